@@ -1,0 +1,38 @@
+"""hloscope: see, price and pin every byte that sharding moves, on the TPU slice the program will run on.
+
+The public names load lazily (PEP 562): `import hloscope` imports neither JAX, networkx nor Lark.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hloscope.analysis.model import Analysis, Collective
+    from hloscope.api import analyze, analyze_text
+    from hloscope.errors import HloscopeError
+    from hloscope.program.target import target
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Analysis": "hloscope.analysis.model",
+    "Collective": "hloscope.analysis.model",
+    "HloscopeError": "hloscope.errors",
+    "analyze": "hloscope.api",
+    "analyze_text": "hloscope.api",
+    "target": "hloscope.program.target",
+}
+
+__all__ = ["Analysis", "Collective", "HloscopeError", "__version__", "analyze", "analyze_text", "target"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'hloscope' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,71 @@
+"""The analysis as plain data: the document that `--format json` prints, described by `schema.json`."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from enum import Enum
+
+from hloscope.analysis.model import Analysis, Mesh, Totals
+
+SCHEMA_VERSION = 1
+"""Changes when a field is renamed, removed or given another meaning; not when one is added."""
+
+
+def to_document(analysis: Analysis) -> dict[str, object]:
+    """Turns an analysis into dicts, lists, strings, numbers, booleans and None.
+
+    Field names are those of the model. What is not known is None, never zero.
+    """
+    return {
+        "schema": SCHEMA_VERSION,
+        "target": analysis.target,
+        "module": analysis.module,
+        "slice": _plain(analysis.slice),
+        "mesh": _mesh(analysis.mesh),
+        "num_partitions": analysis.num_partitions,
+        "collectives": _plain(analysis.collectives),
+        "totals": _totals(analysis.totals),
+        "arguments": _plain(analysis.arguments),
+        "outputs": _plain(analysis.outputs),
+        "memory": _plain(analysis.memory),
+        "findings": _plain(analysis.findings),
+        "unmodelled": _plain(analysis.unmodelled),
+        "notes": list(analysis.notes),
+        "versions": dict(analysis.versions),
+    }
+
+
+def _mesh(mesh: Mesh | None) -> dict[str, object] | None:
+    """The mesh without its partition ids, which belong to the compiler rather than to the user."""
+    if mesh is None:
+        return None
+    return {
+        "axis_names": list(mesh.axis_names),
+        "axis_sizes": list(mesh.axis_sizes),
+        "axis_types": None if mesh.axis_types is None else list(mesh.axis_types),
+    }
+
+
+def _totals(totals: Totals) -> dict[str, object]:
+    return {
+        "wire_bytes": totals.total.wire_bytes,
+        "payload_bytes": totals.total.payload_bytes,
+        "collectives": totals.total.collectives,
+        "executions": totals.total.executions,
+        "bound": totals.total.bound.value,
+        "by_axis": _plain(totals.by_axis),
+        "by_kind": _plain(totals.by_kind),
+        "by_link": _plain(totals.by_link),
+    }
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    return value

@@ -1,0 +1,119 @@
+"""How often each computation runs per step, and inside which loops."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+from hloscope.analysis.loops import TripCount, trip_count
+from hloscope.analysis.model import Bound, Unmodelled
+from hloscope.graph import CallSite, HloGraph
+from hloscope.hlo import HloInstruction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """One way in which ENTRY comes to run a computation.
+
+    Attributes:
+        loops: Names of the `while` instructions around it, outermost first.
+        wrappers: The fusions and asynchronous starts that hold it inside the innermost loop or call, outermost first.
+        executions: Runs per step.
+        bound: How `executions` relates to the truth.
+    """
+
+    loops: tuple[str, ...] = ()
+    wrappers: tuple[HloInstruction, ...] = ()
+    executions: int = 1
+    bound: Bound = Bound.EXACT
+
+    @property
+    def key(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Contexts with one key are one place in the program; their executions add up."""
+        return self.loops, tuple(wrapper.name for wrapper in self.wrappers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executions:
+    """The contexts of every computation asked for, and what could not be read on the way."""
+
+    contexts: dict[str, tuple[Context, ...]]
+    unmodelled: tuple[Unmodelled, ...]
+
+
+def count_executions(graph: HloGraph, computations: Collection[str]) -> Executions:
+    """Walks from ENTRY to `computations` and counts.
+
+    A body runs once per trip and its condition once more; a branch runs at most once; a fusion, a call and an
+    asynchronous computation run once; whatever else calls a computation runs it an unknown number of times.
+
+    Args:
+        graph: The module.
+        computations: The computations to reach; others are only walked on the way to them.
+
+    Returns:
+        The contexts by name, for `computations` that ENTRY reaches and for what lies between.
+    """
+    wanted = _ancestors(graph, computations)
+    found: dict[str, dict[object, Context]] = {graph.module.entry.name: {"entry": Context()}}
+    unmodelled: list[Unmodelled] = []
+    for computation in graph.reachable:
+        if computation.name not in wanted:
+            continue
+        trips: dict[str, TripCount] = {}
+        for site in graph.calls(computation.name):
+            if site.callee not in wanted:
+                continue
+            if site.caller.opcode == "while" and site.caller.name not in trips:
+                trips[site.caller.name] = trip_count(graph, site.caller)
+                unmodelled.extend(_unread(site.caller, trips[site.caller.name]))
+            for context in list(found.get(computation.name, {}).values()):
+                _add(found.setdefault(site.callee, {}), _enter(context, site, trips.get(site.caller.name)))
+    contexts = {name: tuple(by_key.values()) for name, by_key in found.items() if name in wanted}
+    return Executions(contexts=contexts, unmodelled=tuple(unmodelled))
+
+
+def _ancestors(graph: HloGraph, computations: Collection[str]) -> set[str]:
+    wanted = set(computations)
+    for computation in reversed(graph.reachable):
+        if any(site.callee in wanted for site in graph.calls(computation.name)):
+            wanted.add(computation.name)
+    return wanted
+
+
+def _add(contexts: dict[object, Context], new: Context) -> None:
+    old = contexts.get(new.key)
+    if old is not None:
+        new = replace(new, executions=old.executions + new.executions, bound=old.bound + new.bound)
+    contexts[new.key] = new
+
+
+def _enter(context: Context, site: CallSite, trips: TripCount | None) -> Context:
+    """The context of a callee, for one context of its caller."""
+    caller = site.caller
+    if trips is not None:
+        count = trips.count + 1 if site.attribute == "condition" else trips.count
+        return Context(
+            loops=(*context.loops, caller.name),
+            executions=context.executions * count,
+            bound=context.bound + trips.bound,
+        )
+    match caller.opcode:
+        case "conditional":
+            return replace(context, wrappers=(), bound=context.bound + Bound.AT_MOST)
+        case "call":
+            return replace(context, wrappers=())
+        case opcode if opcode == "fusion" or opcode.endswith("-start"):
+            return replace(context, wrappers=(*context.wrappers, caller))
+    return replace(context, wrappers=(), bound=Bound.UNKNOWN)
+
+
+def _unread(loop: HloInstruction, trips: TripCount) -> Iterator[Unmodelled]:
+    if trips.bound is Bound.AT_LEAST:
+        yield Unmodelled(
+            what=f"trip count of %{loop.name} cannot be read",
+            effect="everything inside it is counted for one trip, which is a lower bound",
+            computation=loop.computation.name,
+            instruction=loop.name,
+            line=loop.line,
+        )

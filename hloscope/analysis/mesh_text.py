@@ -1,0 +1,84 @@
+"""The mesh as the HLO text itself names it, for when the user gives none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import product
+from math import prod
+
+from hloscope.analysis.model import Mesh
+from hloscope.analysis.opcodes import KIND_OF_OPCODE, base_opcode
+from hloscope.hlo import HloModule
+
+_SHARDY_MESH = re.compile(r"#sdy\.mesh<\[(?P<axes>[^\]]*)\](?:\s*,\s*device_ids\s*=\s*\[(?P<ids>[^\]]*)\])?\s*>")
+_SHARDY_AXIS = re.compile(r'\\?"(?P<name>(?:[^"\\]|\\.)+?)\\?"\s*=\s*(?P<size>\d+)')
+_NAMED_MESH = re.compile(r"mesh\[(?P<axes>[^\]]*)\](?:\s*,\s*device_ids\s*=\s*\((?P<ids>[^{]*)\))?")
+_NAMED_AXIS = re.compile(r"""['"]?(?P<name>[^'"=,\s]+)['"]?\s*=\s*(?P<size>\d+)""")
+_IOTA = re.compile(r"\[(?P<dims>[\d,\s]+)\]\s*(?:T\((?P<order>[\d,\s]+)\))?")
+_INVENTED = re.compile(r"axis_\d+|_axis_\d+|mesh_axis_\d+")
+
+
+def mesh_from_text(module: HloModule) -> Mesh | None:
+    """Reads the user's mesh out of a module.
+
+    Takes Shardy's meshes in the header; else the first mesh among the arguments' shardings and the replica groups
+    whose names are the user's, not the `axis_0`, `axis_1` that the partitioner invents.
+
+    Returns:
+        The mesh, without axis types; None when the text names none that fits the number of devices.
+    """
+    devices = module.num_partitions * module.replica_count
+    for mesh in (*_shardy_meshes(module), *_named_meshes(module)):
+        if mesh.device_count == devices or (devices == 1 and mesh.device_count > 1):
+            return mesh
+    return None
+
+
+def _shardy_meshes(module: HloModule) -> Iterator[Mesh]:
+    for match in _SHARDY_MESH.finditer(module.header.get("frontend_attributes", "")):
+        axes = [(axis["name"], int(axis["size"])) for axis in _SHARDY_AXIS.finditer(match["axes"])]
+        yield from _mesh_of(axes, _integers(match["ids"]) if match["ids"] else None)
+
+
+def _named_meshes(module: HloModule) -> Iterator[Mesh]:
+    for text in _texts_with_meshes(module):
+        for match in _NAMED_MESH.finditer(text):
+            axes = [(axis["name"], int(axis["size"])) for axis in _NAMED_AXIS.finditer(match["axes"])]
+            if not any(_INVENTED.fullmatch(name) for name, _ in axes):
+                yield from _mesh_of(axes, _device_ids(match["ids"]) if match["ids"] else None)
+
+
+def _texts_with_meshes(module: HloModule) -> Iterator[str]:
+    for parameter in module.entry.parameters:
+        if parameter.sharding is not None:
+            yield parameter.sharding.text
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            if base_opcode(instruction.opcode) in KIND_OF_OPCODE and instruction.replica_groups is not None:
+                yield instruction.replica_groups.text
+
+
+def _mesh_of(axes: list[tuple[str, int]], ids: tuple[int, ...] | None) -> Iterator[Mesh]:
+    names, sizes = tuple(name for name, _ in axes), tuple(size for _, size in axes)
+    if not axes or len(set(names)) != len(names):
+        return
+    if ids is not None and (ids == tuple(range(prod(sizes))) or len(ids) != prod(sizes)):
+        ids = None
+    yield Mesh(axis_names=names, axis_sizes=sizes, partition_ids=ids)
+
+
+def _device_ids(text: str) -> tuple[int, ...]:
+    """Reads `3,1,2,0` or an iota such as `[2,4]T(1,0)`."""
+    iota = _IOTA.search(text)
+    if iota is None:
+        return _integers(text)
+    dims = _integers(iota["dims"])
+    order = _integers(iota["order"]) if iota["order"] else tuple(range(len(dims)))
+    strides = [prod(dims[axis + 1 :]) for axis in range(len(dims))]
+    indices = product(*(range(dims[axis]) for axis in order))
+    return tuple(sum(i * strides[axis] for i, axis in zip(index, order, strict=True)) for index in indices)
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", text))

@@ -1,0 +1,50 @@
+"""What the opcodes and custom-call targets of XLA say about communication."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from hloscope.analysis.model import Kind
+
+KIND_OF_OPCODE = {
+    "all-gather": Kind.ALL_GATHER,
+    "all-reduce": Kind.ALL_REDUCE,
+    "reduce-scatter": Kind.REDUCE_SCATTER,
+    "all-to-all": Kind.ALL_TO_ALL,
+    "ragged-all-to-all": Kind.RAGGED_ALL_TO_ALL,
+    "collective-permute": Kind.COLLECTIVE_PERMUTE,
+    "collective-broadcast": Kind.COLLECTIVE_BROADCAST,
+}
+"""XLA's collective opcodes; each also has a `-start` form, native or as sugar for `async-start`."""
+
+_COMMUNICATES = re.compile(
+    r"(^|-)(all-gather|all-reduce|all-to-all|reduce-scatter|collective|permute|multicast|send|recv)(-|$)"
+)
+_TARGET_COMMUNICATES = re.compile(
+    r"nccl|rccl|nvshmem|megascale|multicast|multimem|remote|mpi_|collective|p2p|ppermute"
+    r"|all.?reduce|all.?gather|reduce.?scatter|all.?to.?all|(^|[^a-z])(send|recv)([^a-z]|$)",
+    re.IGNORECASE,
+)
+
+
+def base_opcode(opcode: str) -> str:
+    """The opcode without the `-start` of its asynchronous form."""
+    return opcode.removesuffix("-start")
+
+
+@cache
+def starts_transfer(opcode: str) -> bool:
+    """Whether an instruction with this opcode starts, or looks as if it starts, a transfer between devices.
+
+    Custom calls are not decided here: their target says what they do.
+    """
+    if opcode.endswith(("-done", "-update")):
+        return False
+    return base_opcode(opcode) in KIND_OF_OPCODE or _COMMUNICATES.search(opcode) is not None
+
+
+@cache
+def target_communicates(target: str) -> bool:
+    """Whether the name of a custom call's target says that it talks to other devices."""
+    return not target.startswith("AsyncCollective") and _TARGET_COMMUNICATES.search(target) is not None

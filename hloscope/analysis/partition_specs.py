@@ -1,0 +1,138 @@
+"""From an XLA sharding to a PartitionSpec in the user's mesh axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from hloscope.analysis.model import Mesh
+from hloscope.hlo import Sharding
+
+
+@dataclass(frozen=True, slots=True)
+class _Digit:
+    """A prime factor of one mesh axis; `before` and `after` are the products of the more major and minor ones."""
+
+    axis: int
+    before: int
+    size: int
+    after: int
+
+
+def partition_spec(sharding: Sharding, rank: int, mesh: Mesh) -> str | None:
+    """Writes a sharding as JAX would.
+
+    Args:
+        sharding: The sharding of one array.
+        rank: The array's number of dimensions.
+        mesh: The user's mesh, whose partition ids the sharding's devices are.
+
+    Returns:
+        `P('X', None)`, `P(('X', 'Y'), None)`, with an entry for every dimension; part of an axis as `'X:(1)2'`, which
+        Shardy can express and JAX cannot. None when the sharding does not follow the mesh, or is not one of tiles.
+    """
+    if sharding.kind == "replicated":
+        return _spelled([[] for _ in range(rank)], mesh)
+    if sharding.kind != "tiled" or len(sharding.tile_dimensions) < rank:
+        return None
+    if len(sharding.devices) != mesh.device_count or prod(sharding.tile_dimensions) != mesh.device_count:
+        return None
+    tiles = _tiles_by_position(sharding, rank, mesh)
+    if tiles is None:
+        return None
+    for digits in _refinements(mesh):
+        dimensions = _digits_by_dimension(tiles, sharding.tile_dimensions[:rank], digits, mesh)
+        if dimensions is not None:
+            return _spelled(dimensions, mesh)
+    return None
+
+
+def _tiles_by_position(sharding: Sharding, rank: int, mesh: Mesh) -> list[tuple[int, ...]] | None:
+    """The tile that each mesh position holds; what follows the array's dimensions in the tiling is replication."""
+    indices = product(*(range(size) for size in sharding.tile_dimensions))
+    tile_of = {device: index[:rank] for device, index in zip(sharding.devices, indices, strict=True)}
+    ids = range(mesh.device_count) if mesh.partition_ids is None else mesh.partition_ids
+    return [tile_of[device] for device in ids] if set(ids) == tile_of.keys() else None
+
+
+def _refinements(mesh: Mesh) -> list[list[_Digit]]:
+    """Ways to split the axes into prime digits, major first: small primes first, and small primes last."""
+    orders = []
+    for descending in (False, True):
+        digits = []
+        for axis, size in enumerate(mesh.axis_sizes):
+            before = 1
+            for prime in sorted(_primes(size), reverse=descending):
+                digits.append(_Digit(axis, before, prime, size // (before * prime)))
+                before *= prime
+        orders.append(digits)
+    return orders
+
+
+def _primes(number: int) -> list[int]:
+    primes, divisor = [], 2
+    while number > 1:
+        while number % divisor == 0:
+            primes.append(divisor)
+            number //= divisor
+        divisor += 1
+    return primes
+
+
+def _digits_by_dimension(
+    tiles: list[tuple[int, ...]], tile_counts: tuple[int, ...], digits: list[_Digit], mesh: Mesh
+) -> list[list[_Digit]] | None:
+    """Which digits cut which dimension, major first; None when the tiles are no such product."""
+    strides: list[list[tuple[int, _Digit]]] = [[] for _ in tile_counts]
+    for digit in digits:
+        step = digit.after * prod(mesh.axis_sizes[digit.axis + 1 :])
+        moved = [
+            (d, there - here)
+            for d, (here, there) in enumerate(zip(tiles[0], tiles[step], strict=True))
+            if there != here
+        ]
+        if len(moved) > 1:
+            return None
+        for dimension, stride in moved:
+            strides[dimension].append((stride, digit))
+    if not _explains(tiles, strides, mesh):
+        return None
+    return [[digit for _, digit in sorted(part, key=lambda item: -item[0])] for part in strides]
+
+
+def _explains(tiles: list[tuple[int, ...]], strides: list[list[tuple[int, _Digit]]], mesh: Mesh) -> bool:
+    for position, coordinates in enumerate(product(*(range(size) for size in mesh.axis_sizes))):
+        expected = tuple(
+            sum(stride * (coordinates[digit.axis] // digit.after % digit.size) for stride, digit in part)
+            for part in strides
+        )
+        if expected != tiles[position]:
+            return False
+    return True
+
+
+def _spelled(dimensions: list[list[_Digit]], mesh: Mesh) -> str:
+    return f"P({', '.join(_entry(_merged(digits), mesh) for digits in dimensions)})"
+
+
+def _merged(digits: list[_Digit]) -> list[_Digit]:
+    """Joins neighbouring digits of one axis, such as both halves of an axis of 4."""
+    merged: list[_Digit] = []
+    for digit in digits:
+        last = merged[-1] if merged else None
+        if last and last.axis == digit.axis and last.before * last.size == digit.before:
+            merged[-1] = _Digit(last.axis, last.before, last.size * digit.size, digit.after)
+        else:
+            merged.append(digit)
+    return merged
+
+
+def _entry(digits: list[_Digit], mesh: Mesh) -> str:
+    names = []
+    for digit in digits:
+        whole = mesh.axis_names[digit.axis]
+        names.append(repr(whole if digit.before == digit.after == 1 else f"{whole}:({digit.before}){digit.size}"))
+    if not names:
+        return "None"
+    return names[0] if len(names) == 1 else f"({', '.join(names)})"

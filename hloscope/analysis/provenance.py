@@ -1,0 +1,98 @@
+"""Which line of the user's program a collective comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hloscope.analysis.model import SourceFrame
+from hloscope.analysis.transfers import Place, Transfer
+from hloscope.graph import HloGraph, consumers, producers
+from hloscope.hlo import HloInstruction
+
+_SAYS_NOTHING = frozenset({"parameter", "constant", "tuple", "while", "conditional", "partition-id", "after-all"})
+"""Instructions whose metadata names an argument or a whole loop rather than an operation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Where a collective was written.
+
+    Attributes:
+        op_name: XLA's `op_name`; its own, or that of the instruction `source_of`.
+        own_op_name: The `op_name` printed on the collective or on what wraps it; None when there is none.
+        source: Source frames, innermost first.
+        source_of: The instruction that `source` was taken from; None when it is the collective's own.
+    """
+
+    op_name: str | None
+    own_op_name: str | None
+    source: tuple[SourceFrame, ...]
+    source_of: str | None
+
+
+def own_instructions(place: Place, transfer: Transfer) -> tuple[HloInstruction, ...]:
+    """The instructions that print one collective: itself, what wraps it from the inside out, and its `-done`."""
+    wrappers = tuple(reversed(place.context.wrappers))
+    asynchronous = transfer.asynchronous and transfer.start.opcode != "fusion"
+    return (transfer.op, *wrappers, *(_completions(transfer.start) if asynchronous else ()))
+
+
+def provenance_of(graph: HloGraph, transfer: Transfer, own: Iterable[HloInstruction]) -> Provenance:
+    """Finds the metadata of a collective.
+
+    Compilers drop metadata when they rewrite. A collective without any takes that of its nearest consumer, or failing
+    that of its nearest producer.
+    """
+    own = tuple(own)
+    own_op_name = next((instruction.op_name for instruction in own if instruction.op_name), None)
+    written = next((instruction for instruction in own if has_source(instruction)), None)
+    if written is None:
+        written = _nearest(graph, transfer.start)
+    elif written.name in (transfer.op.name, transfer.start.name):
+        return Provenance(op_name=own_op_name, own_op_name=own_op_name, source=source_frames(written), source_of=None)
+    if written is None:
+        return Provenance(op_name=own_op_name, own_op_name=own_op_name, source=(), source_of=None)
+    return Provenance(
+        op_name=own_op_name or written.op_name,
+        own_op_name=own_op_name,
+        source=source_frames(written),
+        source_of=written.name,
+    )
+
+
+def source_frames(instruction: HloInstruction) -> tuple[SourceFrame, ...]:
+    """The user's stack at an instruction, innermost frame first; empty when the text does not tell."""
+    if instruction.stack_frame_id:
+        frames = instruction.computation.module.frames(instruction.stack_frame_id)
+        if frames:
+            return tuple(
+                SourceFrame(file=frame.file, line=frame.line, function=frame.function, column=frame.column)
+                for frame in frames
+            )
+    if instruction.source_file and instruction.source_line:
+        return (SourceFrame(file=instruction.source_file, line=instruction.source_line),)
+    return ()
+
+
+def has_source(instruction: HloInstruction) -> bool:
+    """Whether the instruction prints where it was written."""
+    return bool(instruction.stack_frame_id) or instruction.source_file is not None
+
+
+def _completions(start: HloInstruction) -> list[HloInstruction]:
+    """The `-update` and `-done` instructions of an asynchronous start."""
+    following = [user for user in start.users if user.opcode.endswith(("-update", "-done"))]
+    return following + [done for update in following for done in update.users if done.opcode.endswith("-done")]
+
+
+def _nearest(graph: HloGraph, start: HloInstruction) -> HloInstruction | None:
+    """The nearest instruction that prints a source; if none does, the nearest consumer that prints an op_name."""
+    following = [instruction for instruction in consumers(graph, start) if instruction.opcode not in _SAYS_NOTHING]
+    for instruction in following:
+        if has_source(instruction):
+            return instruction
+    for instruction in producers(graph, start):
+        if instruction.opcode not in _SAYS_NOTHING and has_source(instruction):
+            return instruction
+    return next((instruction for instruction in following if instruction.op_name), None)

@@ -1,0 +1,72 @@
+"""Sums over collectives, per device and step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+
+from hloscope.analysis.model import Bound, Collective, Kind, Total, Totals
+
+UNKNOWN_AXES = "?"
+
+
+def totals_of(collectives: Sequence[Collective], *, hidden: bool = False) -> Totals:
+    """Adds up what moves in one step.
+
+    Args:
+        collectives: All of them.
+        hidden: Whether the text may hold transfers that are not among them; every total is then a lower bound.
+
+    Returns:
+        The total and its parts. A transfer of unknown bytes over unknown axes is a lower bound for every axis, since it
+        may run over any of them.
+    """
+    floor = Bound.AT_LEAST if hidden else Bound.EXACT
+    anywhere = any(c.wire_bytes is None and c.axes is None for c in collectives)
+    return Totals(
+        total=_sum(collectives, floor),
+        by_axis=_parts(collectives, _axis_key, Bound.AT_LEAST if anywhere else floor),
+        by_kind=_parts(collectives, lambda collective: collective.kind.value, floor),
+        by_link=_parts(collectives, lambda collective: collective.link.value, floor),
+    )
+
+
+def largest_first(collectives: Iterable[Collective]) -> tuple[Collective, ...]:
+    """By wire bytes per step, unknown bytes before all others, then by line."""
+    return tuple(
+        sorted(collectives, key=lambda c: (c.wire_bytes is not None, -(c.wire_bytes_per_step or 0), c.line, c.name))
+    )
+
+
+def bytes_bound(collective: Collective) -> Bound:
+    """How a collective's bytes per step relate to the truth.
+
+    Unknown bytes make a lower bound. A ragged all-to-all sends what its run-time sizes say: at most its operand.
+    """
+    if collective.wire_bytes is None or collective.payload_bytes is None:
+        return collective.executions_bound + Bound.AT_LEAST
+    if collective.kind is Kind.RAGGED_ALL_TO_ALL:
+        return collective.executions_bound + Bound.AT_MOST
+    return collective.executions_bound
+
+
+def _axis_key(collective: Collective) -> str:
+    return UNKNOWN_AXES if collective.axes is None else ",".join(collective.axes)
+
+
+def _parts(collectives: Iterable[Collective], key: Callable[[Collective], str], floor: Bound) -> dict[str, Total]:
+    parts: dict[str, list[Collective]] = {}
+    for collective in collectives:
+        parts.setdefault(key(collective), []).append(collective)
+    totals = {name: _sum(part, floor) for name, part in parts.items()}
+    return dict(sorted(totals.items(), key=lambda item: (-item[1].wire_bytes, item[0])))
+
+
+def _sum(collectives: Sequence[Collective], floor: Bound) -> Total:
+    return Total(
+        wire_bytes=sum(collective.wire_bytes_per_step or 0 for collective in collectives),
+        payload_bytes=sum(collective.payload_bytes_per_step or 0 for collective in collectives),
+        collectives=len(collectives),
+        executions=sum(collective.executions for collective in collectives),
+        bound=reduce(lambda bound, collective: bound + bytes_bound(collective), collectives, floor),
+    )

@@ -1,0 +1,87 @@
+"""What every spelling of a collective is read into, before any arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hloscope.analysis.executions import Context
+from hloscope.analysis.groups import Groups
+from hloscope.analysis.model import Kind, Link, Mesh, Unmodelled
+from hloscope.graph import HloGraph
+from hloscope.hlo import HloComputation, HloInstruction, Shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """One place that starts a transfer.
+
+    Attributes:
+        kind: What it does.
+        start: The instruction that starts it and gives it its name.
+        op: The instruction that holds its groups and operands; may lie in a computation that `start` calls.
+        operands: Arrays that one device puts in.
+        results: Arrays that one device gets out.
+        groups: Groups of device ids, for a permute source-target pairs; None when the text does not tell.
+        operand_bytes: Bytes put in, where the operands' shapes do not tell; None to take them from `operands`.
+        asynchronous: Whether it is printed as a start and a done.
+        link: The network, when the spelling tells.
+        global_ids: Whether `groups` count the devices of all slices, in text that is one slice's program.
+        unmodelled: What was not understood about it.
+    """
+
+    kind: Kind
+    start: HloInstruction
+    op: HloInstruction
+    operands: tuple[Shape, ...]
+    results: tuple[Shape, ...]
+    groups: Groups | None
+    operand_bytes: int | None = None
+    asynchronous: bool = False
+    link: Link | None = None
+    global_ids: bool = False
+    unmodelled: Unmodelled | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """An instruction that may start a transfer, in one of the contexts in which it runs.
+
+    Attributes:
+        op: The instruction.
+        context: How ENTRY comes to it.
+        siblings: All such instructions of its computation, `op` among them.
+        graph: The module.
+        mesh: The user's mesh.
+    """
+
+    op: HloInstruction
+    context: Context
+    siblings: tuple[HloInstruction, ...]
+    graph: HloGraph
+    mesh: Mesh | None
+
+    @property
+    def computation(self) -> HloComputation:
+        """The computation that holds the instruction."""
+        return self.op.computation
+
+    @property
+    def start(self) -> HloInstruction:
+        """The instruction that names the transfer: the outermost fusion or call around it, if it is alone in there."""
+        return self.context.wrappers[0] if self.context.wrappers and len(self.siblings) == 1 else self.op
+
+    @property
+    def wrapped_asynchronously(self) -> bool:
+        """Whether an asynchronous start runs the computation."""
+        return any(wrapper.opcode.endswith("-start") for wrapper in self.context.wrappers)
+
+
+def not_understood(instruction: HloInstruction, what: str, effect: str) -> Unmodelled:
+    """An `Unmodelled` entry that points at an instruction."""
+    return Unmodelled(
+        what=what,
+        effect=effect,
+        computation=instruction.computation.name,
+        instruction=instruction.name,
+        line=instruction.line,
+    )

@@ -1,0 +1,71 @@
+"""How many bytes a collective moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hloscope.analysis.model import Kind
+from hloscope.hlo import Shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """Bytes per device and execution; None when not known.
+
+    Attributes:
+        payload_bytes: The larger side on one device.
+        wire_bytes: What one device must send on an ideal ring.
+    """
+
+    payload_bytes: int | None
+    wire_bytes: int | None
+
+
+def arrays(shapes: Iterable[Shape]) -> tuple[Shape, ...]:
+    """The arrays in some shapes; tokens carry no data."""
+    return tuple(leaf for shape in shapes for leaf in shape.leaves() if leaf.element_type != "token")
+
+
+def total_bytes(shapes: Iterable[Shape]) -> int | None:
+    """Logical bytes of all arrays together; None when one of them is not known."""
+    sizes = [shape.byte_size for shape in shapes]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
+
+
+def volume_of(kind: Kind, operand_bytes: int | None, result_bytes: int | None, group_size: int | None) -> Volume:
+    """The volume of any collective but a permute.
+
+    Args:
+        kind: What it does.
+        operand_bytes: Bytes of all operands on one device.
+        result_bytes: Bytes of all results on one device.
+        group_size: Devices in a group, n; None when not known.
+
+    Returns:
+        payload: the result of an all-gather, else the operand. wire: all-gather (n-1)/n of the result; reduce-scatter
+        and all-to-all (n-1)/n of the operand; all-reduce 2(n-1)/n of the operand; broadcast the operand;
+        ragged all-to-all at most the operand. Divisions round up. Groups of one move nothing.
+
+    Source: the bandwidth-optimal ring algorithms (Patarasuk and Yuan, 2009).
+    """
+    if kind is Kind.OPAQUE:
+        return Volume(payload_bytes=None, wire_bytes=None)
+    payload = result_bytes if kind is Kind.ALL_GATHER else operand_bytes
+    if payload is None or group_size is None:
+        return Volume(payload_bytes=payload, wire_bytes=None)
+    if group_size <= 1:
+        return Volume(payload_bytes=payload, wire_bytes=0)
+    if kind in (Kind.COLLECTIVE_BROADCAST, Kind.RAGGED_ALL_TO_ALL):
+        return Volume(payload_bytes=payload, wire_bytes=payload)
+    passes = 2 if kind is Kind.ALL_REDUCE else 1
+    return Volume(payload_bytes=payload, wire_bytes=-(-passes * (group_size - 1) * payload // group_size))
+
+
+def volume_of_permute(operand_bytes: int | None, pairs: Iterable[tuple[int, ...]] | None) -> Volume:
+    """The volume of a permute: the operand, on a device that sends to another; nothing when all devices keep theirs."""
+    if pairs is None:
+        return Volume(payload_bytes=operand_bytes, wire_bytes=None)
+    moves = any(source != target for source, target in pairs)
+    return Volume(payload_bytes=operand_bytes, wire_bytes=operand_bytes if moves else 0)

@@ -1,0 +1,50 @@
+"""The command line: one file per command, loaded when it is called. The only room that prints or exits."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+_COMMANDS = {
+    "analyze": ("hloscope.cli.analyze", "Compile a function for a TPU slice, or read HLO text, and report what moves."),
+}
+
+
+class _LazyGroup(click.Group):
+    """A group that imports a command's file only to run it, so that `--help` starts at once."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = import_module(_COMMANDS[cmd_name][0]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help_text) for name, (_, help_text) in _COMMANDS.items()])
+
+
+def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from hloscope import __version__
+
+        click.echo(f"hloscope {__version__}")
+        ctx.exit()
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--version", is_flag=True, callback=_print_version, expose_value=False, is_eager=True, help="Show version."
+)
+def group() -> None:
+    """See, price and pin every byte that sharding moves, on the TPU slice you do not own yet."""
+
+
+def main() -> None:
+    """Runs the command line; the console script's entry point."""
+    sys.exit(group(prog_name="hloscope"))

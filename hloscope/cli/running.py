@@ -1,0 +1,98 @@
+"""What every command shares: errors to exit codes, one restart with more simulated devices, progress, output."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from hloscope.errors import EXIT_COULD_NOT_RUN, HloscopeError, TooFewDevicesError
+
+T = TypeVar("T")
+
+DEVICES_VARIABLE = "HLOSCOPE_SIMULATED_DEVICES"
+DEFAULT_DEVICES = 8
+
+
+def guarded(run: Callable[[], T], *, debug: bool) -> T:
+    """Runs a command's work; a problem with the input becomes one message and exit code 2.
+
+    Where the program turns out to need more simulated devices than JAX was started with, the process starts itself
+    once more with that many.
+    """
+    try:
+        return run()
+    except HloscopeError as error:
+        if isinstance(error, TooFewDevicesError) and DEVICES_VARIABLE not in os.environ:
+            _restart(error.needed)
+        _fail(str(error), debug)
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        raise SystemExit(130) from None
+    except Exception as error:
+        _fail(
+            f"error: hloscope itself failed: {type(error).__name__}: {error}\n"
+            "   = fix: run again with --debug and report the traceback",
+            debug,
+        )
+
+
+def _fail(message: str, debug: bool) -> NoReturn:
+    if debug:
+        traceback.print_exc()
+    click.echo(message, err=True)
+    raise SystemExit(EXIT_COULD_NOT_RUN)
+
+
+def _restart(devices: int) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    environment = {**os.environ, DEVICES_VARIABLE: str(devices)}
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+
+
+def simulated_device_count(asked: int | None) -> int:
+    """Simulated devices to start JAX with: what a restart found out, else what the options say, else 8."""
+    return max(int(os.environ.get(DEVICES_VARIABLE, "0")), asked or DEFAULT_DEVICES)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """A spinner with the stage and the elapsed time on a terminal's stderr; nothing anywhere else.
+
+    It writes to a duplicate of file descriptor 2, because the compiler's own is kept quiet meanwhile.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _stage: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    with os.fdopen(os.dup(2), "w") as stream:
+        console = Console(file=stream, force_terminal=True)
+        columns: tuple[Any, ...] = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        with Progress(*columns, console=console, transient=True) as shown:
+            task = shown.add_task("starting", total=None, start_time=time.monotonic())
+            yield lambda stage: shown.update(task, description=stage)
+
+
+def write_report(text: str, output: str | None) -> None:
+    """Writes a finished report to a file, or to stdout; a reader that went away is no error."""
+    if output is not None and output != "-":
+        try:
+            Path(output).write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+        except OSError as error:
+            raise HloscopeError(f"the report cannot be written to {output}", why=error.strerror) from error
+        return
+    try:
+        click.echo(text.rstrip("\n"), color=True)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

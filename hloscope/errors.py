@@ -1,0 +1,119 @@
+"""Errors a user may see: what happened, where, why, and how to fix it.
+
+Every error that bad input can cause derives from `HloscopeError`. The command line prints its text and exits with
+`exit_code`; it never shows a traceback for one of these unless `--debug` asks for it.
+"""
+
+from __future__ import annotations
+
+EXIT_OK = 0
+EXIT_BROKEN = 1
+"""A contract, a check or `--fail-on` is broken."""
+EXIT_COULD_NOT_RUN = 2
+
+
+class HloscopeError(Exception):
+    """A problem with the input or the machine that the user can do something about.
+
+    Attributes:
+        what: One lower-case sentence without a full stop: what is wrong.
+        where: The place, for example `file.hlo:12:7` or `model.py:31 in forward`; None when there is none.
+        why: The reason, in the words of whoever raised it (JAX's own words are kept as they are).
+        fix: What to do about it.
+        excerpt: Lines of source with a caret, already laid out.
+    """
+
+    exit_code = EXIT_COULD_NOT_RUN
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        why: str | None = None,
+        fix: str | None = None,
+        excerpt: str | None = None,
+    ) -> None:
+        self.what = what
+        self.where = where
+        self.why = why
+        self.fix = fix
+        self.excerpt = excerpt
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        parts = [f"error: {self.what}"]
+        if self.where:
+            parts.append(f"  --> {self.where}")
+        if self.excerpt:
+            parts.extend("   | " + line for line in self.excerpt.splitlines())
+        for label, text in (("why", self.why), ("fix", self.fix)):
+            if text:
+                first, *rest = text.strip().splitlines()
+                parts.append(f"   = {label}: {first}")
+                parts.extend("     " + " " * len(label) + "  " + line for line in rest)
+        return "\n".join(parts)
+
+
+class TargetError(HloscopeError):
+    """The target cannot be found, imported or called."""
+
+
+class NotationError(HloscopeError):
+    """An argument type, a PartitionSpec, a mesh or an option is written wrongly."""
+
+
+class MeshError(HloscopeError):
+    """The mesh does not fit the program, its arguments or the slice."""
+
+
+class TooFewDevicesError(MeshError):
+    """JAX was started with fewer simulated devices than the program needs.
+
+    Attributes:
+        needed: How many it needs.
+    """
+
+    def __init__(self, needed: int, available: int) -> None:
+        self.needed = needed
+        super().__init__(
+            f"{needed} simulated devices are needed, and JAX was started with {available}",
+            why="JAX fixes the number of its CPU devices when it is first used",
+            fix=f'run jax.config.update("jax_num_cpu_devices", {needed}) before anything else uses JAX, '
+            f"or set JAX_NUM_CPU_DEVICES={needed} and restart",
+        )
+
+
+class SliceError(HloscopeError):
+    """The slice name is unknown, or such a slice does not exist."""
+
+
+class TraceError(HloscopeError):
+    """JAX refused the program while tracing or lowering it."""
+
+
+class CompileError(HloscopeError):
+    """The compiler refused the program, for example because it does not fit in HBM."""
+
+
+class HloParseError(HloscopeError):
+    """HLO text that cannot be read.
+
+    Attributes:
+        line: 1-based line in the text.
+        column: 1-based column in that line.
+    """
+
+    def __init__(self, what: str, *, line: int, column: int, where: str | None, excerpt: str, fix: str | None) -> None:
+        self.line = line
+        self.column = column
+        super().__init__(what, where=where, excerpt=excerpt, fix=fix)
+
+
+def caret_excerpt(line_text: str, column: int, width: int = 100) -> str:
+    """Lays out one source line with a caret under `column` (1-based), cut to `width` characters around it."""
+    start = max(0, min(column - 1 - width // 2, len(line_text) - width))
+    shown = line_text[start : start + width].replace("\t", " ").rstrip("\r\n")
+    head = "…" if start else ""
+    tail = "…" if start + width < len(line_text.rstrip()) else ""
+    return f"{head}{shown}{tail}\n" + " " * (len(head) + column - 1 - start) + "^"

@@ -1,0 +1,44 @@
+"""What a rule or a stage has to say about a program: a finding, its severity and its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    """How bad a finding is; `--fail-on` compares these."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+    @property
+    def rank(self) -> int:
+        """0 for a note, 1 for a warning, 2 for an error."""
+        return ("note", "warning", "error").index(self.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing worth telling the user, at one place of the compiled program.
+
+    Attributes:
+        rule: The rule's name, readable after "allow": `opaque-communication`.
+        severity: How bad it is.
+        message: One sentence, lower case.
+        computation: The HLO computation it is in; None when it concerns the whole module.
+        instruction: The HLO instruction's name; None when it concerns the whole module.
+        line: 1-based line in the HLO text; None when it concerns the whole module.
+        source: `file.py:31` of the user's code, when known.
+        fix: What to do about it, when that is known.
+    """
+
+    rule: str
+    severity: Severity
+    message: str
+    computation: str | None = None
+    instruction: str | None = None
+    line: int | None = None
+    source: str | None = None
+    fix: str | None = None

@@ -1,0 +1,256 @@
+"""The TPU generations: how many devices, how much memory, how fast the links are, and who says so.
+
+Sources, by the short names used in the comments below:
+
+* GCP: Google Cloud's page of each TPU version (docs.cloud.google.com/tpu/docs/v5e and its siblings).
+* SB: "How to Scale Your Model", the scaling book (jax-ml.github.io/scaling-book), chapter on TPUs.
+* JAX: `jax/_src/tpu_info.py`; its figures are per TensorCore and are given per chip here.
+* libtpu: what the ahead-of-time compiler itself answers (JAX 0.10.2 and 0.12.0.1).
+
+Where they disagree the comment has both and the table takes the one named first. Two conventions hold throughout:
+
+* Capacities are powers of two. GCP writes "16 GB" on one page and "16 GiB" on the next for the same HBM; JAX's
+  17.2e9 bytes and the limit libtpu enforces (15.75 of 16 GiB on v5e) both say GiB, so GiB it is.
+* Rates are powers of ten: 819 GB/s is 819e9 bytes per second.
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from hloscope.errors import SliceError
+from hloscope.hardware.chip_model import Chip
+
+__all__ = ["CHIPS", "Chip", "chip", "nearest_chips"]
+
+_MIB = 2**20
+_GIB = 2**30
+
+# A process may be bound to one or two chips of a host (`TPU_CHIPS_PER_PROCESS_BOUNDS=1,1,1` or `1,2,1`), so these
+# blocks exist on every generation, whether or not a machine of that size can be rented.
+_PART_OF_A_HOST_2D = ((1, 1), (1, 2))
+_PART_OF_A_HOST_3D = ((1, 1, 1), (1, 2, 1))
+
+# GCP, v4 page: A x B x C with A <= B <= C, all at most 4 or all multiples of 4. These are the ones below a cube.
+_BELOW_A_CUBE = (*_PART_OF_A_HOST_3D, (2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4))
+
+# GCP, v5e and v6e pages: "supported configurations".
+_LITE_POD = (*_PART_OF_A_HOST_2D, (2, 2), (2, 4), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16))
+
+
+def _usable(gib: float) -> int:
+    """Bytes from the GiB figure, two decimals, that libtpu prints when a program does not fit."""
+    return int(gib * _GIB)
+
+
+V2 = Chip(
+    name="v2",
+    aliases=("tpu-v2", "tpu v2"),
+    topology_prefix="v2",
+    device_kind="TPU v2",
+    devices_per_chip=2,
+    cores_per_chip=2,
+    name_counts_cores=True,  # v2-8 is one host of 4 chips
+    hbm_bytes=16 * _GIB,
+    usable_hbm_bytes_per_device=_usable(7.48),  # libtpu
+    hbm_bytes_per_s=700e9,  # GCP; JAX 716e9
+    bf16_flops_per_s=46e12,  # GCP, JAX
+    int8_ops_per_s=None,
+    vmem_bytes=16 * _MIB,  # JAX
+    ici_links=4,
+    ici_bytes_per_s=60e9,  # SB
+    torus_dimensions=2,
+    wraparound_size=16,  # the full pod's edge
+    slice_shapes=(*_PART_OF_A_HOST_2D, (2, 2), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16)),  # GCP, v2 page; 4x8: libtpu
+    max_slice_chips=256,
+    dcn_bytes_per_s=None,
+    pcie_bytes_per_s=None,
+    clock_hz=0.70e9,  # 46e12 / (2 cores x 1 unit x 128 x 128 x 2); agrees with a published v2 profile
+)
+
+V3 = Chip(
+    name="v3",
+    aliases=("tpu-v3", "tpu v3", "tpu-v3-slice", "tpu-v3-device"),
+    topology_prefix="v3",
+    device_kind="TPU v3",
+    devices_per_chip=2,
+    cores_per_chip=2,
+    name_counts_cores=True,
+    hbm_bytes=32 * _GIB,
+    usable_hbm_bytes_per_device=_usable(15.48),  # libtpu
+    hbm_bytes_per_s=900e9,  # GCP, SB; JAX 825e9
+    bf16_flops_per_s=123e12,  # GCP; JAX and SB 140e12
+    int8_ops_per_s=None,
+    vmem_bytes=16 * _MIB,  # JAX
+    ici_links=4,
+    ici_bytes_per_s=100e9,  # SB; looks high beside v4's 45e9 and no other source confirms it
+    torus_dimensions=2,
+    wraparound_size=32,  # the full pod's edge
+    slice_shapes=(*_PART_OF_A_HOST_2D, (2, 2), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16), (16, 32), (32, 32)),  # GCP
+    max_slice_chips=1024,
+    dcn_bytes_per_s=None,
+    pcie_bytes_per_s=None,
+    clock_hz=0.94e9,  # arithmetic only: 123e12 / (2 cores x 2 units x 128 x 128 x 2)
+)
+
+V4 = Chip(
+    name="v4",
+    aliases=("tpu-v4", "tpu v4", "tpu-v4-podslice"),
+    topology_prefix="v4",
+    device_kind="TPU v4",
+    # libtpu's default configuration of v4 has one device per TensorCore, and that is what is compiled for. Cloud TPU
+    # starts v4 in megacore mode, one device per chip; libtpu offers that as `chip_config_name="megacore"`.
+    devices_per_chip=2,
+    cores_per_chip=2,
+    name_counts_cores=True,  # v4-8 is one host of 4 chips
+    hbm_bytes=32 * _GIB,
+    usable_hbm_bytes_per_device=_usable(15.25),  # libtpu
+    hbm_bytes_per_s=1200e9,  # GCP, SB; JAX 1230e9
+    bf16_flops_per_s=275e12,  # all
+    int8_ops_per_s=275e12,  # GCP: "bf16 or int8"
+    vmem_bytes=16 * _MIB,  # JAX; beside it 128 MiB of CMEM that XLA no longer uses by default
+    ici_links=6,
+    ici_bytes_per_s=45e9,  # SB, usable; raw is 50e9
+    torus_dimensions=3,
+    wraparound_size=4,  # GCP: optical wraparound between cubes of 4x4x4
+    slice_shapes=_BELOW_A_CUBE,
+    max_slice_chips=3072,  # GCP: 12x16x16
+    dcn_bytes_per_s=6.25e9,  # SB
+    pcie_bytes_per_s=16e9,  # SB
+    clock_hz=1.05e9,  # arithmetic only: 275e12 / (2 cores x 4 units x 128 x 128 x 2)
+)
+
+V5E = Chip(
+    name="v5e",
+    aliases=("v5litepod", "v5lite", "v5-lite", "tpu-v5e", "tpu v5 lite", "tpu-v5-lite-podslice", "tpu-v5-lite-device"),
+    topology_prefix="v5e",
+    device_kind="TPU v5 lite",
+    devices_per_chip=1,
+    cores_per_chip=1,
+    name_counts_cores=False,
+    hbm_bytes=16 * _GIB,
+    usable_hbm_bytes_per_device=_usable(15.75),  # libtpu
+    hbm_bytes_per_s=819e9,  # GCP; another GCP table says 800 GiB/s (859e9), JAX 820e9
+    bf16_flops_per_s=197e12,  # all
+    int8_ops_per_s=394e12,  # SB, JAX; GCP 393e12
+    vmem_bytes=128 * _MIB,  # JAX
+    ici_links=4,
+    ici_bytes_per_s=45e9,  # SB, usable; GCP's 400 GB/s per chip both ways over 4 links is 50e9 raw
+    torus_dimensions=2,
+    wraparound_size=16,  # SB: only an axis as long as the pod's edge is closed
+    slice_shapes=_LITE_POD,
+    max_slice_chips=256,
+    dcn_bytes_per_s=3.125e9,  # SB; GCP's 6.4 Tbit/s per pod of 256 chips is the same
+    pcie_bytes_per_s=16e9,  # SB
+    clock_hz=1.50e9,  # measured: 334109 estimated cycles took 222.8 us in the scaling book's profile
+)
+
+V5P = Chip(
+    name="v5p",
+    aliases=("tpu-v5p", "tpu-v5p-slice", "tpu v5", "tpu v5p"),
+    topology_prefix="v5p",
+    device_kind="TPU v5",
+    devices_per_chip=1,  # megacore: both TensorCores are one device
+    cores_per_chip=2,
+    name_counts_cores=True,  # v5p-8 is one host of 4 chips
+    # GCP lists 95 GiB and says why: 96 GiB are there and a part is reserved. libtpu lets a program have 95.73.
+    hbm_bytes=96 * _GIB,
+    usable_hbm_bytes_per_device=_usable(95.73),  # libtpu of JAX 0.12; 95.74 with JAX 0.10
+    hbm_bytes_per_s=2765e9,  # GCP; SB 2800e9, JAX 2460e9
+    bf16_flops_per_s=459e12,  # all
+    int8_ops_per_s=918e12,  # SB, JAX
+    vmem_bytes=64 * _MIB,  # JAX
+    ici_links=6,
+    ici_bytes_per_s=90e9,  # SB, usable; GCP's 1200 GB/s per chip both ways over 6 links is 100e9 raw
+    torus_dimensions=3,
+    wraparound_size=4,  # GCP: "4x4x4 and larger slices have full 3D torus"
+    slice_shapes=_BELOW_A_CUBE,
+    max_slice_chips=6144,  # GCP: 16x16x24
+    dcn_bytes_per_s=6.25e9,  # SB; GCP 50 Gbit/s
+    pcie_bytes_per_s=16e9,  # SB
+    clock_hz=1.75e9,  # 459e12 / (2 cores x 4 units x 128 x 128 x 2); published traces also fit 1.5e9: not settled
+)
+
+V6E = Chip(
+    name="v6e",
+    aliases=("v6", "trillium", "tpu-v6e", "tpu v6 lite", "tpu v6e", "tpu-v6e-slice"),
+    topology_prefix="v6e",
+    device_kind="TPU v6 lite",
+    devices_per_chip=1,
+    cores_per_chip=1,
+    name_counts_cores=False,
+    hbm_bytes=32 * _GIB,
+    usable_hbm_bytes_per_device=_usable(31.24),  # libtpu of JAX 0.12; 31.25 with JAX 0.10
+    hbm_bytes_per_s=1638e9,  # GCP, the newest table; others of its tables say 1640e9 and 1600e9
+    bf16_flops_per_s=918e12,  # GCP, SB; JAX 920e12
+    int8_ops_per_s=1836e12,  # GCP; JAX 1840e12
+    vmem_bytes=128 * _MIB,  # JAX
+    ici_links=4,
+    ici_bytes_per_s=90e9,  # SB, usable; GCP's 800 GB/s per chip both ways over 4 links is 100e9 raw
+    torus_dimensions=2,
+    wraparound_size=16,  # SB
+    slice_shapes=_LITE_POD,
+    max_slice_chips=256,
+    dcn_bytes_per_s=12.5e9,  # SB; GCP's 25.6 Tbit/s per pod of 256 chips is the same
+    pcie_bytes_per_s=32e9,  # SB
+    clock_hz=1.75e9,  # 918e12 / (4 units x 256 x 256 x 2); agrees with published kernel timings
+)
+
+V7X = Chip(
+    name="v7x",
+    aliases=("tpu7x", "7x", "v7", "tpu7", "ironwood", "tpu-v7x", "tpu-7x"),
+    topology_prefix="tpu7x",
+    device_kind="TPU7x",
+    devices_per_chip=2,
+    cores_per_chip=2,
+    # GCP sells by topology; Google's xpk and GKE name the machines by TensorCores: tpu7x-8 is 2x2x1, 4 chips.
+    name_counts_cores=True,
+    hbm_bytes=192 * _GIB,
+    usable_hbm_bytes_per_device=_usable(94.74),  # libtpu of JAX 0.12; 94.75 with JAX 0.10
+    hbm_bytes_per_s=7380e9,  # GCP; JAX 7400e9
+    bf16_flops_per_s=2307e12,  # GCP; JAX 2310e12
+    int8_ops_per_s=None,  # disputed: nothing official, and JAX lists it as not available
+    vmem_bytes=64 * _MIB,  # JAX
+    ici_links=6,
+    ici_bytes_per_s=90e9,  # SB, usable; GCP's 1200 GB/s per chip both ways over 6 links is 100e9 raw
+    torus_dimensions=3,
+    wraparound_size=4,  # as v5p
+    slice_shapes=_BELOW_A_CUBE,
+    max_slice_chips=9216,  # GCP: chips of a pod
+    dcn_bytes_per_s=12.5e9,  # SB
+    pcie_bytes_per_s=None,
+    clock_hz=1.90e9,  # fitted to profiles; 2307e12 / (2 cores x 4 units x 256 x 256 x 2) = 2.2e9 does not fit them
+)
+
+CHIPS: tuple[Chip, ...] = (V2, V3, V4, V5E, V5P, V6E, V7X)
+"""Every generation, oldest first."""
+
+
+def chip(name: str) -> Chip:
+    """The generation called `name`, in any of its spellings, whatever the case.
+
+    Raises:
+        SliceError: No generation has that name.
+    """
+    wanted = name.strip().lower()
+    for candidate in CHIPS:
+        if wanted == candidate.name or wanted in candidate.aliases:
+            return candidate
+    guesses = nearest_chips(wanted)
+    raise SliceError(
+        f'unknown TPU generation "{name.strip()}"',
+        why=f"the known ones are {', '.join(candidate.name for candidate in CHIPS)}",
+        fix=f"did you mean {' or '.join(guess.name for guess in guesses)}?" if guesses else None,
+    )
+
+
+def nearest_chips(name: str) -> tuple[Chip, ...]:
+    """At most three generations whose name or alias looks like `name`, the likest first; none when nothing does."""
+    wanted = name.strip().lower()
+
+    def likeness(entry: Chip) -> float:
+        spellings = (entry.name, *entry.aliases)
+        return max(difflib.SequenceMatcher(None, wanted, spelling).ratio() for spelling in spellings)
+
+    close = [entry for entry in CHIPS if likeness(entry) >= 0.6]
+    return tuple(sorted(close, key=likeness, reverse=True)[:3])

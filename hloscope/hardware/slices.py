@@ -1,0 +1,276 @@
+"""Names of slices: what a program runs on, without asking anything that has to be installed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import prod
+from typing import Literal, NoReturn
+
+from hloscope.errors import SliceError
+from hloscope.hardware.chip_model import Chip
+from hloscope.hardware.chips import chip as find_chip
+from hloscope.hardware.chips import nearest_chips
+from hloscope.hardware.shapes import (
+    Shape,
+    is_slice_shape,
+    nearest_shapes,
+    offered,
+    shape_for_at_least,
+    shape_with,
+    shown,
+)
+
+SliceKind = Literal["tpu", "cpu", "attached"]
+
+_HOST_BLOCK = (2, 2, 1)
+"""libtpu's default block of chips per host; a slice must be divisible by it or bring its own bounds."""
+
+_NAME = re.compile(
+    r"(?:(?P<count>\d{1,9})\s*\*\s*)?(?P<generation>[a-z][\w -]*?|7x)\s*"
+    r"(?:[:-]\s*(?P<shape>\d{1,9}(?:\s*x\s*\d{1,9})+)|-(?P<number>\d{1,9})|:\s*(?P<edge>\d{1,9}))?",
+    re.IGNORECASE,
+)
+
+_HOW_TO_NAME = "write a block such as v5e:2x4, a size such as v5e-8, several slices as 2*v5e:2x4, cpu:8 or attached"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """What a program runs on: one or more equal TPU slices, simulated CPU devices, or the devices attached here.
+
+    Attributes:
+        kind: `tpu`, `cpu` or `attached`.
+        chip: The TPU generation; None unless `kind` is `tpu`.
+        shape: Chips along each physical axis of one slice; for `cpu` the number of devices; empty for `attached`.
+        slice_count: Slices, joined by the data-centre network.
+    """
+
+    kind: SliceKind = "tpu"
+    chip: Chip | None = None
+    shape: Shape = ()
+    slice_count: int = 1
+
+    def __post_init__(self) -> None:
+        if self.slice_count < 1:
+            raise SliceError(f"{self.slice_count} slices are none", fix="give a count of 1 or more, such as 2*v5e:2x4")
+        if self.kind == "tpu" and self.chip is None:
+            raise SliceError("a TPU slice needs a generation", fix=_HOW_TO_NAME)
+        if self.chip is not None and not is_slice_shape(self.chip, self.shape):
+            _refuse_shape(self.chip, self.shape)
+        if self.kind == "cpu" and (len(self.shape) != 1 or self.shape[0] < 1):
+            raise SliceError("simulated CPU devices need a number of 1 or more", fix="write, for example, cpu:8")
+
+    @property
+    def name(self) -> str:
+        """The normalised name; `parse_slice` reads it back to an equal slice."""
+        if self.is_attached:
+            return "attached"
+        one = f"cpu:{self.shape[0]}" if self.chip is None else f"{self.chip.topology_prefix}:{shown(self.shape)}"
+        return one if self.slice_count == 1 else f"{self.slice_count}*{one}"
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether this stands for the devices of this machine, whose number only JAX can tell."""
+        return self.kind == "attached"
+
+    @property
+    def chip_count(self) -> int:
+        """Chips in all slices.
+
+        Raises:
+            SliceError: This is no TPU slice.
+        """
+        if self.chip is None:
+            raise SliceError(f"{self.name} has no number of TPU chips", fix="ask for it only where `chip` is given")
+        return prod(self.shape) * self.slice_count
+
+    @property
+    def devices_per_slice(self) -> int:
+        """JAX devices of one slice.
+
+        Raises:
+            SliceError: This is `attached`.
+        """
+        if self.is_attached:
+            raise SliceError("only JAX can tell how many devices are attached", fix="ask jax.device_count()")
+        return prod(self.shape) * (1 if self.chip is None else self.chip.devices_per_chip)
+
+    @property
+    def device_count(self) -> int:
+        """JAX devices of all slices.
+
+        Raises:
+            SliceError: This is `attached`.
+        """
+        return self.devices_per_slice * self.slice_count
+
+    @property
+    def libtpu_topology_name(self) -> str | None:
+        """The `topology_name` of one slice for `jax.experimental.topologies.get_topology_desc`; None without a TPU."""
+        return None if self.chip is None else f"{self.chip.topology_prefix}:{shown(self.shape)}"
+
+    @property
+    def chips_per_host_bounds(self) -> tuple[int, int, int] | None:
+        """The host's block of chips where libtpu's default of 2x2x1 does not divide the slice; None elsewhere.
+
+        JAX 0.10's libtpu refuses blocks below one host without it; JAX 0.12's makes them either way.
+        """
+        if self.chip is None:
+            return None
+        first, second, third = _padded(self.shape)
+        divisible = all(edge % host == 0 for edge, host in zip((first, second, third), _HOST_BLOCK, strict=True))
+        return None if divisible else (first, second, third)
+
+    @property
+    def topology_kwargs(self) -> dict[str, int | list[int] | list[bool]]:
+        """Keyword arguments for `get_topology_desc` besides the name and the platform.
+
+        `wrap` says which axes are closed. libtpu closes none on 7x unless told, and then compiles collectives over
+        open lines (`ICI_RING_DIM_Y_MESH`) where the real slice has rings (`ICI_RING_DIM_Y_TORUS`).
+        """
+        kwargs: dict[str, int | list[int] | list[bool]] = {}
+        if self.chips_per_host_bounds is not None:
+            kwargs["chips_per_host_bounds"] = list(self.chips_per_host_bounds)
+        if any(self.wraparound()):
+            kwargs["wrap"] = [*self.wraparound(), *([False] * (3 - len(self.shape)))]
+        if self.slice_count > 1:
+            kwargs["num_slices"] = self.slice_count
+        return kwargs
+
+    def wraparound(self) -> tuple[bool, ...]:
+        """Whether each physical axis of one slice is closed to a ring; empty without a TPU.
+
+        2D: an axis is closed when it is as long as the pod's edge. 3D: every axis is closed once the slice is made of
+        whole cubes, and none below that.
+
+        Source: the scaling book, chapter on TPUs; Google Cloud's v4 and v5p pages; the environment that Google
+        Kubernetes Engine's TPU device plugin sets (`TPU_TOPOLOGY_WRAP`).
+        """
+        if self.chip is None:
+            return ()
+        size = self.chip.wraparound_size
+        if self.chip.torus_dimensions == 2:
+            return tuple(edge == size for edge in self.shape)
+        return (all(edge % size == 0 for edge in self.shape),) * len(self.shape)
+
+
+def parse_slice(text: str) -> Slice:
+    """Reads the name of a slice.
+
+    `v5e:2x4` is a block of chips, `v5e-8` (or `v5litepod-8`, `v5p-8`, `tpu7x-8`) a size in the unit that Google's
+    names use: TensorCores for v2, v3, v4, v5p and 7x, chips for v5e and v6e. `2*v5e:2x4` is two slices, `cpu:8` eight
+    simulated CPU devices, `attached` whatever devices JAX finds.
+
+    Raises:
+        SliceError: The text is no such name, the generation is unknown, or the generation has no such block.
+    """
+    match = _NAME.fullmatch(text.strip())
+    if match is None:
+        raise SliceError(f'"{text}" is no slice', fix=_HOW_TO_NAME)
+    count = 1 if match["count"] is None else int(match["count"])
+    generation = match["generation"].strip()
+    if text.strip().lower() == "attached":
+        return Slice(kind="attached")
+    if generation.lower() == "cpu":
+        return _cpu_slice(match, text)
+    known = _chip_of(generation, match)
+    if match["shape"] is not None:
+        return Slice(
+            chip=known, shape=tuple(int(edge) for edge in match["shape"].lower().split("x")), slice_count=count
+        )
+    if match["number"] is None:
+        raise SliceError(
+            f'"{text}" does not say which block of chips',
+            why=f"{known.name} comes in blocks of {offered(known)}",
+            fix=f"write, for example, {_shown_with_chips(known, nearest_shapes(known, int(match['edge'] or 8))[0])}",
+        )
+    return Slice(chip=known, shape=_shape_of_size(known, int(match["number"]), text), slice_count=count)
+
+
+def _cpu_slice(match: re.Match[str], text: str) -> Slice:
+    number = match["edge"] or match["number"]
+    if number is None or match["count"] is not None:
+        raise SliceError(f'"{text}" does not say how many CPU devices to simulate', fix="write, for example, cpu:8")
+    return Slice(kind="cpu", shape=(int(number),))
+
+
+def _chip_of(generation: str, match: re.Match[str]) -> Chip:
+    try:
+        return find_chip(generation)
+    except SliceError as error:
+        before, after = match.string[: match.start("generation")], match.string[match.end("generation") :]
+        guesses = [f"{before}{guess.name}{after}" for guess in nearest_chips(generation)]
+        fitting = [guess for guess in guesses if _can_be_read(guess)] or guesses
+        fix = f"did you mean {' or '.join(fitting)}?" if fitting else _HOW_TO_NAME
+        raise SliceError(error.what, why=error.why, fix=fix) from None
+
+
+def _can_be_read(text: str) -> bool:
+    try:
+        parse_slice(text)
+    except SliceError:
+        return False
+    return True
+
+
+def _shape_of_size(known: Chip, number: int, text: str) -> Shape:
+    cores = known.cores_per_chip if known.name_counts_cores else 1
+    shape = shape_with(known, number // cores) if number % cores == 0 else None
+    if shape is not None:
+        return shape
+    unit = f"TensorCores, {cores} to a chip" if known.name_counts_cores else "chips"
+    raise SliceError(
+        f'there is no {known.name} slice of the size "{text}"',
+        why=f"the number counts {unit}; {known.name} comes in blocks of {offered(known)}",
+        fix=_use_one_of(known, nearest_shapes(known, number // cores)),
+    )
+
+
+def _refuse_shape(known: Chip, shape: Shape) -> NoReturn:
+    raise SliceError(
+        f"no {known.name} slice has the shape {shown(shape)}",
+        why=f"{known.name} comes in blocks of {offered(known)}",
+        fix=_use_one_of(known, nearest_shapes(known, prod(shape), shape)),
+    )
+
+
+def _use_one_of(known: Chip, shapes: tuple[Shape, ...]) -> str:
+    *others, last = (_shown_with_chips(known, shape) for shape in shapes)
+    return f"use {', '.join(others)} or {last}"
+
+
+def _shown_with_chips(known: Chip, shape: Shape) -> str:
+    chips = prod(shape)
+    return f"{known.topology_prefix}:{shown(shape)} ({chips:,} {'chip' if chips == 1 else 'chips'})"
+
+
+def _padded(shape: Shape) -> tuple[int, int, int]:
+    first, second, third = (*shape, *(1,) * (3 - len(shape)))
+    return first, second, third
+
+
+def default_slice(device_count: int, chip: str = "v5e") -> Slice:
+    """The smallest single slice that shows JAX `device_count` devices: exactly as many if possible, else more.
+
+    Args:
+        device_count: Devices that the mesh needs.
+        chip: The TPU generation, in any spelling.
+
+    Raises:
+        SliceError: The generation is unknown, `device_count` is not positive, or no single slice is that large.
+    """
+    known = find_chip(chip)
+    if device_count < 1:
+        raise SliceError(f"{device_count} devices are none", fix="give a number of 1 or more")
+    chips = -(-device_count // known.devices_per_chip)
+    shape = shape_with(known, chips) or shape_for_at_least(known, chips)
+    if shape is not None:
+        return Slice(chip=known, shape=shape)
+    count = -(-chips // known.max_slice_chips)
+    whole = nearest_shapes(known, known.max_slice_chips, limit=1)[0]
+    raise SliceError(
+        f"no single {known.name} slice has {device_count:,} devices",
+        why=f"the largest has {known.max_slice_chips * known.devices_per_chip:,}",
+        fix=f"name several, such as {count}*{known.topology_prefix}:{shown(whole)}, or another generation",
+    )

@@ -1,0 +1,20 @@
+"""HLO text and the module it describes. The only door to Lark for HLO; imports neither JAX nor networkx."""
+
+from hloscope.hlo.frames import Frame
+from hloscope.hlo.model import HloComputation, HloInstruction, HloModule
+from hloscope.hlo.parser import parse_module
+from hloscope.hlo.replica_groups import ReplicaGroups
+from hloscope.hlo.shape import Layout, Shape
+from hloscope.hlo.sharding import Sharding
+
+__all__ = [
+    "Frame",
+    "HloComputation",
+    "HloInstruction",
+    "HloModule",
+    "Layout",
+    "ReplicaGroups",
+    "Shape",
+    "Sharding",
+    "parse_module",
+]

@@ -1,0 +1,290 @@
+"""From the grammar's records to columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hloscope.hlo.columns import Columns, ComputationRow, Details, FixedForm
+from hloscope.hlo.frames import FrameTables
+from hloscope.hlo.reader import MAX_DEPTH
+from hloscope.hlo.records import (
+    Attribute,
+    Callee,
+    Computation,
+    Header,
+    Instruction,
+    Operand,
+    Operation,
+    ReadError,
+    Row,
+    Span,
+)
+from hloscope.hlo.shape import Shape
+
+
+@dataclass(slots=True)
+class Scope:
+    """A computation that is being built: the instructions that are defined so far, and the parameters only implied."""
+
+    name: str
+    line: int
+    first: int
+    indexes: dict[str, int] = field(default_factory=dict)
+    root: int | None = None
+    implied: int = 0
+
+
+class Builder:
+    """Fills columns from records, whose spans are offsets in `text` from `base` on.
+
+    Attributes:
+        columns: What has been built.
+        computation_names: The computations that are complete; XLA has every one defined before it is used.
+        open_computation: Name and offset of the computation that is being built, for error texts.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.computation_names: set[str] = set()
+        self.open_computation: tuple[str, int] | None = None
+        self._base = 0
+        self._implies_parameters = False
+        self._line = 1
+        self._counted_to = 0
+
+    def add_header(self, header: Header) -> None:
+        """Takes over the module's name and header attributes."""
+        self.columns.name = header.name
+        self.columns.header = {item.key: self._text(item.span) for item in header.attributes}
+
+    def add_tables(self, tables: tuple[tuple[Row, ...], ...]) -> None:
+        """Takes over the four stack tables."""
+        if tables:
+            self.columns.tables = frame_tables(*tables)
+
+    def add_computations(self, computations: tuple[Computation, ...], base: int = 0) -> None:
+        """Adds computations whose spans count from offset `base` of the text.
+
+        Raises:
+            ReadError: A name is not defined or defined twice; with an offset of the whole text.
+        """
+        self._base = base
+        for computation in computations:
+            name, position = computation.head.name.lstrip("%"), base + computation.head.span.start
+            self.open_computation = (name, position)
+            self._add_bodies(name, computation.instructions)
+            scope = self.open_scope(name, position)
+            for instruction in computation.instructions:
+                self._add_instruction(scope, instruction)
+            thread = computation.execution_thread
+            self.close_scope(scope, is_entry=computation.head.is_entry, thread=thread, position=position)
+            self.open_computation = None
+
+    def add_single(self, instruction: Instruction) -> None:
+        """Makes a module of one instruction, with a parameter for each of its operands as XLA does."""
+        name = str(instruction.name).lstrip("%") if instruction.name else instruction.operation.opcode
+        self.columns.name = name
+        self._implies_parameters = True
+        self._add_bodies(name, (instruction,))
+        scope = self.open_scope(name, 0)
+        self._add_instruction(scope, instruction)
+        self.close_scope(scope, is_entry=True, thread=None, position=0)
+
+    def open_scope(self, name: str, position: int) -> Scope:
+        """Begins a computation at an offset of the whole text."""
+        return Scope(name, self._line_at(position), len(self.columns.names))
+
+    def close_scope(self, scope: Scope, *, is_entry: bool, thread: str | None, position: int) -> None:
+        """Ends a computation. The root is the instruction marked `ROOT`, else the last one."""
+        columns = self.columns
+        if scope.name in self.computation_names:
+            raise ReadError(position, f"computation %{scope.name} is defined twice")
+        if is_entry and columns.entry >= 0:
+            raise ReadError(position, "a second computation is marked `ENTRY`")
+        if is_entry:
+            columns.entry = len(columns.computations)
+        end = len(columns.names)
+        root = end - 1 if scope.root is None else scope.root
+        self.computation_names.add(scope.name)
+        columns.computations.append(ComputationRow(scope.name, scope.line, thread, scope.first, end, root))
+
+    def finish(self) -> None:
+        """Settles what the whole text decides: without `ENTRY`, the last computation is the entry."""
+        columns = self.columns
+        if columns.entry < 0:
+            columns.entry = len(columns.computations) - 1
+        if not columns.name:
+            columns.name = columns.computations[columns.entry].name
+
+    def _add_instruction(self, scope: Scope, instruction: Instruction) -> None:
+        operation = instruction.operation
+        name = str(instruction.name).lstrip("%") if instruction.name else operation.opcode
+        start = operation.span.start if instruction.name is None else instruction.name.start_pos or 0
+        called = self._called(scope, instruction)
+        operands = self._operands(scope, operation)
+        index = len(self.columns.names)
+        if name in scope.indexes:
+            raise ReadError(self._base + start, f"%{name} is defined twice in computation %{scope.name}")
+        if instruction.is_root and scope.root is not None:
+            raise ReadError(self._base + start, f"a second instruction of computation %{scope.name} is marked `ROOT`")
+        if instruction.is_root:
+            scope.root = index
+        self._append_operation(scope, name, start, operation, operands, is_root=instruction.is_root)
+        if called:
+            self.columns.called[index] = called
+
+    def _append_operation(
+        self, scope: Scope, name: str, start: int, operation: Operation, operands: list[int], *, is_root: bool
+    ) -> int:
+        attributes = {item.key: self._text(item.span) for item in operation.attributes}
+        argument = None if operation.argument is None else self._text(operation.argument)
+        shape = None if operation.shape is None else operation.shape.shape
+        last = operation.attributes[-1].span.end if operation.attributes else operation.span.end
+        details = Details(attributes, argument)
+        index = self._append(scope, name, start, operation.opcode, shape, details, operands, is_root, last - start)
+        return index
+
+    def _append(
+        self,
+        scope: Scope,
+        name: str,
+        start: int,
+        opcode: str,
+        shape: Shape | None,
+        details: Details,
+        operands: list[int],
+        is_root: bool = False,
+        length: int = 0,
+    ) -> int:
+        columns = self.columns
+        index = len(columns.names)
+        scope.indexes[name] = index
+        columns.names.append(name)
+        columns.forms.append(FixedForm(opcode=opcode, is_root=is_root, shape=shape, details=details))
+        columns.starts.append(self._base + start)
+        columns.lengths.append(length)
+        columns.lines.append(self._line_at(self._base + start))
+        columns.operands.extend(operands)
+        columns.operand_starts.append(len(columns.operands))
+        return index
+
+    def _operands(self, scope: Scope, operation: Operation) -> list[int]:
+        """The operands' indexes. XLA drops a shape that a comma follows instead of a name, and so is it done here."""
+        operands = operation.operands
+        if not self._implies_parameters:
+            operands = tuple(item for item in operands[:-1] if item.name or item.nested) + operands[-1:]
+        return [self._operand(scope, operand) for operand in operands]
+
+    def _operand(self, scope: Scope, operand: Operand) -> int:
+        if operand.nested is not None:
+            nested = operand.nested
+            operands = self._operands(scope, nested)
+            name = f"{nested.opcode}#{len(self.columns.names)}"
+            return self._append_operation(scope, name, nested.span.start, nested, operands, is_root=False)
+        index = scope.indexes.get(operand.name or "")
+        if index is None and self._implies_parameters:
+            index = self._implied_parameter(scope, operand)
+        if index is None and operand.name is None:
+            raise ReadError(self._base + operand.span.start, "this operand has no name")
+        if index is None:
+            raise ReadError(self._base + operand.span.start, undefined(operand.name or "", scope.name))
+        for tuple_index in operand.indexes:
+            index = self._tuple_element(scope, index, tuple_index, operand.span.start)
+        return index
+
+    def _implied_parameter(self, scope: Scope, operand: Operand) -> int:
+        name = operand.name or f"parameter.{scope.implied}"
+        details = Details({}, str(scope.implied))
+        scope.implied += 1
+        return self._append(scope, name, operand.span.start, "parameter", operand.shape, details, [])
+
+    def _tuple_element(self, scope: Scope, index: int, tuple_index: int, start: int) -> int:
+        """The instruction that `%t#0` stands for; one for each place, as XLA makes it."""
+        name = f"{self.columns.names[index]}#{tuple_index}"
+        if name in scope.indexes:
+            return scope.indexes[name]
+        details = Details({"index": str(tuple_index)}, None)
+        return self._append(scope, name, start, "get-tuple-element", None, details, [index])
+
+    def _add_bodies(self, computation: str, instructions: tuple[Instruction, ...], depth: int = 0) -> None:
+        """Makes the inline bodies of called computations, the innermost first, computations of their own."""
+        for instruction in instructions:
+            for attribute in instruction.operation.attributes:
+                for number, callee in enumerate(attribute.callees):
+                    if callee.name is None:
+                        name = _body_name(computation, instruction, attribute.key, number)
+                        self._add_body(name, callee, depth)
+
+    def _add_body(self, name: str, callee: Callee, depth: int) -> None:
+        position = self._base + callee.span.start
+        if depth >= MAX_DEPTH:
+            raise ReadError(position, f"inline computations nest deeper than {MAX_DEPTH} levels")
+        self._add_bodies(name, callee.body, depth + 1)
+        scope = self.open_scope(name, position)
+        for inner in callee.body:
+            self._add_instruction(scope, inner)
+        self.close_scope(scope, is_entry=False, thread=None, position=position)
+
+    def _called(self, scope: Scope, instruction: Instruction) -> tuple[tuple[str, str], ...]:
+        called: list[tuple[str, str]] = []
+        for attribute in instruction.operation.attributes:
+            for number, callee in enumerate(attribute.callees):
+                name = callee.name or _body_name(scope.name, instruction, attribute.key, number)
+                if name not in self.computation_names:
+                    raise ReadError(self._base + callee.span.start, undefined_computation(name))
+                called.append((attribute.key, name))
+        return tuple(called)
+
+    def _text(self, span: Span) -> str:
+        return self.columns.text[self._base + span.start : self._base + span.end]
+
+    def _line_at(self, position: int) -> int:
+        """The 1-based line of an offset; offsets come mostly in order, so newlines are counted from the last one."""
+        text = self.columns.text
+        if position >= self._counted_to:
+            self._line += text.count("\n", self._counted_to, position)
+        else:
+            self._line -= text.count("\n", position, self._counted_to)
+        self._counted_to = position
+        return self._line
+
+
+def undefined(name: str, computation: str) -> str:
+    """The message for an operand that no earlier instruction defines."""
+    return f"%{name} is used in computation %{computation} and no instruction before it has that name"
+
+
+def undefined_computation(name: str) -> str:
+    """The message for a call of a computation that no earlier text defines."""
+    return f"computation %{name} is called and no computation before it has that name"
+
+
+def _body_name(computation: str, instruction: Instruction, key: str, number: int) -> str:
+    """A name for an inline body; `#` keeps it apart from every name that XLA prints."""
+    name = str(instruction.name or instruction.operation.opcode).lstrip("%")
+    return f"{computation}#{name}.{key}.{number}"
+
+
+def frame_tables(
+    file_names: tuple[Row, ...],
+    function_names: tuple[Row, ...],
+    file_locations: tuple[Row, ...],
+    stack_frames: tuple[Row, ...],
+) -> FrameTables:
+    """The stack tables as numbers. XLA prints a frame's parent as its real id plus one."""
+    locations = [row for row in file_locations if isinstance(row, dict)]
+    frames = [row for row in stack_frames if isinstance(row, dict)]
+    return FrameTables(
+        file_names=tuple(str(row) for row in file_names),
+        function_names=tuple(str(row) for row in function_names),
+        file_locations=tuple(
+            (
+                row.get("file_name_id", 0),
+                row.get("function_name_id", 0),
+                row.get("line", 0),
+                row.get("column", 0),
+            )
+            for row in locations
+        ),
+        stack_frames=tuple((row.get("file_location_id", 0), row.get("parent_frame_id", 1) - 1) for row in frames),
+    )

@@ -1,0 +1,132 @@
+"""Attribute values, from raw text to what they mean."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from hloscope.errors import HloscopeError
+from hloscope.hlo.columns import Columns
+from hloscope.hlo.diagnostics import parse_error
+from hloscope.hlo.language import language
+from hloscope.hlo.records import ReadError
+from hloscope.hlo.replica_groups import ReplicaGroups
+from hloscope.hlo.sharding import Sharding
+from hloscope.hlo.strings import unquote
+
+_INTEGER = re.compile(r"-?[0-9]+")
+_EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+def read(columns: Columns, index: int, key: str, start: str, raw: str) -> Any:
+    """Reads the value of one attribute by a rule of the grammar's lower level.
+
+    Raises:
+        HloParseError: The value does not follow the rule; the error points at it in the whole text.
+    """
+    try:
+        return language().read(start, raw)
+    except ReadError as error:
+        offset = columns.text.find(f"{key}={raw}", columns.starts[index])
+        base = columns.starts[index] if offset < 0 else offset + len(key) + 1
+        moved = error.moved(base)
+        moved.at_end = False
+        name = columns.names[index]
+        moved.what = f"{key} of %{name} cannot be read: {error.what}"
+        raise parse_error(columns.text, columns.file_name, moved) from None
+
+
+def replica_groups(columns: Columns, index: int, attributes: Mapping[str, str]) -> ReplicaGroups | None:
+    """The attribute `replica_groups` in any of its three forms."""
+    raw = attributes.get("replica_groups")
+    if raw is None:
+        return None
+    groups: ReplicaGroups = read(columns, index, "replica_groups", "replica_groups", raw)
+    return replace(groups, text=raw)
+
+
+def sharding(columns: Columns, index: int, attributes: Mapping[str, str]) -> Sharding | None:
+    """The attribute `sharding` in any of its forms."""
+    raw = attributes.get("sharding")
+    if raw is None:
+        return None
+    found: Sharding = read(columns, index, "sharding", "sharding", raw)
+    return replace(found, text=raw)
+
+
+def source_target_pairs(
+    columns: Columns, index: int, attributes: Mapping[str, str]
+) -> tuple[tuple[int, int], ...] | None:
+    """The attribute `source_target_pairs`.
+
+    Raises:
+        HloParseError: An entry is no pair.
+    """
+    raw = attributes.get("source_target_pairs")
+    if raw is None:
+        return None
+    pairs: tuple[tuple[int, ...], ...] = read(columns, index, "source_target_pairs", "integer_lists", raw)
+    if any(len(pair) != 2 for pair in pairs):
+        error = ReadError(columns.starts[index], f"source_target_pairs of %{columns.names[index]} are no pairs")
+        raise parse_error(columns.text, columns.file_name, error)
+    return tuple((pair[0], pair[1]) for pair in pairs)
+
+
+def integers(columns: Columns, index: int, attributes: Mapping[str, str], key: str) -> tuple[int, ...] | None:
+    """An attribute such as `dimensions={0,1}`."""
+    raw = attributes.get(key)
+    if raw is None:
+        return None
+    found: tuple[int, ...] = read(columns, index, key, "integers", raw)
+    return found
+
+
+def entries(columns: Columns, index: int, attributes: Mapping[str, str], key: str) -> Mapping[str, str]:
+    """The entries of `metadata` or `frontend_attributes`."""
+    raw = attributes.get(key)
+    if raw is None:
+        return _EMPTY
+    return MappingProxyType(read(columns, index, key, key, raw).values)
+
+
+def plain_integer(raw: str | None) -> int | None:
+    """An integer; None where there is none or it is printed as something else, such as the `_` of a fingerprint."""
+    return int(raw) if raw is not None and _INTEGER.fullmatch(raw) else None
+
+
+def string(raw: str | None) -> str | None:
+    """An unquoted string."""
+    return unquote(raw) if raw else None
+
+
+def backend_config(raw: str | None) -> Mapping[str, object]:
+    """A backend's configuration, which may be JSON or a string that holds JSON."""
+    if raw is None:
+        return _EMPTY
+    text = unquote(raw) if raw[0] in "\"'" else raw
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {"raw": text}
+    return found if isinstance(found, dict) else {"raw": text}
+
+
+def header_integer(columns: Columns, key: str, *, default: int) -> int:
+    """An integer of the module's header.
+
+    Raises:
+        HloParseError: The value is no integer.
+    """
+    raw = columns.header.get(key)
+    if raw is None:
+        return default
+    found = plain_integer(raw)
+    if found is None:
+        position = max(columns.text.find(f"{key}={raw}"), 0)
+        error = ReadError(position, f"{key} is {raw}, not a number")
+        raise parse_error(columns.text, columns.file_name, error)
+    return found

@@ -1,0 +1,88 @@
+"""What the grammar expected, in words."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from hloscope.hlo.records import ReadError
+
+_WORDS = {
+    "NAME": "a name",
+    "IDENT": "a name",
+    "ARRAY": "a shape",
+    "KEY": "an attribute",
+    "STRING": "a string",
+    "INTEGER": "a number",
+    "WORD": "a value",
+    "BRACED": "`{`",
+    "RAW_DICT": "`{`",
+    "BRACKETED": "`[`",
+    "PARENTHESIZED": "`(`",
+    "LITERAL": "a literal",
+    "LAYOUT": "a layout",
+    "ELEMENT_TYPE": "an element type",
+    "PARAMETER_NAME": "a parameter's name",
+    "LBRACE": "`{`",
+    "RBRACE": "`}`",
+    "LSQB": "`[`",
+    "RSQB": "`]`",
+    "LPAR": "`(`",
+    "RPAR": "`)`",
+    "COMMA": "`,`",
+    "EQUAL": "`=`",
+    "COLON": "`:`",
+    "ARROW": "`->`",
+    "LESS_EQUAL": "`<=`",
+    "ROOT": "`ROOT`",
+    "ENTRY": "`ENTRY`",
+    "HLO_MODULE": "`HloModule`",
+    "TILE_LETTER": "tiles",
+    "THREAD_KEY": "`execution_thread=`",
+    "$END": "the end of the text",
+}
+_MOST_NAMED = 5
+_MOST_SHOWN = 40
+
+
+def describe(text: str, position: int, opened_at: int | None, state: Any) -> ReadError:
+    """Turns a failed parse into an error that says what stood there and what was expected.
+
+    Args:
+        text: The text that was parsed.
+        position: Where the parser could not go on.
+        opened_at: The bracket that is never closed, if that is what failed.
+        state: The parser's state at that place.
+    """
+    if opened_at is not None:
+        what = f"the `{text[opened_at]}` is never closed"
+        return ReadError(opened_at, what, fix="close it; or was the file cut off?", at_end=True, opened_at=opened_at)
+    expected = _expected_words(state)
+    if position >= len(text):
+        what = f"the text ends where {expected} was expected" if expected else "the text ends too early"
+        return ReadError(len(text), what, fix="was the file cut off?", at_end=True)
+    found = _shown(text, position)
+    what = f"unexpected {found} where {expected} was expected" if expected else f"unexpected {found}"
+    return ReadError(position, what)
+
+
+def _expected_words(state: Any) -> str:
+    """`a name, `,` or `}``; empty when too much is possible to be of help."""
+    accepted = [name for name in state.parse_conf.states[state.position] if name.isupper() or name == "$END"]
+    words = sorted({_WORDS[name] for name in accepted if name in _WORDS})
+    if not words or len(words) > _MOST_NAMED:
+        return ""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _shown(text: str, position: int) -> str:
+    character = text[position]
+    if character in "\"'":
+        return "a string" if text.find(character, position + 1) >= 0 else "a string that never ends"
+    if not character.isprintable():
+        return f"character U+{ord(character):04X}"
+    word = re.compile(r"%?[A-Za-z0-9_.-]*").match(text, position)
+    found = word.group() if word is not None else ""
+    if not found:
+        return f"`{character}`"
+    return f"`{found}`" if len(found) <= _MOST_SHOWN else f"`{found[:_MOST_SHOWN]}…`"

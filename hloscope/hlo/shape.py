@@ -1,0 +1,163 @@
+"""Shapes and layouts of HLO values, and how many bytes they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from hloscope.errors import HloscopeError
+from hloscope.units import array_bytes
+
+UNBOUNDED = -1
+"""The dimension that XLA prints as `?`."""
+
+COMBINED = -1
+"""The tile dimension that XLA prints as `*`: it is merged with the next more minor one before tiling."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where the elements of an array lie in memory.
+
+    Attributes:
+        minor_to_major: Dimension numbers from the fastest-varying to the slowest.
+        tiles: Tile dimensions, outermost tile first; `COMBINED` for `*`.
+        memory_space: 0 is the default memory (HBM on a TPU).
+        element_size_in_bits: Bits of one stored element; 0 means the element type's own.
+        other_items: The remaining items, such as `L(16)`, as they are printed.
+    """
+
+    minor_to_major: tuple[int, ...] = ()
+    tiles: tuple[tuple[int, ...], ...] = ()
+    memory_space: int = 0
+    element_size_in_bits: int = 0
+    other_items: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The type of an HLO value: an array, a tuple, a token, an opaque value or a buffer.
+
+    Attributes:
+        element_type: XLA's name, such as `bf16`; `tuple`, `token`, `opaque` or `buffer`; `unknown` when the text leaves
+            the shape out and it cannot be told from the operands.
+        dimensions: The upper bound for a bounded dynamic dimension, `UNBOUNDED` for `?`.
+        dynamic: Whether each dimension is dynamic.
+        layout: None when the text gives none.
+        elements: A tuple's elements; a buffer's one content.
+    """
+
+    element_type: str
+    dimensions: tuple[int, ...] = ()
+    dynamic: tuple[bool, ...] = ()
+    layout: Layout | None = None
+    elements: tuple[Shape, ...] = ()
+
+    @property
+    def is_tuple(self) -> bool:
+        """Whether the value is a tuple, also an empty one."""
+        return self.element_type == "tuple"
+
+    @property
+    def element_count(self) -> int:
+        """Elements in the array, over all leaves of a tuple; a bounded dimension counts as its bound.
+
+        Raises:
+            HloscopeError: A dimension has no bound.
+        """
+        if self.elements:
+            return sum(element.element_count for element in self.elements)
+        if UNBOUNDED in self.dimensions:
+            raise HloscopeError(f"the elements of {self} cannot be counted", why="a dimension has no bound")
+        return 0 if self.is_tuple else prod(self.dimensions)
+
+    @property
+    def byte_size(self) -> int | None:
+        """Logical bytes without padding; None when the element type is not known or a dimension has no bound."""
+        if self.elements or self.is_tuple:
+            return _sum_known([element.byte_size for element in self.elements])
+        if UNBOUNDED in self.dimensions:
+            return None
+        return array_bytes(self.element_type, prod(self.dimensions))
+
+    @property
+    def padded_byte_size(self) -> int | None:
+        """Bytes that the array takes in memory with its tiles; None when the logical size is not known.
+
+        Source: xla/layout.h and xla/shape_util.cc: each tile applies to the most minor physical dimensions that are left
+        by the one before, rounding each up to a multiple of the tile.
+        """
+        if self.elements or self.is_tuple:
+            return _sum_known([element.padded_byte_size for element in self.elements])
+        if self.byte_size is None or self.layout is None:
+            return self.byte_size
+        count = prod(_tiled_dimensions(self.dimensions, self.layout))
+        count = _round_up(count, _tail_alignment(self.layout))
+        bits = self.layout.element_size_in_bits
+        return -(-bits * count // 8) if bits else array_bytes(self.element_type, count)
+
+    def leaves(self) -> Iterator[Shape]:
+        """The arrays, tokens and buffers of a tuple in order; the shape itself when it is no tuple."""
+        if not self.is_tuple:
+            yield self
+        else:
+            for element in self.elements:
+                yield from element.leaves()
+
+    def __str__(self) -> str:
+        if self.is_tuple:
+            return f"({', '.join(map(str, self.elements))})"
+        if self.element_type == "buffer":
+            return f"b({self.elements[0]})"
+        dimensions = zip(self.dimensions, self.dynamic, strict=True)
+        return f"{self.element_type}[{','.join(_dimension_text(size, dynamic) for size, dynamic in dimensions)}]"
+
+
+UNKNOWN_SHAPE = Shape(element_type="unknown")
+"""The shape of an instruction whose text leaves it out, where the operands do not tell it."""
+
+
+def _dimension_text(size: int, dynamic: bool) -> str:
+    if size == UNBOUNDED:
+        return "?"
+    return f"<={size}" if dynamic else str(size)
+
+
+def _sum_known(sizes: list[int | None]) -> int | None:
+    return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+def _round_up(count: int, multiple: int) -> int:
+    return -(-count // multiple) * multiple
+
+
+def _tail_alignment(layout: Layout) -> int:
+    for item in layout.other_items:
+        if item.startswith("L") and item[2:-1].strip().isdigit():
+            return max(1, int(item[2:-1]))
+    return 1
+
+
+def _tiled_dimensions(dimensions: tuple[int, ...], layout: Layout) -> list[int]:
+    """Physical dimensions, major first, after every tile has been applied."""
+    order = layout.minor_to_major if len(layout.minor_to_major) == len(dimensions) else range(len(dimensions))[::-1]
+    physical = [dimensions[index] for index in reversed(order)]
+    for tile in layout.tiles:
+        physical = _apply_tile(physical, tile)
+    return physical
+
+
+def _apply_tile(physical: list[int], tile: tuple[int, ...]) -> list[int]:
+    """Splits the most minor dimensions into whole tiles: `[16, 200]` by `(8, 128)` is `[2, 2, 8, 128]`."""
+    padded = [1] * (len(tile) - len(physical)) + physical
+    kept, tiled = padded[: len(padded) - len(tile)], padded[len(padded) - len(tile) :]
+    outer: list[int] = []
+    carried = 1
+    for size, tile_size in zip(tiled, tile, strict=True):
+        if tile_size == COMBINED:
+            carried *= size
+            continue
+        outer.append(-(-carried * size // tile_size))
+        carried = 1
+    return [*kept, *outer, *(size for size in tile if size != COMBINED)]

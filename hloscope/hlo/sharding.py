@@ -1,0 +1,86 @@
+"""Shardings of HLO values: every printed form as one tile assignment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from hloscope.hlo.replica_groups import AxisReference, NamedMesh
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharding:
+    """How one value is spread over the devices.
+
+    Attributes:
+        kind: `replicated`, `manual`, `maximal`, `unknown`, `unreduced`, `tiled` or `tuple`.
+        text: As printed.
+        tile_dimensions: Tiles along each dimension of the array, then the trailing subgroup dimensions.
+        devices: Devices in row-major order of the tiles; the one device of `maximal`.
+        replicate_on_last_tile_dim: The last tile dimension replicates instead of sharding data.
+        last_tile_dims: What each trailing subgroup dimension does (`manual`, `replicated`, …).
+        elements: One sharding for each leaf of a tuple.
+    """
+
+    kind: str
+    text: str
+    tile_dimensions: tuple[int, ...] = ()
+    devices: tuple[int, ...] = ()
+    replicate_on_last_tile_dim: bool = False
+    last_tile_dims: tuple[str, ...] = ()
+    elements: tuple[Sharding, ...] = ()
+
+    @property
+    def data_tile_dimensions(self) -> tuple[int, ...]:
+        """Tiles along each dimension of the array, without the trailing subgroup dimensions."""
+        subgroups = len(self.last_tile_dims) or int(self.replicate_on_last_tile_dim)
+        return self.tile_dimensions[: len(self.tile_dimensions) - subgroups]
+
+
+def mesh_sharding(
+    *,
+    text: str,
+    mesh: NamedMesh,
+    placements: tuple[tuple[AxisReference, ...], ...],
+    manual: tuple[AxisReference, ...],
+    unreduced: tuple[AxisReference, ...],
+) -> Sharding:
+    """Converts the named form to a tile assignment.
+
+    Args:
+        text: As printed.
+        mesh: The mesh that the axes belong to.
+        placements: For each dimension of the array, the axes that shard it, major first.
+        manual: Axes that are manual.
+        unreduced: Axes over which the value is a partial sum. Every axis that is not named replicates.
+
+    Raises:
+        HloscopeError: The axes do not fit the mesh.
+
+    Source: `HloSharding` in xla/hlo/ir/hlo_sharding.cc; subgroup dimensions trail the data dimensions.
+    """
+    sharded = tuple(axis for axes in placements for axis in axes)
+    ids, named, rest = mesh.split_by((*sharded, *manual, *unreduced))
+    sizes = [ids.shape[dimension] for dimension in named]
+    tiles: list[int] = []
+    taken = 0
+    for axes in placements:
+        tiles.append(prod(sizes[taken : taken + len(axes)]))
+        taken += len(axes)
+    subgroups = {
+        "manual": prod(sizes[taken : taken + len(manual)]),
+        "unreduced": prod(sizes[taken + len(manual) :]),
+        "replicated": prod(ids.shape[dimension] for dimension in rest),
+    }
+    kept = {kind: size for kind, size in subgroups.items() if size > 1}
+    if prod(tiles) == 1 and len(kept) <= 1:
+        return Sharding(kind=next(iter(kept), "replicated"), text=text)
+    only_replicated = list(kept) == ["replicated"]
+    return Sharding(
+        kind="tiled",
+        text=text,
+        tile_dimensions=(*tiles, *kept.values()),
+        devices=tuple(map(int, ids.transpose([*named, *rest]).reshape(-1))),
+        replicate_on_last_tile_dim=only_replicated,
+        last_tile_dims=() if only_replicated else tuple(kept),
+    )

@@ -1,0 +1,195 @@
+"""From notations to abstract, sharded JAX values: nothing is ever materialised."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from hloscope.errors import HloscopeError, MeshError, NotationError, TargetError
+from hloscope.program.loading import import_error
+from hloscope.program.notation import ArraySpec, parse_array, parse_partition_spec
+
+
+_KEY_IMPLEMENTATIONS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
+
+
+def abstract_tree(value: Any, mesh: jax.sharding.Mesh | None, dims: Mapping[str, int]) -> Any:
+    """Turns a pytree of notations into one of `jax.ShapeDtypeStruct`s sharded over `mesh`.
+
+    Args:
+        value: A notation such as `bf16[8@X,2048@Y]`, a nest of dict, list and tuple of notations, a ShapeDtypeStruct or
+            array (kept as it is), or a callable without arguments that returns one of these.
+        mesh: The mesh whose axes the notations name; None allows unsharded notations only.
+        dims: Sizes of letters.
+
+    Raises:
+        NotationError: A notation is written wrongly.
+        MeshError: A notation names an axis that is not in the mesh, or a dimension does not divide.
+    """
+    if callable(value):
+        try:
+            value = value()
+        except HloscopeError:
+            raise
+        except Exception as error:
+            raise import_error(error, "the function that makes the arguments fails") from error
+    return jax.tree.map(lambda leaf: _abstract(leaf, mesh, dims), value)
+
+
+def _abstract(leaf: Any, mesh: jax.sharding.Mesh | None, dims: Mapping[str, int]) -> Any:
+    if callable(leaf):
+        return abstract_tree(leaf, mesh, dims)
+    if not isinstance(leaf, str):
+        return leaf
+    spec = parse_array(leaf, dims)
+    return jax.ShapeDtypeStruct(
+        spec.dimensions, _dtype(spec, leaf), sharding=_sharding(spec, leaf, mesh), weak_type=spec.weak_type
+    )
+
+
+def _dtype(spec: ArraySpec, text: str) -> Any:
+    if spec.dtype.startswith("key<"):
+        return _key_dtype(spec.dtype, text)
+    dtype = jnp.dtype(spec.dtype)
+    if jax.dtypes.canonicalize_dtype(dtype) != dtype:
+        raise NotationError(
+            f"{text} needs JAX's 64-bit mode",
+            why=f"without it JAX turns {dtype.name} into {jax.dtypes.canonicalize_dtype(dtype).name}",
+            fix="set JAX_ENABLE_X64=1, or use a narrower type",
+        )
+    return dtype
+
+
+def _key_dtype(name: str, text: str) -> Any:
+    if name not in _KEY_IMPLEMENTATIONS:
+        raise NotationError(
+            f"{text} names a random key type that JAX does not have", fix=f"use {' or '.join(_KEY_IMPLEMENTATIONS)}"
+        )
+    implementation = _KEY_IMPLEMENTATIONS[name]
+    return jax.eval_shape(lambda: jax.random.key(0, impl=implementation)).dtype
+
+
+def _sharding(spec: ArraySpec, text: str, mesh: jax.sharding.Mesh | None) -> jax.sharding.Sharding | None:
+    if mesh is None:
+        if any(spec.spec):
+            raise MeshError(f"{text} names mesh axes, and there is no mesh", fix="give one, for example --mesh X=4,Y=2")
+        return None
+    sizes = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+    for position, (size, axes) in enumerate(zip(spec.dimensions, spec.spec, strict=True)):
+        for axis in axes or ():
+            _known_axis(axis, sizes, text)
+        ways = prod(sizes[axis] for axis in axes or ())
+        if size % ways:
+            raise MeshError(
+                f"dimension {position} of {text} cannot be divided over {_joined(axes or ())}",
+                why=f"{size} is not a multiple of {ways}: JAX refuses uneven shardings of arguments",
+                fix=f"use a multiple of {ways}, or shard another dimension",
+            )
+    if spec.unreduced_kind is not None:
+        raise NotationError(f"{text} cannot be an argument", why="only sums can stay unreduced in an argument's type")
+    for axis in (*spec.unreduced, *spec.reduced):
+        _known_axis(axis, sizes, text)
+    partition = jax.sharding.PartitionSpec(
+        *(_entry(axes) for axes in spec.spec), unreduced=set(spec.unreduced), reduced=set(spec.reduced)
+    )
+    memory_kind = "pinned_host" if spec.memory_space == "host" else None
+    return jax.sharding.NamedSharding(mesh, partition, memory_kind=memory_kind)
+
+
+def _entry(axes: tuple[str, ...] | str | None) -> Any:
+    if not axes:
+        return None
+    if isinstance(axes, str):
+        return axes
+    return axes[0] if len(axes) == 1 else axes
+
+
+def _joined(axes: tuple[str, ...]) -> str:
+    return axes[0] if len(axes) == 1 else "(" + ",".join(axes) + ")"
+
+
+def _known_axis(axis: str, sizes: Mapping[str, int], text: str) -> None:
+    if axis not in sizes:
+        shown = ", ".join(f"{name}={size}" for name, size in sizes.items())
+        raise MeshError(
+            f"{text} names the axis {axis!r}, which is not in the mesh",
+            why=f"the mesh has {shown}",
+            fix="use one of its axes, or change --mesh",
+        )
+
+
+def out_shardings(out: Any, result: Any, mesh: jax.sharding.Mesh | None) -> Any:
+    """Output shardings for `jax.jit`, in the structure of the result.
+
+    Args:
+        out: Specs in the order of the result's leaves, as `P(…)` texts or PartitionSpecs or shardings; None entries are
+            the compiler's choice.
+        result: The pytree of abstract results.
+        mesh: The mesh whose axes they name.
+
+    Raises:
+        NotationError: There are more or fewer specs than output leaves.
+        MeshError: There is no mesh, or a spec names an axis that it does not have.
+    """
+    leaves, structure = jax.tree.flatten(result)
+    asked = [out] if isinstance(out, str | jax.sharding.PartitionSpec | jax.sharding.Sharding) else None
+    if asked is None:
+        asked = jax.tree.leaves(out, is_leaf=lambda x: x is None or isinstance(x, jax.sharding.PartitionSpec))
+    if len(asked) != len(leaves):
+        shown = ", ".join(str(jax.typeof(leaf)) for leaf in leaves[:6])
+        raise NotationError(
+            f"{len(asked)} output shardings given for {len(leaves)} output arrays",
+            why=f"the program returns {shown}",
+            fix="repeat --out once per output, in pytree-leaf order",
+        )
+    return jax.tree.unflatten(structure, [_out_sharding(one, mesh) for one in asked])
+
+
+def _out_sharding(one: Any, mesh: jax.sharding.Mesh | None) -> Any:
+    if one is None or isinstance(one, jax.sharding.Sharding):
+        return one
+    spec = jax.sharding.PartitionSpec(*(_entry(e) for e in parse_partition_spec(one))) if isinstance(one, str) else one
+    if mesh is None:
+        raise MeshError(f"the output sharding {one} needs a mesh", fix="give one, for example --mesh X=4,Y=2")
+    sizes = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+    for entry in spec:
+        for axis in (entry,) if isinstance(entry, str) else entry or ():
+            _known_axis(str(axis), sizes, str(one))
+    return jax.sharding.NamedSharding(mesh, spec)
+
+
+def check_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str) -> None:
+    """Checks argument counts and names before JAX does, in the words of the options.
+
+    Raises:
+        TargetError: The function cannot be called so.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        given = ", ".join([f"{len(args)} positional", *kwargs])
+        raise TargetError(
+            f"{name}{signature} cannot be called with what was given ({given})",
+            why=str(error),
+            fix="give each array as --arg 'bf16[8@X,2048]' or --arg name='f32[16]', in order, each Python value as "
+            "--static name=value, or put them in @hloscope.target(args=(…))",
+        ) from error
+
+
+def required_parameters(function: Callable[..., Any]) -> list[str]:
+    """Names of the parameters that a call must give."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is inspect.Parameter.empty and p.kind not in variadic]

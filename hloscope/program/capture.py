@@ -1,0 +1,76 @@
+"""What one compile yields, as plain data: nothing above this room sees a JAX object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hloscope.hardware.slices import Slice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedArray:
+    """One argument or output leaf as JAX and the compiler see it.
+
+    Attributes:
+        name: Pytree path, such as `params['w']` or `result[0]`.
+        dtype: XLA's short type name, or JAX's own for extended types (`key<fry>`).
+        global_shape: Dimensions of the whole array.
+        local_shape: Dimensions on one device; None when the sharding is not known.
+        sharding: `P('X', None)` in the user's axes; None when it is not known.
+        asked: Whether the user asked for this sharding; False when the compiler chose it.
+        itemsize_bytes: Bytes per element as JAX counts them, for types that XLA has no name for.
+        donated: Whether the buffer is donated.
+        used: False for an argument that the program does not read.
+    """
+
+    name: str
+    dtype: str
+    global_shape: tuple[int, ...]
+    local_shape: tuple[int, ...] | None
+    sharding: str | None
+    asked: bool
+    itemsize_bytes: int
+    donated: bool = False
+    used: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedMesh:
+    """The mesh the program was traced under; `partition_ids` is None when positions and partition ids agree."""
+
+    axis_names: tuple[str, ...]
+    axis_sizes: tuple[int, ...]
+    axis_types: tuple[str, ...]
+    partition_ids: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """One compiled program.
+
+    Attributes:
+        hlo_text: The final scheduled module.
+        slice: What it was compiled for.
+        slice_chosen_by: `user` or `default`.
+        used_devices: Devices that the program uses.
+        mesh: The user's mesh; None for a program that has none.
+        arguments: Flattened arguments, in order, dropped ones included.
+        outputs: Flattened outputs, in order.
+        memory_bytes: The compiler's figures per device, by the field names of `jax.stages.Compiled.memory_analysis`.
+        notes: Choices made for the user, one sentence each.
+        diagnostics: What the compiler said on stderr that is about the user's program.
+        versions: Versions of jax, jaxlib and libtpu.
+    """
+
+    hlo_text: str
+    slice: Slice
+    slice_chosen_by: str
+    used_devices: int
+    mesh: CapturedMesh | None
+    arguments: tuple[CapturedArray, ...]
+    outputs: tuple[CapturedArray, ...]
+    memory_bytes: Mapping[str, int]
+    notes: tuple[str, ...] = ()
+    diagnostics: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,229 @@
+"""Devices to trace on and devices to compile for: simulated CPU devices, TPU topologies, meshes over both."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hloscope.errors import MeshError, SliceError, TooFewDevicesError
+from hloscope.hardware.slices import Slice
+from hloscope.program.notation import parse_axis_types
+from hloscope.program.quiet import captured_stderr
+from hloscope.program.target import TargetFacts
+
+if TYPE_CHECKING:
+    import jax
+
+_QUIET_LIBTPU = {
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # another process on this machine may hold libtpu's lock file
+    "TPU_SKIP_MDS_QUERY": "1",  # no metadata server to ask outside Google Cloud
+    "TPU_STDERR_LOG_LEVEL": "1",  # the partitioner's warnings, which the report shows
+}
+
+
+def prepare_environment(device_count: int, *, attached: bool) -> None:
+    """Sets what JAX and libtpu read from the environment when they load; call it before JAX is imported.
+
+    Args:
+        device_count: Simulated CPU devices that user code will see.
+        attached: Leave JAX its real devices.
+    """
+    os.environ.update({key: os.environ.get(key, value) for key, value in _QUIET_LIBTPU.items()})
+    if attached:
+        return
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["JAX_NUM_CPU_DEVICES"] = str(device_count)
+    flags = re.sub(r"--xla_force_host_platform_device_count=\S*", "", os.environ.get("XLA_FLAGS", ""))
+    os.environ["XLA_FLAGS"] = flags.strip()
+
+
+def simulated_devices(count: int) -> list[Any]:
+    """At least `count` CPU devices of this process.
+
+    Raises:
+        TooFewDevicesError: JAX was initialised with fewer, which cannot be changed afterwards.
+    """
+    import jax
+
+    from hloscope.program.jax_internals import backends_are_initialised
+
+    if not backends_are_initialised():
+        jax.config.update("jax_num_cpu_devices", max(count, jax.config.jax_num_cpu_devices))
+    devices: list[Any] = jax.devices("cpu")
+    if len(devices) < count:
+        raise TooFewDevicesError(count, len(devices))
+    return devices
+
+
+@contextmanager
+def current_for_import(facts: TargetFacts) -> Iterator[None]:
+    """Makes the command line's mesh current while user modules are imported, so that their eager code finds it."""
+    if not isinstance(facts.mesh, Mapping) or facts.slice == "attached":
+        yield
+        return
+    import jax
+
+    kinds = parse_axis_types(facts.axis_types or "auto", tuple(facts.mesh))
+    with jax.set_mesh(make_mesh(facts.mesh, kinds)):
+        yield
+
+
+def make_mesh(
+    axis_sizes: Mapping[str, int], axis_types: Mapping[str, str], devices: Sequence[Any] | None = None
+) -> jax.sharding.Mesh:
+    """A concrete mesh over simulated devices, with the axis types given and never JAX's own default.
+
+    Args:
+        axis_sizes: Size by axis name, major first.
+        axis_types: `auto` or `explicit` by axis name.
+        devices: Devices in mesh order; simulated CPU devices when None.
+    """
+    import jax
+
+    manual = [name for name in axis_sizes if axis_types[name] == "manual"]
+    if manual:
+        raise MeshError(
+            f"the axis {manual[0]} cannot be manual from outside",
+            why="an axis becomes manual inside jax.shard_map only",
+            fix="use auto or explicit; a shard_mapped function makes its axes manual by itself",
+        )
+    count = prod(axis_sizes.values())
+    chosen = devices if devices is not None else simulated_devices(count)[:count]
+    array = np.empty(count, dtype=object)
+    array[:] = list(chosen)
+    kinds = {"auto": jax.sharding.AxisType.Auto, "explicit": jax.sharding.AxisType.Explicit}
+    return jax.sharding.Mesh(
+        array.reshape(tuple(axis_sizes.values())),
+        tuple(axis_sizes),
+        axis_types=tuple(kinds[axis_types[name]] for name in axis_sizes),
+    )
+
+
+def compile_only_devices(chosen: Slice) -> list[Any]:
+    """The devices of a TPU slice that nobody needs to have, from libtpu's ahead-of-time compiler.
+
+    Raises:
+        SliceError: There is no libtpu on this machine, or it does not know the slice.
+    """
+    from jax.experimental import topologies
+
+    with captured_stderr() as stderr:
+        try:
+            topology = topologies.get_topology_desc(
+                chosen.libtpu_topology_name, platform="tpu", **chosen.topology_kwargs
+            )
+        except Exception as error:  # libtpu raises many types; each means that there is no such topology here
+            failure: Exception | None = error
+        else:
+            failure = None
+    if failure is None:
+        return list(topology.devices)
+    if _libtpu_is_missing():
+        raise SliceError(
+            f"{chosen.name} cannot be compiled for: there is no libtpu here",
+            why="libtpu, which holds the TPU compiler, exists for x86-64 Linux only",
+            fix='on x86-64 Linux: pip install "jax[tpu]"; elsewhere HLO files can be read, '
+            "and --slice cpu:N compiles for simulated CPU devices",
+        )
+    raise SliceError(
+        f"libtpu cannot describe {chosen.name}",
+        why=f"{type(failure).__name__}: {failure}\n{stderr.text.strip()[-500:]}".strip(),
+        fix="check that libtpu is the version that jax[tpu] pins",
+    )
+
+
+def _libtpu_is_missing() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("libtpu") is None and not os.environ.get("TPU_LIBRARY_PATH")
+
+
+def arrange(
+    mesh_shape: Sequence[int], devices: Sequence[Any], dcn_shape: Sequence[int] | None, notes: list[str]
+) -> list[Any]:
+    """Lays a logical mesh over physical devices in the order that `jax.make_mesh` would choose.
+
+    Args:
+        mesh_shape: Sizes of the mesh axes, DCN included.
+        devices: Devices of all slices; more than the mesh has when it is compiled on a subset.
+        dcn_shape: For several slices: how many slices each axis spans; None on one slice.
+        notes: Receives a sentence for each choice that the user's own `make_mesh` would not make.
+
+    Returns:
+        Devices in row-major mesh order.
+    """
+    from jax.experimental import mesh_utils
+
+    if dcn_shape is not None:
+        within = [size // slices for size, slices in zip(mesh_shape, dcn_shape, strict=True)]
+        hybrid = mesh_utils.create_hybrid_device_mesh(
+            within, list(dcn_shape), devices=devices, allow_split_physical_axes=_needs_split(within, devices)
+        )
+        return list(hybrid.flat)
+    if prod(mesh_shape) < len(devices):
+        return list(devices)[: prod(mesh_shape)]
+    try:
+        return list(mesh_utils.create_device_mesh(list(mesh_shape), devices=devices).flat)
+    except (NotImplementedError, ValueError, AssertionError):
+        notes.append(
+            f"a mesh of {tuple(mesh_shape)} does not follow the slice's physical axes: jax.make_mesh would refuse it "
+            "there; compiled with allow_split_physical_axes=True"
+        )
+    return list(mesh_utils.create_device_mesh(list(mesh_shape), devices=devices, allow_split_physical_axes=True).flat)
+
+
+def _needs_split(within: Sequence[int], devices: Sequence[Any]) -> bool:
+    from jax.experimental import mesh_utils
+
+    one_slice = [device for device in devices if device.slice_index == devices[0].slice_index]
+    try:
+        mesh_utils.create_device_mesh(list(within), devices=one_slice)
+    except (NotImplementedError, ValueError, AssertionError):
+        return True
+    return False
+
+
+def slices_per_axis(
+    axis_sizes: Mapping[str, int], slice_count: int, dcn: Mapping[str, int] | None
+) -> tuple[int, ...] | None:
+    """How many slices each mesh axis spans; None on one slice.
+
+    Without `dcn` the first axis that the slice count divides crosses DCN.
+
+    Raises:
+        MeshError: `dcn` names an axis that is not in the mesh, does not divide it or does not make the slice count.
+    """
+    if slice_count == 1:
+        if dcn:
+            raise MeshError(
+                "--dcn needs a slice of several, such as 2*v5e:2x4", fix="drop --dcn, or name several slices"
+            )
+        return None
+    if not dcn:
+        first = next((name for name, size in axis_sizes.items() if size % slice_count == 0), None)
+        if first is None:
+            raise MeshError(
+                f"no mesh axis of {_shown(axis_sizes)} can be divided over {slice_count} slices",
+                fix="say which axis crosses DCN, for example --dcn X=2, and make its size a multiple",
+            )
+        dcn = {first: slice_count}
+    unknown = [name for name in dcn if name not in axis_sizes]
+    if unknown:
+        raise MeshError(f"--dcn names {unknown[0]!r}, which is not an axis of the mesh {_shown(axis_sizes)}")
+    uneven = [name for name, slices in dcn.items() if axis_sizes[name] % slices]
+    if uneven or prod(dcn.values()) != slice_count:
+        raise MeshError(
+            f"--dcn {_shown(dcn)} does not fit {slice_count} slices and the mesh {_shown(axis_sizes)}",
+            fix=f"the numbers must multiply to {slice_count} and each must divide its axis",
+        )
+    return tuple(dcn.get(name, 1) for name in axis_sizes)
+
+
+def _shown(sizes: Mapping[str, int]) -> str:
+    return ",".join(f"{name}={size}" for name, size in sizes.items())

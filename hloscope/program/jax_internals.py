@@ -1,0 +1,138 @@
+"""Every private JAX call that hloscope needs, in one file with a test per JAX version.
+
+JAX has no public way to compile, for devices that are not attached, a program that was traced on other devices. What
+is used here is what `jax.stages.Lowered.compile` itself does, with the devices exchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoweredFacts:
+    """What a `jax.stages.Lowered` knows about its leaves, flat and in order.
+
+    Attributes:
+        argument_names: Pytree path of every argument leaf, dropped ones included.
+        argument_avals: Its abstract value, likewise.
+        kept: Indices of the arguments that the program reads.
+        donated: Whether each argument leaf is donated.
+        in_shardings: One per kept argument; not a `jax.sharding.Sharding` where the choice was left open.
+        result_names: Pytree path of every output leaf.
+        result_avals: Its abstract value.
+        out_shardings: One per output; not a `jax.sharding.Sharding` where the choice was left open.
+        device_count: Devices that the program runs on.
+        devices: The devices it was traced on, in partition order.
+        context_mesh: The mesh that was current, possibly empty.
+    """
+
+    argument_names: tuple[str, ...]
+    argument_avals: tuple[Any, ...]
+    kept: tuple[int, ...]
+    donated: tuple[bool, ...]
+    in_shardings: tuple[Any, ...]
+    result_names: tuple[str, ...]
+    result_avals: tuple[Any, ...]
+    out_shardings: tuple[Any, ...]
+    device_count: int
+    devices: tuple[Any, ...]
+    context_mesh: Any
+
+
+def lowered_facts(lowered: jax.stages.Lowered) -> LoweredFacts:
+    """Reads the flat facts of a lowered program."""
+    lowering = lowered._lowering
+    details = lowering.compile_args
+    info = details["all_args_info"]
+    donated = [leaf.donated for leaf in jax.tree.leaves(lowered.args_info)]
+    names = tuple(info.debug_info.arg_names)
+    results = tuple(details["global_out_avals"])
+    paths = info.debug_info.result_paths
+    return LoweredFacts(
+        argument_names=tuple(name or f"args[{i}]" for i, name in enumerate(names)),
+        argument_avals=tuple(info.in_avals),
+        kept=tuple(sorted(details["kept_var_idx"])),
+        donated=tuple(donated) if len(donated) == len(names) else (False,) * len(names),
+        in_shardings=tuple(details["in_shardings"]),
+        result_names=tuple(paths) if paths else tuple(f"result[{i}]" for i in range(len(results))),
+        result_avals=results,
+        out_shardings=tuple(details["out_shardings"]),
+        device_count=int(details["num_devices"]),
+        devices=tuple(lowering._device_list or ()),
+        context_mesh=details["context_mesh"],
+    )
+
+
+def compile_for(lowered: jax.stages.Lowered, devices: Sequence[Any], options: Mapping[str, str]) -> Any:
+    """Compiles a lowered program for compile-only devices, whatever devices it was traced on.
+
+    Args:
+        lowered: Lowered with `lowering_platforms=("tpu",)`.
+        devices: Compile-only devices in partition order.
+        options: XLA compiler options.
+
+    Returns:
+        An XLA executable that cannot run, with `hlo_modules()`, `get_compiled_memory_stats()`,
+        `get_parameter_shardings()` and `get_output_shardings()`.
+
+    Raises:
+        jax.errors.JaxRuntimeError: The compiler refuses the program or an option.
+    """
+    from jax._src.interpreters import pxla
+
+    lowering = lowered._lowering
+    details = lowering.compile_args
+    client = devices[0].client
+    propagate = pxla.get_prop_to_input_output(
+        details["in_shardings"], details["out_shardings"], len(details["ordered_effects"])
+    )
+    assignment = np.empty(len(devices), dtype=object)
+    assignment[:] = list(devices)
+    compile_options = pxla.create_compile_options(
+        lowering._hlo, details["tuple_args"], *propagate, client, assignment, dict(options)
+    )
+    return client.compile(lowering._hlo, pxla._create_device_list(tuple(devices)), compile_options)
+
+
+def executable_of(compiled: jax.stages.Compiled) -> Any:
+    """The XLA executable behind an ordinary compiled program."""
+    return compiled.runtime_executable()
+
+
+@contextmanager
+def lowering_for(client: Any) -> Iterator[None]:
+    """Lets host callbacks be lowered for the devices of `client` although the program is traced on CPU devices."""
+    from jax._src.interpreters import mlir
+
+    original = mlir.ModuleContext.get_backend
+    mlir.ModuleContext.get_backend = lambda *_args, **_kwargs: client
+    try:
+        yield
+    finally:
+        mlir.ModuleContext.get_backend = original
+
+
+def partition_spec(op_sharding: Any, mesh: jax.sharding.Mesh) -> jax.sharding.PartitionSpec | None:
+    """A compiler-chosen `OpSharding` in the axes of a mesh; None when it does not follow them."""
+    from jax._src import sharding_impls
+    from jax._src.lib import xla_client
+
+    sharding = xla_client.HloSharding.from_proto(op_sharding)
+    try:
+        return sharding_impls.parse_flatten_op_sharding(sharding, mesh)[0]
+    except (ValueError, AssertionError, KeyError, IndexError, NotImplementedError):
+        return None
+
+
+def backends_are_initialised() -> bool:
+    """Whether JAX has chosen its devices already, so that their number can no longer change."""
+    from jax._src import xla_bridge
+
+    return bool(xla_bridge.backends_are_initialized())

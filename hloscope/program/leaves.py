@@ -1,0 +1,93 @@
+"""Argument and output leaves: what JAX was asked for and what the compiler chose, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from hloscope.program.capture import CapturedArray
+from hloscope.program.jax_internals import LoweredFacts, partition_spec
+from hloscope.program.notation_dtypes import short_dtype
+
+
+def arguments(seen: LoweredFacts, executable: Any, mesh: jax.sharding.Mesh | None) -> tuple[CapturedArray, ...]:
+    """One record per argument leaf; those that the program does not read keep their global shape only."""
+    chosen = _op_shardings(executable.get_parameter_shardings(), len(seen.kept))
+    kept = {index: (seen.in_shardings[at], chosen[at]) for at, index in enumerate(seen.kept)}
+    return tuple(
+        _record(
+            name,
+            aval,
+            *kept.get(index, (None, None)),
+            mesh=mesh,
+            device_count=seen.device_count,
+            donated=seen.donated[index],
+            used=index in kept,
+        )
+        for index, (name, aval) in enumerate(zip(seen.argument_names, seen.argument_avals, strict=True))
+    )
+
+
+def outputs(seen: LoweredFacts, executable: Any, mesh: jax.sharding.Mesh | None) -> tuple[CapturedArray, ...]:
+    """One record per output leaf."""
+    chosen = _op_shardings(executable.get_output_shardings(), len(seen.result_avals))
+    rows = zip(seen.result_names, seen.result_avals, seen.out_shardings, chosen, strict=True)
+    return tuple(
+        _record(name, aval, asked, op_sharding, mesh=mesh, device_count=seen.device_count)
+        for name, aval, asked, op_sharding in rows
+    )
+
+
+def _op_shardings(found: Sequence[Any] | None, count: int) -> list[Any]:
+    """The compiler's shardings for the last `count` leaves; tokens of ordered effects come before them."""
+    shardings = list(found or ())
+    return shardings[-count:] if count and len(shardings) >= count else [None] * count
+
+
+def _record(
+    name: str,
+    aval: Any,
+    asked: Any,
+    op_sharding: Any,
+    *,
+    mesh: jax.sharding.Mesh | None,
+    device_count: int,
+    donated: bool = False,
+    used: bool = True,
+) -> CapturedArray:
+    by_user = isinstance(asked, jax.sharding.Sharding)
+    spec = asked.spec if isinstance(asked, jax.sharding.NamedSharding) else None
+    if spec is None and op_sharding is not None and mesh is not None:
+        spec = partition_spec(op_sharding, mesh)
+    shape = tuple(aval.shape)
+    local = None
+    if spec is not None and mesh is not None:
+        local = tuple(jax.sharding.NamedSharding(mesh, spec).shard_shape(shape))
+    elif device_count == 1:
+        local = shape
+    return CapturedArray(
+        name=name,
+        dtype=short_dtype(str(aval.dtype)) or str(aval.dtype),
+        global_shape=shape,
+        local_shape=local,
+        sharding=None if spec is None else _shown(spec, len(shape)),
+        asked=by_user,
+        itemsize_bytes=int(aval.dtype.itemsize),
+        donated=donated,
+        used=used,
+    )
+
+
+def _shown(spec: jax.sharding.PartitionSpec, rank: int) -> str:
+    """`P('X', None)`: one entry for each dimension, as the user would write it."""
+    entries = [*spec, *([None] * (rank - len(spec)))]
+    shown = [_entry(entry) for entry in entries]
+    return f"P({', '.join(shown)})"
+
+
+def _entry(entry: Any) -> str:
+    if isinstance(entry, tuple):
+        return repr(entry[0]) if len(entry) == 1 else "(" + ", ".join(repr(axis) for axis in entry) + ")"
+    return "None" if entry is None else repr(entry)

@@ -1,0 +1,203 @@
+"""From `package.module:fn` or `path/to/file.py:fn` to the function; the user's own errors told as theirs."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import linecache
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from math import prod
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+from hloscope.errors import HloscopeError, TargetError, TooFewDevicesError
+from hloscope.program.target import ATTRIBUTE
+
+
+def load(target: str) -> Callable[..., Any]:
+    """Imports a target's module and returns the function it names.
+
+    The current directory is importable. What the module prints goes to stderr, so that a report on stdout stays clean.
+
+    Args:
+        target: `package.module:fn`, `path/to/file.py:fn`; `fn` may be dotted (`Model.step`).
+
+    Raises:
+        TargetError: The module or function does not exist, is not callable, or fails on import.
+    """
+    place, _, attribute = target.rpartition(":") if ":" in target else (target, "", "")
+    module = _import(place, target)
+    if not attribute:
+        raise TargetError(
+            f"the target {target!r} names no function", fix=f"write {place}:FUNCTION{_choices(module)}", where=place
+        )
+    found: Any = module
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise TargetError(
+                f"{place} has no function {attribute!r}",
+                where=getattr(module, "__file__", None),
+                fix=_nearest(part, found),
+            )
+        found = getattr(found, part)
+    if not callable(found):
+        raise TargetError(
+            f"{target} is not a function but {type(found).__name__}",
+            fix="name a function, or a factory that returns one",
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def _import(place: str, target: str) -> ModuleType:
+    if place.endswith(".py") or "/" in place:
+        name, root = _module_of_file(Path(place), target)
+    else:
+        name, root = place, Path.cwd()
+    for folder in (str(Path.cwd()), str(root)):
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            module = importlib.import_module(name)
+    except HloscopeError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
+            raise TargetError(
+                f"there is no module {error.name!r}",
+                why=f"it is neither installed nor in the current directory {Path.cwd()}",
+                fix="name a module as Python imports it, or a file: path/to/file.py:fn",
+            ) from error
+        raise import_error(error, f"{place} cannot be imported") from error
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise import_error(error, f"{place} cannot be imported") from error
+    return _same_file(module, place, root)
+
+
+def _same_file(module: ModuleType, place: str, root: Path) -> ModuleType:
+    """Guards against another module of the same name (`test.py`, `types.py`) standing in for the user's file."""
+    if not place.endswith(".py"):
+        return module
+    loaded = getattr(module, "__file__", None)
+    if loaded is None or Path(loaded).resolve() != Path(place).resolve():
+        raise TargetError(
+            f"{place} is hidden by another module named {module.__name__!r}",
+            where=loaded or "a module built into Python",
+            fix="rename the file",
+        )
+    return module
+
+
+def _module_of_file(path: Path, target: str) -> tuple[str, Path]:
+    """The dotted name of a Python file and the folder to import it from; packages are climbed to their root."""
+    if not path.is_file():
+        if path.is_dir():
+            raise TargetError(f"{path} is a folder", fix="name a file: path/to/file.py:fn")
+        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.py")], n=3)
+        raise TargetError(f"there is no file {path}", fix=f"did you mean {' or '.join(near)}?" if near else None)
+    if path.suffix != ".py":
+        raise TargetError(
+            f"{target} is neither a Python file nor HLO text",
+            fix="name module:fn, file.py:fn, a .hlo or .txt file, or - for standard input",
+        )
+    path = path.resolve()
+    parts, root = [path.stem], path.parent
+    while (root / "__init__.py").is_file():
+        parts.insert(0, root.name)
+        root = root.parent
+    return ".".join(parts), root
+
+
+def _nearest(name: str, holder: object) -> str:
+    names = _function_names(holder)
+    near = difflib.get_close_matches(name, names, n=3)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    return f"it has {', '.join(names[:8])}" if names else "it defines no functions"
+
+
+def _choices(module: ModuleType) -> str:
+    names = _function_names(module)
+    return f", where FUNCTION is one of {', '.join(names[:8])}" if names else ""
+
+
+def _function_names(holder: object) -> list[str]:
+    """Public callables defined in the module itself, decorated targets first."""
+    home = getattr(holder, "__name__", None)
+    found = [
+        name
+        for name, value in vars(holder).items()
+        if callable(value) and not name.startswith("_") and getattr(value, "__module__", home) == home
+    ]
+    return sorted(found, key=lambda name: not hasattr(getattr(holder, name), ATTRIBUTE))
+
+
+_MESH_TOO_LARGE = re.compile(r"Number of devices (\d+) must be >= the product of mesh_shape \(([\d, ]+)\)")
+_RESHAPE_TOO_LARGE = re.compile(r"cannot reshape array of size (\d+) into shape \(([\d, ]+)\)")
+
+
+def devices_wanted(error: BaseException) -> TooFewDevicesError | None:
+    """What the user's code needs when it fails to make a mesh because too few devices are simulated."""
+    found = _MESH_TOO_LARGE.search(str(error)) or _RESHAPE_TOO_LARGE.search(str(error))
+    if found is None:
+        return None
+    available, needed = int(found.group(1)), prod(int(n) for n in found.group(2).split(",") if n.strip())
+    simulated = os.environ.get("JAX_NUM_CPU_DEVICES")
+    return TooFewDevicesError(needed, available) if str(available) == simulated and needed > available else None
+
+
+def import_error(error: BaseException, what: str) -> HloscopeError:
+    """An exception in the user's own code, told in its words with the user's line."""
+    if too_few := devices_wanted(error):
+        return too_few
+    where, excerpt = user_frame(error.__traceback__)
+    return TargetError(what, where=where, excerpt=excerpt, why=describe(error))
+
+
+def describe(error: BaseException) -> str:
+    """An exception's own words, led by its type where the words alone would not tell."""
+    text = str(error).strip()
+    name = type(error).__name__
+    if isinstance(error, SystemExit):
+        return f"it called sys.exit({error.code!r})"
+    if isinstance(error, SyntaxError):
+        return f"{name}: {error.msg} ({error.filename}:{error.lineno})"
+    return f"{name}: {text}" if text else name
+
+
+def user_frame(trace: TracebackType | None) -> tuple[str | None, str | None]:
+    """The innermost frame that is neither hloscope's nor a library's: `file.py:12 in f` and its source line."""
+    chosen = None
+    for frame in traceback.extract_tb(trace):
+        if not _is_library(frame.filename):
+            chosen = frame
+    if chosen is None:
+        return None, None
+    source = linecache.getline(chosen.filename, chosen.lineno or 0).strip()
+    return f"{shown_path(chosen.filename)}:{chosen.lineno} in {chosen.name}", source or None
+
+
+def shown_path(filename: str) -> str:
+    """A path as the user would write it: relative to the current directory when it lies below."""
+    try:
+        return str(Path(filename).relative_to(Path.cwd()))
+    except ValueError:
+        return filename
+
+
+def _is_library(filename: str) -> bool:
+    own = str(Path(__file__).parent.parent)
+    return (
+        filename.startswith(("<frozen", own))
+        or "site-packages" in filename
+        or "dist-packages" in filename
+        or filename.startswith(str(Path(contextlib.__file__).parent))
+    )

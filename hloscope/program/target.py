@@ -1,0 +1,128 @@
+"""What a user says about a target, and the decorator that says it beside the function. Imports no JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+ATTRIBUTE = "__hloscope_target__"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetFacts:
+    """How to call and place a function: everything that its signature does not tell.
+
+    Every field is None or empty when it was not said, so that facts from several places can be joined.
+
+    Attributes:
+        mesh: Axis name to size, major first, or a `jax.sharding.Mesh` / `AbstractMesh`.
+        axis_types: `auto`, `explicit`, or `X=explicit,Y=auto`; None means auto.
+        slice: The slice to compile for, such as `v5e:2x4`.
+        dcn: For several slices: the mesh axis that crosses DCN and how many slices it spans.
+        args: One entry per positional argument: a notation such as `bf16[8@X,2048@Y]`, a pytree of notations, a
+            `jax.ShapeDtypeStruct`, an array, or a callable without arguments that returns one of these. The whole
+            may be such a callable too, returning the tuple of arguments.
+        kwargs: The same by keyword.
+        out: Output shardings in the order of the pytree's leaves, such as `P('X', None)`; an entry that is None is the
+            compiler's choice.
+        static: Python values passed by keyword that stay Python values while tracing.
+        donate: Positions of donated arguments.
+        dims: Sizes of the letters used in notations.
+        compiler_options: XLA compiler options by name.
+    """
+
+    mesh: Any = None
+    axis_types: str | None = None
+    slice: str | None = None
+    dcn: Mapping[str, int] | None = None
+    args: Any = None
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    out: Any = None
+    static: Mapping[str, Any] = field(default_factory=dict)
+    donate: tuple[int, ...] | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)
+    compiler_options: Mapping[str, str] = field(default_factory=dict)
+
+    def over(self, other: TargetFacts) -> TargetFacts:
+        """These facts, with what they leave open taken from `other`; mappings are joined key by key."""
+        joined: dict[str, Any] = {}
+        for item in fields(self):
+            mine, theirs = getattr(self, item.name), getattr(other, item.name)
+            if isinstance(mine, Mapping) and isinstance(theirs, Mapping) and item.name not in ("mesh", "dcn"):
+                joined[item.name] = {**theirs, **mine}
+            else:
+                joined[item.name] = theirs if mine is None else mine
+        if self.args is not None:
+            joined["kwargs"] = dict(self.kwargs)
+        return replace(self, **joined)
+
+
+def target(
+    *,
+    mesh: Any = None,
+    args: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    out: Any = None,
+    slice: str | None = None,
+    static: Mapping[str, Any] | None = None,
+    donate: int | tuple[int, ...] | None = None,
+    dims: Mapping[str, int] | None = None,
+    axis_types: str | None = None,
+    dcn: Mapping[str, int] | None = None,
+    compiler_options: Mapping[str, str] | None = None,
+) -> Callable[[F], F]:
+    """Attaches facts to a function so that `hloscope analyze module:fn` needs no options.
+
+    The function itself is returned unchanged; JAX is not imported.
+
+    Example:
+        >>> @target(mesh={"X": 4, "Y": 2}, args=("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]"), out="P('X', None)")
+        ... def matmul(x, w):
+        ...     return x @ w
+
+    Args:
+        mesh: Axis name to size, major first: `{"X": 4, "Y": 2}`.
+        args: One entry per positional argument: a notation, a pytree of notations, a ShapeDtypeStruct, an array, or a
+            callable without arguments that returns one of these.
+        kwargs: The same by keyword.
+        out: Output shardings in pytree-leaf order; None entries are the compiler's choice.
+        slice: The slice to compile for, such as `v5e:2x4`.
+        static: Python values that stay Python values while tracing.
+        donate: Positions of donated arguments.
+        dims: Sizes of the letters used in notations.
+        axis_types: `auto` (the default), `explicit`, or `X=explicit,Y=auto`.
+        dcn: The mesh axis that crosses DCN and how many slices it spans.
+        compiler_options: XLA compiler options by name.
+    """
+    facts = TargetFacts(
+        mesh=mesh,
+        axis_types=axis_types,
+        slice=slice,
+        dcn=dcn,
+        args=args,
+        kwargs=dict(kwargs or {}),
+        out=out,
+        static=dict(static or {}),
+        donate=(donate,) if isinstance(donate, int) else donate,
+        dims=dict(dims or {}),
+        compiler_options=dict(compiler_options or {}),
+    )
+
+    def attach(function: F) -> F:
+        setattr(function, ATTRIBUTE, facts)
+        return function
+
+    return attach
+
+
+def attached_facts(function: object) -> TargetFacts:
+    """The facts that `target` attached to a function, or to what it wraps; empty ones when there are none."""
+    while function is not None:
+        found = getattr(function, ATTRIBUTE, None)
+        if isinstance(found, TargetFacts):
+            return found
+        function = getattr(function, "__wrapped__", None)
+    return TargetFacts()

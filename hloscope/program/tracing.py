@@ -1,0 +1,138 @@
+"""A user's function, traced and lowered on simulated devices under a concrete mesh."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from hloscope.errors import HloscopeError, TraceError
+from hloscope.program import arguments
+from hloscope.program.loading import describe, devices_wanted, user_frame
+from hloscope.program.target import TargetFacts, attached_facts
+
+Lower = Callable[[Any], jax.stages.Lowered]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A function with everything it is called with.
+
+    Attributes:
+        function: What the user wrote; it may be jitted already.
+        name: Its name in messages.
+        args: Positional arguments as pytrees of abstract or real arrays.
+        kwargs: Array arguments by keyword.
+        static: Python values by keyword.
+        donate: Donated positions; None leaves it to the function.
+        out: Output shardings as the user wrote them; None leaves all of them open.
+    """
+
+    function: Callable[..., Any]
+    name: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    static: Mapping[str, Any]
+    donate: tuple[int, ...] | None
+    out: Any
+
+
+def build_call(function: Callable[..., Any], facts: TargetFacts, mesh: jax.sharding.Mesh | None, name: str) -> Call:
+    """Puts a function and its arguments together; a factory is called for both.
+
+    A factory takes no required arguments and returns `(callable, args)`; facts attached to that callable count too.
+
+    Raises:
+        HloscopeError: An argument is missing, surplus or written wrongly, or the factory fails.
+    """
+    if facts.args is None and not facts.kwargs and not arguments.required_parameters(function):
+        made = _from_factory(function, facts, name)
+        if made is not None:
+            function, args = made
+            facts = facts.over(attached_facts(function))
+            facts = TargetFacts(args=args, out=facts.out, donate=facts.donate, dims=facts.dims)
+    args = arguments.abstract_tree(() if facts.args is None else facts.args, mesh, facts.dims)
+    call = Call(
+        function=function,
+        name=name,
+        args=tuple(args) if isinstance(args, tuple | list) else (args,),
+        kwargs={key: arguments.abstract_tree(value, mesh, facts.dims) for key, value in facts.kwargs.items()},
+        static=facts.static,
+        donate=facts.donate,
+        out=facts.out,
+    )
+    arguments.check_call(call.function, call.args, {**call.kwargs, **call.static}, name)
+    return call
+
+
+def _from_factory(function: Callable[..., Any], facts: TargetFacts, name: str) -> tuple[Callable[..., Any], Any] | None:
+    if hasattr(function, "trace"):
+        return None
+    with user_code(f"{name} fails when it is called as a factory"):
+        made = function(**facts.static)
+    if isinstance(made, tuple) and len(made) == 2 and callable(made[0]):
+        return made
+    return None
+
+
+@contextlib.contextmanager
+def user_code(what: str) -> Iterator[None]:
+    """Runs the user's code: its prints go to stderr, its exceptions become one clear message with its line.
+
+    Raises:
+        TraceError: In place of whatever the code raised.
+    """
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    except HloscopeError:
+        raise
+    except Exception as error:
+        if too_few := devices_wanted(error):
+            raise too_few from error
+        where, excerpt = user_frame(error.__traceback__)
+        raise TraceError(what, where=where, excerpt=excerpt, why=describe(error)) from error
+
+
+def trace_and_lower(call: Call, mesh: jax.sharding.Mesh | None, platform: str | None) -> jax.stages.Lowered:
+    """Traces a call and lowers it to StableHLO.
+
+    Args:
+        call: What to trace.
+        mesh: The mesh that its output shardings name.
+        platform: `tpu` to lower for TPU whatever devices are simulated; None for the devices at hand.
+
+    Raises:
+        TraceError: JAX refuses the program, in JAX's words with the user's line.
+    """
+    with user_code(f"JAX cannot trace {call.name}"):
+        jitted = _jitted(call, mesh)
+        traced = jitted.trace(*call.args, **call.kwargs, **call.static)
+        return traced.lower(lowering_platforms=(platform,)) if platform else traced.lower()
+
+
+def _jitted(call: Call, mesh: jax.sharding.Mesh | None) -> Any:
+    """The function under `jax.jit`; one that is jitted already keeps its own shardings and donation."""
+    own = hasattr(call.function, "trace")
+    if own and call.out is None and call.donate is None:
+        return call.function
+    options: dict[str, Any] = {"static_argnames": tuple(call.static)} if call.static else {}
+    donate = call.donate
+    if own and donate is None:
+        donate = call.function.trace(*call.args, **call.kwargs, **call.static).donate_argnums  # type: ignore[attr-defined]
+    if donate:
+        options["donate_argnums"] = tuple(donate)
+    if call.out is not None:
+        result = jax.eval_shape(lambda *a, **k: call.function(*a, **k, **call.static), *call.args, **call.kwargs)
+        options["out_shardings"] = arguments.out_shardings(call.out, result, mesh)
+    return jax.jit(call.function, **options)
+
+
+def other_axis_types(axis_types: Mapping[str, str]) -> list[str]:
+    """The modes that a program was not traced in, as `--axis-types` would name them."""
+    used = set(axis_types.values())
+    return [mode for mode in ("auto", "explicit") if used != {mode}]

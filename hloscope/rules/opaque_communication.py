@@ -1,0 +1,37 @@
+"""A transfer whose bytes the compiled text does not tell.
+
+What it does: reports every collective of kind `opaque`: a kernel that talks to other chips by itself, or a transfer in
+a form that is not known.
+
+Why it matters: its bytes are in no total, so each total it belongs to is a lower bound.
+
+Example: a Pallas kernel with remote copies, printed as a `tpu_custom_call` with `"has_communication":true`.
+
+Use instead: keep the kernel, and account for its bytes by hand; or write the transfer with `jax.lax` collectives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hloscope.analysis.model import Analysis, Kind
+from hloscope.findings import Finding, Severity
+
+NAME = "opaque-communication"
+
+
+def check(analysis: Analysis) -> Iterator[Finding]:
+    """Yields a warning for each opaque collective."""
+    for collective in analysis.collectives:
+        if collective.kind is Kind.OPAQUE:
+            frame = collective.source[0] if collective.source else None
+            yield Finding(
+                rule=NAME,
+                severity=Severity.WARNING,
+                message=f"%{collective.name} communicates in a way the text does not tell: totals are lower bounds",
+                computation=collective.computation,
+                instruction=collective.name,
+                line=collective.line,
+                source=f"{frame.file}:{frame.line}" if frame else None,
+                fix="account for its bytes by hand, or write the transfer with jax.lax collectives",
+            )

@@ -1,0 +1,33 @@
+"""Text that was read but not understood, so that a total may miss something.
+
+What it does: turns every entry of `unmodelled` into a finding: an unknown opcode, replica groups that cannot be
+expanded, a loop whose trip count cannot be read.
+
+Why it matters: silence would make a total look exact when it is not.
+
+Example: a `while` whose bound is computed at run time; its collectives are counted for one trip and marked "at least".
+
+Use instead: nothing, when the bound really is decided at run time; else a static bound (`lax.scan`, `lax.fori_loop`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hloscope.analysis.model import Analysis
+from hloscope.findings import Finding, Severity
+
+NAME = "unmodelled-text"
+
+
+def check(analysis: Analysis) -> Iterator[Finding]:
+    """Yields a warning for each thing that was not understood."""
+    for item in analysis.unmodelled:
+        yield Finding(
+            rule=NAME,
+            severity=Severity.WARNING,
+            message=f"{item.what}: {item.effect}",
+            computation=item.computation,
+            instruction=item.instruction,
+            line=item.line,
+        )

@@ -1,0 +1,116 @@
+"""`send` and `recv`: between slices, between devices and with the host."""
+
+from __future__ import annotations
+
+import pytest
+
+from hloscope.analysis.model import Kind, Link, Mesh
+from hloscope.analysis.spellings.send_recv import groups_of_target
+
+MEGASCALE = '_xla_host_transfer_handler_name="xla_megascale_runtime",_xla_host_transfer_rendezvous="r"'
+
+
+def transfer(attributes: str, sent: str = "f32[4]", received: str = "f32[4]", host: str = "is_host_transfer=true, ") -> str:
+    tail = f"channel_id=1, {host}frontend_attributes={{{attributes}}}"
+    return f"""
+    %p = {sent} parameter(0)
+    %t = token[] after-all()
+    %send = ({sent}, u32[], token[]) send(%p, %t), {tail}
+    %recv = ({received}, u32[], token[]) recv(%t), {tail}
+    %send-done = token[] send-done(%send), {tail}
+    %recv-done = ({received}, token[]) recv-done(%recv), {tail}
+    ROOT %r = {received} get-tuple-element(%recv-done), index=0
+    """
+
+
+@pytest.fixture
+def two_slices() -> Mesh:
+    return Mesh(axis_names=("dcn", "data", "model"), axis_sizes=(2, 2, 4))
+
+
+@pytest.mark.parametrize(
+    ("transfer_type", "received", "kind", "payload", "wire"),
+    [
+        ("ALL_REDUCE", "f32[4]", Kind.ALL_REDUCE, 16, 16),
+        ("ALL_GATHER", "f32[8]", Kind.ALL_GATHER, 32, 16),
+        ("REDUCE_SCATTER", "f32[2]", Kind.REDUCE_SCATTER, 16, 8),
+        ("ALL_TO_ALL", "f32[4]", Kind.ALL_TO_ALL, 16, 8),
+    ],
+)
+def test_a_pair_between_slices_is_one_collective(analyze, two_slices, transfer_type, received, kind, payload, wire):
+    attributes = f'{MEGASCALE},_xla_megascale_target="{{1,2}}x{{0:7}}",_xla_megascale_transfer_type="{transfer_type}"'
+    [found] = analyze(transfer(attributes, received=received), mesh=two_slices).collectives
+    assert (found.kind, found.link, found.axes, found.name) == (kind, Link.DCN, ("dcn",), "send")
+    assert (found.payload_bytes, found.wire_bytes, found.group_size) == (payload, wire, 2)
+    assert (found.asynchronous, found.groups[1]) == (True, (1, 9))
+
+
+def test_one_to_one_is_a_permute(analyze, two_slices):
+    pairs = ",".join(f"{{{s}0000{d}->{3 - s}0000{d}}}" for d in (0, 1, 2, 3, 7, 6, 5, 4) for s in (1, 2))
+    attributes = f'{MEGASCALE},_xla_megascale_target={{{pairs}}},_xla_megascale_transfer_type="ONE_TO_ONE"'
+    [found] = analyze(transfer(attributes), mesh=two_slices).collectives
+    assert (found.kind, found.link, found.axes) == (Kind.COLLECTIVE_PERMUTE, Link.DCN, ("dcn",))
+    assert (found.payload_bytes, found.wire_bytes) == (16, 16)
+
+
+@pytest.mark.parametrize(
+    ("rest", "what"),
+    [
+        (
+            '_xla_megascale_target="{1,2}x{0:7}",_xla_megascale_transfer_type="GOSSIP"',
+            "the transfer type 'GOSSIP' of %send is not known",
+        ),
+        (
+            '_xla_megascale_target="everyone",_xla_megascale_transfer_type="ALL_REDUCE"',
+            "the megascale target of %send cannot be read",
+        ),
+    ],
+)
+def test_what_is_not_understood_between_slices_is_opaque(analyze, two_slices, rest, what):
+    analysis = analyze(transfer(f"{MEGASCALE},{rest}"), mesh=two_slices)
+    [found] = analysis.collectives
+    assert (found.kind, found.link, found.payload_bytes) == (Kind.OPAQUE, Link.DCN, None)
+    assert [entry.what for entry in analysis.unmodelled] == [what]
+
+
+@pytest.mark.parametrize("attributes", ['_xla_host_transfer_handler_name="pjrt_rendezvous"', 'other="1"'])
+def test_transfers_with_the_host_are_none(analyze, attributes):
+    analysis = analyze(transfer(attributes))
+    assert (analysis.collectives, analysis.unmodelled) == ((), ())
+
+
+def test_an_unknown_handler_is_opaque(analyze):
+    analysis = analyze(transfer('_xla_host_transfer_handler_name="carrier_pigeon",_xla_host_transfer_rendezvous="1"'))
+    assert {found.kind for found in analysis.collectives} == {Kind.OPAQUE}
+    assert analysis.unmodelled[0].what == "the handler carrier_pigeon of %send is not known"
+
+
+@pytest.mark.parametrize("pairs", ['"{{0,1},{1,2},{2,3},{3,0}}"', "{{0,1},{1,2},{2,3},{3,0}}"])
+def test_point_to_point_between_devices_is_a_permute(analyze, pairs):
+    [found] = analyze(transfer(f"_xla_send_recv_source_target_pairs={pairs}", host="")).collectives
+    assert (found.kind, found.groups, found.link) == (
+        Kind.COLLECTIVE_PERMUTE,
+        ((0, 1), (1, 2), (2, 3), (3, 0)),
+        Link.ICI,
+    )
+
+
+def test_point_to_point_without_pairs_is_opaque(analyze):
+    analysis = analyze(transfer('other="1"', host=""))
+    assert [found.kind for found in analysis.collectives] == [Kind.OPAQUE, Kind.OPAQUE]
+    assert analysis.unmodelled[0].what == "%send does not say between which devices it moves data"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "groups"),
+    [
+        ("{1,2}x{0:1}", Kind.ALL_REDUCE, ((0, 2), (1, 3))),
+        ("{0,1}x{0,1}", Kind.ALL_REDUCE, ((0, 2), (1, 3))),
+        ("{{100000,200000},{100001,200001}}", Kind.ALL_GATHER, ((0, 2), (1, 3))),
+        ("{{100000->200000}}", Kind.COLLECTIVE_PERMUTE, ((0, 2),)),
+        ("{{100000->200000}}", Kind.ALL_REDUCE, None),
+        ("", Kind.ALL_REDUCE, None),
+    ],
+)
+def test_megascale_targets(text, kind, groups):
+    assert groups_of_target(text, kind, 2) == groups

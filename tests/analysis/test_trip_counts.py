@@ -1,0 +1,313 @@
+"""Trip counts from the text of a loop alone, and what they do to executions."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hloscope.analysis.model import Bound
+from hloscope.analysis.progressions import Direction, Progression, count_trips
+
+REDUCE = "all-reduce(%v), channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3},{4,5,6,7}}, to_apply=%sum"
+
+
+def loop(
+    *,
+    start: str = "constant(0)",
+    step: str = "%next = s32[] add(%i, %k)",
+    amount: str = "1",
+    condition: str = "ROOT %lt = pred[] compare(%i, %n), direction=LT",
+    bound: str = "8",
+    kind: str = "s32",
+    attributes: str = "",
+    extra: str = "",
+) -> tuple[str, str]:
+    """ENTRY's body and the computations of a loop with one all-reduce."""
+    state = "(s32[], f32[4])"
+    computations = f"""
+    {extra}
+    %body (b: {state}) -> {state} {{
+      %b = {state} parameter(0)
+      %i = s32[] get-tuple-element(%b), index=0
+      %v = f32[4] get-tuple-element(%b), index=1
+      %k = s32[] constant({amount})
+      {step}
+      %r = f32[4] {REDUCE}
+      ROOT %out = {state} tuple(%next, %r)
+    }}
+    %cond (c: {state}) -> pred[] {{
+      %c = {state} parameter(0)
+      %i = s32[] get-tuple-element(%c), index=0
+      %v = f32[4] get-tuple-element(%c), index=1
+      %n = s32[] constant({bound})
+      {condition}
+    }}
+    """
+    entry = f"""
+    %p = f32[4] parameter(0)
+    %zero = s32[] {start}
+    %init = {state} tuple(%zero, %p)
+    %w = {state} while(%init), condition=%cond, body=%body{attributes}
+    ROOT %res = f32[4] get-tuple-element(%w), index=1
+    """
+    return entry.replace("s32", kind), computations.replace("s32", kind)
+
+
+def executions(analyze, **parts) -> tuple[int, Bound]:
+    entry, computations = loop(**parts)
+    [found] = analyze(entry, computations=computations).collectives
+    assert found.loops == ("w",)
+    return found.executions, found.executions_bound
+
+
+COUNTED = {
+    "zero to eight": ({}, 8),
+    "starts at one": ({"start": "constant(1)"}, 7),
+    "step of two": ({"amount": "2"}, 4),
+    "step that does not divide": ({"amount": "3"}, 3),
+    "less or equal": ({"condition": "ROOT %c2 = pred[] compare(%i, %n), direction=LE"}, 9),
+    "constant on the left": ({"condition": "ROOT %c2 = pred[] compare(%n, %i), direction=GT"}, 8),
+    "not equal": ({"condition": "ROOT %c2 = pred[] compare(%i, %n), direction=NE"}, 8),
+    "equal": ({"condition": "ROOT %c2 = pred[] compare(%i, %n), direction=EQ", "bound": "0"}, 1),
+    "counting down": (
+        {
+            "start": "constant(10)",
+            "amount": "-2",
+            "bound": "0",
+            "condition": "ROOT %c2 = pred[] compare(%i, %n), direction=GE",
+        },
+        6,
+    ),
+    "subtracting": (
+        {
+            "start": "constant(10)",
+            "amount": "2",
+            "bound": "0",
+            "step": "%next = s32[] subtract(%i, %k)",
+            "condition": "ROOT %c2 = pred[] compare(%i, %n), direction=GT",
+        },
+        5,
+    ),
+    "never": ({"start": "constant(8)"}, 0),
+    "doubling": ({"start": "constant(1)", "step": "%next = s32[] multiply(%i, %i2)\n", "bound": "1000"}, None),
+    "geometric": ({"start": "constant(1)", "amount": "2", "step": "%next = s32[] multiply(%i, %k)", "bound": "1000"}, 10),
+    "doubling by adding": ({"start": "constant(1)", "step": "%next = s32[] add(%i, %i)", "bound": "1000"}, 10),
+    "through copies": (
+        {
+            "step": "%ic = s32[] copy(%i)\n%nn = s32[] add(%ic, %k)\n%next = s32[] bitcast(%nn)",
+            "condition": "%ic = s32[] copy(%i)\nROOT %c2 = pred[] compare(%ic, %n), direction=LT",
+        },
+        8,
+    ),
+    "negated": ({"condition": "%ge = pred[] compare(%i, %n), direction=GE\nROOT %c2 = pred[] not(%ge)"}, 8),
+    "compared after adding": (
+        {"condition": "%one = s32[] constant(1)\n%j = s32[] add(%i, %one)\nROOT %c2 = pred[] compare(%j, %n), direction=LT"},
+        7,
+    ),
+    "unsigned": ({"kind": "u32"}, 8),
+    "unsigned counting down": (
+        {
+            "kind": "u32",
+            "start": "constant(8)",
+            "amount": "4294967295",
+            "bound": "0",
+            "condition": "ROOT %c2 = pred[] compare(%i, %n), direction=NE",
+        },
+        8,
+    ),
+    "known to XLA": (
+        {"start": "parameter(1)", "attributes": ', backend_config={"known_trip_count":{"n":"5"}}'},
+        5,
+    ),
+    "compare in a fusion": (
+        {
+            "extra": "%cmp (a: s32[], b: s32[]) -> pred[] {\n%a = s32[] parameter(0)\n%b = s32[] parameter(1)\n"
+            "ROOT %c3 = pred[] compare(%a, %b), direction=LT\n}",
+            "condition": "ROOT %c2 = pred[] fusion(%i, %n), kind=kLoop, calls=%cmp",
+        },
+        8,
+    ),
+    "step in a fusion": (
+        {
+            "extra": "%inc (a: s32[]) -> s32[] {\n%a = s32[] parameter(0)\n%b = s32[] constant(2)\n"
+            "ROOT %c3 = s32[] add(%a, %b)\n}",
+            "step": "%next = s32[] fusion(%i), kind=kLoop, calls=%inc",
+        },
+        4,
+    ),
+    "one element arrays": ({"bound": "{8}"}, 8),
+}
+COUNTED.pop("doubling")
+
+
+@pytest.mark.parametrize(("parts", "count"), COUNTED.values(), ids=COUNTED.keys())
+def test_counted_loops(analyze, parts, count):
+    assert executions(analyze, **parts) == (count, Bound.EXACT)
+
+
+ERROR_SMALL = "%lim = f32[] constant(0.1)\n%e = f32[] constant(1)\n%big = pred[] compare(%e, %lim), direction=GT"
+AT_MOST = {
+    "conjunction": f"{ERROR_SMALL}\n%lt = pred[] compare(%i, %n), direction=LT\nROOT %c2 = pred[] and(%lt, %big)",
+    "negated disjunction": (
+        f"{ERROR_SMALL}\n%ge = pred[] compare(%i, %n), direction=GE\n%or = pred[] or(%big, %ge)\nROOT %c2 = pred[] not(%or)"
+    ),
+}
+
+
+@pytest.mark.parametrize("condition", AT_MOST.values(), ids=AT_MOST.keys())
+def test_a_constant_of_a_conjunction_is_an_upper_bound(analyze, condition):
+    assert executions(analyze, condition=condition) == (8, Bound.AT_MOST)
+
+
+def test_a_conjunction_of_counters_is_exact(analyze):
+    condition = (
+        "%m = s32[] constant(5)\n%a = pred[] compare(%i, %n), direction=LT\n"
+        "%d = pred[] compare(%i, %m), direction=LE\nROOT %c2 = pred[] and(%a, %d)"
+    )
+    assert executions(analyze, condition=condition) == (6, Bound.EXACT)
+
+
+UNREADABLE = {
+    "traced start": {"start": "parameter(1)"},
+    "data-dependent": {"condition": "%z = f32[] constant(0)\n%s = f32[] reduce(%v, %z), dimensions={0}, to_apply=%sum\nROOT %c2 = pred[] compare(%s, %z), direction=GT"},
+    "never ends": {"amount": "0"},
+    "wrong way": {"amount": "-1"},
+    "jumps over": {"amount": "3", "condition": "ROOT %c2 = pred[] compare(%i, %n), direction=NE"},
+    "wraps around": {"kind": "u32", "start": "constant(8)", "amount": "4294967295", "bound": "0",
+                     "condition": "ROOT %c2 = pred[] compare(%i, %n), direction=GE"},
+    "unknown step": {"step": "%next = s32[] remainder(%i, %k)"},
+    "always": {"condition": "ROOT %c2 = pred[] constant(true)"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("parts", UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_what_cannot_be_read_is_a_lower_bound_and_reported(analyze, parts):
+    entry, computations = loop(**parts)
+    analysis = analyze(entry, computations=computations)
+    [found] = analysis.collectives
+    assert (found.executions, found.executions_bound) == (1, Bound.AT_LEAST)
+    [entry] = analysis.unmodelled
+    assert (entry.what, entry.instruction) == ("trip count of %w cannot be read", "w")
+    assert entry.effect == "everything inside it is counted for one trip, which is a lower bound"
+    assert analysis.totals.total.bound is Bound.AT_LEAST
+
+
+STATE = "(s32[], f32[4], s32[])"
+
+
+def test_bound_carried_through_nested_loops(analyze):
+    """The inner loop's start and bound are constants that the outer loop carries unchanged."""
+    computations = f"""
+    %inner (b: {STATE}) -> {STATE} {{
+      %b = {STATE} parameter(0)
+      %i = s32[] get-tuple-element(%b), index=0
+      %v = f32[4] get-tuple-element(%b), index=1
+      %n = s32[] get-tuple-element(%b), index=2
+      %k = s32[] constant(1)
+      %next = s32[] add(%i, %k)
+      %r = f32[4] {REDUCE}
+      ROOT %out = {STATE} tuple(%next, %r, %n)
+    }}
+    %inner_cond (c: {STATE}) -> pred[] {{
+      %c = {STATE} parameter(0)
+      %i = s32[] get-tuple-element(%c), index=0
+      %n = s32[] get-tuple-element(%c), index=2
+      ROOT %lt = pred[] compare(%i, %n), direction=LT
+    }}
+    %outer (b: {STATE}) -> {STATE} {{
+      %b = {STATE} parameter(0)
+      %i = s32[] get-tuple-element(%b), index=0
+      %v = f32[4] get-tuple-element(%b), index=1
+      %n = s32[] get-tuple-element(%b), index=2
+      %zero = s32[] constant(0)
+      %k = s32[] constant(1)
+      %init = {STATE} tuple(%zero, %v, %n)
+      %in = {STATE} while(%init), condition=%inner_cond, body=%inner
+      %r = f32[4] get-tuple-element(%in), index=1
+      %next = s32[] add(%i, %k)
+      ROOT %out = {STATE} tuple(%next, %r, %n)
+    }}
+    %outer_cond (c: {STATE}) -> pred[] {{
+      %c = {STATE} parameter(0)
+      %i = s32[] get-tuple-element(%c), index=0
+      %four = s32[] constant(4)
+      ROOT %lt = pred[] compare(%i, %four), direction=LT
+    }}
+    """
+    entry = f"""
+    %p = f32[4] parameter(0)
+    %zero = s32[] constant(0)
+    %three = s32[] constant(3)
+    %copy-start = (s32[], s32[], u32[]) copy-start(%three)
+    %copied = s32[] copy-done(%copy-start)
+    %init = {STATE} tuple(%zero, %p, %copied)
+    ROOT %w = {STATE} while(%init), condition=%outer_cond, body=%outer
+    """
+    [found] = analyze(entry, computations=computations).collectives
+    assert (found.executions, found.executions_bound, found.loops) == (12, Bound.EXACT, ("w", "in"))
+
+
+def test_a_branch_runs_at_most_once(analyze):
+    computations = f"""
+    %yes (v: f32[4]) -> f32[4] {{
+      %v = f32[4] parameter(0)
+      ROOT %r = f32[4] {REDUCE}
+    }}
+    %no (v: f32[4]) -> f32[4] {{
+      ROOT %v = f32[4] parameter(0)
+    }}
+    """
+    entry = """
+    %p = f32[4] parameter(0)
+    %b = s32[] parameter(1)
+    ROOT %c = f32[4] conditional(%b, %p, %p), branch_computations={%no, %yes}
+    """
+    analysis = analyze(entry, computations=computations)
+    [found] = analysis.collectives
+    assert (found.executions, found.executions_bound) == (1, Bound.AT_MOST)
+    assert analysis.totals.total.bound is Bound.AT_MOST
+
+
+def test_a_condition_runs_once_more_than_the_body(analyze):
+    condition = f"""%red = f32[4] {REDUCE}
+      ROOT %lt = pred[] compare(%i, %n), direction=LT"""
+    entry, computations = loop(condition=condition)
+    found = {c.computation: c.executions for c in analyze(entry, computations=computations).collectives}
+    assert found == {"body": 8, "cond": 9}
+
+
+@given(
+    start=st.integers(-200, 200),
+    step=st.integers(-9, 9),
+    bound=st.integers(-200, 200),
+    direction=st.sampled_from(list(Direction)),
+)
+def test_arithmetic_counts_agree_with_running_the_loop(start, step, bound, direction):
+    trips, counter = 0, start
+    while direction.holds(counter - bound) and trips <= 1000:
+        counter += step
+        trips += 1
+    left, right = Progression(start=start, factor=1, step=step), Progression(start=bound, factor=1, step=0)
+    assert count_trips(left, right, direction, "s32") == (trips if trips <= 1000 else None)
+
+
+@given(start=st.integers(1, 5), factor=st.integers(2, 5), step=st.integers(0, 5), bound=st.integers(0, 10**6))
+def test_geometric_counts_agree_with_running_the_loop(start, factor, step, bound):
+    trips, counter = 0, start
+    while counter < bound:
+        counter = factor * counter + step
+        trips += 1
+    left, right = Progression(start=start, factor=factor, step=step), Progression(start=bound, factor=1, step=0)
+    assert count_trips(left, right, Direction.LT, "s32") == trips
+
+
+@pytest.mark.parametrize("element_type", ["f32", "pred", "bf16"])
+def test_only_integers_are_counted(element_type):
+    left, right = Progression(start=0, factor=1, step=1), Progression(start=4, factor=1, step=0)
+    assert count_trips(left, right, Direction.LT, element_type) is None
+
+
+@given(gap=st.integers(-3, 3), direction=st.sampled_from(list(Direction)))
+def test_the_opposite_direction_holds_when_this_one_does_not(gap, direction):
+    assert direction.holds(gap) != direction.opposite.holds(gap)

@@ -1,0 +1,69 @@
+import dataclasses
+
+import pytest
+
+from hloscope.errors import SliceError
+from hloscope.hardware.chips import CHIPS, Chip, chip, nearest_chips
+
+
+def test_generations_are_listed_oldest_first() -> None:
+    assert [entry.name for entry in CHIPS] == ["v2", "v3", "v4", "v5e", "v5p", "v6e", "v7x"]
+
+
+def test_every_spelling_names_one_generation() -> None:
+    spellings = [spelling for entry in CHIPS for spelling in (entry.name, *entry.aliases)]
+    assert len(spellings) == len(set(spellings))
+    for entry in CHIPS:
+        for spelling in (entry.name, *entry.aliases, entry.device_kind, entry.topology_prefix):
+            assert chip(spelling) is entry
+            assert chip(f" {spelling.upper()} ") is entry
+
+
+@pytest.mark.parametrize("entry", CHIPS, ids=lambda entry: entry.name)
+def test_figures_are_consistent(entry: Chip) -> None:
+    assert entry.cores_per_chip % entry.devices_per_chip == 0
+    assert entry.hbm_bytes == entry.hbm_bytes_per_device * entry.devices_per_chip
+    assert 0.9 < entry.usable_hbm_bytes_per_device / entry.hbm_bytes_per_device < 1
+    assert entry.ici_links == 2 * entry.torus_dimensions
+    assert all(len(shape) == entry.torus_dimensions for shape in entry.slice_shapes)
+    for field in dataclasses.fields(entry):
+        value = getattr(entry, field.name)
+        assert value is None or not isinstance(value, int | float) or value is False or value > 0, field.name
+
+
+@pytest.mark.parametrize(
+    ("name", "devices", "hbm_gib", "flops"),
+    [
+        ("v2", 2, 16, 46e12),
+        ("v3", 2, 32, 123e12),
+        ("v4", 2, 32, 275e12),
+        ("v5e", 1, 16, 197e12),
+        ("v5p", 1, 96, 459e12),
+        ("v6e", 1, 32, 918e12),
+        ("v7x", 2, 192, 2307e12),
+    ],
+)
+def test_published_figures(name: str, devices: int, hbm_gib: int, flops: float) -> None:
+    entry = chip(name)
+    assert (entry.devices_per_chip, entry.hbm_bytes, entry.bf16_flops_per_s) == (devices, hbm_gib * 2**30, flops)
+
+
+def test_the_clock_of_v5e_reproduces_the_measured_fusion() -> None:
+    assert 334109 / chip("v5e").clock_hz * 1e6 == pytest.approx(222.8, rel=1e-3)
+
+
+def test_unknown_generation() -> None:
+    with pytest.raises(SliceError) as caught:
+        chip("v5x")
+    assert str(caught.value) == (
+        'error: unknown TPU generation "v5x"\n'
+        "   = why: the known ones are v2, v3, v4, v5e, v5p, v6e, v7x\n"
+        "   = fix: did you mean v5e or v5p or v7x?"
+    )
+
+
+def test_nothing_near_is_no_guess() -> None:
+    assert nearest_chips("h100") == ()
+    with pytest.raises(SliceError) as caught:
+        chip("h100")
+    assert caught.value.fix is None

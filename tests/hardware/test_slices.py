@@ -1,0 +1,279 @@
+from math import prod
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hloscope.errors import SliceError
+from hloscope.hardware.chips import CHIPS, chip
+from hloscope.hardware.shapes import is_slice_shape, nearest_shapes, shape_with, slice_shapes
+from hloscope.hardware.slices import Slice, default_slice, parse_slice
+
+ALL_BLOCKS = [(entry, shape) for entry in CHIPS for shape in slice_shapes(entry)]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "chips", "devices"),
+    [
+        ("v5e:2x4", "v5e:2x4", 8, 8),
+        ("v5e:4x2", "v5e:4x2", 8, 8),
+        (" V5E : 2 x 4 ", "v5e:2x4", 8, 8),
+        ("v5e-8", "v5e:2x4", 8, 8),
+        ("v5e-1", "v5e:1x1", 1, 1),
+        ("v5e-2x4", "v5e:2x4", 8, 8),
+        ("v5litepod-8", "v5e:2x4", 8, 8),
+        ("v5lite-8", "v5e:2x4", 8, 8),
+        ("tpu-v5-lite-podslice-16", "v5e:4x4", 16, 16),
+        ("v6e-8", "v6e:2x4", 8, 8),
+        ("v6e-256", "v6e:16x16", 256, 256),
+        ("v2-8", "v2:2x2", 4, 8),
+        ("v3-8", "v3:2x2", 4, 8),
+        ("v3-2048", "v3:32x32", 1024, 2048),
+        ("v4-8", "v4:2x2x1", 4, 8),
+        ("v4-128", "v4:4x4x4", 64, 128),
+        ("v5p-8", "v5p:2x2x1", 4, 4),
+        ("v5p-1536", "v5p:8x8x12", 768, 768),
+        ("v5p-12288", "v5p:16x16x24", 6144, 6144),
+        ("v5p:2x4x2", "v5p:2x4x2", 16, 16),
+        ("tpu7x:2x2x1", "tpu7x:2x2x1", 4, 8),
+        ("v7x:2x2x1", "tpu7x:2x2x1", 4, 8),
+        ("7x:2x2x1", "tpu7x:2x2x1", 4, 8),
+        ("tpu7x-8", "tpu7x:2x2x1", 4, 8),
+        ("7x-128", "tpu7x:4x4x4", 64, 128),
+        ("2*v5e:2x4", "2*v5e:2x4", 16, 16),
+        ("2 * v5p-128", "2*v5p:4x4x4", 128, 128),
+    ],
+)
+def test_names(text: str, name: str, chips: int, devices: int) -> None:
+    parsed = parse_slice(text)
+    assert (parsed.name, parsed.chip_count, parsed.device_count) == (name, chips, devices)
+    assert parse_slice(parsed.name) == parsed
+
+
+@pytest.mark.parametrize("text", ["cpu:8", "cpu-8", "CPU : 8"])
+def test_simulated_devices(text: str) -> None:
+    parsed = parse_slice(text)
+    assert (parsed.kind, parsed.name, parsed.device_count, parsed.chip) == ("cpu", "cpu:8", 8, None)
+    assert not parsed.is_attached
+    with pytest.raises(SliceError, match="cpu:8 has no number of TPU chips"):
+        _ = parsed.chip_count
+
+
+def test_attached_devices_are_for_jax_to_count() -> None:
+    parsed = parse_slice(" Attached ")
+    assert (parsed.kind, parsed.name, parsed.is_attached) == ("attached", "attached", True)
+    for ask in (lambda: parsed.device_count, lambda: parsed.devices_per_slice):
+        with pytest.raises(SliceError) as caught:
+            ask()
+        assert str(caught.value) == (
+            "error: only JAX can tell how many devices are attached\n   = fix: ask jax.device_count()"
+        )
+
+
+@given(block=st.sampled_from(ALL_BLOCKS), count=st.integers(1, 4), seed=st.randoms())
+def test_name_round_trip(block: tuple, count: int, seed) -> None:
+    entry, shape = block
+    turned = list(shape)
+    seed.shuffle(turned)
+    made = Slice(chip=entry, shape=tuple(turned), slice_count=count)
+    assert parse_slice(made.name) == made
+    assert made.chip_count == prod(shape) * count
+    assert made.devices_per_slice == prod(shape) * entry.devices_per_chip
+    assert made.device_count == made.devices_per_slice * count
+
+
+@given(entry=st.sampled_from(CHIPS), devices=st.integers(1, 512))
+def test_default_slice_is_the_smallest_that_holds_the_devices(entry, devices: int) -> None:
+    if devices > entry.max_slice_chips * entry.devices_per_chip:
+        with pytest.raises(SliceError, match="no single"):
+            default_slice(devices, entry.name)
+        return
+    made = default_slice(devices, entry.name)
+    assert made.slice_count == 1
+    assert made.device_count >= devices
+    smaller = [prod(shape) for shape in slice_shapes(entry) if prod(shape) < made.chip_count]
+    assert all(chips * entry.devices_per_chip < devices for chips in smaller)
+
+
+def test_default_slice() -> None:
+    names = [default_slice(devices).name for devices in (1, 2, 3, 4, 8, 9, 16, 256)]
+    assert names == ["v5e:1x1", "v5e:1x2", "v5e:2x2", "v5e:2x2", "v5e:2x4", "v5e:4x4", "v5e:4x4", "v5e:16x16"]
+    assert default_slice(8, "v7x").name == "tpu7x:2x2x1"
+    assert default_slice(8, chip="tpu7x").name == "tpu7x:2x2x1"
+
+
+@pytest.mark.parametrize(
+    ("text", "wraparound"),
+    [
+        ("v5e:2x4", (False, False)),
+        ("v5e:8x16", (False, True)),
+        ("v5e:16x8", (True, False)),
+        ("v6e:16x16", (True, True)),
+        ("v3:16x32", (False, True)),
+        ("v2:16x16", (True, True)),
+        ("v5p:2x4x4", (False, False, False)),
+        ("v5p:4x4x4", (True, True, True)),
+        ("v4:4x4x12", (True, True, True)),
+        ("tpu7x:2x2x1", (False, False, False)),
+        ("cpu:8", ()),
+        ("attached", ()),
+    ],
+)
+def test_wraparound(text: str, wraparound: tuple[bool, ...]) -> None:
+    assert parse_slice(text).wraparound() == wraparound
+
+
+@pytest.mark.parametrize(
+    ("text", "topology", "kwargs"),
+    [
+        ("v5e:2x4", "v5e:2x4", {}),
+        ("v5e:1x1", "v5e:1x1", {"chips_per_host_bounds": [1, 1, 1]}),
+        ("v6e:1x2", "v6e:1x2", {"chips_per_host_bounds": [1, 2, 1]}),
+        ("v5e:2x1", "v5e:2x1", {"chips_per_host_bounds": [2, 1, 1]}),
+        ("v5p:1x2x2", "v5p:1x2x2", {"chips_per_host_bounds": [1, 2, 2]}),
+        ("v7x:4x4x4", "tpu7x:4x4x4", {"wrap": [True, True, True]}),
+        ("v5e:8x16", "v5e:8x16", {"wrap": [False, True, False]}),
+        ("2*v5e:1x1", "v5e:1x1", {"chips_per_host_bounds": [1, 1, 1], "num_slices": 2}),
+        ("2*v5e:2x4", "v5e:2x4", {"num_slices": 2}),
+        ("cpu:8", None, {}),
+        ("attached", None, {}),
+    ],
+)
+def test_what_libtpu_is_asked(text: str, topology: str | None, kwargs: dict) -> None:
+    parsed = parse_slice(text)
+    assert parsed.libtpu_topology_name == topology
+    assert parsed.topology_kwargs == kwargs
+
+
+def test_three_dimensional_blocks_stop_at_the_largest_slice() -> None:
+    v4 = chip("v4")
+    assert is_slice_shape(v4, (12, 16, 16))
+    assert is_slice_shape(v4, (16, 12, 16))
+    assert not is_slice_shape(v4, (16, 16, 16))
+    assert not is_slice_shape(v4, (4, 4, 6))
+    assert not is_slice_shape(v4, (2, 2))
+    assert is_slice_shape(chip("v5p"), (4, 4, 244))
+    assert prod(slice_shapes(v4)[-1]) == v4.max_slice_chips
+
+
+def test_a_size_means_the_most_cube_like_block() -> None:
+    assert shape_with(chip("v5p"), 1024) == (8, 8, 16)
+    assert shape_with(chip("v5p"), 512) == (8, 8, 8)
+    assert shape_with(chip("v5e"), 12) is None
+
+
+def test_nearest_by_chips_then_by_edges() -> None:
+    assert nearest_shapes(chip("v5e"), 36, (6, 6)) == ((4, 8), (4, 4), (8, 8))
+    assert nearest_shapes(chip("v5p"), 256, (4, 4, 16), limit=2) == ((4, 4, 16), (4, 8, 8))
+
+
+V5E_BLOCKS = "1x1, 1x2, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16"
+V5P_BLOCKS = (
+    "1x1x1, 1x2x1, 2x2x1, 2x2x2, 2x2x4, 2x4x4, and blocks whose three edges are multiples of 4, up to 6,144 chips"
+)
+HOW = "write a block such as v5e:2x4, a size such as v5e-8, several slices as 2*v5e:2x4, cpu:8 or attached"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "v5e:6x6",
+            "error: no v5e slice has the shape 6x6\n"
+            f"   = why: v5e comes in blocks of {V5E_BLOCKS}\n"
+            "   = fix: use v5e:4x8 (32 chips), v5e:4x4 (16 chips) or v5e:8x8 (64 chips)",
+        ),
+        (
+            "v5p:2x2",
+            "error: no v5p slice has the shape 2x2\n"
+            f"   = why: v5p comes in blocks of {V5P_BLOCKS}\n"
+            "   = fix: use v5p:2x2x1 (4 chips), v5p:1x2x1 (2 chips) or v5p:1x1x1 (1 chip)",
+        ),
+        (
+            "v5e-6",
+            'error: there is no v5e slice of the size "v5e-6"\n'
+            f"   = why: the number counts chips; v5e comes in blocks of {V5E_BLOCKS}\n"
+            "   = fix: use v5e:2x2 (4 chips), v5e:2x4 (8 chips) or v5e:1x2 (2 chips)",
+        ),
+        (
+            "v5p-7",
+            'error: there is no v5p slice of the size "v5p-7"\n'
+            f"   = why: the number counts TensorCores, 2 to a chip; v5p comes in blocks of {V5P_BLOCKS}\n"
+            "   = fix: use v5p:1x2x1 (2 chips), v5p:2x2x1 (4 chips) or v5p:1x1x1 (1 chip)",
+        ),
+        (
+            "v5x:2x2",
+            'error: unknown TPU generation "v5x"\n'
+            "   = why: the known ones are v2, v3, v4, v5e, v5p, v6e, v7x\n"
+            "   = fix: did you mean v5e:2x2?",
+        ),
+        (
+            "2*v5ee-8",
+            'error: unknown TPU generation "v5ee"\n'
+            "   = why: the known ones are v2, v3, v4, v5e, v5p, v6e, v7x\n"
+            "   = fix: did you mean 2*v5e-8?",
+        ),
+        (
+            "h100:8x8",
+            'error: unknown TPU generation "h100"\n'
+            "   = why: the known ones are v2, v3, v4, v5e, v5p, v6e, v7x\n"
+            f"   = fix: {HOW}",
+        ),
+        (
+            "v5e",
+            'error: "v5e" does not say which block of chips\n'
+            f"   = why: v5e comes in blocks of {V5E_BLOCKS}\n"
+            "   = fix: write, for example, v5e:2x4 (8 chips)",
+        ),
+        (
+            "v5e:16",
+            'error: "v5e:16" does not say which block of chips\n'
+            f"   = why: v5e comes in blocks of {V5E_BLOCKS}\n"
+            "   = fix: write, for example, v5e:4x4 (16 chips)",
+        ),
+        ("2x4", f'error: "2x4" is no slice\n   = fix: {HOW}'),
+        ("", f'error: "" is no slice\n   = fix: {HOW}'),
+        (
+            "0*v5e:2x4",
+            "error: 0 slices are none\n   = fix: give a count of 1 or more, such as 2*v5e:2x4",
+        ),
+        (
+            "cpu",
+            'error: "cpu" does not say how many CPU devices to simulate\n   = fix: write, for example, cpu:8',
+        ),
+        (
+            "cpu:0",
+            "error: simulated CPU devices need a number of 1 or more\n   = fix: write, for example, cpu:8",
+        ),
+    ],
+)
+def test_refused_names(text: str, message: str) -> None:
+    with pytest.raises(SliceError) as caught:
+        parse_slice(text)
+    assert str(caught.value) == message
+
+
+def test_default_slice_beyond_the_largest() -> None:
+    with pytest.raises(SliceError) as caught:
+        default_slice(257)
+    assert str(caught.value) == (
+        "error: no single v5e slice has 257 devices\n"
+        "   = why: the largest has 256\n"
+        "   = fix: name several, such as 2*v5e:16x16, or another generation"
+    )
+    with pytest.raises(SliceError, match="0 devices are none"):
+        default_slice(0)
+
+
+def test_a_tpu_slice_needs_a_generation() -> None:
+    with pytest.raises(SliceError, match="needs a generation"):
+        Slice(shape=(2, 4))
+
+
+@given(st.text(max_size=20))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        parsed = parse_slice(text)
+    except SliceError:
+        return
+    assert parse_slice(parsed.name) == parsed

@@ -1,0 +1,415 @@
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hloscope.errors import NotationError
+from hloscope.program.notation import ArraySpec, format_array, parse_array, parse_partition_spec
+from hloscope.program.notation_dtypes import LONG_NAMES, canonical_dtype, nearest_dtypes, short_dtype
+from hloscope.units import element_bits
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("f32[]", ArraySpec(dtype="float32")),
+        ("bf16[8@X,2048@Y]", ArraySpec(dtype="bfloat16", dimensions=(8, 2048), spec=(("X",), ("Y",)))),
+        ("bfloat16[64@(x,y),32]", ArraySpec(dtype="bfloat16", dimensions=(64, 32), spec=(("x", "y"), None))),
+        (" f8e4m3fn [ 8 @ X , 4 ] ", ArraySpec(dtype="float8_e4m3fn", dimensions=(8, 4), spec=(("X",), None))),
+        ("pred[0]", ArraySpec(dtype="bool", dimensions=(0,), spec=(None,))),
+        ("key<fry>[8@X]", ArraySpec(dtype="key<fry>", dimensions=(8,), spec=(("X",),))),
+        ("~int32[]", ArraySpec(dtype="int32", weak_type=True)),
+        ("f32<host>[8]", ArraySpec(dtype="float32", dimensions=(8,), spec=(None,), memory_space="host")),
+        ("f32<device>[8]", ArraySpec(dtype="float32", dimensions=(8,), spec=(None,))),
+        ("f32[8@X]{U:Y}", ArraySpec(dtype="float32", dimensions=(8,), spec=(("X",),), unreduced=("Y",))),
+        (
+            "f32[8]{U:(X,Y), R:Z}",
+            ArraySpec(dtype="float32", dimensions=(8,), spec=(None,), unreduced=("X", "Y"), reduced=("Z",)),
+        ),
+        (
+            "f32[8]{U_max:X}",
+            ArraySpec(dtype="float32", dimensions=(8,), spec=(None,), unreduced=("X",), unreduced_kind="max"),
+        ),
+        ("f32[8]{U_sum:X}", ArraySpec(dtype="float32", dimensions=(8,), spec=(None,), unreduced=("X",))),
+    ],
+)
+def test_arrays(text: str, expected: ArraySpec) -> None:
+    assert parse_array(text) == expected
+
+
+def test_named_dimensions_and_products() -> None:
+    assert parse_array("f32[S@X,4*D, S * D]", {"S": 8, "D": 3}).dimensions == (8, 12, 24)
+
+
+@pytest.mark.parametrize("name", LONG_NAMES)
+def test_long_and_short_names_agree_with_the_sizes_of_hlo_types(name: str) -> None:
+    assert canonical_dtype(name) == name
+    assert canonical_dtype(short_dtype(name)) == name
+    assert element_bits(short_dtype(name)) is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("s32", "int32"),
+        ("i32", "int32"),
+        ("u4", "uint4"),
+        ("pred", "bool"),
+        ("c64", "complex64"),
+        ("F32", "float32"),
+        ("f8_e4m3fn", "float8_e4m3fn"),
+        ("f8E4M3FN", "float8_e4m3fn"),
+        ("key<rbg>", "key<rbg>"),
+        ("float0", None),
+        ("f33", None),
+    ],
+)
+def test_element_type_names(name: str, expected: str | None) -> None:
+    assert canonical_dtype(name) == expected
+
+
+def test_near_element_types() -> None:
+    assert nearest_dtypes("bfloat61")[0] == "bfloat16"
+    assert nearest_dtypes("qqqq") == ()
+
+
+NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,4}", fullmatch=True)
+
+
+@st.composite
+def array_specs(draw: st.DrawFn) -> ArraySpec:
+    axes = draw(st.lists(NAMES, unique=True, max_size=8))
+    rank = draw(st.integers(0, 4))
+    groups: list[list[str]] = [[] for _ in range(rank + 2)]
+    for axis in axes:
+        groups[draw(st.integers(0, rank + 1))].append(axis)
+    *spec, unreduced, reduced = (tuple(group) for group in groups)
+    return ArraySpec(
+        dtype=draw(st.sampled_from([*LONG_NAMES, "key<fry>", "key<urbg>"])),
+        dimensions=tuple(draw(st.lists(st.integers(0, 2**40), min_size=rank, max_size=rank))),
+        spec=tuple(group or None for group in spec),
+        unreduced=unreduced,
+        unreduced_kind=draw(st.sampled_from([None, "max", "min"])) if unreduced else None,
+        reduced=reduced,
+        memory_space=draw(st.sampled_from([None, "host"])),
+        weak_type=draw(st.booleans()),
+    )
+
+
+@given(array_specs())
+def test_array_round_trip(spec: ArraySpec) -> None:
+    assert parse_array(format_array(spec)) == spec
+
+
+@given(st.text(alphabet="bf16[]@X,Y(){}U:R~<>'*- 8key", max_size=24))
+def test_any_text_is_an_array_or_refused(text: str) -> None:
+    try:
+        spec = parse_array(text)
+    except NotationError:
+        return
+    assert parse_array(format_array(spec)) == spec
+
+
+def test_spec_and_dimensions_must_agree() -> None:
+    with pytest.raises(NotationError, match="1 dimensions and 0 sharding entries"):
+        ArraySpec(dtype="float32", dimensions=(8,))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("P()", ()),
+        ("P('X', None)", ("X", None)),
+        ('P("X", None)', ("X", None)),
+        ("P(('X','Y'),)", (("X", "Y"),)),
+        ("P(('X',), ())", ("X", None)),
+        ("P(None,)", (None,)),
+        ("PartitionSpec('X')", ("X",)),
+        ("jax.P('X')", ("X",)),
+        ("jax.sharding.PartitionSpec ( 'X' )", ("X",)),
+        ("P(X, None)", ("X", None)),
+        ("X,None", ("X", None)),
+        ("(X,Y),Z", (("X", "Y"), "Z")),
+        ("None", (None,)),
+        ("P", ("P",)),
+        ("P('data-parallel', '(')", ("data-parallel", "(")),
+        ("P('None')", ("None",)),
+    ],
+)
+def test_partition_specs(text: str, expected: tuple) -> None:
+    assert parse_partition_spec(text) == expected
+
+
+ARRAY = "   = fix: write, for example, bf16[8@X,2048]"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "bfloat61[8@X]",
+            'error: unknown element type "bfloat61"\n'
+            "  --> array type, column 1\n"
+            "   | bfloat61[8@X]\n"
+            "   | ^\n"
+            "   = fix: did you mean bfloat16 or float64 or float16?",
+        ),
+        (
+            "qqqq[8]",
+            'error: unknown element type "qqqq"\n'
+            "  --> array type, column 1\n"
+            "   | qqqq[8]\n"
+            "   | ^\n"
+            "   = fix: use a name of NumPy or HLO, such as bfloat16 or bf16",
+        ),
+        (
+            "bf16[8@X,",
+            'error: "[" is never closed\n'
+            "  --> array type, column 5\n"
+            "   | bf16[8@X,\n"
+            "   |     ^\n"
+            '   = fix: add the "]" that belongs to it',
+        ),
+        (
+            "bf16[8]]",
+            f'error: "]" closes nothing\n  --> array type, column 8\n   | bf16[8]]\n   |        ^\n{ARRAY}',
+        ),
+        (
+            "f32[8@(X,Y]",
+            'error: "]" cannot close "("\n'
+            "  --> array type, column 11\n"
+            "   | f32[8@(X,Y]\n"
+            "   |           ^\n"
+            '   = fix: close it with ")" first',
+        ),
+        (
+            "bf16[8@X,4@X]",
+            'error: the mesh axis "X" is used twice\n'
+            "  --> array type, column 12\n"
+            "   | bf16[8@X,4@X]\n"
+            "   |            ^\n"
+            "   = why: each mesh axis can shard one dimension of an array\n"
+            "   = fix: drop it from one of them, or use another axis",
+        ),
+        (
+            "f32[S@X,D]",
+            'error: the dimension "S" has no size\n'
+            "  --> array type, column 5\n"
+            "   | f32[S@X,D]\n"
+            "   |     ^\n"
+            "   = why: a name needs a value\n"
+            "   = fix: add --dim S=SIZE, or write the number",
+        ),
+        (
+            "f32[-8]",
+            "error: the size -8 is negative\n"
+            "  --> array type, column 5\n"
+            "   | f32[-8]\n"
+            "   |     ^\n"
+            "   = fix: sizes are 0 or more",
+        ),
+        ("  ", f"error: an empty array type\n{ARRAY}"),
+        (
+            "bf16",
+            "error: this is no array type\n"
+            "  --> array type, column 5\n"
+            "   | bf16\n"
+            "   |     ^\n"
+            '   = why: it ends here; expected "[" or "<"\n'
+            f"{ARRAY}",
+        ),
+        (
+            "bf16[8 4]",
+            "error: this is no array type\n"
+            "  --> array type, column 8\n"
+            "   | bf16[8 4]\n"
+            "   |        ^\n"
+            '   = why: "4" does not belong here; expected "]", ",", "@" or "*"\n'
+            f"{ARRAY}",
+        ),
+        (
+            "f32[?]",
+            "error: this is no array type\n"
+            "  --> array type, column 5\n"
+            "   | f32[?]\n"
+            "   |     ^\n"
+            '   = why: "?" does not belong here; expected a name, a number or "]"\n'
+            f"{ARRAY}",
+        ),
+        (
+            "f32[8]{V:X}",
+            "error: an argument cannot be varying\n"
+            "  --> array type, column 8\n"
+            "   | f32[8]{V:X}\n"
+            "   |        ^\n"
+            "   = why: {V:X} marks values inside shard_map\n"
+            "   = fix: drop it; the arguments of a shard_map are sharded with @ instead",
+        ),
+        (
+            "f32[8]{Q:X}",
+            'error: "Q" is no reduction state\n'
+            "  --> array type, column 8\n"
+            "   | f32[8]{Q:X}\n"
+            "   |        ^\n"
+            "   = fix: use U for axes still to be reduced, R for reduced ones: {U:X, R:Y}",
+        ),
+        (
+            "f32[8]{U:X,U:Y}",
+            'error: "U" is given twice\n'
+            "  --> array type, column 12\n"
+            "   | f32[8]{U:X,U:Y}\n"
+            "   |            ^\n"
+            "   = fix: join its axes: {U:(X,Y)}",
+        ),
+        (
+            "f32<vmem>[8]",
+            'error: unknown memory space "vmem"\n'
+            "  --> array type, column 5\n"
+            "   | f32<vmem>[8]\n"
+            "   |     ^\n"
+            "   = fix: use <host>, or none for device memory",
+        ),
+    ],
+)
+def test_refused_arrays(text: str, message: str) -> None:
+    with pytest.raises(NotationError) as caught:
+        parse_array(text)
+    assert str(caught.value) == message
+
+
+def test_a_missing_size_names_the_ones_given() -> None:
+    with pytest.raises(NotationError) as caught:
+        parse_array("f32[S,4*E]", {"S": 8, "D": 3})
+    assert caught.value.why == "a name needs a value; the ones given are S=8, D=3"
+    assert caught.value.where == "array type, column 9"
+
+
+SPEC = "   = fix: write, for example, P('X', None)"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", f"error: an empty PartitionSpec\n{SPEC}"),
+        (
+            "P('X','X')",
+            'error: the mesh axis "X" is used twice\n'
+            "  --> PartitionSpec, column 7\n"
+            "   | P('X','X')\n"
+            "   |       ^\n"
+            "   = why: each mesh axis can shard one dimension of an array\n"
+            "   = fix: drop it from one of them, or use another axis",
+        ),
+        (
+            "P('X'",
+            'error: "(" is never closed\n'
+            "  --> PartitionSpec, column 2\n"
+            "   | P('X'\n"
+            "   |  ^\n"
+            '   = fix: add the ")" that belongs to it',
+        ),
+        (
+            "P(P.UNCONSTRAINED)",
+            "error: an argument or a result cannot be unconstrained\n"
+            "  --> PartitionSpec, column 3\n"
+            "   | P(P.UNCONSTRAINED)\n"
+            "   |   ^\n"
+            "   = why: UNCONSTRAINED means something only inside the program, in with_sharding_constraint\n"
+            "   = fix: use None, or leave the whole spec out to let the compiler choose",
+        ),
+        (
+            "P(('X', None))",
+            "error: None inside a group of axes\n"
+            "  --> PartitionSpec, column 9\n"
+            "   | P(('X', None))\n"
+            "   |         ^\n"
+            "   = fix: name axes only, as in ('X', 'Y')",
+        ),
+        (
+            "P('X', unreduced={'Y'})",
+            "error: unreduced axes cannot be given in a PartitionSpec\n"
+            "  --> PartitionSpec, column 8\n"
+            "   | P('X', unreduced={'Y'})\n"
+            "   |        ^\n"
+            "   = why: only the dimensions' axes are read from it\n"
+            "   = fix: for an argument write its type instead, such as f32[8@X]{U:Y}",
+        ),
+        (
+            "P(8)",
+            "error: this is no PartitionSpec\n"
+            "  --> PartitionSpec, column 3\n"
+            "   | P(8)\n"
+            "   |   ^\n"
+            '   = why: "8" does not belong here; expected a name, a quoted name, "(" or ")"\n'
+            f"{SPEC}",
+        ),
+    ],
+)
+def test_refused_partition_specs(text: str, message: str) -> None:
+    with pytest.raises(NotationError) as caught:
+        parse_partition_spec(text)
+    assert str(caught.value) == message
+
+
+CHILD = """
+import json
+import jax, jax.numpy as jnp
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+mesh = jax.make_mesh((4, 2), ("X", "Y"), axis_types=(AxisType.Explicit,) * 2)
+jax.set_mesh(mesh)
+put = lambda value, *spec, **more: jax.device_put(value, P(*spec, **more))
+arrays = [
+    put(jnp.ones((8, 16), jnp.bfloat16), "X", "Y"),
+    put(jnp.ones((8, 16), jnp.float8_e4m3fn), ("X", "Y"), None),
+    put(jnp.ones((8, 16), jnp.int4), None, "Y"),
+    put(jnp.ones((8,), bool), "X"),
+    put(jnp.ones((8,), jnp.complex64)),
+    jnp.float32(1),
+    jax.random.key(0),
+    put(jax.random.split(jax.random.key(0, impl="rbg"), 8), "X"),
+    3.0,
+    jax.device_put(jnp.ones((8,)), NamedSharding(mesh, P("X"), memory_kind="pinned_host")),
+    jax.ShapeDtypeStruct((8, 4), jnp.float32, sharding=NamedSharding(mesh, P("X", unreduced={"Y"}))),
+    jax.ShapeDtypeStruct((8, 4), jnp.float32, sharding=NamedSharding(mesh, P(unreduced={"X"}, reduced={"Y"}))),
+]
+def facts(value):
+    aval = jax.typeof(value)
+    spec = aval.sharding.spec
+    return {
+        "text": str(aval),
+        "dtype": str(aval.dtype),
+        "dimensions": aval.shape,
+        "spec": [[entry] if isinstance(entry, str) else entry for entry in spec.partitions],
+        "unreduced": sorted(spec.unreduced),
+        "reduced": sorted(spec.reduced),
+        "weak": bool(getattr(aval, "weak_type", False)),
+    }
+print("FACTS" + json.dumps([facts(value) for value in arrays]))
+print("SPECS" + json.dumps([repr(P("X", None)), repr(P(("X", "Y"))), repr(P()), repr(P(None, "Y"))]))
+"""
+
+
+@pytest.mark.skipif(find_spec("jax") is None, reason="there is no JAX here")
+def test_what_jax_prints_is_read_as_jax_means_it() -> None:
+    simulated = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD], env=os.environ | simulated, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = done.stdout.splitlines()
+    facts = json.loads(next(line for line in lines if line.startswith("FACTS"))[5:])
+    assert len(facts) == 12
+    for fact in facts:
+        spec = parse_array(fact["text"])
+        assert format_array(spec) == fact["text"]
+        assert (spec.dtype, list(spec.dimensions)) == (fact["dtype"], fact["dimensions"])
+        assert [list(axes) if axes else None for axes in spec.spec] == fact["spec"]
+        assert (sorted(spec.unreduced), sorted(spec.reduced)) == (fact["unreduced"], fact["reduced"])
+        assert spec.weak_type == fact["weak"]
+    specs = json.loads(next(line for line in lines if line.startswith("SPECS"))[5:])
+    assert [parse_partition_spec(text) for text in specs] == [("X", None), (("X", "Y"),), (), (None, "Y")]
