@@ -133,21 +133,48 @@ def _trips_of_comparison(graph: HloGraph, loop: HloInstruction, comparison: _Com
 
 def _progression(graph: HloGraph, loop: HloInstruction, term: Linear, element_type: str) -> Progression | None:
     """The values that one side of the condition takes, trip after trip."""
-    if term.element is None:
-        return Progression(start=term.offset, factor=1, step=0)
-    start = _initial(graph, loop, term.element)
-    body = graph.module.computation(dict(loop.called)["body"])
-    step = read_linear(graph, Value(body.root, term.element[1:]))
-    if start is None or step is None or step.element != term.element:
+    varying = [element for element in term.scales if not _is_invariant(graph, loop, element)]
+    if len(varying) > 1:
         return None
+    offset = _without_invariants(graph, loop, term, varying)
+    if offset is None:
+        return None
+    if not varying:
+        return Progression(start=offset, factor=1, step=0)
+    [counter] = varying
+    following = read_linear(graph, _after_a_trip(graph, loop, counter))
+    if following is None or counter not in following.scales:
+        return None
+    start = _initial(graph, loop, counter)
+    step = _without_invariants(graph, loop, following, varying)
+    if start is None or step is None:
+        return None
+    factor, scale = following.scales[counter], term.scales[counter]
     return Progression.of_linear(
-        start=start,
-        factor=step.scale,
-        step=step.offset,
-        scale=term.scale,
-        offset=term.offset,
-        element_type=element_type,
+        start=start, factor=factor, step=step, scale=scale, offset=offset, element_type=element_type
     )
+
+
+def _without_invariants(graph: HloGraph, loop: HloInstruction, term: Linear, kept: list[Element]) -> int | None:
+    """The constant of a function once what the loop carries unchanged is replaced by its initial value."""
+    total = term.offset
+    for element, scale in term.scales.items():
+        if element in kept:
+            continue
+        initial = _initial(graph, loop, element) if _is_invariant(graph, loop, element) else None
+        if initial is None:
+            return None
+        total += scale * initial
+    return total
+
+
+def _is_invariant(graph: HloGraph, loop: HloInstruction, element: Element) -> bool:
+    return read_linear(graph, _after_a_trip(graph, loop, element)) == carried(element)
+
+
+def _after_a_trip(graph: HloGraph, loop: HloInstruction, element: Element) -> Value:
+    """What the body makes of a carried scalar."""
+    return Value(graph.module.computation(dict(loop.called)["body"]).root, element[1:])
 
 
 def _initial(graph: HloGraph, loop: HloInstruction, element: Element) -> int | None:
@@ -162,22 +189,22 @@ def _constant_value(graph: HloGraph, value: Value, depth: int) -> int | None:
     term = read_linear(graph, value)
     if term is None:
         return None
-    if term.element is None:
-        return term.offset
-    outer = _argument(graph, value.instruction.computation, term.element, depth)
-    return None if outer is None else term.scale * outer + term.offset
+    total = term.offset
+    for element, scale in term.scales.items():
+        outer = _argument(graph, value.instruction.computation, element, depth)
+        if outer is None:
+            return None
+        total += scale * outer
+    return total
 
 
 def _argument(graph: HloGraph, computation: HloComputation, element: Element, depth: int) -> int | None:
+    """What the only caller of a computation passes for an element of its parameters."""
     caller = graph.only_caller(computation.name)
-    if caller is None or depth > len(graph.reachable):
+    if caller is None or depth > len(graph.reachable) or element[0] >= len(caller.operands):
         return None
-    if caller.opcode == "while":
-        body = graph.module.computation(dict(caller.called)["body"])
-        if read_linear(graph, Value(body.root, element[1:])) != carried(element):
-            return None
-    elif caller.opcode not in ("call", "fusion", "async-start"):
+    if caller.opcode == "while" and not _is_invariant(graph, caller, element):
         return None
-    if element[0] >= len(caller.operands):
+    if caller.opcode not in ("while", "call", "fusion", "async-start"):
         return None
     return _constant_value(graph, Value(caller.operands[element[0]], element[1:]), depth + 1)

@@ -20,7 +20,7 @@ class Bound(StrEnum):
     AT_LEAST = "at least"
     UNKNOWN = "unknown"
 
-    def __add__(self, other: str) -> Bound:  # type: ignore[override]
+    def __add__(self, other: str) -> Bound:
         """The bound of a sum: equal bounds stay, exact yields to the other, at most plus at least is unknown."""
         if other in (self, Bound.EXACT):
             return self

@@ -19,16 +19,20 @@ _TRANSPARENT = frozenset({"copy", "bitcast", "convert", "reshape", "opt-barrier"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linear:
-    """`scale` x the carried scalar `element` + `offset`; a constant when `element` is None and `scale` is 0."""
+    """A sum of carried scalars, each times a whole number, and a constant.
 
-    scale: int
+    Attributes:
+        offset: The constant.
+        scales: What each carried scalar is multiplied by; never 0.
+    """
+
     offset: int
-    element: Element | None
+    scales: dict[Element, int]
 
 
 def constant(number: int) -> Linear:
     """The function that is `number` whatever the loop carries."""
-    return Linear(scale=0, offset=number, element=None)
+    return Linear(offset=number, scales={})
 
 
 def read_linear(graph: HloGraph, value: Value, frames: Frames = (), depth: int = 0) -> Linear | None:
@@ -41,7 +45,7 @@ def read_linear(graph: HloGraph, value: Value, frames: Frames = (), depth: int =
         depth: Steps taken so far.
 
     Returns:
-        The scalar as a linear function of one parameter element of the outermost computation, or None when it is
+        The scalar as a linear function of the parameters' elements in the outermost computation, or None when it is
         anything else.
     """
     instruction, path = value.instruction, value.path
@@ -63,7 +67,7 @@ def read_linear(graph: HloGraph, value: Value, frames: Frames = (), depth: int =
 
 def carried(element: Element) -> Linear:
     """The carried scalar itself."""
-    return Linear(scale=1, offset=0, element=element)
+    return Linear(offset=0, scales={element: 1})
 
 
 def _pass_through(value: Value) -> Value | None:
@@ -108,27 +112,29 @@ def _arithmetic(graph: HloGraph, instruction: HloInstruction, frames: Frames, de
     if len(known) != len(terms) or not known:
         return None
     if instruction.opcode == "negate":
-        return _multiply(known[0], constant(-1))
+        return _scaled(known[0], -1)
     if instruction.opcode == "multiply":
-        return _multiply(known[0], known[1])
-    if instruction.opcode == "subtract":
-        minus = _multiply(known[1], constant(-1))
-        return None if minus is None else _add(known[0], minus)
-    return _add(known[0], known[1])
+        return _product(known[0], known[1])
+    return _sum(known[0], _scaled(known[1], -1) if instruction.opcode == "subtract" else known[1])
 
 
-def _add(left: Linear, right: Linear) -> Linear | None:
-    if left.element is not None and right.element is not None and left.element != right.element:
-        return None
-    scale = left.scale + right.scale
+def _sum(left: Linear, right: Linear) -> Linear:
+    elements = dict.fromkeys((*left.scales, *right.scales))
+    sums = {element: left.scales.get(element, 0) + right.scales.get(element, 0) for element in elements}
     return Linear(
-        scale=scale, offset=left.offset + right.offset, element=(left.element or right.element) if scale else None
+        offset=left.offset + right.offset, scales={element: scale for element, scale in sums.items() if scale}
     )
 
 
-def _multiply(left: Linear, right: Linear) -> Linear | None:
-    if left.element is not None and right.element is not None:
+def _scaled(term: Linear, factor: int) -> Linear:
+    if factor == 0:
+        return constant(0)
+    return Linear(
+        offset=term.offset * factor, scales={element: scale * factor for element, scale in term.scales.items()}
+    )
+
+
+def _product(left: Linear, right: Linear) -> Linear | None:
+    if left.scales and right.scales:
         return None
-    factor, term = (left.offset, right) if left.element is None else (right.offset, left)
-    scale = term.scale * factor
-    return Linear(scale=scale, offset=term.offset * factor, element=term.element if scale else None)
+    return _scaled(left, right.offset) if left.scales else _scaled(right, left.offset)

@@ -14,8 +14,7 @@ class Chip:
         aliases: Other spellings people write, lower case.
         topology_prefix: What libtpu calls the generation in a topology name, such as `tpu7x` in `tpu7x:2x2x1`.
         device_kind: What `jax.Device.device_kind` says, such as `TPU v5 lite`.
-        devices_per_chip: JAX devices that one chip shows when compiled for ahead of time with libtpu's default
-            chip configuration.
+        devices_per_chip: JAX devices that one chip shows in that configuration.
         cores_per_chip: TensorCores.
         name_counts_cores: Whether the number in names like `v4-8` counts TensorCores rather than chips.
         hbm_bytes: Physical HBM.
@@ -34,6 +33,7 @@ class Chip:
         dcn_bytes_per_s: Data-centre network bandwidth.
         pcie_bytes_per_s: Bandwidth between host and chip, one way.
         clock_hz: The clock that turns a schedule's `estimated_cycles` into seconds.
+        chip_config_name: The libtpu configuration that Cloud TPU starts the chip in; None for libtpu's default.
     """
 
     name: str
@@ -58,6 +58,7 @@ class Chip:
     dcn_bytes_per_s: float | None
     pcie_bytes_per_s: float | None
     clock_hz: float
+    chip_config_name: str | None = None
 
     @property
     def hbm_bytes_per_device(self) -> int:

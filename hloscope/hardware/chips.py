@@ -98,13 +98,14 @@ V4 = Chip(
     aliases=("tpu-v4", "tpu v4", "tpu-v4-podslice"),
     topology_prefix="v4",
     device_kind="TPU v4",
-    # libtpu's default configuration of v4 has one device per TensorCore, and that is what is compiled for. Cloud TPU
-    # starts v4 in megacore mode, one device per chip; libtpu offers that as `chip_config_name="megacore"`.
-    devices_per_chip=2,
+    # Cloud TPU starts v4 in megacore mode, one device per chip, and jax.make_mesh refuses anything else; libtpu's own
+    # default is one device per TensorCore.
+    devices_per_chip=1,
+    chip_config_name="megacore",
     cores_per_chip=2,
     name_counts_cores=True,  # v4-8 is one host of 4 chips
     hbm_bytes=32 * _GIB,
-    usable_hbm_bytes_per_device=_usable(15.25),  # libtpu
+    usable_hbm_bytes_per_device=_usable(30.75),  # libtpu, megacore
     hbm_bytes_per_s=1200e9,  # GCP, SB; JAX 1230e9
     bf16_flops_per_s=275e12,  # all
     int8_ops_per_s=275e12,  # GCP: "bf16 or int8"

@@ -123,13 +123,15 @@ class Slice:
         return None if divisible else (first, second, third)
 
     @property
-    def topology_kwargs(self) -> dict[str, int | list[int] | list[bool]]:
+    def topology_kwargs(self) -> dict[str, str | int | list[int] | list[bool]]:
         """Keyword arguments for `get_topology_desc` besides the name and the platform.
 
         `wrap` says which axes are closed. libtpu closes none on 7x unless told, and then compiles collectives over
         open lines (`ICI_RING_DIM_Y_MESH`) where the real slice has rings (`ICI_RING_DIM_Y_TORUS`).
         """
-        kwargs: dict[str, int | list[int] | list[bool]] = {}
+        kwargs: dict[str, str | int | list[int] | list[bool]] = {}
+        if self.chip is not None and self.chip.chip_config_name is not None:
+            kwargs["chip_config_name"] = self.chip.chip_config_name
         if self.chips_per_host_bounds is not None:
             kwargs["chips_per_host_bounds"] = list(self.chips_per_host_bounds)
         if any(self.wraparound()):

@@ -311,3 +311,32 @@ def test_only_integers_are_counted(element_type):
 @given(gap=st.integers(-3, 3), direction=st.sampled_from(list(Direction)))
 def test_the_opposite_direction_holds_when_this_one_does_not(gap, direction):
     assert direction.holds(gap) != direction.opposite.holds(gap)
+
+
+def test_a_step_that_the_loop_carries(analyze):
+    computations = f"""
+    %body (b: {STATE}) -> {STATE} {{
+      %b = {STATE} parameter(0)
+      %i = s32[] get-tuple-element(%b), index=0
+      %v = f32[4] get-tuple-element(%b), index=1
+      %k = s32[] get-tuple-element(%b), index=2
+      %next = s32[] add(%i, %k)
+      %r = f32[4] {REDUCE}
+      ROOT %out = {STATE} tuple(%next, %r, %k)
+    }}
+    %cond (c: {STATE}) -> pred[] {{
+      %c = {STATE} parameter(0)
+      %i = s32[] get-tuple-element(%c), index=0
+      %n = s32[] constant(9)
+      ROOT %lt = pred[] compare(%i, %n), direction=LT
+    }}
+    """
+    entry = f"""
+    %p = f32[4] parameter(0)
+    %one = s32[] constant(1)
+    %two = s32[] constant(2)
+    %init = {STATE} tuple(%one, %p, %two)
+    ROOT %w = {STATE} while(%init), condition=%cond, body=%body
+    """
+    [found] = analyze(entry, computations=computations).collectives
+    assert (found.executions, found.executions_bound) == (4, Bound.EXACT)

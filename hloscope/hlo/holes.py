@@ -1,0 +1,119 @@
+"""Cutting a line into its skeleton and its holes.
+
+A hole is a span whose content cannot change how the line is parsed: a name, an operand list, a string, an integer, a
+parameter's number, a simple literal, the body of metadata or of a backend configuration. What is left is the skeleton.
+Two lines with the same skeleton have the same tokens outside the holes, and each hole is the same tokens or lies within
+the same token, so one parse speaks for both.
+
+Every alternative begins with a fixed character, which lets `re` skip to the next candidate quickly, and a lookbehind
+settles what stands before it. The skeleton around a hole tells what the hole is, so a string cannot stand in for a
+name. Quantifiers are possessive throughout: no line takes more than linear time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+_WORD = "A-Za-z0-9_.-"
+_NAME = r"[A-Za-z_][A-Za-z0-9_.-]*+"
+_STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_CALLED = ("to_apply=", "calls=", "condition=", "body=", "computation=", "select=", "scatter=")
+
+
+def _body(plain: str, depth: int) -> str:
+    """What stands between braces that nest up to `depth` levels; deeper ones make no hole, and so are only slower."""
+    body = rf"(?:{plain}|{_STRING})*+"
+    for _ in range(depth):
+        body = rf"(?:{plain}|{_STRING}|\{{{body}\}})*+"
+    return body
+
+
+def _after(openings: tuple[str, ...]) -> str:
+    return "(?:" + "|".join(f"(?<={opening})" for opening in openings) + ")"
+
+
+def _not_after(openings: tuple[str, ...]) -> str:
+    return "".join(f"(?<!{opening})" for opening in openings)
+
+
+_OPERANDS = rf"%?{_NAME}(?:, (?:/\*index=[0-9]++\*/)?%?{_NAME})*+"
+_HOLES = (
+    rf"\({_not_after(('parameter[(]', 'constant[(]'))}{_OPERANDS}(?=\))",
+    rf"%(?<![{_WORD}=]%){_NAME}",
+    rf"%{_after(tuple(key + '%' for key in _CALLED))}{_NAME}",
+    # Outside strings, metadata holds neither quotes nor comments; a backend's configuration may hold anything.
+    r"\{(?<=[ ,]metadata=\{)" + _body(r"""[^{}"'/]++""", 1) + r"\}",
+    r"\{(?<=[ ,]backend_config=\{)" + _body(r"""[^{}"]++""", 8) + r"\}",
+    rf"=(?<=[{_WORD}]=)[0-9]++(?![A-Za-z0-9_.?+@:-])",
+    r"\((?<=[ ]parameter\()[0-9]++(?=\))",
+    r"\((?<=[ ]constant\()[A-Za-z0-9_.+-]++(?=\))",
+    r'"(?<==")' + _not_after(tuple(key + '"' for key in _CALLED)) + _STRING[1:],
+)
+_SHAPE_HOLE = r"""\[(?<=[a-z0-9]\[)[0-9,]*+\](?:\{(?=[0-9:])[0-9,]*+(?::[^{}"%=]*+)?\})?"""
+_CALLED_NAME_HOLE = rf"={_after(_CALLED)}{_NAME}"
+
+
+def _splitter(*holes: str) -> Callable[[str], list[str]]:
+    return re.compile(f"({'|'.join(holes)})", re.DOTALL).split
+
+
+def _bare(split: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
+    """Cuts lines whose names have no `%`: the name before ` = ` is the first hole."""
+
+    def cut(line: str) -> list[str]:
+        head, equal, rest = line.partition(" = ")
+        if not equal:
+            return split(line)
+        parts = split(rest)
+        parts[0] = equal + parts[0]
+        name = head.lstrip(" ")
+        indent = head[: len(head) - len(name)]
+        if name.startswith("ROOT "):
+            indent, name = indent + "ROOT ", name[5:]
+        return [indent, name, *parts]
+
+    return cut
+
+
+class Dialect:
+    """How the lines of one kind of text are cut.
+
+    Attributes:
+        cut: Cuts an instruction into skeleton pieces (even places) and holes (odd places); the first hole is the name.
+        cut_shapes: The same with the dimensions and layouts of shapes as further holes.
+    """
+
+    def __init__(self, *, percent: bool) -> None:
+        holes = _HOLES if percent else (*_HOLES, _CALLED_NAME_HOLE)
+        self.cut = _splitter(*holes) if percent else _bare(_splitter(*holes))
+        self.cut_shapes = _splitter(*holes, _SHAPE_HOLE) if percent else _bare(_splitter(*holes, _SHAPE_HOLE))
+
+
+cut_head = _splitter(rf"{_NAME}:", rf"%{_NAME}", r"\[(?<=[a-z0-9]\[)[0-9,]*+\]")
+"""Cuts the line that opens a computation: names, and the dimensions of shapes."""
+
+cut_numbers = re.compile(r"([0-9]+)").split
+"""Cuts a row of a stack table."""
+
+_INDEX_COMMENT = re.compile(r"/\*index=[0-9]+\*/")
+
+
+def is_plain(pieces: list[str]) -> bool:
+    """Whether the skeleton lets every hole stand outside strings and comments.
+
+    Each piece must close what it opens: quotes come in pairs, and there is no comment but XLA's `/*index=5*/`.
+    """
+    for piece in pieces:
+        if piece.count('"') % 2 or piece.count("'") % 2:
+            return False
+        if "/" in piece and ("/*" in _INDEX_COMMENT.sub("", piece) or "//" in piece):
+            return False
+    return True
+
+
+def operand_names(hole: str) -> list[str]:
+    """The names of an operand list, from its hole: `(%a, /*index=5*/%b`."""
+    if "/" in hole:
+        hole = _INDEX_COMMENT.sub("", hole)
+    return hole[1:].replace("%", "").split(", ")

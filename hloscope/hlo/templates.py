@@ -1,0 +1,150 @@
+"""What is known of every line with one skeleton: where its fields stand between the holes."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from itertools import accumulate
+from typing import NamedTuple
+
+from hloscope.hlo.columns import Details
+from hloscope.hlo.holes import operand_names
+from hloscope.hlo.records import Instruction, Span
+from hloscope.hlo.shape import Shape
+
+
+class Irregular(Exception):  # noqa: N818 - no error: such a line is parsed each time instead
+    """A field's border lies inside a hole, or the line holds what templates do not describe."""
+
+
+class Recipe(NamedTuple):
+    """A span in terms of a line's parts: from `skip` characters into part `first` to `drop` before `last`'s end."""
+
+    first: int
+    skip: int
+    last: int
+    drop: int
+
+    def text(self, parts: list[str]) -> str:
+        """The span's text."""
+        first, skip, last, drop = self
+        if first == last:
+            part = parts[first]
+            return part[skip : len(part) - drop]
+        end = parts[last]
+        return "".join((parts[first][skip:], *parts[first + 1 : last], end[: len(end) - drop]))
+
+    def span(self, borders: list[int]) -> Span:
+        """The span in a line whose parts begin and end at `borders`."""
+        return Span(borders[self.first] + self.skip, borders[self.last + 1] - self.drop)
+
+
+class Outline(NamedTuple):
+    """Where the fields of one instruction stand, as spans of its line."""
+
+    opcode: str
+    is_root: bool
+    name: Span
+    shape: Span | None
+    operands: tuple[Span, ...]
+    argument: Span | None
+    attributes: tuple[tuple[str, Span], ...]
+    called: tuple[tuple[str, Span], ...]
+
+
+def outline(instruction: Instruction) -> Outline:
+    """The outline of a parsed line.
+
+    Raises:
+        Irregular: It holds nested or nameless operands, tuple indexes or an inline computation.
+    """
+    operation = instruction.operation
+    callees = [(item.key, callee) for item in operation.attributes for callee in item.callees]
+    plain_operands = all(item.name is not None and not item.indexes for item in operation.operands)
+    if instruction.name is None or not plain_operands or any(callee.name is None for _, callee in callees):
+        raise Irregular
+    name = instruction.name
+    return Outline(
+        opcode=operation.opcode,
+        is_root=instruction.is_root,
+        name=Span(name.start_pos or 0, name.end_pos or 0),
+        shape=None if operation.shape is None else operation.shape.span,
+        operands=tuple(item.span for item in operation.operands),
+        argument=operation.argument,
+        attributes=tuple((item.key, item.span) for item in operation.attributes),
+        called=tuple((key, callee.span) for key, callee in callees),
+    )
+
+
+def borders_of(parts: list[str]) -> list[int]:
+    """Where each part begins, and where the last one ends."""
+    return [0, *accumulate(map(len, parts))]
+
+
+def recipe(span: Span, parts: list[str], borders: list[int]) -> Recipe:
+    """The span in terms of the parts.
+
+    Raises:
+        Irregular: A border lies inside a hole, where other contents would move it.
+    """
+    first = bisect_right(borders, span.start) - 1
+    last = bisect_left(borders, span.end) - 1
+    if first > last:
+        raise Irregular
+    skip, drop = span.start - borders[first], borders[last + 1] - span.end
+    opening = 1 if parts[first][:1] in ("=", "(") else 0
+    if (first % 2 and skip not in (0, opening)) or (last % 2 and drop):
+        raise Irregular
+    return Recipe(first, skip, last, drop)
+
+
+class Template:
+    """The form of every instruction with one skeleton.
+
+    Attributes:
+        opcode: As printed.
+        is_root: Whether `ROOT` stands before the name.
+        shape: None when the text leaves it out.
+        operand_list: The part that holds all operands; 0 where they do not stand in one hole.
+        operands: The operands where they do not stand in one hole.
+        called: (attribute key, where the name of the called computation stands).
+    """
+
+    __slots__ = ("_argument", "_attributes", "_cut", "called", "is_root", "opcode", "operand_list", "operands", "shape")
+
+    def __init__(
+        self, lines: Outline, parts: list[str], shape: Shape | None, cut: Callable[[str], list[str]]
+    ) -> None:
+        borders = borders_of(parts)
+        if recipe(lines.name, parts, borders) != Recipe(1, 0, 1, 0):
+            raise Irregular
+        attributes = tuple((key, recipe(span, parts, borders)) for key, span in lines.attributes)
+        whole = {item.first for _, item in attributes if item.first == item.last and not item.skip and not item.drop}
+        if any(part[0] == "{" and index not in whole for index, part in enumerate(parts) if index % 2):
+            raise Irregular
+        self.opcode = lines.opcode
+        self.is_root = lines.is_root
+        self.shape = shape
+        self.called = tuple((key, recipe(span, parts, borders)) for key, span in lines.called)
+        self.operand_list = _operand_list(lines.operands, parts, borders)
+        operands = () if self.operand_list else lines.operands
+        self.operands = tuple(recipe(span, parts, borders) for span in operands)
+        self._attributes = attributes
+        self._argument = None if lines.argument is None else recipe(lines.argument, parts, borders)
+        self._cut = cut
+
+    def details(self, line: str) -> Details:
+        """Reads the attributes from an instruction's text."""
+        parts = self._cut(line)
+        attributes = {key: item.text(parts) for key, item in self._attributes}
+        return Details(attributes, None if self._argument is None else self._argument.text(parts))
+
+
+def _operand_list(operands: tuple[Span, ...], parts: list[str], borders: list[int]) -> int:
+    """The part that holds exactly these operands as a plain list; 0 where there is none."""
+    if not operands:
+        return 0
+    index = bisect_right(borders, operands[0].start) - 1
+    if index % 2 == 0 or parts[index][:1] != "(" or operands[-1].end != borders[index + 1]:
+        return 0
+    return index if len(operand_names(parts[index])) == len(operands) else 0

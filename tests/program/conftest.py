@@ -1,0 +1,30 @@
+"""Compiling user programs inside the test process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hloscope.program.target import TargetFacts, attached_facts
+
+USER_CODE = Path(__file__).parent / "user_code"
+
+
+@pytest.fixture
+def compiled():
+    """Compiles `file.py:fn` of the user_code folder, or of fixtures/programs, with facts from the command line."""
+    from hloscope.program.compiling import capture
+    from hloscope.program.loading import load
+
+    def compile_target(target: str, **facts):
+        folder = USER_CODE if (USER_CODE / target.partition(":")[0]).exists() else Path("fixtures/programs")
+        function = load(f"{folder / target}")
+        return capture(function, TargetFacts(**facts).over(attached_facts(function)), name=target)
+
+    return compile_target
+
+
+@pytest.fixture(autouse=True)
+def in_checkout(root, monkeypatch):
+    monkeypatch.chdir(root)

@@ -1,0 +1,212 @@
+"""Programs as users write them, compiled for slices nobody has."""
+
+from __future__ import annotations
+
+import pytest
+
+from hloscope.errors import CompileError, MeshError, TargetError, TooFewDevicesError, TraceError
+
+pytestmark = pytest.mark.tpu_compiler
+
+
+def shapes(arrays):
+    return [(a.name, a.dtype, a.global_shape, a.local_shape, a.sharding) for a in arrays]
+
+
+@pytest.mark.smoke
+def test_arguments_and_outputs_have_global_and_local_shapes(compiled):
+    capture = compiled("matmul.py:matmul")
+    assert shapes(capture.arguments) == [
+        ("In", "bf16", (8, 2048), (2, 1024), "P('X', 'Y')"),
+        ("W", "bf16", (2048, 8192), (1024, 8192), "P('Y', None)"),
+    ]
+    assert shapes(capture.outputs) == [("result", "bf16", (8, 8192), (2, 8192), "P('X', None)")]
+    assert capture.slice.name == "v5e:4x2"
+    assert capture.slice_chosen_by == "user"
+    assert (capture.mesh.axis_names, capture.mesh.axis_sizes, capture.mesh.axis_types) == (
+        ("X", "Y"),
+        (4, 2),
+        ("auto", "auto"),
+    )
+    assert capture.memory_bytes["argument_size_in_bytes"] == 2 * 1024 * 2 + 1024 * 8192 * 2
+    assert set(capture.versions) == {"jax", "jaxlib", "libtpu"}
+    assert "all-reduce" in capture.hlo_text
+
+
+@pytest.mark.smoke
+def test_module_level_mesh_arrays_and_keys(compiled):
+    capture = compiled("own_mesh.py:factory")
+    assert shapes(capture.arguments) == [
+        ("params['w']", "f32", (512, 1024), (512, 512), "P(None, 'model')"),
+        ("x", "f32", (64, 512), (16, 512), "P('data', None)"),
+    ]
+    assert [a.donated for a in capture.arguments] == [True, False]
+    assert [a.name for a in capture.outputs] == ["result['loss']", "result['params']['w']"]
+    assert (capture.mesh.axis_names, capture.mesh.axis_sizes) == (("data", "model"), (4, 2))
+    assert (capture.slice.name, capture.slice_chosen_by) == ("v5e:2x4", "default")
+
+
+def test_module_level_constants_are_traced_too(compiled):
+    capture = compiled("own_mesh.py:plain", mesh={"data": 4, "model": 2}, args=("f32[64@data,1024@model]",))
+    assert shapes(capture.outputs)[0][2:4] == ((64, 1024), (16, 512))
+
+
+def test_a_shard_mapped_function_brings_its_mesh(compiled):
+    capture = compiled("own_mesh.py:total", args=("f32[64,128]",))
+    assert capture.used_devices == 8
+    assert "all-reduce" in capture.hlo_text
+
+
+@pytest.mark.smoke
+def test_an_nnx_factory(compiled):
+    capture = compiled("modern.py:nnx_linear")
+    kernel = next(a for a in capture.arguments if "kernel" in a.name)
+    assert (kernel.global_shape, kernel.local_shape, kernel.sharding) == ((256, 512), (256, 256), "P(None, 'model')")
+
+
+def test_pytrees_keys_and_donation(compiled):
+    capture = compiled("modern.py:pytree")
+    assert [a.name for a in capture.arguments] == [
+        "params['layers'][0]",
+        "params['layers'][1]",
+        "params['w']",
+        "x",
+        "key",
+    ]
+    assert [a.donated for a in capture.arguments] == [True, True, True, False, False]
+    assert capture.arguments[-1].dtype == "key<fry>"
+    assert not any(a.asked for a in capture.outputs)
+
+
+def test_arguments_from_a_callable_leave_the_sharding_open(compiled):
+    (x,) = compiled("modern.py:from_callable").arguments
+    assert (x.asked, x.sharding, x.local_shape) == (False, "P('X', None)", (8, 64))
+
+
+@pytest.mark.smoke
+def test_host_callbacks_compile(compiled):
+    assert "pjrt_rendezvous" in compiled("modern.py:with_callback").hlo_text
+
+
+def test_static_values(compiled):
+    assert compiled("modern.py:with_static").arguments[0].name == "x"
+    assert compiled("modern.py:with_static", static={"shift": 0}).hlo_text.count("collective-permute") == 0
+
+
+def test_an_unused_argument_is_told(compiled):
+    used, ignored = compiled("modern.py:with_unused").arguments
+    assert (used.used, ignored.used, ignored.local_shape) == (True, False, None)
+
+
+def test_a_mesh_that_no_block_fits_is_compiled_on_a_subset(compiled):
+    capture = compiled("modern.py:three_chips")
+    assert (capture.slice.name, capture.used_devices) == ("v5e:2x2", 3)
+    assert capture.notes == ("no v5e block has 3 chips: compiled on 3 of the 4 chips of v5e:2x2",)
+
+
+@pytest.mark.parametrize("dcn", [None, {"D": 2}, {"Y": 2}])
+def test_two_slices(compiled, dcn):
+    capture = compiled("modern.py:two_slices", dcn=dcn)
+    assert "num_partitions=8" in capture.hlo_text
+    assert ("xla_megascale_runtime" in capture.hlo_text) is (dcn != {"Y": 2})
+
+
+@pytest.mark.smoke
+def test_simulated_cpu_devices(compiled):
+    capture = compiled("matmul.py:matmul", slice="cpu:8")
+    assert (capture.slice.name, capture.used_devices) == ("cpu:8", 8)
+    assert "libtpu" not in capture.versions
+    assert capture.arguments[0].local_shape == (2, 1024)
+
+
+def test_attached_devices(compiled):
+    capture = compiled(
+        "matmul.py:matmul", slice="attached", mesh={"X": 8, "Y": 2}, args=("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]")
+    )
+    assert (capture.slice.name, capture.used_devices) == ("attached", 16)
+
+
+@pytest.mark.parametrize("slice_name", ["v2:2x2", "v3:2x2", "v4:2x2x2", "tpu7x:2x2x1", "v5p:2x2x2", "v6e:2x4"])
+def test_every_generation(compiled, slice_name):
+    capture = compiled("matmul.py:matmul", slice=slice_name)
+    assert capture.slice.device_count == 8
+    assert "all-reduce" in capture.hlo_text
+
+
+def test_one_chip(compiled):
+    capture = compiled("matmul.py:matmul", mesh={"X": 1, "Y": 1}, slice="v5e:1x1")
+    assert (capture.slice.name, capture.used_devices) == ("v5e:1x1", 1)
+    assert "all-reduce" not in capture.hlo_text
+
+
+def test_out_in_pytree_leaf_order(compiled):
+    capture = compiled("modern.py:pytree", out=(None, None, None, "P(None, 'X')"))
+    assert [a.asked for a in capture.outputs] == [False, False, False, True]
+    assert capture.outputs[-1].local_shape == (64, 32)
+
+
+def test_a_compiler_option_reaches_the_compiler(compiled):
+    with pytest.raises(CompileError, match=r"^error: the compiler has no option 'xla_no_such_option'\n"):
+        compiled("matmul.py:matmul", compiler_options={"xla_no_such_option": "1"})
+
+
+@pytest.mark.smoke
+def test_out_of_hbm_names_both_figures(compiled):
+    with pytest.raises(CompileError) as caught:
+        compiled("modern.py:too_large")
+    assert caught.value.what == "the program does not fit in the HBM of v5e:2x4"
+    assert "272.00G" in caught.value.why
+    assert caught.value.why.endswith("the chip has 16 GiB per device")
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    ("target", "asked", "works"),
+    [("matmul.py:matmul", "explicit", "auto"), ("matmul.py:matmul_explicit", "auto", "explicit")],
+)
+def test_the_other_axis_types_are_named_when_only_they_work(compiled, target, asked, works):
+    with pytest.raises(TraceError) as caught:
+        compiled(target, axis_types=asked)
+    assert caught.value.fix == f"this program traces with --axis-types {works}, and not with {asked} mesh axes"
+    assert caught.value.where.startswith("fixtures/programs/matmul.py:")
+
+
+def test_mixed_axis_types(compiled):
+    capture = compiled("matmul.py:matmul", axis_types="X=explicit,Y=auto")
+    assert capture.mesh.axis_types == ("explicit", "auto")
+
+
+def test_manual_axes_belong_to_shard_map(compiled):
+    with pytest.raises(MeshError, match="the axis X cannot be manual from outside"):
+        compiled("matmul.py:matmul", axis_types="X=manual")
+
+
+def test_more_simulated_devices_than_there_are(compiled):
+    with pytest.raises(TooFewDevicesError) as caught:
+        compiled("matmul.py:matmul", mesh={"X": 64, "Y": 2}, slice="v5e:8x16")
+    assert caught.value.needed == 128
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"mesh": {"X": 4, "Z": 2}}, "bf16[8@X,2048@Y] names the axis 'Y', which is not in the mesh"),
+        ({"slice": "v5e:4x4"}, "the mesh has 8 devices and the slice v5e:4x4 has 16"),
+        ({"slice": "2*v5e:2x4", "mesh": {"X": 4, "Y": 4}, "dcn": {"Z": 2}}, "--dcn names 'Z', which is not an axis"),
+        ({"slice": "2*v5e:2x4", "mesh": {"X": 4, "Y": 4}, "dcn": {"X": 3}}, "--dcn X=3 does not fit 2 slices"),
+        ({"dcn": {"X": 2}}, "--dcn needs a slice of several"),
+        ({"args": ("bf16[8@X,2047@Y]", "bf16[2047@Y,8]")}, "dimension 1 of bf16[8@X,2047@Y] cannot be divided over Y"),
+        ({"out": "P('Q', None)"}, "P('Q', None) names the axis 'Q', which is not in the mesh"),
+    ],
+)
+def test_what_does_not_fit_the_mesh(compiled, facts, message):
+    with pytest.raises(MeshError) as caught:
+        compiled("matmul.py:matmul", **facts)
+    assert caught.value.what.startswith(message)
+
+
+def test_wrong_argument_counts(compiled):
+    with pytest.raises(TargetError) as caught:
+        compiled("matmul.py:matmul", args=("bf16[8@X,2048@Y]",))
+    assert caught.value.what == "matmul.py:matmul(In, W) cannot be called with what was given (1 positional)"
+    assert caught.value.why == "missing a required argument: 'W'"
