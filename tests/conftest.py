@@ -25,3 +25,7 @@ def root() -> Path:
 def programs() -> Path:
     """The folder of seed programs."""
     return ROOT / "fixtures" / "programs"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-goldens", action="store_true", help="rewrite the goldens of reports")

@@ -50,7 +50,13 @@ def find_collectives(graph: HloGraph, mesh: Mesh | None, devices_per_slice: int 
     candidates = {c.name: found for c in graph.module.computations if (found := _candidates(c))}
     continued = {name for name in candidates if _continues_chain(graph.module.computation(name))}
     executions = count_executions(graph, candidates.keys() - continued)
-    maker = _Maker(graph=graph, mesh=mesh, devices_per_slice=devices_per_slice, axes={})
+    maker = _Maker(
+        graph=graph,
+        mesh=mesh,
+        devices_per_slice=devices_per_slice,
+        chain_ends=_chain_ends(graph, candidates, continued),
+        axes={},
+    )
     collectives: list[Collective] = []
     unmodelled = list(executions.unmodelled)
     for computation in graph.reachable:
@@ -97,6 +103,19 @@ def _unreached(graph: HloGraph, candidates: dict[str, tuple[HloInstruction, ...]
             )
 
 
+def _chain_ends(
+    graph: HloGraph, candidates: dict[str, tuple[HloInstruction, ...]], continued: set[str]
+) -> dict[str, HloInstruction]:
+    """The fusion that ends each asynchronous collective fusion, by `chain_id`."""
+    ends: dict[str, HloInstruction] = {}
+    for name in continued:
+        caller = graph.only_caller(name)
+        if caller is not None and not name.startswith(_CHAIN):
+            chains = (op.frontend_attributes.get("chain_id") for op in candidates[name])
+            ends.update({chain: caller for chain in chains if chain is not None})
+    return ends
+
+
 def _unstarted_chains(candidates: dict[str, tuple[HloInstruction, ...]], continued: set[str]) -> Iterator[Unmodelled]:
     """Continuations of an asynchronous collective fusion whose start is nowhere in the text."""
     started = {
@@ -123,10 +142,11 @@ class _Maker:
     graph: HloGraph
     mesh: Mesh | None
     devices_per_slice: int | None
+    chain_ends: dict[str, HloInstruction]
     axes: dict[tuple[Groups, bool, bool, bool], tuple[str, ...] | None]
 
     def make(self, place: Place, transfer: Transfer) -> Collective:
-        own = own_instructions(place, transfer)
+        own = own_instructions(place, transfer, self.chain_ends)
         provenance = provenance_of(self.graph, transfer, own)
         groups = transfer.groups
         volume = _volume(transfer)
@@ -147,12 +167,21 @@ class _Maker:
             executions=place.context.executions,
             executions_bound=place.context.bound,
             loops=place.context.loops,
-            origin=origin_of(transfer.kind, provenance.own_op_name, transfer.op, own),
+            origin=origin_of(
+                transfer.kind, transfer.op, own, provenance.own_op_name, self._near_op_name(provenance.nearest)
+            ),
             asynchronous=transfer.asynchronous,
             op_name=provenance.op_name,
             source=provenance.source,
             source_of=provenance.source_of,
         )
+
+    def _near_op_name(self, nearest: HloInstruction | None) -> str | None:
+        """The `op_name` of an instruction that is no transfer and holds none."""
+        if nearest is None or may_transfer(nearest) or nearest.opcode.endswith("-done"):
+            return None
+        callees = [self.graph.module.computation(name) for _, name in nearest.called]
+        return None if any(_candidates(callee) for callee in callees) else nearest.op_name
 
     def _axes(self, transfer: Transfer, whole_axes: bool) -> tuple[str, ...] | None:
         if self.mesh is None or transfer.groups is None:

@@ -26,11 +26,12 @@ def mesh_from_text(module: HloModule) -> Mesh | None:
     whose names are the user's, not the `axis_0`, `axis_1` that the partitioner invents.
 
     Returns:
-        The mesh, without axis types; None when the text names none that fits the number of devices.
+        The mesh, without axis types; None when the text names none that fits the number of devices. The text of one
+        slice's program names the mesh of all slices, so a multiple of its own devices fits.
     """
     devices = module.num_partitions * module.replica_count
     for mesh in (*_shardy_meshes(module), *_named_meshes(module)):
-        if mesh.device_count == devices or (devices == 1 and mesh.device_count > 1):
+        if mesh.device_count > 1 and mesh.device_count % devices == 0:
             return mesh
     return None
 

@@ -42,30 +42,38 @@ def authored_kind(op_name: str | None) -> Kind | None:
     return KIND_OF_PRIMITIVE.get(op_name.rsplit("/", 1)[-1])
 
 
-def origin_of(kind: Kind, op_name: str | None, op: HloInstruction, own: Iterable[HloInstruction]) -> Origin:
+def origin_of(
+    kind: Kind, op: HloInstruction, own: Iterable[HloInstruction], own_op_name: str | None, near_op_name: str | None
+) -> Origin:
     """Tells the origin of a collective from its own text.
 
     Args:
         kind: What it does.
-        op_name: Its own `op_name`, not one taken from a consumer.
         op: The collective instruction.
         own: All instructions that print it.
+        own_op_name: The `op_name` that one of these prints.
+        near_op_name: The `op_name` of what uses the result, when the collective prints no metadata and that
+            instruction is no collective itself: compilers leave it on the slice of a scatter turned into a reduction.
 
     Returns:
         Authored for a JAX collective under shard_map, rewritten when that one means another kind; rewritten for the
         permutes of a windowed einsum and for reductions that the compiler moved out of a loop; inserted when the
         partitioner says so, which it does since JAX 0.12; else unknown.
     """
-    primitive = authored_kind(op_name)
-    if primitive is not None:
-        return Origin.AUTHORED if primitive is kind else Origin.REWRITTEN
-    if kind is Kind.COLLECTIVE_PERMUTE and _is_windowed_einsum(op_name, op):
+    if (primitive := authored_kind(own_op_name)) is not None:
+        return _as_authored(kind, primitive)
+    if kind is Kind.COLLECTIVE_PERMUTE and _is_windowed_einsum(own_op_name, op):
         return Origin.REWRITTEN
     if any(name.startswith(_MADE_REDUCTION) for attribute, name in op.called if attribute == "to_apply"):
         return Origin.REWRITTEN
     if any(instruction.frontend_attributes.get("is_spmd_generated") == "true" for instruction in own):
         return Origin.INSERTED
-    return Origin.UNKNOWN
+    primitive = authored_kind(near_op_name)
+    return Origin.UNKNOWN if primitive is None else _as_authored(kind, primitive)
+
+
+def _as_authored(kind: Kind, primitive: Kind) -> Origin:
+    return Origin.AUTHORED if primitive is kind else Origin.REWRITTEN
 
 
 def _is_windowed_einsum(op_name: str | None, op: HloInstruction) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from hloscope.analysis.model import SourceFrame
@@ -23,19 +23,33 @@ class Provenance:
         own_op_name: The `op_name` printed on the collective or on what wraps it; None when there is none.
         source: Source frames, innermost first.
         source_of: The instruction that `source` was taken from; None when it is the collective's own.
+        nearest: The consumer or producer that stands in for missing metadata; None when the collective has its own.
     """
 
     op_name: str | None
     own_op_name: str | None
     source: tuple[SourceFrame, ...]
     source_of: str | None
+    nearest: HloInstruction | None = None
 
 
-def own_instructions(place: Place, transfer: Transfer) -> tuple[HloInstruction, ...]:
-    """The instructions that print one collective: itself, what wraps it from the inside out, and its `-done`."""
-    wrappers = tuple(reversed(place.context.wrappers))
-    asynchronous = transfer.asynchronous and transfer.start.opcode != "fusion"
-    return (transfer.op, *wrappers, *(_completions(transfer.start) if asynchronous else ()))
+def own_instructions(
+    place: Place, transfer: Transfer, chain_ends: Mapping[str, HloInstruction]
+) -> tuple[HloInstruction, ...]:
+    """The instructions that print one collective: itself, what wraps it from the inside out, and its `-done`.
+
+    Args:
+        place: Where it is.
+        transfer: What was read there.
+        chain_ends: The last fusion of each asynchronous collective fusion, by `chain_id`.
+    """
+    own = [transfer.op, *reversed(place.context.wrappers)]
+    if not transfer.asynchronous:
+        return tuple(own)
+    if transfer.start.opcode != "fusion":
+        return (*own, *_completions(transfer.start))
+    end = chain_ends.get(transfer.op.frontend_attributes.get("chain_id", ""))
+    return tuple(own) if end is None else (*own, end)
 
 
 def provenance_of(graph: HloGraph, transfer: Transfer, own: Iterable[HloInstruction]) -> Provenance:
@@ -47,17 +61,16 @@ def provenance_of(graph: HloGraph, transfer: Transfer, own: Iterable[HloInstruct
     own = tuple(own)
     own_op_name = next((instruction.op_name for instruction in own if instruction.op_name), None)
     written = next((instruction for instruction in own if has_source(instruction)), None)
-    if written is None:
-        written = _nearest(graph, transfer.start)
-    elif written.name in (transfer.op.name, transfer.start.name):
-        return Provenance(op_name=own_op_name, own_op_name=own_op_name, source=source_frames(written), source_of=None)
+    nearest = _nearest(graph, transfer.start) if written is None else None
+    written = written or nearest
     if written is None:
         return Provenance(op_name=own_op_name, own_op_name=own_op_name, source=(), source_of=None)
     return Provenance(
         op_name=own_op_name or written.op_name,
         own_op_name=own_op_name,
         source=source_frames(written),
-        source_of=written.name,
+        source_of=None if written.name in (transfer.op.name, transfer.start.name) else written.name,
+        nearest=nearest,
     )
 
 

@@ -51,11 +51,13 @@ class Builder:
         self._implies_parameters = False
         self._line = 1
         self._counted_to = 0
+        self._source = columns.text
+        self._source_line: int | None = None
 
-    def add_header(self, header: Header) -> None:
-        """Takes over the module's name and header attributes."""
+    def add_header(self, header: Header, source: str) -> None:
+        """Takes over the module's name and header attributes, whose spans are offsets in `source`."""
         self.columns.name = header.name
-        self.columns.header = {item.key: self._text(item.span) for item in header.attributes}
+        self.columns.header = {item.key: source[item.span.start : item.span.end] for item in header.attributes}
 
     def add_tables(self, tables: tuple[tuple[Row, ...], ...]) -> None:
         """Takes over the four stack tables."""
@@ -93,6 +95,29 @@ class Builder:
     def open_scope(self, name: str, position: int) -> Scope:
         """Begins a computation at an offset of the whole text."""
         return Scope(name, self._line_at(position), len(self.columns.names))
+
+    def open_scope_on_line(self, name: str, line: int) -> Scope:
+        """Begins a computation on a 1-based line."""
+        return Scope(name, line, len(self.columns.names))
+
+    def add_line(self, scope: Scope, instruction: Instruction, source: str, line: int) -> None:
+        """Adds an instruction that was parsed from `source`, which begins on a 1-based line."""
+        self._source, self._source_line = source, line
+        try:
+            self._add_instruction(scope, instruction)
+        finally:
+            self._source, self._source_line = self.columns.text, None
+
+    def rollback(self, line: int) -> None:
+        """Takes back the instructions that belong to no complete computation; reading goes on from a 1-based line."""
+        columns = self.columns
+        end = columns.computations[-1].end if columns.computations else 0
+        columns.names[end:] = []
+        columns.forms[end:] = []
+        del columns.lines[end:], columns.operand_starts[end + 1 :]
+        del columns.operands[columns.operand_starts[end] :]
+        columns.called = {index: called for index, called in columns.called.items() if index < end}
+        columns.line_counts = {first: count for first, count in columns.line_counts.items() if first < line}
 
     def close_scope(self, scope: Scope, *, is_entry: bool, thread: str | None, position: int) -> None:
         """Ends a computation. The root is the instruction marked `ROOT`, else the last one."""
@@ -139,10 +164,8 @@ class Builder:
         attributes = {item.key: self._text(item.span) for item in operation.attributes}
         argument = None if operation.argument is None else self._text(operation.argument)
         shape = None if operation.shape is None else operation.shape.shape
-        last = operation.attributes[-1].span.end if operation.attributes else operation.span.end
         details = Details(attributes, argument)
-        index = self._append(scope, name, start, operation.opcode, shape, details, operands, is_root, last - start)
-        return index
+        return self._append(scope, name, start, operation.opcode, shape, details, operands, is_root)
 
     def _append(
         self,
@@ -154,15 +177,12 @@ class Builder:
         details: Details,
         operands: list[int],
         is_root: bool = False,
-        length: int = 0,
     ) -> int:
         columns = self.columns
         index = len(columns.names)
         scope.indexes[name] = index
         columns.names.append(name)
         columns.forms.append(FixedForm(opcode=opcode, is_root=is_root, shape=shape, details=details))
-        columns.starts.append(self._base + start)
-        columns.lengths.append(length)
         columns.lines.append(self._line_at(self._base + start))
         columns.operands.extend(operands)
         columns.operand_starts.append(len(columns.operands))
@@ -236,10 +256,12 @@ class Builder:
         return tuple(called)
 
     def _text(self, span: Span) -> str:
-        return self.columns.text[self._base + span.start : self._base + span.end]
+        return self._source[self._base + span.start : self._base + span.end]
 
     def _line_at(self, position: int) -> int:
         """The 1-based line of an offset; offsets come mostly in order, so newlines are counted from the last one."""
+        if self._source_line is not None:
+            return self._source_line + self._source.count("\n", 0, position)
         text = self.columns.text
         if position >= self._counted_to:
             self._line += text.count("\n", self._counted_to, position)

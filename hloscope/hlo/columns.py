@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
+from functools import cached_property
+from itertools import accumulate
 from typing import NamedTuple, Protocol
 
 from hloscope.hlo.frames import FrameTables
@@ -81,9 +83,8 @@ class Columns:
         tables: The stack tables.
         names: Instruction names without `%`.
         forms: Opcode and shape, and how to read the rest.
-        starts: Offset of the instruction in the text.
-        lengths: Characters of the instruction in the text.
         lines: 1-based line of the instruction.
+        line_counts: Lines that an instruction takes, by its line, where it takes more than one and its form needs them.
         operand_starts: Where each instruction's operands begin in `operands`; one more entry than instructions.
         operands: Indexes of the operands, one instruction after the other.
         called: (attribute key, computation name) for the instructions that call.
@@ -99,16 +100,29 @@ class Columns:
         self.tables = FrameTables()
         self.names: list[str] = []
         self.forms: list[Form] = []
-        self.starts = array("q")
-        self.lengths = array("q")
         self.lines = array("q")
+        self.line_counts: dict[int, int] = {}
         self.operand_starts = array("q", [0])
         self.operands = array("q")
         self.called: dict[int, tuple[tuple[str, str], ...]] = {}
         self.computations: list[ComputationRow] = []
         self.entry = -1
 
+    @cached_property
+    def _line_starts(self) -> array[int]:
+        """Offset of each line in the text, and of the end."""
+        return array("q", accumulate((len(line) + 1 for line in self.text.split("\n")), initial=0))
+
+    def offset_of_line(self, line: int) -> int:
+        """Offset of a 0-based line."""
+        return self._line_starts[line]
+
+    def line_start(self, index: int) -> int:
+        """Offset of the line on which an instruction begins."""
+        return self._line_starts[self.lines[index] - 1]
+
     def line_text(self, index: int) -> str:
-        """The text of one instruction."""
-        start = self.starts[index]
-        return self.text[start : start + self.lengths[index]]
+        """The line of an instruction, or the lines, without the last line end."""
+        first = self.lines[index] - 1
+        starts = self._line_starts
+        return self.text[starts[first] : starts[first + self.line_counts.get(first + 1, 1)] - 1]

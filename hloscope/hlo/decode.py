@@ -31,8 +31,9 @@ def read(columns: Columns, index: int, key: str, start: str, raw: str) -> Any:
     try:
         return language().read(start, raw)
     except ReadError as error:
-        offset = columns.text.find(f"{key}={raw}", columns.starts[index])
-        base = columns.starts[index] if offset < 0 else offset + len(key) + 1
+        start = columns.line_start(index)
+        offset = columns.text.find(f"{key}={raw}", start)
+        base = start if offset < 0 else offset + len(key) + 1
         moved = error.moved(base)
         moved.at_end = False
         name = columns.names[index]
@@ -71,7 +72,7 @@ def source_target_pairs(
         return None
     pairs: tuple[tuple[int, ...], ...] = read(columns, index, "source_target_pairs", "integer_lists", raw)
     if any(len(pair) != 2 for pair in pairs):
-        error = ReadError(columns.starts[index], f"source_target_pairs of %{columns.names[index]} are no pairs")
+        error = ReadError(columns.line_start(index), f"source_target_pairs of %{columns.names[index]} are no pairs")
         raise parse_error(columns.text, columns.file_name, error)
     return tuple((pair[0], pair[1]) for pair in pairs)
 

@@ -45,13 +45,17 @@ _HOLES = (
     # Outside strings, metadata holds neither quotes nor comments; a backend's configuration may hold anything.
     r"\{(?<=[ ,]metadata=\{)" + _body(r"""[^{}"'/]++""", 1) + r"\}",
     r"\{(?<=[ ,]backend_config=\{)" + _body(r"""[^{}"]++""", 8) + r"\}",
-    rf"=(?<=[{_WORD}]=)[0-9]++(?![A-Za-z0-9_.?+@:-])",
+    rf"=(?<=[{_WORD}]=)(?<![*]index=)[0-9]++(?![A-Za-z0-9_.?+@:-])",
     r"\((?<=[ ]parameter\()[0-9]++(?=\))",
     r"\((?<=[ ]constant\()[A-Za-z0-9_.+-]++(?=\))",
     r'"(?<==")' + _not_after(tuple(key + '"' for key in _CALLED)) + _STRING[1:],
 )
 _SHAPE_HOLE = r"""\[(?<=[a-z0-9]\[)[0-9,]*+\](?:\{(?=[0-9:])[0-9,]*+(?::[^{}"%=]*+)?\})?"""
-_CALLED_NAME_HOLE = rf"={_after(_CALLED)}{_NAME}"
+# Without `%`, a name is known by what stands around it: the key of a called computation, or a shape and a comma.
+_BARE_HOLES = (
+    rf"={_after(_CALLED)}{_NAME}",
+    rf"[ ](?<=[\]\}}][ ]){_NAME}(?=[,)])",
+)
 
 
 def _splitter(*holes: str) -> Callable[[str], list[str]]:
@@ -60,17 +64,16 @@ def _splitter(*holes: str) -> Callable[[str], list[str]]:
 
 def _bare(split: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
     """Cuts lines whose names have no `%`: the name before ` = ` is the first hole."""
+    is_head = re.compile(rf"( *+(?:ROOT )?)(?!ROOT(?: |$))({_NAME})( *+)").fullmatch
 
     def cut(line: str) -> list[str]:
         head, equal, rest = line.partition(" = ")
-        if not equal:
+        match = is_head(head)
+        if match is None or not equal:
             return split(line)
+        indent, name, blanks = match.groups()
         parts = split(rest)
-        parts[0] = equal + parts[0]
-        name = head.lstrip(" ")
-        indent = head[: len(head) - len(name)]
-        if name.startswith("ROOT "):
-            indent, name = indent + "ROOT ", name[5:]
+        parts[0] = blanks + equal + parts[0]
         return [indent, name, *parts]
 
     return cut
@@ -85,7 +88,7 @@ class Dialect:
     """
 
     def __init__(self, *, percent: bool) -> None:
-        holes = _HOLES if percent else (*_HOLES, _CALLED_NAME_HOLE)
+        holes = _HOLES if percent else (*_HOLES, *_BARE_HOLES)
         self.cut = _splitter(*holes) if percent else _bare(_splitter(*holes))
         self.cut_shapes = _splitter(*holes, _SHAPE_HOLE) if percent else _bare(_splitter(*holes, _SHAPE_HOLE))
 

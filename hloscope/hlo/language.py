@@ -18,6 +18,7 @@ from hloscope.hlo.records import ReadError
 
 UPPER_STARTS = ("text", "header", "table_row", "computation_head", "computation_end", "instruction", "continuation")
 LOWER_STARTS = (
+    "shape",
     "array",
     "layout",
     "replica_groups",

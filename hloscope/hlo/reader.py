@@ -145,9 +145,9 @@ class HloReader(ValueReader):
     def named_operand(self, children: list[Any]) -> Operand:
         shape = children.pop(0) if isinstance(children[0], ParsedShape) else None
         name = children[0]
-        start = name.start_pos if shape is None else shape.span.start
         indexes = tuple(int(child) for child in children[2::2])
-        return Operand(shape and shape.shape, name.lstrip("%"), Span(start, children[-1].end_pos), indexes, None)
+        span = Span(name.start_pos, name.end_pos)
+        return Operand(shape and shape.shape, name.lstrip("%"), span, indexes, None)
 
     def nested_operand(self, children: list[Any]) -> Operand:
         nested = self._operation(children, with_attributes=False)

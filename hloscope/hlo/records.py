@@ -26,7 +26,10 @@ class ParsedShape(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """One operand: a name with `#` indexes, a nested operation, or (in a lone instruction) only a shape."""
+    """One operand: a name with `#` indexes, a nested operation, or (in a lone instruction) only a shape.
+
+    `span` is the name's, where there is one.
+    """
 
     shape: Shape | None
     name: str | None

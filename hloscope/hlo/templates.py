@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from hloscope.hlo.columns import Details
 from hloscope.hlo.holes import operand_names
@@ -39,20 +39,46 @@ class Recipe(NamedTuple):
         return Span(borders[self.first] + self.skip, borders[self.last + 1] - self.drop)
 
 
-class Outline(NamedTuple):
-    """Where the fields of one instruction stand, as spans of its line."""
+Place = TypeVar("Place", Span, Recipe)
+
+
+class Outline(NamedTuple, Generic[Place]):
+    """Where the fields of one instruction stand: as spans of its line, or in terms of its parts.
+
+    `operand_list` is the hole that holds all operands; they are in `operands` where there is none.
+    """
 
     opcode: str
     is_root: bool
-    name: Span
-    shape: Span | None
-    operands: tuple[Span, ...]
-    argument: Span | None
-    attributes: tuple[tuple[str, Span], ...]
-    called: tuple[tuple[str, Span], ...]
+    name: Place
+    shape: Place | None
+    operand_list: Place | None
+    operands: tuple[Place, ...]
+    argument: Place | None
+    attributes: tuple[tuple[str, Place], ...]
+    called: tuple[tuple[str, Place], ...]
 
 
-def outline(instruction: Instruction) -> Outline:
+Old = TypeVar("Old", Span, Recipe)
+New = TypeVar("New", Span, Recipe)
+
+
+def mapped(lines: Outline[Old], place: Callable[[Old], New]) -> Outline[New]:
+    """The outline with every place replaced."""
+    return Outline(
+        opcode=lines.opcode,
+        is_root=lines.is_root,
+        name=place(lines.name),
+        shape=None if lines.shape is None else place(lines.shape),
+        operand_list=None if lines.operand_list is None else place(lines.operand_list),
+        operands=tuple(place(item) for item in lines.operands),
+        argument=None if lines.argument is None else place(lines.argument),
+        attributes=tuple((key, place(item)) for key, item in lines.attributes),
+        called=tuple((key, place(item)) for key, item in lines.called),
+    )
+
+
+def outline(instruction: Instruction, parts: list[str]) -> Outline[Span]:
     """The outline of a parsed line.
 
     Raises:
@@ -63,17 +89,32 @@ def outline(instruction: Instruction) -> Outline:
     plain_operands = all(item.name is not None and not item.indexes for item in operation.operands)
     if instruction.name is None or not plain_operands or any(callee.name is None for _, callee in callees):
         raise Irregular
+    operands = tuple(item.span for item in operation.operands)
+    operand_list = _operand_list(operands, parts)
     name = instruction.name
     return Outline(
         opcode=operation.opcode,
         is_root=instruction.is_root,
         name=Span(name.start_pos or 0, name.end_pos or 0),
         shape=None if operation.shape is None else operation.shape.span,
-        operands=tuple(item.span for item in operation.operands),
+        operand_list=operand_list,
+        operands=() if operand_list else operands,
         argument=operation.argument,
         attributes=tuple((item.key, item.span) for item in operation.attributes),
         called=tuple((key, callee.span) for key, callee in callees),
     )
+
+
+def _operand_list(operands: tuple[Span, ...], parts: list[str]) -> Span | None:
+    """The hole that holds exactly these operands as a plain list."""
+    if not operands:
+        return None
+    borders = borders_of(parts)
+    index = bisect_right(borders, operands[0].start) - 1
+    if index % 2 == 0 or parts[index][:1] != "(" or operands[-1].end != borders[index + 1]:
+        return None
+    named = len(operand_names(parts[index]))
+    return Span(borders[index], borders[index + 1]) if named == len(operands) else None
 
 
 def borders_of(parts: list[str]) -> list[int]:
@@ -92,10 +133,26 @@ def recipe(span: Span, parts: list[str], borders: list[int]) -> Recipe:
     if first > last:
         raise Irregular
     skip, drop = span.start - borders[first], borders[last + 1] - span.end
-    opening = 1 if parts[first][:1] in ("=", "(") else 0
+    opening = 1 if parts[first][:1] in ("=", "(", " ") else 0
     if (first % 2 and skip not in (0, opening)) or (last % 2 and drop):
         raise Irregular
     return Recipe(first, skip, last, drop)
+
+
+def in_parts(lines: Outline[Span], parts: list[str]) -> Outline[Recipe]:
+    """The outline in terms of the line's parts, so that it fits every line with the same skeleton.
+
+    Raises:
+        Irregular: The name is not the first hole, a body in braces is no attribute's value, or as for `recipe`.
+    """
+    borders = borders_of(parts)
+    found = mapped(lines, lambda span: recipe(span, parts, borders))
+    if found.name != Recipe(1, 0, 1, 0):
+        raise Irregular
+    whole = {item.first for _, item in found.attributes if item == Recipe(item.first, 0, item.first, 0)}
+    if any(part[0] == "{" and index not in whole for index, part in enumerate(parts) if index % 2):
+        raise Irregular
+    return found
 
 
 class Template:
@@ -112,25 +169,15 @@ class Template:
 
     __slots__ = ("_argument", "_attributes", "_cut", "called", "is_root", "opcode", "operand_list", "operands", "shape")
 
-    def __init__(
-        self, lines: Outline, parts: list[str], shape: Shape | None, cut: Callable[[str], list[str]]
-    ) -> None:
-        borders = borders_of(parts)
-        if recipe(lines.name, parts, borders) != Recipe(1, 0, 1, 0):
-            raise Irregular
-        attributes = tuple((key, recipe(span, parts, borders)) for key, span in lines.attributes)
-        whole = {item.first for _, item in attributes if item.first == item.last and not item.skip and not item.drop}
-        if any(part[0] == "{" and index not in whole for index, part in enumerate(parts) if index % 2):
-            raise Irregular
+    def __init__(self, lines: Outline[Recipe], shape: Shape | None, cut: Callable[[str], list[str]]) -> None:
         self.opcode = lines.opcode
         self.is_root = lines.is_root
         self.shape = shape
-        self.called = tuple((key, recipe(span, parts, borders)) for key, span in lines.called)
-        self.operand_list = _operand_list(lines.operands, parts, borders)
-        operands = () if self.operand_list else lines.operands
-        self.operands = tuple(recipe(span, parts, borders) for span in operands)
-        self._attributes = attributes
-        self._argument = None if lines.argument is None else recipe(lines.argument, parts, borders)
+        self.called = lines.called
+        self.operand_list = 0 if lines.operand_list is None else lines.operand_list.first
+        self.operands = lines.operands
+        self._attributes = lines.attributes
+        self._argument = lines.argument
         self._cut = cut
 
     def details(self, line: str) -> Details:
@@ -138,13 +185,3 @@ class Template:
         parts = self._cut(line)
         attributes = {key: item.text(parts) for key, item in self._attributes}
         return Details(attributes, None if self._argument is None else self._argument.text(parts))
-
-
-def _operand_list(operands: tuple[Span, ...], parts: list[str], borders: list[int]) -> int:
-    """The part that holds exactly these operands as a plain list; 0 where there is none."""
-    if not operands:
-        return 0
-    index = bisect_right(borders, operands[0].start) - 1
-    if index % 2 == 0 or parts[index][:1] != "(" or operands[-1].end != borders[index + 1]:
-        return 0
-    return index if len(operand_names(parts[index])) == len(operands) else 0

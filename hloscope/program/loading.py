@@ -101,7 +101,7 @@ def _module_of_file(path: Path, target: str) -> tuple[str, Path]:
     if not path.is_file():
         if path.is_dir():
             raise TargetError(f"{path} is a folder", fix="name a file: path/to/file.py:fn")
-        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.py")], n=3)
+        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.py")], n=3, cutoff=0.8)
         raise TargetError(f"there is no file {path}", fix=f"did you mean {' or '.join(near)}?" if near else None)
     if path.suffix != ".py":
         raise TargetError(

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -40,6 +41,15 @@ def _keep_whole(table: Table, column: str, columns: int) -> None:
     for one in table.columns:
         if one.header == column:
             one.min_width = min(columns, max(len(str(cell)) for cell in one.cells))
+
+
+def fitted(table: Table, width: int) -> Table:
+    """The table, with its columns allowed to break where it would not fit into `width` columns otherwise."""
+    console = Console(width=width)
+    if Measurement.get(console, console.options.update(width=10 * width), table).minimum > width:
+        for one in table.columns:
+            one.min_width, one.no_wrap = None, False
+    return table
 
 
 def axis_table(analysis: Analysis) -> Table:
@@ -92,7 +102,7 @@ def _row(members: Sequence[Collective]) -> _Row:
     )
 
 
-def collective_table(collectives: Sequence[Collective]) -> RenderableType:
+def collective_table(collectives: Sequence[Collective], width: int) -> RenderableType:
     """One row for collectives that read the same, most bytes per step first."""
     table = _table(
         ("collective", "left"),
@@ -118,6 +128,7 @@ def collective_table(collectives: Sequence[Collective]) -> RenderableType:
     _keep_whole(table, "per device", 18)
     _keep_whole(table, "source", 16)
     left = len(rows) - _ROWS_SHOWN
+    table = fitted(table, width)
     if left <= 0:
         return table
     return Group(table, Text(f"… and {plural(left, 'smaller row')} (all of them with --format json)", style="dim"))
@@ -127,6 +138,8 @@ def _axes(collective: Collective) -> Text:
     if collective.axes is not None:
         return Text(",".join(collective.axes) or "none", style="cyan")
     count = len(collective.groups)
+    if not collective.groups:
+        return Text("unknown")
     if collective.group_size is None:
         return Text(f"{plural(count, 'pair')}")
     return Text(f"{plural(count, 'group')} of {collective.group_size}")
@@ -160,7 +173,7 @@ def _source(collective: Collective) -> Text:
     return text
 
 
-def array_table(arrays: Sequence[ArrayFact]) -> RenderableType:
+def array_table(arrays: Sequence[ArrayFact], width: int) -> RenderableType:
     """Global shape, sharding and per-device shape of arguments or outputs."""
     table = _table(
         ("name", "fold"),
@@ -181,6 +194,7 @@ def array_table(arrays: Sequence[ArrayFact]) -> RenderableType:
         )
     for column, columns in (("name", 22), ("global", 24), ("sharding", 18), ("per device", 22)):
         _keep_whole(table, column, columns)
+    table = fitted(table, width)
     left = len(arrays) - _ARRAYS_SHOWN
     return (
         table if left <= 0 else Group(table, Text(f"… and {left} more (all of them with --format json)", style="dim"))

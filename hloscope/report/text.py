@@ -14,6 +14,7 @@ from hloscope.findings import Severity
 from hloscope.report.tables import array_table, axis_table, bounded, collective_table
 from hloscope.units import format_bytes, format_capacity, plural
 
+_INDENT = 2
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 
@@ -23,23 +24,23 @@ def render(analysis: Analysis, width: int, colour: bool) -> str:
     console = Console(
         file=sink, width=width, force_terminal=colour, no_color=not colour, highlight=False, emoji=False, markup=False
     )
-    for section in _sections(analysis):
+    for section in _sections(analysis, width):
         console.print(section)
     return "\n".join(line.rstrip() for line in sink.getvalue().splitlines()) + "\n"
 
 
-def _sections(analysis: Analysis) -> Iterable[RenderableType]:
+def _sections(analysis: Analysis, width: int) -> Iterable[RenderableType]:
     yield _headline(analysis)
     if analysis.collectives:
         yield _titled("Bytes one device sends per step, by mesh axis", axis_table(analysis))
-        yield _titled("Collectives, most bytes per step first", collective_table(analysis.collectives))
+        yield _titled("Collectives, most bytes per step first", collective_table(analysis.collectives, width - _INDENT))
         if analysis.mesh is None:
             yield Padding(
                 Text("Axes are unknown without a mesh: give it as --mesh X=4,Y=2.", style="dim"), (1, 0, 0, 2)
             )
     for title, arrays in (("Arguments", analysis.arguments), ("Outputs", analysis.outputs)):
         if arrays:
-            yield _titled(title, array_table(arrays))
+            yield _titled(title, array_table(arrays, width - _INDENT))
     yield _titled("Memory of one device", _memory_lines(analysis.memory))
     if analysis.findings:
         yield _titled("Findings", _finding_lines(analysis))
@@ -50,7 +51,7 @@ def _sections(analysis: Analysis) -> Iterable[RenderableType]:
 
 
 def _titled(title: str, body: RenderableType) -> RenderableType:
-    return Group(Text(""), Text(title, style="bold"), Padding(body, (0, 0, 0, 2)))
+    return Group(Text(""), Text(title, style="bold"), Padding(body, (0, 0, 0, _INDENT)))
 
 
 def _headline(analysis: Analysis) -> RenderableType:

@@ -14,15 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hloscope.analysis.model import Analysis
+from hloscope.analysis.model import Analysis, Kind
 from hloscope.findings import Finding, Severity
 
 NAME = "unmodelled-text"
 
 
 def check(analysis: Analysis) -> Iterator[Finding]:
-    """Yields a warning for each thing that was not understood."""
+    """Yields a warning for each thing that was not understood, opaque collectives aside."""
+    opaque = {(one.computation, one.name) for one in analysis.collectives if one.kind is Kind.OPAQUE}
     for item in analysis.unmodelled:
+        if (item.computation, item.instruction) in opaque:
+            continue  # opaque-communication tells it
         yield Finding(
             rule=NAME,
             severity=Severity.WARNING,

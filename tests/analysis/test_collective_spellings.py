@@ -37,7 +37,14 @@ def test_plain_forms(analyze, mesh, rhs, shape, kind, payload, wire):
 STARTS = [
     ("all-gather-start", "(f32[16,4], f32[64,4])", f"{GLOBAL}, dimensions={{0}}", "f32[64,4]", Kind.ALL_GATHER, 1024),
     ("all-reduce-start", "f32[16,4]", f"{GLOBAL}, to_apply=%sum", "f32[16,4]", Kind.ALL_REDUCE, 256),
-    ("all-to-all-start", "((f32[16,4]), f32[16,4], s32[])", f"{ROWS}, dimensions={{0}}", "f32[16,4]", Kind.ALL_TO_ALL, 256),
+    (
+        "all-to-all-start",
+        "((f32[16,4]), f32[16,4], s32[])",
+        f"{ROWS}, dimensions={{0}}",
+        "f32[16,4]",
+        Kind.ALL_TO_ALL,
+        256,
+    ),
     (
         "reduce-scatter-start",
         "((f32[16,4]), f32[4,4])",
@@ -147,7 +154,8 @@ def test_reduce_scatter_spelled_as_a_fusion(analyze, mesh):
     """
     entry = """
     %p = f32[16,4] parameter(0)
-    ROOT %fusion.1 = f32[4,4] fusion(%p), kind=kCustom, calls=%all-reduce-scatter.2, metadata={op_name="jit(f)/dot" source_file="m.py" source_line=7}
+    ROOT %fusion.1 = f32[4,4] fusion(%p), kind=kCustom, calls=%all-reduce-scatter.2,
+      metadata={op_name="jit(f)/dot" source_file="m.py" source_line=7}
     """
     found = only(analyze(entry, computations=computations, mesh=mesh))
     assert (found.kind, found.name, found.axes) == (Kind.REDUCE_SCATTER, "fusion.1", ("Y",))
@@ -202,7 +210,8 @@ def test_a_chain_without_a_start_is_reported(analyze, mesh):
 def test_permute_start_takes_the_operand_once(analyze, mesh):
     entry = """
     %p = f32[16,4] parameter(0)
-    %s = (f32[16,4], f32[16,4], u32[], u32[]) collective-permute-start(%p), channel_id=3, source_target_pairs={{0,1},{1,2},{2,3},{3,0},{4,5},{5,6},{6,7},{7,4}}
+    %s = (f32[16,4], f32[16,4], u32[], u32[]) collective-permute-start(%p), channel_id=3,
+      source_target_pairs={{0,1},{1,2},{2,3},{3,0},{4,5},{5,6},{6,7},{7,4}}
     ROOT %d = f32[16,4] collective-permute-done(%s)
     """
     found = only(analyze(entry, mesh=mesh))
@@ -212,7 +221,9 @@ def test_permute_start_takes_the_operand_once(analyze, mesh):
 
 
 def test_permute_that_stays_at_home_moves_nothing(analyze, mesh):
-    entry = "%p = f32[4] parameter(0)\nROOT %c = f32[4] collective-permute(%p), channel_id=1, source_target_pairs={{0,0}}"
+    entry = (
+        "%p = f32[4] parameter(0)\nROOT %c = f32[4] collective-permute(%p), channel_id=1, source_target_pairs={{0,0}}"
+    )
     found = only(analyze(entry, mesh=mesh))
     assert (found.payload_bytes, found.wire_bytes, found.axes) == (16, 0, ())
 
@@ -223,14 +234,16 @@ def test_permute_of_slices_moves_the_slices(analyze):
     %b = f32[128,128] parameter(1)
     %i = s32[] constant(0)
     %t = (s32[], s32[]) tuple(%i, %i)
-    ROOT %c = f32[128,128] collective-permute(%a, %b, %t, %t), channel_id=1, source_target_pairs={{0,1},{1,0}}, slice_sizes={{64,32}}
+    ROOT %c = f32[128,128] collective-permute(%a, %b, %t, %t), channel_id=1,
+      source_target_pairs={{0,1},{1,0}}, slice_sizes={{64,32}}
     """
     found = only(analyze(entry))
     assert (found.payload_bytes, found.operand_shapes) == (64 * 32 * 4, ("f32[128,32]",))
 
 
 def test_groups_of_one_move_nothing(analyze, mesh):
-    entry = "%p = f32[4] parameter(0)\nROOT %c = f32[4] all-reduce(%p), channel_id=1, use_global_device_ids=true, replica_groups=[8,1]<=[8], to_apply=%sum"
+    groups = "channel_id=1, use_global_device_ids=true, replica_groups=[8,1]<=[8]"
+    entry = f"%p = f32[4] parameter(0)\nROOT %c = f32[4] all-reduce(%p), {groups}, to_apply=%sum"
     found = only(analyze(entry, mesh=mesh))
     assert (found.group_size, found.wire_bytes, found.axes) == (1, 0, ())
 
@@ -305,7 +318,9 @@ def test_custom_calls_whose_target_says_so(analyze, target):
     assert analysis.unmodelled[0].what == f"custom call {target} of %k communicates by itself"
 
 
-@pytest.mark.parametrize("target", ["ConcatBitcast", "TopK", "__cublas$gemm", "PrepareAsyncCallStart", "AllocateBuffer"])
+@pytest.mark.parametrize(
+    "target", ["ConcatBitcast", "TopK", "__cublas$gemm", "PrepareAsyncCallStart", "AllocateBuffer"]
+)
 def test_custom_calls_that_do_not_communicate(analyze, target):
     analysis = analyze(f'%p = f32[4] parameter(0)\nROOT %k = f32[4] custom-call(%p), custom_call_target="{target}"')
     assert (analysis.collectives, analysis.unmodelled) == ((), ())

@@ -86,7 +86,9 @@ def test_the_program_of_one_slice_repeats_over_slices():
     mesh = Mesh(axis_names=("data", "model"), axis_sizes=(4, 4))
     assert axes_of_groups(((0, 1, 2, 3), (4, 5, 6, 7)), mesh, 8) == ("model",)
     assert axes_of_groups(((0, 4), (1, 5), (2, 6), (3, 7)), mesh, 8) == ("data:(2)2",)
-    assert axes_of_groups(((0, 8), (1, 9), (2, 10), (3, 11), (4, 12), (5, 13), (6, 14), (7, 15)), mesh) == ("data:(1)2",)
+    assert axes_of_groups(((0, 8), (1, 9), (2, 10), (3, 11), (4, 12), (5, 13), (6, 14), (7, 15)), mesh) == (
+        "data:(1)2",
+    )
     assert axes_of_groups(((0, 1, 2),), mesh, 3) is None
 
 

@@ -10,7 +10,9 @@ from hloscope.analysis.spellings.send_recv import groups_of_target
 MEGASCALE = '_xla_host_transfer_handler_name="xla_megascale_runtime",_xla_host_transfer_rendezvous="r"'
 
 
-def transfer(attributes: str, sent: str = "f32[4]", received: str = "f32[4]", host: str = "is_host_transfer=true, ") -> str:
+def transfer(
+    attributes: str, sent: str = "f32[4]", received: str = "f32[4]", host: str = "is_host_transfer=true, "
+) -> str:
     tail = f"channel_id=1, {host}frontend_attributes={{{attributes}}}"
     return f"""
     %p = {sent} parameter(0)

@@ -91,7 +91,10 @@ COUNTED = {
     ),
     "never": ({"start": "constant(8)"}, 0),
     "doubling": ({"start": "constant(1)", "step": "%next = s32[] multiply(%i, %i2)\n", "bound": "1000"}, None),
-    "geometric": ({"start": "constant(1)", "amount": "2", "step": "%next = s32[] multiply(%i, %k)", "bound": "1000"}, 10),
+    "geometric": (
+        {"start": "constant(1)", "amount": "2", "step": "%next = s32[] multiply(%i, %k)", "bound": "1000"},
+        10,
+    ),
     "doubling by adding": ({"start": "constant(1)", "step": "%next = s32[] add(%i, %i)", "bound": "1000"}, 10),
     "through copies": (
         {
@@ -102,7 +105,10 @@ COUNTED = {
     ),
     "negated": ({"condition": "%ge = pred[] compare(%i, %n), direction=GE\nROOT %c2 = pred[] not(%ge)"}, 8),
     "compared after adding": (
-        {"condition": "%one = s32[] constant(1)\n%j = s32[] add(%i, %one)\nROOT %c2 = pred[] compare(%j, %n), direction=LT"},
+        {
+            "condition": "%one = s32[] constant(1)\n%j = s32[] add(%i, %one)\n"
+            "ROOT %c2 = pred[] compare(%j, %n), direction=LT"
+        },
         7,
     ),
     "unsigned": ({"kind": "u32"}, 8),
@@ -150,7 +156,8 @@ ERROR_SMALL = "%lim = f32[] constant(0.1)\n%e = f32[] constant(1)\n%big = pred[]
 AT_MOST = {
     "conjunction": f"{ERROR_SMALL}\n%lt = pred[] compare(%i, %n), direction=LT\nROOT %c2 = pred[] and(%lt, %big)",
     "negated disjunction": (
-        f"{ERROR_SMALL}\n%ge = pred[] compare(%i, %n), direction=GE\n%or = pred[] or(%big, %ge)\nROOT %c2 = pred[] not(%or)"
+        f"{ERROR_SMALL}\n%ge = pred[] compare(%i, %n), direction=GE\n%or = pred[] or(%big, %ge)\n"
+        "ROOT %c2 = pred[] not(%or)"
     ),
 }
 
@@ -170,7 +177,8 @@ def test_a_conjunction_of_counters_is_exact(analyze):
 
 UNREADABLE = {
     "traced start": {"start": "parameter(1)"},
-    "data-dependent": {"condition": "%z = f32[] constant(0)\n%s = f32[] reduce(%v, %z), dimensions={0}, to_apply=%sum\nROOT %c2 = pred[] compare(%s, %z), direction=GT"},
+    "data-dependent": {"condition": "%z = f32[] constant(0)\n%s = f32[] reduce(%v, %z), dimensions={0}, "
+                       "to_apply=%sum\nROOT %c2 = pred[] compare(%s, %z), direction=GT"},
     "never ends": {"amount": "0"},
     "wrong way": {"amount": "-1"},
     "jumps over": {"amount": "3", "condition": "ROOT %c2 = pred[] compare(%i, %n), direction=NE"},

@@ -40,7 +40,9 @@ def test_groups_of_one_move_nothing(kind, operand, result):
 @given(size=SIZES, n=GROUPS)
 def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather(size, n):
     size -= size % n
-    both = volume_of(Kind.REDUCE_SCATTER, size, None, n).wire_bytes + volume_of(Kind.ALL_GATHER, None, size, n).wire_bytes
+    both = (
+        volume_of(Kind.REDUCE_SCATTER, size, None, n).wire_bytes + volume_of(Kind.ALL_GATHER, None, size, n).wire_bytes
+    )
     assert volume_of(Kind.ALL_REDUCE, size, size, n).wire_bytes == both
 
 

@@ -1,0 +1,112 @@
+"""The document follows its schema, field for field."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from importlib.resources import files
+
+import jsonschema
+import pytest
+
+from hloscope.analysis import to_document
+from hloscope.analysis.model import ArrayFact, Collective, Memory, Mesh, SliceFact, SourceFrame, Total, Unmodelled
+from hloscope.findings import Finding, Severity
+
+
+@pytest.fixture(scope="module")
+def schema():
+    return json.loads(files("hloscope.analysis").joinpath("schema.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def full(analyze):
+    """An analysis in which every optional field is filled."""
+    entry = """
+    %p = f32[4] parameter(0), sharding={devices=[8]<=[8]}, metadata={op_name="x"}
+    %k = f32[4] custom-call(%p), custom_call_target="ncclSend"
+    ROOT %c = f32[4] all-reduce(%k), channel_id=1, use_global_device_ids=true,
+      replica_groups={{0,1,2,3},{4,5,6,7}}, to_apply=%sum,
+      metadata={op_name="jit(f)/psum" source_file="m.py" source_line=3}
+    """
+    analysis = analyze(entry, mesh=Mesh(axis_names=("X", "Y"), axis_sizes=(2, 4), axis_types=("auto", "explicit")))
+    priced = [replace(c, time_us=1.5, exposed_us=0.0, why="because") for c in analysis.collectives]
+    return replace(
+        analysis,
+        collectives=tuple(priced),
+        slice=SliceFact(name="v5e:2x4", chip="v5e", chips=8, devices=8, slices=1, used_devices=8, chosen_by="user"),
+        memory=Memory(argument_bytes=1, output_bytes=2, temp_bytes=3, hbm_bytes=16 * 10**9),
+        findings=(Finding(rule="r", severity=Severity.ERROR, message="m", line=3),),
+        notes=("n",),
+        versions={"hloscope": "0.1.0"},
+    )
+
+
+def test_a_full_analysis_is_valid_and_survives_json(full, schema):
+    document = to_document(full)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(document, schema, cls=jsonschema.Draft202012Validator)
+    assert json.loads(json.dumps(document)) == document
+    assert full.to_dict() == document
+
+
+def test_an_empty_analysis_is_valid(analyze, schema):
+    jsonschema.validate(to_document(analyze("ROOT %p = f32[] parameter(0)", header="")), schema)
+
+
+def test_top_level_keys_and_values(full):
+    document = to_document(full)
+    assert list(document) == [
+        "schema", "target", "module", "slice", "mesh", "num_partitions", "collectives", "totals", "arguments",
+        "outputs", "memory", "findings", "unmodelled", "notes", "versions",
+    ]  # fmt: skip
+    assert (document["schema"], document["target"], document["module"]) == (1, "test.hlo", "test")
+    assert document["mesh"] == {"axis_names": ["X", "Y"], "axis_sizes": [2, 4], "axis_types": ["auto", "explicit"]}
+    assert list(document["totals"]) == [
+        "wire_bytes", "payload_bytes", "collectives", "executions", "bound", "by_axis", "by_kind", "by_link",
+    ]  # fmt: skip
+    opaque, reduction = document["collectives"]
+    assert (opaque["kind"], opaque["wire_bytes"], opaque["axes"]) == ("opaque", None, None)
+    assert (reduction["kind"], reduction["wire_bytes"], reduction["axes"]) == ("all-reduce", 24, ["Y"])
+    assert reduction["source"] == [{"file": "m.py", "line": 3, "function": None, "column": None}]
+    assert document["arguments"][0]["sharding"] == "P(('X', 'Y'))"
+    assert document["totals"]["bound"] == "at least"
+
+
+MODELS = {
+    "collective": Collective,
+    "frame": SourceFrame,
+    "array": ArrayFact,
+    "slice": SliceFact,
+    "memory": Memory,
+    "finding": Finding,
+    "unmodelled": Unmodelled,
+    "total": Total,
+}
+
+
+@pytest.mark.parametrize(("name", "model"), MODELS.items())
+def test_the_schema_has_exactly_the_models_fields(schema, name, model):
+    definition = schema["$defs"][name]
+    assert list(definition["properties"]) == [field.name for field in fields(model)]
+    assert definition["required"] == list(definition["properties"])
+    assert definition["additionalProperties"] is False
+
+
+def test_every_field_is_described(schema):
+    def walk(node, path):
+        if isinstance(node, dict):
+            for name, field in node.get("properties", {}).items():
+                assert field.get("description"), f"{path}.{name} has no description"
+                if name.endswith("_bytes"):
+                    assert "ytes" in field["description"] or "HBM" in field["description"], name
+            for key, value in node.items():
+                walk(value, f"{path}.{key}")
+
+    walk(schema, "$")
+
+
+@pytest.mark.parametrize("change", [{"extra": 1}, {"num_partitions": None}, {"schema": 2}, {"notes": "n"}])
+def test_the_schema_is_strict(full, schema, change):
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**to_document(full), **change}, schema)

@@ -1,0 +1,56 @@
+"""Compiled text with known facts, where there is a corpus: `spellings/*.hlo` with `spellings/expected.json`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from hloscope.analysis import analyze_module, to_document
+from hloscope.analysis.model import Bound, Mesh
+from hloscope.hlo import parse_module
+
+CORPUS = os.environ.get("HLOSCOPE_CORPUS")
+SPELLINGS = Path(CORPUS) / "spellings" if CORPUS else None
+EXPECTED = json.loads((SPELLINGS / "expected.json").read_text()) if SPELLINGS else {}
+EXPLAINED = {"pallas_remote_copy": ["the Pallas kernel %shard_map.12 communicates with other chips by itself"]}
+
+
+def expected_rows(facts):
+    """What the file says, its hierarchical reductions by their parts."""
+    rows = []
+    for collective in facts["collectives"]:
+        exact = collective.get("executions_exact", True)
+        executions = collective["executions"] if exact else collective["upper"]
+        bound = Bound.EXACT if exact else Bound.AT_MOST
+        for part in collective.get("parts", [collective]) * collective["count"]:
+            row = (part["kind"], part["axes"], part["payload_bytes"], executions, bound, part.get("link", "ici"))
+            rows.append(row)
+    return sorted(rows, key=str)
+
+
+@pytest.mark.skipif(SPELLINGS is None, reason="HLOSCOPE_CORPUS names no corpus")
+@pytest.mark.parametrize("name", sorted(EXPECTED) or ["none"])
+def test_spellings(name, root):
+    facts = EXPECTED[name]
+    module = parse_module((SPELLINGS / f"{name}.hlo").read_text(encoding="utf-8"), name=f"{name}.hlo")
+    mesh = Mesh(axis_names=tuple(facts["mesh"]), axis_sizes=tuple(facts["mesh"].values()))
+    analysis = analyze_module(module, target=f"{name}.hlo", mesh=mesh)
+    found = [
+        (
+            c.kind.value,
+            None if c.axes is None else list(c.axes),
+            c.payload_bytes,
+            c.executions,
+            c.executions_bound,
+            c.link.value,
+        )
+        for c in analysis.collectives
+    ]
+    assert sorted(found, key=str) == expected_rows(facts)
+    assert [entry.what for entry in analysis.unmodelled] == EXPLAINED.get(name, [])
+    schema = json.loads((root / "hloscope" / "analysis" / "schema.json").read_text(encoding="utf-8"))
+    jsonschema.validate(to_document(analysis), schema)

@@ -1,0 +1,259 @@
+"""`hloscope analyze` as a user runs it: a process, its two streams and its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PROGRAMS = "fixtures/programs"
+CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("JAX_", "XLA_", "COLUMNS", "TPU_"))}
+
+ONE_ALL_REDUCE = """HloModule reduce, num_partitions=8
+
+add {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT sum = f32[] add(x, y)
+}
+
+ENTRY main {
+  p = f32[16,128] parameter(0)
+  ROOT r = f32[16,128] all-reduce(p), channel_id=1, replica_groups=[4,2]<=[8], use_global_device_ids=true, to_apply=add
+}
+"""
+
+
+def hloscope(*arguments, stdin=None, cwd=ROOT, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "hloscope", *map(str, arguments)],
+        cwd=cwd,
+        input=stdin,
+        env={**CLEAN, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def document(*arguments, **options):
+    done = hloscope("analyze", *arguments, "--format", "json", **options)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def hlo_file(tmp_path):
+    path = tmp_path / "reduce.hlo"
+    path.write_text(ONE_ALL_REDUCE)
+    return path
+
+
+@pytest.mark.smoke
+@pytest.mark.tpu_compiler
+def test_the_matmul_has_one_all_reduce_over_y():
+    found = document(f"{PROGRAMS}/matmul.py:matmul")
+    (collective,) = found["collectives"]
+    assert (collective["kind"], collective["axes"], collective["executions"]) == ("all-reduce", ["Y"], 1)
+    assert collective["operand_shapes"] == ["bf16[2,8192]"]
+    assert collective["source"][0]["file"].endswith(f"{PROGRAMS}/matmul.py")
+    assert [(a["name"], a["dtype"], a["local_shape"]) for a in found["arguments"]] == [
+        ("In", "bf16", [2, 1024]),
+        ("W", "bf16", [1024, 8192]),
+    ]
+    assert found["unmodelled"] == found["findings"] == []
+
+
+@pytest.mark.tpu_compiler
+@pytest.mark.parametrize("name", ["matmul_shard_map", "matmul_explicit"])
+def test_the_matmul_in_the_other_two_modes(name):
+    (collective,) = document(f"{PROGRAMS}/matmul.py:{name}")["collectives"]
+    assert (collective["kind"], collective["axes"], collective["payload_bytes"]) == ("all-reduce", ["Y"], 2 * 8192 * 2)
+
+
+@pytest.mark.smoke
+@pytest.mark.tpu_compiler
+def test_the_experts_are_gathered_in_every_iteration():
+    found = document(f"{PROGRAMS}/mixture_of_experts.py:mixture_of_experts")
+    gather = found["collectives"][0]
+    assert (gather["kind"], gather["axes"]) == ("all-gather", ["X"])
+    assert (gather["executions"], gather["executions_bound"]) == (8, "exact")
+    assert (gather["payload_bytes"], gather["wire_bytes"]) == (939_524_096, 822_083_584)
+    line = gather["source"][0]["line"]
+    assert "A @ W[e]" in (ROOT / PROGRAMS / "mixture_of_experts.py").read_text().splitlines()[line - 1]
+    assert found["totals"]["by_axis"]["X"]["wire_bytes"] >= 8 * 822_083_584
+    assert found["totals"]["bound"] == "exact"
+
+
+@pytest.mark.smoke
+@pytest.mark.tpu_compiler
+def test_the_naive_matmul_gathers_and_the_collective_one_permutes():
+    naive = document(f"{PROGRAMS}/collective_matmul.py:naive")["collectives"]
+    assert [(c["kind"], c["axes"]) for c in naive] == [("all-gather", ["Y"])]
+    collective = document(f"{PROGRAMS}/collective_matmul.py:collective")["collectives"]
+    assert {(c["kind"], tuple(c["axes"])) for c in collective} == {("collective-permute", ("Y",))}
+
+
+@pytest.mark.tpu_compiler
+def test_the_two_matmuls_keep_their_hidden_activation_in_place():
+    (collective,) = document(f"{PROGRAMS}/two_matmuls.py:two_matmuls")["collectives"]
+    assert (collective["kind"], collective["axes"]) == ("all-reduce", ["Y"])
+
+
+@pytest.mark.tpu_compiler
+def test_a_module_in_the_current_directory_with_all_options(tmp_path):
+    (tmp_path / "model.py").write_text("def step(x, w, *, power):\n    print('tracing')\n    return (x @ w) ** power\n")
+    done = hloscope(
+        *("analyze", "model:step", "--mesh", "data=2,model=4", "--arg", "bfloat16[S@data,D]"),
+        *("--arg", "w=bf16[D,4096@model]", "--dim", "S=64,D=512", "--static", "power=2"),
+        *("--out", "P('data', None)", "--slice", "v5litepod-8", "--axis-types", "auto", "--format", "json"),
+        *("--compiler-option", "xla_enable_async_all_gather=false"),
+        cwd=tmp_path,
+    )
+    found = json.loads(done.stdout)
+    assert set(done.stderr.splitlines()) == {"tracing"}
+    assert [c["kind"] for c in found["collectives"]] == ["all-gather"]
+    assert found["collectives"][0]["axes"] == ["model"]
+    assert found["slice"]["name"] == "v5e:2x4"
+    assert [a["local_shape"] for a in found["arguments"]] == [[32, 512], [512, 1024]]
+
+
+@pytest.mark.tpu_compiler
+def test_user_prints_go_to_stderr_and_the_report_stays_clean(tmp_path):
+    (tmp_path / "loud.py").write_text("print('importing')\ndef f(x):\n    print('tracing')\n    return x\n")
+    done = hloscope("analyze", "loud.py:f", "--arg", "f32[8]", "--format", "json", cwd=tmp_path)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["collectives"] == []
+    assert done.stderr == "importing\ntracing\n"
+
+
+@pytest.mark.tpu_compiler
+def test_a_program_that_needs_more_devices_restarts_once():
+    found = document("tests/program/user_code/modern.py:big_mesh")
+    assert (found["slice"]["name"], found["mesh"]["axis_sizes"]) == ("v5e:4x8", [8, 4])
+
+
+def test_hlo_text_with_a_mesh(hlo_file):
+    found = document(hlo_file, "--mesh", "X=4,Y=2")
+    (collective,) = found["collectives"]
+    assert (collective["axes"], collective["payload_bytes"], collective["wire_bytes"]) == (["Y"], 8192, 8192)
+    assert found["totals"]["wire_bytes"] == 8192
+    assert found["slice"] is None
+
+
+def test_hlo_text_on_standard_input_without_a_mesh():
+    done = hloscope("analyze", "-", "--format", "json", stdin=ONE_ALL_REDUCE)
+    (collective,) = json.loads(done.stdout)["collectives"]
+    assert collective["axes"] is None
+    assert collective["groups"] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def test_a_slice_beside_hlo_text_gives_the_chip(hlo_file):
+    found = document(hlo_file, "--slice", "v5e-8")
+    assert (found["slice"]["name"], found["memory"]["hbm_bytes"]) == ("v5e:2x4", 16 * 2**30)
+
+
+def test_the_report_goes_to_a_file(hlo_file, tmp_path):
+    done = hloscope("analyze", hlo_file, "--mesh", "X=4,Y=2", "-o", tmp_path / "report.txt")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert "all-reduce" in (tmp_path / "report.txt").read_text()
+
+
+@pytest.mark.parametrize("width", [60, 100, 200])
+def test_the_report_keeps_to_the_width(hlo_file, width):
+    done = hloscope("analyze", hlo_file, "--mesh", "X=4,Y=2", COLUMNS=str(width))
+    assert max(map(len, done.stdout.splitlines())) <= width
+    assert "\x1b" not in done.stdout
+
+
+def test_findings_break_the_build_only_when_asked_to(tmp_path):
+    path = tmp_path / "kernel.hlo"
+    path.write_text(
+        "HloModule k, num_partitions=2\nENTRY e {\n  p = f32[8] parameter(0)\n  ROOT k = f32[8] custom-call(p), "
+        'custom_call_target="tpu_custom_call", backend_config={"custom_call_config":{"has_communication":true}}\n}\n'
+    )
+    assert hloscope("analyze", path).returncode == 0
+    assert hloscope("analyze", path, "--fail-on", "error").returncode == 0
+    assert hloscope("analyze", path, "--fail-on", "warning").returncode == 1
+
+
+TRUNCATED = ONE_ALL_REDUCE[: ONE_ALL_REDUCE.index("replica_groups") + 20]
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [("", "empty"), ("hello world\n", "not HLO"), (TRUNCATED, "cut off")],
+)
+def test_text_that_cannot_be_read_shows_line_column_and_caret(text, what):
+    done = hloscope("analyze", "-", stdin=text)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: "), what
+    assert "Traceback" not in done.stderr
+    assert "  --> <stdin>:" in done.stderr
+    assert done.stderr.splitlines()[3].endswith("^")
+
+
+M = f"{PROGRAMS}/matmul.py"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing_here:f"], "error: there is no module 'nothing_here'\n"),
+        ([f"{M}:matmull"], f"error: {M} has no function 'matmull'\n"),
+        ([M], f"error: the target '{M}' names no function\n"),
+        ([f"{PROGRAMS}/matmull.py:f"], f"error: there is no file {PROGRAMS}/matmull.py\n   = fix: did you mean matmul.py?"),
+        (["nothing.hlo"], "error: there is no file nothing.hlo\n"),
+        ([f"{M}:MESH"], f"error: {M}:MESH is not a function but dict\n"),
+        ([f"{M}:matmul", "--slice", "v5x:2x2"], 'error: unknown TPU generation "v5x"\n'),
+        ([f"{M}:matmul", "--slice", "v5e:3x3"], "error: "),
+        ([f"{M}:matmul", "--mesh", "X=4,X=2"], "error: "),
+        ([f"{M}:matmul", "--arg", "bf17[8]"], "error: "),
+        ([f"{M}:matmul", "--arg", "bf16[Q]"], "error: "),
+        ([f"{M}:matmul", "--compiler-option", "x"], "error: 'x' is no compiler option\n"),
+        ([f"{M}:matmul", "--format", "xml"], "Usage: hloscope analyze [OPTIONS] TARGET\n"),
+    ],
+)  # fmt: skip
+def test_bad_input_gets_one_message_and_exit_code_2(arguments, message):
+    done = hloscope("analyze", *arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith(message)
+    assert "Traceback" not in done.stderr
+
+
+def test_errors_in_user_code_show_the_users_line(tmp_path):
+    (tmp_path / "broken.py").write_text("import jax\n\ndef f(x):\n    return x.reshape(7)\n\nclass A:\n    pass\n")
+    done = hloscope("analyze", "broken.py:f", "--arg", "f32[8]", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        "error: JAX cannot trace broken.py:f\n  --> broken.py:4 in f\n   | return x.reshape(7)\n   = why: TypeError: cannot"
+    )
+    (tmp_path / "syntax.py").write_text("def f(:\n")
+    done = hloscope("analyze", "syntax.py:f", cwd=tmp_path)
+    assert done.stderr.startswith("error: syntax.py cannot be imported\n   = why: SyntaxError: ")
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    done = hloscope("analyze", "nothing.hlo", "--debug", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("Traceback (most recent call last):\n")
+    assert done.stderr.endswith("error: there is no file nothing.hlo\n")
+
+
+def test_a_reader_that_goes_away_is_no_error(hlo_file):
+    command = f"{sys.executable} -m hloscope analyze {hlo_file} --format json | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "{\n", "")
+
+
+def test_version_and_help():
+    assert hloscope("--version").stdout == "hloscope 0.1.0\n"
+    assert "package.module:fn" in hloscope("analyze", "--help").stdout
