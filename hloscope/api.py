@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hloscope.analysis.model import Analysis, ArrayFact, Memory, Mesh, SliceFact, SourceFrame
-from hloscope.errors import MeshError
+from hloscope.errors import MeshError, SliceError
 from hloscope.hardware.slices import Slice, parse_slice
 from hloscope.program.target import TargetFacts
 from hloscope.rules import run_rules
 from hloscope.units import array_bytes
 
 if TYPE_CHECKING:
+    from hloscope.hlo import HloModule
     from hloscope.program.capture import Capture, CapturedArray
 
 Stage = Callable[[str], None]
@@ -125,7 +126,8 @@ def analyze_text(text: str, *, name: str = "-", mesh: Any = None, slice: str | N
 
     Raises:
         HloParseError: The text is not HLO, or is cut off.
-        MeshError: The mesh does not have as many devices as the text has partitions.
+        MeshError: The mesh does not have as many devices as the program.
+        SliceError: The slice has fewer devices than the program.
     """
     from hloscope.analysis import analyze_module
     from hloscope.hlo import parse_module
@@ -134,21 +136,39 @@ def analyze_text(text: str, *, name: str = "-", mesh: Any = None, slice: str | N
     chosen = parse_slice(slice) if slice else None
     user_mesh = Mesh(axis_names=tuple(mesh), axis_sizes=tuple(mesh.values())) if mesh else None
     per_slice = module.num_partitions * module.replica_count
-    if user_mesh is not None and user_mesh.device_count % per_slice:
-        raise MeshError(
-            f"the mesh has {user_mesh.device_count} devices and {name} is a program for {per_slice}",
-            why=f"its header says num_partitions={module.num_partitions}, replica_count={module.replica_count}",
-            fix="give the mesh that the program was compiled for",
-        )
-    several = chosen is not None and chosen.slice_count > 1
-    found = analyze_module(
-        module, target=name, mesh=user_mesh, devices_per_slice=chosen.devices_per_slice if chosen and several else None
-    )
+    slices = _slice_count(text, per_slice, user_mesh, chosen)
+    _check_devices(name, per_slice * slices, module, user_mesh, chosen)
+    found = analyze_module(module, target=name, mesh=user_mesh, devices_per_slice=per_slice if slices > 1 else None)
     if chosen is not None:
         hbm = chosen.chip.hbm_bytes_per_device if chosen.chip else None
-        fact = _slice_fact(chosen, "user", per_slice)
+        fact = _slice_fact(chosen, "user", per_slice * slices)
         found = replace(found, slice=fact, memory=replace(found.memory, hbm_bytes=hbm))
     return _finished(found)
+
+
+def _slice_count(text: str, per_slice: int, mesh: Mesh | None, chosen: Slice | None) -> int:
+    """Slices that a program spans; its text holds the partitions of one slice only."""
+    if chosen is not None and chosen.slice_count > 1:
+        return chosen.slice_count
+    if mesh is not None and "_xla_megascale" in text and mesh.device_count % per_slice == 0:
+        return mesh.device_count // per_slice
+    return 1
+
+
+def _check_devices(name: str, devices: int, module: HloModule, mesh: Mesh | None, chosen: Slice | None) -> None:
+    why = f"its header says num_partitions={module.num_partitions}, replica_count={module.replica_count}"
+    if mesh is not None and mesh.device_count != devices:
+        raise MeshError(
+            f"the mesh has {mesh.device_count} devices and {name} is a program for {devices}",
+            why=why,
+            fix="give the mesh that the program was compiled for",
+        )
+    if chosen is not None and not chosen.is_attached and chosen.device_count < devices:
+        raise SliceError(
+            f"{chosen.name} has {chosen.device_count} devices and {name} is a program for {devices}",
+            why=why,
+            fix="name a slice that is large enough",
+        )
 
 
 def _joined(captured: Capture, name: str) -> Analysis:

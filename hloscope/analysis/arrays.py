@@ -4,70 +4,105 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from hloscope.analysis.model import ArrayFact, Mesh
 from hloscope.analysis.partition_specs import partition_spec
 from hloscope.hlo import HloInstruction, HloModule, Shape, Sharding
+from hloscope.hlo.shape import UNBOUNDED
 
 _ALIAS = re.compile(r"\{(?P<output>[\d,\s]*)\}\s*:\s*\(\s*(?P<number>\d+)\s*,\s*\{(?P<index>[\d,\s]*)\}")
 _DONOR = re.compile(r"\(\s*(?P<number>\d+)\s*,\s*\{(?P<index>[\d,\s]*)\}\s*\)")
 
-Path = tuple[int, ...]
+Numbers = tuple[int, ...]
+"""Numbers in order: tuple indices, or the sizes of dimensions."""
 
 
-def arguments_of(module: HloModule, mesh: Mesh | None) -> tuple[ArrayFact, ...]:
-    """ENTRY's parameters; those that are tuples by their elements, as `name[0]`, `name[1]`."""
+def arguments_of(module: HloModule, mesh: Mesh | None, *, partitioned: bool = True) -> tuple[ArrayFact, ...]:
+    """ENTRY's parameters; those that are tuples by their elements, as `name[0]`, `name[1]`.
+
+    Args:
+        module: The module.
+        mesh: The user's mesh, to write shardings with.
+        partitioned: Whether shapes are those of one device.
+    """
+    scope = _Scope(module, mesh, partitioned)
     donated = _donated_arguments(module)
     facts = []
     for number, parameter in enumerate(module.entry.parameters):
         used = bool(parameter.users) or parameter.is_root
         for path, shape, sharding in _leaves(parameter.shape, parameter.sharding):
             name = _display_name(parameter) + "".join(f"[{index}]" for index in path)
-            facts.append(_fact(module, mesh, name, shape, sharding, (number, path) in donated, used))
+            facts.append(_fact(scope, name, shape, sharding, (number, path) in donated, used))
     return tuple(facts)
 
 
-def outputs_of(module: HloModule, mesh: Mesh | None) -> tuple[ArrayFact, ...]:
-    """The elements of ENTRY's result, as `result`, or `result[0]`, `result[1]` for a tuple."""
+def outputs_of(module: HloModule, mesh: Mesh | None, *, partitioned: bool = True) -> tuple[ArrayFact, ...]:
+    """The elements of ENTRY's result, as `result`, or `result[0]`, `result[1]` for a tuple; see `arguments_of`."""
+    scope = _Scope(module, mesh, partitioned)
     root = module.entry.root
     aliased = {_path(match["output"]) for match in _ALIAS.finditer(module.header.get("input_output_alias", ""))}
     facts = []
     for path, shape, sharding in _leaves(root.shape, root.sharding):
         name = "result" + "".join(f"[{index}]" for index in path)
-        facts.append(_fact(module, mesh, name, shape, sharding, path in aliased, True))
+        facts.append(_fact(scope, name, shape, sharding, path in aliased, True))
     return tuple(facts)
 
 
-def _fact(
-    module: HloModule, mesh: Mesh | None, name: str, shape: Shape, sharding: Sharding | None, donated: bool, used: bool
-) -> ArrayFact:
-    devices = module.num_partitions * module.replica_count
-    spec = None if sharding is None or mesh is None else partition_spec(sharding, len(shape.dimensions), mesh)
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What an array's facts depend on beside itself."""
+
+    module: HloModule
+    mesh: Mesh | None
+    partitioned: bool
+
+
+def _fact(scope: _Scope, name: str, shape: Shape, sharding: Sharding | None, donated: bool, used: bool) -> ArrayFact:
+    spec = None
+    if sharding is not None and scope.mesh is not None:
+        spec = partition_spec(sharding, len(shape.dimensions), scope.mesh)
+    alone = scope.partitioned and scope.module.num_partitions * scope.module.replica_count == 1
+    tiles = (1,) * len(shape.dimensions) if alone else _tiles(shape, sharding)
+    global_shape = _times(shape.dimensions, tiles) if scope.partitioned else shape.dimensions
+    local_shape = shape.dimensions if scope.partitioned or tiles is None else _share(shape.dimensions, tiles)
     return ArrayFact(
         name=name,
         dtype=shape.element_type,
-        global_shape=shape.dimensions if devices == 1 else _global_shape(shape, sharding),
-        local_shape=shape.dimensions,
+        global_shape=global_shape,
+        local_shape=local_shape,
         sharding=spec,
         chosen_by=None,
-        bytes_per_device=shape.byte_size,
+        bytes_per_device=replace(shape, dimensions=local_shape).byte_size,
         donated=donated,
         used=used,
     )
 
 
-def _global_shape(shape: Shape, sharding: Sharding | None) -> tuple[int, ...] | None:
-    """The local shape times the tiles; an uneven sharding pads the last tile, which the text does not tell."""
+def _times(local: Numbers, tiles: Numbers | None) -> Numbers | None:
+    """The whole array; a dimension without a bound stays without one."""
+    if tiles is None:
+        return None
+    return tuple(size if size == UNBOUNDED else size * count for size, count in zip(local, tiles, strict=True))
+
+
+def _share(whole: Numbers, tiles: Numbers) -> Numbers:
+    """What one device holds, padded when the parts are uneven."""
+    return tuple(size if size == UNBOUNDED else -(-size // count) for size, count in zip(whole, tiles, strict=True))
+
+
+def _tiles(shape: Shape, sharding: Sharding | None) -> tuple[int, ...] | None:
+    """Parts that each dimension is cut into; None when not known. An uneven sharding pads its last part."""
     if sharding is None:
         return None
     if sharding.kind == "replicated":
-        return shape.dimensions
+        return (1,) * len(shape.dimensions)
     if sharding.kind != "tiled" or len(sharding.tile_dimensions) < len(shape.dimensions):
         return None
-    return tuple(size * tiles for size, tiles in zip(shape.dimensions, sharding.tile_dimensions, strict=False))
+    return sharding.tile_dimensions[: len(shape.dimensions)]
 
 
-def _leaves(shape: Shape, sharding: Sharding | None) -> Iterator[tuple[Path, Shape, Sharding | None]]:
+def _leaves(shape: Shape, sharding: Sharding | None) -> Iterator[tuple[Numbers, Shape, Sharding | None]]:
     """The arrays of a shape with their own shardings; one sharding of a whole tuple holds for all its elements."""
     leaves = list(_paths(shape))
     shardings: tuple[Sharding | None, ...] = (sharding,) * len(leaves)
@@ -78,14 +113,14 @@ def _leaves(shape: Shape, sharding: Sharding | None) -> Iterator[tuple[Path, Sha
             yield path, leaf, own
 
 
-def _paths(shape: Shape, path: Path = ()) -> Iterator[tuple[Path, Shape]]:
+def _paths(shape: Shape, path: Numbers = ()) -> Iterator[tuple[Numbers, Shape]]:
     if not shape.is_tuple:
         yield path, shape
     for index, element in enumerate(shape.elements if shape.is_tuple else ()):
         yield from _paths(element, (*path, index))
 
 
-def _donated_arguments(module: HloModule) -> set[tuple[int, Path]]:
+def _donated_arguments(module: HloModule) -> set[tuple[int, Numbers]]:
     matches = [
         *_ALIAS.finditer(module.header.get("input_output_alias", "")),
         *_DONOR.finditer(module.header.get("buffer_donor", "")),
@@ -93,7 +128,7 @@ def _donated_arguments(module: HloModule) -> set[tuple[int, Path]]:
     return {(int(match["number"]), _path(match["index"])) for match in matches}
 
 
-def _path(text: str) -> Path:
+def _path(text: str) -> Numbers:
     return tuple(int(index) for index in re.findall(r"\d+", text))
 
 

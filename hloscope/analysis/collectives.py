@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from hloscope.analysis.axes import axes_of_groups, axes_of_pairs
 from hloscope.analysis.executions import Context, count_executions
 from hloscope.analysis.groups import Groups
-from hloscope.analysis.model import Collective, Kind, Link, Mesh, Unmodelled
+from hloscope.analysis.model import Collective, Mesh, Unmodelled
 from hloscope.analysis.origin import authored_kind, origin_of
 from hloscope.analysis.provenance import own_instructions, provenance_of
 from hloscope.analysis.spellings import may_transfer, read_transfer
 from hloscope.analysis.spellings.collectives import starts_chain
 from hloscope.analysis.transfers import Place, Transfer, not_understood
+from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.analysis.volume import Volume, total_bytes, volume_of, volume_of_permute
 from hloscope.graph import HloGraph
 from hloscope.hlo import HloComputation, HloInstruction

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from hloscope.analysis.loops import TripCount, trip_count
-from hloscope.analysis.model import Bound, Unmodelled
+from hloscope.analysis.model import Unmodelled
+from hloscope.analysis.vocabulary import Bound
 from hloscope.graph import CallSite, HloGraph
 from hloscope.hlo import HloInstruction
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from hloscope.analysis.model import Kind, Mesh
+from hloscope.analysis.model import Mesh
+from hloscope.analysis.vocabulary import Kind
 from hloscope.errors import HloscopeError
 from hloscope.hlo import HloInstruction, HloModule
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hloscope.analysis.model import Bound
 from hloscope.analysis.progressions import Direction, Progression, count_trips
 from hloscope.analysis.scalars import Element, Frames, Linear, carried, read_linear
+from hloscope.analysis.vocabulary import Bound
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloComputation, HloInstruction
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from hloscope.analysis.model import Kind
+from hloscope.analysis.vocabulary import Kind
 
 KIND_OF_OPCODE = {
     "all-gather": Kind.ALL_GATHER,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from hloscope.analysis.model import Kind, Origin
+from hloscope.analysis.vocabulary import Kind, Origin
 from hloscope.hlo import HloInstruction
 
 KIND_OF_PRIMITIVE = {

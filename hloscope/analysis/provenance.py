@@ -101,6 +101,8 @@ def _completions(start: HloInstruction) -> list[HloInstruction]:
 
 def _nearest(graph: HloGraph, start: HloInstruction) -> HloInstruction | None:
     """The nearest instruction that prints a source; if none does, the nearest consumer that prints an op_name."""
+    if not graph.prints_sources:
+        return next((instruction for instruction in consumers(graph, start) if instruction.op_name), None)
     following = [instruction for instruction in consumers(graph, start) if instruction.opcode not in _SAYS_NOTHING]
     for instruction in following:
         if has_source(instruction):

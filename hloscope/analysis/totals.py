@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 
-from hloscope.analysis.model import Bound, Collective, Kind, Total, Totals
+from hloscope.analysis.model import Collective, Total, Totals
+from hloscope.analysis.vocabulary import Bound, Kind
 
 UNKNOWN_AXES = "?"
 

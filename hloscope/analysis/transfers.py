@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from hloscope.analysis.executions import Context
 from hloscope.analysis.groups import Groups
-from hloscope.analysis.model import Kind, Link, Mesh, Unmodelled
+from hloscope.analysis.model import Mesh, Unmodelled
+from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.graph import HloGraph
 from hloscope.hlo import HloComputation, HloInstruction, Shape
 

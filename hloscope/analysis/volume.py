@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hloscope.analysis.model import Kind
+from hloscope.analysis.vocabulary import Kind
 from hloscope.hlo import Shape
 
 

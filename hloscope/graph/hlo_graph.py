@@ -24,7 +24,8 @@ class CallSite:
     Attributes:
         caller: The instruction that calls.
         attribute: The attribute that names the callee, such as `body`, `calls` or `branch_computations`.
-        position: Its place among the callees that `attribute` names; the branch number of a conditional.
+        position: Its place among the callees that `attribute` names; the branch number for a conditional, where the
+            true computation is branch 0 and the false one branch 1.
         callee: The name of the called computation.
     """
 
@@ -42,12 +43,13 @@ class HloGraph:
         reachable: The computations that ENTRY reaches, each one after all of its callers.
     """
 
-    __slots__ = ("_callers", "_calls", "module", "reachable")
+    __slots__ = ("_callers", "_calls", "_prints_sources", "module", "reachable")
 
     def __init__(self, module: HloModule) -> None:
         self.module = module
         self._calls: dict[str, tuple[CallSite, ...]] = {}
         self._callers: dict[str, list[CallSite]] = {}
+        self._prints_sources: bool | None = None
         self.reachable: tuple[HloComputation, ...] = self._walk()
         for computation in self.reachable:
             for site in self._calls[computation.name]:
@@ -60,6 +62,14 @@ class HloGraph:
     def callers(self, computation: str) -> tuple[CallSite, ...]:
         """The calls that reach a computation, from computations that ENTRY reaches."""
         return tuple(self._callers.get(computation, ()))
+
+    @property
+    def prints_sources(self) -> bool:
+        """Whether any instruction prints where the user wrote it; text without it needs no search for one."""
+        if self._prints_sources is None:
+            everything = (one for computation in self.reachable for one in computation.instructions)
+            self._prints_sources = any(one.stack_frame_id or one.source_file for one in everything)
+        return self._prints_sources
 
     def only_caller(self, computation: str) -> HloInstruction | None:
         """The one instruction that calls a computation; None when there are several or none."""
@@ -105,7 +115,7 @@ def call_sites(instruction: HloInstruction) -> list[CallSite]:
     seen: dict[str, int] = {}
     sites = []
     for attribute, callee in instruction.called:
-        position = seen.get(attribute, 0)
+        position = seen.get(attribute, 1 if attribute == "false_computation" else 0)
         seen[attribute] = position + 1
         sites.append(CallSite(caller=instruction, attribute=attribute, position=position, callee=callee))
     return sites

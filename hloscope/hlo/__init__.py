@@ -1,7 +1,8 @@
 """HLO text and the module it describes. The only door to Lark for HLO; imports neither JAX nor networkx."""
 
 from hloscope.hlo.frames import Frame
-from hloscope.hlo.model import HloComputation, HloInstruction, HloModule
+from hloscope.hlo.instruction import HloInstruction
+from hloscope.hlo.model import HloComputation, HloModule
 from hloscope.hlo.parser import parse_module
 from hloscope.hlo.replica_groups import ReplicaGroups
 from hloscope.hlo.shape import Layout, Shape

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hloscope.hlo.columns import Columns, ComputationRow, Details, FixedForm
-from hloscope.hlo.frames import FrameTables
+from hloscope.hlo.frames import frame_tables
 from hloscope.hlo.reader import MAX_DEPTH
 from hloscope.hlo.records import (
-    Attribute,
     Callee,
     Computation,
     Header,
@@ -285,28 +284,3 @@ def _body_name(computation: str, instruction: Instruction, key: str, number: int
     """A name for an inline body; `#` keeps it apart from every name that XLA prints."""
     name = str(instruction.name or instruction.operation.opcode).lstrip("%")
     return f"{computation}#{name}.{key}.{number}"
-
-
-def frame_tables(
-    file_names: tuple[Row, ...],
-    function_names: tuple[Row, ...],
-    file_locations: tuple[Row, ...],
-    stack_frames: tuple[Row, ...],
-) -> FrameTables:
-    """The stack tables as numbers. XLA prints a frame's parent as its real id plus one."""
-    locations = [row for row in file_locations if isinstance(row, dict)]
-    frames = [row for row in stack_frames if isinstance(row, dict)]
-    return FrameTables(
-        file_names=tuple(str(row) for row in file_names),
-        function_names=tuple(str(row) for row in function_names),
-        file_locations=tuple(
-            (
-                row.get("file_name_id", 0),
-                row.get("function_name_id", 0),
-                row.get("line", 0),
-                row.get("column", 0),
-            )
-            for row in locations
-        ),
-        stack_frames=tuple((row.get("file_location_id", 0), row.get("parent_frame_id", 1) - 1) for row in frames),
-    )

@@ -9,7 +9,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from hloscope.errors import HloscopeError
 from hloscope.hlo.columns import Columns
 from hloscope.hlo.diagnostics import parse_error
 from hloscope.hlo.language import language
@@ -18,7 +17,7 @@ from hloscope.hlo.replica_groups import ReplicaGroups
 from hloscope.hlo.sharding import Sharding
 from hloscope.hlo.strings import unquote
 
-_INTEGER = re.compile(r"-?[0-9]+")
+_INTEGER = re.compile(r"-?[0-9]{1,20}")
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -31,9 +30,9 @@ def read(columns: Columns, index: int, key: str, start: str, raw: str) -> Any:
     try:
         return language().read(start, raw)
     except ReadError as error:
-        start = columns.line_start(index)
-        offset = columns.text.find(f"{key}={raw}", start)
-        base = start if offset < 0 else offset + len(key) + 1
+        line_start = columns.line_start(index)
+        offset = columns.text.find(f"{key}={raw}", line_start)
+        base = line_start if offset < 0 else offset + len(key) + 1
         moved = error.moved(base)
         moved.at_end = False
         name = columns.names[index]

@@ -78,7 +78,7 @@ def _expected_words(state: Any) -> str:
 def _shown(text: str, position: int) -> str:
     character = text[position]
     if character in "\"'":
-        return "a string" if text.find(character, position + 1) >= 0 else "a string that never ends"
+        return "string" if text.find(character, position + 1) >= 0 else "string that never ends"
     if not character.isprintable():
         return f"character U+{ord(character):04X}"
     word = re.compile(r"%?[A-Za-z0-9_.-]*").match(text, position)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hloscope.hlo.records import Row
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
@@ -68,3 +70,28 @@ class FrameTables:
             function=self.function_names[function_id - 1],
             column=column,
         )
+
+
+def frame_tables(
+    file_names: tuple[Row, ...],
+    function_names: tuple[Row, ...],
+    file_locations: tuple[Row, ...],
+    stack_frames: tuple[Row, ...],
+) -> FrameTables:
+    """The stack tables as numbers. XLA prints a frame's parent as its real id plus one."""
+    locations = [row for row in file_locations if isinstance(row, dict)]
+    frames = [row for row in stack_frames if isinstance(row, dict)]
+    return FrameTables(
+        file_names=tuple(str(row) for row in file_names),
+        function_names=tuple(str(row) for row in function_names),
+        file_locations=tuple(
+            (
+                row.get("file_name_id", 0),
+                row.get("function_name_id", 0),
+                row.get("line", 0),
+                row.get("column", 0),
+            )
+            for row in locations
+        ),
+        stack_frames=tuple((row.get("file_location_id", 0), row.get("parent_frame_id", 1) - 1) for row in frames),
+    )

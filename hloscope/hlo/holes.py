@@ -1,7 +1,8 @@
 """Cutting a line into its skeleton and its holes.
 
 A hole is a span whose content cannot change how the line is parsed: a name, an operand list, a string, an integer, a
-parameter's number, a simple literal, the body of metadata or of a backend configuration. What is left is the skeleton.
+parameter's number, a simple literal, numbers in braces, the body of metadata or of a backend configuration. What is left is
+the skeleton.
 Two lines with the same skeleton have the same tokens outside the holes, and each hole is the same tokens or lies within
 the same token, so one parse speaks for both.
 
@@ -38,6 +39,7 @@ def _not_after(openings: tuple[str, ...]) -> str:
 
 
 _OPERANDS = rf"%?{_NAME}(?:, (?:/\*index=[0-9]++\*/)?%?{_NAME})*+"
+_NUMBERS = r"(?=[0-9\[{])(?:[0-9,:\[\] ]++|\{[0-9, ]*+\})*+"
 _HOLES = (
     rf"\({_not_after(('parameter[(]', 'constant[(]'))}{_OPERANDS}(?=\))",
     rf"%(?<![{_WORD}=]%){_NAME}",
@@ -45,8 +47,9 @@ _HOLES = (
     # Outside strings, metadata holds neither quotes nor comments; a backend's configuration may hold anything.
     r"\{(?<=[ ,]metadata=\{)" + _body(r"""[^{}"'/]++""", 1) + r"\}",
     r"\{(?<=[ ,]backend_config=\{)" + _body(r"""[^{}"]++""", 8) + r"\}",
+    r"\{(?<==\{)" + _not_after(tuple(key + "[{]" for key in _CALLED)) + _NUMBERS + r"\}",
     rf"=(?<=[{_WORD}]=)(?<![*]index=)[0-9]++(?![A-Za-z0-9_.?+@:-])",
-    r"\((?<=[ ]parameter\()[0-9]++(?=\))",
+    r"\((?<=[ ]parameter\()[0-9]{1,18}+(?=\))",
     r"\((?<=[ ]constant\()[A-Za-z0-9_.+-]++(?=\))",
     r'"(?<==")' + _not_after(tuple(key + '"' for key in _CALLED)) + _STRING[1:],
 )
@@ -96,7 +99,7 @@ class Dialect:
 cut_head = _splitter(rf"{_NAME}:", rf"%{_NAME}", r"\[(?<=[a-z0-9]\[)[0-9,]*+\]")
 """Cuts the line that opens a computation: names, and the dimensions of shapes."""
 
-cut_numbers = re.compile(r"([0-9]+)").split
+cut_numbers = re.compile(r"(?<![0-9])([0-9]{1,18})(?![0-9])").split
 """Cuts a row of a stack table."""
 
 _INDEX_COMMENT = re.compile(r"/\*index=[0-9]+\*/")

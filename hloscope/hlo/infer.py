@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 from hloscope.hlo.shape import UNKNOWN_SHAPE, Shape
 
 if TYPE_CHECKING:
-    from hloscope.hlo.model import HloInstruction
+    from hloscope.hlo.instruction import HloInstruction
 
-_LIKE_FIRST_OPERAND = frozenset(
-    """
+_LIKE_FIRST_OPERAND_TEXT = """
     abs acos acosh add add-dependency after-all all-reduce and asin asinh atan2 atanh cbrt ceil collective-permute copy
     cos cosine cosh count-leading-zeros divide domain dynamic-update-slice erf exponential exponential-minus-one floor
     log log-plus-one logistic maximum minimum multiply negate not opt-barrier or popcnt power remainder reverse
     round-nearest-afz round-nearest-even rsqrt scatter shift-left shift-right-arithmetic shift-right-logical sign sine
     sinh sqrt subtract tan tanh while xor
-    """.split()
-)
+    """
+_LIKE_FIRST_OPERAND = frozenset(_LIKE_FIRST_OPERAND_TEXT.split())
 _LIKE_SECOND_OPERAND = frozenset({"select", "clamp"})
 _CALLED_KEYS = frozenset({"to_apply", "calls"})
 

@@ -62,7 +62,7 @@ class Language:
 
     def _parse(self, start: str, text: str) -> Any:
         try:
-            return self._lark.parse(text, start=start)  # type: ignore[arg-type]
+            return self._lark.parse(text, start=start)
         except UnexpectedToken as error:
             raise describe(text, _position(error.token, text), None, error.state) from None
         except HloLexError as error:

@@ -1,7 +1,7 @@
 """The contextual lexer that feeds Lark's LALR tables.
 
-Lark's own contextual lexer cannot delimit nested brackets. This one reads the terminals from the grammar as Lark's does,
-tries only those that the parser can use next, and finds the end of a bracketed raw value by counting.
+Lark's own contextual lexer cannot delimit nested brackets. This one reads the terminals from the grammar as Lark's
+does, tries only those that the parser can use next, and finds the end of a bracketed raw value by counting.
 """
 
 from __future__ import annotations

@@ -4,8 +4,10 @@ A method stands for the rule, or the alias of an alternative, of the same name i
 of the children.
 """
 
+# ruff: noqa: D102 - a callback is documented by its rule in the grammar
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from lark.lexer import Token
@@ -24,10 +26,13 @@ from hloscope.hlo.records import (
     Row,
     Span,
     Text,
+    span_of,
 )
 from hloscope.hlo.shape import Shape
 from hloscope.hlo.strings import unquote
 from hloscope.hlo.values import ValueReader
+
+_OPERAND_NAME = re.compile(r"/\*[^*]*\*/|%?([A-Za-z_][A-Za-z0-9_.-]*)")
 
 MAX_DEPTH = 100
 """How deep tuples and operands may nest; XLA's own stack ends not much later."""
@@ -92,7 +97,7 @@ class HloReader(ValueReader):
     def computation_head(self, children: list[Any]) -> ComputationHead:
         is_entry = children[0].type == "ENTRY"
         name = children[1] if is_entry else children[0]
-        head = ComputationHead(is_entry, name, Span(children[0].start_pos, children[-1].end_pos))
+        head = ComputationHead(is_entry, name, span_of(children[0], children[-1]))
         self.last_head = head
         return head
 
@@ -127,14 +132,14 @@ class HloReader(ValueReader):
         opcode, _, *rest = children
         operands = rest.pop(0) if isinstance(rest[0], list) else ()
         closing, *attributes = rest
-        span = Span(opcode.start_pos, closing.end_pos)
+        span = span_of(opcode, closing)
         unique = _unique(attributes) if with_attributes else ()
         return Operation(shape, str(opcode), span, tuple(operands), None, unique)
 
     def parameter_operation(self, children: list[Any]) -> Operation:
         shape, opcode, _, argument, closing, *attributes = children
-        span = Span(opcode.start_pos, closing.end_pos)
-        argument_span = Span(argument.start_pos, argument.end_pos)
+        span = span_of(opcode, closing)
+        argument_span = span_of(argument, argument)
         return Operation(shape, str(opcode), span, (), argument_span, _unique(attributes))
 
     constant_operation = parameter_operation
@@ -142,11 +147,20 @@ class HloReader(ValueReader):
     def operands(self, children: list[Operand]) -> list[Operand]:
         return children
 
+    def plain_operands(self, children: list[Token]) -> list[Operand]:
+        (names,) = children
+        base = names.start_pos or 0
+        return [
+            Operand(None, found.group(1), Span(base + found.start(), base + found.end()), (), None)
+            for found in _OPERAND_NAME.finditer(names)
+            if found.group(1)
+        ]
+
     def named_operand(self, children: list[Any]) -> Operand:
         shape = children.pop(0) if isinstance(children[0], ParsedShape) else None
         name = children[0]
         indexes = tuple(int(child) for child in children[2::2])
-        span = Span(name.start_pos, name.end_pos)
+        span = span_of(name, name)
         return Operand(shape and shape.shape, name.lstrip("%"), span, indexes, None)
 
     def nested_operand(self, children: list[Any]) -> Operand:
@@ -167,24 +181,26 @@ class HloReader(ValueReader):
     def array_shape(self, children: list[Token]) -> ParsedShape:
         array = self.read_at("array", children[0])
         if len(children) == 1:
-            return ParsedShape(array, Span(children[0].start_pos, children[0].end_pos), 0)
+            return ParsedShape(array, span_of(children[0], children[0]), 0)
         layout = self.read_at("layout", children[1])
         if len(layout.minor_to_major) not in (0, len(array.dimensions)):
-            raise ReadError(children[1].start_pos, f"the layout of {array} names {len(layout.minor_to_major)} dimensions")
+            raise ReadError(
+                children[1].start_pos or 0, f"the layout of {array} names {len(layout.minor_to_major)} dimensions"
+            )
         shape = Shape(
             element_type=array.element_type, dimensions=array.dimensions, dynamic=array.dynamic, layout=layout
         )
-        return ParsedShape(shape, Span(children[0].start_pos, children[1].end_pos), 0)
+        return ParsedShape(shape, span_of(children[0], children[1]), 0)
 
     def tuple_shape(self, children: list[Any]) -> ParsedShape:
         opening, *elements, closing = children
         shape = Shape(element_type="tuple", elements=tuple(element.shape for element in elements))
-        return self._nested_shape(shape, elements, Span(opening.start_pos, closing.end_pos))
+        return self._nested_shape(shape, elements, span_of(opening, closing))
 
     def buffer_shape(self, children: list[Any]) -> ParsedShape:
         opening, element, closing = children
         shape = Shape(element_type="buffer", elements=(element.shape,))
-        return self._nested_shape(shape, [element], Span(opening.start_pos, closing.end_pos))
+        return self._nested_shape(shape, [element], span_of(opening, closing))
 
     def _nested_shape(self, shape: Shape, elements: list[ParsedShape], span: Span) -> ParsedShape:
         depth = 1 + max((element.depth for element in elements), default=0)
@@ -196,7 +212,7 @@ class HloReader(ValueReader):
 
     def plain_attribute(self, children: list[Any]) -> Attribute:
         key, value = children
-        span = value if isinstance(value, Span) else Span(value.start_pos, value.end_pos)
+        span = value if isinstance(value, Span) else span_of(value, value)
         return Attribute(key[:-1], span, ())
 
     def called_attribute(self, children: list[Any]) -> Attribute:
@@ -208,24 +224,24 @@ class HloReader(ValueReader):
         return Attribute(key[:-1], entries.span, ())
 
     def value(self, children: list[Token]) -> Span:
-        return Span(children[0].start_pos, children[-1].end_pos)  # type: ignore[arg-type]
+        return span_of(children[0], children[-1])
 
     def literal(self, children: list[Any]) -> Span:
         first, last = children[0], children[-1]
-        return Span(first.start_pos, last.end_pos)
+        return span_of(first, last)
 
     def callee_name(self, children: list[Token]) -> tuple[Span, tuple[Callee, ...]]:
-        span = Span(children[0].start_pos, children[0].end_pos)  # type: ignore[arg-type]
+        span = span_of(children[0], children[0])
         return span, (Callee(children[0].lstrip("%"), span, ()),)
 
     def callee_list(self, children: list[Any]) -> tuple[Span, tuple[Callee, ...]]:
         opening, *items, closing = children
         callees = tuple(callee for _, found in items for callee in found)
-        return Span(opening.start_pos, closing.end_pos), callees
+        return span_of(opening, closing), callees
 
     def callee_body(self, children: list[Any]) -> tuple[Span, tuple[Callee, ...]]:
         opening, *instructions, closing = children
-        span = Span(opening.start_pos, closing.end_pos)
+        span = span_of(opening, closing)
         return span, (Callee(None, span, tuple(instructions)),)
 
 

@@ -17,6 +17,11 @@ class Span(NamedTuple):
     end: int
 
 
+def span_of(first: Token, last: Token) -> Span:
+    """From the first character of one token to the last of another."""
+    return Span(first.start_pos or 0, last.end_pos or 0)
+
+
 class ParsedShape(NamedTuple):
     """A shape, its span, and how deep its tuples nest."""
 
@@ -144,6 +149,4 @@ class ReadError(Exception):
     def moved(self, offset: int) -> ReadError:
         """The same error in a text that holds the parsed one at `offset`."""
         opened_at = None if self.opened_at is None else self.opened_at + offset
-        return ReadError(
-            self.position + offset, self.what, fix=self.fix, at_end=self.at_end, opened_at=opened_at
-        )
+        return ReadError(self.position + offset, self.what, fix=self.fix, at_end=self.at_end, opened_at=opened_at)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate, pairwise
 from math import prod
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from hloscope.errors import HloscopeError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 MAX_DEVICES = 1 << 24
 """More devices than any machine has; a larger product of sizes is taken for broken text."""
@@ -40,6 +43,8 @@ class Iota:
 
     def array(self) -> npt.NDArray[np.int64]:
         """The device ids, shaped by `dimensions`."""
+        import numpy as np  # a tenth of a second, which texts without such groups need not spend
+
         ids = np.arange(prod(self.reshape)).reshape(self.reshape)
         if self.permutation is not None:
             ids = ids.transpose(self.permutation)
@@ -90,8 +95,10 @@ class NamedMesh:
         Raises:
             HloscopeError: A name is not in the mesh, or a part does not divide its axis.
         """
+        import numpy as np
+
         cuts = [self._cuts(index, references) for index in range(len(self.axes))]
-        starts = np.cumsum([0, *(len(parts) for parts in cuts)])
+        starts = [0, *accumulate(len(parts) for parts in cuts)]
         sizes = [size for parts in cuts for _, size in parts]
         named: list[int] = []
         for reference in references:
@@ -99,7 +106,7 @@ class NamedMesh:
             wanted = (reference.pre_size or 1, reference.size or self.axes[index][1])
             if wanted not in cuts[index]:
                 raise HloscopeError(f"sub-axis {reference.name} overlaps another one")
-            named.append(int(starts[index]) + cuts[index].index(wanted))
+            named.append(starts[index] + cuts[index].index(wanted))
         if len(set(named)) != len(named):
             raise HloscopeError("a mesh axis is named twice")
         flat = np.arange(prod(sizes)) if self.device_ids is None else np.array(self.device_ids)
@@ -125,7 +132,7 @@ class NamedMesh:
         ordered = sorted(marks)
         if any(low < 1 or high % low for low, high in zip(ordered, [*ordered[1:], size], strict=True)):
             raise HloscopeError(f"a sub-axis of {self.axes[index][0]!r} does not divide its size {size}")
-        return [(low, high // low) for low, high in zip(ordered, ordered[1:], strict=False)] or [(1, size)]
+        return [(low, high // low) for low, high in pairwise(ordered)] or [(1, size)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """The quick way through a module: line by line, by skeletons.
 
-Every line must be one instruction, one computation's head or end, or one row of a table; an instruction may take several
-lines. Where that does not hold, or where a name is not defined, the scanner gives up, and the text is read by the
-grammar's rule for the whole from the computation on in which that happened.
+Every line must be one instruction, one computation's head or end, or one row of a table; an instruction may take
+several lines. Where that does not hold, or a name is not defined, the scanner gives up, and the text is read by the
+grammar's rule for the whole from that computation on.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from hloscope.hlo.language import language
 from hloscope.hlo.records import ReadError, Row
 from hloscope.hlo.skeletons import Unusual, read_head, read_number_row, skeletons
 from hloscope.hlo.templates import Template
+
+LEAST_LEARNT = 2000
+"""New skeletons that every text is allowed."""
 
 MOST_LINES = 64
 """Lines that one instruction or head may take here."""
@@ -37,6 +40,7 @@ class Scanner:
         self._builder = builder
         self._columns = builder.columns
         self._lines = builder.columns.text.split("\n")
+        self._learnt = 0
         self._skeletons = skeletons(percent="\n  %" in builder.columns.text or "\n  ROOT %" in builder.columns.text)
 
     def scan(self) -> None:
@@ -133,10 +137,10 @@ class Scanner:
             if form.__class__ is not Template:
                 number = self._unusual(number, scope, form)
                 continue
-            place = form.operand_list  # type: ignore[union-attr]
+            place = form.operand_list
             if place:
                 operands.extend(map(index_of, operand_names(parts[place])))
-            elif form.operands:  # type: ignore[union-attr]
+            elif form.operands:
                 operands.extend([index_of(item.text(parts).lstrip("%")) for item in form.operands])
             if form.called or form.is_root:
                 self._note(form, parts, scope)
@@ -171,12 +175,19 @@ class Scanner:
         if stripped[0] == "}":
             self._lines[number] = stripped
         elif form is None:
-            self._skeletons.learn(line)
+            self._learn(line)
         elif form is Unusual.INCOMPLETE:
             self._join(number)
         else:
             return self._irregular(number, scope)
         return number
+
+    def _learn(self, line: str) -> None:
+        """Learns a skeleton; gives up where most lines have one of their own, which the whole rule reads faster."""
+        self._learnt += 1
+        if self._learnt > LEAST_LEARNT and 2 * self._learnt > len(self._columns.names):
+            raise ReadError(0, "too many skeletons")
+        self._skeletons.learn(line)
 
     def _irregular(self, number: int, scope: Scope) -> int:
         try:

@@ -85,8 +85,8 @@ class Shape:
     def padded_byte_size(self) -> int | None:
         """Bytes that the array takes in memory with its tiles; None when the logical size is not known.
 
-        Source: xla/layout.h and xla/shape_util.cc: each tile applies to the most minor physical dimensions that are left
-        by the one before, rounding each up to a multiple of the tile.
+        Source: xla/layout.h and xla/shape_util.cc: each tile applies to the most minor physical dimensions that
+        the one before leaves, rounding each up to a multiple of the tile.
         """
         if self.elements or self.is_tuple:
             return _sum_known([element.padded_byte_size for element in self.elements])

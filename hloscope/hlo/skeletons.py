@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 
 from hloscope.hlo.holes import Dialect, cut_head, cut_numbers, is_plain
 from hloscope.hlo.language import language
-from hloscope.hlo.records import ComputationHead, Instruction, ReadError, Row, Span
+from hloscope.hlo.records import ComputationHead, Instruction, ReadError, Row, span_of
 from hloscope.hlo.templates import Irregular, Outline, Recipe, Template, borders_of, in_parts, mapped, outline, recipe
 
 MOST_KEPT = 1 << 16
@@ -63,7 +63,9 @@ class Skeletons:
                 check_shape_hole(hole)
         borders = borders_of(parts)
         spans = mapped(found, lambda item: item.span(borders))
-        shape = None if spans.shape is None else language().read("shape", line[spans.shape.start : spans.shape.end]).shape
+        shape = (
+            None if spans.shape is None else language().read("shape", line[spans.shape.start : spans.shape.end]).shape
+        )
         try:
             return Template(in_parts(spans, pieces), shape, self.dialect.cut)
         except Irregular:
@@ -126,7 +128,7 @@ def read_head(line: str) -> tuple[str, bool]:
     if template is not None:
         return template.name(parts), template.is_entry
     head: ComputationHead = language().parse("computation_head", line)
-    name = Span(head.name.start_pos or 0, head.name.end_pos or 0)
+    name = span_of(head.name, head.name)
     try:
         if is_plain(parts[::2]):
             _heads[key] = HeadTemplate(head, recipe(name, parts, borders_of(parts)))

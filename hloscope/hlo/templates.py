@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from hloscope.hlo.columns import Details
 from hloscope.hlo.holes import operand_names
-from hloscope.hlo.records import Instruction, Span
+from hloscope.hlo.records import Instruction, Span, span_of
 from hloscope.hlo.shape import Shape
 
 
@@ -95,7 +95,7 @@ def outline(instruction: Instruction, parts: list[str]) -> Outline[Span]:
     return Outline(
         opcode=operation.opcode,
         is_root=instruction.is_root,
-        name=Span(name.start_pos or 0, name.end_pos or 0),
+        name=span_of(name, name),
         shape=None if operation.shape is None else operation.shape.span,
         operand_list=operand_list,
         operands=() if operand_list else operands,

@@ -1,5 +1,6 @@
 """The callbacks of the grammar's lower level: shapes, layouts, groups, shardings, metadata."""
 
+# ruff: noqa: D102 - a callback is documented by its rule in the grammar
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 
 from lark.lexer import Token
 
-from hloscope.hlo.records import ComputationHead, ReadError, Span
+from hloscope.hlo.records import ComputationHead, ReadError, Span, span_of
 from hloscope.hlo.replica_groups import MAX_DEVICES, AxisReference, Iota, NamedMesh, ReplicaGroups
 from hloscope.hlo.shape import COMBINED, UNBOUNDED, Layout, Shape
 from hloscope.hlo.sharding import Sharding, mesh_sharding
@@ -119,7 +120,8 @@ class ValueReader:
         return tuple(map(int, children))
 
     def integers(self, children: list[Any]) -> tuple[int, ...]:
-        return children[1] if len(children) == 3 else ()
+        order: tuple[int, ...] = children[1] if len(children) == 3 else ()
+        return order
 
     def integer_lists(self, children: list[Any]) -> tuple[tuple[int, ...], ...]:
         return tuple(children[1:-1])
@@ -140,7 +142,8 @@ class ValueReader:
         return Iota(dimensions=children[1], reshape=children[5], permutation=permutation)
 
     def transpose(self, children: list[Any]) -> tuple[int, ...]:
-        return children[2]
+        permutation: tuple[int, ...] = children[2]
+        return permutation
 
     def mesh(self, children: list[Any]) -> NamedMesh:
         device_ids = children[-1].device_ids if isinstance(children[-1], _DeviceIds) else None
@@ -174,7 +177,8 @@ class ValueReader:
     # ---- shardings
 
     def sharding(self, children: list[Any]) -> Sharding:
-        return children[1]
+        found: Sharding = children[1]
+        return found
 
     def tagged_sharding(self, children: list[_Tag]) -> Sharding:
         tags = {tag.name: tag.value for tag in children}
@@ -259,7 +263,7 @@ class ValueReader:
 
     def metadata(self, children: list[Any]) -> Entries:
         entries = {child.name: child.value for child in children if isinstance(child, _Tag)}
-        return Entries(entries, Span(children[0].start_pos, children[-1].end_pos))
+        return Entries(entries, span_of(children[0], children[-1]))
 
     frontend_attributes = metadata
 

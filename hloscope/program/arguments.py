@@ -14,7 +14,6 @@ from hloscope.errors import HloscopeError, MeshError, NotationError, TargetError
 from hloscope.program.loading import import_error
 from hloscope.program.notation import ArraySpec, parse_array, parse_partition_spec
 
-
 _KEY_IMPLEMENTATIONS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
 
 

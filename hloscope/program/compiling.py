@@ -16,6 +16,7 @@ import jax
 from hloscope.errors import CompileError, HloscopeError, MeshError, TraceError
 from hloscope.hardware.slices import Slice, default_slice, parse_slice
 from hloscope.program import devices, jax_internals, leaves
+from hloscope.program.backend_watch import watched_backend
 from hloscope.program.capture import Capture, CapturedMesh
 from hloscope.program.compiler_errors import compiler_errors
 from hloscope.program.notation import parse_axis_types
@@ -36,6 +37,11 @@ class _Plan:
     axis_types: dict[str, str] | None
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def is_real(self) -> bool:
+        """Whether the program is compiled for the very devices that it is traced on."""
+        return self.slice is not None and self.slice.chip is None
+
 
 def capture(function: Callable[..., Any], facts: TargetFacts, *, name: str, stage: Stage = lambda _: None) -> Capture:
     """Compiles a function for a slice that nobody needs to have.
@@ -54,7 +60,8 @@ def capture(function: Callable[..., Any], facts: TargetFacts, *, name: str, stag
     """
     plan = _plan(facts)
     stage("tracing")
-    lowered, mesh = _lowered(function, facts, plan, name)
+    with watched_backend([] if plan.is_real else plan.notes):
+        lowered, mesh = _lowered(function, facts, plan, name)
     seen = jax_internals.lowered_facts(lowered)
     user_mesh = mesh or _mesh_of(seen)
     chosen, chosen_by = _slice_for(plan, user_mesh, seen.device_count)

@@ -177,7 +177,7 @@ def user_frame(trace: TracebackType | None) -> tuple[str | None, str | None]:
     """The innermost frame that is neither hloscope's nor a library's: `file.py:12 in f` and its source line."""
     chosen = None
     for frame in traceback.extract_tb(trace):
-        if not _is_library(frame.filename):
+        if not is_library(frame.filename):
             chosen = frame
     if chosen is None:
         return None, None
@@ -193,7 +193,8 @@ def shown_path(filename: str) -> str:
         return filename
 
 
-def _is_library(filename: str) -> bool:
+def is_library(filename: str) -> bool:
+    """Whether a source file is Python's, a package's or hloscope's own."""
     own = str(Path(__file__).parent.parent)
     return (
         filename.startswith(("<frozen", own))

@@ -11,10 +11,12 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from hloscope.analysis.model import Analysis, ArrayFact, Bound, Collective, Kind, Total
+from hloscope.analysis.model import Analysis, ArrayFact, Collective, Total
+from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.report.places import short_source
 from hloscope.units import format_bytes, format_count, plural
 
+_AXIS_WORDS = {"?": "not an axis", "": "none"}
 _ARRAYS_SHOWN = 40
 _ROWS_SHOWN = 40
 _MARKS = {Bound.AT_LEAST: "≥", Bound.AT_MOST: "≤", Bound.UNKNOWN: "~", Bound.EXACT: ""}
@@ -59,7 +61,7 @@ def axis_table(analysis: Analysis) -> Table:
     )
     whole = analysis.totals.total.wire_bytes
     for axis, total in sorted(analysis.totals.by_axis.items(), key=lambda item: -item[1].wire_bytes):
-        name = Text(axis if axis != "?" else "not an axis", style="bold cyan")
+        name = Text(_AXIS_WORDS.get(axis, axis), style="bold cyan")
         table.add_row(
             name, _total_bytes(total), _share(total, whole), str(total.collectives), format_count(total.executions)
         )

@@ -9,7 +9,8 @@ from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from hloscope.analysis.model import Analysis, Bound, Memory
+from hloscope.analysis.model import Analysis, Memory
+from hloscope.analysis.vocabulary import Bound
 from hloscope.findings import Severity
 from hloscope.report.tables import array_table, axis_table, bounded, collective_table
 from hloscope.units import format_bytes, format_capacity, plural

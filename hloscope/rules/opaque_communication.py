@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hloscope.analysis.model import Analysis, Kind
+from hloscope.analysis.model import Analysis
+from hloscope.analysis.vocabulary import Kind
 from hloscope.findings import Finding, Severity
 
 NAME = "opaque-communication"

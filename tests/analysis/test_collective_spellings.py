@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.analysis.model import Bound, Kind, Link
+from hloscope.analysis.vocabulary import Bound, Kind, Link
 
 ROWS = "replica_groups={{0,1,2,3},{4,5,6,7}}, channel_id=1"
 GLOBAL = f"{ROWS}, use_global_device_ids=true"
@@ -360,10 +360,3 @@ def test_a_collective_that_nothing_calls_is_reported(analyze):
     [entry] = analysis.unmodelled
     assert entry.what == "computation %lonely holds %c, but nothing that ENTRY reaches calls it"
     assert (analysis.collectives, analysis.totals.total.bound) == ((), Bound.AT_LEAST)
-
-
-def test_text_that_is_not_partitioned_yet_is_reported(analyze):
-    analysis = analyze('%p = f32[4] parameter(0)\nROOT %s = f32[4] custom-call(%p), custom_call_target="Sharding"')
-    [entry] = analysis.unmodelled
-    assert entry.what == "the program is not partitioned yet: %s still asks for a sharding"
-    assert analysis.totals.total.bound is Bound.AT_LEAST

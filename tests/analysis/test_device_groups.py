@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.analysis.model import Bound, Kind, Link, Mesh
+from hloscope.analysis.model import Mesh
+from hloscope.analysis.vocabulary import Bound, Kind, Link
 
 
 def only(analysis):

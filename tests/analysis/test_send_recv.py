@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.analysis.model import Kind, Link, Mesh
+from hloscope.analysis.model import Mesh
 from hloscope.analysis.spellings.send_recv import groups_of_target
+from hloscope.analysis.vocabulary import Kind, Link
 
 MEGASCALE = '_xla_host_transfer_handler_name="xla_megascale_runtime",_xla_host_transfer_rendezvous="r"'
 

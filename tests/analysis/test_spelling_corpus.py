@@ -10,7 +10,8 @@ import jsonschema
 import pytest
 
 from hloscope.analysis import analyze_module, to_document
-from hloscope.analysis.model import Bound, Mesh
+from hloscope.analysis.model import Mesh
+from hloscope.analysis.vocabulary import Bound
 from hloscope.hlo import parse_module
 
 CORPUS = os.environ.get("HLOSCOPE_CORPUS")
@@ -54,3 +55,23 @@ def test_spellings(name, root):
     assert [entry.what for entry in analysis.unmodelled] == EXPLAINED.get(name, [])
     schema = json.loads((root / "hloscope" / "analysis" / "schema.json").read_text(encoding="utf-8"))
     jsonschema.validate(to_document(analysis), schema)
+
+
+ASYNCHRONOUS = {
+    "shard_map_async_fusion_one_channel": 2,
+    "fsdp_tp_grad": 1,
+    "scan_grad_async_fusion": 3,
+    "scan_unroll2_remainder": 1,
+    "pipelined_forward": 1,
+    "sparsecore_calls": 2,
+    "sparsecore_late_operands": 7,
+    "windowed_loop_step_two": 5,
+}
+
+
+@pytest.mark.skipif(SPELLINGS is None, reason="HLOSCOPE_CORPUS names no corpus")
+@pytest.mark.parametrize(("name", "count"), ASYNCHRONOUS.items())
+def test_asynchronous_spellings(name, count):
+    module = parse_module((SPELLINGS / f"{name}.hlo").read_text(encoding="utf-8"), name=f"{name}.hlo")
+    collectives = analyze_module(module, target=name, mesh=None).collectives
+    assert sum(collective.asynchronous for collective in collectives) == count

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from hloscope.analysis.model import Bound, Collective, Kind, Link
+from hloscope.analysis.model import Collective
 from hloscope.analysis.totals import largest_first, totals_of
+from hloscope.analysis.vocabulary import Bound, Kind, Link
 
 BASE = Collective(
     kind=Kind.ALL_REDUCE,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.analysis.model import Kind
+from hloscope.analysis.vocabulary import Kind
 from hloscope.analysis.volume import volume_of, volume_of_permute
 
 SIZES = st.integers(0, 10**12)

@@ -111,6 +111,13 @@ def test_two_slices(compiled, dcn):
     assert ("xla_megascale_runtime" in capture.hlo_text) is (dcn != {"Y": 2})
 
 
+def test_code_that_asks_for_the_backend_is_told(compiled):
+    (note,) = compiled("modern.py:asks_for_the_backend").notes
+    assert note.startswith("tests/program/user_code/modern.py:")
+    assert "asks jax.default_backend() and sees 'cpu'" in note
+    assert compiled("modern.py:asks_for_the_backend", slice="cpu:8").notes == ()
+
+
 @pytest.mark.smoke
 def test_simulated_cpu_devices(compiled):
     capture = compiled("matmul.py:matmul", slice="cpu:8")

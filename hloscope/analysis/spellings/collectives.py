@@ -6,10 +6,11 @@ import re
 from math import prod
 
 from hloscope.analysis.groups import Groups, device_groups
-from hloscope.analysis.model import Kind, Unmodelled
+from hloscope.analysis.model import Unmodelled
 from hloscope.analysis.opcodes import KIND_OF_OPCODE, base_opcode
 from hloscope.analysis.spellings.opaque import LOWER_BOUND
 from hloscope.analysis.transfers import Place, Transfer, not_understood
+from hloscope.analysis.vocabulary import Kind
 from hloscope.analysis.volume import arrays
 from hloscope.hlo import HloInstruction, Shape
 from hloscope.units import array_bytes

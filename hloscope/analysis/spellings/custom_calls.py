@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hloscope.analysis.model import Link
 from hloscope.analysis.opcodes import KIND_OF_OPCODE, target_communicates
 from hloscope.analysis.spellings.opaque import opaque_transfer
 from hloscope.analysis.transfers import Place, Transfer
+from hloscope.analysis.vocabulary import Link
 from hloscope.hlo import HloInstruction
 
 _PALLAS = "tpu_custom_call"

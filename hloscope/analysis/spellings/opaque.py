@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hloscope.analysis.model import Kind, Link
 from hloscope.analysis.opcodes import starts_transfer
 from hloscope.analysis.transfers import Place, Transfer, not_understood
+from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.analysis.volume import arrays
 
 LOWER_BOUND = "its bytes are not known, so totals are a lower bound"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from hloscope.analysis.groups import Groups, pairs_in_text
-from hloscope.analysis.model import Kind, Link
 from hloscope.analysis.spellings.opaque import opaque_transfer
 from hloscope.analysis.transfers import Place, Transfer
+from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.analysis.volume import arrays
 from hloscope.hlo import HloInstruction, Shape
 

@@ -82,3 +82,8 @@ def big_mesh():
 @hloscope.target(mesh={"X": 8}, args=("f32[524288@X,65536]",))
 def too_large(x):
     return jax.lax.with_sharding_constraint(x * 2, P())
+
+
+@hloscope.target(mesh={"X": 8}, args=("f32[64@X]",))
+def asks_for_the_backend(x):
+    return x * 2 if jax.default_backend() == "tpu" else x * 3

@@ -1,0 +1,70 @@
+"""Telling text that the SPMD partitioner has been through from text that it has yet to see.
+
+Before it, shapes are those of whole arrays and there are no collectives: read as compiled text, such a program would
+seem to move nothing.
+"""
+
+from __future__ import annotations
+
+from hloscope.analysis.model import Unmodelled
+from hloscope.hlo import HloInstruction, HloModule, Sharding
+
+_MARKERS = frozenset({"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"})
+_MARKER_PREFIX = "xla.sdy."
+_KEEPS_SHARDING = frozenset({"parameter", "send", "send-done", "recv", "recv-done", "infeed", "outfeed"})
+"""Opcodes on which compiled text still has shardings: of arguments, and of transfers with the host."""
+
+
+def not_partitioned(module: HloModule) -> Unmodelled | None:
+    """What shows that a program is not partitioned yet; None for compiled text.
+
+    Source: JAX's `lowered.as_text("hlo")`, which has Shardy's meshes in the header and no `num_partitions`; and XLA's
+        dumps from before the pass `spmd-partitioning`, which have shardings on all instructions.
+    """
+    if "xla.sdy.meshes" in module.header.get("frontend_attributes", ""):
+        return _entry(module.entry.root, "its header still names Shardy's meshes")
+    devices = module.num_partitions * module.replica_count
+    for parameter in module.entry.parameters:
+        if devices == 1 and _devices_of(parameter.sharding) > 1:
+            return _entry(parameter, f"it has one device, but %{parameter.name} is sharded over more")
+    marker = _first_marker(module, devices)
+    return None if marker is None else _entry(marker, f"%{marker.name} still asks for a sharding")
+
+
+def _entry(instruction: HloInstruction, evidence: str) -> Unmodelled:
+    return Unmodelled(
+        what=f"the program is not partitioned yet: {evidence}",
+        effect="shapes are those of whole arrays, and the compiler has yet to put its collectives in",
+        computation=instruction.computation.name,
+        instruction=instruction.name,
+        line=instruction.line,
+    )
+
+
+def _first_marker(module: HloModule, devices: int) -> HloInstruction | None:
+    """The first custom call or sharding that the partitioner would have taken away."""
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            if instruction.opcode == "custom-call" and _is_marker(instruction, devices):
+                return instruction
+    if module.is_scheduled:
+        return None
+    for instruction in module.entry.instructions:
+        is_result = instruction.is_root and instruction.opcode == "tuple"
+        if instruction.opcode not in _KEEPS_SHARDING and not is_result and _devices_of(instruction.sharding) > 1:
+            return instruction
+    return None
+
+
+def _is_marker(instruction: HloInstruction, devices: int) -> bool:
+    target = instruction.custom_call_target or ""
+    if target == "Sharding" and devices == 1:
+        return _devices_of(instruction.sharding) > 1
+    return target in _MARKERS or target.startswith(_MARKER_PREFIX)
+
+
+def _devices_of(sharding: Sharding | None) -> int:
+    """Devices that a sharding tells apart; 1 for replicated and unknown ones."""
+    if sharding is None:
+        return 1
+    return max([len(sharding.devices), *(_devices_of(element) for element in sharding.elements)])

@@ -1,0 +1,50 @@
+"""The closed sets of words in an analysis: bounds, kinds of collectives, origins, links."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Bound(StrEnum):
+    """How a count or a total relates to the truth."""
+
+    EXACT = "exact"
+    AT_MOST = "at most"
+    AT_LEAST = "at least"
+    UNKNOWN = "unknown"
+
+    def __add__(self, other: str) -> Bound:
+        """The bound of a sum: equal bounds stay, exact yields to the other, at most plus at least is unknown."""
+        if other in (self, Bound.EXACT):
+            return self
+        return Bound(other) if self is Bound.EXACT else Bound.UNKNOWN
+
+
+class Kind(StrEnum):
+    """What a collective does, whatever it is printed as."""
+
+    ALL_GATHER = "all-gather"
+    ALL_REDUCE = "all-reduce"
+    REDUCE_SCATTER = "reduce-scatter"
+    ALL_TO_ALL = "all-to-all"
+    RAGGED_ALL_TO_ALL = "ragged-all-to-all"
+    COLLECTIVE_PERMUTE = "collective-permute"
+    COLLECTIVE_BROADCAST = "collective-broadcast"
+    OPAQUE = "opaque"
+
+
+class Origin(StrEnum):
+    """Who put a collective into the program."""
+
+    AUTHORED = "authored"
+    INSERTED = "inserted"
+    REWRITTEN = "rewritten"
+    UNKNOWN = "unknown"
+
+
+class Link(StrEnum):
+    """The network that carries a collective."""
+
+    ICI = "ici"
+    DCN = "dcn"
+    UNKNOWN = "unknown"

@@ -1,0 +1,83 @@
+"""libtpu as a guest: quiet, beside other processes, and absent."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from hloscope.errors import SliceError
+from hloscope.hardware.slices import parse_slice
+from hloscope.program import devices
+from hloscope.program.quiet import CapturedStderr, captured_stderr
+
+COMMAND = [sys.executable, "-m", "hloscope", "analyze", "fixtures/programs/matmul.py:matmul"]
+
+
+@pytest.mark.tpu_compiler
+def test_two_processes_compile_at_the_same_time(root):
+    pair = [subprocess.Popen(COMMAND, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
+    results = [process.communicate(timeout=300) for process in pair]
+    assert [process.returncode for process in pair] == [0, 0]
+    assert all(b"all-reduce" in out for out, _ in results)
+    assert [err for _, err in results] == [b"", b""]
+
+
+def test_without_libtpu_the_error_says_what_still_works(monkeypatch):
+    from jax.experimental import topologies
+
+    def missing(*_args, **_kwargs):
+        raise RuntimeError("JAX TPU support not installed; cannot generate TPU topology.")
+
+    monkeypatch.setattr(topologies, "get_topology_desc", missing)
+    monkeypatch.setattr(devices, "_libtpu_is_missing", lambda: True)
+    with pytest.raises(SliceError) as caught:
+        devices.compile_only_devices(parse_slice("v5e:2x4"))
+    assert str(caught.value) == (
+        "error: v5e:2x4 cannot be compiled for: there is no libtpu here\n"
+        "   = why: libtpu, which holds the TPU compiler, exists for x86-64 Linux only\n"
+        '   = fix: on x86-64 Linux: pip install "jax[tpu]"; elsewhere HLO files can be read, '
+        "and --slice cpu:N compiles for simulated CPU devices"
+    )
+
+
+def test_what_c_code_writes_to_stderr_is_captured_and_given_back(capfd):
+    with captured_stderr() as captured:
+        os.write(2, b"noise\n")
+    os.write(2, b"shown\n")
+    assert captured.text == "noise\n"
+    assert capfd.readouterr().err == "shown\n"
+
+
+def test_the_partitioners_warnings_are_told_from_noise():
+    captured = CapturedStderr(
+        text="WARNING: Logging before InitGoogle() is written to STDERR\n"
+        "I0000 00:00:1795 1 common_lib.cc:5] [SPMD] not a warning\n"
+        + "W0000 00:00:1795 2 spmd_partitioner.cc:654] [SPMD] Involuntary full rematerialization. More.\n"
+        * 2
+    )
+    assert captured.diagnostics() == ("[SPMD] Involuntary full rematerialization. More.",)
+
+
+@pytest.mark.tpu_compiler
+def test_a_spinner_shows_on_a_terminal_only(root):
+    import pty
+
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(COMMAND, cwd=root, stdout=subprocess.DEVNULL, stderr=follower)
+    os.close(follower)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(leader, 65536)
+        except OSError:
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(leader)
+    assert process.wait() == 0
+    assert b"compiling for v5e:4x2" in shown
+    assert b"InitGoogle" not in shown

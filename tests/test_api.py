@@ -1,0 +1,114 @@
+"""hloscope in a notebook or a script: functions in, an Analysis out."""
+
+from __future__ import annotations
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import hloscope
+from hloscope.analysis.model import Analysis
+
+AUTO = (AxisType.Auto, AxisType.Auto)
+
+
+def matmul(x, w):
+    return x @ w
+
+
+ARGS = ("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]")
+
+
+def moves(found):
+    return [(c.kind, c.axes, c.wire_bytes) for c in found.collectives]
+
+
+@pytest.mark.smoke
+@pytest.mark.tpu_compiler
+def test_a_function_with_notations():
+    found = hloscope.analyze(matmul, ARGS, mesh={"X": 4, "Y": 2}, slice="v5e:2x4", out="P('X', None)")
+    assert isinstance(found, Analysis)
+    assert moves(found) == [("all-reduce", ("Y",), 32768)]
+    assert found.target == "matmul"
+    assert found.slice.name == "v5e:2x4"
+    assert json.loads(json.dumps(found.to_dict()))["totals"]["by_axis"]["Y"]["wire_bytes"] == 32768
+
+
+@pytest.mark.tpu_compiler
+@pytest.mark.parametrize("kind", ["abstract", "concrete"])
+def test_a_mesh_of_jax(kind):
+    mesh = AbstractMesh((4, 2), ("X", "Y"), axis_types=AUTO)
+    if kind == "concrete":
+        mesh = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("X", "Y"), axis_types=AUTO)
+    found = hloscope.analyze(matmul, ARGS, mesh=mesh, out="P('X', None)")
+    assert moves(found) == [("all-reduce", ("Y",), 32768)]
+    assert found.mesh.axis_types == ("auto", "auto")
+
+
+@pytest.mark.tpu_compiler
+def test_shape_structs_of_the_users_own_mesh():
+    mesh = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("X", "Y"), axis_types=AUTO)
+    x = jax.ShapeDtypeStruct((8, 2048), jnp.bfloat16, sharding=NamedSharding(mesh, P("X", "Y")))
+    w = jax.ShapeDtypeStruct((2048, 8192), jnp.bfloat16, sharding=NamedSharding(mesh, P("Y", None)))
+    found = hloscope.analyze(jax.jit(matmul, out_shardings=NamedSharding(mesh, P("X", None))), (x, w))
+    assert moves(found) == [("all-reduce", ("Y",), 32768)]
+    assert (found.mesh.axis_names, found.slice.name) == (("X", "Y"), "v5e:2x4")
+
+
+@pytest.mark.tpu_compiler
+def test_a_mesh_of_permuted_devices_keeps_its_axes():
+    devices = np.array(jax.devices()[:8])[[7, 6, 5, 4, 3, 2, 1, 0]].reshape(4, 2)
+    mesh = Mesh(devices, ("X", "Y"), axis_types=AUTO)
+    found = hloscope.analyze(matmul, ARGS, mesh=mesh, out="P('X', None)")
+    assert moves(found) == [("all-reduce", ("Y",), 32768)]
+
+
+@pytest.mark.tpu_compiler
+def test_source_frames_end_where_the_users_program_ends():
+    found = hloscope.analyze(matmul, ARGS, mesh={"X": 4, "Y": 2}, out="P('X', None)")
+    (frame,) = found.collectives[0].source
+    assert (frame.file, frame.function) == (__file__, "matmul")
+
+
+def test_the_decorator_changes_nothing_but_an_attribute():
+    @hloscope.target(mesh={"X": 2}, args=("f32[8@X]",), donate=0)
+    def step(x):
+        return x + 1
+
+    assert step(1) == 2
+    assert step.__name__ == "step"
+
+
+@pytest.mark.tpu_compiler
+def test_arguments_win_over_the_decorator():
+    decorated = hloscope.target(mesh={"X": 8}, slice="v5e:2x4", args=("f32[S@X,128]",), dims={"S": 64})(
+        lambda x: x.sum()
+    )
+    assert hloscope.analyze(decorated).arguments[0].local_shape == (8, 128)
+    assert hloscope.analyze(decorated, dims={"S": 128}).arguments[0].local_shape == (16, 128)
+    assert hloscope.analyze(decorated, ("f32[8@X]",)).arguments[0].local_shape == (1,)
+
+
+def test_a_mesh_that_does_not_fit_hlo_text():
+    text = "HloModule m, num_partitions=8\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n"
+    with pytest.raises(hloscope.HloscopeError) as caught:
+        hloscope.analyze_text(text, name="m.hlo", mesh={"X": 4})
+    assert str(caught.value) == (
+        "error: the mesh has 4 devices and m.hlo is a program for 8\n"
+        "   = why: its header says num_partitions=8, replica_count=1\n"
+        "   = fix: give the mesh that the program was compiled for"
+    )
+    assert hloscope.analyze_text(text, mesh={"X": 8}).mesh.device_count == 8
+
+
+def test_a_slice_that_is_too_small_for_hlo_text():
+    text = "HloModule m, num_partitions=8\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n"
+    with pytest.raises(hloscope.HloscopeError, match=r"^error: v5e:2x2 has 4 devices and m is a program for 8\n"):
+        hloscope.analyze_text(text, name="m", slice="v5e:2x2")
+    found = hloscope.analyze_text(text, slice="2*v5e:2x4", mesh={"D": 2, "X": 8})
+    assert (found.slice.used_devices, found.slice.slices) == (16, 2)
