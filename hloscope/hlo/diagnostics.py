@@ -43,7 +43,8 @@ def parse_error(
             what = f"{what}: {error.what}"
         return _located(text, file_name, position, what, _CUT_OFF_FIX)
     if open_computation is None and not error.at_end and _is_no_hlo(text[:position]):
-        return _located(text, file_name, position, _no_hlo_message(text), _NOT_HLO_FIX)
+        start = len(text) - len(text.lstrip(" \t\r\n"))
+        return _located(text, file_name, start, _no_hlo_message(text), _NOT_HLO_FIX)
     return _located(text, file_name, position, error.what, error.fix)
 
 

@@ -1,10 +1,9 @@
 """Cutting a line into its skeleton and its holes.
 
 A hole is a span whose content cannot change how the line is parsed: a name, an operand list, a string, an integer, a
-parameter's number, a simple literal, numbers in braces, the body of metadata or of a backend configuration. What is left is
-the skeleton.
-Two lines with the same skeleton have the same tokens outside the holes, and each hole is the same tokens or lies within
-the same token, so one parse speaks for both.
+parameter's number, a simple literal, numbers in braces, the body of metadata or of a backend configuration. What is
+left is the skeleton. Two lines with the same skeleton have the same tokens outside the holes, and each hole is the same
+tokens or lies within the same token, so one parse speaks for both.
 
 Every alternative begins with a fixed character, which lets `re` skip to the next candidate quickly, and a lookbehind
 settles what stands before it. The skeleton around a hole tells what the hole is, so a string cannot stand in for a

@@ -16,7 +16,18 @@ from hloscope.findings import Finding, Severity
 
 @pytest.fixture(scope="module")
 def schema():
-    return json.loads(files("hloscope.analysis").joinpath("schema.json").read_text(encoding="utf-8"))
+    """The published schema, made strict: later versions may add fields, this one has no others."""
+    published = json.loads(files("hloscope.analysis").joinpath("schema.json").read_text(encoding="utf-8"))
+    return strict(published)
+
+
+def strict(node):
+    if isinstance(node, list):
+        return [strict(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    closed = {"additionalProperties": False} if node.get("type") == "object" and "properties" in node else {}
+    return {**closed, **{key: strict(value) for key, value in node.items()}}
 
 
 @pytest.fixture
