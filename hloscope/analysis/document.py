@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from enum import Enum
 
-from hloscope.analysis.model import Analysis, Mesh, Totals
+from hloscope.analysis.model import Analysis, Mesh
 
 SCHEMA_VERSION = 1
 """Changes when a field is renamed, removed or given another meaning; not when one is added."""
@@ -24,7 +24,7 @@ def to_document(analysis: Analysis) -> dict[str, object]:
         "mesh": _mesh(analysis.mesh),
         "num_partitions": analysis.num_partitions,
         "collectives": _plain(analysis.collectives),
-        "totals": _totals(analysis.totals),
+        "totals": _plain(analysis.totals),
         "arguments": _plain(analysis.arguments),
         "outputs": _plain(analysis.outputs),
         "memory": _plain(analysis.memory),
@@ -43,19 +43,6 @@ def _mesh(mesh: Mesh | None) -> dict[str, object] | None:
         "axis_names": list(mesh.axis_names),
         "axis_sizes": list(mesh.axis_sizes),
         "axis_types": None if mesh.axis_types is None else list(mesh.axis_types),
-    }
-
-
-def _totals(totals: Totals) -> dict[str, object]:
-    return {
-        "wire_bytes": totals.total.wire_bytes,
-        "payload_bytes": totals.total.payload_bytes,
-        "collectives": totals.total.collectives,
-        "executions": totals.total.executions,
-        "bound": totals.total.bound.value,
-        "by_axis": _plain(totals.by_axis),
-        "by_kind": _plain(totals.by_kind),
-        "by_link": _plain(totals.by_link),
     }
 
 

@@ -139,10 +139,15 @@ class Total:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
-    """Totals per step on one device; `by_axis` keys are axis names joined by `,`, or `?` when not known."""
+class Totals(Total):
+    """The sum over all collectives, per step on one device, and its parts.
 
-    total: Total
+    Attributes:
+        by_axis: By axis names joined by `,`; `?` where they are not known, empty where no axis is crossed.
+        by_kind: By kind of collective.
+        by_link: By network.
+    """
+
     by_axis: dict[str, Total]
     by_kind: dict[str, Total]
     by_link: dict[str, Total]
@@ -240,7 +245,7 @@ class Unmodelled:
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Analysis:
     """Everything hloscope knows about one compiled program.
 
@@ -275,6 +280,13 @@ class Analysis:
     unmodelled: tuple[Unmodelled, ...] = ()
     notes: tuple[str, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        place = f" on {self.slice.name}" if self.slice is not None else ""
+        return (
+            f"<Analysis of {self.target}{place}: {self.totals.collectives} collectives, "
+            f"{self.totals.wire_bytes} wire bytes per step ({self.totals.bound})>"
+        )
 
     def to_dict(self) -> dict[str, object]:
         """The analysis as plain data, as `--format json` prints it (see `hloscope/analysis/schema.json`)."""

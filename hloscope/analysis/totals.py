@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from functools import reduce
 
 from hloscope.analysis.model import Collective, Total, Totals
@@ -24,8 +25,9 @@ def totals_of(collectives: Sequence[Collective], *, hidden: bool = False) -> Tot
     """
     floor = Bound.AT_LEAST if hidden else Bound.EXACT
     anywhere = any(c.wire_bytes is None and c.axes is None for c in collectives)
+    whole = _sum(collectives, floor)
     return Totals(
-        total=_sum(collectives, floor),
+        **{field.name: getattr(whole, field.name) for field in fields(whole)},
         by_axis=_parts(collectives, _axis_key, Bound.AT_LEAST if anywhere else floor),
         by_kind=_parts(collectives, lambda collective: collective.kind.value, floor),
         by_link=_parts(collectives, lambda collective: collective.link.value, floor),

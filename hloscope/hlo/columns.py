@@ -87,6 +87,7 @@ class Columns:
         line_counts: Lines that an instruction takes, by its line, where it takes more than one and its form needs them.
         operand_starts: Where each instruction's operands begin in `operands`; one more entry than instructions.
         operands: Indexes of the operands, one instruction after the other.
+        inferred: Shapes that the text leaves out, once they have been asked for.
         called: (attribute key, computation name) for the instructions that call.
         computations: In text order.
         entry: Index of the entry computation.
@@ -104,6 +105,7 @@ class Columns:
         self.line_counts: dict[int, int] = {}
         self.operand_starts = array("q", [0])
         self.operands = array("q")
+        self.inferred: dict[int, Shape] = {}
         self.called: dict[int, tuple[tuple[str, str], ...]] = {}
         self.computations: list[ComputationRow] = []
         self.entry = -1

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-MAX_DEVICES = 1 << 24
+MAX_DEVICES = 1 << 20
 """More devices than any machine has; a larger product of sizes is taken for broken text."""
 
 

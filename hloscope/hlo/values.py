@@ -135,7 +135,9 @@ class ValueReader:
         return ReplicaGroups(text="", iota=children[0])
 
     def mesh_groups(self, children: list[Any]) -> ReplicaGroups:
-        return ReplicaGroups(text="", mesh=children[0], axes=children[1])
+        mesh, axes = children
+        mesh.split_by(axes)  # names and sizes that do not fit the mesh are found here, where the place is known
+        return ReplicaGroups(text="", mesh=mesh, axes=axes)
 
     def iota(self, children: list[Any]) -> Iota:
         permutation = children[7] if len(children) > 7 else None

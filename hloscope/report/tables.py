@@ -59,7 +59,7 @@ def axis_table(analysis: Analysis) -> Table:
     table = _table(
         ("axis", "left"), ("wire bytes", "right"), ("share", "right"), ("collectives", "right"), ("transfers", "right")
     )
-    whole = analysis.totals.total.wire_bytes
+    whole = analysis.totals.wire_bytes
     for axis, total in sorted(analysis.totals.by_axis.items(), key=lambda item: -item[1].wire_bytes):
         name = Text(_AXIS_WORDS.get(axis, axis), style="bold cyan")
         table.add_row(

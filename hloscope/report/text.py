@@ -80,7 +80,7 @@ def _mesh_words(analysis: Analysis) -> str:
 
 
 def _verdict(analysis: Analysis) -> Text:
-    total = analysis.totals.total
+    total = analysis.totals
     if not analysis.collectives and total.bound is Bound.EXACT:
         return Text("Nothing moves between devices.", style="green")
     words = f"One device sends {bounded(format_bytes(total.wire_bytes), total.bound)} per step"

@@ -64,7 +64,7 @@ def test_one_group_of_nobody_knows_how_many_is_unknown(analyze):
     [entry] = analysis.unmodelled
     assert entry.what == "who takes part in %c cannot be told from the text"
     assert entry.effect == "its bytes are not known, so totals are a lower bound"
-    assert analysis.totals.total.bound is Bound.AT_LEAST
+    assert analysis.totals.bound is Bound.AT_LEAST
 
 
 def test_a_mesh_tells_how_many(analyze):

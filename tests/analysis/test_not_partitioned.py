@@ -38,7 +38,7 @@ def test_it_is_reported_and_no_total_is_exact(analyze, header, rest, evidence):
     [entry] = analysis.unmodelled
     assert entry.what == f"the program is not partitioned yet: {evidence}"
     assert entry.effect == "shapes are those of whole arrays, and the compiler has yet to put its collectives in"
-    assert analysis.totals.total.bound is Bound.AT_LEAST
+    assert analysis.totals.bound is Bound.AT_LEAST
 
 
 def test_shapes_are_those_of_whole_arrays(analyze):
@@ -57,7 +57,7 @@ def test_shapes_are_those_of_whole_arrays(analyze):
 )
 def test_partitioned_text_is_left_alone(analyze, header, rest):
     analysis = analyze(f"%a = {PARAMETER}\n{rest}", header=header)
-    assert (analysis.unmodelled, analysis.totals.total.bound) == ((), Bound.EXACT)
+    assert (analysis.unmodelled, analysis.totals.bound) == ((), Bound.EXACT)
     assert analysis.arguments[0].global_shape == (32, 12)
 
 

@@ -33,8 +33,8 @@ def test_sums_by_axis_kind_and_link():
     loop = replace(BASE, executions=8)
     gather = replace(BASE, kind=Kind.ALL_GATHER, axes=("X", "Y"), wire_bytes=100, payload_bytes=200, link=Link.DCN)
     totals = totals_of((BASE, loop, gather))
-    assert (totals.total.wire_bytes, totals.total.payload_bytes) == (9 * 16 + 100, 9 * 16 + 200)
-    assert (totals.total.collectives, totals.total.executions, totals.total.bound) == (3, 10, Bound.EXACT)
+    assert (totals.wire_bytes, totals.payload_bytes) == (9 * 16 + 100, 9 * 16 + 200)
+    assert (totals.collectives, totals.executions, totals.bound) == (3, 10, Bound.EXACT)
     assert {axes: total.wire_bytes for axes, total in totals.by_axis.items()} == {"X": 144, "X,Y": 100}
     assert {kind: total.collectives for kind, total in totals.by_kind.items()} == {"all-reduce": 2, "all-gather": 1}
     assert {link: total.executions for link, total in totals.by_link.items()} == {"ici": 9, "dcn": 1}
@@ -42,7 +42,7 @@ def test_sums_by_axis_kind_and_link():
 
 def test_nothing_moves():
     totals = totals_of(())
-    assert (totals.total.wire_bytes, totals.total.collectives, totals.total.bound) == (0, 0, Bound.EXACT)
+    assert (totals.wire_bytes, totals.collectives, totals.bound) == (0, 0, Bound.EXACT)
     assert (totals.by_axis, totals.by_kind, totals.by_link) == ({}, {}, {})
 
 
@@ -57,12 +57,12 @@ def test_nothing_moves():
     ],
 )
 def test_bounds_of_sums(bounds, expected):
-    assert totals_of([replace(BASE, executions_bound=bound) for bound in bounds]).total.bound is expected
+    assert totals_of([replace(BASE, executions_bound=bound) for bound in bounds]).bound is expected
 
 
 def test_unknown_bytes_are_a_lower_bound_for_every_axis():
     totals = totals_of((BASE, OPAQUE))
-    assert totals.total.bound is Bound.AT_LEAST
+    assert totals.bound is Bound.AT_LEAST
     assert {axes: total.bound for axes, total in totals.by_axis.items()} == {"X": Bound.AT_LEAST, "?": Bound.AT_LEAST}
     assert totals.by_kind["all-reduce"].bound is Bound.EXACT
     assert totals.by_kind["opaque"].bound is Bound.AT_LEAST
@@ -75,7 +75,7 @@ def test_unknown_bytes_over_a_known_axis_leave_the_others_exact():
 
 def test_hidden_transfers_make_everything_a_lower_bound():
     totals = totals_of((BASE,), hidden=True)
-    parts = [totals.total, *totals.by_axis.values(), *totals.by_kind.values(), *totals.by_link.values()]
+    parts = [totals, *totals.by_axis.values(), *totals.by_kind.values(), *totals.by_link.values()]
     assert {part.bound for part in parts} == {Bound.AT_LEAST}
 
 

@@ -198,7 +198,7 @@ def test_what_cannot_be_read_is_a_lower_bound_and_reported(analyze, parts):
     [entry] = analysis.unmodelled
     assert (entry.what, entry.instruction) == ("trip count of %w cannot be read", "w")
     assert entry.effect == "everything inside it is counted for one trip, which is a lower bound"
-    assert analysis.totals.total.bound is Bound.AT_LEAST
+    assert analysis.totals.bound is Bound.AT_LEAST
 
 
 STATE = "(s32[], f32[4], s32[])"
@@ -274,7 +274,7 @@ def test_a_branch_runs_at_most_once(analyze):
     analysis = analyze(entry, computations=computations)
     [found] = analysis.collectives
     assert (found.executions, found.executions_bound) == (1, Bound.AT_MOST)
-    assert analysis.totals.total.bound is Bound.AT_MOST
+    assert analysis.totals.bound is Bound.AT_MOST
 
 
 def test_a_condition_runs_once_more_than_the_body(analyze):

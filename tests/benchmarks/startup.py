@@ -1,7 +1,7 @@
 """How long the commands take that must feel instant: `--help`, and the analysis of about 1 MB of HLO text.
 
-Run it with `python tests/benchmarks/startup.py [FILE.hlo]`. Each figure is the median of whole processes, after one that
-is not counted. Without a file, a module of about 1 MB is made by repeating a matmul and its all-reduce.
+Run it with `python tests/benchmarks/startup.py [FILE.hlo]`. Each figure is the median of whole processes, after one
+that is not counted. Without a file, a module of about 1 MB is made by repeating a matmul and its all-reduce.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,10 @@ def total(wire_bytes, collectives=1, executions=1, bound=Bound.EXACT):
     )
 
 
+def totals(whole, by_axis=None):
+    return Totals(**asdict(whole), by_axis=by_axis or {}, by_kind={}, by_link={})
+
+
 NOTHING = Analysis(
     target="model.py:step",
     module="jit_step",
@@ -28,7 +32,7 @@ NOTHING = Analysis(
     mesh=None,
     num_partitions=1,
     collectives=(),
-    totals=Totals(total=total(0, 0, 0), by_axis={}, by_kind={}, by_link={}),
+    totals=totals(total(0, 0, 0)),
     arguments=(),
     outputs=(),
     memory=Memory(),
@@ -87,11 +91,9 @@ FULL = replace(
     mesh=Mesh(axis_names=("X", "Y"), axis_sizes=(4, 2), axis_types=("auto", "explicit")),
     num_partitions=8,
     collectives=(OPAQUE, GATHER, replace(GATHER, name="all-gather.9", line=98), BOUNDED),
-    totals=Totals(
-        total=total(5_637_145_080, 4, 18, Bound.AT_LEAST),
+    totals=totals(
+        total(5_637_145_080, 4, 18, Bound.AT_LEAST),
         by_axis={"X": total(5_637_144_576, 2, 16), "?": total(504, 2, 2, Bound.AT_LEAST)},
-        by_kind={},
-        by_link={},
     ),
     arguments=(
         ArrayFact(
