@@ -45,6 +45,8 @@ def parse_error(
     if open_computation is None and not error.at_end and _is_no_hlo(text[:position]):
         start = len(text) - len(text.lstrip(" \t\r\n"))
         return _located(text, file_name, start, _no_hlo_message(text), _NOT_HLO_FIX)
+    if not error.at_end and _is_cut_off(text, position) and len(text[position:].split()) == 1:
+        return _located(text, file_name, position, f"the text ends too early: {error.what}", _CUT_OFF_FIX)
     return _located(text, file_name, position, error.what, error.fix)
 
 

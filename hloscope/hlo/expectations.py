@@ -39,8 +39,9 @@ _WORDS = {
     "HLO_MODULE": "`HloModule`",
     "TILE_LETTER": "tiles",
     "THREAD_KEY": "`execution_thread=`",
-    "$END": "the end of the text",
 }
+_END = "the end of the text"
+"""Named only where nothing else can come: LALR tables allow it after any instruction, for texts of a single one."""
 _MOST_NAMED = 5
 _MOST_SHOWN = 40
 
@@ -68,9 +69,9 @@ def describe(text: str, position: int, opened_at: int | None, state: Any) -> Rea
 
 def _expected_words(state: Any) -> str:
     """`a name, `,` or `}``; empty when too much is possible to be of help."""
-    accepted = [name for name in state.parse_conf.states[state.position] if name.isupper() or name == "$END"]
-    words = sorted({_WORDS[name] for name in accepted if name in _WORDS})
-    if not words or len(words) > _MOST_NAMED:
+    accepted = state.parse_conf.states[state.position]
+    words = sorted({_WORDS[name] for name in accepted if name in _WORDS} - {_END}) or [_END]
+    if len(words) > _MOST_NAMED:
         return ""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 

@@ -91,11 +91,11 @@ class HloLexer(Lexer):
         skip, by_state, length, position = self._skip, self._by_state, len(text), 0
         while (position := skip(text, position).end()) < length:  # type: ignore[union-attr]
             state_lexer = by_state.get(parser_state.position) or self._state_lexer(parser_state)
-            name = state_lexer.raw.get(text[position])
-            if name is not None:
-                end = _balanced_end(text, position, _FINDER[name], parser_state)
-            elif (match := state_lexer.match(text, position)) is not None:
+            match = state_lexer.match(text, position)
+            if match is not None:
                 name, end = match.lastgroup, match.end()
+            elif (name := state_lexer.raw.get(text[position])) is not None:
+                end = _balanced_end(text, position, _FINDER[name], parser_state)
             elif "LITERAL" in parser_state.parse_conf.states[parser_state.position]:
                 name, end = "LITERAL", _literal_end(text, position, parser_state)
             else:

@@ -1,0 +1,201 @@
+"""Text that cannot be read: every error in full."""
+
+from __future__ import annotations
+
+import pytest
+from hlo_texts import MODULE, message_of, module_of
+
+from hloscope.errors import HloParseError, HloscopeError
+from hloscope.hlo import parse_module
+
+HEAD = "HloModule m\n\nENTRY %e (p: f32[2]) -> f32[2] {\n  %p = f32[2]{0} parameter(0)\n"
+NOT_HLO_FIX = (
+    "   = fix: give HLO text, which starts with `HloModule`: jax.jit(f).lower(...).compile().as_text() "
+    "and XLA's dumps named *.txt are such text"
+)
+
+
+@pytest.mark.parametrize("text", ["", "\n", " \r\n\t"])
+def test_empty_text(text):
+    first, place, *_, last = message_of(text).splitlines()
+    assert first == "error: the text is empty"
+    assert place == "  --> f.hlo:1:1"
+    assert last == NOT_HLO_FIX
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "shown"),
+    [
+        ("hello world", "this is no HLO text", "hello world"),
+        ('{"a": 1}', "this is no HLO text", '{"a": 1}'),
+        ("\x00\x01binary", "this is no HLO text", "��binary"),
+        ("module @jit_f {\n}\n", "this is MLIR (such as StableHLO), not HLO text", "module @jit_f {"),
+        ("#loc = loc(unknown)\n", "this is MLIR (such as StableHLO), not HLO text", "#loc = loc(unknown)"),
+    ],
+)
+def test_text_that_is_no_hlo(text, what, shown):
+    expected = f"error: {what}\n  --> f.hlo:1:1\n   | {shown}\n   | ^\n{NOT_HLO_FIX}"
+    assert message_of(text) == expected
+
+
+def test_text_cut_off_between_instructions():
+    assert message_of(HEAD) == (
+        "error: the text ends inside computation %e that starts at line 3\n"
+        "  --> f.hlo:4:30\n"
+        "   |   %p = f32[2]{0} parameter(0)\n"
+        "   |                              ^\n"
+        "   = fix: was the file cut off?"
+    )
+
+
+def test_text_cut_off_inside_an_operand_list():
+    assert message_of(HEAD + "  ROOT %r = f32[2]{0} add(%p, ") == (
+        "error: the text ends inside computation %e that starts at line 3\n"
+        "  --> f.hlo:5:30\n"
+        "   |   ROOT %r = f32[2]{0} add(%p,\n"
+        "   |                              ^\n"
+        "   = fix: was the file cut off?"
+    ).replace("add(%p,\n", "add(%p, \n")
+
+
+def test_text_cut_off_inside_a_string():
+    assert message_of(HEAD + '  %r = f32[2]{0} add(%p, %p), metadata={op_name="a') == (
+        "error: the text ends inside computation %e that starts at line 3: the `{` is never closed\n"
+        "  --> f.hlo:5:40\n"
+        '   |   %r = f32[2]{0} add(%p, %p), metadata={op_name="a\n'
+        "   |                                        ^\n"
+        "   = fix: was the file cut off?"
+    )
+
+
+@pytest.mark.parametrize("end", range(12, len(HEAD) + 90, 5))
+def test_text_cut_off_anywhere_says_so(end):
+    text = (
+        HEAD + '  ROOT %r = f32[2]{0:T(128)} add(%p, %p), channel_id=1, dimensions={0}, metadata={op_name="a"}\n}\n'
+    )[:end]
+    assert "the text ends" in message_of(text)
+
+
+def test_cut_off_after_complete_computations():
+    cut = MODULE[: MODULE.index("%done =")]
+    first, place, *_ = message_of(cut).splitlines()
+    assert first == "error: the text ends inside computation %main.9 that starts at line 31"
+    assert place == "  --> f.hlo:34:179"
+
+
+def test_only_a_header():
+    assert message_of("HloModule m, is_scheduled=true\n") == (
+        "error: the text ends where `ENTRY` or a name was expected\n"
+        "  --> f.hlo:1:31\n"
+        "   | HloModule m, is_scheduled=true\n"
+        "   |                               ^\n"
+        "   = fix: was the file cut off?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "what", "column"),
+    [
+        ("%r f32[2] add(%p)", "unexpected `f32` where `=` was expected", 6),
+        ("%r = f32[2] add(%p\x00)", "unexpected character U+0000", 21),
+        ("%r = f32[2] add(%p\u00a0)", "unexpected character U+00A0", 21),
+        ("%r = f32[2,,3] add(%p)", "unexpected `,` where `<=` or a number was expected", 14),
+        ("%r = f32[-2] add(%p)", "a dimension cannot be -2", 12),
+        ("%r = f32[2]{1,0} add(%p)", "the layout of f32[2] names 2 dimensions", 14),
+        ("%r = f32[2] add(%q)", "%q is used in computation %e and no instruction before it has that name", 19),
+        ("%r = f32[2] add(%p, f32[2])", "this operand has no name", 23),
+        (
+            "%r = f32[2] call(%p), to_apply=%g",
+            "computation %g is called and no computation before it has that name",
+            34,
+        ),
+        ("%p = f32[2] add(%p)", "%p is defined twice in computation %e", 3),
+        ("%r = f32[2] add(%p), a=1, a=2", "attribute a is given twice", 31),
+        ("%r = f32[2] add(%p)) x", "unexpected `)` where `,`, `ROOT`, `}` or a name was expected", 22),
+        ("%r = f32[2] parameter(x)", "unexpected `x` where a number was expected", 25),
+        (
+            "%r = f32[2] parameter(123456789012345678901)",
+            "unexpected `123456789012345678901` where a number was expected",
+            25,
+        ),
+        ("%r = f32[2]{0:T(0)} add(%p)", "a tile dimension is not positive", 18),
+    ],
+)
+def test_broken_lines(line, what, column):
+    expected_head = f"error: {what}\n  --> f.hlo:5:{column}\n"
+    message = message_of(f"{HEAD}  {line}\n}}\n")
+    assert message.startswith(expected_head)
+    assert message.splitlines()[3] == "   | " + " " * (column - 1) + "^"
+
+
+def test_two_roots_and_two_entries():
+    assert message_of(HEAD + "  ROOT %r = f32[] add(%p)\n  ROOT %s = f32[] add(%p)\n}\n") == (
+        "error: a second instruction of computation %e is marked `ROOT`\n"
+        "  --> f.hlo:6:8\n"
+        "   |   ROOT %s = f32[] add(%p)\n"
+        "   |        ^"
+    )
+    second = "ENTRY %f () -> f32[] {\n  %p = f32[] parameter(0)\n}\n"
+    assert message_of(f"{HEAD}}}\n{second}").splitlines()[:2] == [
+        "error: a second computation is marked `ENTRY`",
+        "  --> f.hlo:6:1",
+    ]
+    assert message_of(f"{HEAD}}}\n{HEAD.split(chr(10), 2)[2]}}}\n").splitlines()[:2] == [
+        "error: computation %e is defined twice",
+        "  --> f.hlo:6:1",
+    ]
+
+
+def test_empty_body():
+    assert message_of("HloModule m\nENTRY %e () -> f32[] {\n}\n").splitlines()[1] == "  --> f.hlo:3:1"
+
+
+def test_errors_carry_line_and_column_and_a_name_for_nameless_text():
+    with pytest.raises(HloParseError) as caught:
+        parse_module(HEAD + "  %r = f32[2] add(%q)\n}\n")
+    assert (caught.value.line, caught.value.column, caught.value.where) == (5, 19, "<text>:5:19")
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("attribute", "read", "what", "column"),
+    [
+        ("replica_groups={{0,x}}", "replica_groups", "unexpected `x` where a number was expected", 56),
+        ("replica_groups=[4,4]<=[8]", "replica_groups", "[4, 4] does not hold the 8 devices of [8]", 52),
+        ("replica_groups=[4,2]<=[2,4]T(0,0)", "replica_groups", "T(0, 0) does not permute 2 dimensions", 52),
+        ("replica_groups=mesh['a'=4] {'b'}", "replica_groups", "axis 'b' is not in the mesh ['a']", 52),
+        ("replica_groups=mesh['a'=4] {'a':(3)2}", "replica_groups", "a sub-axis of 'a' does not divide its size 4", 52),
+        ("replica_groups=mesh['a'=4] {'a','a'}", "replica_groups", "a mesh axis is named twice", 52),
+        ("sharding={devices=[2,2]0,1,2}", "sharding", "[2, 2] does not hold 3 devices", 55),
+        ("sharding={replicated manual}", "sharding", "a sharding needs exactly one kind", 46),
+    ],
+)
+def test_values_are_read_on_demand_and_errors_point_at_them(attribute, read, what, column):
+    line = f"  ROOT %r = f32[2] custom-call(%p), {attribute}"
+    root = parse_module(f"{HEAD}{line}\n}}\n", name="f.hlo").entry.root
+    with pytest.raises(HloParseError) as caught:
+        getattr(root, read)
+    assert str(caught.value).splitlines()[:2] == [
+        f"error: {read} of %r cannot be read: {what}",
+        f"  --> f.hlo:5:{column}",
+    ]
+
+
+def test_pairs_that_are_no_pairs():
+    root = module_of("ROOT %r = f32[] collective-permute(%p), source_target_pairs={{0,1,2}}").entry.root
+    with pytest.raises(HloParseError, match="source_target_pairs of %r are no pairs"):
+        _ = root.source_target_pairs
+
+
+def test_a_header_number_that_is_none():
+    module = parse_module("HloModule m, num_partitions=many\nENTRY e { p = f32[] parameter(0) }\n", name="f.hlo")
+    with pytest.raises(HloParseError) as caught:
+        _ = module.num_partitions
+    assert str(caught.value).splitlines()[:2] == ["error: num_partitions is many, not a number", "  --> f.hlo:1:14"]
+
+
+def test_unbounded_dimensions_cannot_be_counted():
+    shape = module_of("ROOT %r = f32[?,4] custom-call(%p)").entry.root.shape
+    assert shape.byte_size is None
+    with pytest.raises(HloscopeError, match=r"the elements of f32\[\?,4\] cannot be counted"):
+        _ = shape.element_count

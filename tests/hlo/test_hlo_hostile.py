@@ -1,0 +1,103 @@
+"""Text made to break a reader: it ends with a module or an error, never with a crash or a hang."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from hloscope.errors import HloParseError
+from hloscope.hlo import parse_module
+
+HEAD = "HloModule m\n\nENTRY %e (p: f32[2]) -> f32[2] {\n  %p = f32[2]{0} parameter(0)\n"
+DEEP = 10_000
+
+
+def read(line: str) -> str:
+    """What is wrong with a line, or the number of instructions."""
+    try:
+        module = parse_module(f"{HEAD}  {line}\n}}\n")
+    except HloParseError as error:
+        return error.what
+    return str(sum(len(computation.instructions) for computation in module.computations))
+
+
+@pytest.mark.parametrize(
+    ("line", "outcome"),
+    [
+        (f"%r = f32[] add(%p), foo={'{' * DEEP}{'}' * DEEP}", "2"),
+        (f"%r = f32[] add(%p), backend_config={'{x:' * DEEP}{'}' * DEEP}", "2"),
+        (f"%r = {'(' * DEEP}f32[]{')' * DEEP} tuple(%p)", "tuple shapes nest deeper than 100 levels"),
+        (f"%r = f32[] {'add(' * DEEP}%p{')' * DEEP}", "operands nest deeper than 100 levels"),
+        (f"%r = f32[] call(%p), called_computations={'{' * DEEP}{'}' * DEEP}", "2"),
+        (
+            f"%r = f32[] {'call(), to_apply={ %x = f32[] ' * 300}negate(%p){'}' * 300}",
+            "inline computations nest deeper than 100 levels",
+        ),
+        (f"%r = f32[] add({', '.join(['%p'] * 20_000)})", "2"),
+        (f"%r = f32[2] constant({{{', '.join(['1.5'] * 500_000)}}})", "2"),
+    ],
+)
+def test_deep_and_long_lines(line, outcome):
+    assert read(line) == outcome
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        "foo={" + '"' * 1_000_001,
+        "foo={" + '\\"' * 500_000,
+        "foo={" + "'\\'" * 300_001,
+        "foo={" + "/*" * 500_000,
+        "metadata={" * 100_000,
+        "backend_config={" * 100_000,
+        'foo="' + '\\"' * 500_000,
+        "foo=" + "{" * DEEP,
+        "a={" * 100_000,
+    ],
+)
+def test_what_is_never_closed_takes_linear_time(tail):
+    assert read(f"%r = f32[] add(%p), {tail}").startswith(("the text ends inside computation %e", "unexpected string"))
+
+
+def test_backend_config_that_is_too_deep_for_json():
+    module = parse_module(HEAD + f"  %r = f32[] add(%p), backend_config={chr(123) + 'a' + chr(125)}\n}}\n")
+    assert module.entry.root.backend_config == {"raw": "{a}"}
+    deep = '{"a":' * DEEP + "1" + "}" * DEEP
+    module = parse_module(HEAD + f"  %r = f32[] add(%p), backend_config={deep}\n}}\n")
+    assert list(module.entry.root.backend_config) in (["raw"], ["a"])
+
+
+@pytest.mark.parametrize(
+    "garbage", ["\x00", "\ufeff", "\x0c", "\ud800", "%", "{", "}", '"', "/*", "ENTRY", "@", "=", ")"]
+)
+@pytest.mark.parametrize("place", [0, 5, 20, 40, 60, 80, len(HEAD)])
+def test_garbage_anywhere_is_an_error_or_a_module(garbage, place):
+    text = HEAD + "  ROOT %r = f32[2]{0} add(%p, %p)\n}\n"
+    line, column = place_of_error(text[:place] + garbage + text[place:])
+    assert line >= 1
+    assert column >= 1
+
+
+def place_of_error(text: str) -> tuple[int, int]:
+    """Line and column of what is wrong with a text; the first place of one that can be read."""
+    try:
+        parse_module(text)
+    except HloParseError as error:
+        return error.line, error.column
+    return 1, 1
+
+
+def test_text_that_never_repeats_is_read_by_the_whole_rule():
+    lines = "".join(f"  %r{i} = f32[2]{{0}} add(%p, %p), a{i}=x\n" for i in range(2500))
+    module = parse_module(f"{HEAD}{lines}}}\n")
+    assert len(module.entry.instructions) == 2501
+    assert module.entry.instruction("r2400").attributes == {"a2400": "x"}
+    assert module.entry.instruction("r2400").line == 2405
+
+
+def test_garbage_collection_is_on_again_after_an_error():
+    assert gc.isenabled()
+    with pytest.raises(HloParseError):
+        parse_module(HEAD)
+    assert gc.isenabled()

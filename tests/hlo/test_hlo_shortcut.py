@@ -1,0 +1,206 @@
+"""The quick way and the grammar's rule for the whole text say the same of every text."""
+
+from __future__ import annotations
+
+import pytest
+from hlo_texts import BARE, MODULE, corpus_files, needs_corpus
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hloscope.errors import HloParseError
+from hloscope.hlo.builder import Builder
+from hloscope.hlo.columns import Columns
+from hloscope.hlo.holes import Dialect, is_plain, operand_names
+from hloscope.hlo.parser import parse_module, parse_whole
+from hloscope.hlo.scanner import GaveUp, Scanner
+
+HEAD = "HloModule m\n\n"
+ENTRY = HEAD + "ENTRY %e (p: f32[2]) -> f32[2] {\n  %p = f32[2]{0} parameter(0)\n"
+TEXTS = {
+    "module": MODULE,
+    "bare": BARE,
+    "carriage returns": MODULE.replace("\n", "\r\n"),
+    "operand shapes": ENTRY + '  ROOT %r = f32[2]{0} add(f32[2]{0} %p, f32[2]{0} %p), metadata={op_name="a"}\n}\n',
+    "bare operand shapes": HEAD
+    + "ENTRY e {\n  p = f32[2]{0} parameter(0)\n  ROOT r = f32[2]{0} add(f32[2]{0} p, f32[2]{0} p)\n}\n",
+    "attributes on the next line": ENTRY
+    + '  ROOT %r = f32[2] add(%p, %p),\n    metadata={op_name="a"},\n    foo={1,\n2}\n}\n',
+    "comments": ENTRY + "  // %a = f32[] add(%p)\n  %a = f32[] add(%p) // why\n  ROOT %r = f32[] add(/* %q */ %a)\n}\n",
+    "nested operands": ENTRY + "  %a = f32[2] add(%p, add(%p, %p))\n  ROOT %t = f32[2] add(%a, add(%a, %a))\n}\n",
+    "tuple indexes": ENTRY + "  %t = (f32[2], f32[2]) tuple(%p, %p)\n  ROOT %r = f32[2] add(%t#0, %t#1)\n}\n",
+    "inline computation": ENTRY + "  ROOT %r = f32[] reduce(%p), to_apply={ ROOT %x = f32[] parameter(0) }\n}\n",
+    "closing brace on the line": ENTRY + "  ROOT %r = f32[] negate(%p) }\n",
+    "second computation on a line": ENTRY + "}\n%f () -> f32[] { %p = f32[] constant(1) }\n",
+    "indented": "  HloModule m\n\n  ENTRY %e {\n    %p = f32[] parameter(0)\n  }\n",
+    "single quotes": ENTRY + "  ROOT %r = f32[2] add(%p), a='\"%x', b=mesh['x=1'=2] {'x=1'}, c=\"it's\"\n}\n",
+    "index comments": ENTRY + "  ROOT %r = (f32[], /*index=1*/f32[]) tuple(%p, /*index=1*/%p)\n}\n",
+    "odd blanks": ENTRY + "\tROOT  %r  =  f32[ 2 ] add( %p , %p ) , a=1\n}\n",
+    "bare odd blanks": HEAD
+    + "ENTRY e {\n  p = f32[2] parameter(0)\n  q  = f32[2] negate(p)\n  ROOT  r = f32[2] add(q, p)\n}\n",
+    "no first table": HEAD + "FunctionNames\n\nENTRY %e {\n  %p = f32[] parameter(0)\n}\n",
+    "root named ROOT": HEAD + "ENTRY e {\n  p = f32[] parameter(0)\n  ROOT = f32[] negate(p)\n}\n",
+    "undefined operand": ENTRY + "  ROOT %r = f32[] add(%q)\n}\n",
+    "undefined computation": ENTRY + "  ROOT %r = f32[] call(%p), to_apply=%f\n}\n",
+    "defined twice": ENTRY + "  %p = f32[] parameter(1)\n}\n",
+    "two roots": ENTRY + "  ROOT %r = f32[] negate(%p)\n  ROOT %s = f32[] negate(%p)\n}\n",
+    "cut off": MODULE[:-40],
+    "string for a name": MODULE.replace("to_apply=%region_0.1", 'to_apply="region_0.1"'),
+    "name for a string": MODULE.replace('custom_call_target="tpu_custom_call"', "custom_call_target=%region_0.1"),
+    "bad dimensions": MODULE.replace("f32[4]{0} custom-call", "f32[4,,4]{0} custom-call"),
+    "bad rank": MODULE.replace("f32[4]{0} custom-call", "f32[4]{1,0} custom-call"),
+    "huge number": MODULE.replace("channel_id=3", f"channel_id={'3' * 50}"),
+    "huge parameter": MODULE.replace("parameter(1)", f"parameter({'1' * 50})"),
+}
+
+
+def facts(module):
+    """Everything that a module says, as plain values."""
+    return {
+        "name": module.name,
+        "header": dict(module.header),
+        "tables": module._columns.tables,
+        "computations": [
+            (item.name, item.line, item.is_entry, item.execution_thread, item.root.name) for item in module.computations
+        ],
+        "instructions": [
+            (
+                item.computation.name,
+                item.name,
+                item.opcode,
+                item.line,
+                item.is_root,
+                item.shape,
+                item.operand_names,
+                item.called,
+                dict(item.attributes),
+                item.literal,
+                item.parameter_number,
+            )
+            for computation in module.computations
+            for item in computation.instructions
+        ],
+    }
+
+
+def outcome(parse, text):
+    """The facts, or the whole text of the error."""
+    try:
+        return facts(parse(text, name="f.hlo"))
+    except HloParseError as error:
+        return str(error)
+
+
+def takes_the_quick_way(text):
+    try:
+        Scanner(Builder(Columns(text, None))).scan()
+    except GaveUp:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_both_ways_agree(name):
+    assert outcome(parse_module, TEXTS[name]) == outcome(parse_whole, TEXTS[name])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "module",
+        "bare",
+        "carriage returns",
+        "operand shapes",
+        "bare operand shapes",
+        "attributes on the next line",
+        "comments",
+        "nested operands",
+        "tuple indexes",
+        "indented",
+        "single quotes",
+        "index comments",
+        "odd blanks",
+        "bare odd blanks",
+    ],
+)
+def test_what_takes_the_quick_way(name):
+    assert takes_the_quick_way(TEXTS[name])
+
+
+@pytest.mark.parametrize("name", ["inline computation", "undefined operand", "cut off", "second computation on a line"])
+def test_what_does_not(name):
+    assert not takes_the_quick_way(TEXTS[name])
+
+
+def test_complete_computations_are_kept_when_the_quick_way_ends():
+    """Only the rest, from the computation on that is out of line, is read by the whole rule."""
+    odd = MODULE + "\n%odd () -> f32[] { %c = f32[] constant(1) }\n"
+    assert not takes_the_quick_way(odd)
+    assert outcome(parse_module, odd) == outcome(parse_whole, odd)
+    assert [item.name for item in parse_module(odd).computations][-1] == "odd"
+
+
+LINES = [
+    "%r = f32[2]{0} add(%p, %p)",
+    "%r = f32[4]{0:T(128)S(6)} add(%p, %p), channel_id=12",
+    '%r = (f32[2], s32[]{:S(2)}) custom-call(%p), custom_call_target="a"',
+    '%r = f32[] constant(1), metadata={op_name="x" stack_frame_id=3}',
+    "%r = f32[] constant({1, 2})",
+    '%r = f32[2] slice(%p), slice={[0:1], [2:3]}, backend_config={"a":{"b":["}"]}}',
+    "%r = f32[2] all-gather(%p), replica_groups=[2,4]<=[8], dimensions={0}",
+    "%r = f32[2] all-gather(%p), replica_groups=mesh['a'=2] {'a'}, dimensions={0}",
+    "%r = f32[2] fusion(%p, %p), kind=kLoop, calls=%f",
+]
+MUTATIONS = st.sampled_from(
+    ['"', "'", "{", "}", "(", ")", "[", "]", "=", ",", "%", " ", "/*", "*/", "//", "1", "a", ":", "\\"]
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(LINES), st.integers(0, 60), MUTATIONS), min_size=1, max_size=4))
+def test_both_ways_agree_on_broken_lines(mutations):
+    """The lines are first read whole, so their skeletons are known when a broken one comes."""
+    known = "".join(f"  {line.replace('%r', f'%k{index}')}\n" for index, line in enumerate(LINES))
+    broken = "".join(
+        f"  {line[:place] + inserted + line[place:]}\n".replace("%r", f"%b{index}")
+        for index, (line, place, inserted) in enumerate(mutations)
+    )
+    callee = "%f (x: f32[2]) -> f32[2] {\n  %x = f32[2]{0} parameter(0)\n}\n\n"
+    entry = "ENTRY %e (p: f32[2]) -> f32[2] {\n  %p = f32[2]{0} parameter(0)\n"
+    text = f"{HEAD}{callee}{entry}{known}{broken}}}\n"
+    assert outcome(parse_module, text) == outcome(parse_whole, text)
+
+
+def test_cutting_a_line():
+    cut = Dialect(percent=True).cut
+    line = '  %r.1 = f32[2]{0:S(1)} all-gather(%a, %b), channel_id=12, dimensions={1}, metadata={op_name="x{" a=1}'
+    parts = cut(line)
+    assert "".join(parts) == line
+    assert parts[1::2] == ["%r.1", "(%a, %b", "=12", "{1}", '{op_name="x{" a=1}']
+    bare = Dialect(percent=False).cut("  ROOT r.1 = f32[2] reduce(a, b), to_apply=add")
+    assert bare[1::2] == ["r.1", "(a, b", "=add"]
+
+
+@pytest.mark.parametrize(
+    ("piece", "plain"),
+    [
+        ("a=1", True),
+        ("a='x'", True),
+        ("a='x", False),
+        ('"', False),
+        ("/*index=5*/", True),
+        ("/* x */", False),
+        ("//", False),
+    ],
+)
+def test_plain_skeletons(piece, plain):
+    assert is_plain([piece]) is plain
+
+
+def test_operand_names():
+    assert operand_names("(%a, /*index=5*/%b.1, c") == ["a", "b.1", "c"]
+
+
+@needs_corpus
+@pytest.mark.parametrize("path", corpus_files(), ids=lambda path: path.name)
+def test_both_ways_agree_on_the_corpus(path):
+    text = path.read_bytes().decode()
+    assert outcome(parse_module, text) == outcome(parse_whole, text)
