@@ -80,6 +80,8 @@ def test_the_decorator_changes_nothing_but_an_attribute():
     def step(x):
         return x + 1
 
+    with pytest.raises(hloscope.HloscopeError, match="facts cannot be attached to <built-in function len>"):
+        hloscope.target(mesh={"X": 2})(len)
     assert step(1) == 2
     assert step.__name__ == "step"
 

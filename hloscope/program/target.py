@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
+from hloscope.errors import TargetError
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 ATTRIBUTE = "__hloscope_target__"
@@ -96,6 +98,9 @@ def target(
         axis_types: `auto` (the default), `explicit`, or `X=explicit,Y=auto`.
         dcn: The mesh axis that crosses DCN and how many slices it spans.
         compiler_options: XLA compiler options by name.
+
+    Raises:
+        TargetError: The function takes no attributes, as a built-in or a bound method does.
     """
     facts = TargetFacts(
         mesh=mesh,
@@ -112,7 +117,12 @@ def target(
     )
 
     def attach(function: F) -> F:
-        setattr(function, ATTRIBUTE, facts)
+        try:
+            setattr(function, ATTRIBUTE, facts)
+        except (AttributeError, TypeError) as error:
+            raise TargetError(
+                f"facts cannot be attached to {function!r}", why=str(error), fix="wrap it: def target(...): return ..."
+            ) from error
         return function
 
     return attach
