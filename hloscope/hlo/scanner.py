@@ -130,6 +130,7 @@ class Scanner:
         columns, lines = self._columns, self._lines
         cut, known = self._skeletons.dialect.cut, self._skeletons.known
         names, forms, operands = columns.names, columns.forms, columns.operands
+        add_line, add_start = columns.lines.append, columns.operand_starts.append
         indexes, index_of = scope.indexes, scope.indexes.__getitem__
         while (line := lines[number])[:1] != "}":
             parts = cut(line)
@@ -148,8 +149,8 @@ class Scanner:
             indexes[name] = len(names)
             names.append(name)
             forms.append(form)
-            columns.lines.append(number + 1)
-            columns.operand_starts.append(len(operands))
+            add_line(number + 1)
+            add_start(len(operands))
             number += 1
         return number
 

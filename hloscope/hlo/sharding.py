@@ -61,26 +61,28 @@ def mesh_sharding(
     """
     sharded = tuple(axis for axes in placements for axis in axes)
     ids, named, rest = mesh.split_by((*sharded, *manual, *unreduced))
-    sizes = [ids.shape[dimension] for dimension in named]
-    tiles: list[int] = []
-    taken = 0
-    for axes in placements:
-        tiles.append(prod(sizes[taken : taken + len(axes)]))
-        taken += len(axes)
+    sizes = iter([ids.shape[dimension] for dimension in named])
+    tiles = [prod(next(sizes) for _ in axes) for axes in placements]
     subgroups = {
-        "manual": prod(sizes[taken : taken + len(manual)]),
-        "unreduced": prod(sizes[taken + len(manual) :]),
+        "manual": prod(next(sizes) for _ in manual),
+        "unreduced": prod(sizes),
         "replicated": prod(ids.shape[dimension] for dimension in rest),
     }
     kept = {kind: size for kind, size in subgroups.items() if size > 1}
     if prod(tiles) == 1 and len(kept) <= 1:
         return Sharding(kind=next(iter(kept), "replicated"), text=text)
-    only_replicated = list(kept) == ["replicated"]
+    devices = tuple(map(int, ids.transpose([*named, *rest]).reshape(-1)))
+    return _tiled(text, tiles, kept, devices)
+
+
+def _tiled(text: str, tiles: list[int], subgroups: dict[str, int], devices: tuple[int, ...]) -> Sharding:
+    """A tile assignment whose trailing dimensions are the subgroups; one that only replicates has a form of its own."""
+    only_replicated = list(subgroups) == ["replicated"]
     return Sharding(
         kind="tiled",
         text=text,
-        tile_dimensions=(*tiles, *kept.values()),
-        devices=tuple(map(int, ids.transpose([*named, *rest]).reshape(-1))),
+        tile_dimensions=(*tiles, *subgroups.values()),
+        devices=devices,
         replicate_on_last_tile_dim=only_replicated,
-        last_tile_dims=() if only_replicated else tuple(kept),
+        last_tile_dims=() if only_replicated else tuple(subgroups),
     )
