@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hloscope.analysis.model import Analysis, ArrayFact, Memory, Mesh, SliceFact, SourceFrame
 from hloscope.errors import MeshError, SliceError
 from hloscope.hardware.slices import Slice, parse_slice
-from hloscope.program.target import TargetFacts
+from hloscope.program.target import TargetFacts, make_facts
 from hloscope.rules import run_rules
 from hloscope.units import array_bytes
 
@@ -74,18 +74,18 @@ def analyze(
     if isinstance(target, Path) or (isinstance(target, str) and target.endswith(HLO_SUFFIXES)):
         path = Path(target)
         return analyze_text(path.read_text(encoding="utf-8"), name=str(path), mesh=mesh, slice=slice)
-    facts = TargetFacts(
+    facts = make_facts(
         mesh=mesh,
         axis_types=axis_types,
         slice=slice,
         dcn=dcn,
         args=args,
-        kwargs=dict(kwargs or {}),
+        kwargs=kwargs,
         out=out,
-        static=dict(static or {}),
+        static=static,
         donate=donate,
-        dims=dict(dims or {}),
-        compiler_options=dict(compiler_options or {}),
+        dims=dims,
+        compiler_options=compiler_options,
     )
     return analyze_function(target, facts)
 

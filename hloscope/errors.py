@@ -67,8 +67,8 @@ class MeshError(HloscopeError):
     """The mesh does not fit the program, its arguments or the slice."""
 
 
-class TooFewDevicesError(MeshError):
-    """JAX was started with fewer simulated devices than the program needs.
+class DeviceCountError(MeshError):
+    """JAX was started with another number of simulated devices than the program needs.
 
     Attributes:
         needed: How many it needs.

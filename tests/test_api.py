@@ -114,3 +114,26 @@ def test_a_slice_that_is_too_small_for_hlo_text():
         hloscope.analyze_text(text, name="m", slice="v5e:2x2")
     found = hloscope.analyze_text(text, slice="2*v5e:2x4", mesh={"D": 2, "X": 8})
     assert (found.slice.used_devices, found.slice.slices) == (16, 2)
+
+
+@pytest.mark.parametrize(
+    ("facts", "what"),
+    [
+        ({"mesh": (4, 2)}, "mesh must map axis names to sizes, not (4, 2)"),
+        ({"mesh": {"X": "4"}}, "mesh must map axis names to sizes, not {'X': '4'}"),
+        ({"mesh": "X=4,"}, "this is no mesh"),
+        ({"slice": 8}, "slice must be a name, not 8"),
+        ({"axis_types": 3}, "axis_types must be text, not 3"),
+        ({"dcn": ["X"]}, "dcn must map axis names to sizes, not ['X']"),
+    ],
+)  # fmt: skip
+def test_facts_that_are_not_written_as_they_must_be(facts, what):
+    with pytest.raises(hloscope.HloscopeError) as caught:
+        hloscope.analyze(matmul, ARGS, **facts)
+    assert what in caught.value.what
+
+
+@pytest.mark.tpu_compiler
+def test_meshes_and_axis_types_in_other_words():
+    found = hloscope.analyze(matmul, ARGS, mesh="X=4,Y=2", axis_types={"X": "auto"}, out="P('X', None)")
+    assert moves(found) == [("all-reduce", ("Y",), 32768)]

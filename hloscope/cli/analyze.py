@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import sys
@@ -13,6 +14,7 @@ import click
 
 from hloscope.cli import running
 from hloscope.errors import EXIT_BROKEN, EXIT_OK, NotationError, TargetError
+from hloscope.units import plural
 
 if TYPE_CHECKING:
     from hloscope.analysis.model import Analysis
@@ -54,7 +56,7 @@ Examples
     "outs",
     multiple=True,
     metavar="SPEC",
-    help="An output's sharding: \"P('X', None)\". Repeats, in pytree-leaf order.",
+    help="An output's sharding: \"P('X', None)\". Repeats, in pytree-leaf order; None leaves one open.",
 )
 @click.option(
     "--static", "statics", multiple=True, metavar="NAME=VALUE", help="A Python value passed by keyword. Repeats."
@@ -93,13 +95,18 @@ def command(
     """Compile TARGET for a TPU slice, and report which collectives move how many bytes over which mesh axis."""
 
     def run() -> Analysis:
-        if target == "-" or target.endswith((".hlo", ".txt")):
+        if _is_text(target):
             return _analyze_text(target, options)
         return _analyze_function(target, options)
 
     found = running.guarded(run, debug=debug)
     running.guarded(lambda: running.write_report(_rendered(found, format_name, output), output), debug=debug)
     raise SystemExit(_exit_code(found, fail_on))
+
+
+def _is_text(target: str) -> bool:
+    """Whether a target is compiled text: by its ending, or because it is a file that is no Python."""
+    return target == "-" or target.endswith((".hlo", ".txt")) or (Path(target).is_file() and not target.endswith(".py"))
 
 
 def _analyze_text(target: str, options: dict[str, Any]) -> Analysis:
@@ -150,9 +157,9 @@ def _facts(options: dict[str, Any]) -> TargetFacts:
     for text in options["args"]:
         name, array = notation.split_keyword(text)
         if name is None:
-            positional.append(array)
+            positional.append(_argument(array))
         else:
-            keywords[name] = array
+            keywords[name] = _argument(array)
     dims: dict[str, int] = {}
     for text in options["dims"]:
         dims.update(notation.parse_dims(text))
@@ -163,12 +170,26 @@ def _facts(options: dict[str, Any]) -> TargetFacts:
         dcn=notation.parse_mesh(options["dcn"]) if options["dcn"] else None,
         args=tuple(positional) if options["args"] else None,
         kwargs=keywords,
-        out=list(options["outs"]) or None,
+        out=[None if text.strip() == "None" else text for text in options["outs"]] or None,
         static=dict(notation.parse_static(text) for text in options["statics"]),
         donate=notation.parse_indices(options["donate"]) if options["donate"] else None,
         dims=dims,
         compiler_options=dict(_compiler_option(text) for text in options["compiler_options"]),
     )
+
+
+def _argument(text: str) -> Any:
+    """One argument: a notation, or a pytree of notations in Python's words."""
+    if not text.lstrip().startswith(("{", "[", "(")):
+        return text
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError) as error:
+        raise NotationError(
+            f"{text} is no pytree of array types",
+            why=str(error),
+            fix="""quote the types inside: --arg "{'w': 'bf16[8@X,2048]', 'b': 'f32[2048]'}\"""",
+        ) from error
 
 
 def _compiler_option(text: str) -> tuple[str, str]:
@@ -195,4 +216,10 @@ def _exit_code(found: Analysis, fail_on: str | None) -> int:
     if fail_on is None:
         return EXIT_OK
     limit = Severity(fail_on).rank
-    return EXIT_BROKEN if any(finding.severity.rank >= limit for finding in found.findings) else EXIT_OK
+    broken = [finding for finding in found.findings if finding.severity.rank >= limit]
+    if not broken:
+        return EXIT_OK
+    click.echo(
+        f"failed: {plural(len(broken), 'finding')} as severe as --fail-on {fail_on}: {broken[0].message}", err=True
+    )
+    return EXIT_BROKEN

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from hloscope.errors import EXIT_COULD_NOT_RUN, HloscopeError, TooFewDevicesError
+from hloscope.errors import EXIT_COULD_NOT_RUN, DeviceCountError, HloscopeError
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ def guarded(run: Callable[[], T], *, debug: bool) -> T:
     try:
         return run()
     except HloscopeError as error:
-        if isinstance(error, TooFewDevicesError) and DEVICES_VARIABLE not in os.environ:
+        if isinstance(error, DeviceCountError) and DEVICES_VARIABLE not in os.environ:
             _restart(error.needed)
         _fail(str(error), debug)
     except KeyboardInterrupt:
@@ -60,7 +60,8 @@ def _restart(devices: int) -> NoReturn:
 
 def simulated_device_count(asked: int | None) -> int:
     """Simulated devices to start JAX with: what a restart found out, else what the options say, else 8."""
-    return max(int(os.environ.get(DEVICES_VARIABLE, "0")), asked or DEFAULT_DEVICES)
+    found_out = os.environ.get(DEVICES_VARIABLE)
+    return int(found_out) if found_out else asked or DEFAULT_DEVICES
 
 
 @contextmanager

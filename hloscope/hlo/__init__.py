@@ -3,7 +3,8 @@
 from hloscope.hlo.frames import Frame
 from hloscope.hlo.instruction import HloInstruction
 from hloscope.hlo.model import HloComputation, HloModule
-from hloscope.hlo.parser import parse_module
+from hloscope.hlo.parser import parse_module, parse_modules
+from hloscope.hlo.printer import print_module
 from hloscope.hlo.replica_groups import ReplicaGroups
 from hloscope.hlo.shape import Layout, Shape
 from hloscope.hlo.sharding import Sharding
@@ -18,4 +19,6 @@ __all__ = [
     "Shape",
     "Sharding",
     "parse_module",
+    "parse_modules",
+    "print_module",
 ]

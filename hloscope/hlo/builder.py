@@ -85,6 +85,7 @@ class Builder:
         """Makes a module of one instruction, with a parameter for each of its operands as XLA does."""
         name = str(instruction.name).lstrip("%") if instruction.name else instruction.operation.opcode
         self.columns.name = name
+        self.columns.is_single = True
         self._implies_parameters = True
         self._add_bodies(name, (instruction,))
         scope = self.open_scope(name, 0)
@@ -132,11 +133,16 @@ class Builder:
         self.computation_names.add(scope.name)
         columns.computations.append(ComputationRow(scope.name, scope.line, thread, scope.first, end, root))
 
-    def finish(self) -> None:
-        """Settles what the whole text decides: without `ENTRY`, the last computation is the entry."""
+    def finish(self, *, truncated: bool = False) -> None:
+        """Settles what the whole text decides: without `ENTRY`, the last computation is the entry.
+
+        A text that is cut off may have lost its `ENTRY`, and then no computation is.
+        """
         columns = self.columns
-        if columns.entry < 0:
+        columns.truncated = truncated
+        if columns.entry < 0 and not truncated:
             columns.entry = len(columns.computations) - 1
+            columns.entry_is_implied = True
         if not columns.name:
             columns.name = columns.computations[columns.entry].name
 

@@ -90,7 +90,11 @@ class Columns:
         inferred: Shapes that the text leaves out, once they have been asked for.
         called: (attribute key, computation name) for the instructions that call.
         computations: In text order.
-        entry: Index of the entry computation.
+        entry: Index of the entry computation; -1 where the text is cut off before it.
+        entry_is_implied: Whether the entry is only the last computation, with no `ENTRY` before it.
+        truncated: Whether the text is cut off; only its whole computations are here.
+        is_single: Whether the text is one instruction alone.
+        lines_before: Lines that come before this text in its file.
     """
 
     def __init__(self, text: str, file_name: str | None) -> None:
@@ -109,6 +113,10 @@ class Columns:
         self.called: dict[int, tuple[tuple[str, str], ...]] = {}
         self.computations: list[ComputationRow] = []
         self.entry = -1
+        self.entry_is_implied = False
+        self.truncated = False
+        self.is_single = False
+        self.lines_before = 0
 
     @cached_property
     def _line_starts(self) -> array[int]:

@@ -37,7 +37,7 @@ def read(columns: Columns, index: int, key: str, start: str, raw: str) -> Any:
         moved.at_end = False
         name = columns.names[index]
         moved.what = f"{key} of %{name} cannot be read: {error.what}"
-        raise parse_error(columns.text, columns.file_name, moved) from None
+        raise parse_error(columns, moved) from None
 
 
 def replica_groups(columns: Columns, index: int, attributes: Mapping[str, str]) -> ReplicaGroups | None:
@@ -72,7 +72,7 @@ def source_target_pairs(
     pairs: tuple[tuple[int, ...], ...] = read(columns, index, "source_target_pairs", "integer_lists", raw)
     if any(len(pair) != 2 for pair in pairs):
         error = ReadError(columns.line_start(index), f"source_target_pairs of %{columns.names[index]} are no pairs")
-        raise parse_error(columns.text, columns.file_name, error)
+        raise parse_error(columns, error)
     return tuple((pair[0], pair[1]) for pair in pairs)
 
 
@@ -128,5 +128,5 @@ def header_integer(columns: Columns, key: str, *, default: int) -> int:
     if found is None:
         position = max(columns.text.find(f"{key}={raw}"), 0)
         error = ReadError(position, f"{key} is {raw}, not a number")
-        raise parse_error(columns.text, columns.file_name, error)
+        raise parse_error(columns, error)
     return found

@@ -5,12 +5,18 @@ from __future__ import annotations
 import re
 
 from hloscope.errors import HloParseError, caret_excerpt
+from hloscope.hlo.columns import Columns
+from hloscope.hlo.cutoff import begins_second_module
 from hloscope.hlo.records import ReadError
 
 _NOT_HLO_FIX = (
     "give HLO text, which starts with `HloModule`: jax.jit(f).lower(...).compile().as_text() and "
     "XLA's dumps named *.txt are such text"
 )
+_SECOND_MODULE_FIX = (
+    "give one module at a time, or separate modules with lines of `// -----` and read them with parse_modules"
+)
+_LOST_ENTRY_FIX = "give the whole text; XLA prints ENTRY last"
 _CUT_OFF_FIX = "was the file cut off?"
 _HLO_WORDS = ("HloModule", "ENTRY", "ROOT")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
@@ -21,41 +27,59 @@ def line_and_column(text: str, position: int) -> tuple[int, int]:
     return text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
 
 
-def parse_error(
-    text: str, file_name: str | None, error: ReadError, open_computation: tuple[str, int] | None = None
-) -> HloParseError:
+def parse_error(columns: Columns, error: ReadError, open_computation: tuple[str, int] | None = None) -> HloParseError:
     """Lays out an error of the grammar for the user.
 
     Args:
-        text: The whole text.
-        file_name: Its name.
-        error: The error, with offsets in `text`.
+        columns: What has been read, for the text and its name.
+        error: The error, with offsets in the text.
         open_computation: Name and offset of the computation that the error lies in.
     """
+    text = columns.text
     if not text.strip(" \t\r\n"):
-        return _located(text, file_name, 0, "the text is empty", _NOT_HLO_FIX)
+        return _located(columns, 0, "the text is empty", _NOT_HLO_FIX)
     position = min(error.position, len(text.rstrip(" \t\r\n")))
+    if begins_second_module(text, position):
+        return _located(
+            columns, text.rindex("HloModule", 0, position), "a second module begins here", _SECOND_MODULE_FIX
+        )
     if open_computation is not None and (error.at_end or _is_cut_off(text, position)):
         name, start = open_computation
-        line, _ = line_and_column(text, start)
+        line = line_and_column(text, start)[0] + columns.lines_before
         what = f"the text ends inside computation %{name} that starts at line {line}"
         if error.opened_at is not None:
             what = f"{what}: {error.what}"
-        return _located(text, file_name, position, what, _CUT_OFF_FIX)
+        return _located(columns, position, what, _CUT_OFF_FIX)
     if open_computation is None and not error.at_end and _is_no_hlo(text[:position]):
         start = len(text) - len(text.lstrip(" \t\r\n"))
-        return _located(text, file_name, start, _no_hlo_message(text), _NOT_HLO_FIX)
+        return _located(columns, start, _no_hlo_message(text), _NOT_HLO_FIX)
     if not error.at_end and _is_cut_off(text, position) and len(text[position:].split()) == 1:
-        return _located(text, file_name, position, f"the text ends too early: {error.what}", _CUT_OFF_FIX)
-    return _located(text, file_name, position, error.what, error.fix)
+        return _located(columns, position, f"the text ends too early: {error.what}", _CUT_OFF_FIX)
+    return _located(columns, position, error.what, error.fix)
 
 
-def _located(text: str, file_name: str | None, position: int, what: str, fix: str | None) -> HloParseError:
+def several_modules(columns: Columns, count: int, second: int) -> HloParseError:
+    """The error for a text of several modules where one is wanted; `second` is the offset of the second one."""
+    position = second + len(columns.text[second:]) - len(columns.text[second:].lstrip(" \t\r\n"))
+    what = f"the text holds {count} modules, and one is wanted"
+    return _located(columns, position, what, "give one of them, or read them all with parse_modules")
+
+
+def lost_entry(columns: Columns) -> HloParseError:
+    """The error for a module whose text ends before its `ENTRY`."""
+    last = columns.computations[-1].name
+    what = f"the text is cut off before ENTRY; %{last} is the last computation that is whole"
+    return _located(columns, len(columns.text.rstrip(" \t\r\n")), what, _LOST_ENTRY_FIX)
+
+
+def _located(columns: Columns, position: int, what: str, fix: str | None) -> HloParseError:
+    text = columns.text
     line, column = line_and_column(text, position)
     start = position - column + 1
     end = text.find("\n", start)
     line_text = _CONTROL.sub("\ufffd", text[start : len(text) if end < 0 else end])
-    where = f"{file_name or '<text>'}:{line}:{column}"
+    line += columns.lines_before
+    where = f"{columns.file_name or '<text>'}:{line}:{column}"
     excerpt = caret_excerpt(line_text, column)
     return HloParseError(what, line=line, column=column, where=where, excerpt=excerpt, fix=fix)
 

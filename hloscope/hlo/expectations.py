@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
+from hloscope.hlo.lexer import Accepted
 from hloscope.hlo.records import ReadError
 
 _WORDS = {
@@ -46,19 +46,19 @@ _MOST_NAMED = 5
 _MOST_SHOWN = 40
 
 
-def describe(text: str, position: int, opened_at: int | None, state: Any) -> ReadError:
+def describe(text: str, position: int, opened_at: int | None, accepted: Accepted) -> ReadError:
     """Turns a failed parse into an error that says what stood there and what was expected.
 
     Args:
         text: The text that was parsed.
         position: Where the parser could not go on.
         opened_at: The bracket that is never closed, if that is what failed.
-        state: The parser's state at that place.
+        accepted: What the parser could have used at that place.
     """
     if opened_at is not None:
         what = f"the `{text[opened_at]}` is never closed"
         return ReadError(opened_at, what, fix="close it; or was the file cut off?", at_end=True, opened_at=opened_at)
-    expected = _expected_words(state)
+    expected = _expected_words(accepted)
     if position >= len(text):
         what = f"the text ends where {expected} was expected" if expected else "the text ends too early"
         return ReadError(len(text), what, fix="was the file cut off?", at_end=True)
@@ -67,9 +67,8 @@ def describe(text: str, position: int, opened_at: int | None, state: Any) -> Rea
     return ReadError(position, what)
 
 
-def _expected_words(state: Any) -> str:
+def _expected_words(accepted: Accepted) -> str:
     """`a name, `,` or `}``; empty when too much is possible to be of help."""
-    accepted = state.parse_conf.states[state.position]
     words = sorted({_WORDS[name] for name in accepted if name in _WORDS} - {_END}) or [_END]
     if len(words) > _MOST_NAMED:
         return ""

@@ -31,14 +31,14 @@ class FrameTables:
     Attributes:
         file_names: `FileNames`.
         function_names: `FunctionNames`.
-        file_locations: `FileLocations`, as (file_name_id, function_name_id, line, column).
+        file_locations: `FileLocations`, as (file_name_id, function_name_id, line, column, end_line, end_column).
         stack_frames: `StackFrames`, as (file_location_id, parent frame id); the parent is the real id, 0 for none,
             where the text prints it plus one.
     """
 
     file_names: tuple[str, ...] = ()
     function_names: tuple[str, ...] = ()
-    file_locations: tuple[tuple[int, int, int, int], ...] = ()
+    file_locations: tuple[tuple[int, int, int, int, int, int], ...] = ()
     stack_frames: tuple[tuple[int, int], ...] = ()
 
     def frames(self, stack_frame_id: int) -> tuple[Frame, ...]:
@@ -61,7 +61,7 @@ class FrameTables:
     def _frame(self, location_id: int) -> Frame | None:
         if not 0 < location_id <= len(self.file_locations):
             return None
-        file_id, function_id, line, column = self.file_locations[location_id - 1]
+        file_id, function_id, line, column, _, _ = self.file_locations[location_id - 1]
         if not (0 < file_id <= len(self.file_names) and 0 < function_id <= len(self.function_names)):
             return None
         return Frame(
@@ -90,6 +90,8 @@ def frame_tables(
                 row.get("function_name_id", 0),
                 row.get("line", 0),
                 row.get("column", 0),
+                row.get("end_line", 0),
+                row.get("end_column", 0),
             )
             for row in locations
         ),

@@ -55,9 +55,14 @@ class HloInstruction:
         return infer_shape(self) if shape is None else shape
 
     @property
+    def printed_shape(self) -> Shape | None:
+        """The result's shape where the text gives it."""
+        return self._columns.forms[self._index].shape
+
+    @property
     def line(self) -> int:
-        """1-based line in the text."""
-        return self._columns.lines[self._index]
+        """1-based line in the file."""
+        return self._columns.lines[self._index] + self._columns.lines_before
 
     @property
     def is_root(self) -> bool:
@@ -91,6 +96,11 @@ class HloInstruction:
     def called(self) -> tuple[tuple[str, str], ...]:
         """(attribute key, computation name) for each computation it calls, in printed order."""
         return self._columns.called.get(self._index, ())
+
+    @property
+    def argument(self) -> str | None:
+        """What stands in the parentheses instead of operands: a parameter's number, a constant's literal."""
+        return self._read().argument
 
     @property
     def parameter_number(self) -> int | None:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from hloscope.hlo import decode
 from hloscope.hlo.columns import Columns, ComputationRow
+from hloscope.hlo.diagnostics import lost_entry
 from hloscope.hlo.frames import Frame
 from hloscope.hlo.instruction import HloInstruction
 from hloscope.hlo.opcodes import is_known_opcode
@@ -20,12 +21,15 @@ class HloModule:
         name: The name after `HloModule`; for computations without a header, the entry's name.
         header: Raw value text of each header attribute.
         computations: In text order.
+        truncated: Whether the text is cut off. What stands after its last whole computation is not here, which may
+            include `ENTRY`; then every total over the module is a lower bound.
     """
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
         self.name = columns.name
         self.header: Mapping[str, str] = MappingProxyType(columns.header)
+        self.truncated = columns.truncated
         self.computations = tuple(
             HloComputation(self, columns, row, is_entry=index == columns.entry)
             for index, row in enumerate(columns.computations)
@@ -51,8 +55,25 @@ class HloModule:
 
     @property
     def entry(self) -> HloComputation:
-        """The computation marked `ENTRY`, else the last one."""
+        """The computation marked `ENTRY`, else the last one.
+
+        Raises:
+            HloParseError: The text is cut off before it; `outermost` holds what there is instead.
+        """
+        if self._columns.entry < 0:
+            raise lost_entry(self._columns)
         return self.computations[self._columns.entry]
+
+    @cached_property
+    def outermost(self) -> tuple[HloComputation, ...]:
+        """Where the program starts: ENTRY alone, or where that is cut off, every computation that no other one calls.
+
+        How often ENTRY would have run these is not known.
+        """
+        if self._columns.entry >= 0:
+            return (self.entry,)
+        called = {name for calls in self._columns.called.values() for _, name in calls}
+        return tuple(computation for computation in self.computations if computation.name not in called)
 
     @cached_property
     def _by_name(self) -> dict[str, HloComputation]:
@@ -83,7 +104,7 @@ class HloComputation:
     Attributes:
         module: The module it belongs to.
         name: Without `%`.
-        line: 1-based line of its head.
+        line: 1-based line of its head in the file.
         is_entry: Whether the program starts here.
         execution_thread: The thread that runs it, such as `sparsecore`; None for the main one.
     """
@@ -93,7 +114,7 @@ class HloComputation:
         self._row = row
         self.module = module
         self.name = row.name
-        self.line = row.line
+        self.line = row.line + columns.lines_before
         self.is_entry = is_entry
         self.execution_thread = row.execution_thread
 

@@ -3,30 +3,76 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Any
 
 from hloscope.errors import HloParseError
 from hloscope.hlo.builder import Builder
 from hloscope.hlo.columns import Columns
-from hloscope.hlo.diagnostics import parse_error
+from hloscope.hlo.cutoff import fits_layout, is_cut_off
+from hloscope.hlo.diagnostics import parse_error, several_modules
 from hloscope.hlo.language import language
 from hloscope.hlo.model import HloModule
-from hloscope.hlo.records import ReadError, Text
+from hloscope.hlo.records import Computation, ReadError, Text
 from hloscope.hlo.scanner import GaveUp, Scanner
+
+_SEPARATOR = re.compile(r"^[ \t]*//[ ]*-----.*$", re.MULTILINE)
+_COMMENT_LINES = re.compile(r"(?:\s|//[^\n]*)*+")
 
 
 def parse_module(text: str, *, name: str | None = None) -> HloModule:
     """Reads HLO text in any form that XLA prints or reads.
+
+    Of a text that is cut off, every whole computation is read, and the module says that it is `truncated`.
 
     Args:
         text: A module, computations without a header, or one instruction.
         name: The text's name in errors, such as `step.hlo` or `<stdin>`.
 
     Raises:
-        HloParseError: The text is not HLO, is cut off, or uses names that it does not define.
+        HloParseError: The text is not HLO, is cut off before its first computation is whole, holds several modules,
+            or uses names that it does not define.
     """
-    columns = Columns(text, name)
+    try:
+        return _read(Columns(text, name))
+    except HloParseError:
+        parts = _parts(text)
+        if len(parts) > 1:
+            raise several_modules(Columns(text, name), len(parts), parts[1][0]) from None
+        raise
+
+
+def parse_modules(text: str, *, name: str | None = None) -> tuple[HloModule, ...]:
+    """Reads a file of several modules, which lines of `// -----` separate, as in XLA's own tests.
+
+    Lines count from the beginning of the file. A text without such lines is one module.
+
+    Raises:
+        HloParseError: As for `parse_module`, of the first module that cannot be read.
+    """
+    modules: list[HloModule] = []
+    line, counted_to = 0, 0
+    for start, end in _parts(text) or [(0, len(text))]:
+        line += text.count("\n", counted_to, start)
+        counted_to = start
+        columns = Columns(text[start:end], name)
+        columns.lines_before = line
+        modules.append(_read(columns))
+    return tuple(modules)
+
+
+def _parts(text: str) -> list[tuple[int, int]]:
+    """Offsets of what stands between separators and is more than comments."""
+    borders = [0]
+    for match in _SEPARATOR.finditer(text):
+        borders += [match.start(), match.end()]
+    spans = zip(borders[::2], [*borders[1::2], len(text)], strict=True)
+    return [(start, end) for start, end in spans if _COMMENT_LINES.match(text, start, end).end() < end]  # type: ignore[union-attr]
+
+
+def _read(columns: Columns) -> HloModule:
     builder = Builder(columns)
     with _no_garbage_collection():
         try:
@@ -34,22 +80,33 @@ def parse_module(text: str, *, name: str | None = None) -> HloModule:
             builder.finish()
         except GaveUp as stop:
             if stop.line is None or not columns.computations:
-                return parse_whole(text, name=name)
+                return _read_whole(columns)
             builder.rollback(stop.line + 1)
-            _read_rest(builder, stop.line)
-    return HloModule(columns)
+            if stop.is_cut_off:
+                builder.finish(truncated=True)
+            else:
+                _read_rest(builder, stop.line)
+    return _module(columns)
 
 
 def _read_rest(builder: Builder, line: int) -> None:
     """Reads from a 0-based line on, where a computation begins, by the grammar's rule for the rest of a text."""
-    text = builder.columns.text
-    base = builder.columns.offset_of_line(line)
+    columns = builder.columns
+    base = columns.offset_of_line(line)
+    computations: tuple[Computation, ...] | None
+    truncated = False
     try:
-        builder.add_computations(language().parse("continuation", text[base:]), base)
-        builder.finish()
+        computations = language().parse("continuation", columns.text[base:])
     except ReadError as error:
-        moved = error if builder.open_computation is not None else error.moved(base)
-        raise _error(builder, moved, base) from None
+        moved = error.moved(base)
+        if not is_cut_off(columns.text, moved):
+            raise _error(builder, moved, base) from None
+        computations, truncated = _parse_before_cut("continuation", columns.text[base:], error) or (), True
+    try:
+        builder.add_computations(computations, base)
+        builder.finish(truncated=truncated)
+    except ReadError as error:
+        raise _error(builder, error, base) from None
 
 
 @contextmanager
@@ -72,29 +129,69 @@ def parse_whole(text: str, *, name: str | None = None) -> HloModule:
     Raises:
         HloParseError: As for `parse_module`.
     """
-    columns = Columns(text, name)
+    return _read_whole(Columns(text, name))
+
+
+def _read_whole(columns: Columns) -> HloModule:
     builder = Builder(columns)
     try:
-        parsed: Text = language().parse("text", text)
-        _build(builder, parsed)
+        parsed, truncated = _parse_text(columns.text)
+        _build(builder, parsed, truncated=truncated)
     except ReadError as error:
         raise _error(builder, error, 0) from None
-    return HloModule(columns)
+    return _module(columns)
 
 
-def _build(builder: Builder, parsed: Text) -> None:
+def _parse_text(text: str) -> tuple[Text, bool]:
+    """The records of a text, up to the last whole computation where it is cut off, and whether it is."""
+    try:
+        return language().parse("text", text), False
+    except ReadError as error:
+        progress = language().reader.progress
+        head = progress.head
+        parsed: Text | None = _parse_before_cut("text", text, error) if is_cut_off(text, error) else None
+        if parsed is None:
+            progress.head = head
+            raise
+        return parsed, True
+
+
+def _parse_before_cut(start: str, text: str, error: ReadError) -> Any:
+    """What a rule makes of the whole computations of a text that is cut off at an error; None where there are none.
+
+    A computation that ends directly before the cut was not yet known to be whole when the parser stopped.
+    """
+    end = language().reader.progress.end
+    before = text[: error.position].rstrip(" \t\r\n")
+    if not error.at_end and before.endswith("}"):
+        with suppress(ReadError):
+            return language().parse(start, before)
+    return None if end is None else language().parse(start, text[:end])
+
+
+def _build(builder: Builder, parsed: Text, *, truncated: bool) -> None:
     if parsed.header is not None:
         builder.add_header(parsed.header, builder.columns.text)
     builder.add_tables(parsed.tables)
     builder.add_computations(parsed.computations)
     if parsed.instruction is not None:
         builder.add_single(parsed.instruction)
-    builder.finish()
+    builder.finish(truncated=truncated)
+
+
+def _module(columns: Columns) -> HloModule:
+    """The module; a text that ends between two computations is told by the header, which describes the lost ENTRY."""
+    module = HloModule(columns)
+    layout = columns.header.get("entry_computation_layout")
+    if columns.entry_is_implied and layout is not None and not fits_layout(module.entry, layout):
+        columns.entry, columns.truncated = -1, True
+        return HloModule(columns)
+    return module
 
 
 def _error(builder: Builder, error: ReadError, base: int) -> HloParseError:
-    head = language().reader.last_head
+    head = language().reader.progress.head
     open_computation = builder.open_computation
     if head is not None and open_computation is None:
         open_computation = (head.name.lstrip("%"), base + head.span.start)
-    return parse_error(builder.columns.text, builder.columns.file_name, error, open_computation)
+    return parse_error(builder.columns, error, open_computation)

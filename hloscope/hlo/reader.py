@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from lark.lexer import Token
-
 from hloscope.hlo.records import (
     Attribute,
     Callee,
@@ -30,6 +28,7 @@ from hloscope.hlo.records import (
 )
 from hloscope.hlo.shape import Shape
 from hloscope.hlo.strings import unquote
+from hloscope.hlo.tokens import Token
 from hloscope.hlo.values import ValueReader
 
 _OPERAND_NAME = re.compile(r"/\*[^*]*\*/|%?([A-Za-z_][A-Za-z0-9_.-]*)")
@@ -98,13 +97,14 @@ class HloReader(ValueReader):
         is_entry = children[0].type == "ENTRY"
         name = children[1] if is_entry else children[0]
         head = ComputationHead(is_entry, name, span_of(children[0], children[-1]))
-        self.last_head = head
+        self.progress.head = head
         return head
 
     leading_head = computation_head
 
     def computation_end(self, children: list[Token]) -> str | None:
-        self.last_head = None
+        self.progress.head = None
+        self.progress.end = children[-1].end_pos
         return unquote(children[2]) if len(children) > 1 else None
 
     def signature(self, children: list[Any]) -> None:
@@ -149,7 +149,7 @@ class HloReader(ValueReader):
 
     def plain_operands(self, children: list[Token]) -> list[Operand]:
         (names,) = children
-        base = names.start_pos or 0
+        base = names.start_pos
         return [
             Operand(None, found.group(1), Span(base + found.start(), base + found.end()), (), None)
             for found in _OPERAND_NAME.finditer(names)
@@ -185,7 +185,7 @@ class HloReader(ValueReader):
         layout = self.read_at("layout", children[1])
         if len(layout.minor_to_major) not in (0, len(array.dimensions)):
             raise ReadError(
-                children[1].start_pos or 0, f"the layout of {array} names {len(layout.minor_to_major)} dimensions"
+                children[1].start_pos, f"the layout of {array} names {len(layout.minor_to_major)} dimensions"
             )
         shape = Shape(
             element_type=array.element_type, dimensions=array.dimensions, dynamic=array.dynamic, layout=layout

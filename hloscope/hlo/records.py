@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lark.lexer import Token
-
 from hloscope.hlo.shape import Shape
+from hloscope.hlo.tokens import Token
 
 
 class Span(NamedTuple):
@@ -19,7 +18,7 @@ class Span(NamedTuple):
 
 def span_of(first: Token, last: Token) -> Span:
     """From the first character of one token to the last of another."""
-    return Span(first.start_pos or 0, last.end_pos or 0)
+    return Span(first.start_pos, last.end_pos)
 
 
 class ParsedShape(NamedTuple):

@@ -11,8 +11,9 @@ from hloscope.hlo.builder import Builder, Scope
 from hloscope.hlo.holes import operand_names
 from hloscope.hlo.language import language
 from hloscope.hlo.records import ReadError, Row
-from hloscope.hlo.skeletons import Unusual, read_head, read_number_row, skeletons
+from hloscope.hlo.skeletons import read_head, read_number_row, skeletons
 from hloscope.hlo.templates import Template
+from hloscope.hlo.unusual import Unusual
 
 LEAST_LEARNT = 2000
 """New skeletons that every text is allowed."""
@@ -26,11 +27,13 @@ class GaveUp(Exception):  # noqa: N818 - no error: the text is read another way
 
     Attributes:
         line: 0-based line of the computation to go on from; None for the whole text.
+        is_cut_off: The lines run out after a whole instruction of that computation.
     """
 
-    def __init__(self, line: int | None) -> None:
+    def __init__(self, line: int | None, *, is_cut_off: bool = False) -> None:
         super().__init__(line)
         self.line = line
+        self.is_cut_off = is_cut_off
 
 
 class Scanner:
@@ -57,10 +60,13 @@ class Scanner:
         while (number := self._next_filled(number)) < len(lines):
             try:
                 number = self._computation(number)
-            except (ReadError, IndexError, KeyError):
+            except IndexError:
+                raise GaveUp(number, is_cut_off=True) from None
+            except (ReadError, KeyError):
                 raise GaveUp(number) from None
         if not self._columns.computations:
             raise GaveUp(None)
+        self._skeletons.keep()
 
     def _header(self) -> int:
         number = self._next_filled(0)
@@ -207,7 +213,7 @@ class Scanner:
         """Moves the next line's text to line `number`, which leaves an empty line there."""
         counts = self._columns.line_counts
         count = counts.get(number + 1, 1)
-        if count >= MOST_LINES:
+        if count >= MOST_LINES or number + count >= len(self._lines):
             raise ReadError(0, "too many lines")
         self._lines[number] += "\n" + self._lines[number + count]
         self._lines[number + count] = ""

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from functools import cache, lru_cache
 
 from hloscope.hlo.holes import Dialect, cut_head, cut_numbers, is_plain
+from hloscope.hlo.kept import Kept, key_of
 from hloscope.hlo.language import language
 from hloscope.hlo.records import ComputationHead, Instruction, ReadError, Row, span_of
 from hloscope.hlo.templates import Irregular, Outline, Recipe, Template, borders_of, in_parts, mapped, outline, recipe
+from hloscope.hlo.unusual import Unusual
+from hloscope.store import default_store
 
 MOST_KEPT = 1 << 16
 """Skeletons kept for later texts; beyond it all are forgotten and learnt again."""
 
 
-class Unusual(Enum):
-    """What is known of a skeleton that has no template."""
-
-    IRREGULAR = "each line of it is parsed by itself"
-    INCOMPLETE = "the instruction goes on in the next line"
+LEAST_KEPT = 16
+"""New skeletons that are worth a write to disk."""
 
 
 class Skeletons:
@@ -29,8 +28,10 @@ class Skeletons:
         known: By the pieces of `dialect.cut`.
     """
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, kept: Kept | None = None) -> None:
         self.dialect = dialect
+        self._kept = kept
+        self._new = 0
         self.known: dict[tuple[str, ...], Template | Unusual] = {}
         self._without_shapes: dict[tuple[str, ...], Outline[Recipe] | Unusual] = {}
 
@@ -45,13 +46,28 @@ class Skeletons:
         if len(self.known) >= MOST_KEPT:
             self.known.clear()
             self._without_shapes.clear()
+        pieces = self.dialect.cut(line)
+        skeleton = tuple(pieces[::2])
+        kept = None if self._kept is None else self._kept.template(skeleton)
+        if kept is not None:
+            self.known[skeleton] = kept
+            return
         parts = self.dialect.cut_shapes(line)
         key = tuple(parts[::2])
         found = self._without_shapes.get(key)
+        if found is None and self._kept is not None:
+            found = self._kept.outline(key)
         if found is None:
-            found = self._without_shapes[key] = _parsed(line, parts)
-        pieces = self.dialect.cut(line)
-        self.known[tuple(pieces[::2])] = self._with_shapes(found, line, parts, pieces)
+            found = _parsed(line, parts)
+        self._without_shapes[key] = found
+        self.known[skeleton] = self._with_shapes(found, line, parts, pieces)
+        self._new += 1
+
+    def keep(self) -> None:
+        """Writes to disk what was learnt, once that is worth it."""
+        if self._kept is not None and self._new >= LEAST_KEPT:
+            self._new = 0
+            self._kept.save(self.known, self._without_shapes)
 
     def _with_shapes(
         self, found: Outline[Recipe] | Unusual, line: str, parts: list[str], pieces: list[str]
@@ -165,4 +181,8 @@ def read_number_row(line: str) -> Row:
 @cache
 def skeletons(*, percent: bool) -> Skeletons:
     """The skeletons of one dialect, for all texts of this process."""
-    return Skeletons(Dialect(percent=percent))
+    dialect = Dialect(percent=percent)
+    store = default_store()
+    if store is None:
+        return Skeletons(dialect)
+    return Skeletons(dialect, Kept(store, key_of(language().digest, percent=percent), dialect.cut))

@@ -159,6 +159,7 @@ class Template:
     """The form of every instruction with one skeleton.
 
     Attributes:
+        outline: Where everything stands.
         opcode: As printed.
         is_root: Whether `ROOT` stands before the name.
         shape: None when the text leaves it out.
@@ -167,9 +168,21 @@ class Template:
         called: (attribute key, where the name of the called computation stands).
     """
 
-    __slots__ = ("_argument", "_attributes", "_cut", "called", "is_root", "opcode", "operand_list", "operands", "shape")
+    __slots__ = (
+        "_argument",
+        "_attributes",
+        "_cut",
+        "called",
+        "is_root",
+        "opcode",
+        "operand_list",
+        "operands",
+        "outline",
+        "shape",
+    )
 
     def __init__(self, lines: Outline[Recipe], shape: Shape | None, cut: Callable[[str], list[str]]) -> None:
+        self.outline = lines
         self.opcode = lines.opcode
         self.is_root = lines.is_root
         self.shape = shape

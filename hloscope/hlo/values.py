@@ -3,18 +3,18 @@
 # ruff: noqa: D102 - a callback is documented by its rule in the grammar
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
-
-from lark.lexer import Token
 
 from hloscope.hlo.records import ComputationHead, ReadError, Span, span_of
 from hloscope.hlo.replica_groups import MAX_DEVICES, AxisReference, Iota, NamedMesh, ReplicaGroups
 from hloscope.hlo.shape import COMBINED, UNBOUNDED, Layout, Shape
 from hloscope.hlo.sharding import Sharding, mesh_sharding
 from hloscope.hlo.strings import unquote
+from hloscope.hlo.tokens import Token
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +46,36 @@ class _Placement(NamedTuple):
     axes: tuple[AxisReference, ...]
 
 
+class Progress(threading.local):
+    """How far this thread has come through the computations of a text.
+
+    Attributes:
+        head: The head of the computation that is being read.
+        end: Offset after the last computation that is whole; None before the first.
+    """
+
+    head: ComputationHead | None = None
+    end: int | None = None
+
+
 class ValueReader:
     """Callbacks of the lower level.
 
     Attributes:
         read: Reads a text by a start rule; the language sets it.
-        last_head: The head of the computation that is being read, for error texts.
+        progress: How far the reading of computations has come, for errors and for texts that are cut off.
     """
 
     def __init__(self) -> None:
         self.read: Callable[[str, str], Any] = lambda start, text: None
-        self.last_head: ComputationHead | None = None
+        self.progress = Progress()
 
     def read_at(self, start: str, token: Token) -> Any:
         """Reads a coarse token by a rule of the lower level; errors keep their place in the whole text."""
         try:
             return self.read(start, str(token))
         except ReadError as error:
-            raise error.moved(token.start_pos or 0) from None
+            raise error.moved(token.start_pos) from None
 
     # ---- shapes and layouts
 
@@ -102,7 +114,7 @@ class ValueReader:
     def tile(self, children: list[Token]) -> tuple[int, ...]:
         sizes = tuple(COMBINED if child == "*" else int(child) for child in children[1:-1])
         if any(size < 1 and size != COMBINED for size in sizes):
-            raise ReadError(children[0].start_pos or 0, "a tile dimension is not positive")
+            raise ReadError(children[0].start_pos, "a tile dimension is not positive")
         return sizes
 
     def memory_space(self, children: list[Token]) -> _Tag:
@@ -279,5 +291,5 @@ class ValueReader:
 def _size(token: Token) -> int:
     size = int(token)
     if size < 0:
-        raise ReadError(token.start_pos or 0, f"a dimension cannot be {size}")
+        raise ReadError(token.start_pos, f"a dimension cannot be {size}")
     return size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from math import prod
@@ -17,7 +18,9 @@ from hloscope.program.notation import ArraySpec, parse_array, parse_partition_sp
 _KEY_IMPLEMENTATIONS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
 
 
-def abstract_tree(value: Any, mesh: jax.sharding.Mesh | None, dims: Mapping[str, int]) -> Any:
+def abstract_tree(
+    value: Any, mesh: jax.sharding.Mesh | None, dims: Mapping[str, int], *, open_arguments: bool = False
+) -> Any:
     """Turns a pytree of notations into one of `jax.ShapeDtypeStruct`s sharded over `mesh`.
 
     Args:
@@ -25,6 +28,7 @@ def abstract_tree(value: Any, mesh: jax.sharding.Mesh | None, dims: Mapping[str,
             array (kept as it is), or a callable without arguments that returns one of these.
         mesh: The mesh whose axes the notations name; None allows unsharded notations only.
         dims: Sizes of letters.
+        open_arguments: Leave notations without axes unsharded, for the function to decide, instead of replicated.
 
     Raises:
         NotationError: A notation is written wrongly.
@@ -37,15 +41,17 @@ def abstract_tree(value: Any, mesh: jax.sharding.Mesh | None, dims: Mapping[str,
             raise
         except Exception as error:
             raise import_error(error, "the function that makes the arguments fails") from error
-    return jax.tree.map(lambda leaf: _abstract(leaf, mesh, dims), value)
+    return jax.tree.map(lambda leaf: _abstract(leaf, mesh, dims, open_arguments), value)
 
 
-def _abstract(leaf: Any, mesh: jax.sharding.Mesh | None, dims: Mapping[str, int]) -> Any:
+def _abstract(leaf: Any, mesh: jax.sharding.Mesh | None, dims: Mapping[str, int], open_arguments: bool) -> Any:
     if callable(leaf):
-        return abstract_tree(leaf, mesh, dims)
+        return abstract_tree(leaf, mesh, dims, open_arguments=open_arguments)
     if not isinstance(leaf, str):
         return leaf
     spec = parse_array(leaf, dims)
+    if open_arguments and not any(spec.spec):
+        return jax.ShapeDtypeStruct(spec.dimensions, _dtype(spec, leaf), weak_type=spec.weak_type)
     return jax.ShapeDtypeStruct(
         spec.dimensions, _dtype(spec, leaf), sharding=_sharding(spec, leaf, mesh), weak_type=spec.weak_type
     )
@@ -172,6 +178,7 @@ def check_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapp
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         return
+    _check_names(signature, kwargs, name)
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -182,6 +189,19 @@ def check_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapp
             fix="give each array as --arg 'bf16[8@X,2048]' or --arg name='f32[16]', in order, each Python value as "
             "--static name=value, or put them in @hloscope.target(args=(…))",
         ) from error
+
+
+def _check_names(signature: inspect.Signature, kwargs: Mapping[str, Any], name: str) -> None:
+    parameters = signature.parameters
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    for key in kwargs:
+        if key not in parameters:
+            near = difflib.get_close_matches(key, parameters, n=2)
+            raise TargetError(
+                f"{name}{signature} has no parameter {key!r}",
+                fix=f"did you mean {' or '.join(near)}?" if near else None,
+            )
 
 
 def required_parameters(function: Callable[..., Any]) -> list[str]:

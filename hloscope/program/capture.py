@@ -55,6 +55,8 @@ class Capture:
         slice_chosen_by: `user` or `default`.
         used_devices: Devices that the program uses.
         mesh: The user's mesh; None for a program that has none.
+        slice_of_partition: For several slices: the slice that each partition is in.
+        device_ids: For several slices: the physical device id of each partition.
         arguments: Flattened arguments, in order, dropped ones included.
         outputs: Flattened outputs, in order.
         memory_bytes: The compiler's figures per device, by the field names of `jax.stages.Compiled.memory_analysis`.
@@ -68,6 +70,8 @@ class Capture:
     slice_chosen_by: str
     used_devices: int
     mesh: CapturedMesh | None
+    slice_of_partition: tuple[int, ...] | None
+    device_ids: tuple[int, ...] | None
     arguments: tuple[CapturedArray, ...]
     outputs: tuple[CapturedArray, ...]
     memory_bytes: Mapping[str, int]

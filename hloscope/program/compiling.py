@@ -5,42 +5,26 @@ from __future__ import annotations
 import contextlib
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from math import prod
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from hloscope.errors import CompileError, HloscopeError, MeshError, TraceError
-from hloscope.hardware.slices import Slice, default_slice, parse_slice
+from hloscope.errors import CompileError, MeshError
+from hloscope.hardware.slices import Slice
 from hloscope.program import devices, jax_internals, leaves
 from hloscope.program.backend_watch import watched_backend
 from hloscope.program.capture import Capture, CapturedMesh
 from hloscope.program.compiler_errors import compiler_errors
-from hloscope.program.notation import parse_axis_types
+from hloscope.program.lowering import lower
+from hloscope.program.plan import Plan, axis_kinds, axis_sizes, choose_slice, make_plan, users_mesh
 from hloscope.program.quiet import captured_stderr
+from hloscope.program.several_slices import by_simulated_slice, slices_of_own_mesh, slices_per_axis
 from hloscope.program.target import TargetFacts
-from hloscope.program.tracing import build_call, other_axis_types, trace_and_lower
 
 Stage = Callable[[str], None]
 _MEMORY_FIELD = re.compile(r"^(?!host_)\w+_in_bytes$")
-
-
-@dataclass(slots=True)
-class _Plan:
-    """What is decided before tracing, and the notes taken on the way."""
-
-    slice: Slice | None
-    mesh: jax.sharding.Mesh | None
-    axis_types: dict[str, str] | None
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def is_real(self) -> bool:
-        """Whether the program is compiled for the very devices that it is traced on."""
-        return self.slice is not None and self.slice.chip is None
 
 
 def capture(function: Callable[..., Any], facts: TargetFacts, *, name: str, stage: Stage = lambda _: None) -> Capture:
@@ -58,175 +42,78 @@ def capture(function: Callable[..., Any], facts: TargetFacts, *, name: str, stag
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
-    plan = _plan(facts)
+    plan = make_plan(facts)
     stage("tracing")
     with watched_backend([] if plan.is_real else plan.notes):
-        lowered, mesh = _lowered(function, facts, plan, name)
+        lowered = lower(function, facts, plan, name)
     seen = jax_internals.lowered_facts(lowered)
-    user_mesh = mesh or _mesh_of(seen)
-    chosen, chosen_by = _slice_for(plan, user_mesh, seen.device_count)
+    mesh = users_mesh(plan, seen)
+    chosen, chosen_by = choose_slice(plan, mesh, seen.device_count)
     stage(f"compiling for {chosen.name}")
     with captured_stderr() as stderr:
-        executable, text = _compiled(lowered, seen, chosen, user_mesh, facts, plan)
-    diagnostics = stderr.diagnostics()
+        physical = _assignment(seen, chosen, mesh, plan)
+        executable, text = _compiled(lowered, physical, chosen, facts.compiler_options)
+    several = chosen.slice_count > 1
     return Capture(
         hlo_text=text,
         slice=chosen,
         slice_chosen_by=chosen_by,
         used_devices=seen.device_count,
-        mesh=_captured_mesh(user_mesh, seen),
-        arguments=leaves.arguments(seen, executable, user_mesh),
-        outputs=leaves.outputs(seen, executable, user_mesh),
+        mesh=_captured_mesh(mesh, seen),
+        slice_of_partition=tuple(device.slice_index for device in physical) if several else None,
+        device_ids=tuple(device.id for device in physical) if several else None,
+        arguments=leaves.arguments(seen, executable, mesh),
+        outputs=leaves.outputs(seen, executable, mesh),
         memory_bytes=_memory(executable),
         notes=tuple(plan.notes),
-        diagnostics=diagnostics,
+        diagnostics=stderr.diagnostics(),
         versions=_versions(chosen),
     )
 
 
-def _plan(facts: TargetFacts) -> _Plan:
-    chosen = parse_slice(facts.slice) if facts.slice else None
-    if facts.mesh is None:
-        current = jax.sharding.get_mesh()  # the user's module may have called jax.set_mesh
-        own = None if current.empty else current
-        return _Plan(slice=chosen, mesh=own, axis_types=None)
-    if not isinstance(facts.mesh, Mapping):
-        sizes = dict(zip(facts.mesh.axis_names, facts.mesh.axis_sizes, strict=True))
-        kinds = dict(zip(sizes, _kinds(facts.mesh), strict=True))
-        own = facts.mesh if isinstance(facts.mesh, jax.sharding.Mesh) else None
-        return _Plan(slice=chosen, mesh=own or devices.make_mesh(sizes, kinds), axis_types=None)
-    kinds = dict(parse_axis_types(facts.axis_types or "auto", tuple(facts.mesh)))
-    _check_device_count(chosen, facts.mesh)
-    real = None
-    if chosen is not None and chosen.is_attached:
-        real = jax.devices()[: prod(facts.mesh.values())]
-    return _Plan(slice=chosen, mesh=devices.make_mesh(facts.mesh, kinds, real), axis_types=kinds)
+def _assignment(
+    seen: jax_internals.LoweredFacts, chosen: Slice, mesh: jax.sharding.Mesh | None, plan: Plan
+) -> list[Any]:
+    """The compile-only device of each partition; empty when the program is compiled for the devices at hand."""
+    if chosen.chip is None:
+        return []
+    physical = devices.compile_only_devices(chosen)
+    if mesh is None or seen.device_count != mesh.size:
+        return physical[: seen.device_count]
+    laid_out = _laid_out(mesh, physical, chosen, plan)
+    position = {device.id: index for index, device in enumerate(mesh.devices.flat)}
+    return [laid_out[position[device.id]] for device in seen.devices] if seen.devices else laid_out
 
 
-def _check_device_count(chosen: Slice | None, mesh: Mapping[str, int]) -> None:
-    count = prod(mesh.values())
-    available = len(jax.devices()) if chosen is not None and chosen.is_attached else chosen and chosen.device_count
-    if available is None or available == count:
-        return
-    shown = " x ".join(f"{axis}={size}" for axis, size in mesh.items())
-    assert chosen is not None
-    raise MeshError(
-        f"the mesh has {count} devices and the slice {chosen.name} has {available}",
-        why=f"{shown} = {count}",
-        fix=f"use a mesh of {available} devices"
-        + ("" if chosen.chip is None else f", or --slice {_fitting(count, chosen)}"),
-    )
-
-
-def _fitting(count: int, chosen: Slice) -> str:
-    assert chosen.chip is not None
-    return default_slice(count, chosen.chip.name).name
-
-
-@contextlib.contextmanager
-def _current(mesh: jax.sharding.Mesh | None) -> Iterator[None]:
-    with jax.set_mesh(mesh) if mesh is not None else contextlib.nullcontext():
-        yield
-
-
-def _lowered(
-    function: Callable[..., Any], facts: TargetFacts, plan: _Plan, name: str
-) -> tuple[jax.stages.Lowered, jax.sharding.Mesh | None]:
-    try:
-        return _lower(function, facts, plan.slice, plan.mesh, name)
-    except TraceError as error:
-        mode = _working_mode(function, facts, plan, name)
-        if mode is None:
-            raise
-        used = "auto" if mode == "explicit" else "explicit"
-        raise TraceError(
-            error.what,
-            where=error.where,
-            excerpt=error.excerpt,
-            why=f"{error.why}",
-            fix=f"this program traces with --axis-types {mode}, and not with {used} mesh axes",
-        ) from error
-
-
-def _lower(
-    function: Callable[..., Any], facts: TargetFacts, chosen: Slice | None, mesh: jax.sharding.Mesh | None, name: str
-) -> tuple[jax.stages.Lowered, jax.sharding.Mesh | None]:
-    simulated = chosen is None or chosen.chip is not None
-    with _current(mesh):
-        call = build_call(function, facts, mesh, name)
-        if not simulated:
-            return trace_and_lower(call, mesh, None), mesh
-        client = devices.compile_only_devices(chosen or default_slice(8))[0].client
-        with jax_internals.lowering_for(client):
-            return trace_and_lower(call, mesh, "tpu"), mesh
-
-
-def _working_mode(function: Callable[..., Any], facts: TargetFacts, plan: _Plan, name: str) -> str | None:
-    """The other axis-types mode, if the program that failed in the one asked for traces in it."""
-    for mode in other_axis_types(plan.axis_types or {}) if plan.axis_types else []:
-        mesh = devices.make_mesh(facts.mesh, dict.fromkeys(facts.mesh, mode))
-        with contextlib.suppress(HloscopeError), captured_stderr():
-            _lower(function, facts, plan.slice, mesh, name)
-            return mode
-    return None
-
-
-def _mesh_of(seen: jax_internals.LoweredFacts) -> jax.sharding.Mesh | None:
-    """The mesh that a function brought along: the current one, or that of its shardings."""
-    meshes = [getattr(sharding, "mesh", None) for sharding in (*seen.in_shardings, *seen.out_shardings)]
-    for mesh in meshes:
-        if isinstance(mesh, jax.sharding.Mesh) and mesh.size == seen.device_count > 1:
-            return mesh
-    current = jax.sharding.get_mesh()
-    return current if isinstance(current, jax.sharding.Mesh) and current.size == seen.device_count > 1 else None
-
-
-def _slice_for(plan: _Plan, mesh: jax.sharding.Mesh | None, device_count: int) -> tuple[Slice, str]:
-    if mesh is not None and device_count < mesh.size:
-        plan.notes.append(
-            f"the program runs on {device_count} of the mesh's {mesh.size} devices: nothing is sharded over it"
-        )
-    if plan.slice is not None:
-        if not plan.slice.is_attached and mesh is not None and plan.slice.device_count != mesh.size:
-            _check_device_count(plan.slice, dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)))
-        return plan.slice, "user"
-    wanted = max(device_count, mesh.size if mesh is not None else 1)
-    chosen = default_slice(wanted)
-    if chosen.device_count > wanted:
-        plan.notes.append(
-            f"no {chosen.chip.name if chosen.chip else ''} block has {wanted} chips: compiled on {wanted} of the "
-            f"{chosen.device_count} chips of {chosen.name}"
-        )
-    return chosen, "default"
+def _laid_out(mesh: jax.sharding.Mesh, physical: list[Any], chosen: Slice, plan: Plan) -> list[Any]:
+    """Physical devices in row-major mesh order."""
+    if chosen.slice_count == 1:
+        if plan.dcn:
+            raise MeshError(
+                "--dcn needs a slice of several, such as 2*v5e:2x4", fix="drop --dcn, or name several slices"
+            )
+        return devices.arrange(mesh.axis_sizes, physical, None, plan.notes)
+    if plan.axis_types is None and not plan.dcn:
+        across = slices_of_own_mesh(mesh, chosen.slice_count)
+        if across is None:
+            return by_simulated_slice(mesh, physical, chosen.slice_count)
+    else:
+        across = slices_per_axis(axis_sizes(mesh), chosen.slice_count, plan.dcn, plan.notes)
+    return devices.arrange(mesh.axis_sizes, physical, across, plan.notes)
 
 
 def _compiled(
-    lowered: jax.stages.Lowered,
-    seen: jax_internals.LoweredFacts,
-    chosen: Slice,
-    mesh: jax.sharding.Mesh | None,
-    facts: TargetFacts,
-    plan: _Plan,
+    lowered: jax.stages.Lowered, physical: list[Any], chosen: Slice, options: Mapping[str, str]
 ) -> tuple[Any, str]:
-    options = dict(facts.compiler_options)
-    if chosen.chip is None:
-        with compiler_errors(chosen):
-            executable = jax_internals.executable_of(lowered.compile(compiler_options=options))
-            return executable, executable.hlo_modules()[0].to_string()
-    physical = devices.compile_only_devices(chosen)
-    assignment = physical[: seen.device_count]
-    if mesh is not None and seen.device_count == mesh.size:
-        sizes = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
-        across = devices.slices_per_axis(sizes, chosen.slice_count, facts.dcn)
-        laid_out = devices.arrange(mesh.axis_sizes, physical, across, plan.notes)
-        position = {device.id: index for index, device in enumerate(mesh.devices.flat)}
-        assignment = [laid_out[position[device.id]] for device in seen.devices] if seen.devices else laid_out
     with compiler_errors(chosen):
-        executable = jax_internals.compile_for(lowered, assignment, options)
+        if chosen.chip is None:
+            executable = jax_internals.executable_of(lowered.compile(compiler_options=dict(options)))
+            return executable, executable.hlo_modules()[0].to_string()
+        executable = jax_internals.compile_for(lowered, physical, options)
         try:
             return executable, executable.hlo_modules()[0].to_string()
         except jax.errors.JaxRuntimeError:
-            return executable, _dumped_text(lowered, assignment, options)
+            return executable, _dumped_text(lowered, physical, options)
 
 
 def _dumped_text(lowered: jax.stages.Lowered, assignment: list[Any], options: Mapping[str, str]) -> str:
@@ -260,13 +147,9 @@ def _captured_mesh(mesh: jax.sharding.Mesh | None, seen: jax_internals.LoweredFa
     return CapturedMesh(
         axis_names=tuple(str(name) for name in mesh.axis_names),
         axis_sizes=tuple(mesh.axis_sizes),
-        axis_types=_kinds(mesh),
+        axis_types=axis_kinds(mesh),
         partition_ids=None if ids == tuple(range(mesh.size)) else ids,
     )
-
-
-def _kinds(mesh: Any) -> tuple[str, ...]:
-    return tuple(str(kind).rpartition(".")[2].lower() for kind in mesh.axis_types)
 
 
 def _versions(chosen: Slice) -> dict[str, str]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hloscope.errors import MeshError, SliceError, TooFewDevicesError
+from hloscope.errors import DeviceCountError, MeshError, SliceError
 from hloscope.hardware.slices import Slice
 from hloscope.program.notation import parse_axis_types
 from hloscope.program.quiet import captured_stderr
@@ -47,7 +47,7 @@ def simulated_devices(count: int) -> list[Any]:
     """At least `count` CPU devices of this process.
 
     Raises:
-        TooFewDevicesError: JAX was initialised with fewer, which cannot be changed afterwards.
+        DeviceCountError: JAX was initialised with fewer, which cannot be changed afterwards.
     """
     import jax
 
@@ -57,20 +57,25 @@ def simulated_devices(count: int) -> list[Any]:
         jax.config.update("jax_num_cpu_devices", max(count, jax.config.jax_num_cpu_devices))
     devices: list[Any] = jax.devices("cpu")
     if len(devices) < count:
-        raise TooFewDevicesError(count, len(devices))
+        raise DeviceCountError(count, len(devices))
     return devices
 
 
 @contextmanager
 def current_for_import(facts: TargetFacts) -> Iterator[None]:
     """Makes the command line's mesh current while user modules are imported, so that their eager code finds it."""
-    if not isinstance(facts.mesh, Mapping) or facts.slice == "attached":
+    if facts.slice == "attached":
         yield
         return
     import jax
 
-    kinds = parse_axis_types(facts.axis_types or "auto", tuple(facts.mesh))
-    with jax.set_mesh(make_mesh(facts.mesh, kinds)):
+    from hloscope.program.several_slices import simulated_hybrid_meshes
+
+    with ExitStack() as stack:
+        stack.enter_context(simulated_hybrid_meshes())
+        if isinstance(facts.mesh, Mapping):
+            kinds = parse_axis_types(facts.axis_types or "auto", tuple(facts.mesh))
+            stack.enter_context(jax.set_mesh(make_mesh(facts.mesh, kinds)))
         yield
 
 
@@ -187,43 +192,3 @@ def _needs_split(within: Sequence[int], devices: Sequence[Any]) -> bool:
     except (NotImplementedError, ValueError, AssertionError):
         return True
     return False
-
-
-def slices_per_axis(
-    axis_sizes: Mapping[str, int], slice_count: int, dcn: Mapping[str, int] | None
-) -> tuple[int, ...] | None:
-    """How many slices each mesh axis spans; None on one slice.
-
-    Without `dcn` the first axis that the slice count divides crosses DCN.
-
-    Raises:
-        MeshError: `dcn` names an axis that is not in the mesh, does not divide it or does not make the slice count.
-    """
-    if slice_count == 1:
-        if dcn:
-            raise MeshError(
-                "--dcn needs a slice of several, such as 2*v5e:2x4", fix="drop --dcn, or name several slices"
-            )
-        return None
-    if not dcn:
-        first = next((name for name, size in axis_sizes.items() if size % slice_count == 0), None)
-        if first is None:
-            raise MeshError(
-                f"no mesh axis of {_shown(axis_sizes)} can be divided over {slice_count} slices",
-                fix="say which axis crosses DCN, for example --dcn X=2, and make its size a multiple",
-            )
-        dcn = {first: slice_count}
-    unknown = [name for name in dcn if name not in axis_sizes]
-    if unknown:
-        raise MeshError(f"--dcn names {unknown[0]!r}, which is not an axis of the mesh {_shown(axis_sizes)}")
-    uneven = [name for name, slices in dcn.items() if axis_sizes[name] % slices]
-    if uneven or prod(dcn.values()) != slice_count:
-        raise MeshError(
-            f"--dcn {_shown(dcn)} does not fit {slice_count} slices and the mesh {_shown(axis_sizes)}",
-            fix=f"the numbers must multiply to {slice_count} and each must divide its axis",
-        )
-    return tuple(dcn.get(name, 1) for name in axis_sizes)
-
-
-def _shown(sizes: Mapping[str, int]) -> str:
-    return ",".join(f"{name}={size}" for name, size in sizes.items())

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from hloscope.errors import HloscopeError, TargetError, TooFewDevicesError
+from hloscope.errors import DeviceCountError, HloscopeError, TargetError
 from hloscope.program.target import ATTRIBUTE
 
 
@@ -140,24 +140,24 @@ def _function_names(holder: object) -> list[str]:
     return sorted(found, key=lambda name: not hasattr(getattr(holder, name), ATTRIBUTE))
 
 
-_MESH_TOO_LARGE = re.compile(r"Number of devices (\d+) must be >= the product of mesh_shape \(([\d, ]+)\)")
-_RESHAPE_TOO_LARGE = re.compile(r"cannot reshape array of size (\d+) into shape \(([\d, ]+)\)")
+_MESH_DOES_NOT_FIT = re.compile(r"Number of devices (\d+) must (?:be >=|equal) the product of mesh_shape \(([\d, ]+)\)")
+_RESHAPE_DOES_NOT_FIT = re.compile(r"cannot reshape array of size (\d+) into shape \(([\d, ]+)\)")
 
 
-def devices_wanted(error: BaseException) -> TooFewDevicesError | None:
-    """What the user's code needs when it fails to make a mesh because too few devices are simulated."""
-    found = _MESH_TOO_LARGE.search(str(error)) or _RESHAPE_TOO_LARGE.search(str(error))
+def devices_wanted(error: BaseException) -> DeviceCountError | None:
+    """What the user's code needs when it fails to make a mesh because too few or too many devices are simulated."""
+    found = _MESH_DOES_NOT_FIT.search(str(error)) or _RESHAPE_DOES_NOT_FIT.search(str(error))
     if found is None:
         return None
     available, needed = int(found.group(1)), prod(int(n) for n in found.group(2).split(",") if n.strip())
     simulated = os.environ.get("JAX_NUM_CPU_DEVICES")
-    return TooFewDevicesError(needed, available) if str(available) == simulated and needed > available else None
+    return DeviceCountError(needed, available) if str(available) == simulated and needed != available else None
 
 
 def import_error(error: BaseException, what: str) -> HloscopeError:
     """An exception in the user's own code, told in its words with the user's line."""
-    if too_few := devices_wanted(error):
-        return too_few
+    if miscounted := devices_wanted(error):
+        return miscounted
     where, excerpt = user_frame(error.__traceback__)
     return TargetError(what, where=where, excerpt=excerpt, why=describe(error))
 

@@ -119,8 +119,13 @@ def parse_indices(text: str) -> tuple[int, ...]:
     return tuple(int(token) for token in tokens)
 
 
+_OTHER_LANGUAGES = {"true": "True", "false": "False", "null": "None", "none": "None"}
+
+
 def parse_static(text: str) -> tuple[str, object]:
-    """Reads a Python value for an argument that is not traced: `shift=5`, `mode='fast'`, `shape=(8, 128)`.
+    """Reads a Python value for an argument that is not traced: `shift=5`, `mode=fast`, `shape=(8, 128)`.
+
+    A single word is a string, because shells take quotes away.
 
     Raises:
         NotationError: There is no name, or the value is no Python literal.
@@ -133,11 +138,13 @@ def parse_static(text: str) -> tuple[str, object]:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         pass
+    if value.isidentifier() and value not in _OTHER_LANGUAGES:
+        return name, value
     raise source.error(
         f'"{value}" is no Python literal',
         len(source.text) - len(source.text.partition("=")[2].lstrip()),
         why="only numbers, strings, True, False, None and tuples, lists, dicts and sets of them can be given as text",
-        fix=f"quote it if it is a string: {name}='{value}'" if value.isidentifier() else None,
+        fix=f"write {_OTHER_LANGUAGES[value]}" if value in _OTHER_LANGUAGES else None,
     )
 
 

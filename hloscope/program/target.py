@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
-from hloscope.errors import TargetError
+from hloscope.errors import NotationError, TargetError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -62,6 +62,66 @@ class TargetFacts:
         return replace(self, **joined)
 
 
+def make_facts(
+    *,
+    mesh: Any = None,
+    axis_types: Any = None,
+    slice: Any = None,
+    dcn: Any = None,
+    args: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    out: Any = None,
+    static: Mapping[str, Any] | None = None,
+    donate: Any = None,
+    dims: Mapping[str, int] | None = None,
+    compiler_options: Mapping[str, Any] | None = None,
+) -> TargetFacts:
+    """Facts as users write them in Python, checked: a mesh as a dict or as `X=4,Y=2`, one donated position or several.
+
+    Raises:
+        NotationError: One of them is not written as it must be.
+    """
+    if slice is not None and not isinstance(slice, str):
+        raise NotationError(f"slice must be a name, not {slice!r}", fix="write slice='v5e:2x4', or 'v5e-8'")
+    if isinstance(axis_types, Mapping):
+        axis_types = ",".join(f"{axis}={kind}" for axis, kind in axis_types.items())
+    if axis_types is not None and not isinstance(axis_types, str):
+        raise NotationError(
+            f"axis_types must be text, not {axis_types!r}", fix="write 'auto', 'explicit' or 'X=explicit'"
+        )
+    return TargetFacts(
+        mesh=mesh if hasattr(mesh, "axis_names") else _sizes(mesh, "mesh"),
+        axis_types=axis_types,
+        slice=slice,
+        dcn=_sizes(dcn, "dcn"),
+        args=args,
+        kwargs=dict(kwargs or {}),
+        out=out,
+        static=dict(static or {}),
+        donate=(donate,) if isinstance(donate, int) else None if donate is None else tuple(donate),
+        dims=dict(dims or {}),
+        compiler_options={name: str(value) for name, value in (compiler_options or {}).items()},
+    )
+
+
+def _sizes(value: Any, what: str) -> Mapping[str, int] | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        from hloscope.program.notation import parse_mesh
+
+        return parse_mesh(value)
+    well_formed = isinstance(value, Mapping) and all(
+        isinstance(k, str) and isinstance(v, int) for k, v in value.items()
+    )
+    if not well_formed or not all(size > 0 for size in value.values()):
+        raise NotationError(
+            f"{what} must map axis names to sizes, not {value!r}",
+            fix=f'write {what}={{"X": 4, "Y": 2}} or {what}="X=4,Y=2"',
+        )
+    return dict(value)
+
+
 def target(
     *,
     mesh: Any = None,
@@ -100,20 +160,21 @@ def target(
         compiler_options: XLA compiler options by name.
 
     Raises:
+        NotationError: The mesh, the slice or another fact is not written as it must be.
         TargetError: The function takes no attributes, as a built-in or a bound method does.
     """
-    facts = TargetFacts(
+    facts = make_facts(
         mesh=mesh,
         axis_types=axis_types,
         slice=slice,
         dcn=dcn,
         args=args,
-        kwargs=dict(kwargs or {}),
+        kwargs=kwargs,
         out=out,
-        static=dict(static or {}),
-        donate=(donate,) if isinstance(donate, int) else donate,
-        dims=dict(dims or {}),
-        compiler_options=dict(compiler_options or {}),
+        static=static,
+        donate=donate,
+        dims=dims,
+        compiler_options=compiler_options,
     )
 
     def attach(function: F) -> F:

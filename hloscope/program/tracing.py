@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -41,10 +42,24 @@ class Call:
     out: Any
 
 
-def build_call(function: Callable[..., Any], facts: TargetFacts, mesh: jax.sharding.Mesh | None, name: str) -> Call:
+def build_call(
+    function: Callable[..., Any],
+    facts: TargetFacts,
+    mesh: jax.sharding.Mesh | None,
+    name: str,
+    *,
+    open_arguments: bool = False,
+) -> Call:
     """Puts a function and its arguments together; a factory is called for both.
 
     A factory takes no required arguments and returns `(callable, args)`; facts attached to that callable count too.
+
+    Args:
+        function: The user's function or factory.
+        facts: How to call it.
+        mesh: The mesh that notations name.
+        name: The function's name in messages.
+        open_arguments: Leave the sharding of notations without axes to the function, instead of replicating them.
 
     Raises:
         HloscopeError: An argument is missing, surplus or written wrongly, or the factory fails.
@@ -55,12 +70,13 @@ def build_call(function: Callable[..., Any], facts: TargetFacts, mesh: jax.shard
             function, args = made
             facts = facts.over(attached_facts(function))
             facts = TargetFacts(args=args, out=facts.out, donate=facts.donate, dims=facts.dims)
-    args = arguments.abstract_tree(() if facts.args is None else facts.args, mesh, facts.dims)
+    abstract = partial(arguments.abstract_tree, mesh=mesh, dims=facts.dims, open_arguments=open_arguments)
+    args = abstract(() if facts.args is None else facts.args)
     call = Call(
         function=function,
         name=name,
         args=tuple(args) if isinstance(args, tuple | list) else (args,),
-        kwargs={key: arguments.abstract_tree(value, mesh, facts.dims) for key, value in facts.kwargs.items()},
+        kwargs={key: abstract(value) for key, value in facts.kwargs.items()},
         static=facts.static,
         donate=facts.donate,
         out=facts.out,
@@ -92,8 +108,8 @@ def user_code(what: str) -> Iterator[None]:
     except HloscopeError:
         raise
     except Exception as error:
-        if too_few := devices_wanted(error):
-            raise too_few from error
+        if miscounted := devices_wanted(error):
+            raise miscounted from error
         where, excerpt = user_frame(error.__traceback__)
         raise TraceError(what, where=where, excerpt=excerpt, why=describe(error)) from error
 
@@ -112,7 +128,10 @@ def trace_and_lower(call: Call, mesh: jax.sharding.Mesh | None, platform: str | 
     with user_code(f"JAX cannot trace {call.name}"):
         jitted = _jitted(call, mesh)
         traced = jitted.trace(*call.args, **call.kwargs, **call.static)
-        return traced.lower(lowering_platforms=(platform,)) if platform else traced.lower()
+        lowered = traced.lower(lowering_platforms=(platform,)) if platform else traced.lower()
+        while not isinstance(lowered, jax.stages.Lowered):  # flax.nnx.jit wraps JAX's own
+            lowered = lowered.lowered
+        return lowered
 
 
 def _jitted(call: Call, mesh: jax.sharding.Mesh | None) -> Any:
@@ -123,7 +142,8 @@ def _jitted(call: Call, mesh: jax.sharding.Mesh | None) -> Any:
     options: dict[str, Any] = {"static_argnames": tuple(call.static)} if call.static else {}
     donate = call.donate
     if own and donate is None:
-        donate = call.function.trace(*call.args, **call.kwargs, **call.static).donate_argnums  # type: ignore[attr-defined]
+        traced = call.function.trace(*call.args, **call.kwargs, **call.static)  # type: ignore[attr-defined]
+        donate = getattr(traced, "donate_argnums", None)
     if donate:
         options["donate_argnums"] = tuple(donate)
     if call.out is not None:

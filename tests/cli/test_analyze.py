@@ -144,12 +144,40 @@ def test_a_program_that_needs_more_devices_restarts_once():
     assert (found["slice"]["name"], found["mesh"]["axis_sizes"]) == ("v5e:4x8", [8, 4])
 
 
+@pytest.mark.tpu_compiler
+def test_a_mesh_over_all_devices_decides_how_many_there_are(tmp_path):
+    (tmp_path / "four.py").write_text(
+        "import jax\nfrom jax.experimental import mesh_utils\n"
+        "mesh = jax.sharding.Mesh(mesh_utils.create_device_mesh((2, 2)), ('X', 'Y'))\n"
+        "def make():\n    x = jax.ShapeDtypeStruct((8,), 'float32', sharding=jax.NamedSharding(mesh, jax.P('X')))\n"
+        "    return (lambda x: x.sum()), (x,)\n"
+    )
+    assert document("four.py:make", cwd=tmp_path)["slice"]["name"] == "v5e:2x2"
+
+
 def test_hlo_text_with_a_mesh(hlo_file):
     found = document(hlo_file, "--mesh", "X=4,Y=2")
     (collective,) = found["collectives"]
     assert (collective["axes"], collective["payload_bytes"], collective["wire_bytes"]) == (["Y"], 8192, 8192)
     assert found["totals"]["wire_bytes"] == 8192
     assert found["slice"] is None
+
+
+@pytest.mark.tpu_compiler
+def test_pytrees_and_open_outputs_on_the_command_line(tmp_path):
+    (tmp_path / "model.py").write_text("def step(p, x):\n    return {'y': x @ p['w'], 'z': x * 2}\n")
+    found = document(
+        *("model.py:step", "--mesh", "X=8", "--arg", "{'w': 'f32[64,128@X]'}", "--arg", "f32[8,64]"),
+        *("--out", "P(None, 'X')", "--out", "None"),
+        cwd=tmp_path,
+    )
+    assert [a["name"] for a in found["arguments"]] == ["p['w']", "x"]
+    assert [a["chosen_by"] for a in found["outputs"]] == ["user", "compiler"]
+
+
+def test_a_text_file_of_another_ending(tmp_path):
+    (tmp_path / "step.dump").write_text(ONE_ALL_REDUCE)
+    assert len(document(tmp_path / "step.dump")["collectives"]) == 1
 
 
 def test_hlo_text_on_standard_input_without_a_mesh():
@@ -185,7 +213,9 @@ def test_findings_break_the_build_only_when_asked_to(tmp_path):
     )
     assert hloscope("analyze", path).returncode == 0
     assert hloscope("analyze", path, "--fail-on", "error").returncode == 0
-    assert hloscope("analyze", path, "--fail-on", "warning").returncode == 1
+    failed = hloscope("analyze", path, "--fail-on", "warning")
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("failed: 1 finding as severe as --fail-on warning: %k communicates in a way")
 
 
 TRUNCATED = ONE_ALL_REDUCE[: ONE_ALL_REDUCE.index("replica_groups") + 20]
@@ -222,6 +252,8 @@ M = f"{PROGRAMS}/matmul.py"
         ([f"{M}:matmul", "--arg", "bf17[8]"], "error: "),
         ([f"{M}:matmul", "--arg", "bf16[Q]"], "error: "),
         ([f"{M}:matmul", "--compiler-option", "x"], "error: 'x' is no compiler option\n"),
+        ([f"{M}:matmul", "--arg", "z=bf16[8]"], f"error: {M}:matmul(In, W) has no parameter 'z'\n"),
+        ([f"{M}:matmul", "--arg", "{'w': bf16[8]}"], "error: {'w': bf16[8]} is no pytree of array types\n"),
         ([f"{M}:matmul", "--format", "xml"], "Usage: hloscope analyze [OPTIONS] TARGET\n"),
     ],
 )  # fmt: skip

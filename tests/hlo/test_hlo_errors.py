@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hlo_texts import MODULE, message_of, module_of
+from hlo_texts import message_of, module_of
 
 from hloscope.errors import HloParseError, HloscopeError
 from hloscope.hlo import parse_module
@@ -74,13 +74,6 @@ def test_text_cut_off_anywhere_says_so(end):
         HEAD + '  ROOT %r = f32[2]{0:T(128)} add(%p, %p), channel_id=1, dimensions={0}, metadata={op_name="a"}\n}\n'
     )[:end]
     assert "the text ends" in message_of(text)
-
-
-def test_cut_off_after_complete_computations():
-    cut = MODULE[: MODULE.index("%done =")]
-    first, place, *_ = message_of(cut).splitlines()
-    assert first == "error: the text ends inside computation %main.9 that starts at line 31"
-    assert place == "  --> f.hlo:34:179"
 
 
 def test_only_a_header():

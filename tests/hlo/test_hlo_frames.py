@@ -10,7 +10,7 @@ from hloscope.hlo import parse_module
 from hloscope.hlo.frames import FrameTables
 from hloscope.hlo.strings import unquote
 
-LOCATIONS = ((1, 1, 10, 0), (1, 2, 20, 4), (9, 1, 30, 0))
+LOCATIONS = ((1, 1, 10, 0, 10, 9), (1, 2, 20, 4, 21, 5), (9, 1, 30, 0, 30, 1))
 
 
 def tables(*stack_frames):

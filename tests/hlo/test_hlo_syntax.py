@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 
 import pytest
 from hlo_texts import module_of
-from lark import Lark, logger
+from lark import logger
 
 from hloscope.grammars_loader import grammar_text
 from hloscope.hlo import parse_module
-from hloscope.hlo.language import LOWER_STARTS, UPPER_STARTS, Language
-from hloscope.hlo.lexer import HloLexer
+from hloscope.hlo.language import Language
 from hloscope.hlo.opcodes import OPCODES, is_known_opcode
+from hloscope.hlo.tables import from_json, made_by_lark, tables, to_json
 
 
 def root_of(line):
@@ -23,17 +25,31 @@ def test_the_grammar_has_no_conflicts(caplog):
     logger.addHandler(caplog.handler)
     level, logger.level = logger.level, logging.DEBUG
     try:
-        Lark(grammar_text("hlo"), parser="lalr", lexer=HloLexer, start=[*UPPER_STARTS, *LOWER_STARTS], debug=True)
+        made_by_lark(grammar_text("hlo"), debug=True)
     finally:
         logger.level = level
         logger.removeHandler(caplog.handler)
     assert [record.getMessage() for record in caplog.records if "conflict" in record.getMessage()] == []
 
 
+def test_the_kept_tables_are_those_of_the_grammar():
+    kept = tables()
+    made = made_by_lark(grammar_text("hlo"))
+    assert kept == made, "write them anew: see hloscope/hlo/tables.py"
+    assert from_json(to_json(made)) == made
+
+
+def test_text_is_read_without_lark():
+    code = "import sys; from hloscope.hlo import parse_module\nparse_module('ENTRY e { p = f32[] parameter(0) }')"
+    code = f"{code}\nprint('lark' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert done.stdout == b"False\n"
+
+
 def test_the_grammar_is_the_definition(monkeypatch):
     """An edit of the grammar changes what is read: nothing about `ROOT` is known elsewhere."""
     edited = grammar_text("hlo").replace("/ROOT(?!", "/LAST(?!")
-    monkeypatch.setattr("hloscope.hlo.language.grammar_text", lambda name: edited)
+    monkeypatch.setattr("hloscope.hlo.tables.grammar_text", lambda name: edited)
     instruction = Language().parse("instruction", "LAST %r = f32[] add(%a, %b)")
     assert instruction.is_root
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.errors import CompileError, MeshError, TargetError, TooFewDevicesError, TraceError
+from hloscope.errors import CompileError, DeviceCountError, MeshError, TargetError, TraceError
 
 pytestmark = pytest.mark.tpu_compiler
 
@@ -189,7 +189,7 @@ def test_manual_axes_belong_to_shard_map(compiled):
 
 
 def test_more_simulated_devices_than_there_are(compiled):
-    with pytest.raises(TooFewDevicesError) as caught:
+    with pytest.raises(DeviceCountError) as caught:
         compiled("matmul.py:matmul", mesh={"X": 64, "Y": 2}, slice="v5e:8x16")
     assert caught.value.needed == 128
 

@@ -147,14 +147,14 @@ def test_split_keyword(text: str, expected: tuple[str | None, str]) -> None:
         ),
         (
             parse_static,
-            "mode = fast ",
-            'error: "fast" is no Python literal\n'
+            "mode = true ",
+            'error: "true" is no Python literal\n'
             "  --> static argument, column 8\n"
-            "   | mode = fast \n"
+            "   | mode = true \n"
             "   |        ^\n"
             "   = why: only numbers, strings, True, False, None and tuples, lists, dicts and sets of them can be given "
             "as text\n"
-            "   = fix: quote it if it is a string: mode='fast'",
+            "   = fix: write True",
         ),
         (
             parse_static,
@@ -208,3 +208,8 @@ def test_any_text_is_read_or_refused(text: str) -> None:
             parse(text)
         except NotationError:
             continue
+
+
+def test_a_single_word_is_a_string() -> None:
+    assert parse_static("mode=fast") == ("mode", "fast")
+    assert parse_static("mode='fast'") == ("mode", "fast")

@@ -87,3 +87,7 @@ def too_large(x):
 @hloscope.target(mesh={"X": 8}, args=("f32[64@X]",))
 def asks_for_the_backend(x):
     return x * 2 if jax.default_backend() == "tpu" else x * 3
+
+
+def needs_a_mesh(x):
+    return jax.lax.with_sharding_constraint(x, P("X", None))

@@ -1,0 +1,143 @@
+"""What is decided before and after tracing: the mesh, the slice, and the notes about choices made for the user."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import jax
+
+from hloscope.errors import MeshError, NotationError
+from hloscope.hardware.slices import Slice, default_slice, parse_slice
+from hloscope.program import devices
+from hloscope.program.jax_internals import LoweredFacts
+from hloscope.program.notation import parse_axis_types
+from hloscope.program.target import TargetFacts
+from hloscope.units import plural
+
+
+@dataclass(slots=True)
+class Plan:
+    """Where a program is to run.
+
+    Attributes:
+        slice: The slice the user named; None leaves it to `choose_slice`.
+        mesh: The mesh that is current while the program is traced; None when the user gave none.
+        axis_types: The types of the mesh's axes when the mesh was made from names and sizes; None for the user's own.
+        dcn: The mesh axes that cross DCN, as the user said.
+        notes: One sentence for each choice made for the user.
+    """
+
+    slice: Slice | None
+    mesh: jax.sharding.Mesh | None
+    axis_types: dict[str, str] | None
+    dcn: Mapping[str, int] | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def is_real(self) -> bool:
+        """Whether the program is compiled for the very devices that it is traced on."""
+        return self.slice is not None and self.slice.chip is None
+
+
+def make_plan(facts: TargetFacts) -> Plan:
+    """Reads the slice and makes the mesh that the facts name.
+
+    Raises:
+        HloscopeError: The slice or the mesh is written wrongly, they do not fit each other, or JAX has too few devices.
+    """
+    chosen = parse_slice(facts.slice) if facts.slice else None
+    if facts.mesh is None:
+        current = jax.sharding.get_mesh()  # the user's module may have called jax.set_mesh
+        if facts.axis_types and current.empty:
+            raise NotationError(
+                "axis types are given, and no mesh to give them to",
+                why="a mesh that the program makes by itself keeps its own axis types",
+                fix="give the mesh too, for example --mesh X=4,Y=2",
+            )
+        return Plan(slice=chosen, mesh=None if current.empty else current, axis_types=None, dcn=facts.dcn)
+    if not isinstance(facts.mesh, Mapping):
+        sizes = axis_sizes(facts.mesh)
+        own = facts.mesh if isinstance(facts.mesh, jax.sharding.Mesh) else None
+        made = own or devices.make_mesh(sizes, dict(zip(sizes, axis_kinds(facts.mesh), strict=True)))
+        return Plan(slice=chosen, mesh=made, axis_types=None, dcn=facts.dcn)
+    kinds = dict(parse_axis_types(facts.axis_types or "auto", tuple(facts.mesh)))
+    check_device_count(chosen, facts.mesh)
+    real = None
+    if chosen is not None and chosen.is_attached:
+        real = jax.devices()[: prod(facts.mesh.values())]
+    return Plan(slice=chosen, mesh=devices.make_mesh(facts.mesh, kinds, real), axis_types=dict(kinds), dcn=facts.dcn)
+
+
+def axis_sizes(mesh: Any) -> dict[str, int]:
+    """Size by axis name, major first."""
+    return dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+
+
+def axis_kinds(mesh: Any) -> tuple[str, ...]:
+    """`auto`, `explicit` or `manual` for each axis."""
+    return tuple(str(kind).rpartition(".")[2].lower() for kind in mesh.axis_types)
+
+
+def check_device_count(chosen: Slice | None, mesh: Mapping[str, int]) -> None:
+    """Checks that a mesh has as many devices as the slice.
+
+    Raises:
+        MeshError: It has more or fewer.
+    """
+    if chosen is None:
+        return
+    count = prod(mesh.values())
+    available = len(jax.devices()) if chosen.is_attached else chosen.device_count
+    if available == count:
+        return
+    other = "" if chosen.chip is None else f", or --slice {default_slice(count, chosen.chip.name).name}"
+    raise MeshError(
+        f"the mesh has {plural(count, 'device')} and the slice {chosen.name} has {available}",
+        why=f"{' x '.join(f'{axis}={size}' for axis, size in mesh.items())} = {count}",
+        fix=f"use a mesh of {plural(available, 'device')}{other}",
+    )
+
+
+def users_mesh(plan: Plan, seen: LoweredFacts) -> jax.sharding.Mesh | None:
+    """The mesh to report: the one asked for, or the one that the program brought along.
+
+    Where both have the same axes the program's own is taken, since its axis types are the ones it was traced with.
+    """
+    own = _mesh_of(seen)
+    if plan.mesh is None or (own is not None and axis_sizes(own) == axis_sizes(plan.mesh)):
+        return own
+    return plan.mesh
+
+
+def _mesh_of(seen: LoweredFacts) -> jax.sharding.Mesh | None:
+    shardings = (*seen.in_shardings, *seen.out_shardings)
+    meshes = [getattr(sharding, "mesh", None) for sharding in shardings] + [jax.sharding.get_mesh()]
+    fitting = (mesh for mesh in meshes if isinstance(mesh, jax.sharding.Mesh) and mesh.size == seen.device_count > 1)
+    return next(fitting, None)
+
+
+def choose_slice(plan: Plan, mesh: jax.sharding.Mesh | None, device_count: int) -> tuple[Slice, str]:
+    """The slice to compile for, and whether the `user` chose it or it is the `default`.
+
+    Raises:
+        MeshError: The slice that the user named does not have as many devices as the mesh.
+    """
+    if mesh is not None and device_count < mesh.size:
+        plan.notes.append(
+            f"the program runs on {device_count} of the mesh's {mesh.size} devices: nothing is sharded over it"
+        )
+    if plan.slice is not None:
+        if mesh is not None and not plan.slice.is_attached:
+            check_device_count(plan.slice, axis_sizes(mesh))
+        return plan.slice, "user"
+    wanted = max(device_count, mesh.size if mesh is not None else 1)
+    chosen = default_slice(wanted)
+    if chosen.device_count > wanted:
+        plan.notes.append(
+            f"no {chosen.chip.name if chosen.chip else ''} block has {plural(wanted, 'chip')}: compiled on {wanted} of "
+            f"the {chosen.device_count} chips of {chosen.name}"
+        )
+    return chosen, "default"

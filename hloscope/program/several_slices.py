@@ -1,0 +1,124 @@
+"""Several slices joined over the data-centre network: which mesh axis crosses it, and which slice a device is in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hloscope.errors import MeshError
+
+if TYPE_CHECKING:
+    import jax
+
+
+def slices_per_axis(
+    axis_sizes: Mapping[str, int], slice_count: int, dcn: Mapping[str, int] | None, notes: list[str]
+) -> tuple[int, ...]:
+    """How many slices each mesh axis spans.
+
+    Args:
+        axis_sizes: Size of the whole mesh by axis name.
+        slice_count: Slices, at least 2.
+        dcn: What the user said; by default the first axis that the slice count divides crosses DCN.
+        notes: Receives a sentence when the default is used.
+
+    Raises:
+        MeshError: `dcn` names an axis that is not in the mesh, does not divide it or does not make the slice count.
+    """
+    if not dcn:
+        first = next((name for name, size in axis_sizes.items() if size % slice_count == 0), None)
+        if first is None:
+            raise MeshError(
+                f"no mesh axis of {shown(axis_sizes)} can be divided over {slice_count} slices",
+                fix="say which axis crosses DCN, for example --dcn X=2, and make its size a multiple",
+            )
+        notes.append(
+            f"{first} crosses DCN: it is the first axis that {slice_count} slices divide (--dcn names another)"
+        )
+        dcn = {first: slice_count}
+    unknown = [name for name in dcn if name not in axis_sizes]
+    if unknown:
+        raise MeshError(f"--dcn names {unknown[0]!r}, which is not an axis of the mesh {shown(axis_sizes)}")
+    uneven = [name for name, slices in dcn.items() if axis_sizes[name] % slices]
+    if uneven or prod(dcn.values()) != slice_count:
+        raise MeshError(
+            f"--dcn {shown(dcn)} does not fit {slice_count} slices and the mesh {shown(axis_sizes)}",
+            fix=f"the numbers must multiply to {slice_count} and each must divide its axis",
+        )
+    return tuple(dcn.get(name, 1) for name in axis_sizes)
+
+
+def slices_of_own_mesh(mesh: jax.sharding.Mesh, slice_count: int) -> tuple[int, ...] | None:
+    """How many slices each axis of a mesh that user code made spans; None when it is no regular arrangement.
+
+    On a pod `jax.devices()` lists slice after slice, and the simulated devices stand in for it in that order.
+    """
+    per_slice = mesh.size // slice_count
+    slice_of = np.array([device.id // per_slice for device in mesh.devices.flat]).reshape(mesh.devices.shape)
+    for candidate in product(range(1, slice_count + 1), repeat=mesh.devices.ndim):
+        if prod(candidate) == slice_count and _fits(candidate, slice_of):
+            return candidate
+    return None
+
+
+def _fits(slices: Sequence[int], slice_of: np.ndarray[Any, Any]) -> bool:
+    if any(size % count for size, count in zip(slice_of.shape, slices, strict=True)):
+        return False
+    blocks = np.arange(prod(slices)).reshape(slices)
+    block = [size // count for size, count in zip(slice_of.shape, slices, strict=True)]
+    return bool((np.kron(blocks, np.ones(block, dtype=int)) == slice_of).all())
+
+
+def by_simulated_slice(mesh: jax.sharding.Mesh, physical: Sequence[Any], slice_count: int) -> list[Any]:
+    """Physical devices for a mesh of irregular arrangement: those of the same place in `jax.devices()`.
+
+    Args:
+        mesh: Over simulated devices.
+        physical: Compile-only devices of all slices, slice after slice.
+        slice_count: Slices.
+    """
+    per_slice = mesh.size // slice_count
+    in_slices = [[d for d in physical if d.slice_index == index] for index in range(slice_count)]
+    return [in_slices[device.id // per_slice][device.id % per_slice] for device in mesh.devices.flat]
+
+
+@contextmanager
+def simulated_hybrid_meshes() -> Iterator[None]:
+    """Lets `mesh_utils.create_hybrid_device_mesh` work on simulated CPU devices, which know no slices.
+
+    The devices are taken to be those of one slice after the other, as a pod lists them.
+    """
+    from jax.experimental import mesh_utils
+
+    original = mesh_utils.create_hybrid_device_mesh
+
+    def create(mesh_shape: Any, dcn_mesh_shape: Any, devices: Any = None, **options: Any) -> Any:
+        import jax
+
+        chosen = list(jax.devices() if devices is None else devices)
+        slices = prod(dcn_mesh_shape)
+        if chosen[0].platform != "cpu" or prod(mesh_shape) * slices != len(chosen):
+            return original(mesh_shape, dcn_mesh_shape, devices, **options)
+        per_slice = len(chosen) // slices
+        blocks = np.empty(slices, dtype=object)
+        for index in range(slices):
+            block = np.empty(per_slice, dtype=object)
+            block[:] = chosen[index * per_slice : (index + 1) * per_slice]
+            blocks[index] = block.reshape(tuple(mesh_shape))
+        return np.block(blocks.reshape(tuple(dcn_mesh_shape)).tolist())
+
+    mesh_utils.create_hybrid_device_mesh = create
+    try:
+        yield
+    finally:
+        mesh_utils.create_hybrid_device_mesh = original
+
+
+def shown(sizes: Mapping[str, int]) -> str:
+    """`X=4,Y=2`."""
+    return ",".join(f"{name}={size}" for name, size in sizes.items())

@@ -1,0 +1,61 @@
+"""Programs that bring their own mesh, with and without one given from outside."""
+
+from __future__ import annotations
+
+import pytest
+
+from hloscope.errors import NotationError, TraceError
+
+pytestmark = pytest.mark.tpu_compiler
+
+OUTSIDE = {"data": 2, "model": 4}
+
+
+@pytest.mark.parametrize("mesh", [None, OUTSIDE])
+def test_a_jitted_function_keeps_its_in_shardings(compiled, mesh):
+    w, x = compiled("meshes.py:jitted", mesh=mesh, args=("f32[512,512]", "f32[64,512]")).arguments
+    assert (w.sharding, x.sharding) == ("P(None, 'model')", "P('data', None)")
+
+
+def test_a_factory_with_an_explicit_mesh_is_reported_as_explicit(compiled):
+    capture = compiled("meshes.py:explicit_factory", mesh=OUTSIDE)
+    assert capture.mesh.axis_types == ("explicit", "explicit")
+    assert capture.notes == ("traced without the mesh being current, because the program brings its own",)
+
+
+def test_the_mesh_of_the_arguments_is_made_current_where_it_is_needed(compiled):
+    capture = compiled("meshes.py:constrained_factory")
+    assert capture.outputs[0].sharding == "P('data', 'model')"
+    assert capture.notes == ("traced with the mesh of its arguments current, as jax.set_mesh would make it",)
+
+
+@pytest.mark.smoke
+def test_a_function_jitted_by_nnx(compiled):
+    capture = compiled("meshes.py:nnx_jitted", mesh=OUTSIDE)
+    assert "P(None, 'model')" in [a.sharding for a in capture.arguments]
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(("target", "slices"), [("hybrid", (0,) * 8 + (1,) * 8), ("model_over_dcn", (0, 1) * 8)])
+def test_a_hybrid_mesh_made_by_the_program_decides_what_crosses_dcn(compiled, target, slices):
+    capture = compiled(f"meshes.py:{target}", slice="2*v5e:2x4")
+    assert capture.slice_of_partition == slices
+    assert ("xla_megascale_runtime" in capture.hlo_text) is (target == "hybrid")
+    assert capture.notes == ()
+
+
+def test_the_default_dcn_axis_is_told(compiled):
+    capture = compiled("modern.py:two_slices")
+    assert capture.notes == ("D crosses DCN: it is the first axis that 2 slices divide (--dcn names another)",)
+    assert capture.slice_of_partition == (0,) * 8 + (1,) * 8
+
+
+def test_axis_types_without_a_mesh(compiled):
+    with pytest.raises(NotationError, match="axis types are given, and no mesh to give them to"):
+        compiled("meshes.py:explicit_factory", axis_types="auto")
+
+
+def test_a_program_that_needs_a_mesh_is_told_how_to_give_one(compiled):
+    with pytest.raises(TraceError) as caught:
+        compiled("modern.py:needs_a_mesh", args=("f32[64,64]",))
+    assert caught.value.fix == "give the mesh that the program runs under, for example --mesh X=4,Y=2"

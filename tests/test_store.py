@@ -1,0 +1,147 @@
+"""The cache on disk: whatever happens to it, what comes out is what went in, or nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hloscope.store import Store, default_store
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "cache")
+
+
+def only_file(store):
+    (path,) = store.folder.iterdir()
+    return path
+
+
+def test_what_goes_in_comes_out(store):
+    assert store.get("kind", "key") is None
+    assert store.put("kind", "key", b"body")
+    assert store.get("kind", "key") == b"body"
+    assert store.get("other", "key") is None
+    assert store.get("kind", "other") is None
+    assert store.put("kind", "key", b"")
+    assert store.get("kind", "key") == b""
+
+
+@given(st.data())
+def test_a_damaged_entry_is_not_there(tmp_path_factory, data):
+    store = Store(tmp_path_factory.mktemp("cache"))
+    store.put("kind", "key", b"some body")
+    path = only_file(store)
+    whole = path.read_bytes()
+    place = data.draw(st.integers(0, len(whole) - 1))
+    damaged = data.draw(
+        st.sampled_from([whole[:place], whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :], whole + b"x"])
+    )
+    path.write_bytes(damaged)
+    assert store.get("kind", "key") is None
+    assert not path.exists()
+    assert store.put("kind", "key", b"again")
+    assert store.get("kind", "key") == b"again"
+
+
+def test_an_entry_under_another_name_is_a_damaged_one(store):
+    store.put("kind", "key", b"body")
+    path = only_file(store)
+    path.rename(store._path("kind", "other"))
+    assert store.get("kind", "other") is None
+
+
+def test_a_deleted_folder_is_made_again(store):
+    store.put("kind", "key", b"body")
+    only_file(store).unlink()
+    store.folder.rmdir()
+    assert store.get("kind", "key") is None
+    assert store.put("kind", "key", b"body")
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    store = Store(tmp_path / "file" / "cache")
+    assert not store.put("kind", "key", b"body")
+    assert store.get("kind", "key") is None
+
+
+def test_the_entries_that_were_used_last_stay(tmp_path):
+    store = Store(tmp_path, most_bytes=1000)
+    for number in range(3):
+        store.put("kind", str(number), bytes(250))
+        os.utime(store._path("kind", str(number)), (number, number))
+    assert store.get("kind", "0") is not None
+    store.put("kind", "3", bytes(250))
+    assert [store.get("kind", str(number)) is None for number in range(4)] == [False, True, False, False]
+    assert not store.put("kind", "large", bytes(1001))
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 1000
+
+
+def test_concurrent_writers(store):
+    bodies = [bytes([number]) * 50_000 for number in range(8)]
+
+    def write_and_read(body):
+        store.put("kind", "key", body)
+        return store.get("kind", "key")
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(write_and_read, bodies * 5))
+    assert set(found) <= {*bodies}
+    assert len(list(store.folder.iterdir())) == 1
+
+
+def test_the_environment_chooses(monkeypatch, tmp_path):
+    monkeypatch.setenv("HLOSCOPE_CACHE", "0")
+    assert default_store() is None
+    monkeypatch.delenv("HLOSCOPE_CACHE")
+    monkeypatch.setenv("HLOSCOPE_CACHE_DIR", str(tmp_path / "mine"))
+    assert default_store().folder == tmp_path / "mine"
+    monkeypatch.delenv("HLOSCOPE_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    assert default_store().folder.name == "hloscope"
+
+
+TEXT = "HloModule m\n\nENTRY %e (p: f32[2]) -> f32[2] {\n  %p = f32[2]{0} parameter(0)\n" + "".join(
+    f"  %r{number} = (f32[{number}]{{0:T(8)(2)S(1)}}, s32[]) add(%p, %p), channel_id=1, a{number}={{x}}\n"
+    for number in range(30)
+)
+SHOW = """
+import sys
+from hloscope.hlo import parse_module
+from hloscope.hlo.language import language
+module = parse_module(sys.stdin.read())
+print([(i.name, i.opcode, i.shape, i.operand_names, dict(i.attributes), i.line) for i in module.entry.instructions])
+print(language().read.cache_info().misses, file=sys.stderr)
+"""
+
+
+def reading(folder):
+    """What a new process reads with a cache, and how many shapes it had to parse."""
+    environment = {**os.environ, "HLOSCOPE_CACHE_DIR": str(folder), "HLOSCOPE_CACHE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", SHOW], input=TEXT + "}\n", env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout, int(done.stderr)
+
+
+def test_templates_are_kept_and_change_nothing(tmp_path):
+    first, parses = reading(tmp_path)
+    (entry,) = tmp_path.iterdir()
+    again, fewer = reading(tmp_path)
+    assert again == first
+    assert fewer < parses / 2
+    entry.write_bytes(entry.read_bytes()[:-10])
+    assert reading(tmp_path) == (first, parses)
+    store = Store(tmp_path)
+    for path in tmp_path.iterdir():
+        path.unlink()
+    assert store.get("templates", "x") is None
+    assert reading(tmp_path) == (first, parses)
