@@ -8,13 +8,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from hloscope.version import __version__
+
 if TYPE_CHECKING:
     from hloscope.analysis.model import Analysis, Collective
     from hloscope.api import analyze, analyze_text
     from hloscope.errors import HloscopeError
     from hloscope.program.target import target
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "Analysis": "hloscope.analysis.model",

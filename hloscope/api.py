@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hloscope.analysis.model import Analysis, ArrayFact, Memory, Mesh, SliceFact, SourceFrame
-from hloscope.errors import MeshError, SliceError
+from hloscope.errors import HloscopeError, MeshError, SliceError
 from hloscope.hardware.slices import Slice, parse_slice
 from hloscope.program.target import TargetFacts, make_facts
 from hloscope.rules import run_rules
 from hloscope.units import array_bytes
+from hloscope.version import __version__
 
 if TYPE_CHECKING:
     from hloscope.hlo import HloModule
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 Stage = Callable[[str], None]
 HLO_SUFFIXES = (".hlo", ".txt")
+MAX_DEVICES = 1 << 20
+"""More than any program will be compiled for; a header that says more is damaged."""
 
 
 def analyze(
@@ -72,8 +75,10 @@ def analyze(
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
     if isinstance(target, Path) or (isinstance(target, str) and target.endswith(HLO_SUFFIXES)):
-        path = Path(target)
-        return analyze_text(path.read_text(encoding="utf-8"), name=str(path), mesh=mesh, slice=slice)
+        from hloscope.program.files import read_hlo
+
+        sizes = make_facts(mesh=mesh, slice=slice, dcn=dcn)
+        return analyze_text(read_hlo(target), name=str(target), mesh=sizes.mesh, slice=slice, dcn=sizes.dcn)
     facts = make_facts(
         mesh=mesh,
         axis_types=axis_types,
@@ -115,7 +120,9 @@ def analyze_function(
     return _joined(captured, name)
 
 
-def analyze_text(text: str, *, name: str = "-", mesh: Any = None, slice: str | None = None) -> Analysis:
+def analyze_text(
+    text: str, *, name: str = "-", mesh: Any = None, slice: str | None = None, dcn: Mapping[str, int] | None = None
+) -> Analysis:
     """Says what moves in a compiled program's HLO text; needs no JAX.
 
     Args:
@@ -123,6 +130,7 @@ def analyze_text(text: str, *, name: str = "-", mesh: Any = None, slice: str | N
         name: The file's name, for messages.
         mesh: Axis name to size, major first; by default the names in the text, else raw groups are shown.
         slice: The slice that the program is meant for.
+        dcn: For several slices: the mesh axes that cross DCN and how many slices each spans.
 
     Raises:
         HloParseError: The text is not HLO, or is cut off.
@@ -134,7 +142,8 @@ def analyze_text(text: str, *, name: str = "-", mesh: Any = None, slice: str | N
 
     module = parse_module(text, name=name)
     chosen = parse_slice(slice) if slice else None
-    user_mesh = Mesh(axis_names=tuple(mesh), axis_sizes=tuple(mesh.values())) if mesh else None
+    axis_sizes = make_facts(mesh=mesh, dcn=dcn).mesh or {}
+    user_mesh = Mesh(axis_names=tuple(axis_sizes), axis_sizes=tuple(axis_sizes.values())) if axis_sizes else None
     per_slice = module.num_partitions * module.replica_count
     slices = _slice_count(text, per_slice, user_mesh, chosen)
     _check_devices(name, per_slice * slices, module, user_mesh, chosen)
@@ -157,7 +166,10 @@ def _slice_count(text: str, per_slice: int, mesh: Mesh | None, chosen: Slice | N
 
 def _check_devices(name: str, devices: int, module: HloModule, mesh: Mesh | None, chosen: Slice | None) -> None:
     why = f"its header says num_partitions={module.num_partitions}, replica_count={module.replica_count}"
-    if mesh is not None and mesh.device_count != devices:
+    if not 0 < devices <= MAX_DEVICES:
+        raise HloscopeError(f"{name} claims to be a program for {devices} devices", why=why, fix="check its header")
+    says = devices > 1 or "num_partitions" in module.header
+    if mesh is not None and says and mesh.device_count != devices:
         raise MeshError(
             f"the mesh has {mesh.device_count} devices and {name} is a program for {devices}",
             why=why,
@@ -211,8 +223,6 @@ def _users_frames(frames: tuple[SourceFrame, ...]) -> tuple[SourceFrame, ...]:
 
 
 def _finished(found: Analysis) -> Analysis:
-    from hloscope import __version__
-
     found = replace(found, versions={"hloscope": __version__, **found.versions})
     return replace(found, findings=run_rules(found))
 

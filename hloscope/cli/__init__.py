@@ -31,7 +31,7 @@ class _LazyGroup(click.Group):
 
 def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from hloscope import __version__
+        from hloscope.version import __version__
 
         click.echo(f"hloscope {__version__}")
         ctx.exit()

@@ -13,18 +13,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hloscope.cli import running
-from hloscope.errors import EXIT_BROKEN, EXIT_OK, NotationError, TargetError
+from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, NotationError, TargetError
 from hloscope.units import plural
 
 if TYPE_CHECKING:
     from hloscope.analysis.model import Analysis
     from hloscope.program.target import TargetFacts
 
+TEXT_ENDINGS = (".hlo", ".txt", ".pb", ".hlo.gz", ".hlo.xz", ".hlo.zst", ".txt.gz", ".txt.xz", ".txt.zst")
+
 _EPILOG = """\b
 TARGET is one of
   package.module:fn     a function, a jitted or shard_mapped one, or a factory returning (fn, args)
   path/to/file.py:fn    the same, by file
-  step.hlo, step.txt    HLO text, such as compiled.as_text() prints
+  step.hlo, step.txt    HLO text, such as compiled.as_text() prints; also .gz, .xz, .zst, .pb
   -                     HLO text on standard input
 
 \b
@@ -93,11 +95,14 @@ def command(
     target: str, format_name: str, output: str | None, fail_on: str | None, debug: bool, **options: Any
 ) -> None:
     """Compile TARGET for a TPU slice, and report which collectives move how many bytes over which mesh axis."""
+    if sys.stdout is None or sys.stderr is None:
+        raise SystemExit(EXIT_COULD_NOT_RUN)
 
     def run() -> Analysis:
         if _is_text(target):
             return _analyze_text(target, options)
-        return _analyze_function(target, options)
+        with running.stdout_kept_for_the_report():
+            return _analyze_function(target, options)
 
     found = running.guarded(run, debug=debug)
     running.guarded(lambda: running.write_report(_rendered(found, format_name, output), output), debug=debug)
@@ -106,43 +111,42 @@ def command(
 
 def _is_text(target: str) -> bool:
     """Whether a target is compiled text: by its ending, or because it is a file that is no Python."""
-    return target == "-" or target.endswith((".hlo", ".txt")) or (Path(target).is_file() and not target.endswith(".py"))
+    return target == "-" or target.lower().endswith(TEXT_ENDINGS) or (Path(target).is_file() and ".py" not in target)
 
 
 def _analyze_text(target: str, options: dict[str, Any]) -> Analysis:
     from hloscope.api import analyze_text
+    from hloscope.program.files import decode_hlo, read_hlo
     from hloscope.program.notation import parse_mesh
 
-    given = [
-        f"--{name}"
-        for name in ("arg", "out", "static", "dim", "donate", "dcn")
-        if options.get(name) or options.get(name + "s")
-    ]
-    if given:
-        raise TargetError(
-            f"{given[0]} does not go with HLO text", why=f"{target} is compiled already", fix="leave it out"
-        )
+    for name in ("args", "outs", "statics", "dims", "donate", "axis_types", "compiler_options"):
+        if options[name]:
+            option = "--" + name.rstrip("s").replace("axis_type", "axis-types").replace("_", "-")
+            raise TargetError(
+                f"{option} does not go with HLO text", why=f"{target} is compiled already", fix="leave it out"
+            )
     if target == "-":
-        text = sys.stdin.buffer.read().decode("utf-8", errors="replace")
-    elif Path(target).is_file():
-        text = Path(target).read_text(encoding="utf-8", errors="replace")
+        name, text = "<stdin>", decode_hlo(sys.stdin.buffer.read(), name="<stdin>")
     else:
-        raise TargetError(f"there is no file {target}")
-    mesh = parse_mesh(options["mesh"]) if options["mesh"] else None
-    name = "<stdin>" if target == "-" else target
-    return analyze_text(text, name=name, mesh=mesh, slice=options["slice_name"])
+        if not Path(target).exists():
+            raise TargetError(f"there is no file {target}")
+        name, text = target, read_hlo(target)
+    sizes = {key: None if options[key] is None else parse_mesh(options[key]) for key in ("mesh", "dcn")}
+    return analyze_text(text, name=name, slice=options["slice_name"], **sizes)
 
 
 def _analyze_function(target: str, options: dict[str, Any]) -> Analysis:
     from hloscope.api import analyze_function
-    from hloscope.hardware.slices import parse_slice
-    from hloscope.program.devices import prepare_environment
+    from hloscope.hardware.slices import default_slice, parse_slice
+    from hloscope.program.devices import check_device_count, prepare_environment
 
     facts = _facts(options)
-    chosen = parse_slice(facts.slice) if facts.slice else None
+    chosen = None if facts.slice is None else parse_slice(facts.slice)
     attached = chosen is not None and chosen.is_attached
     asked = prod(facts.mesh.values()) if facts.mesh else None
-    if asked is None and chosen is not None and not attached:
+    if asked is not None and not attached:
+        check_device_count(chosen or default_slice(asked), facts.mesh, at_least=chosen is None)
+    elif chosen is not None and not attached:
         asked = chosen.device_count
     prepare_environment(running.simulated_device_count(asked), attached=attached)
     with running.progress() as stage:
@@ -164,10 +168,10 @@ def _facts(options: dict[str, Any]) -> TargetFacts:
     for text in options["dims"]:
         dims.update(notation.parse_dims(text))
     return TargetFacts(
-        mesh=notation.parse_mesh(options["mesh"]) if options["mesh"] else None,
+        mesh=None if options["mesh"] is None else notation.parse_mesh(options["mesh"]),
         axis_types=options["axis_types"],
         slice=options["slice_name"],
-        dcn=notation.parse_mesh(options["dcn"]) if options["dcn"] else None,
+        dcn=None if options["dcn"] is None else notation.parse_mesh(options["dcn"]),
         args=tuple(positional) if options["args"] else None,
         kwargs=keywords,
         out=[None if text.strip() == "None" else text for text in options["outs"]] or None,

@@ -36,6 +36,8 @@ def guarded(run: Callable[[], T], *, debug: bool) -> T:
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
         raise SystemExit(130) from None
+    except MemoryError as error:
+        _fail(f"error: there is not enough memory\n   = why: {error or 'this machine has none left'}", debug)
     except Exception as error:
         _fail(
             f"error: hloscope itself failed: {type(error).__name__}: {error}\n"
@@ -84,8 +86,26 @@ def progress() -> Iterator[Callable[[str], None]]:
             yield lambda stage: shown.update(task, description=stage)
 
 
+@contextmanager
+def stdout_kept_for_the_report() -> Iterator[None]:
+    """Sends file descriptor 1 to stderr meanwhile: what user code prints, by whatever means, is not the report."""
+    sys.stdout.flush()
+    saved = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved, 1)
+        os.close(saved)
+
+
 def write_report(text: str, output: str | None) -> None:
-    """Writes a finished report to a file, or to stdout; a reader that went away is no error."""
+    """Writes a finished report to a file, or to stdout; a reader that went away is no error.
+
+    Raises:
+        HloscopeError: It cannot be written.
+    """
     if output is not None and output != "-":
         try:
             Path(output).write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
@@ -93,7 +113,13 @@ def write_report(text: str, output: str | None) -> None:
             raise HloscopeError(f"the report cannot be written to {output}", why=error.strerror) from error
         return
     try:
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
         click.echo(text.rstrip("\n"), color=True)
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise HloscopeError("the report cannot be written to standard output", why=error.strerror) from error
+    else:
+        os.dup2(2, 1)  # what the user's code prints at exit is not the report

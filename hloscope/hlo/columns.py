@@ -118,6 +118,12 @@ class Columns:
         self.is_single = False
         self.lines_before = 0
 
+    def of_same_text(self) -> Columns:
+        """Columns that nothing has been read into."""
+        fresh = Columns(self.text, self.file_name)
+        fresh.lines_before = self.lines_before
+        return fresh
+
     @cached_property
     def _line_starts(self) -> array[int]:
         """Offset of each line in the text, and of the end."""

@@ -7,7 +7,7 @@ tokens or lies within the same token, so one parse speaks for both.
 
 Every alternative begins with a fixed character, which lets `re` skip to the next candidate quickly, and a lookbehind
 settles what stands before it. The skeleton around a hole tells what the hole is, so a string cannot stand in for a
-name. Quantifiers are possessive throughout: no line takes more than linear time.
+name; a hole that begins with a parenthesis has one behind it, and one that begins with `=` has not. Quantifiers are possessive throughout: no line takes more than linear time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _HOLES = (
     r"\{(?<=[ ,]metadata=\{)" + _body(r"""[^{}"'/]++""", 1) + r"\}",
     r"\{(?<=[ ,]backend_config=\{)" + _body(r"""[^{}"]++""", 8) + r"\}",
     r"\{(?<==\{)" + _not_after(tuple(key + "[{]" for key in _CALLED)) + _NUMBERS + r"\}",
-    rf"=(?<=[{_WORD}]=)(?<![*]index=)[0-9]++(?![A-Za-z0-9_.?+@:-])",
+    rf"=(?<=[{_WORD}]=)(?<![*]index=)[0-9]++(?![A-Za-z0-9_.?+@:)-])",
     r"\((?<=[ ]parameter\()[0-9]{1,18}+(?=\))",
     r"\((?<=[ ]constant\()[A-Za-z0-9_.+-]++(?=\))",
     r'"(?<==")' + _not_after(tuple(key + '"' for key in _CALLED)) + _STRING[1:],
@@ -55,7 +55,7 @@ _HOLES = (
 _SHAPE_HOLE = r"""\[(?<=[a-z0-9]\[)[0-9,]*+\](?:\{(?=[0-9:])[0-9,]*+(?::[^{}"%=]*+)?\})?"""
 # Without `%`, a name is known by what stands around it: the key of a called computation, or a shape and a comma.
 _BARE_HOLES = (
-    rf"={_after(_CALLED)}{_NAME}",
+    rf"={_after(_CALLED)}{_NAME}(?!\))",
     rf"[ ](?<=[\]\}}][ ]){_NAME}(?=[,)])",
 )
 
@@ -81,18 +81,36 @@ def _bare(split: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
     return cut
 
 
+TAIL = ", metadata={"
+"""What begins the tail of a line; a line that has it in a string is cut there too, and then is no plain one."""
+
+
+def _in_two(cut_head: Callable[[str], list[str]], cut_tail: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
+    def cut(line: str) -> list[str]:
+        place = line.find(TAIL)
+        return cut_head(line) if place < 0 else [*cut_head(line[:place]), "", *cut_tail(line[place:])]
+
+    return cut
+
+
 class Dialect:
     """How the lines of one kind of text are cut.
 
     Attributes:
         cut: Cuts an instruction into skeleton pieces (even places) and holes (odd places); the first hole is the name.
+            Where the metadata begins, an empty hole parts head and tail.
+        cut_head: Cuts what stands before `TAIL`.
+        cut_tail: Cuts the rest; the same tail stands on many lines, which then need cut one only.
         cut_shapes: The same with the dimensions and layouts of shapes as further holes.
     """
 
     def __init__(self, *, percent: bool) -> None:
         holes = _HOLES if percent else (*_HOLES, *_BARE_HOLES)
-        self.cut = _splitter(*holes) if percent else _bare(_splitter(*holes))
-        self.cut_shapes = _splitter(*holes, _SHAPE_HOLE) if percent else _bare(_splitter(*holes, _SHAPE_HOLE))
+        split, split_shapes = _splitter(*holes), _splitter(*holes, _SHAPE_HOLE)
+        self.cut_head = split if percent else _bare(split)
+        self.cut_tail = split
+        self.cut = _in_two(self.cut_head, split)
+        self.cut_shapes = _in_two(split_shapes if percent else _bare(split_shapes), split_shapes)
 
 
 cut_head = _splitter(rf"{_NAME}:", rf"%{_NAME}", r"\[(?<=[a-z0-9]\[)[0-9,]*+\]")

@@ -29,7 +29,7 @@ _DAMAGE = (KeyError, TypeError, ValueError, IndexError, AttributeError)
 
 def key_of(digest: str, *, percent: bool) -> str:
     """What the templates of a dialect depend on: the grammar, this version, and the files that make them."""
-    from hloscope import __version__
+    from hloscope.version import __version__
 
     with os.scandir(os.path.dirname(__file__)) as entries:
         files = sorted((entry.name, entry.stat().st_mtime_ns) for entry in entries if entry.name.endswith(".py"))

@@ -80,7 +80,7 @@ def _read(columns: Columns) -> HloModule:
             builder.finish()
         except GaveUp as stop:
             if stop.line is None or not columns.computations:
-                return _read_whole(columns)
+                return _read_whole(columns.of_same_text())
             builder.rollback(stop.line + 1)
             if stop.is_cut_off:
                 builder.finish(truncated=True)

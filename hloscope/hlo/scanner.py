@@ -8,7 +8,7 @@ grammar's rule for the whole from that computation on.
 from __future__ import annotations
 
 from hloscope.hlo.builder import Builder, Scope
-from hloscope.hlo.holes import operand_names
+from hloscope.hlo.holes import TAIL, operand_names
 from hloscope.hlo.language import language
 from hloscope.hlo.records import ReadError, Row
 from hloscope.hlo.skeletons import read_head, read_number_row, skeletons
@@ -44,6 +44,8 @@ class Scanner:
         self._columns = builder.columns
         self._lines = builder.columns.text.split("\n")
         self._learnt = 0
+        self._tails: dict[str, tuple[str, ...]] = {}
+        self._tail_pieces: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._skeletons = skeletons(percent="\n  %" in builder.columns.text or "\n  ROOT %" in builder.columns.text)
 
     def scan(self) -> None:
@@ -134,19 +136,27 @@ class Scanner:
     def _body(self, number: int, scope: Scope) -> int:
         """Reads instructions from line `number` on; returns the line of the closing brace."""
         columns, lines = self._columns, self._lines
-        cut, known = self._skeletons.dialect.cut, self._skeletons.known
+        cut_head, known, tails = self._skeletons.dialect.cut_head, self._skeletons.known, self._tails
         names, forms, operands = columns.names, columns.forms, columns.operands
         add_line, add_start = columns.lines.append, columns.operand_starts.append
         indexes, index_of = scope.indexes, scope.indexes.__getitem__
         while (line := lines[number])[:1] != "}":
-            parts = cut(line)
-            form = known.get(tuple(parts[::2]))
+            border = line.find(TAIL)
+            if border < 0:
+                parts = cut_head(line)
+                form = known.get(tuple(parts[::2]))
+            else:
+                parts = cut_head(line[:border])
+                tail = line[border:]
+                form = known.get((*parts[::2], *(tails.get(tail) or self._tail(tail))))
             if form.__class__ is not Template:
                 number = self._unusual(number, scope, form)
                 continue
             place = form.operand_list
             if place:
-                operands.extend(map(index_of, operand_names(parts[place])))
+                hole = parts[place]
+                found = operand_names(hole) if "/" in hole else hole[1:].replace("%", "").split(", ")
+                operands.extend(map(index_of, found))
             elif form.operands:
                 operands.extend([index_of(item.text(parts).lstrip("%")) for item in form.operands])
             if form.called or form.is_root:
@@ -159,6 +169,12 @@ class Scanner:
             add_start(len(operands))
             number += 1
         return number
+
+    def _tail(self, tail: str) -> tuple[str, ...]:
+        """The skeleton of the end of a line; equal ones are one tuple."""
+        pieces = tuple(self._skeletons.dialect.cut_tail(tail)[::2])
+        pieces = self._tails[tail] = self._tail_pieces.setdefault(pieces, pieces)
+        return pieces
 
     def _note(self, form: Template, parts: list[str], scope: Scope) -> None:
         """Notes what few instructions have: that it is the root, and what it calls."""

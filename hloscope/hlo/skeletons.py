@@ -74,11 +74,12 @@ class Skeletons:
     ) -> Template | Unusual:
         if isinstance(found, Unusual):
             return found
-        for hole in parts[1::2]:
-            if hole[0] == "[":
-                check_shape_hole(hole)
         borders = borders_of(parts)
         spans = mapped(found, lambda item: item.span(borders))
+        first, last = spans.shape or (0, 0)
+        for start, hole in zip(borders[1::2], parts[1::2], strict=False):
+            if hole[:1] == "[" and not first <= start < last:  # the result's shape is read below
+                check_shape_hole(hole)
         shape = (
             None if spans.shape is None else language().read("shape", line[spans.shape.start : spans.shape.end]).shape
         )

@@ -143,14 +143,20 @@ def in_parts(lines: Outline[Span], parts: list[str]) -> Outline[Recipe]:
     """The outline in terms of the line's parts, so that it fits every line with the same skeleton.
 
     Raises:
-        Irregular: The name is not the first hole, a body in braces is no attribute's value, or as for `recipe`.
+        Irregular: The name is not the first hole, operands or callees stand behind the metadata, a body in braces is no
+            attribute's value, or as for `recipe`.
     """
     borders = borders_of(parts)
     found = mapped(lines, lambda span: recipe(span, parts, borders))
     if found.name != Recipe(1, 0, 1, 0):
         raise Irregular
+    border = parts.index("") if "" in parts[1::2] else len(parts)
+    if any(item.last > border for item in (*found.operands, *(place for _, place in found.called))):
+        raise Irregular
+    if found.operand_list is not None and found.operand_list.first > border:
+        raise Irregular
     whole = {item.first for _, item in found.attributes if item == Recipe(item.first, 0, item.first, 0)}
-    if any(part[0] == "{" and index not in whole for index, part in enumerate(parts) if index % 2):
+    if any(part[:1] == "{" and index not in whole for index, part in enumerate(parts) if index % 2):
         raise Irregular
     return found
 

@@ -62,7 +62,7 @@ def capture(function: Callable[..., Any], facts: TargetFacts, *, name: str, stag
         mesh=_captured_mesh(mesh, seen),
         slice_of_partition=tuple(device.slice_index for device in physical) if several else None,
         device_ids=tuple(device.id for device in physical) if several else None,
-        arguments=leaves.arguments(seen, executable, mesh),
+        arguments=leaves.arguments(seen, executable, mesh, plan.argument_shardings),
         outputs=leaves.outputs(seen, executable, mesh),
         memory_bytes=_memory(executable),
         notes=tuple(plan.notes),

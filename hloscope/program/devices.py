@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hloscope.errors import DeviceCountError, MeshError, SliceError
-from hloscope.hardware.slices import Slice
+from hloscope.hardware.slices import Slice, default_slice
 from hloscope.program.notation import parse_axis_types
 from hloscope.program.quiet import captured_stderr
 from hloscope.program.target import TargetFacts
+from hloscope.program.user_settings import check_xla_flags, device_settings_ignored
+from hloscope.units import plural
 
 if TYPE_CHECKING:
     import jax
@@ -33,6 +35,9 @@ def prepare_environment(device_count: int, *, attached: bool) -> None:
     Args:
         device_count: Simulated CPU devices that user code will see.
         attached: Leave JAX its real devices.
+
+    Raises:
+        HloscopeError: XLA refuses the environment's XLA_FLAGS.
     """
     os.environ.update({key: os.environ.get(key, value) for key, value in _QUIET_LIBTPU.items()})
     if attached:
@@ -41,6 +46,7 @@ def prepare_environment(device_count: int, *, attached: bool) -> None:
     os.environ["JAX_NUM_CPU_DEVICES"] = str(device_count)
     flags = re.sub(r"--xla_force_host_platform_device_count=\S*", "", os.environ.get("XLA_FLAGS", ""))
     os.environ["XLA_FLAGS"] = flags.strip()
+    check_xla_flags()
 
 
 def simulated_devices(count: int) -> list[Any]:
@@ -73,6 +79,7 @@ def current_for_import(facts: TargetFacts) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(simulated_hybrid_meshes())
+        stack.enter_context(device_settings_ignored())
         if isinstance(facts.mesh, Mapping):
             kinds = parse_axis_types(facts.axis_types or "auto", tuple(facts.mesh))
             stack.enter_context(jax.set_mesh(make_mesh(facts.mesh, kinds)))
@@ -107,6 +114,29 @@ def make_mesh(
         array.reshape(tuple(axis_sizes.values())),
         tuple(axis_sizes),
         axis_types=tuple(kinds[axis_types[name]] for name in axis_sizes),
+    )
+
+
+def check_device_count(chosen: Slice, mesh: Mapping[str, int], *, at_least: bool = False) -> None:
+    """Checks that a mesh has as many devices as the slice, or with `at_least` no more.
+
+    Raises:
+        MeshError: It does not fit.
+    """
+    count = prod(mesh.values())
+    if chosen.is_attached:
+        import jax
+
+        available = len(jax.devices())
+    else:
+        available = chosen.device_count
+    if available == count or (at_least and count < available):
+        return
+    other = "" if chosen.chip is None else f", or --slice {default_slice(count, chosen.chip.name).name}"
+    raise MeshError(
+        f"the mesh has {plural(count, 'device')} and the slice {chosen.name} has {available}",
+        why=f"{' x '.join(f'{axis}={size}' for axis, size in mesh.items())} = {count}",
+        fix=f"use a mesh of {plural(available, 'device')}{other}",
     )
 
 

@@ -12,15 +12,18 @@ from hloscope.program.jax_internals import LoweredFacts, partition_spec
 from hloscope.program.notation_dtypes import short_dtype
 
 
-def arguments(seen: LoweredFacts, executable: Any, mesh: jax.sharding.Mesh | None) -> tuple[CapturedArray, ...]:
-    """One record per argument leaf; those that the program does not read keep their global shape only."""
+def arguments(
+    seen: LoweredFacts, executable: Any, mesh: jax.sharding.Mesh | None, given: Sequence[Any]
+) -> tuple[CapturedArray, ...]:
+    """One record per argument leaf; those that the program does not read have the sharding they were `given`."""
+    dropped = list(given) if len(given) == len(seen.argument_names) else [None] * len(seen.argument_names)
     chosen = _op_shardings(executable.get_parameter_shardings(), len(seen.kept))
     kept = {index: (seen.in_shardings[at], chosen[at]) for at, index in enumerate(seen.kept)}
     return tuple(
         _record(
             name,
             aval,
-            *kept.get(index, (None, None)),
+            *kept.get(index, (dropped[index], None)),
             mesh=mesh,
             device_count=seen.device_count,
             donated=seen.donated[index],
@@ -58,7 +61,9 @@ def _record(
     used: bool = True,
 ) -> CapturedArray:
     by_user = isinstance(asked, jax.sharding.Sharding)
-    spec = asked.spec if isinstance(asked, jax.sharding.NamedSharding) else None
+    spec = None
+    if isinstance(asked, jax.sharding.NamedSharding):
+        spec, mesh = asked.spec, asked.mesh if isinstance(asked.mesh, jax.sharding.Mesh) else mesh
     if spec is None and op_sharding is not None and mesh is not None:
         spec = partition_spec(op_sharding, mesh)
     shape = tuple(aval.shape)

@@ -32,6 +32,8 @@ def load(target: str) -> Callable[..., Any]:
         TargetError: The module or function does not exist, is not callable, or fails on import.
     """
     place, _, attribute = target.rpartition(":") if ":" in target else (target, "", "")
+    if not place.strip(". "):
+        raise TargetError(f"{target!r} is no target", fix="write module:function, or path/to/file.py:function")
     module = _import(place, target)
     if not attribute:
         raise TargetError(
@@ -39,7 +41,7 @@ def load(target: str) -> Callable[..., Any]:
         )
     found: Any = module
     for part in attribute.split("."):
-        if not hasattr(found, part):
+        if not _has(found, part):
             raise TargetError(
                 f"{place} has no function {attribute!r}",
                 where=getattr(module, "__file__", None),
@@ -54,7 +56,15 @@ def load(target: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
+def _has(holder: object, name: str) -> bool:
+    try:
+        return hasattr(holder, name)
+    except Exception as error:
+        raise import_error(error, f"{name} cannot be read from {holder!r}") from error
+
+
 def _import(place: str, target: str) -> ModuleType:
+    file = Path(place).resolve() if place.endswith(".py") else None  # the module may change the current directory
     if place.endswith(".py") or "/" in place:
         name, root = _module_of_file(Path(place), target)
     else:
@@ -79,17 +89,15 @@ def _import(place: str, target: str) -> ModuleType:
         if isinstance(error, KeyboardInterrupt):
             raise
         raise import_error(error, f"{place} cannot be imported") from error
-    return _same_file(module, place, root)
+    return module if file is None else _same_file(module, file)
 
 
-def _same_file(module: ModuleType, place: str, root: Path) -> ModuleType:
+def _same_file(module: ModuleType, file: Path) -> ModuleType:
     """Guards against another module of the same name (`test.py`, `types.py`) standing in for the user's file."""
-    if not place.endswith(".py"):
-        return module
     loaded = getattr(module, "__file__", None)
-    if loaded is None or Path(loaded).resolve() != Path(place).resolve():
+    if loaded is None or Path(loaded).resolve() != file:
         raise TargetError(
-            f"{place} is hidden by another module named {module.__name__!r}",
+            f"{file.name} is hidden by another module named {module.__name__!r}",
             where=loaded or "a module built into Python",
             fix="rename the file",
         )

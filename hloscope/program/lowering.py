@@ -54,6 +54,8 @@ def _attempt(
 
 
 def _lower_call(call: Call, plan: Plan) -> jax.stages.Lowered:
+    leaves = jax.tree.leaves((call.args, dict(call.kwargs)))
+    plan.argument_shardings = [getattr(leaf, "sharding", None) for leaf in leaves]
     if plan.is_real:
         return trace_and_lower(call, plan.mesh, None)
     client = devices.compile_only_devices(plan.slice or default_slice(8))[0].client

@@ -9,11 +9,12 @@ from typing import Any
 
 import jax
 
-from hloscope.errors import MeshError, NotationError
+from hloscope.errors import NotationError
 from hloscope.hardware.slices import Slice, default_slice, parse_slice
 from hloscope.program import devices
 from hloscope.program.jax_internals import LoweredFacts
 from hloscope.program.notation import parse_axis_types
+from hloscope.program.several_slices import shown
 from hloscope.program.target import TargetFacts
 from hloscope.units import plural
 
@@ -27,6 +28,7 @@ class Plan:
         mesh: The mesh that is current while the program is traced; None when the user gave none.
         axis_types: The types of the mesh's axes when the mesh was made from names and sizes; None for the user's own.
         dcn: The mesh axes that cross DCN, as the user said.
+        argument_shardings: The sharding that each argument leaf was given, once the program is lowered.
         notes: One sentence for each choice made for the user.
     """
 
@@ -34,6 +36,7 @@ class Plan:
     mesh: jax.sharding.Mesh | None
     axis_types: dict[str, str] | None
     dcn: Mapping[str, int] | None = None
+    argument_shardings: list[Any] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -64,7 +67,8 @@ def make_plan(facts: TargetFacts) -> Plan:
         made = own or devices.make_mesh(sizes, dict(zip(sizes, axis_kinds(facts.mesh), strict=True)))
         return Plan(slice=chosen, mesh=made, axis_types=None, dcn=facts.dcn)
     kinds = dict(parse_axis_types(facts.axis_types or "auto", tuple(facts.mesh)))
-    check_device_count(chosen, facts.mesh)
+    if chosen is not None:
+        devices.check_device_count(chosen, facts.mesh)
     real = None
     if chosen is not None and chosen.is_attached:
         real = jax.devices()[: prod(facts.mesh.values())]
@@ -81,35 +85,19 @@ def axis_kinds(mesh: Any) -> tuple[str, ...]:
     return tuple(str(kind).rpartition(".")[2].lower() for kind in mesh.axis_types)
 
 
-def check_device_count(chosen: Slice | None, mesh: Mapping[str, int]) -> None:
-    """Checks that a mesh has as many devices as the slice.
-
-    Raises:
-        MeshError: It has more or fewer.
-    """
-    if chosen is None:
-        return
-    count = prod(mesh.values())
-    available = len(jax.devices()) if chosen.is_attached else chosen.device_count
-    if available == count:
-        return
-    other = "" if chosen.chip is None else f", or --slice {default_slice(count, chosen.chip.name).name}"
-    raise MeshError(
-        f"the mesh has {plural(count, 'device')} and the slice {chosen.name} has {available}",
-        why=f"{' x '.join(f'{axis}={size}' for axis, size in mesh.items())} = {count}",
-        fix=f"use a mesh of {plural(available, 'device')}{other}",
-    )
-
-
 def users_mesh(plan: Plan, seen: LoweredFacts) -> jax.sharding.Mesh | None:
-    """The mesh to report: the one asked for, or the one that the program brought along.
+    """The mesh to report: the one that the program's arrays are sharded over, else the one asked for.
 
-    Where both have the same axes the program's own is taken, since its axis types are the ones it was traced with.
+    Where both have the same axes the program's own is taken too, since its axis types are the ones it was traced with.
     """
     own = _mesh_of(seen)
-    if plan.mesh is None or (own is not None and axis_sizes(own) == axis_sizes(plan.mesh)):
-        return own
-    return plan.mesh
+    if own is None:
+        return plan.mesh
+    if plan.mesh is not None and axis_sizes(own) != axis_sizes(plan.mesh):
+        plan.notes.append(
+            f"the program has its own mesh {shown(axis_sizes(own))}: {shown(axis_sizes(plan.mesh))} is not used"
+        )
+    return own
 
 
 def _mesh_of(seen: LoweredFacts) -> jax.sharding.Mesh | None:
@@ -131,7 +119,7 @@ def choose_slice(plan: Plan, mesh: jax.sharding.Mesh | None, device_count: int) 
         )
     if plan.slice is not None:
         if mesh is not None and not plan.slice.is_attached:
-            check_device_count(plan.slice, axis_sizes(mesh))
+            devices.check_device_count(plan.slice, axis_sizes(mesh))
         return plan.slice, "user"
     wanted = max(device_count, mesh.size if mesh is not None else 1)
     chosen = default_slice(wanted)

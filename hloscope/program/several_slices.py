@@ -66,12 +66,16 @@ def slices_of_own_mesh(mesh: jax.sharding.Mesh, slice_count: int) -> tuple[int, 
     return None
 
 
+def slice_of_position(mesh_shape: Sequence[int], slices: Sequence[int]) -> np.ndarray[Any, Any]:
+    """The slice of each mesh position, as an array of `mesh_shape`, when each axis spans `slices` slices."""
+    block = [size // count for size, count in zip(mesh_shape, slices, strict=True)]
+    return np.kron(np.arange(prod(slices)).reshape(slices), np.ones(block, dtype=int))
+
+
 def _fits(slices: Sequence[int], slice_of: np.ndarray[Any, Any]) -> bool:
     if any(size % count for size, count in zip(slice_of.shape, slices, strict=True)):
         return False
-    blocks = np.arange(prod(slices)).reshape(slices)
-    block = [size // count for size, count in zip(slice_of.shape, slices, strict=True)]
-    return bool((np.kron(blocks, np.ones(block, dtype=int)) == slice_of).all())
+    return bool((slice_of_position(slice_of.shape, slices) == slice_of).all())
 
 
 def by_simulated_slice(mesh: jax.sharding.Mesh, physical: Sequence[Any], slice_count: int) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 
 import jax
 
-from hloscope.errors import HloscopeError, TraceError
+from hloscope.errors import HloscopeError, TargetError, TraceError
 from hloscope.program import arguments
 from hloscope.program.loading import describe, devices_wanted, user_frame
 from hloscope.program.target import TargetFacts, attached_facts
@@ -81,6 +82,12 @@ def build_call(
         donate=facts.donate,
         out=facts.out,
     )
+    if inspect.iscoroutinefunction(inspect.unwrap(function)):
+        raise TargetError(
+            f"{name} is an async function, which JAX cannot trace", fix="name the function that it awaits"
+        )
+    for key in call.static.keys() & call.kwargs.keys():
+        raise TargetError(f"{key} is given twice", why="both --arg and --static name it", fix="keep one of them")
     arguments.check_call(call.function, call.args, {**call.kwargs, **call.static}, name)
     return call
 
@@ -107,7 +114,7 @@ def user_code(what: str) -> Iterator[None]:
             yield
     except HloscopeError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if miscounted := devices_wanted(error):
             raise miscounted from error
         where, excerpt = user_frame(error.__traceback__)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
+from rich.console import Console
 from rich.text import Text
 
-from hloscope.analysis.model import Analysis, Memory
+from hloscope.analysis.model import Analysis, Memory, Mesh
 from hloscope.analysis.vocabulary import Bound
-from hloscope.findings import Severity
-from hloscope.report.tables import array_table, axis_table, bounded, collective_table
+from hloscope.findings import Finding, Severity
+from hloscope.report.arrays import array_lines, common_remarks
+from hloscope.report.folding import fold
+from hloscope.report.traffic import axis_lines, collective_lines
+from hloscope.report.words import legend, marked, short_note
 from hloscope.units import format_bytes, format_capacity, plural
 
 _INDENT = 2
+_LEAST_WIDTH = 20
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 
@@ -25,69 +28,110 @@ def render(analysis: Analysis, width: int, colour: bool) -> str:
     console = Console(
         file=sink, width=width, force_terminal=colour, no_color=not colour, highlight=False, emoji=False, markup=False
     )
-    for section in _sections(analysis, width):
-        console.print(section)
-    return "\n".join(line.rstrip() for line in sink.getvalue().splitlines()) + "\n"
+    for line in _lines(analysis, max(width, _LEAST_WIDTH)):
+        line.rstrip()
+        console.print(line, soft_wrap=True)
+    return sink.getvalue()
 
 
-def _sections(analysis: Analysis, width: int) -> Iterable[RenderableType]:
-    yield _headline(analysis)
-    if analysis.collectives:
-        yield _titled("Bytes one device sends per step, by mesh axis", axis_table(analysis))
-        yield _titled("Collectives, most bytes per step first", collective_table(analysis.collectives, width - _INDENT))
-        if analysis.mesh is None:
-            yield Padding(
-                Text("Axes are unknown without a mesh: give it as --mesh X=4,Y=2.", style="dim"), (1, 0, 0, 2)
-            )
+def _lines(analysis: Analysis, width: int) -> Iterator[Text]:
+    inner = width - _INDENT
+    yield from _headline(analysis, width)
+    yield from _traffic(analysis, inner)
     for title, arrays in (("Arguments", analysis.arguments), ("Outputs", analysis.outputs)):
         if arrays:
-            yield _titled(title, array_table(arrays, width - _INDENT))
-    yield _titled("Memory of one device", _memory_lines(analysis.memory))
+            body = array_lines(arrays, title.lower().removesuffix("s"), inner)
+            yield from _section(title, body, inner, ", ".join(common_remarks(arrays)))
+    yield from _section("Memory of one device", _memory(analysis.memory, inner), inner)
     if analysis.findings:
-        yield _titled("Findings", _finding_lines(analysis))
+        yield from _section("Findings", _findings(analysis.findings, inner), inner)
     if analysis.notes:
-        yield _titled("Notes", Group(*(Text(f"• {note}", overflow="fold") for note in analysis.notes)))
-    yield Text("")
-    yield Text(", ".join(f"{name} {version}" for name, version in analysis.versions.items()), style="dim")
+        notes = (Text(f"• {short_note(note)}") for note in analysis.notes)
+        yield from _section("Notes", [line for note in notes for line in _hanging(note, inner)], inner)
+    yield Text()
+    versions = ", ".join(f"{name} {version}" for name, version in analysis.versions.items())
+    yield from fold(Text(versions, style="dim"), width)
 
 
-def _titled(title: str, body: RenderableType) -> RenderableType:
-    return Group(Text(""), Text(title, style="bold"), Padding(body, (0, 0, 0, _INDENT)))
+def _section(title: str, body: Iterable[Text], width: int, remark: str = "") -> Iterator[Text]:
+    yield Text()
+    yield from fold(Text.assemble((title, "bold"), (f" (all: {remark})" if remark else "", "dim")), width)
+    for line in body:
+        yield Text(" " * _INDENT) + line
 
 
-def _headline(analysis: Analysis) -> RenderableType:
-    place = Text(analysis.target, style="bold")
+def _hanging(text: Text, width: int) -> list[Text]:
+    """Folds a text; its second and further lines are indented."""
+    first, *others = fold(text, width)
+    if not others:
+        return [first]
+    rest = text[len(first.plain) :]
+    rest = rest[len(rest.plain) - len(rest.plain.lstrip()) :]
+    return [first, *(Text(" " * _INDENT) + line for line in fold(rest, width - _INDENT))]
+
+
+def _headline(analysis: Analysis, width: int) -> Iterator[Text]:
+    target, place = Text(analysis.target, style="bold"), _place(analysis)
+    together = Text(" ").join([target, place])
+    for line in (together,) if together.cell_len <= width else (target, place):
+        yield from fold(line, width)
+    yield from fold(_verdict(analysis), width)
+
+
+def _place(analysis: Analysis) -> Text:
+    """`on v5e:2x4 (8 devices), mesh X=8 (auto axes)`, as far as known."""
+    place = Text()
     if analysis.slice is not None:
-        used = analysis.slice.used_devices
-        place.append(f" on {analysis.slice.name}", style="bold")
-        part = f"{used} of " if used < analysis.slice.devices else ""
-        place.append(f" ({part}{plural(analysis.slice.devices, 'device')})")
+        used, devices = analysis.slice.used_devices, analysis.slice.devices
+        place.append(f"on {analysis.slice.name}", style="bold")
+        place.append(f" ({f'{used:,} of ' if used < devices else ''}{plural(devices, 'device')})")
     if analysis.mesh is not None:
-        place.append(f", mesh {_mesh_words(analysis)}")
-    return Group(place, _verdict(analysis))
+        place.append(f"{', ' if place.plain else 'on '}mesh {_mesh_words(analysis.mesh)}")
+    return place
 
 
-def _mesh_words(analysis: Analysis) -> str:
-    mesh = analysis.mesh
-    assert mesh is not None
+def _mesh_words(mesh: Mesh) -> str:
     sizes = " ".join(f"{name}={size}" for name, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True))
-    if mesh.axis_types is None:
+    if not mesh.axis_types:
         return sizes
     kinds = set(mesh.axis_types)
     if len(kinds) == 1:
-        return f"{sizes} ({kinds.pop()} axes)"
+        return f"{sizes} ({kinds.pop()} {'axis' if len(mesh.axis_names) == 1 else 'axes'})"
     return f"{sizes} ({', '.join(f'{n} {t}' for n, t in zip(mesh.axis_names, mesh.axis_types, strict=True))})"
 
 
 def _verdict(analysis: Analysis) -> Text:
     total = analysis.totals
-    if not analysis.collectives and total.bound is Bound.EXACT:
-        return Text("Nothing moves between devices.", style="green")
-    words = f"One device sends {bounded(format_bytes(total.wire_bytes), total.bound)} per step"
-    return Text(f"{words}, in {plural(total.executions, 'transfer')} from {plural(total.collectives, 'collective')}.")
+    if not analysis.collectives:
+        if total.bound is Bound.EXACT:
+            return Text("Nothing moves between devices.", style="green")
+        return Text("No collective was found, but not everything was understood: at least 0 B per step move.")
+    size = format_bytes(total.wire_bytes)
+    size = f"{total.bound} {size}" if total.bound in (Bound.AT_LEAST, Bound.AT_MOST) else size
+    counted = " as counted" if total.bound is Bound.UNKNOWN else ""
+    mark = "" if counted else marked("", total.bound)
+    doubt = "; some counts are lower bounds, others upper bounds" if counted else ""
+    return Text(
+        f"One device sends {size} per step{counted}, in {mark}{plural(total.executions, 'transfer')} "
+        f"from {plural(total.collectives, 'collective')}{doubt}."
+    )
 
 
-def _memory_lines(memory: Memory) -> RenderableType:
+def _traffic(analysis: Analysis, width: int) -> Iterator[Text]:
+    if not analysis.collectives:
+        return
+    axes = axis_lines(analysis, width)
+    collectives = collective_lines(analysis.collectives, width)
+    yield from _section("Bytes one device sends per step, by mesh axis", axes, width)
+    yield from _section("Collectives, most bytes per step first", collectives, width)
+    remarks = [legend([_verdict(analysis), *axes, *collectives])]
+    if analysis.mesh is None:
+        remarks.append(Text("Axes are unknown without a mesh: give it as --mesh X=4,Y=2.", style="dim"))
+    lines = [line for remark in remarks if remark is not None for line in fold(remark, width)]
+    yield from (Text(" " * _INDENT) + line for line in ([Text(), *lines] if lines else ()))
+
+
+def _memory(memory: Memory, width: int) -> Iterator[Text]:
     parts = (
         ("arguments", memory.argument_bytes),
         ("outputs", memory.output_bytes),
@@ -95,26 +139,30 @@ def _memory_lines(memory: Memory) -> RenderableType:
         ("code", memory.generated_code_bytes),
         ("less donated", memory.alias_bytes or None),
     )
-    known = Text(", ".join(f"{name} {format_bytes(count)}" for name, count in parts if count is not None), style="dim")
+    known = ", ".join(f"{name} {format_bytes(count)}" for name, count in parts if count is not None)
+    yield from fold(_peak(memory), width)
+    if known:
+        yield from fold(Text(known, style="dim"), width)
+
+
+def _peak(memory: Memory) -> Text:
     if memory.peak_bytes is None:
-        return Group(Text("not known: HLO text does not tell what the compiler allocates"), *([known] if known else []))
-    text = Text(format_bytes(memory.peak_bytes), style="bold")
+        return Text("not known: HLO text does not tell what the compiler allocates")
+    text = Text.assemble((format_bytes(memory.peak_bytes), "bold"))
     if memory.hbm_bytes:
         share = memory.peak_bytes / memory.hbm_bytes
-        style = "bold red" if share > 1 else "bold yellow" if share > 0.9 else "not bold"
         percent = f"{100 * share:.1f}%" if share >= 0.001 else "under 0.1%"
+        style = "bold red" if share > 1 else "bold yellow" if share > 0.9 else ""
         text.append(f" of {format_capacity(memory.hbm_bytes)} HBM ({percent})", style=style)
-    return Group(text, known)
+    return text
 
 
-def _finding_lines(analysis: Analysis) -> RenderableType:
-    lines = []
-    for finding in analysis.findings:
-        text = Text(f"{finding.severity}[{finding.rule}]", style=_STYLE[finding.severity])
-        text.append(f": {finding.message}", style="not bold default")
-        if finding.line is not None:
-            text.append(f" (HLO line {finding.line})", style="dim")
+def _findings(findings: Iterable[Finding], width: int) -> Iterator[Text]:
+    for finding in findings:
+        places = (finding.source, None if finding.line is None else f"HLO line {finding.line}")
+        place = ", ".join(one for one in places if one is not None)
+        text = Text.assemble((f"{finding.severity}[{finding.rule}]", _STYLE[finding.severity]), f": {finding.message}")
+        text.append(f" ({place})" if place else "", style="dim")
+        yield from _hanging(text, width)
         if finding.fix:
-            text.append(f"\n  fix: {finding.fix}", style="default")
-        lines.append(text)
-    return Group(*lines)
+            yield from (Text(" " * _INDENT) + line for line in _hanging(Text(f"fix: {finding.fix}"), width - _INDENT))

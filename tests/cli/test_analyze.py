@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 PROGRAMS = "fixtures/programs"
 SCHEMA = json.loads((ROOT / "hloscope/analysis/schema.json").read_text())
+M = f"{PROGRAMS}/matmul.py"
 CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("JAX_", "XLA_", "COLUMNS", "TPU_"))}
 
 ONE_ALL_REDUCE = """HloModule reduce, num_partitions=8
@@ -234,9 +235,6 @@ def test_text_that_cannot_be_read_shows_line_column_and_caret(text, what):
     assert done.stderr.splitlines()[3].endswith("^")
 
 
-M = f"{PROGRAMS}/matmul.py"
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -278,6 +276,64 @@ def test_errors_in_user_code_show_the_users_line(tmp_path):
     (tmp_path / "syntax.py").write_text("def f(:\n")
     done = hloscope("analyze", "syntax.py:f", cwd=tmp_path)
     assert done.stderr.startswith("error: syntax.py cannot be imported\n   = why: SyntaxError: ")
+
+
+@pytest.mark.tpu_compiler
+@pytest.mark.parametrize(
+    ("body", "arguments", "message"),
+    [
+        ("def f(x):\n    import sys\n    sys.exit(0)\n", [], "error: JAX cannot trace m.py:f\n  --> m.py:3 in f\n"),
+        ("async def f(x):\n    return x\n", [], "error: m.py:f is an async function, which JAX cannot trace\n"),
+        ("class C:\n    def __getattr__(self, n):\n        raise RuntimeError(n)\nx = C()\n", ["m.py:x.y"], "error: y"),
+        ("def f(x):\n    return x\n", ["m.py:f", "--mesh", "a=100000"], "error: "),
+        ("def f(x):\n    return x\n", ["m.py:f", "--static", "x=1"], "error: x is given twice\n"),
+        ("def f(x):\n    return x\n", [":f"], "error: ':f' is no target\n"),
+        ("def f(x):\n    return x\n", ["."], "error: '.' is no target\n"),
+    ],
+)  # fmt: skip
+def test_hostile_modules_and_options(tmp_path, body, arguments, message):
+    (tmp_path / "m.py").write_text(body)
+    options = ["--arg", "x=f32[8]"] if "--static" in arguments else ["--arg", "f32[8]"]
+    done = hloscope("analyze", *(arguments or ["m.py:f"]), *options, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(message)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.tpu_compiler
+def test_nothing_but_the_report_reaches_stdout(tmp_path):
+    (tmp_path / "loud.py").write_text(
+        "import atexit, os\natexit.register(lambda: print('bye'))\nos.write(1, b'low level\\n')\n"
+        "import jax\njax.config.update('jax_num_cpu_devices', 4)\njax.config.update('jax_platforms', 'tpu')\n"
+        "def f(x):\n    os.system('echo child')\n    return x\n"
+    )
+    done = hloscope("analyze", "loud.py:f", "--arg", "f32[8]", "--format", "json", cwd=tmp_path)
+    assert json.loads(done.stdout)["collectives"] == []
+    assert set(done.stderr.splitlines()) == {"bye", "low level", "child"}
+
+
+def test_xla_flags_that_xla_refuses():
+    done = hloscope("analyze", f"{M}:matmul", XLA_FLAGS="--xla_no_such_flag=3")
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        "error: XLA refuses the environment's XLA_FLAGS\n  --> XLA_FLAGS=--xla_no_such_flag=3\n"
+    )
+    assert "xla_no_such_flag" in done.stderr.splitlines()[2]
+
+
+def test_a_full_disk_and_an_encoding_without_rules(hlo_file):
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "hloscope", "analyze", str(hlo_file)]
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: the report cannot be written to standard output\n")
+    assert hloscope("analyze", hlo_file, PYTHONIOENCODING="latin-1").returncode == 0
+
+
+def test_options_that_do_not_go_with_hlo_text(hlo_file):
+    for option in (["--axis-types", "auto"], ["--compiler-option", "a=b"], ["--arg", "f32[8]"], ["--donate", "0"]):
+        done = hloscope("analyze", hlo_file, *option)
+        assert (done.returncode, done.stderr.splitlines()[0]) == (2, f"error: {option[0]} does not go with HLO text")
 
 
 def test_debug_shows_the_traceback(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -100,4 +101,64 @@ def test_garbage_collection_is_on_again_after_an_error():
     assert gc.isenabled()
     with pytest.raises(HloParseError):
         parse_module(HEAD)
+    assert gc.isenabled()
+
+
+BODY = "  %q = f32[2]{0} negate(%p)\n  ROOT %r = f32[2]{0} add(%p, %q)\n}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (HEAD + "\n" * 1_000_000 + BODY, 3),
+        ("\n" * 1_000_000 + HEAD + BODY + "\n" * 1_000_000, 3),
+        (HEAD.replace("\n", "\r\n") + BODY.replace("\n", "\r", 1) + "\r\n\r\r\n", 3),
+        (HEAD + f'  %s = f32[] negate(%p), metadata={{op_name="{"x" * 5_000_000}"}}\n' + BODY, 4),
+        (HEAD + f'  %s = f32[] negate(%p), foo="{chr(92) * 5_000_000}"\n' + BODY, 4),
+        ((HEAD + BODY).replace("\n", " ") + " " * 10_000_000, 3),
+        (f"HloModule m ENTRY e {{ p = f32[] parameter(0), {','.join(f'a{i}={{{i}}}' for i in range(50_000))} }}", 1),
+        (HEAD + f"  %s = f32[] negate(%p), foo={{{'0,' * 5_000_000}0}}\n" + BODY, 4),
+    ],
+    ids=[
+        "empty lines",
+        "empty lines around",
+        "line ends",
+        "long string",
+        "backslashes",
+        "one line",
+        "attributes",
+        "10 MB",
+    ],
+)
+def test_large_and_odd_layouts(text, count):
+    module = parse_module(text)
+    assert len(module.entry.instructions) == count
+    assert module.entry.root.line >= 1
+
+
+@pytest.mark.parametrize("text", ["\0" * 1_000_000, HEAD + "\0" * 1_000_000 + BODY, HEAD + BODY + "\0"])
+def test_nul_bytes(text):
+    with pytest.raises(HloParseError, match=r"this is no HLO text|unexpected character U\+0000"):
+        parse_module(text)
+
+
+def test_threads_read_at_the_same_time():
+    texts = [
+        (HEAD + BODY).replace("%q", f"%q{index}").replace("negate(%p)", f"negate(%p), a{index}=1")
+        for index in range(40)
+    ]
+    broken = [text.replace("add(%p, ", "add(%x, ").replace("%e", f"%e{index}") for index, text in enumerate(texts)]
+
+    def read_one(text):
+        try:
+            return parse_module(text).entry.instructions[1].name
+        except HloParseError as error:
+            return error.what
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(read_one, texts)) == [f"q{index}" for index in range(40)]
+        whats = [
+            f"%x is used in computation %e{index} and no instruction before it has that name" for index in range(40)
+        ]
+        assert list(pool.map(read_one, broken)) == whats
     assert gc.isenabled()

@@ -44,6 +44,10 @@ TEXTS = {
     "defined twice": ENTRY + "  %p = f32[] parameter(1)\n}\n",
     "two roots": ENTRY + "  ROOT %r = f32[] negate(%p)\n  ROOT %s = f32[] negate(%p)\n}\n",
     "cut off": MODULE[:-40],
+    "equal sign for a parenthesis": BARE + "a {\n  x = f32[] parameter(0)\n  y = f32[] parameter=1)\n}\n",
+    "equal sign before an operand": BARE + "a {\n  x = f32[] select(x)\n  y = f32[] select=x)\n}\n",
+    "two instructions and a nested one": HEAD
+    + "ENTRY e {\n  p = f32[] parameter(0)\n  a = f32[] negate(p) b = f32[] negate(negate(p))\n}\n",
     "string for a name": MODULE.replace("to_apply=%region_0.1", 'to_apply="region_0.1"'),
     "name for a string": MODULE.replace('custom_call_target="tpu_custom_call"', "custom_call_target=%region_0.1"),
     "bad dimensions": MODULE.replace("f32[4]{0} custom-call", "f32[4,,4]{0} custom-call"),
@@ -174,7 +178,7 @@ def test_cutting_a_line():
     line = '  %r.1 = f32[2]{0:S(1)} all-gather(%a, %b), channel_id=12, dimensions={1}, metadata={op_name="x{" a=1}'
     parts = cut(line)
     assert "".join(parts) == line
-    assert parts[1::2] == ["%r.1", "(%a, %b", "=12", "{1}", '{op_name="x{" a=1}']
+    assert parts[1::2] == ["%r.1", "(%a, %b", "=12", "{1}", "", '{op_name="x{" a=1}']
     bare = Dialect(percent=False).cut("  ROOT r.1 = f32[2] reduce(a, b), to_apply=add")
     assert bare[1::2] == ["r.1", "(a, b", "=add"]
 

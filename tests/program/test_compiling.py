@@ -95,7 +95,10 @@ def test_static_values(compiled):
 
 def test_an_unused_argument_is_told(compiled):
     used, ignored = compiled("modern.py:with_unused").arguments
-    assert (used.used, ignored.used, ignored.local_shape) == (True, False, None)
+    assert (used.used, ignored.used) == (True, False)
+    assert (ignored.local_shape, ignored.sharding) == ((64,), "P(None)")
+    _, ignored = compiled("modern.py:with_unused", args=("f32[64@X,64]", "f32[64@X]")).arguments
+    assert (ignored.used, ignored.local_shape, ignored.sharding) == (False, (8,), "P('X')")
 
 
 def test_a_mesh_that_no_block_fits_is_compiled_on_a_subset(compiled):

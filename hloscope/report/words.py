@@ -1,0 +1,51 @@
+"""Words that several parts of the report share: bounds and their marks, links, parts of axes, long notes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from rich.text import Text
+
+from hloscope.analysis.vocabulary import Bound, Link
+
+LINKS = {Link.ICI: "ICI", Link.DCN: "DCN", Link.UNKNOWN: "unknown"}
+ELSEWHERE = "(all of them with --format json)"
+
+_MARKS = {Bound.AT_LEAST: "≥", Bound.AT_MOST: "≤", Bound.UNKNOWN: "~", Bound.EXACT: ""}
+_LEGEND = {
+    "≥": "≥ means at least",
+    "≤": "≤ means at most",
+    "~": "~ means as counted: some parts are lower bounds, others upper bounds",
+}
+_PART_OF_AXIS = re.compile(r":\(\d+\)\d")
+_NOTE_LENGTH = 240
+
+
+def marked(text: str, bound: Bound) -> str:
+    """`≥3 MB`: a quantity with its bound."""
+    return _MARKS[bound] + text
+
+
+def legend(lines: Iterable[Text]) -> Text | None:
+    """What the marks in these lines mean; None when there are none."""
+    marks = {mark for line in lines for mark in re.findall(r"[≥≤~](?=\d)", line.plain)}
+    return Text(" · ".join(_LEGEND[mark] for mark in _LEGEND if mark in marks), style="dim") if marks else None
+
+
+def part_of_axis(texts: Iterable[str]) -> Text | None:
+    """What `X:(p)s` means, when it occurs in one of these texts."""
+    if not any(_PART_OF_AXIS.search(text) for text in texts):
+        return None
+    words = "X:(p)s = the part of axis X of size s, with p devices of X before it (Shardy's notation)"
+    return Text(words, style="dim")
+
+
+def short_note(note: str) -> str:
+    """The note on one line; the first sentence of a long one, or its first 240 characters, and an ellipsis."""
+    line = " ".join(note.split())
+    if len(line) <= _NOTE_LENGTH:
+        return line
+    sentence = re.match(rf".{{20,{_NOTE_LENGTH}}}?[.!?](?= [A-Z\[])", line)
+    start = sentence.group() if sentence else line[: _NOTE_LENGTH + 1].rpartition(" ")[0] or line[:_NOTE_LENGTH]
+    return f"{start} …"
