@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hloscope.analysis.model import Analysis, ArrayFact, Memory, Mesh, SliceFact, SourceFrame
+from hloscope.analysis.placement import Placement
 from hloscope.errors import HloscopeError, MeshError, SliceError
 from hloscope.hardware.slices import Slice, parse_slice
 from hloscope.program.target import TargetFacts, make_facts
@@ -142,17 +143,34 @@ def analyze_text(
 
     module = parse_module(text, name=name)
     chosen = parse_slice(slice) if slice else None
-    axis_sizes = make_facts(mesh=mesh, dcn=dcn).mesh or {}
+    facts = make_facts(mesh=mesh, dcn=dcn)
+    axis_sizes = facts.mesh or {}
     user_mesh = Mesh(axis_names=tuple(axis_sizes), axis_sizes=tuple(axis_sizes.values())) if axis_sizes else None
     per_slice = module.num_partitions * module.replica_count
     slices = _slice_count(text, per_slice, user_mesh, chosen)
     _check_devices(name, per_slice * slices, module, user_mesh, chosen)
-    found = analyze_module(module, target=name, mesh=user_mesh, devices_per_slice=per_slice if slices > 1 else None)
+    found = analyze_module(
+        module,
+        target=name,
+        mesh=user_mesh,
+        devices_per_slice=per_slice if slices > 1 else None,
+        placement=_placement_of_text(facts, slices),
+    )
     if chosen is not None:
         hbm = chosen.chip.hbm_bytes_per_device if chosen.chip else None
         fact = _slice_fact(chosen, "user", per_slice * slices)
         found = replace(found, slice=fact, memory=replace(found.memory, hbm_bytes=hbm))
     return _finished(found)
+
+
+def _placement_of_text(facts: TargetFacts, slices: int) -> Placement | None:
+    """The slice of each mesh position, as `dcn` says; None leaves it to the order of the mesh."""
+    if slices == 1 or not facts.dcn or not facts.mesh:
+        return None
+    from hloscope.program.several_slices import slice_of_position, slices_per_axis
+
+    across = slices_per_axis(facts.mesh, slices, facts.dcn, [])
+    return Placement(tuple(int(one) for one in slice_of_position(tuple(facts.mesh.values()), across).flat))
 
 
 def _slice_count(text: str, per_slice: int, mesh: Mesh | None, chosen: Slice | None) -> int:
@@ -200,7 +218,10 @@ def _joined(captured: Capture, name: str) -> Analysis:
     chosen = captured.slice
     per_slice = chosen.devices_per_slice if chosen.slice_count > 1 else None
     module = parse_module(captured.hlo_text, name=f"{name} (compiled)")
-    found = analyze_module(module, target=name, mesh=mesh, devices_per_slice=per_slice)
+    placement = None
+    if captured.slice_of_partition is not None:
+        placement = Placement(captured.slice_of_partition, captured.device_ids)
+    found = analyze_module(module, target=name, mesh=mesh, devices_per_slice=per_slice, placement=placement)
     return _finished(
         replace(
             found,

@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from hloscope.analysis.document import to_document
     from hloscope.analysis.mesh_text import mesh_from_text
     from hloscope.analysis.partition_specs import partition_spec
+    from hloscope.analysis.placement import Placement
 
-__all__ = ["analyze_module", "mesh_from_text", "partition_spec", "to_document"]
+__all__ = ["Placement", "analyze_module", "mesh_from_text", "partition_spec", "to_document"]
 
 _MODULES = {
+    "Placement": "placement",
     "analyze_module": "analyze",
     "mesh_from_text": "mesh_text",
     "partition_spec": "partition_specs",

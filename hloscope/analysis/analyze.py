@@ -9,13 +9,19 @@ from hloscope.analysis.collectives import find_collectives
 from hloscope.analysis.mesh_text import mesh_from_text
 from hloscope.analysis.model import Analysis, Memory, Mesh, Unmodelled
 from hloscope.analysis.partitioning import not_partitioned
+from hloscope.analysis.placement import Placement, lay_out
 from hloscope.analysis.totals import largest_first, totals_of
 from hloscope.graph import HloGraph
 from hloscope.hlo import HloInstruction, HloModule
 
 
 def analyze_module(
-    module: HloModule, *, target: str, mesh: Mesh | None, devices_per_slice: int | None = None
+    module: HloModule,
+    *,
+    target: str,
+    mesh: Mesh | None,
+    devices_per_slice: int | None = None,
+    placement: Placement | None = None,
 ) -> Analysis:
     """Finds what a compiled module moves.
 
@@ -24,30 +30,36 @@ def analyze_module(
         target: What the user named, as it is to be shown.
         mesh: The user's mesh; None to take what names the text has.
         devices_per_slice: Devices of one slice when the program runs on several; None when there is one slice.
+        placement: The slice and the device of each partition when the program runs on several slices. By default each
+            slice has as many consecutive partitions as the text counts, and devices cannot be told.
 
     Returns:
         The facts that the text holds. Slice, memory and versions are left for whoever compiled it.
     """
     mesh = mesh_from_text(module) if mesh is None else mesh
-    graph = HloGraph(module)
-    found = find_collectives(graph, mesh, devices_per_slice)
-    whole = not_partitioned(module)
+    layout = lay_out(_devices(module), mesh, devices_per_slice=devices_per_slice, placement=placement)
+    found = find_collectives(HloGraph(module), mesh, layout)
+    whole = not_partitioned(module, mesh, one_slice=layout.one_slice)
     unread = (*_unknown_opcodes(module), *(() if whole is None else (whole,)))
-    collectives = largest_first(found.collectives)
     return Analysis(
         target=target,
         module=module.name,
         slice=None,
         mesh=mesh,
         num_partitions=module.num_partitions,
-        collectives=collectives,
-        totals=totals_of(collectives, hidden=found.hidden or bool(unread)),
+        collectives=largest_first(found.collectives),
+        totals=totals_of(found.collectives, found.reaches, hidden=found.hidden or bool(unread)),
         arguments=arguments_of(module, mesh, partitioned=whole is None),
         outputs=outputs_of(module, mesh, partitioned=whole is None),
         memory=Memory(),
         unmodelled=tuple(dict.fromkeys((*found.unmodelled, *unread))),
-        notes=tuple(_notes(module, mesh)),
+        notes=tuple(_notes(module, mesh, assumed=layout.one_slice and placement is None)),
     )
+
+
+def _devices(module: HloModule) -> int:
+    """Devices that the text counts."""
+    return module.num_partitions * module.replica_count
 
 
 def _unknown_opcodes(module: HloModule) -> Iterator[Unmodelled]:
@@ -71,10 +83,16 @@ def _first_uses(module: HloModule, opcodes: set[str]) -> dict[str, HloInstructio
     return uses
 
 
-def _notes(module: HloModule, mesh: Mesh | None) -> Iterator[str]:
-    devices = module.num_partitions * module.replica_count
+def _notes(module: HloModule, mesh: Mesh | None, *, assumed: bool) -> Iterator[str]:
+    devices = _devices(module)
     if mesh is not None and devices > 1 and mesh.device_count % devices:
         yield (
             f"the mesh has {mesh.device_count} devices and the program has {devices} partitions, "
             "so collectives cannot be named by mesh axes"
+        )
+        return
+    if assumed:
+        yield (
+            "the text is the program of one slice and does not say which part of the mesh a slice holds: taken to be "
+            f"{devices} consecutive devices, so axis names are right only if the axis across slices is the major one"
         )

@@ -31,24 +31,21 @@ class SubAxis:
         return whole if self.before == self.after == 1 else f"{whole}:({self.before}){self.size}"
 
 
-def axes_of_groups(groups: Groups, mesh: Mesh, local_devices: int | None = None) -> tuple[str, ...] | None:
+def axes_of_groups(groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
     """The mesh axes along which the devices of each group differ.
 
     Args:
         groups: Groups of partition ids, in any order.
         mesh: The user's mesh.
-        local_devices: Partitions of the program when it is one slice's program of a larger mesh; its groups are then
-            the same in each slice.
 
     Returns:
         Axis names, major first, without axes of size 1; None when the groups are no product of (sub-)axes.
     """
     positions = _mesh_positions(mesh)
-    everywhere = _repeat_over_slices(groups, mesh, local_devices)
-    if everywhere is None or not all(device in positions for group in everywhere for device in group):
+    if not all(device in positions for group in groups for device in group):
         return None
-    placed = [frozenset(positions[device] for device in group) for group in everywhere]
-    if not placed or sum(len(group) for group in everywhere) != mesh.device_count:
+    placed = [frozenset(positions[device] for device in group) for group in groups]
+    if not placed or sum(len(group) for group in groups) != mesh.device_count:
         return None
     digits = _digits_of_group(placed[0], mesh)
     if digits is None or set(placed) != _groups_over(digits, mesh):
@@ -56,15 +53,12 @@ def axes_of_groups(groups: Groups, mesh: Mesh, local_devices: int | None = None)
     return tuple(digit.name(mesh) for digit in digits)
 
 
-def axes_of_pairs(
-    pairs: Iterable[tuple[int, ...]], mesh: Mesh, local_devices: int | None = None, *, whole_axes: bool = False
-) -> tuple[str, ...] | None:
+def axes_of_pairs(pairs: Iterable[tuple[int, ...]], mesh: Mesh, *, whole_axes: bool = False) -> tuple[str, ...] | None:
     """The mesh axes whose coordinate a permute changes.
 
     Args:
         pairs: Source and target partition ids.
         mesh: The user's mesh.
-        local_devices: As for `axes_of_groups`.
         whole_axes: Name an axis as a whole even when only a part of its coordinate changes.
 
     Returns:
@@ -72,11 +66,11 @@ def axes_of_pairs(
         mesh.
     """
     positions = _mesh_positions(mesh)
-    everywhere = _repeat_over_slices(tuple(pairs), mesh, local_devices)
-    if everywhere is None or not all(device in positions for pair in everywhere for device in pair):
+    pairs = tuple(pairs)
+    if not all(device in positions for pair in pairs for device in pair):
         return None
-    moves = [(_coordinates(positions[s], mesh), _coordinates(positions[t], mesh)) for s, t in everywhere]
-    whole_axes = whole_axes or len({pair[0] for pair in everywhere}) < mesh.device_count
+    moves = [(_coordinates(positions[s], mesh), _coordinates(positions[t], mesh)) for s, t in pairs]
+    whole_axes = whole_axes or len({pair[0] for pair in pairs}) < mesh.device_count
     names = []
     for axis in range(len(mesh.axis_sizes)):
         steps = {(source[axis], target[axis]) for source, target in moves if source[axis] != target[axis]}
@@ -88,15 +82,6 @@ def axes_of_pairs(
 def _mesh_positions(mesh: Mesh) -> dict[int, int]:
     ids: Sequence[int] = range(mesh.device_count) if mesh.partition_ids is None else mesh.partition_ids
     return {device: position for position, device in enumerate(ids)}
-
-
-def _repeat_over_slices(groups: Groups, mesh: Mesh, local_devices: int | None) -> Groups | None:
-    if local_devices is None or local_devices == mesh.device_count:
-        return groups
-    if mesh.device_count % local_devices:
-        return None
-    slices = range(0, mesh.device_count, local_devices)
-    return tuple(tuple(first + device for device in group) for first in slices for group in groups)
 
 
 def _coordinates(position: int, mesh: Mesh) -> tuple[int, ...]:

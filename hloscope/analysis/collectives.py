@@ -10,7 +10,9 @@ from hloscope.analysis.executions import Context, count_executions
 from hloscope.analysis.groups import Groups
 from hloscope.analysis.model import Collective, Mesh, Unmodelled
 from hloscope.analysis.origin import authored_kind, origin_of
+from hloscope.analysis.placement import Layout
 from hloscope.analysis.provenance import own_instructions, provenance_of
+from hloscope.analysis.reach import Reach, reach_of
 from hloscope.analysis.spellings import may_transfer, read_transfer
 from hloscope.analysis.spellings.collectives import starts_chain
 from hloscope.analysis.transfers import Place, Transfer, not_understood
@@ -28,16 +30,18 @@ class Found:
 
     Attributes:
         collectives: In text order of the computations that hold them, callers first.
+        reaches: Who sends in each of them.
         unmodelled: What was not understood.
         hidden: Whether some of that may hide transfers that `collectives` does not hold.
     """
 
     collectives: tuple[Collective, ...]
+    reaches: tuple[Reach, ...]
     unmodelled: tuple[Unmodelled, ...]
     hidden: bool
 
 
-def find_collectives(graph: HloGraph, mesh: Mesh | None, devices_per_slice: int | None = None) -> Found:
+def find_collectives(graph: HloGraph, mesh: Mesh | None, layout: Layout) -> Found:
     """Finds every place that starts a transfer, walking from ENTRY.
 
     `channel_id` and `op_name` are no identities: what appears twice runs twice. The one exception is the chain of an
@@ -46,7 +50,7 @@ def find_collectives(graph: HloGraph, mesh: Mesh | None, devices_per_slice: int 
     Args:
         graph: The module.
         mesh: The user's mesh, to name axes.
-        devices_per_slice: Devices of one slice, when the program spans several.
+        layout: How ids in the text are to be read, when the program spans several slices.
     """
     candidates = {c.name: found for c in graph.module.computations if (found := _candidates(c))}
     continued = {name for name in candidates if _continues_chain(graph.module.computation(name))}
@@ -54,22 +58,27 @@ def find_collectives(graph: HloGraph, mesh: Mesh | None, devices_per_slice: int 
     maker = _Maker(
         graph=graph,
         mesh=mesh,
-        devices_per_slice=devices_per_slice,
+        layout=layout,
         chain_ends=_chain_ends(graph, candidates, continued),
         axes={},
+        reaches={},
     )
     collectives: list[Collective] = []
+    reaches: list[Reach] = []
     unmodelled = list(executions.unmodelled)
     for computation in graph.reachable:
         if computation.name not in candidates or computation.name in continued:
             continue
-        for place in _places(graph, mesh, candidates[computation.name], executions.contexts.get(computation.name, ())):
+        for place in maker.places(candidates[computation.name], executions.contexts.get(computation.name, ())):
             transfer = read_transfer(place)
             if transfer is not None:
                 collectives.append(maker.make(place, transfer))
+                reaches.append(maker.reach(transfer))
                 unmodelled.extend([transfer.unmodelled] if transfer.unmodelled else [])
     lost = [*_unreached(graph, candidates), *_unstarted_chains(candidates, continued)]
-    return Found(collectives=tuple(collectives), unmodelled=(*unmodelled, *lost), hidden=bool(lost))
+    return Found(
+        collectives=tuple(collectives), reaches=tuple(reaches), unmodelled=(*unmodelled, *lost), hidden=bool(lost)
+    )
 
 
 def _candidates(computation: HloComputation) -> tuple[HloInstruction, ...]:
@@ -83,14 +92,6 @@ def _continues_chain(computation: HloComputation) -> bool:
         for instruction in computation.instructions
         if instruction.opcode == "custom-call"
     )
-
-
-def _places(
-    graph: HloGraph, mesh: Mesh | None, ops: tuple[HloInstruction, ...], contexts: tuple[Context, ...]
-) -> Iterator[Place]:
-    for context in contexts:
-        for op in ops:
-            yield Place(op=op, context=context, siblings=ops, graph=graph, mesh=mesh)
 
 
 def _unreached(graph: HloGraph, candidates: dict[str, tuple[HloInstruction, ...]]) -> Iterator[Unmodelled]:
@@ -138,13 +139,29 @@ def _unstarted_chains(candidates: dict[str, tuple[HloInstruction, ...]], continu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Maker:
-    """Turns transfers into collectives; remembers the axes of groups it has seen."""
+    """Turns transfers into collectives; remembers the axes and the senders of groups it has seen."""
 
     graph: HloGraph
     mesh: Mesh | None
-    devices_per_slice: int | None
+    layout: Layout
     chain_ends: dict[str, HloInstruction]
     axes: dict[tuple[Groups, bool, bool, bool], tuple[str, ...] | None]
+    reaches: dict[tuple[Groups | None, bool, bool, Link | None], Reach]
+
+    def reach(self, transfer: Transfer) -> Reach:
+        """Who sends in a transfer."""
+        is_permute = transfer.kind is Kind.COLLECTIVE_PERMUTE
+        key = (transfer.groups, is_permute, transfer.global_ids, transfer.link)
+        if key not in self.reaches:
+            partitions = self.graph.module.num_partitions
+            self.reaches[key] = reach_of(transfer, self._link(transfer), self.layout, partitions)
+        return self.reaches[key]
+
+    def places(self, ops: tuple[HloInstruction, ...], contexts: tuple[Context, ...]) -> Iterator[Place]:
+        """Every instruction in every context."""
+        for context in contexts:
+            for op in ops:
+                yield Place(op=op, context=context, siblings=ops, graph=self.graph, mesh=self.mesh, layout=self.layout)
 
     def make(self, place: Place, transfer: Transfer) -> Collective:
         own = own_instructions(place, transfer, self.chain_ends)
@@ -185,32 +202,30 @@ class _Maker:
         return None if any(_candidates(callee) for callee in callees) else nearest.op_name
 
     def _axes(self, transfer: Transfer, whole_axes: bool) -> tuple[str, ...] | None:
-        if self.mesh is None or transfer.groups is None:
+        if self.mesh is None or transfer.groups is None or transfer.device_ids:
             return None
         is_permute = transfer.kind is Kind.COLLECTIVE_PERMUTE
         key = (transfer.groups, is_permute, whole_axes, transfer.global_ids)
         if key not in self.axes:
-            module = self.graph.module
-            local = None if transfer.global_ids else module.num_partitions * module.replica_count
-            local = None if local == 1 else local
-            self.axes[key] = (
-                axes_of_pairs(transfer.groups, self.mesh, local, whole_axes=whole_axes)
-                if is_permute
-                else axes_of_groups(transfer.groups, self.mesh, local)
-            )
+            groups = transfer.groups if transfer.global_ids else self.layout.everywhere(transfer.groups)
+            if groups is None:
+                self.axes[key] = None
+            elif is_permute:
+                self.axes[key] = axes_of_pairs(groups, self.mesh, whole_axes=whole_axes)
+            else:
+                self.axes[key] = axes_of_groups(groups, self.mesh)
         return self.axes[key]
 
     def _link(self, transfer: Transfer) -> Link:
         """The network: known from the spelling, from the groups, or the only one there is."""
         if transfer.link is not None:
             return transfer.link
-        size = self.devices_per_slice
-        module = self.graph.module
-        if size is None or module.num_partitions * module.replica_count <= size:
+        placement = self.layout.placement
+        if placement is None or self.layout.one_slice:
             return Link.ICI
         if transfer.groups is None:
             return Link.UNKNOWN
-        spans = any(len({device // size for device in group}) > 1 for group in transfer.groups)
+        spans = any(len({placement.slice_of(device) for device in group}) > 1 for group in transfer.groups)
         return Link.DCN if spans else Link.ICI
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from enum import Enum
 
-from hloscope.analysis.model import Analysis, Mesh
+from hloscope.analysis.model import Analysis, Collective, Mesh
 
 SCHEMA_VERSION = 1
 """Changes when a field is renamed, removed or given another meaning; not when one is added."""
@@ -23,7 +23,7 @@ def to_document(analysis: Analysis) -> dict[str, object]:
         "slice": _plain(analysis.slice),
         "mesh": _mesh(analysis.mesh),
         "num_partitions": analysis.num_partitions,
-        "collectives": _plain(analysis.collectives),
+        "collectives": [_collective(collective) for collective in analysis.collectives],
         "totals": _plain(analysis.totals),
         "arguments": _plain(analysis.arguments),
         "outputs": _plain(analysis.outputs),
@@ -32,6 +32,15 @@ def to_document(analysis: Analysis) -> dict[str, object]:
         "unmodelled": _plain(analysis.unmodelled),
         "notes": list(analysis.notes),
         "versions": dict(analysis.versions),
+    }
+
+
+def _collective(collective: Collective) -> dict[str, object]:
+    """A collective with its bytes per step, which follow from bytes per execution."""
+    return {
+        **{field.name: _plain(getattr(collective, field.name)) for field in fields(collective)},
+        "payload_bytes_per_step": collective.payload_bytes_per_step,
+        "wire_bytes_per_step": collective.wire_bytes_per_step,
     }
 
 

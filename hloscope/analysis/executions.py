@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from hloscope.analysis.loops import TripCount, trip_count
 from hloscope.analysis.model import Unmodelled
@@ -11,13 +12,17 @@ from hloscope.analysis.vocabulary import Bound
 from hloscope.graph import CallSite, HloGraph
 from hloscope.hlo import HloInstruction
 
+CONTEXT_LIMIT = 64
+"""Contexts that one computation keeps apart: calls in calls double them at every level."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """One way in which ENTRY comes to run a computation.
 
     Attributes:
-        loops: Names of the `while` instructions around it, outermost first.
+        loops: Names of the `while` instructions around it, outermost first; those that all have in common, where one
+            context stands for many.
         wrappers: The fusions and asynchronous starts that hold it inside the innermost loop or call, outermost first.
         executions: Runs per step.
         bound: How `executions` relates to the truth.
@@ -32,6 +37,12 @@ class Context:
     def key(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Contexts with one key are one place in the program; their executions add up."""
         return self.loops, tuple(wrapper.name for wrapper in self.wrappers)
+
+    @property
+    def form(self) -> tuple[bool, bool]:
+        """What the wrappers say about a collective inside: asynchronous, and held by a fusion."""
+        asynchronous = any(wrapper.opcode.endswith("-start") for wrapper in self.wrappers)
+        return asynchronous, bool(self.wrappers) and self.wrappers[-1].opcode == "fusion"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,21 +94,35 @@ def _ancestors(graph: HloGraph, computations: Collection[str]) -> set[str]:
 
 
 def _add(contexts: dict[object, Context], new: Context) -> None:
-    old = contexts.get(new.key)
+    """Adds a context to the one with its key, or, where there are too many, to one that stands for the rest."""
+    key: object = new.key
+    if key not in contexts and len(contexts) >= CONTEXT_LIMIT:
+        key = new.form
+    old = contexts.get(key)
     if old is not None:
-        new = replace(new, executions=old.executions + new.executions, bound=old.bound + new.bound)
-    contexts[new.key] = new
+        new = replace(
+            old,
+            loops=_common_start(old.loops, new.loops),
+            executions=old.executions + new.executions,
+            bound=old.bound + new.bound,
+        )
+    contexts[key] = new
+
+
+def _common_start(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    shared = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return tuple(name for name, _ in shared)
 
 
 def _enter(context: Context, site: CallSite, trips: TripCount | None) -> Context:
     """The context of a callee, for one context of its caller."""
     caller = site.caller
     if trips is not None:
-        count = trips.count + 1 if site.attribute == "condition" else trips.count
+        runs = _runs_of_condition(trips) if site.attribute == "condition" else trips
         return Context(
             loops=(*context.loops, caller.name),
-            executions=context.executions * count,
-            bound=context.bound + trips.bound,
+            executions=context.executions * runs.count,
+            bound=context.bound + runs.bound,
         )
     match caller.opcode:
         case "conditional":
@@ -109,11 +134,25 @@ def _enter(context: Context, site: CallSite, trips: TripCount | None) -> Context
     return replace(context, wrappers=(), bound=Bound.UNKNOWN)
 
 
+def _runs_of_condition(trips: TripCount) -> TripCount:
+    """A condition runs once more than its body, so at least once also where there may be no trip."""
+    if trips.bound is Bound.UNKNOWN:
+        return TripCount(count=1, bound=Bound.AT_LEAST)
+    return TripCount(count=trips.count + 1, bound=trips.bound)
+
+
+_EFFECT_OF_UNREAD = {
+    Bound.AT_LEAST: "everything inside it is counted for one trip, which is a lower bound",
+    Bound.UNKNOWN: "everything inside it is counted for one trip, which is neither a lower nor an upper bound",
+}
+
+
 def _unread(loop: HloInstruction, trips: TripCount) -> Iterator[Unmodelled]:
-    if trips.bound is Bound.AT_LEAST:
+    effect = _EFFECT_OF_UNREAD.get(trips.bound)
+    if effect is not None:
         yield Unmodelled(
             what=f"trip count of %{loop.name} cannot be read",
-            effect="everything inside it is counted for one trip, which is a lower bound",
+            effect=effect,
             computation=loop.computation.name,
             instruction=loop.name,
             line=loop.line,

@@ -36,6 +36,15 @@ def mesh_from_text(module: HloModule) -> Mesh | None:
     return None
 
 
+def shardy_devices(module: HloModule) -> int | None:
+    """Devices of the largest mesh that Shardy put into the header; None when it holds none, or one not understood."""
+    text = module.header.get("frontend_attributes", "")
+    meshes = list(_SHARDY_MESH.finditer(text))
+    if not meshes or len(meshes) != text.count("#sdy.mesh<"):
+        return None
+    return max(prod(int(axis["size"]) for axis in _SHARDY_AXIS.finditer(match["axes"])) for match in meshes)
+
+
 def _shardy_meshes(module: HloModule) -> Iterator[Mesh]:
     for match in _SHARDY_MESH.finditer(module.header.get("frontend_attributes", "")):
         axes = [(axis["name"], int(axis["size"])) for axis in _SHARDY_AXIS.finditer(match["axes"])]

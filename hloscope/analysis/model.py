@@ -10,6 +10,7 @@ from math import prod
 
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
 from hloscope.findings import Finding
+from hloscope.units import plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,9 @@ class Collective:
         line: 1-based line in the HLO text.
         axes: The mesh axes it runs over, major first, sub-axes as `X:(1)2`; None when the groups match no axes or
             there is no mesh.
-        groups: The groups of partition ids (for a permute its source-target pairs), as the text has them.
+        groups: The groups of partition ids (for a permute its source-target pairs), as the text has them: in one
+            slice's program those of the slice. Between slices, partition ids of the whole program, or device ids where
+            nothing tells the partitions.
         group_size: Devices in a group; the largest one where groups differ; None for a permute.
         link: The network it crosses.
         operand_shapes: Per-device operand shapes, such as `bf16[2,1024]`.
@@ -284,7 +287,7 @@ class Analysis:
     def __repr__(self) -> str:
         place = f" on {self.slice.name}" if self.slice is not None else ""
         return (
-            f"<Analysis of {self.target}{place}: {self.totals.collectives} collectives, "
+            f"<Analysis of {self.target}{place}: {plural(self.totals.collectives, 'collective')}, "
             f"{self.totals.wire_bytes} wire bytes per step ({self.totals.bound})>"
         )
 

@@ -6,7 +6,8 @@ seem to move nothing.
 
 from __future__ import annotations
 
-from hloscope.analysis.model import Unmodelled
+from hloscope.analysis.mesh_text import shardy_devices
+from hloscope.analysis.model import Mesh, Unmodelled
 from hloscope.hlo import HloInstruction, HloModule, Sharding
 
 _MARKERS = frozenset({"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"})
@@ -15,19 +16,27 @@ _KEEPS_SHARDING = frozenset({"parameter", "send", "send-done", "recv", "recv-don
 """Opcodes on which compiled text still has shardings: of arguments, and of transfers with the host."""
 
 
-def not_partitioned(module: HloModule) -> Unmodelled | None:
+def not_partitioned(module: HloModule, mesh: Mesh | None = None, *, one_slice: bool = False) -> Unmodelled | None:
     """What shows that a program is not partitioned yet; None for compiled text.
+
+    A program for one device has nothing to partition: compilers leave what they find of meshes and shardings in it.
+
+    Args:
+        module: The module.
+        mesh: The user's mesh.
+        one_slice: Whether the text is the program of one slice of several, which may have a single device.
 
     Source: JAX's `lowered.as_text("hlo")`, which has Shardy's meshes in the header and no `num_partitions`; and XLA's
         dumps from before the pass `spmd-partitioning`, which have shardings on all instructions.
     """
-    if "xla.sdy.meshes" in module.header.get("frontend_attributes", ""):
+    if "xla.sdy.meshes" in module.header.get("frontend_attributes", "") and shardy_devices(module) != 1:
         return _entry(module.entry.root, "its header still names Shardy's meshes")
     devices = module.num_partitions * module.replica_count
     for parameter in module.entry.parameters:
-        if devices == 1 and _devices_of(parameter.sharding) > 1:
+        if devices == 1 and not one_slice and _devices_of(parameter.sharding) > 1:
             return _entry(parameter, f"it has one device, but %{parameter.name} is sharded over more")
-    marker = _first_marker(module, devices)
+    alone = devices == 1 and (shardy_devices(module) == 1 or (mesh is not None and mesh.device_count == 1))
+    marker = _first_marker(module, devices, alone)
     return None if marker is None else _entry(marker, f"%{marker.name} still asks for a sharding")
 
 
@@ -41,11 +50,17 @@ def _entry(instruction: HloInstruction, evidence: str) -> Unmodelled:
     )
 
 
-def _first_marker(module: HloModule, devices: int) -> HloInstruction | None:
-    """The first custom call or sharding that the partitioner would have taken away."""
+def _first_marker(module: HloModule, devices: int, alone: bool) -> HloInstruction | None:
+    """The first custom call or sharding that the partitioner would have taken away.
+
+    Args:
+        module: The module.
+        devices: Devices that the text counts.
+        alone: Whether one device is all that the program is for.
+    """
     for computation in module.computations:
         for instruction in computation.instructions:
-            if instruction.opcode == "custom-call" and _is_marker(instruction, devices):
+            if instruction.opcode == "custom-call" and not alone and _is_marker(instruction, devices):
                 return instruction
     if module.is_scheduled:
         return None

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
+from hloscope.analysis.integers import integer_bits, is_in_range, wrapped
+
 _GEOMETRIC_LIMIT = 4096
-"""Trips looked at for a counter that is not advanced by adding: one that grows passes 64 bits long before this."""
+"""Trips looked at for a counter that is not advanced by adding."""
+_FARTHEST = 1 << 64
+"""No integer type reaches as far as this."""
 
 
 class Direction(Enum):
@@ -35,6 +39,23 @@ _OPPOSITE = {"EQ": "NE", "NE": "EQ", "GE": "LT", "LT": "GE", "GT": "LE", "LE": "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A value on which a progression depends: `scale` x n + `offset` must lie in the range of a type.
+
+    Attributes:
+        scale: See above.
+        offset: See above.
+        element_type: The type.
+        in_body: Whether only the body computes it, so that it does not matter for the n on which the loop ends.
+    """
+
+    scale: int
+    offset: int
+    element_type: str
+    in_body: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Progression:
     """Values over a loop's trips: `scale` x n + `offset`, where n begins at `start` and becomes `factor` x n + `step`.
 
@@ -44,6 +65,7 @@ class Progression:
         step: What is then added to it.
         scale: See above.
         offset: See above.
+        parts: What has to hold for every n besides.
     """
 
     start: int
@@ -51,26 +73,39 @@ class Progression:
     step: int
     scale: int = 1
     offset: int = 0
-
-    @classmethod
-    def of_linear(
-        cls, *, start: int, factor: int, step: int, scale: int, offset: int, element_type: str
-    ) -> Progression:
-        """Makes a progression of an XLA integer type; an unsigned step of 2^32 - 1 counts down by one."""
-        bits = integer_bits(element_type)
-        if element_type.startswith("u") and bits and step >= 1 << (bits - 1):
-            step -= 1 << bits
-        return cls(start=start, factor=factor, step=step, scale=scale, offset=offset)
+    parts: tuple[Part, ...] = ()
 
     def value(self, state: int) -> int:
         """The value at state n."""
         return self.scale * state + self.offset
 
+    def begun_in(self, element_type: str) -> Progression:
+        """The same values modulo 2 to the bits of an integer type, so that the first one lies in its range."""
+        first = self.value(self.start)
+        return replace(self, offset=self.offset + wrapped(first, element_type) - first)
 
-def integer_bits(element_type: str) -> int | None:
-    """Bits of an XLA integer type such as `s32`; None for any other type."""
-    digits = element_type[1:]
-    return int(digits) if element_type[:1] in ("s", "u") and digits.isdigit() else None
+    def stays_exact(self, trips: int, element_type: str) -> bool:
+        """Whether no value and no part wraps around before the loop has ended.
+
+        All of them grow or shrink steadily where n is advanced by adding, so that the first and the last one tell.
+        """
+        states = self._states(trips)
+        if not all(is_in_range(self.value(state), element_type) for state in states):
+            return False
+        before = self._states(trips - 1) if trips else []
+        return all(
+            is_in_range(part.scale * state + part.offset, part.element_type)
+            for part in self.parts
+            for state in (before if part.in_body else states)
+        )
+
+    def _states(self, trips: int) -> list[int]:
+        if self.factor == 1:
+            return [self.start, self.start + self.step * trips]
+        states = [self.start]
+        for _ in range(trips):
+            states.append(self.factor * states[-1] + self.step)
+        return states
 
 
 def count_trips(left: Progression, right: Progression, direction: Direction, element_type: str) -> int | None:
@@ -86,19 +121,16 @@ def count_trips(left: Progression, right: Progression, direction: Direction, ele
         The number of trips; None for a loop that never ends, one whose counter would wrap around, and one that is not
         counted in integers.
     """
-    bits = integer_bits(element_type)
-    if bits is None:
+    if integer_bits(element_type) is None:
         return None
-    lowest, highest = (0, (1 << bits) - 1) if element_type[0] == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    left, right = left.begun_in(element_type), right.begun_in(element_type)
     if left.factor == right.factor == 1:
         trips = _arithmetic_trips(left, right, direction)
     else:
         trips = _geometric_trips(left, right, direction)
     if trips is None:
         return None
-    reached = [_state_after(side, trips) for side in (left, right)]
-    ends = [reached[0], reached[1], left.value(reached[0]), right.value(reached[1])]
-    return trips if all(lowest <= end <= highest for end in ends) else None
+    return trips if all(side.stays_exact(trips, element_type) for side in (left, right)) else None
 
 
 def _arithmetic_trips(left: Progression, right: Progression, direction: Direction) -> int | None:
@@ -123,16 +155,7 @@ def _geometric_trips(left: Progression, right: Progression, direction: Direction
         if not direction.holds(left.value(states[0]) - right.value(states[1])):
             return trips
         following = [side.factor * state + side.step for side, state in zip((left, right), states, strict=True)]
-        if following == states:
+        if following == states or max(map(abs, following)) > _FARTHEST:
             return None
         states = following
     return None
-
-
-def _state_after(side: Progression, trips: int) -> int:
-    if side.factor == 1:
-        return side.start + side.step * trips
-    state = side.start
-    for _ in range(trips):
-        state = side.factor * state + side.step
-    return state

@@ -75,17 +75,32 @@ def provenance_of(graph: HloGraph, transfer: Transfer, own: Iterable[HloInstruct
 
 
 def source_frames(instruction: HloInstruction) -> tuple[SourceFrame, ...]:
-    """The user's stack at an instruction, innermost frame first; empty when the text does not tell."""
+    """The user's stack at an instruction, innermost frame first; empty when the text does not tell.
+
+    JAX traces the body of a loop several times over, which leaves the frames around it several times in a row. A
+    sequence that repeats itself is kept once.
+    """
     if instruction.stack_frame_id:
         frames = instruction.computation.module.frames(instruction.stack_frame_id)
         if frames:
-            return tuple(
+            return _without_repeats(
                 SourceFrame(file=frame.file, line=frame.line, function=frame.function, column=frame.column)
                 for frame in frames
             )
     if instruction.source_file and instruction.source_line:
         return (SourceFrame(file=instruction.source_file, line=instruction.source_line),)
     return ()
+
+
+def _without_repeats(frames: Iterable[SourceFrame]) -> tuple[SourceFrame, ...]:
+    kept: list[SourceFrame] = []
+    for frame in frames:
+        kept.append(frame)
+        for length in range(1, len(kept) // 2 + 1):
+            if kept[-length:] == kept[-2 * length : -length]:
+                del kept[-length:]
+                break
+    return tuple(kept)
 
 
 def has_source(instruction: HloInstruction) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
+from hloscope.analysis.integers import integer_bits, is_in_range, signed, wrapped
 from hloscope.graph import HloGraph, Value
-from hloscope.hlo import HloInstruction
+from hloscope.hlo import HloInstruction, Shape
 
 Element = tuple[int, ...]
 """A carried scalar: the parameter's number, then tuple indices, outermost first."""
@@ -14,127 +16,234 @@ Frames = tuple[HloInstruction, ...]
 """The fusions and calls that were entered, outermost first; a parameter inside stands for the last one's operand."""
 
 _DEPTH_LIMIT = 200
-_TRANSPARENT = frozenset({"copy", "bitcast", "convert", "reshape", "opt-barrier", "copy-done", "bitcast-convert"})
+_STEP_LIMIT = 4096
+"""Values looked at for one scalar: an operand that is used twice is looked at twice, at every level."""
+_UNCHANGED = frozenset({"copy", "reshape", "opt-barrier"})
+_CONVERSIONS = frozenset({"convert", "bitcast", "bitcast-convert"})
+_BOOLEANS = {"false": 0, "true": 1, "0": 0, "1": 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linear:
-    """A sum of carried scalars, each times a whole number, and a constant.
+    """A sum of carried scalars, each times a whole number, and a constant, modulo 2 to the bits of its type.
+
+    Sums and products of one type wrap around, and so do conversions to a type that is not wider: none of them changes
+    the sum modulo 2 to the bits of the last type. A conversion to a wider type needs the wrapped value itself.
 
     Attributes:
         offset: The constant.
         scales: What each carried scalar is multiplied by; never 0.
+        element_type: The XLA type that the value has.
+        provided: What was converted to a wider type on the way: the function holds while none of these wraps around.
     """
 
     offset: int
     scales: dict[Element, int]
+    element_type: str = field(compare=False)
+    provided: tuple[Linear, ...] = ()
+
+    def elements(self) -> Iterator[Element]:
+        """The carried scalars that it depends on."""
+        yield from self.scales
+        for part in self.provided:
+            yield from part.scales
+
+    def evaluate(self, values: Mapping[Element, int]) -> int | None:
+        """The value where the carried scalars are known; None when one of `provided` wraps around."""
+        if not all(is_in_range(part.total(values), part.element_type) for part in self.provided):
+            return None
+        return wrapped(self.total(values), self.element_type)
+
+    def total(self, values: Mapping[Element, int]) -> int:
+        """The sum before it wraps around."""
+        return self.offset + sum(scale * values[element] for element, scale in self.scales.items())
 
 
-def constant(number: int) -> Linear:
-    """The function that is `number` whatever the loop carries."""
-    return Linear(offset=number, scales={})
-
-
-def read_linear(graph: HloGraph, value: Value, frames: Frames = (), depth: int = 0) -> Linear | None:
+def read_linear(graph: HloGraph, value: Value, frames: Frames = ()) -> Linear | None:
     """Reads an integer scalar.
 
     Args:
         graph: The module.
         value: The scalar; may be an element of a tuple.
         frames: The fusions and calls around `value`; empty in the computation whose parameters are the elements.
-        depth: Steps taken so far.
 
     Returns:
         The scalar as a linear function of the parameters' elements in the outermost computation, or None when it is
         anything else.
     """
-    instruction, path = value.instruction, value.path
-    if depth > _DEPTH_LIMIT:
-        return None
-    match instruction.opcode:
-        case "constant":
-            return None if path else _literal(instruction)
-        case "parameter":
-            return _read_parameter(graph, value, frames, depth)
-        case "fusion" | "call":
-            callee = graph.module.computation(instruction.called[0][1])
-            return read_linear(graph, Value(callee.root, path), (*frames, instruction), depth + 1)
-        case "add" | "subtract" | "multiply" | "negate":
-            return None if path else _arithmetic(graph, instruction, frames, depth)
-    source = _pass_through(value)
-    return None if source is None else read_linear(graph, source, frames, depth + 1)
+    return _Reader(graph).read(value, frames, 0)
 
 
-def carried(element: Element) -> Linear:
+def carried(element: Element, element_type: str = "") -> Linear:
     """The carried scalar itself."""
-    return Linear(offset=0, scales={element: 1})
+    return Linear(offset=0, scales={element: 1}, element_type=element_type)
 
 
-def _pass_through(value: Value) -> Value | None:
-    """The value that this one merely hands on; None when it is computed."""
+def origin(value: Value) -> Value:
+    """Where a value was computed, behind copies and the tuples that it was put into and taken out of."""
+    for _ in range(_DEPTH_LIMIT):
+        source = pass_through(value)
+        if source is None:
+            break
+        value = source
+    return value
+
+
+def element_type_of(value: Value) -> str:
+    """The type of a scalar, also of one inside a tuple; `unknown` where the shape has no such element."""
+    shape: Shape = value.instruction.shape
+    for index in value.path:
+        if not 0 <= index < len(shape.elements):
+            return "unknown"
+        shape = shape.elements[index]
+    return shape.element_type
+
+
+def pass_through(value: Value) -> Value | None:
+    """The value that this one merely hands on; None when it is computed, or when the text does not fit together."""
     instruction, path = value.instruction, value.path
-    if instruction.opcode == "get-tuple-element" and instruction.tuple_index is not None:
-        return Value(instruction.operands[0], (instruction.tuple_index, *path))
-    if instruction.opcode == "tuple" and path:
-        return Value(instruction.operands[path[0]], path[1:])
-    if instruction.opcode == "copy-start" and path:
-        return Value(instruction.operands[0], path[1:])
-    if instruction.opcode == "copy-done":
-        return Value(instruction.operands[0], (0, *path))
-    if instruction.opcode in _TRANSPARENT and instruction.operands:
-        return Value(instruction.operands[0], path)
+    operands = instruction.operands
+    match instruction.opcode:
+        case "get-tuple-element" if instruction.tuple_index is not None and operands:
+            return Value(operands[0], (instruction.tuple_index, *path))
+        case "tuple" if path and 0 <= path[0] < len(operands):
+            return Value(operands[path[0]], path[1:])
+        case "copy-start" if path and path[0] in (0, 1) and operands:
+            return Value(operands[0], path[1:])
+        case "copy-done" if operands:
+            return Value(operands[0], (0, *path))
+        case opcode if opcode in _UNCHANGED and operands:
+            return Value(operands[0], path)
+        case "bitcast" if operands and element_type_of(value) == element_type_of(Value(operands[0], path)):
+            return Value(operands[0], path)
     return None
 
 
-def _read_parameter(graph: HloGraph, value: Value, frames: Frames, depth: int) -> Linear | None:
-    number = value.instruction.parameter_number
-    if number is None:
-        return None
-    if not frames:
-        return carried((number, *value.path))
-    operands = frames[-1].operands
-    if number >= len(operands):
-        return None
-    return read_linear(graph, Value(operands[number], value.path), frames[:-1], depth + 1)
+class _Reader:
+    """Reads one scalar, in a limited number of steps."""
+
+    __slots__ = ("graph", "steps")
+
+    def __init__(self, graph: HloGraph) -> None:
+        self.graph = graph
+        self.steps = 0
+
+    def read(self, value: Value, frames: Frames, depth: int) -> Linear | None:
+        instruction, path = value.instruction, value.path
+        self.steps += 1
+        if depth > _DEPTH_LIMIT or self.steps > _STEP_LIMIT:
+            return None
+        match instruction.opcode:
+            case "constant":
+                return None if path else _literal(instruction)
+            case "parameter":
+                return self._parameter(value, frames, depth)
+            case "fusion" | "call" if instruction.called:
+                callee = self.graph.module.computation(instruction.called[0][1])
+                return self.read(Value(callee.root, path), (*frames, instruction), depth + 1)
+            case "add" | "subtract" | "multiply" | "negate":
+                return None if path else self._arithmetic(instruction, frames, depth)
+        source = pass_through(value)
+        if source is not None:
+            return self.read(source, frames, depth + 1)
+        return None if path else self._conversion(instruction, frames, depth)
+
+    def _parameter(self, value: Value, frames: Frames, depth: int) -> Linear | None:
+        number = value.instruction.parameter_number
+        if number is None:
+            return None
+        if not frames:
+            element_type = element_type_of(value)
+            return None if integer_bits(element_type) is None else carried((number, *value.path), element_type)
+        operands = frames[-1].operands
+        if number >= len(operands):
+            return None
+        return self.read(Value(operands[number], value.path), frames[:-1], depth + 1)
+
+    def _conversion(self, instruction: HloInstruction, frames: Frames, depth: int) -> Linear | None:
+        if instruction.opcode not in _CONVERSIONS or len(instruction.operands) != 1:
+            return None
+        [operand] = instruction.operands
+        source, target = operand.shape.element_type, instruction.shape.element_type
+        if instruction.opcode != "convert" and integer_bits(source) != integer_bits(target):
+            return None
+        term = self.read(Value(operand), frames, depth + 1)
+        return None if term is None or term.element_type != source else _converted(term, target)
+
+    def _arithmetic(self, instruction: HloInstruction, frames: Frames, depth: int) -> Linear | None:
+        operands = instruction.operands
+        element_type = instruction.shape.element_type
+        if len(operands) != (1 if instruction.opcode == "negate" else 2) or integer_bits(element_type) is None:
+            return None
+        terms = [self.read(Value(operand), frames, depth + 1) for operand in operands]
+        known = [term for term in terms if term is not None and term.element_type == element_type]
+        if len(known) != len(operands):
+            return None
+        match instruction.opcode:
+            case "negate":
+                return _scaled(known[0], -1)
+            case "multiply":
+                return _product(known[0], known[1])
+            case "subtract":
+                return _sum(known[0], _scaled(known[1], -1))
+        return _sum(known[0], known[1])
 
 
 def _literal(instruction: HloInstruction) -> Linear | None:
-    """A constant of integer type; TPU text also prints one-element arrays as `{3}`."""
-    try:
-        return constant(int((instruction.literal or "").strip("{} ")))
-    except ValueError:
+    """A constant; TPU text also prints one-element arrays as `{3}`."""
+    element_type, text = instruction.shape.element_type, (instruction.literal or "").strip("{} ")
+    if element_type == "pred":
+        return _constant(_BOOLEANS[text], "pred") if text in _BOOLEANS else None
+    if not text.removeprefix("-").isdecimal() or not is_in_range(int(text), element_type):
         return None
+    return _constant(int(text), element_type)
 
 
-def _arithmetic(graph: HloGraph, instruction: HloInstruction, frames: Frames, depth: int) -> Linear | None:
-    terms = [read_linear(graph, Value(operand), frames, depth + 1) for operand in instruction.operands]
-    known = [term for term in terms if term is not None]
-    if len(known) != len(terms) or not known:
+def _constant(number: int, element_type: str, provided: tuple[Linear, ...] = ()) -> Linear:
+    return Linear(offset=number, scales={}, element_type=element_type, provided=provided)
+
+
+def _converted(term: Linear, target: str) -> Linear | None:
+    """The value in another type: integers wrap around, floats are not read."""
+    source_bits, bits = integer_bits(term.element_type), integer_bits(target)
+    if not term.scales:
+        if target == "pred":
+            return _constant(int(term.offset != 0), target, term.provided)
+        return None if bits is None else _constant(wrapped(term.offset, target), target, term.provided)
+    if source_bits is None or bits is None:
         return None
-    if instruction.opcode == "negate":
-        return _scaled(known[0], -1)
-    if instruction.opcode == "multiply":
-        return _product(known[0], known[1])
-    return _sum(known[0], _scaled(known[1], -1) if instruction.opcode == "subtract" else known[1])
+    if bits <= source_bits:
+        return _reduced(term.offset, term.scales, target, term.provided)
+    provided = (*term.provided, replace(term, provided=()))
+    return replace(term, element_type=target, provided=provided)
+
+
+def _reduced(offset: int, scales: Mapping[Element, int], element_type: str, provided: tuple[Linear, ...]) -> Linear:
+    """A function with the smallest numbers that are the same modulo 2 to the bits of its type."""
+    small = {element: signed(scale, element_type) for element, scale in scales.items()}
+    kept = {element: scale for element, scale in small.items() if scale}
+    offset = signed(offset, element_type) if kept else wrapped(offset, element_type)
+    return Linear(offset=offset, scales=kept, element_type=element_type, provided=provided)
 
 
 def _sum(left: Linear, right: Linear) -> Linear:
     elements = dict.fromkeys((*left.scales, *right.scales))
     sums = {element: left.scales.get(element, 0) + right.scales.get(element, 0) for element in elements}
-    return Linear(
-        offset=left.offset + right.offset, scales={element: scale for element, scale in sums.items() if scale}
-    )
+    return _reduced(left.offset + right.offset, sums, left.element_type, _both(left, right))
 
 
 def _scaled(term: Linear, factor: int) -> Linear:
-    if factor == 0:
-        return constant(0)
-    return Linear(
-        offset=term.offset * factor, scales={element: scale * factor for element, scale in term.scales.items()}
-    )
+    scales = {element: scale * factor for element, scale in term.scales.items()}
+    return _reduced(term.offset * factor, scales, term.element_type, term.provided)
 
 
 def _product(left: Linear, right: Linear) -> Linear | None:
     if left.scales and right.scales:
         return None
-    return _scaled(left, right.offset) if left.scales else _scaled(right, left.offset)
+    product = _scaled(left, right.offset) if left.scales else _scaled(right, left.offset)
+    return replace(product, provided=_both(left, right))
+
+
+def _both(left: Linear, right: Linear) -> tuple[Linear, ...]:
+    """What two functions depend on, each once."""
+    return (*left.provided, *(part for part in right.provided if part not in left.provided))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hloscope.analysis.executions import Context
 from hloscope.analysis.groups import Groups
 from hloscope.analysis.model import Mesh, Unmodelled
+from hloscope.analysis.placement import Layout
 from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.graph import HloGraph
 from hloscope.hlo import HloComputation, HloInstruction, Shape
@@ -27,6 +28,7 @@ class Transfer:
         asynchronous: Whether it is printed as a start and a done.
         link: The network, when the spelling tells.
         global_ids: Whether `groups` count the devices of all slices, in text that is one slice's program.
+        device_ids: Whether `groups` hold physical device ids, because nothing tells the partitions on them.
         unmodelled: What was not understood about it.
     """
 
@@ -40,6 +42,7 @@ class Transfer:
     asynchronous: bool = False
     link: Link | None = None
     global_ids: bool = False
+    device_ids: bool = False
     unmodelled: Unmodelled | None = None
 
 
@@ -53,6 +56,7 @@ class Place:
         siblings: All such instructions of its computation, `op` among them.
         graph: The module.
         mesh: The user's mesh.
+        layout: How ids in the text are to be read.
     """
 
     op: HloInstruction
@@ -60,6 +64,7 @@ class Place:
     siblings: tuple[HloInstruction, ...]
     graph: HloGraph
     mesh: Mesh | None
+    layout: Layout
 
     @property
     def computation(self) -> HloComputation:

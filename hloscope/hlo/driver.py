@@ -11,7 +11,12 @@ from typing import Any, NamedTuple
 
 from hloscope.hlo.lexer import HloSyntaxError, StateLexer
 from hloscope.hlo.tables import END, Rule, Tables
-from hloscope.hlo.tokens import token
+from hloscope.hlo.tokens import Token
+
+_NOTHING = -1 << 30
+"""An action that no table holds: the token cannot stand here."""
+
+_BEGINS_SKIPPED = " \n\t\r/"
 
 Callback = Callable[[list[Any]], Any]
 
@@ -47,23 +52,20 @@ class Driver:
             HloSyntaxError: The text does not follow the rule.
         """
         actions, reductions, lexers = self._tables.actions, self._reductions, self._lexers
-        skip, length, position, end = self._skip, len(text), 0, 0
+        skip, length, end = self._skip, len(text), 0
         state, last = self._tables.starts[start], self._tables.ends[start]
         states: list[int] = [state]
         values: list[Any] = []
         while True:
-            position = skip(text, end).end()  # type: ignore[union-attr]
+            position = skip(text, end).end() if text[end : end + 1] in _BEGINS_SKIPPED else end  # type: ignore[union-attr]
             if position < length:
                 lexer = lexers[state] or self._lexer(state)
                 match = lexer.match(text, position)
-                if match is not None:
-                    kind, end = match.lastgroup or "", match.end()
-                else:
-                    kind, end = lexer.raw(text, position)
+                kind, end = (match.lastgroup or "", match.end()) if match else lexer.raw(text, position)
             else:
                 kind = END
-            while (action := actions[state].get(kind, -1 << 30)) < 0:
-                if action == -1 << 30:
+            while (action := actions[state].get(kind, _NOTHING)) < 0:
+                if action == _NOTHING:
                     raise HloSyntaxError(position, opened_at=None, accepted=actions[state])
                 size, origin, children, callback = reductions[~action]
                 found = values[-size:] if size else []
@@ -76,9 +78,11 @@ class Driver:
                 states.append(state)
                 if state == last and kind is END:
                     return values[-1]
-            states.append(action)
-            values.append(token(kind, text[position:end], position, end))
             state = action
+            states.append(state)
+            made = str.__new__(Token, text[position:end])
+            made.type, made.start_pos, made.end_pos = kind, position, end
+            values.append(made)
 
     def _lexer(self, state: int) -> StateLexer:
         accepted = self._tables.actions[state]

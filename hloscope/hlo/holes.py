@@ -7,13 +7,15 @@ tokens or lies within the same token, so one parse speaks for both.
 
 Every alternative begins with a fixed character, which lets `re` skip to the next candidate quickly, and a lookbehind
 settles what stands before it. The skeleton around a hole tells what the hole is, so a string cannot stand in for a
-name; a hole that begins with a parenthesis has one behind it, and one that begins with `=` has not. Quantifiers are possessive throughout: no line takes more than linear time.
+name; a hole that begins with a parenthesis has one behind it, and one that begins with `=` has not. Quantifiers are
+possessive throughout: no line takes more than linear time.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 
 _WORD = "A-Za-z0-9_.-"
 _NAME = r"[A-Za-z_][A-Za-z0-9_.-]*+"
@@ -81,14 +83,26 @@ def _bare(split: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
     return cut
 
 
-TAIL = ", metadata={"
-"""What begins the tail of a line; a line that has it in a string is cut there too, and then is no plain one."""
+METADATA, BACKEND_CONFIG = ", metadata={", ", backend_config={"
 
 
-def _in_two(cut_head: Callable[[str], list[str]], cut_tail: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
+def tails(line: str) -> tuple[int, int]:
+    """Where metadata begins, and where the backend's configuration after it begins; -1 where there is none.
+
+    The same tails stand on many lines, and are cut once for all. What looks like a tail in the middle of a string is
+    cut there too, and then makes a line that is not plain.
+    """
+    metadata = line.find(METADATA)
+    return metadata, line.find(BACKEND_CONFIG, max(metadata, 0))
+
+
+def _by_tails(cut_head: Callable[[str], list[str]], cut_tail: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
     def cut(line: str) -> list[str]:
-        place = line.find(TAIL)
-        return cut_head(line) if place < 0 else [*cut_head(line[:place]), "", *cut_tail(line[place:])]
+        borders = [place for place in tails(line) if place >= 0]
+        parts = cut_head(line[: borders[0]] if borders else line)
+        for start, end in pairwise([*borders, len(line)]):
+            parts += ["", *cut_tail(line[start:end])]
+        return parts
 
     return cut
 
@@ -98,9 +112,9 @@ class Dialect:
 
     Attributes:
         cut: Cuts an instruction into skeleton pieces (even places) and holes (odd places); the first hole is the name.
-            Where the metadata begins, an empty hole parts head and tail.
-        cut_head: Cuts what stands before `TAIL`.
-        cut_tail: Cuts the rest; the same tail stands on many lines, which then need cut one only.
+            An empty hole stands before each of the `tails`.
+        cut_head: Cuts what stands before the first of the `tails`.
+        cut_tail: Cuts one of them.
         cut_shapes: The same with the dimensions and layouts of shapes as further holes.
     """
 
@@ -109,8 +123,8 @@ class Dialect:
         split, split_shapes = _splitter(*holes), _splitter(*holes, _SHAPE_HOLE)
         self.cut_head = split if percent else _bare(split)
         self.cut_tail = split
-        self.cut = _in_two(self.cut_head, split)
-        self.cut_shapes = _in_two(split_shapes if percent else _bare(split_shapes), split_shapes)
+        self.cut = _by_tails(self.cut_head, split)
+        self.cut_shapes = _by_tails(split_shapes if percent else _bare(split_shapes), split_shapes)
 
 
 cut_head = _splitter(rf"{_NAME}:", rf"%{_NAME}", r"\[(?<=[a-z0-9]\[)[0-9,]*+\]")

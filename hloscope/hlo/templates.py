@@ -150,7 +150,7 @@ def in_parts(lines: Outline[Span], parts: list[str]) -> Outline[Recipe]:
     found = mapped(lines, lambda span: recipe(span, parts, borders))
     if found.name != Recipe(1, 0, 1, 0):
         raise Irregular
-    border = parts.index("") if "" in parts[1::2] else len(parts)
+    border = next((place for place in range(1, len(parts), 2) if not parts[place]), len(parts))
     if any(item.last > border for item in (*found.operands, *(place for _, place in found.called))):
         raise Irregular
     if found.operand_list is not None and found.operand_list.first > border:

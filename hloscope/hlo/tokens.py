@@ -17,12 +17,3 @@ class Token(str):
     type: str
     start_pos: int
     end_pos: int
-
-
-def token(kind: str, text: str, start: int, end: int) -> Token:
-    """Makes a token."""
-    made = str.__new__(Token, text)
-    made.type = kind
-    made.start_pos = start
-    made.end_pos = end
-    return made

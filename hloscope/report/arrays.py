@@ -38,10 +38,11 @@ def array_lines(arrays: Sequence[ArrayFact], noun: str, width: int) -> list[Text
 
 
 def common_remarks(arrays: Sequence[ArrayFact]) -> tuple[str, ...]:
-    """What holds for each of several arrays, and is better said once: `donated`, `compiler's choice`."""
-    if len(arrays) < 2:
+    """What holds for each of several arrays, those that are dropped aside, and is better said once: `donated`."""
+    used = [array for array in arrays if array.used]
+    if len(used) < 2:
         return ()
-    return tuple(words for words in _remarks(arrays[0]) if all(words in _remarks(array) for array in arrays))
+    return tuple(words for words in _remarks(used[0]) if all(words in _remarks(array) for array in used))
 
 
 def _largest(arrays: Sequence[ArrayFact]) -> list[ArrayFact]:
@@ -108,14 +109,15 @@ def _columns(shown: Sequence[ArrayFact], arrays: Sequence[ArrayFact]) -> tuple[C
         Column(header="bytes", cells=[Text(_bytes(array)) for array in shown], right=True, given_up=5),
         Column(
             header="",
-            cells=[
-                Text(", ".join(words for words in _remarks(array) if words not in common), style="dim")
-                for array in shown
-            ],
+            cells=[Text(", ".join(_without(common, _remarks(array))), style="dim") for array in shown],
             breaks=Breaks.BETWEEN_WORDS,
             given_up=1,
         ),
     )
+
+
+def _without(common: Sequence[str], remarks: Sequence[str]) -> list[str]:
+    return [words for words in remarks if words not in common]
 
 
 def _style(array: ArrayFact, style: str = "") -> str:

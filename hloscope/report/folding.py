@@ -22,24 +22,22 @@ class Breaks(IntEnum):
     IN_NUMBERS = 5
 
 
-# A number keeps its unit; a dot inside a number or before a file's ending is no place to break.
-_PLACES = {
-    Breaks.BETWEEN_PARTS: re.compile(r"(?<= · )"),
-    Breaks.BETWEEN_WORDS: re.compile(r"(?<=[^\d·\s]\s)|(?<=\d\s)(?!(?:[kMGTP]?B|[KMG]iB|us|ms|s)\b)"),
-    Breaks.AFTER_PUNCTUATION: re.compile(r"(?<=[,/])|(?<=[\])}])(?![\])},.])|(?<=[^\d.]\.)(?![\d.]|py\b|hlo\b|txt\b)"),
-    Breaks.IN_IDENTIFIERS: re.compile(r"(?<=[_:=@%-])|(?=[\[({])"),
-    Breaks.BETWEEN_CHARACTERS: re.compile(r"(?<!\d)(?=.)|(?!\d)(?=.)", re.DOTALL),
-    Breaks.IN_NUMBERS: re.compile(r"(?=.)", re.DOTALL),
-}
+# A number keeps its unit and `+2 more` its word; a dot inside a number or before a file's ending is no place to break.
+_PLACES = (
+    r"(?<= · )",
+    r"(?<=[^\d\s]\s)(?<!\bline\s)(?!·)|(?<=\d\s)(?!·|(?:[kMGTP]?B|[KMG]iB|us|ms|s|more)\b)",
+    r"(?<=[,/])|(?<=[\])}])(?![\])},.])|(?<=[^\d.]\.)(?![\d.]|py\b|hlo\b|txt\b)",
+    r"(?<=[_:=@%-])|(?=[\[({])",
+    r"(?<!\d)(?=.)|(?!\d)(?=.)",
+    r"(?=.)",
+)
+_UP_TO = {level: re.compile("|".join(_PLACES[: level + 1]), re.DOTALL) for level in Breaks if level >= 0}
 
 
 def longest_piece(text: Text, breaks: Breaks) -> int:
     """Columns that the text needs when it is broken no further than `breaks` allows."""
-    pieces = [text.plain]
-    for level, places in _PLACES.items():
-        if level <= breaks:
-            pieces = [part for piece in pieces for part in places.split(piece)]
-    return max(cell_len(piece.rstrip()) for piece in pieces)
+    pieces = [text.plain] if breaks is Breaks.NEVER else _UP_TO[breaks].split(text.plain)
+    return max(cell_len(_bare(piece)) for piece in pieces)
 
 
 def line_count(text: Text, width: int) -> int:
@@ -51,7 +49,8 @@ def fold(text: Text, width: int) -> list[Text]:
     """Breaks a text into lines of at most `width` columns; its styles stay.
 
     It is broken between the parts that ` · ` joins, then between words, then after commas, slashes, closing brackets
-    and dots; within an identifier, and at last within a number, only where a single piece is wider than a line.
+    and dots; within an identifier, and at last within a number, only where a single piece is wider than a line. The
+    ` · ` or the blank that a line is broken after is not drawn.
     """
     ends, end = [], 0
     for part in _folded(text.plain, width)[:-1]:
@@ -59,20 +58,24 @@ def fold(text: Text, width: int) -> list[Text]:
         ends.append(end)
     lines = list(text.divide(ends))
     for line in lines:
-        line.rstrip()
+        line.truncate(cell_len(_bare(line.plain)))
     return lines
+
+
+def _bare(line: str) -> str:
+    return line.rstrip().removesuffix(" ·").rstrip()
 
 
 @lru_cache(maxsize=8192)
 def _folded(text: str, width: int, level: Breaks = Breaks.BETWEEN_PARTS) -> tuple[str, ...]:
     """The lines, each with the blank it was broken after."""
-    if cell_len(text.rstrip()) <= width:
+    if cell_len(_bare(text)) <= width:
         return (text,)
     lines: list[str] = [""]
-    for piece in _PLACES[level].split(text):
-        if cell_len((lines[-1] + piece).rstrip()) <= width:
+    for piece in _UP_TO[level].split(text):
+        if cell_len(_bare(lines[-1] + piece)) <= width:
             lines[-1] += piece
-        elif cell_len(piece.rstrip()) <= width or level is Breaks.IN_NUMBERS:
+        elif cell_len(_bare(piece)) <= width or level is Breaks.IN_NUMBERS:
             lines.append(piece)
         else:
             lines[-1:] = _folded(lines[-1] + piece, width, Breaks(level + 1))

@@ -1,7 +1,8 @@
 """A table for a terminal that gives columns up before it breaks what stands in them.
 
 A column that does not fit moves below its row, on a line of its own with the others that were given up; in a very
-narrow terminal each row so becomes a block. Of the layouts that fit, the one with the fewest lines is taken.
+narrow terminal each row so becomes a block. Of the layouts that fit, the one with the fewest lines is taken, and of
+those the one that breaks the fewest cells.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Column:
         cells: One text for each row.
         right: Whether it is aligned to the right.
         breaks: How far its cells may be broken while it stands in the table.
-        given_up: Its turn to move below the row, 1 first; None for a column that always stays.
+        given_up: Its turn to move below the row, 1 first; None for a column that stays while it fits.
         below: What stands below each row in place of the cells; the cells themselves when empty.
     """
 
@@ -63,9 +64,11 @@ class _Layout:
 
 
 def table_lines(columns: Sequence[Column], width: int) -> list[Text]:
-    """Draws a table of at least one row into `width` columns; a column without any text is left out."""
+    """Draws a table into `width` columns; a column without any text is left out."""
     filled = [column for column in columns if any(cell.plain for cell in column.cells)]
-    layout = min(_layouts(filled, width), key=lambda layout: _height(layout, width))
+    if not filled:
+        return []
+    layout = min(_layouts(filled, width), key=lambda layout: (_height(layout, width), _broken(layout)))
     header = [Text(column.header, style="dim") for column in layout.shown]
     rule = Text("─" * (sum(layout.widths) + layout.gap * (len(layout.shown) - 1)), style="dim")
     lines = [_joined(header, layout), rule]
@@ -77,22 +80,23 @@ def table_lines(columns: Sequence[Column], width: int) -> list[Text]:
 
 def _layouts(columns: Sequence[Column], width: int) -> Iterator[_Layout]:
     """The layouts that fit, the one that gives up least first; the last one fits by breaking anything."""
-    turns = sorted(column.given_up for column in columns if column.given_up is not None)
-    for turn in (0, *turns):
-        shown = tuple(column for column in columns if column.given_up is None or column.given_up > turn)
+    first, *others = columns
+    for turn in (0, *sorted(column.given_up for column in others if column.given_up is not None)):
+        shown = (first, *(column for column in others if column.given_up is None or column.given_up > turn))
         below = tuple(column for column in columns if column not in shown)
         fitting = _fitting(shown, width)
         if fitting is not None:
             yield _Layout(shown=shown, widths=fitting[0], gap=fitting[1], below=below)
-    yield _Layout(shown=tuple(columns[:1]), widths=(min(columns[0].natural, width),), gap=0, below=tuple(columns[1:]))
+    yield _Layout(shown=(first,), widths=(min(first.natural, width),), gap=0, below=tuple(others))
 
 
 def _fitting(columns: Sequence[Column], width: int) -> tuple[tuple[int, ...], int] | None:
     """Widths and gap with which the columns fit: a narrow gap first, then the widest column is broken; None if none."""
     widths = [column.natural for column in columns]
+    narrowest = [column.narrowest for column in columns]
     gaps = len(columns) - 1
     while sum(widths) + _NARROW_GAP * gaps > width:
-        breakable = [index for index, column in enumerate(columns) if widths[index] > column.narrowest]
+        breakable = [index for index, least in enumerate(narrowest) if widths[index] > least]
         if not breakable:
             return None
         widest = max(breakable, key=lambda index: widths[index])
@@ -103,6 +107,12 @@ def _fitting(columns: Sequence[Column], width: int) -> tuple[tuple[int, ...], in
 def _height(layout: _Layout, width: int) -> int:
     rows = range(len(layout.shown[0].cells))
     return sum(_row_height(layout, row) + _below_height(layout, row, width) for row in rows)
+
+
+def _broken(layout: _Layout) -> int:
+    """Cells that stand on more than one line."""
+    columns = zip(layout.shown, layout.widths, strict=True)
+    return sum(line_count(cell, wide) > 1 for column, wide in columns for cell in column.cells)
 
 
 def _row_height(layout: _Layout, row: int) -> int:

@@ -14,7 +14,7 @@ from hloscope.findings import Finding, Severity
 from hloscope.report.arrays import array_lines, common_remarks
 from hloscope.report.folding import fold
 from hloscope.report.traffic import axis_lines, collective_lines
-from hloscope.report.words import legend, marked, short_note
+from hloscope.report.words import legend, marked, one_line, short_note
 from hloscope.units import format_bytes, format_capacity, plural
 
 _INDENT = 2
@@ -26,7 +26,14 @@ def render(analysis: Analysis, width: int, colour: bool) -> str:
     """Lays the analysis out for `width` columns, with ANSI colours when asked for."""
     sink = io.StringIO()
     console = Console(
-        file=sink, width=width, force_terminal=colour, no_color=not colour, highlight=False, emoji=False, markup=False
+        file=sink,
+        width=width,
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        no_color=not colour,
+        highlight=False,
+        emoji=False,
+        markup=False,
     )
     for line in _lines(analysis, max(width, _LEAST_WIDTH)):
         line.rstrip()
@@ -66,7 +73,7 @@ def _hanging(text: Text, width: int) -> list[Text]:
     if not others:
         return [first]
     rest = text[len(first.plain) :]
-    rest = rest[len(rest.plain) - len(rest.plain.lstrip()) :]
+    rest = rest[len(rest.plain) - len(rest.plain.lstrip(" ·")) :]
     return [first, *(Text(" " * _INDENT) + line for line in fold(rest, width - _INDENT))]
 
 
@@ -161,8 +168,12 @@ def _findings(findings: Iterable[Finding], width: int) -> Iterator[Text]:
     for finding in findings:
         places = (finding.source, None if finding.line is None else f"HLO line {finding.line}")
         place = ", ".join(one for one in places if one is not None)
-        text = Text.assemble((f"{finding.severity}[{finding.rule}]", _STYLE[finding.severity]), f": {finding.message}")
+        text = Text.assemble(
+            (f"{finding.severity}[{finding.rule}]", _STYLE[finding.severity]), f": {one_line(finding.message)}"
+        )
         text.append(f" ({place})" if place else "", style="dim")
         yield from _hanging(text, width)
         if finding.fix:
-            yield from (Text(" " * _INDENT) + line for line in _hanging(Text(f"fix: {finding.fix}"), width - _INDENT))
+            yield from (
+                Text(" " * _INDENT) + line for line in _hanging(Text(f"fix: {one_line(finding.fix)}"), width - _INDENT)
+            )

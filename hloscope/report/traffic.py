@@ -74,12 +74,12 @@ def _by_link(analysis: Analysis) -> Text | None:
     parts = analysis.totals.by_link
     if not _leaves_ici(analysis.collectives) or not parts:
         return None
-    text = Text("by link: ")
+    words = []
     for link, total in parts.items():
         share = _share(total, analysis)
-        text.append(f"{', ' if text.plain[-2:] != ': ' else ''}{LINKS[Link(link)]} ", style="cyan")
-        text.append(f"{_wire_bytes(total)}{f' ({share})' if share else ''}")
-    return text
+        amount = f" {_wire_bytes(total)}{f' ({share})' if share else ''}"
+        words.append(Text.assemble((LINKS[Link(link)], "cyan"), amount))
+    return Text("by link: ") + Text(", ").join(words)
 
 
 def _leaves_ici(collectives: Iterable[Collective]) -> bool:
@@ -131,6 +131,10 @@ def collective_lines(collectives: Sequence[Collective], width: int) -> list[Text
 
 
 def _columns(rows: Sequence[_Row], *, with_link: bool) -> tuple[Column, ...]:
+    return (*_what_moves(rows, with_link=with_link), *_how_much(rows), *_from_where(rows))
+
+
+def _what_moves(rows: Sequence[_Row], *, with_link: bool) -> tuple[Column, ...]:
     return (
         Column(header="collective", cells=[Text(row.first.kind, style="bold") for row in rows]),
         Column(
@@ -138,7 +142,7 @@ def _columns(rows: Sequence[_Row], *, with_link: bool) -> tuple[Column, ...]:
             cells=[Text(_axes(row.first), style="cyan") for row in rows],
             breaks=Breaks.AFTER_PUNCTUATION,
             given_up=6,
-            below=[f"over {_axes(row.first)}" for row in rows],
+            below=[_axes_in_words(row.first) for row in rows],
         ),
         Column(
             header="link",
@@ -153,6 +157,11 @@ def _columns(rows: Sequence[_Row], *, with_link: bool) -> tuple[Column, ...]:
             given_up=7,
             below=[f"per device {_shapes(row.first)}" if _shapes(row.first) else "" for row in rows],
         ),
+    )
+
+
+def _how_much(rows: Sequence[_Row]) -> tuple[Column, ...]:
+    return (
         Column(
             header="places",
             cells=[Text(format_count(len(row.members))) for row in rows],
@@ -168,6 +177,11 @@ def _columns(rows: Sequence[_Row], *, with_link: bool) -> tuple[Column, ...]:
             below=[_times_in_words(row) for row in rows],
         ),
         Column(header="wire/step", cells=[Text(_wire([row])) for row in rows], right=True),
+    )
+
+
+def _from_where(rows: Sequence[_Row]) -> tuple[Column, ...]:
+    return (
         Column(header="source", cells=[_source(row) for row in rows], breaks=Breaks.BETWEEN_WORDS, given_up=2),
         Column(
             header="",
@@ -186,6 +200,14 @@ def _axes(collective: Collective) -> str:
     if collective.group_size is None:
         return plural(len(collective.groups), "pair")
     return f"{plural(len(collective.groups), 'group')} of {collective.group_size}"
+
+
+def _axes_in_words(collective: Collective) -> str:
+    if collective.axes:
+        return f"over {_axes(collective)}"
+    if collective.axes is not None:
+        return "over no axis"
+    return f"in {_axes(collective)}" if collective.groups else "axes unknown"
 
 
 def _shapes(collective: Collective) -> str:

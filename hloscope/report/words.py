@@ -41,11 +41,16 @@ def part_of_axis(texts: Iterable[str]) -> Text | None:
     return Text(words, style="dim")
 
 
+def one_line(text: str) -> str:
+    """The text with single blanks in place of line ends and runs of blanks."""
+    return " ".join(text.split())
+
+
 def short_note(note: str) -> str:
-    """The note on one line; the first sentence of a long one, or its first 240 characters, and an ellipsis."""
-    line = " ".join(note.split())
+    """The note on one line; of a long one the first sentences, or words, of 240 characters and an ellipsis."""
+    line = one_line(note)
     if len(line) <= _NOTE_LENGTH:
         return line
-    sentence = re.match(rf".{{20,{_NOTE_LENGTH}}}?[.!?](?= [A-Z\[])", line)
-    start = sentence.group() if sentence else line[: _NOTE_LENGTH + 1].rpartition(" ")[0] or line[:_NOTE_LENGTH]
+    sentences = re.match(rf".{{{_NOTE_LENGTH // 2},{_NOTE_LENGTH}}}[.!?](?= [A-Z\[])", line)
+    start = sentences.group() if sentences else line[: _NOTE_LENGTH + 1].rpartition(" ")[0] or line[:_NOTE_LENGTH]
     return f"{start} …"

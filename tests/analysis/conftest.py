@@ -9,6 +9,7 @@ import pytest
 
 from hloscope.analysis import analyze_module
 from hloscope.analysis.model import Analysis, Mesh
+from hloscope.analysis.placement import Placement
 from hloscope.hlo import parse_module
 
 ADD = """
@@ -38,9 +39,12 @@ def analyze() -> Analyze:
         header: str = "num_partitions=8",
         mesh: Mesh | None = None,
         devices_per_slice: int | None = None,
+        placement: Placement | None = None,
     ) -> Analysis:
         module = parse_module(hlo(entry, computations=computations, header=header))
-        return analyze_module(module, target="test.hlo", mesh=mesh, devices_per_slice=devices_per_slice)
+        return analyze_module(
+            module, target="test.hlo", mesh=mesh, devices_per_slice=devices_per_slice, placement=placement
+        )
 
     return run
 

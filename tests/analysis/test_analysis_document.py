@@ -79,6 +79,8 @@ def test_top_level_keys_and_values(full):
     opaque, reduction = document["collectives"]
     assert (opaque["kind"], opaque["wire_bytes"], opaque["axes"]) == ("opaque", None, None)
     assert (reduction["kind"], reduction["wire_bytes"], reduction["axes"]) == ("all-reduce", 24, ["Y"])
+    assert (reduction["payload_bytes_per_step"], reduction["wire_bytes_per_step"]) == (16, 24)
+    assert (opaque["payload_bytes_per_step"], opaque["wire_bytes_per_step"]) == (None, None)
     assert reduction["source"] == [{"file": "m.py", "line": 3, "function": None, "column": None}]
     assert document["arguments"][0]["sharding"] == "P(('X', 'Y'))"
     assert document["totals"]["bound"] == "at least"
@@ -96,10 +98,13 @@ MODELS = {
 }
 
 
+DERIVED = {"collective": ["payload_bytes_per_step", "wire_bytes_per_step"]}
+
+
 @pytest.mark.parametrize(("name", "model"), MODELS.items())
 def test_the_schema_has_exactly_the_models_fields(schema, name, model):
     definition = schema["$defs"][name]
-    assert list(definition["properties"]) == [field.name for field in fields(model)]
+    assert list(definition["properties"]) == [field.name for field in fields(model)] + DERIVED.get(name, [])
     assert definition["required"] == list(definition["properties"])
     assert definition["additionalProperties"] is False
 
@@ -109,7 +114,7 @@ def test_every_field_is_described(schema):
         if isinstance(node, dict):
             for name, field in node.get("properties", {}).items():
                 assert field.get("description"), f"{path}.{name} has no description"
-                if name.endswith("_bytes"):
+                if name.endswith(("_bytes", "_bytes_per_step")):
                     assert "ytes" in field["description"] or "HBM" in field["description"], name
             for key, value in node.items():
                 walk(value, f"{path}.{key}")

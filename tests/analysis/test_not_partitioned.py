@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hloscope.analysis.model import Mesh
+from hloscope.analysis.placement import Placement
 from hloscope.analysis.vocabulary import Bound
 
 PARAMETER = 'f32[8,6] parameter(0), sharding={devices=[4,2]<=[8]}, metadata={op_name="a"}'
@@ -64,3 +65,48 @@ def test_partitioned_text_is_left_alone(analyze, header, rest):
 def test_one_device_may_keep_a_replicated_constraint(analyze):
     rest = 'ROOT %t = f32[4] custom-call(%p), custom_call_target="Sharding", sharding={replicated}'
     assert analyze(f"%p = f32[4] parameter(0)\n{rest}", header="").unmodelled == ()
+
+
+ALONE = (
+    'frontend_attributes={xla.sdy.meshes={maximal_mesh_0 = #sdy.mesh<[], device_ids=[0]>, mesh = #sdy.mesh<["X"=1]>}}'
+)
+ONE = Mesh(axis_names=("X",), axis_sizes=(1,))
+
+
+@pytest.mark.parametrize("mesh", [ONE, None])
+@pytest.mark.parametrize("sharding", ["{replicated}", "{mesh['X'=1], [{'X'}, {}]}", "{maximal device=0}"])
+@pytest.mark.parametrize("header", [ALONE, ""])
+def test_a_program_for_one_device_is_complete(analyze, header, sharding, mesh):
+    entry = f"""
+    %x = f32[8,6] parameter(0), sharding={sharding}
+    %s = f32[8,6] collective-permute(%x), channel_id=1, source_target_pairs={{{{0,0}}}}
+    ROOT %t = f32[8,6] tanh(%s), sharding={sharding}
+    """
+    analysis = analyze(entry, header=header, mesh=mesh)
+    assert analysis.unmodelled == ()
+    assert (analysis.totals.wire_bytes, analysis.totals.bound) == (0, Bound.EXACT)
+
+
+def test_a_manual_region_on_one_device_is_complete(analyze):
+    rest = 'ROOT %t = f32[4] custom-call(%p), custom_call_target="SPMDFullToShardShape", sharding={manual}'
+    entry = f"%p = f32[4] parameter(0)\n{rest}"
+    assert analyze(entry, header="", mesh=ONE).unmodelled == ()
+    assert analyze(entry, header=ALONE).unmodelled == ()
+    assert len(analyze(entry, header="").unmodelled) == 1
+    assert len(analyze(entry, header="", mesh=MESH).unmodelled) == 1
+
+
+@pytest.mark.parametrize("meshes", ['mesh = #sdy.mesh<["X"=1]>, other = #sdy.mesh<["X"=2]>', "mesh = #sdy.mesh<[X]!>"])
+def test_meshes_of_more_devices_or_unread_ones_still_count(analyze, meshes):
+    header = f"frontend_attributes={{xla.sdy.meshes={{{meshes}}}}}"
+    analysis = analyze("ROOT %p = f32[4] parameter(0)", header=header, mesh=ONE)
+    [entry] = analysis.unmodelled
+    assert entry.what == "the program is not partitioned yet: its header still names Shardy's meshes"
+
+
+def test_one_device_of_each_slice_is_partitioned(analyze):
+    entry = "ROOT %a = f32[4] parameter(0), sharding={devices=[2]<=[2]}"
+    mesh = Mesh(axis_names=("data",), axis_sizes=(2,))
+    for told in ({"devices_per_slice": 1}, {"placement": Placement((0, 1))}):
+        assert analyze(entry, header="", mesh=mesh, **told).unmodelled == ()
+    assert len(analyze(entry, header="", mesh=mesh).unmodelled) == 1

@@ -67,6 +67,35 @@ ENTRY %main (p: f32[4]) -> f32[16] {
     )
 
 
+@pytest.mark.parametrize(
+    ("lines", "kept"),
+    [
+        ([7, 41, 47, 41, 47, 41, 47, 50], [7, 41, 47, 50]),
+        ([7, 30, 30, 38, 30, 38, 30, 38], [7, 30, 38]),
+        ([30, 30, 30], [30]),
+        ([7, 41, 47, 41], [7, 41, 47, 41]),
+    ],
+)
+def test_frames_that_repeat_are_kept_once(lines, kept):
+    places = sorted(set(lines))
+    locations = "\n".join(
+        f"{n} {{file_name_id=1 function_name_id=1 line={line} end_line={line} column=1 end_column=2}}"
+        for n, line in enumerate(places, 1)
+    )
+    frames = "\n".join(
+        f"{n} {{file_location_id={places.index(line) + 1} parent_frame_id={n}}}"
+        for n, line in enumerate(reversed(lines), 1)
+    )
+    tables = f'FileNames\n1 "m.py"\n\nFunctionNames\n1 "f"\n\nFileLocations\n{locations}\n\nStackFrames\n{frames}'
+    entry = f"""ENTRY %main (p: f32[4]) -> f32[16] {{
+  %p = f32[4] parameter(0)
+  ROOT %c = f32[16] all-gather(%p), {GROUPS}, dimensions={{0}}, metadata={{op_name="d" stack_frame_id={len(lines)}}}
+}}"""
+    module = parse_module(f"HloModule m, num_partitions=8\n\n{tables}\n\n{entry}\n")
+    found = only(analyze_module(module, target="m", mesh=None))
+    assert [frame.line for frame in found.source] == kept
+
+
 def test_the_nearest_consumer_stands_in(analyze):
     entry = f"""
     %p = f32[4] parameter(0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hloscope.analysis.model import Mesh
-from hloscope.analysis.spellings.send_recv import groups_of_target
+from hloscope.analysis.placement import Placement
+from hloscope.analysis.spellings.send_recv import Target, groups_of_target
 from hloscope.analysis.vocabulary import Kind, Link
 
 MEGASCALE = '_xla_host_transfer_handler_name="xla_megascale_runtime",_xla_host_transfer_rendezvous="r"'
@@ -49,11 +50,15 @@ def test_a_pair_between_slices_is_one_collective(analyze, two_slices, transfer_t
 
 
 def test_one_to_one_is_a_permute(analyze, two_slices):
-    pairs = ",".join(f"{{{s}0000{d}->{3 - s}0000{d}}}" for d in (0, 1, 2, 3, 7, 6, 5, 4) for s in (1, 2))
+    order = (0, 1, 2, 3, 7, 6, 5, 4)
+    pairs = ",".join(f"{{{s}0000{d}->{3 - s}0000{d}}}" for d in order for s in (1, 2))
     attributes = f'{MEGASCALE},_xla_megascale_target={{{pairs}}},_xla_megascale_transfer_type="ONE_TO_ONE"'
-    [found] = analyze(transfer(attributes), mesh=two_slices).collectives
+    devices = tuple(s * 100_000 + d for s in (1, 2) for d in order)
+    placed = Placement((0,) * 8 + (1,) * 8, devices)
+    [found] = analyze(transfer(attributes), mesh=two_slices, placement=placed).collectives
     assert (found.kind, found.link, found.axes) == (Kind.COLLECTIVE_PERMUTE, Link.DCN, ("dcn",))
     assert (found.payload_bytes, found.wire_bytes) == (16, 16)
+    assert found.groups[8:12] == ((4, 12), (12, 4), (5, 13), (13, 5))
 
 
 @pytest.mark.parametrize(
@@ -104,16 +109,31 @@ def test_point_to_point_without_pairs_is_opaque(analyze):
     assert analysis.unmodelled[0].what == "%send does not say between which devices it moves data"
 
 
+BLOCKS = Placement((0, 0, 1, 1))
+MIXED = Placement((0, 1, 0, 1))
+DEVICES = Placement((0, 0, 1, 1), (100_001, 100_000, 200_000, 200_001))
+
+
 @pytest.mark.parametrize(
-    ("text", "kind", "groups"),
+    ("text", "kind", "placement", "groups", "device_ids"),
     [
-        ("{1,2}x{0:1}", Kind.ALL_REDUCE, ((0, 2), (1, 3))),
-        ("{0,1}x{0,1}", Kind.ALL_REDUCE, ((0, 2), (1, 3))),
-        ("{{100000,200000},{100001,200001}}", Kind.ALL_GATHER, ((0, 2), (1, 3))),
-        ("{{100000->200000}}", Kind.COLLECTIVE_PERMUTE, ((0, 2),)),
-        ("{{100000->200000}}", Kind.ALL_REDUCE, None),
-        ("", Kind.ALL_REDUCE, None),
+        ("{1,2}x{0:1}", Kind.ALL_REDUCE, None, ((0, 2), (1, 3)), False),
+        ("{0,1}x{0,1}", Kind.ALL_REDUCE, None, ((0, 2), (1, 3)), False),
+        ("{1,2}x{0:1}", Kind.ALL_REDUCE, BLOCKS, ((0, 2), (1, 3)), False),
+        ("{1,2}x{0:1}", Kind.ALL_REDUCE, MIXED, ((0, 1), (2, 3)), False),
+        ("{1,2}x{0:1}", Kind.ALL_REDUCE, DEVICES, ((1, 2), (0, 3)), False),
+        ("{1,2}x{0:3}", Kind.ALL_REDUCE, DEVICES, tuple((100_000 + d, 200_000 + d) for d in range(4)), True),
+        ("{{100000,200000},{100001,200001}}", Kind.ALL_GATHER, None, ((100_000, 200_000), (100_001, 200_001)), True),
+        ("{{100000,200000},{100001,200001}}", Kind.ALL_GATHER, BLOCKS, ((100_000, 200_000), (100_001, 200_001)), True),
+        ("{{100000,200000},{100001,200001}}", Kind.ALL_GATHER, DEVICES, ((1, 2), (0, 3)), False),
+        ("{{100000->200000}}", Kind.COLLECTIVE_PERMUTE, None, ((100_000, 200_000),), True),
+        ("{{100000->200000}}", Kind.COLLECTIVE_PERMUTE, DEVICES, ((1, 2),), False),
     ],
 )
-def test_megascale_targets(text, kind, groups):
-    assert groups_of_target(text, kind, 2) == groups
+def test_megascale_targets(text, kind, placement, groups, device_ids):
+    assert groups_of_target(text, kind, 2, placement) == Target(groups=groups, device_ids=device_ids)
+
+
+@pytest.mark.parametrize("text", ["{{100000->200000}}", "", "{}", "everyone"])
+def test_other_megascale_targets_cannot_be_read(text):
+    assert groups_of_target(text, Kind.ALL_REDUCE, 2) is None

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hloscope.analysis.model import Collective
+from hloscope.analysis.reach import Reach
 from hloscope.analysis.totals import largest_first, totals_of
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 
@@ -38,6 +39,40 @@ def test_sums_by_axis_kind_and_link():
     assert {axes: total.wire_bytes for axes, total in totals.by_axis.items()} == {"X": 144, "X,Y": 100}
     assert {kind: total.collectives for kind, total in totals.by_kind.items()} == {"all-reduce": 2, "all-gather": 1}
     assert {link: total.executions for link, total in totals.by_link.items()} == {"ici": 9, "dcn": 1}
+
+
+def reach(*senders):
+    return Reach(senders=frozenset(senders))
+
+
+@pytest.mark.parametrize(
+    ("reaches", "bound"),
+    [
+        ([reach(0, 1), reach(1, 2)], Bound.EXACT),
+        ([reach(0, 1), reach(2, 3)], Bound.AT_MOST),
+        ([reach(0), Reach()], Bound.EXACT),
+        ([reach(~100_000), reach(0)], Bound.AT_MOST),
+    ],
+)
+def test_a_sum_that_no_device_attains_is_an_upper_bound(reaches, bound):
+    totals = totals_of((BASE, replace(BASE, link=Link.DCN)), reaches)
+    assert (totals.bound, totals.by_axis["X"].bound, totals.by_kind["all-reduce"].bound) == (bound, bound, bound)
+    assert {total.bound for total in totals.by_link.values()} == {Bound.EXACT}
+
+
+def test_who_sends_nothing_does_not_count():
+    totals = totals_of((BASE, replace(BASE, wire_bytes=0)), [reach(0), reach()])
+    assert totals.bound is Bound.EXACT
+
+
+def test_what_may_stay_inside_a_slice_is_an_upper_bound_for_the_link_between_them():
+    crossing = replace(BASE, link=Link.DCN)
+    totals = totals_of((BASE, crossing), [Reach(), Reach(within_slices=True)])
+    assert totals.bound is Bound.EXACT
+    assert {link: total.bound for link, total in totals.by_link.items()} == {
+        "ici": Bound.EXACT,
+        "dcn": Bound.AT_MOST,
+    }
 
 
 def test_nothing_moves():

@@ -348,3 +348,97 @@ def test_a_step_that_the_loop_carries(analyze):
     """
     [found] = analyze(entry, computations=computations).collectives
     assert (found.executions, found.executions_bound) == (4, Bound.EXACT)
+
+
+def two_words(
+    analyze,
+    *,
+    high_start: str = "0",
+    low_start: str = "0",
+    high_bound: str = "0",
+    low_bound: str = "7",
+    step: str = "1",
+    carry: str = "compare(%next, %low), direction=LT",
+    choice: str = "select(%carry, %more, %high)",
+    outer: str = "LT",
+    inner: str = "LT",
+) -> tuple[int, Bound]:
+    """Executions of an all-reduce in a loop with a 64-bit counter, as libtpu prints one."""
+    state = "(u32[], u32[], f32[4])"
+    computations = f"""
+    %body (b: {state}) -> {state} {{
+      %b = {state} parameter(0)
+      %one = u32[] constant(1)
+      %step = u32[] constant({step})
+      %low.1 = u32[] get-tuple-element(%b), index=0
+      %low = u32[] copy(%low.1)
+      %next = u32[] add(%low, %step)
+      %carry = pred[] {carry}
+      %high = u32[] get-tuple-element(%b), index=1
+      %more = u32[] add(%high, %one)
+      %chosen = u32[] {choice}
+      %v = f32[4] get-tuple-element(%b), index=2
+      %r = f32[4] {REDUCE}
+      ROOT %out = {state} tuple(%next, %chosen, %r)
+    }}
+    %cond (c: {state}) -> pred[] {{
+      %signed = s32[] constant({high_bound})
+      %c = {state} parameter(0)
+      %word = u32[] constant({int(high_bound) % 2**32})
+      %n = u32[] constant({low_bound})
+      %high = u32[] get-tuple-element(%c), index=1
+      %cast = s32[] bitcast-convert(%high)
+      %less = pred[] compare(%cast, %signed), direction={outer}
+      %same = pred[] compare(%high, %word), direction=EQ
+      %low = u32[] get-tuple-element(%c), index=0
+      %below = pred[] compare(%low, %n), direction={inner}
+      %both = pred[] and(%same, %below)
+      ROOT %go = pred[] or(%less, %both)
+    }}
+    """
+    entry = f"""
+    %p = f32[4] parameter(0)
+    %low = u32[] constant({low_start})
+    %high = u32[] constant({high_start})
+    %init = {state} tuple(%low, %high, %p)
+    %w = {state} while(%init), condition=%cond, body=%body
+    ROOT %res = f32[4] get-tuple-element(%w), index=2
+    """
+    [found] = analyze(entry, computations=computations).collectives
+    return found.executions, found.executions_bound
+
+
+@pytest.mark.parametrize(
+    ("parts", "count"),
+    [
+        ({}, 7),
+        ({"low_start": "3", "low_bound": "20"}, 17),
+        ({"step": "2"}, 4),
+        ({"inner": "LE"}, 8),
+        ({"high_start": "4294967295", "high_bound": "-1"}, 7),
+        ({"low_bound": "0"}, 0),
+    ],
+)
+def test_a_counter_in_two_words(analyze, parts, count):
+    assert two_words(analyze, **parts) == (count, Bound.EXACT)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"high_bound": "1"},
+        {"high_start": "1"},
+        {"step": "4294967295"},
+        {"step": "0"},
+        {"step": "4", "low_bound": "4294967295"},
+        {"outer": "LE"},
+        {"inner": "EQ"},
+        {"carry": "compare(%low, %next), direction=LT"},
+        {"carry": "compare(%next, %low), direction=LE"},
+        {"carry": "compare(%next, %step), direction=LT"},
+        {"choice": "select(%carry, %high, %more)"},
+        {"choice": "add(%high, %one)"},
+    ],
+)
+def test_other_counters_in_two_words_are_a_lower_bound(analyze, parts):
+    assert two_words(analyze, **parts) == (1, Bound.AT_LEAST)

@@ -2,160 +2,48 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from report_examples import DEEP, DOUBTFUL, FULL, GATHER, LONG, NOTHING, TWO_SLICES, parameters, total, totals
 
-from hloscope.analysis.model import Analysis, ArrayFact, Collective, Memory, Mesh, SliceFact, SourceFrame, Total, Totals
+from hloscope.analysis.model import Mesh, SourceFrame
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.findings import Finding, Severity
 from hloscope.report import FORMATS, Canvas
 
 GOLDENS = Path(__file__).parent / "goldens"
 
+CASES = {
+    "nothing": (NOTHING, 100),
+    "full": (FULL, 100),
+    "narrow": (FULL, 60),
+    "wide": (FULL, 160),
+    "two_slices": (TWO_SLICES, 100),
+    "two_slices_narrow": (TWO_SLICES, 60),
+    "doubtful": (DOUBTFUL, 100),
+    "deep": (DEEP, 100),
+    "deep_narrow": (DEEP, 80),
+    "long": (LONG, 100),
+    "long_narrow": (LONG, 40),
+}
 
-def total(wire_bytes, collectives=1, executions=1, bound=Bound.EXACT):
-    return Total(
-        wire_bytes=wire_bytes, payload_bytes=wire_bytes, collectives=collectives, executions=executions, bound=bound
-    )
+
+def report(analysis, width=100, colour=False):
+    return FORMATS["text"](analysis, Canvas(width=width, colour=colour))
 
 
-def totals(whole, by_axis=None):
-    return Totals(**asdict(whole), by_axis=by_axis or {}, by_kind={}, by_link={})
-
-
-NOTHING = Analysis(
-    target="model.py:step",
-    module="jit_step",
-    slice=None,
-    mesh=None,
-    num_partitions=1,
-    collectives=(),
-    totals=totals(total(0, 0, 0)),
-    arguments=(),
-    outputs=(),
-    memory=Memory(),
-    versions={"hloscope": "0.1.0"},
-)
-
-GATHER = Collective(
-    kind=Kind.ALL_GATHER,
-    name="all-gather.8",
-    computation="body",
-    line=97,
-    axes=("X",),
-    groups=((0, 1, 2, 3), (4, 5, 6, 7)),
-    group_size=4,
-    link=Link.ICI,
-    operand_shapes=("bf16[1,4096,14336]",),
-    result_shapes=("bf16[4,4096,14336]",),
-    payload_bytes=469_762_048,
-    wire_bytes=352_321_536,
-    executions=8,
-    executions_bound=Bound.EXACT,
-    source=(SourceFrame(file="/home/me/moe.py", line=14, function="layer.<locals>.expert"),),
-    source_of="fusion.16",
-)
-BOUNDED = replace(
-    GATHER,
-    kind=Kind.ALL_REDUCE,
-    name="all-reduce.2",
-    operand_shapes=("f32[16]", "f32[8,8]", "s32[4]"),
-    result_shapes=("f32[16]", "f32[8,8]", "s32[4]"),
-    payload_bytes=336,
-    wire_bytes=504,
-    executions=1,
-    executions_bound=Bound.AT_LEAST,
-    axes=None,
-    source=(),
-    source_of=None,
-)
-OPAQUE = replace(
-    GATHER,
-    kind=Kind.OPAQUE,
-    name="kernel",
-    axes=None,
-    groups=(),
-    group_size=None,
-    payload_bytes=None,
-    wire_bytes=None,
-    executions=1,
-    source=(SourceFrame(file="/home/me/kernel.py", line=3, function="<lambda>"),),
-    source_of=None,
-)
-
-FULL = replace(
-    NOTHING,
-    slice=SliceFact(name="v5e:2x4", chip="v5e", chips=8, devices=8, slices=1, used_devices=8, chosen_by="user"),
-    mesh=Mesh(axis_names=("X", "Y"), axis_sizes=(4, 2), axis_types=("auto", "explicit")),
-    num_partitions=8,
-    collectives=(OPAQUE, GATHER, replace(GATHER, name="all-gather.9", line=98), BOUNDED),
-    totals=totals(
-        total(5_637_145_080, 4, 18, Bound.AT_LEAST),
-        by_axis={"X": total(5_637_144_576, 2, 16), "?": total(504, 2, 2, Bound.AT_LEAST)},
-    ),
-    arguments=(
-        ArrayFact(
-            name="params['layers'][0]['kernel']",
-            dtype="bf16",
-            global_shape=(4, 4096, 14336),
-            local_shape=(1, 4096, 14336),
-            sharding="P('X', None, None)",
-            chosen_by="user",
-            bytes_per_device=117_440_512,
-            donated=True,
-        ),
-        ArrayFact(
-            name="unread",
-            dtype="f32",
-            global_shape=(64,),
-            local_shape=(64,),
-            sharding=None,
-            chosen_by=None,
-            bytes_per_device=256,
-            used=False,
-        ),
-    ),
-    outputs=(
-        ArrayFact(
-            name="result",
-            dtype="f32",
-            global_shape=None,
-            local_shape=(16,),
-            sharding=None,
-            chosen_by="compiler",
-            bytes_per_device=64,
-        ),
-    ),
-    memory=Memory(
-        argument_bytes=117_440_512,
-        output_bytes=512,
-        temp_bytes=16_000_000_000,
-        alias_bytes=512,
-        generated_code_bytes=4096,
-        peak_bytes=16_117_444_608,
-        hbm_bytes=16 * 2**30,
-    ),
-    findings=(
-        Finding(
-            rule="opaque-communication",
-            severity=Severity.WARNING,
-            message="%kernel communicates in a way the text does not tell: totals are lower bounds",
-            line=97,
-            fix="account for its bytes by hand",
-        ),
-    ),
-    notes=("no v5e block has 7 chips: compiled on 7 of the 8 chips of v5e:2x4",),
-)
-
-CASES = {"nothing": (NOTHING, 100), "full": (FULL, 100), "narrow": (FULL, 72), "wide": (FULL, 160)}
+def rows(text, start):
+    """The lines that begin with a word, each with single blanks."""
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip().startswith(start)]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_golden(name, request):
     analysis, width = CASES[name]
-    text = FORMATS["text"](analysis, Canvas(width=width))
+    text = report(analysis, width)
     path = GOLDENS / f"{name}.txt"
     if request.config.getoption("--update-goldens"):
         path.write_text(text)
@@ -167,19 +55,200 @@ def test_every_golden_is_used():
     assert {path.stem for path in GOLDENS.iterdir()} == set(CASES)
 
 
-def test_colour_only_when_asked_for():
-    assert "\x1b[" not in FORMATS["text"](FULL, Canvas(width=100))
-    assert "\x1b[" in FORMATS["text"](FULL, Canvas(width=100, colour=True))
+@pytest.mark.parametrize("name", CASES)
+def test_colour_only_when_asked_for_and_it_changes_no_word(name):
+    analysis, width = CASES[name]
+    plain, coloured = report(analysis, width), report(analysis, width, colour=True)
+    assert "\x1b[" not in plain
+    assert "\x1b[" in coloured
+    bare = re.sub(r"\x1b\[[\d;]*m", "", coloured)
+    assert [line.rstrip() for line in bare.splitlines()] == plain.splitlines()
 
 
 def test_alike_collectives_share_a_row_and_their_bytes_are_summed():
-    text = FORMATS["text"](FULL, Canvas(width=160))
-    (row,) = [line for line in text.splitlines() if line.strip().startswith("all-gather")]
-    words = " ".join(row.split())
-    assert words == "all-gather X bf16[4,4096,14336] 2 8 5.64 GB moe.py:14 in expert (of %fusion.16)"
+    (row,) = rows(report(FULL, 160), "all-gather")
+    assert row == "all-gather X bf16[4,4096,14336] 2 8 5.64 GB moe.py:14 in expert (of %fusion.16)"
+
+
+def test_rows_that_read_the_same_are_one():
+    unseen = replace(
+        GATHER,
+        name="all-gather.9",
+        operand_shapes=("bf16[1,1,4096,14336]",),
+        groups=((0, 2, 4, 6), (1, 3, 5, 7)),
+        source=(SourceFrame(file="/elsewhere/moe.py", line=14, column=7, function="expert"), *GATHER.source),
+        source_of="fusion.17",
+    )
+    (row,) = rows(report(replace(FULL, collectives=(GATHER, unseen)), 160), "all-gather")
+    assert row == "all-gather X bf16[4,4096,14336] 2 8 5.64 GB moe.py:14 in expert (of %fusion.16, +1 more)"
+
+
+@pytest.mark.parametrize(
+    "difference",
+    [
+        {"axes": ("Y",)},
+        {"link": Link.DCN},
+        {"executions": 9},
+        {"executions_bound": Bound.AT_MOST},
+        {"wire_bytes": 8},
+        {"wire_bytes": None},
+        {"result_shapes": ("bf16[8]",)},
+        {"source_of": None},
+        {"source": ()},
+    ],
+)
+def test_rows_that_read_differently_stay_apart(difference):
+    both = (GATHER, replace(GATHER, name="all-gather.9", **difference))
+    assert len(rows(report(replace(FULL, collectives=both), 160), "all-gather")) == 2
+
+
+def test_collectives_without_a_source_name_their_instructions():
+    bare = replace(GATHER, source=(), source_of=None)
+    text = report(replace(FULL, collectives=(bare, replace(bare, name="all-gather.9", line=98))), 160)
+    assert rows(text, "all-gather")[0].endswith("%all-gather.8, HLO line 97, +1 more")
 
 
 def test_many_rows_are_cut_and_said_so():
     many = tuple(replace(GATHER, name=f"g{i}", result_shapes=(f"bf16[{i}]",)) for i in range(50))
-    text = FORMATS["text"](replace(FULL, collectives=many), Canvas(width=100))
-    assert "… and 10 smaller rows (all of them with --format json)" in text
+    text = report(replace(FULL, collectives=many))
+    assert "+10 smaller rows, 28.2 GB in all (all of them with --format json)" in text
+
+
+def test_a_long_tuple_is_cut_and_counted():
+    shapes = ("f32[16]", "f32[8,8]", "s32[4]")
+    assert " f32[16], f32[8,8], +1 more " in report(replace(FULL, collectives=(replace(GATHER, result_shapes=shapes),)))
+
+
+def test_links_are_told_only_where_something_leaves_ici():
+    assert "ICI" not in report(DOUBTFUL)
+    text = report(TWO_SLICES)
+    assert "by link: DCN 2.82 GB (50%), ICI 2.82 GB (50%)" in text
+    assert [row.split()[2] for row in rows(text, "all-reduce")] == ["ICI", "DCN"]
+
+
+def test_part_of_an_axis_is_explained_once():
+    words = "X:(p)s = the part of axis X of size s, with p devices of X before it (Shardy's notation)"
+    assert report(TWO_SLICES, 120).count(words) == 1
+    assert words not in report(FULL, 120)
+
+
+@pytest.mark.parametrize(
+    ("bound", "words"),
+    [
+        (Bound.EXACT, "One device sends 24.6 kB per step, in 13 transfers from 2 collectives."),
+        (Bound.AT_LEAST, "One device sends at least 24.6 kB per step, in ≥13 transfers from 2 collectives."),
+        (Bound.AT_MOST, "One device sends at most 24.6 kB per step, in ≤13 transfers from 2 collectives."),
+        (
+            Bound.UNKNOWN,
+            "One device sends 24.6 kB per step as counted, in 13 transfers from 2 collectives; some counts are lower "
+            "bounds, others upper bounds.",
+        ),
+    ],
+)
+def test_the_headline_tells_the_bound(bound, words):
+    assert report(replace(DOUBTFUL, totals=totals(total(24_576, 2, 13, bound))), 160).splitlines()[1] == words
+
+
+def test_no_collective_in_text_that_was_not_understood_is_no_all_clear():
+    text = report(replace(NOTHING, totals=totals(total(0, 0, 0, Bound.AT_LEAST))))
+    assert text.splitlines()[1] == (
+        "No collective was found, but not everything was understood: at least 0 B per step move."
+    )
+
+
+def test_marks_are_explained_where_they_occur():
+    text = report(DOUBTFUL, 160)
+    assert (
+        "  ≥ means at least · ≤ means at most · ~ means as counted: some parts are lower bounds, others upper" in text
+    )
+    assert "means" not in report(TWO_SLICES)
+
+
+def test_one_is_singular():
+    one = replace(
+        FULL,
+        slice=replace(FULL.slice, devices=1, used_devices=1),
+        mesh=Mesh(axis_names=("X",), axis_sizes=(1,), axis_types=("auto",)),
+        collectives=(replace(GATHER, executions=1, axes=None, groups=((0, 1),), group_size=2),),
+        totals=totals(total(8, 1, 1), by_axis={"?": total(8, 1, 1)}),
+        arguments=parameters(13),
+    )
+    text = report(one, 40) + report(one, 160)
+    for words in ("(1 device)", "1 transfer from 1 collective.", "1 time ", "1 group of 2", "+1 more argument,"):
+        assert words in text
+    assert not re.search(r"\b1 (collective|device|transfer|time|group|place|argument|row)s", text)
+
+
+def test_an_argument_that_is_dropped_shows_what_is_known():
+    (row,) = rows(report(FULL, 160), "unread")
+    assert row == "unread f32[64] not used: JAX drops it"
+
+
+def test_the_largest_arrays_are_shown_in_the_programs_order():
+    arrays = tuple(replace(one, bytes_per_device=1000 * index) for index, one in enumerate(parameters(40)))
+    text = report(replace(NOTHING, arguments=arrays))
+    assert rows(text, "params") == [row for row in rows(text, "params") if f"{row.split()[-2]} kB" in row]
+    assert [int(re.search(r"\[(\d+)\]", row).group(1)) for row in rows(text, "params")] == list(range(28, 40))
+    assert "  +28 smaller arguments, 378 kB in all (all of them with --format json)" in text
+
+
+def test_arrays_of_unknown_size_come_first_and_make_a_lower_bound():
+    arrays = tuple(replace(one, bytes_per_device=None if index < 13 else 8) for index, one in enumerate(parameters(15)))
+    text = report(replace(NOTHING, outputs=(*arrays, replace(arrays[0], used=False))))
+    assert len(rows(text, "params")) == 12
+    assert "+4 more outputs (1 not used), at least 16 B in all (all of them with --format json)" in text
+
+
+def test_what_holds_for_each_array_is_said_once():
+    text = report(replace(NOTHING, outputs=parameters(2)))
+    assert "Outputs (all: donated, compiler's choice)" in text
+    assert text.count("donated") == 1
+
+
+def test_an_argument_that_is_dropped_does_not_keep_the_others_from_being_described_once():
+    dropped = replace(parameters(1)[0], used=False, donated=False)
+    text = report(replace(NOTHING, arguments=(*parameters(2), dropped)))
+    assert "Arguments (all: donated, compiler's choice)" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"axes": ()}, "    over no axis\n"),
+        ({"axes": ("X", "Y")}, "    over X,Y\n"),
+        ({"axes": None}, "    in 2 groups of 4\n"),
+        ({"axes": None, "group_size": None}, "    in 2 pairs\n"),
+        ({"axes": None, "groups": ()}, "    axes unknown\n"),
+    ],
+)
+def test_a_narrow_terminal_tells_axes_in_words(change, words):
+    assert words in report(replace(FULL, collectives=(replace(GATHER, **change),)), 40)
+
+
+def test_axes_without_a_mesh():
+    text = report(replace(FULL, mesh=None))
+    assert rows(text, "unknown")[0] == "unknown ≥504 B <1% 2 ≥2"
+    assert "  Axes are unknown without a mesh: give it as --mesh X=4,Y=2." in text
+
+
+def test_long_notes_are_cut():
+    sentences = f"[SPMD] {'The compiler cannot go from here. ' * 5}It {'tries ' * 50}"
+    text = report(replace(NOTHING, notes=(sentences, "word " * 100, "x" * 300, "short\nand  plain")), 300)
+    assert f"  • [SPMD] {'The compiler cannot go from here. ' * 5}…\n" in text
+    assert f"  • {'word ' * 48}…\n" in text
+    assert f"  • {'x' * 240} …\n" in text
+    assert "  • short and plain\n" in text
+
+
+def test_a_finding_names_its_places():
+    finding = Finding(
+        rule="a", severity=Severity.NOTE, message="one\nline", line=3, source="moe.py:14", fix="drop\n it"
+    )
+    text = report(replace(NOTHING, findings=(finding,)))
+    assert "  note[a]: one line (moe.py:14, HLO line 3)\n    fix: drop it\n" in text
+
+
+def test_unknown_bytes_are_unknown_in_every_row():
+    kernel = replace(GATHER, kind=Kind.OPAQUE, wire_bytes=None)
+    (row,) = rows(report(replace(FULL, collectives=(kernel,)), 160), "opaque")
+    assert row.split()[5] == "unknown"

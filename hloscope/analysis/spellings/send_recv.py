@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from hloscope.analysis.groups import Groups, pairs_in_text
+from hloscope.analysis.placement import DEVICES_PER_SLICE_ID, Placement
 from hloscope.analysis.spellings.opaque import opaque_transfer
 from hloscope.analysis.transfers import Place, Transfer
 from hloscope.analysis.vocabulary import Kind, Link
@@ -25,11 +27,9 @@ _KIND_OF_TYPE = {
     "ALL_TO_ALL": Kind.ALL_TO_ALL,
     "ONE_TO_ONE": Kind.COLLECTIVE_PERMUTE,
 }
-_SLICES_BY_PARTITIONS = re.compile(r"\{([\d,:\s]+)\}x\{([\d,:\s]+)\}")
+_SLICES_BY_DEVICES = re.compile(r"\{([\d,:\s]+)\}x\{([\d,:\s]+)\}")
 _DEVICE_PAIR = re.compile(r"\{?\s*(\d+)\s*->\s*(\d+)\s*\}?")
 _DEVICE_GROUP = re.compile(r"\{\s*(\d+(?:\s*,\s*\d+)*)\s*\}")
-_DEVICES_PER_SLICE_ID = 100_000
-"""A global device id in megascale text is the slice's number, from 1, times this, plus the device's number in it."""
 
 
 def read(place: Place) -> Transfer | None:
@@ -58,8 +58,9 @@ def _between_slices(place: Place) -> Transfer | None:
     kind = _KIND_OF_TYPE.get(transfer_type)
     if kind is None:
         return opaque_transfer(place, f"the transfer type '{transfer_type}' of %{place.op.name} is not known", Link.DCN)
-    groups = groups_of_target(attributes.get(_TARGET, ""), kind, place.op.computation.module.num_partitions)
-    if groups is None:
+    partitions = place.op.computation.module.num_partitions
+    target = groups_of_target(attributes.get(_TARGET, ""), kind, partitions, place.layout.placement)
+    if target is None:
         return opaque_transfer(place, f"the megascale target of %{place.op.name} cannot be read", Link.DCN)
     sent, received = _data(place.op, partners)
     return Transfer(
@@ -68,10 +69,11 @@ def _between_slices(place: Place) -> Transfer | None:
         op=place.op,
         operands=sent,
         results=received,
-        groups=groups,
+        groups=target.groups,
         asynchronous=True,
         link=Link.DCN,
         global_ids=True,
+        device_ids=target.device_ids,
     )
 
 
@@ -113,36 +115,61 @@ def _data(op: HloInstruction, partners: list[HloInstruction]) -> tuple[tuple[Sha
     return (own, other) if op.opcode == "send" else (other, own)
 
 
-def groups_of_target(text: str, kind: Kind, num_partitions: int) -> Groups | None:
-    """Reads `_xla_megascale_target` into groups of ids over all slices (slice x num_partitions + device).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Who takes part in a transfer between slices.
+
+    Attributes:
+        groups: Groups of ids over all slices, or a permute's pairs.
+        device_ids: Whether they are physical device ids, because nothing tells the partitions; else partition ids.
+    """
+
+    groups: Groups
+    device_ids: bool = False
+
+
+def groups_of_target(text: str, kind: Kind, num_partitions: int, placement: Placement | None = None) -> Target | None:
+    """Reads `_xla_megascale_target`.
 
     Args:
-        text: `{1,2}x{0:7}` (slices x partitions), `{{100000->200000},…}` (pairs) or `{{100000,200000},…}` (groups).
+        text: `{1,2}x{0:7}` (slices x devices of each), `{{100000->200000},…}` (pairs) or `{{100000,200000},…}`
+            (groups). All of them are physical devices, not partitions: the first form is printed only when each group
+            is made of devices with one number.
         kind: What the transfer does; pairs belong to a permute.
         num_partitions: Partitions of one slice's program.
+        placement: Where the partitions lie.
 
     Returns:
-        The groups, or a permute's pairs. Where the text has device ids, these stand in for partition ids: their order
-        within a slice may differ, which does not change which slices take part. None when it is something else.
+        The groups; None when the text is something else. Without a placement that knows devices, the first form is read
+        as if all slices were laid out alike, and the ids of the others are left as they are.
     """
-    product = _SLICES_BY_PARTITIONS.fullmatch(text.strip())
+    product = _SLICES_BY_DEVICES.fullmatch(text.strip())
     if product:
-        slices, partitions = (_numbers(part) for part in product.groups())
-        first = min(1, *slices)
-        return tuple(tuple((s - first) * num_partitions + p for s in slices) for p in partitions)
+        slices, numbers = (_numbers(part) for part in product.groups())
+        return _of_product(slices, numbers, num_partitions, placement)
     pattern = _DEVICE_PAIR if kind is Kind.COLLECTIVE_PERMUTE else _DEVICE_GROUP
     inner = text.strip().removeprefix("{").removesuffix("}")
     if pattern.sub("", inner).strip(", "):
         return None
-    found = [[int(number) for number in re.findall(r"\d+", match.group())] for match in pattern.finditer(inner)]
-    first = min((1, *(device // _DEVICES_PER_SLICE_ID for group in found for device in group)))
-    groups = tuple(tuple(_flat_id(device, first, num_partitions) for device in group) for group in found)
-    return groups or None
+    found = tuple(
+        tuple(int(number) for number in re.findall(r"\d+", match.group())) for match in pattern.finditer(inner)
+    )
+    placed = None if placement is None else placement.partitions_of(found)
+    return Target(groups=found if placed is None else placed, device_ids=placed is None) if found else None
 
 
-def _flat_id(device: int, first_slice: int, num_partitions: int) -> int:
-    slice_number, local = divmod(device, _DEVICES_PER_SLICE_ID)
-    return (slice_number - first_slice) * num_partitions + local
+def _of_product(
+    slices: list[int], devices: list[int], num_partitions: int, placement: Placement | None
+) -> Target | None:
+    first = min(1, *slices)
+    if placement is not None and placement.device_ids is not None:
+        found = tuple(tuple((s - first + 1) * DEVICES_PER_SLICE_ID + d for s in slices) for d in devices)
+        placed = placement.partitions_of(found)
+        return Target(groups=found if placed is None else placed, device_ids=placed is None)
+    members = () if placement is None else placement.partitions_by_slice()
+    if all(s - first < len(members) and d < len(members[s - first]) for s in slices for d in devices):
+        return Target(groups=tuple(tuple(members[s - first][d] for s in slices) for d in devices))
+    return Target(groups=tuple(tuple((s - first) * num_partitions + d for s in slices) for d in devices))
 
 
 def _numbers(text: str) -> list[int]:
