@@ -137,3 +137,12 @@ def test_facts_that_are_not_written_as_they_must_be(facts, what):
 def test_meshes_and_axis_types_in_other_words():
     found = hloscope.analyze(matmul, ARGS, mesh="X=4,Y=2", axis_types={"X": "auto"}, out="P('X', None)")
     assert moves(found) == [("all-reduce", ("Y",), 32768)]
+
+
+def test_text_that_breaks_off_after_entry_is_a_lower_bound():
+    whole = "HloModule m, num_partitions=2\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n"
+    for rest in ("other {\n  x = f32[8] param", "garbage here\n"):
+        found = hloscope.analyze_text(whole + rest)
+        assert found.totals.bound == "at least"
+        assert [finding.rule for finding in found.findings] == ["unmodelled-text"]
+        assert "cut off, or broken, after %e" in found.findings[0].message

@@ -11,8 +11,9 @@ from hloscope.analysis.model import Analysis, Memory, Mesh, Unmodelled
 from hloscope.analysis.partitioning import not_partitioned
 from hloscope.analysis.placement import Placement, lay_out
 from hloscope.analysis.totals import largest_first, totals_of
+from hloscope.analysis.unread import unread_instructions
 from hloscope.graph import HloGraph
-from hloscope.hlo import HloInstruction, HloModule
+from hloscope.hlo import HloModule
 
 
 def analyze_module(
@@ -40,7 +41,7 @@ def analyze_module(
     layout = lay_out(_devices(module), mesh, devices_per_slice=devices_per_slice, placement=placement)
     found = find_collectives(HloGraph(module), mesh, layout)
     whole = not_partitioned(module, mesh, one_slice=layout.one_slice)
-    unread = (*_unknown_opcodes(module), *(() if whole is None else (whole,)))
+    unread = (*unread_instructions(module), *_cut_off(module), *(() if whole is None else (whole,)))
     return Analysis(
         target=target,
         module=module.name,
@@ -62,25 +63,14 @@ def _devices(module: HloModule) -> int:
     return module.num_partitions * module.replica_count
 
 
-def _unknown_opcodes(module: HloModule) -> Iterator[Unmodelled]:
-    for opcode, instruction in _first_uses(module, set(module.unknown_opcodes)).items():
+def _cut_off(module: HloModule) -> Iterator[Unmodelled]:
+    if module.truncated:
+        last = module.computations[-1].name
         yield Unmodelled(
-            what=f"opcode {opcode} is not known",
-            effect="it may move data between devices that totals do not count",
-            computation=instruction.computation.name,
-            instruction=instruction.name,
-            line=instruction.line,
+            what=f"the text is cut off, or broken, after %{last}, its last whole computation",
+            effect="what came after it is in no total, so totals are lower bounds",
+            computation=last,
         )
-
-
-def _first_uses(module: HloModule, opcodes: set[str]) -> dict[str, HloInstruction]:
-    uses: dict[str, HloInstruction] = {}
-    if opcodes:
-        for computation in module.computations:
-            for instruction in computation.instructions:
-                if instruction.opcode in opcodes:
-                    uses.setdefault(instruction.opcode, instruction)
-    return uses
 
 
 def _notes(module: HloModule, mesh: Mesh | None, *, assumed: bool) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What the opcodes and custom-call targets of XLA say about communication."""
+"""What the opcodes of XLA say about communication."""
 
 from __future__ import annotations
 
@@ -21,11 +21,6 @@ KIND_OF_OPCODE = {
 _COMMUNICATES = re.compile(
     r"(^|-)(all-gather|all-reduce|all-to-all|reduce-scatter|collective|permute|multicast|send|recv)(-|$)"
 )
-_TARGET_COMMUNICATES = re.compile(
-    r"nccl|rccl|nvshmem|megascale|multicast|multimem|remote|mpi_|collective|p2p|ppermute"
-    r"|all.?reduce|all.?gather|reduce.?scatter|all.?to.?all|(^|[^a-z])(send|recv)([^a-z]|$)",
-    re.IGNORECASE,
-)
 
 
 def base_opcode(opcode: str) -> str:
@@ -42,9 +37,3 @@ def starts_transfer(opcode: str) -> bool:
     if opcode.endswith(("-done", "-update")):
         return False
     return base_opcode(opcode) in KIND_OF_OPCODE or _COMMUNICATES.search(opcode) is not None
-
-
-@cache
-def target_communicates(target: str) -> bool:
-    """Whether the name of a custom call's target says that it talks to other devices."""
-    return not target.startswith("AsyncCollective") and _TARGET_COMMUNICATES.search(target) is not None

@@ -175,10 +175,13 @@ def test_a_conjunction_of_counters_is_exact(analyze):
     assert executions(analyze, condition=condition) == (6, Bound.EXACT)
 
 
-UNREADABLE = {
-    "traced start": {"start": "parameter(1)"},
-    "data-dependent": {"condition": "%z = f32[] constant(0)\n%s = f32[] reduce(%v, %z), dimensions={0}, "
-                       "to_apply=%sum\nROOT %c2 = pred[] compare(%s, %z), direction=GT"},
+LOWER_BOUND = "everything inside it is counted for one trip, which is a lower bound"
+NO_BOUND = "everything inside it is counted for one trip, which is neither a lower nor an upper bound"
+DATA = (
+    "%z = f32[] constant(0)\n%s = f32[] reduce(%v, %z), dimensions={0}, to_apply=%sum\n"
+    "%dynamic = pred[] compare(%s, %z), direction=GT\n"
+)
+RUNS_ONCE = {
     "never ends": {"amount": "0"},
     "wrong way": {"amount": "-1"},
     "jumps over": {"amount": "3", "condition": "ROOT %c2 = pred[] compare(%i, %n), direction=NE"},
@@ -186,19 +189,92 @@ UNREADABLE = {
                      "condition": "ROOT %c2 = pred[] compare(%i, %n), direction=GE"},
     "unknown step": {"step": "%next = s32[] remainder(%i, %k)"},
     "always": {"condition": "ROOT %c2 = pred[] constant(true)"},
+    "always or data": {"condition": f"{DATA}%t = pred[] constant(true)\nROOT %c2 = pred[] or(%dynamic, %t)"},
+    "counter or data": {
+        "condition": f"{DATA}%lt = pred[] compare(%i, %n), direction=LT\nROOT %c2 = pred[] or(%lt, %dynamic)"
+    },
 }  # fmt: skip
+MAY_NOT_RUN = {
+    "traced start": {"start": "parameter(1)"},
+    "data-dependent": {"condition": f"{DATA}ROOT %c2 = pred[] copy(%dynamic)"},
+    "finished counter or data": {
+        "start": "constant(8)",
+        "condition": f"{DATA}%lt = pred[] compare(%i, %n), direction=LT\nROOT %c2 = pred[] or(%lt, %dynamic)",
+    },
+    "endless counter and data": {
+        "amount": "0",
+        "condition": f"{DATA}%lt = pred[] compare(%i, %n), direction=LT\nROOT %c2 = pred[] and(%lt, %dynamic)",
+    },
+}
 
 
-@pytest.mark.parametrize("parts", UNREADABLE.values(), ids=UNREADABLE.keys())
-def test_what_cannot_be_read_is_a_lower_bound_and_reported(analyze, parts):
+def unread(analyze, parts):
     entry, computations = loop(**parts)
     analysis = analyze(entry, computations=computations)
     [found] = analysis.collectives
-    assert (found.executions, found.executions_bound) == (1, Bound.AT_LEAST)
-    [entry] = analysis.unmodelled
-    assert (entry.what, entry.instruction) == ("trip count of %w cannot be read", "w")
-    assert entry.effect == "everything inside it is counted for one trip, which is a lower bound"
-    assert analysis.totals.bound is Bound.AT_LEAST
+    [reported] = analysis.unmodelled
+    assert (found.executions, reported.what, reported.instruction) == (1, "trip count of %w cannot be read", "w")
+    return found.executions_bound, reported.effect, analysis.totals.bound
+
+
+@pytest.mark.parametrize("parts", RUNS_ONCE.values(), ids=RUNS_ONCE.keys())
+def test_unread_loops_that_begin_are_a_lower_bound_and_reported(analyze, parts):
+    assert unread(analyze, parts) == (Bound.AT_LEAST, LOWER_BOUND, Bound.AT_LEAST)
+
+
+@pytest.mark.parametrize("parts", MAY_NOT_RUN.values(), ids=MAY_NOT_RUN.keys())
+def test_unread_loops_that_may_not_begin_have_no_bound_and_are_reported(analyze, parts):
+    assert unread(analyze, parts) == (Bound.UNKNOWN, NO_BOUND, Bound.UNKNOWN)
+
+
+def test_loops_that_do_not_begin_run_zero_times_whatever_their_step(analyze):
+    assert executions(analyze, start="constant(8)", step="%next = s32[] remainder(%i, %k)") == (0, Bound.EXACT)
+
+
+def test_the_condition_of_an_unread_loop_runs_at_least_once(analyze):
+    condition = f"%red = f32[4] {REDUCE}\nROOT %lt = pred[] compare(%i, %n), direction=LT"
+    entry, computations = loop(start="parameter(1)", condition=condition)
+    found = {c.computation: c for c in analyze(entry, computations=computations).collectives}
+    assert (found["cond"].executions, found["cond"].executions_bound) == (1, Bound.AT_LEAST)
+    assert (found["body"].executions, found["body"].executions_bound) == (1, Bound.UNKNOWN)
+
+
+MALFORMED = {
+    "compare of one": "ROOT %c2 = pred[] compare(%i), direction=LT",
+    "compare of none": "ROOT %c2 = pred[] compare(), direction=LT",
+    "compare without direction": "ROOT %c2 = pred[] compare(%i, %n)",
+    "not of nothing": "ROOT %c2 = pred[] not()",
+    "and of one": "%lt = pred[] compare(%i, %n), direction=LT\nROOT %c2 = pred[] and(%lt)",
+    "index out of range": "%t = (pred[]) tuple(%i)\nROOT %c2 = pred[] get-tuple-element(%t), index=3",
+    "element of nothing": "ROOT %c2 = pred[] get-tuple-element(), index=0",
+    "copy of nothing": "ROOT %c2 = pred[] copy()",
+    "add of one": "%j = s32[] add(%i)\nROOT %c2 = pred[] compare(%j, %n), direction=LT",
+    "compare of types": "%m = u32[] constant(8)\nROOT %c2 = pred[] compare(%i, %m), direction=LT",
+    "unsigned compare": "ROOT %c2 = pred[] compare(%i, %n), direction=LT, type=UNSIGNED",
+    "bitwise not": "%lt = pred[] compare(%i, %n), direction=GE\n%w = s32[] convert(%lt)\n%x = s32[] not(%w)\n"
+    "ROOT %c2 = pred[] convert(%x)",
+    "deep": "%c0 = pred[] compare(%i, %n), direction=LT\n"
+    + "".join(f"%c{n} = pred[] not(%c{n - 1})\n" for n in range(1, 5001))
+    + "ROOT %c2x = pred[] not(%c5000)",
+}
+
+
+@pytest.mark.parametrize("condition", MALFORMED.values(), ids=MALFORMED.keys())
+def test_conditions_that_do_not_fit_together_are_reported(analyze, condition):
+    bound, effect, total = unread(analyze, {"condition": condition})
+    assert (bound, total) in ((Bound.UNKNOWN, Bound.UNKNOWN), (Bound.AT_LEAST, Bound.AT_LEAST))
+    assert effect == (NO_BOUND if bound is Bound.UNKNOWN else LOWER_BOUND)
+
+
+def test_a_conjunction_that_doubles_sixty_times_is_read_in_part(analyze):
+    joined = "".join(f"%c{n} = pred[] and(%c{n - 1}, %c{n - 1})\n" for n in range(1, 61))
+    condition = f"%c0 = pred[] compare(%i, %n), direction=LT\n{joined}ROOT %c2x = pred[] copy(%c60)"
+    assert executions(analyze, condition=condition) == (8, Bound.AT_MOST)
+
+
+def test_a_step_that_doubles_sixty_times_is_not_followed(analyze):
+    doubled = "".join(f"%d{n} = s32[] add(%d{n - 1}, %d{n - 1})\n" for n in range(1, 61))
+    assert executions(analyze, step=f"%d0 = s32[] add(%i, %k)\n{doubled}%next = s32[] copy(%d60)")[1] is Bound.AT_LEAST
 
 
 STATE = "(s32[], f32[4], s32[])"
@@ -417,6 +493,8 @@ def two_words(
         ({"inner": "LE"}, 8),
         ({"high_start": "4294967295", "high_bound": "-1"}, 7),
         ({"low_bound": "0"}, 0),
+        ({"high_start": "1"}, 0),
+        ({"inner": "EQ"}, 0),
     ],
 )
 def test_a_counter_in_two_words(analyze, parts, count):
@@ -427,12 +505,10 @@ def test_a_counter_in_two_words(analyze, parts, count):
     "parts",
     [
         {"high_bound": "1"},
-        {"high_start": "1"},
         {"step": "4294967295"},
         {"step": "0"},
         {"step": "4", "low_bound": "4294967295"},
         {"outer": "LE"},
-        {"inner": "EQ"},
         {"carry": "compare(%low, %next), direction=LT"},
         {"carry": "compare(%next, %low), direction=LE"},
         {"carry": "compare(%next, %step), direction=LT"},

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from hloscope.analysis.opcodes import KIND_OF_OPCODE, target_communicates
+import re
+
+from hloscope.analysis.custom_call_targets import Talk, talk_of
+from hloscope.analysis.opcodes import KIND_OF_OPCODE
 from hloscope.analysis.spellings.opaque import opaque_transfer
 from hloscope.analysis.transfers import Place, Transfer
 from hloscope.analysis.vocabulary import Link
 from hloscope.hlo import HloInstruction
 
 _PALLAS = "tpu_custom_call"
+_COMMUNICATION = re.compile(r'"has_communication"\s*:\s*"?(true|false)')
 
 
 def communicates(instruction: HloInstruction) -> bool:
@@ -19,10 +23,22 @@ def communicates(instruction: HloInstruction) -> bool:
     """
     target = instruction.custom_call_target or ""
     if target == _PALLAS:
-        return _has_communication(instruction)
+        return _has_communication(instruction) is True
     if target == "AsyncCollectiveStart":
         return not any(operand.opcode in KIND_OF_OPCODE for operand in instruction.operands)
-    return target_communicates(target)
+    return talk_of(target) is Talk.NAMED
+
+
+def may_communicate(instruction: HloInstruction) -> str | None:
+    """Why a custom call may talk to other devices although nothing says so; None when it is known whether it does."""
+    target = instruction.custom_call_target
+    if target == _PALLAS:
+        kernel = f"the Pallas kernel %{instruction.name}"
+        silent = _has_communication(instruction) is None
+        return f"{kernel} does not say whether it communicates with other chips" if silent else None
+    if target is None:
+        return f"custom call %{instruction.name} without a target may communicate"
+    return f"custom call to {target} may communicate" if talk_of(target) is Talk.UNKNOWN else None
 
 
 def read(place: Place) -> Transfer:
@@ -35,8 +51,13 @@ def read(place: Place) -> Transfer:
     return opaque_transfer(place, f"custom call {target} of %{place.op.name} communicates by itself")
 
 
-def _has_communication(instruction: HloInstruction) -> bool:
+def _has_communication(instruction: HloInstruction) -> bool | None:
+    """What a Pallas kernel's configuration says; None when there is none, or it cannot be read to its end.
+
+    Source: `CustomCallBackendConfig.to_json` in jax/_src/tpu_custom_call.py, which writes the key only when it is true.
+    """
     config = instruction.backend_config.get("custom_call_config")
     if isinstance(config, dict):
-        return config.get("has_communication") in (True, "true")
-    return '"has_communication":true' in str(instruction.backend_config.get("raw", "")).replace(" ", "")
+        return {"true": True, "false": False}.get(str(config.get("has_communication", False)).lower())
+    said = _COMMUNICATION.search(str(instruction.backend_config.get("raw", "")))
+    return None if said is None else said[1] == "true"
