@@ -36,6 +36,7 @@ _LIBRARY = """
     stablehlo.dynamic_rng_bit_generator stablehlo.dynamic_top_k tridiagonal_solve_perturbed_ffi
     xla.gpu.ext.cub_sort_unassigned_scratch_size xla.gpu.ext.cub_scan_unassigned_scratch_size
     cu_threefry2x32 cu_threefry2x32_ffi hip_threefry2x32 hip_threefry2x32_ffi cu_lu_pivots_to_permutation
+    __op$block_scaled_dot __op$quantize __op$dequantize
     hip_lu_pivots_to_permutation cu_cholesky_update_ffi hip_cholesky_update_ffi triton_kernel_call
     """
 """Computations on one device's arrays.
@@ -61,7 +62,7 @@ _ASYNCHRONOUS = frozenset({"AsyncCollectiveStart", "AsyncCollectiveDone"})
 _LOCAL = frozenset((*_COMPILER.split(), *_LIBRARY.split()))
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _TELLING = frozenset(
-    "send recv receive dispatch permute halo ring mpi rdma remote peer exchange allreduce allgather alltoall".split()
+    {"dispatch", "exchange", "halo", "mpi", "peer", "permute", "receive", "recv", "remote", "ring", "send"}
 )
 _TELLING_PARTS = re.compile(
     r"nccl|rccl|nvshmem|rocshmem|megascale|multicast|multimem|rdma|p2p|a2a|collective|ppermute|sendrecv"

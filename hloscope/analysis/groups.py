@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.vocabulary import Kind
 from hloscope.errors import HloscopeError
 from hloscope.hlo import HloInstruction, HloModule
+from hloscope.hlo.replica_groups import MAX_DEVICES
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -25,12 +27,14 @@ def device_groups(op: HloInstruction, kind: Kind, mesh: Mesh | None) -> Groups |
 
     Returns:
         Groups of flattened ids (replica x num_partitions + partition); None when the text does not tell, or names mesh
-        axes that do not fit together.
+        axes that do not fit together, or more devices than any machine has.
 
     Source: `GetCollectiveOpGroupMode` in xla/service/collective_ops_utils.cc. Ids that cannot be replica ids because
         there are fewer replicas are taken as flattened ids, which is what hand-written text means by them.
     """
     module = op.computation.module
+    if module.num_partitions * module.replica_count > MAX_DEVICES:
+        return None
     if kind is Kind.COLLECTIVE_PERMUTE:
         pairs = op.source_target_pairs
         return None if pairs is None else _flatten(pairs, op, kind, module)
@@ -50,6 +54,20 @@ def device_count(module: HloModule, mesh: Mesh | None) -> int | None:
     return None if mesh is None else mesh.device_count
 
 
+def are_consistent(groups: Groups, kind: Kind, count: int | None) -> bool:
+    """Whether groups name each device once, and only devices that there are; a permute's sources may repeat.
+
+    Args:
+        groups: Groups of device ids, for a permute its pairs.
+        kind: What the collective does.
+        count: Devices of the program; None when not known.
+    """
+    members = [device for group in groups for device in group]
+    if members and (min(members) < 0 or (count is not None and max(members) >= count)):
+        return False
+    return kind is Kind.COLLECTIVE_PERMUTE or len(set(members)) == len(members)
+
+
 def pairs_in_text(text: str) -> tuple[tuple[int, int], ...] | None:
     """Reads `{{0,1},{1,2}}`; None when it is anything else."""
     pairs = tuple((int(source), int(target)) for source, target in _PAIR.findall(text))
@@ -59,14 +77,19 @@ def pairs_in_text(text: str) -> tuple[tuple[int, int], ...] | None:
 
 def _one_group_of_all(op: HloInstruction, kind: Kind, module: HloModule, mesh: Mesh | None) -> Groups | None:
     count = device_count(module, mesh)
-    if count is None:
+    if count is None or count > MAX_DEVICES:
         return None
     if op.channel_id is None or (kind in _SPANS_PARTITIONS and not _uses_global_ids(op)):
         own = (tuple(range(module.replica_count)),) if module.replica_count > 1 or module.num_partitions > 1 else None
-        return (tuple(range(count)),) if own is None else _flatten(own, op, kind, module)
+        return _one_group(count) if own is None else _flatten(own, op, kind, module)
     if _uses_global_ids(op):
-        return (tuple(range(count)),)
+        return _one_group(count)
     return _flatten((tuple(range(module.num_partitions)),), op, kind, module)
+
+
+@lru_cache(maxsize=16)
+def _one_group(count: int) -> Groups:
+    return (tuple(range(count)),)
 
 
 def _flatten(groups: Groups, op: HloInstruction, kind: Kind, module: HloModule) -> Groups:

@@ -72,8 +72,8 @@ class Collective:
         payload_bytes: The larger side on one device per execution (all-gather: result; others: operand), without
             tile padding.
         wire_bytes: Bytes that one device must send per execution on an ideal ring. All-gather (n-1)/n of the result;
-            reduce-scatter and all-to-all (n-1)/n of the operand; all-reduce 2(n-1)/n of the operand; permute and
-            broadcast the operand.
+            reduce-scatter and all-to-all (n-1)/n of the operand; all-reduce 2(n-1)/n of the operand; permute
+            the operand for each target of one source; broadcast the operand.
         executions: Times it runs per step.
         executions_bound: How `executions` relates to the truth.
         loops: Names of the `while` instructions around it, outermost first.

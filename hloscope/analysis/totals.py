@@ -9,6 +9,7 @@ from functools import reduce
 from hloscope.analysis.model import Collective, Total, Totals
 from hloscope.analysis.reach import Reach
 from hloscope.analysis.vocabulary import Bound, Kind
+from hloscope.analysis.volume import sizes_bound
 
 UNKNOWN_AXES = "?"
 
@@ -54,13 +55,16 @@ def largest_first(collectives: Iterable[Collective]) -> tuple[Collective, ...]:
 def bytes_bound(collective: Collective) -> Bound:
     """How a collective's bytes per step relate to the truth.
 
-    Unknown bytes make a lower bound. A ragged all-to-all sends what its run-time sizes say: at most its operand.
+    Unknown bytes make a lower bound. A ragged all-to-all sends what its run-time sizes say: at most its operand. See
+    `sizes_bound` for what shapes say.
     """
     if collective.wire_bytes is None or collective.payload_bytes is None:
         return collective.executions_bound + Bound.AT_LEAST
     if collective.kind is Kind.RAGGED_ALL_TO_ALL:
         return collective.executions_bound + Bound.AT_MOST
-    return collective.executions_bound
+    return collective.executions_bound + sizes_bound(
+        collective.kind, collective.operand_shapes, collective.result_shapes
+    )
 
 
 def _axis_key(collective: Collective) -> str:

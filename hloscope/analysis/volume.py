@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hloscope.analysis.vocabulary import Kind
+from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.hlo import Shape
+from hloscope.units import element_bits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +30,10 @@ def arrays(shapes: Iterable[Shape]) -> tuple[Shape, ...]:
 
 
 def total_bytes(shapes: Iterable[Shape]) -> int | None:
-    """Logical bytes of all arrays together; None when one of them is not known."""
-    sizes = [shape.byte_size for shape in shapes]
+    """Logical bytes of all arrays together; None when one of them is not known, or when there is none."""
+    sizes = [None if shape.element_type == "opaque" else shape.byte_size for shape in shapes]
+    if not sizes:
+        return None
     known = [size for size in sizes if size is not None]
     return sum(known) if len(known) == len(sizes) else None
 
@@ -64,8 +68,35 @@ def volume_of(kind: Kind, operand_bytes: int | None, result_bytes: int | None, g
 
 
 def volume_of_permute(operand_bytes: int | None, pairs: Iterable[tuple[int, ...]] | None) -> Volume:
-    """The volume of a permute: the operand, on a device that sends to another; nothing when all devices keep theirs."""
+    """The volume of a permute: the operand for each other device that one sends to; nothing when all keep theirs.
+
+    Where devices send to different numbers of others, that of the busiest.
+    """
     if pairs is None:
         return Volume(payload_bytes=operand_bytes, wire_bytes=None)
-    moves = any(source != target for source, target in pairs)
-    return Volume(payload_bytes=operand_bytes, wire_bytes=operand_bytes if moves else 0)
+    targets = Counter(source for source, target in set(pairs) if source != target)
+    copies = max(targets.values(), default=0)
+    if copies == 0:
+        return Volume(payload_bytes=operand_bytes, wire_bytes=0)
+    return Volume(payload_bytes=operand_bytes, wire_bytes=None if operand_bytes is None else copies * operand_bytes)
+
+
+def sizes_bound(kind: Kind, operand_shapes: Iterable[str], result_shapes: Iterable[str]) -> Bound:
+    """How a collective's bytes relate to the truth, as far as the shapes of its arrays tell.
+
+    A bounded dynamic dimension such as `<=64` may be smaller at run time. Where operands and results have different
+    element types, either of them may be what moves.
+
+    Args:
+        kind: What it does, and so which side is counted: the results of an all-gather, else the operands.
+        operand_shapes: Shapes such as `bf16[<=64,8]`.
+        result_shapes: The same for the results.
+    """
+    counted, other = (result_shapes, operand_shapes) if kind is Kind.ALL_GATHER else (operand_shapes, result_shapes)
+    counted, other = tuple(counted), tuple(other)
+    bound = Bound.AT_MOST if any("<=" in shape for shape in counted) else Bound.EXACT
+    for one, opposite in zip(counted, other, strict=False):
+        bits = [element_bits(shape.partition("[")[0]) or 0 for shape in (one, opposite)]
+        if bits[0] != bits[1]:
+            bound += Bound.AT_MOST if bits[0] > bits[1] else Bound.AT_LEAST
+    return bound

@@ -107,10 +107,10 @@ def _out_of_computation(graph: HloGraph, value: Value) -> Iterator[Value]:
 def _previous_values(graph: HloGraph, value: Value) -> Iterator[Value]:
     instruction, path = value.instruction, value.path
     if instruction.opcode == "get-tuple-element" and instruction.tuple_index is not None:
-        yield Value(instruction.operands[0], (instruction.tuple_index, *path))
+        yield from (Value(operand, (instruction.tuple_index, *path)) for operand in instruction.operands[:1])
         return
     if instruction.opcode == "tuple" and path:
-        yield Value(instruction.operands[path[0]], path[1:])
+        yield from (Value(operand, path[1:]) for operand in instruction.operands[path[0] : path[0] + 1])
         return
     if instruction.opcode == "parameter":
         yield from _into_callers(graph, instruction, path)

@@ -5,19 +5,20 @@ from __future__ import annotations
 import re
 from math import prod
 
-from hloscope.analysis.groups import Groups, device_groups
+from hloscope.analysis.groups import Groups, are_consistent, device_count, device_groups
 from hloscope.analysis.model import Unmodelled
 from hloscope.analysis.opcodes import KIND_OF_OPCODE, base_opcode
 from hloscope.analysis.spellings.opaque import LOWER_BOUND
 from hloscope.analysis.transfers import Place, Transfer, not_understood
 from hloscope.analysis.vocabulary import Kind
-from hloscope.analysis.volume import arrays
+from hloscope.analysis.volume import arrays, total_bytes
 from hloscope.hlo import HloInstruction, Shape
 from hloscope.units import array_bytes
 
 _REDUCE_SCATTER_FUSION = "all-reduce-scatter"
+_TAKES_SLICE = frozenset({"dynamic-slice", "slice"})
 _KEEPS_ITS_SHAPE = "all-reduce-start"
-_SLICE = re.compile(r"\{([\d,\s]+)\}")
+_SLICE = re.compile(r"\{\s*(\d+(?:\s*,\s*\d+)*)\s*\}")
 _HAS_DESTINATION = frozenset({Kind.COLLECTIVE_PERMUTE, Kind.RAGGED_ALL_TO_ALL})
 
 
@@ -29,27 +30,36 @@ def read(place: Place) -> Transfer:
     """
     op = place.op
     kind = KIND_OF_OPCODE[base_opcode(op.opcode)]
-    results = _results(op)
-    if kind is Kind.ALL_REDUCE and _scatters(place):
+    operands, results = _operands(op, kind), _results(op)
+    if kind is Kind.ALL_REDUCE and _scatters(place, operands):
         kind = Kind.REDUCE_SCATTER
         results = arrays([place.context.wrappers[-1].shape])
-    groups = device_groups(op, kind, place.mesh)
+    named = device_groups(op, kind, place.mesh)
+    groups = named if named is not None and _fit(named, place, kind) else None
+    sliced = _sliced_bytes(op)
+    counted = results if kind is Kind.ALL_GATHER else operands
+    size = total_bytes(counted) if sliced is None else sliced
     return Transfer(
         kind=kind,
         start=place.start,
         op=op,
-        operands=_operands(op, kind),
+        operands=operands,
         results=results,
         groups=groups,
-        operand_bytes=_sliced_bytes(op),
+        operand_bytes=sliced,
         asynchronous=op.opcode.endswith("-start") or place.wrapped_asynchronously or starts_chain(op),
-        unmodelled=_unknown_groups(op, groups),
+        unmodelled=_unknown(op, kind, named, groups, size),
     )
 
 
 def _operands(op: HloInstruction, kind: Kind) -> tuple[Shape, ...]:
-    """What the device puts in; a ragged all-to-all and a permute of slices also name their destination and offsets."""
+    """What the device puts in; a ragged all-to-all and a permute of slices also name their destination and offsets.
+
+    Nothing, when it puts in slices whose sizes cannot be read.
+    """
     operands = op.operands
+    if "slice_sizes" in op.attributes and _sliced_bytes(op) is None:
+        return ()
     if kind in _HAS_DESTINATION and ("slice_sizes" in op.attributes or kind is Kind.RAGGED_ALL_TO_ALL):
         operands = operands[:1]
     return arrays(operand.shape for operand in operands)
@@ -62,10 +72,18 @@ def _results(op: HloInstruction) -> tuple[Shape, ...]:
     return arrays([shape])
 
 
-def _scatters(place: Place) -> bool:
-    """Whether the all-reduce stands in one of the fusions with which TPUs spell a reduce-scatter."""
-    named = place.computation.name.startswith(_REDUCE_SCATTER_FUSION)
-    return named and any(wrapper.opcode == "fusion" for wrapper in place.context.wrappers[-1:])
+def _scatters(place: Place, operands: tuple[Shape, ...]) -> bool:
+    """Whether the all-reduce stands in one of the fusions with which TPUs spell a reduce-scatter.
+
+    Each device keeps a slice: the fusion takes slices, and its result is smaller than what the all-reduce adds up.
+    """
+    if not place.computation.name.startswith(_REDUCE_SCATTER_FUSION):
+        return False
+    wrapper = next((wrapper for wrapper in place.context.wrappers[-1:] if wrapper.opcode == "fusion"), None)
+    if wrapper is None or not any(one.opcode in _TAKES_SLICE for one in place.computation.instructions):
+        return False
+    before, after = total_bytes(operands), total_bytes(arrays([wrapper.shape]))
+    return before is not None and after is not None and after < before
 
 
 def starts_chain(op: HloInstruction) -> bool:
@@ -74,15 +92,38 @@ def starts_chain(op: HloInstruction) -> bool:
 
 
 def _sliced_bytes(op: HloInstruction) -> int | None:
-    """Bytes of a permute that sends slices: `slice_sizes={{64,32}}` of the first operand; None for whole operands."""
+    """Bytes of a permute that sends slices: `slice_sizes={{64,32}}` of the first operand.
+
+    None for whole operands, and for sizes that cannot be read.
+    """
     text = op.attributes.get("slice_sizes")
     if text is None or not op.operands:
         return None
     counts = [prod(int(size) for size in part.split(",")) for part in _SLICE.findall(text)]
-    return array_bytes(op.operands[0].shape.element_type, sum(counts))
+    return array_bytes(op.operands[0].shape.element_type, sum(counts)) if counts else None
 
 
-def _unknown_groups(op: HloInstruction, groups: Groups | None) -> Unmodelled | None:
-    if groups is not None:
-        return None
-    return not_understood(op, f"who takes part in %{op.name} cannot be told from the text", LOWER_BOUND)
+def _fit(groups: Groups, place: Place, kind: Kind) -> bool:
+    return are_consistent(groups, kind, device_count(place.op.computation.module, place.mesh))
+
+
+def _unknown(
+    op: HloInstruction, kind: Kind, named: Groups | None, groups: Groups | None, size: int | None
+) -> Unmodelled | None:
+    """What the text does not tell about a collective.
+
+    Args:
+        op: The collective.
+        kind: What it does.
+        named: The groups that the text names; None when it does not tell.
+        groups: The same, None also when they contradict themselves.
+        size: Bytes on one device; None when not known.
+    """
+    if named is None:
+        return not_understood(op, f"who takes part in %{op.name} cannot be told from the text", LOWER_BOUND)
+    if groups is None:
+        what = "source-target pairs" if kind is Kind.COLLECTIVE_PERMUTE else "replica groups"
+        return not_understood(op, f"the {what} of %{op.name} are inconsistent", LOWER_BOUND)
+    if size is None:
+        return not_understood(op, f"the size of what %{op.name} moves cannot be told from the text", LOWER_BOUND)
+    return None

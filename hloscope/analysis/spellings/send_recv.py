@@ -12,6 +12,7 @@ from hloscope.analysis.transfers import Place, Transfer
 from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.analysis.volume import arrays
 from hloscope.hlo import HloInstruction, Shape
+from hloscope.hlo.replica_groups import MAX_DEVICES
 
 _HANDLER = "_xla_host_transfer_handler_name"
 _RENDEZVOUS = "_xla_host_transfer_rendezvous"
@@ -27,7 +28,8 @@ _KIND_OF_TYPE = {
     "ALL_TO_ALL": Kind.ALL_TO_ALL,
     "ONE_TO_ONE": Kind.COLLECTIVE_PERMUTE,
 }
-_SLICES_BY_DEVICES = re.compile(r"\{([\d,:\s]+)\}x\{([\d,:\s]+)\}")
+_LIST = r"\{\s*(\d+(?::\d+)?(?:\s*,\s*\d+(?::\d+)?)*)\s*\}"
+_SLICES_BY_DEVICES = re.compile(f"{_LIST}x{_LIST}")
 _DEVICE_PAIR = re.compile(r"\{?\s*(\d+)\s*->\s*(\d+)\s*\}?")
 _DEVICE_GROUP = re.compile(r"\{\s*(\d+(?:\s*,\s*\d+)*)\s*\}")
 
@@ -146,6 +148,8 @@ def groups_of_target(text: str, kind: Kind, num_partitions: int, placement: Plac
     product = _SLICES_BY_DEVICES.fullmatch(text.strip())
     if product:
         slices, numbers = (_numbers(part) for part in product.groups())
+        if not 0 < len(slices) * len(numbers) <= MAX_DEVICES:
+            return None
         return _of_product(slices, numbers, num_partitions, placement)
     pattern = _DEVICE_PAIR if kind is Kind.COLLECTIVE_PERMUTE else _DEVICE_GROUP
     inner = text.strip().removeprefix("{").removesuffix("}")
@@ -173,9 +177,12 @@ def _of_product(
 
 
 def _numbers(text: str) -> list[int]:
-    """Reads `0:7` (both ends included), `1,2` or a mixture."""
+    """Reads `0:7` (both ends included), `1,2` or a mixture; empty when that is more than any machine has."""
     numbers: list[int] = []
     for part in text.split(","):
         first, _, last = part.strip().partition(":")
-        numbers.extend(range(int(first), int(last or first) + 1))
+        span = range(int(first), int(last or first) + 1)
+        if len(span) + len(numbers) > MAX_DEVICES:
+            return []
+        numbers.extend(span)
     return numbers
