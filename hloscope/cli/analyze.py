@@ -138,8 +138,9 @@ def _analyze_text(target: str, options: dict[str, Any]) -> Analysis:
 def _analyze_function(target: str, options: dict[str, Any]) -> Analysis:
     from hloscope.api import analyze_function
     from hloscope.hardware.slices import default_slice, parse_slice
-    from hloscope.program.devices import check_device_count, prepare_environment
+    from hloscope.program.devices import check_device_count, prepare_environment, require_jax
 
+    require_jax()
     facts = _facts(options)
     chosen = None if facts.slice is None else parse_slice(facts.slice)
     attached = chosen is not None and chosen.is_attached

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hloscope.errors import DeviceCountError, MeshError, SliceError
+from hloscope.errors import DeviceCountError, MeshError, SliceError, TargetError
 from hloscope.hardware.slices import Slice, default_slice
 from hloscope.program.notation import parse_axis_types
 from hloscope.program.quiet import captured_stderr
@@ -27,6 +27,21 @@ _QUIET_LIBTPU = {
     "TPU_SKIP_MDS_QUERY": "1",  # no metadata server to ask outside Google Cloud
     "TPU_STDERR_LOG_LEVEL": "1",  # the partitioner's warnings, which the report shows
 }
+
+
+def require_jax() -> None:
+    """Checks that JAX is installed, which reading HLO text does not need.
+
+    Raises:
+        TargetError: It is not.
+    """
+    from importlib.util import find_spec
+
+    if find_spec("jax") is None:
+        raise TargetError(
+            "compiling a function needs JAX, and it is not installed here",
+            fix='pip install "jax[tpu]" on x86-64 Linux, pip install jax elsewhere; HLO files can be read without it',
+        )
 
 
 def prepare_environment(device_count: int, *, attached: bool) -> None:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from hloscope.errors import SliceError
+from hloscope.errors import SliceError, TargetError
 from hloscope.hardware.slices import parse_slice
 from hloscope.program import devices
 from hloscope.program.quiet import CapturedStderr, captured_stderr
@@ -81,3 +81,15 @@ def test_a_spinner_shows_on_a_terminal_only(root):
     assert process.wait() == 0
     assert b"compiling for v5e:4x2" in shown
     assert b"InitGoogle" not in shown
+
+
+def test_without_jax_the_error_says_what_still_works(monkeypatch):
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(TargetError) as caught:
+        devices.require_jax()
+    assert str(caught.value) == (
+        "error: compiling a function needs JAX, and it is not installed here\n"
+        '   = fix: pip install "jax[tpu]" on x86-64 Linux, pip install jax elsewhere; HLO files can be read without it'
+    )
