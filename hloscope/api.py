@@ -122,7 +122,12 @@ def analyze_function(
 
 
 def analyze_text(
-    text: str, *, name: str = "-", mesh: Any = None, slice: str | None = None, dcn: Mapping[str, int] | None = None
+    text: str,
+    *,
+    name: str = "-",
+    mesh: Any = None,
+    slice: str | None = None,
+    dcn: Mapping[str, int] | str | None = None,
 ) -> Analysis:
     """Says what moves in a compiled program's HLO text; needs no JAX.
 

@@ -117,7 +117,6 @@ def _is_text(target: str) -> bool:
 def _analyze_text(target: str, options: dict[str, Any]) -> Analysis:
     from hloscope.api import analyze_text
     from hloscope.program.files import decode_hlo, read_hlo
-    from hloscope.program.notation import parse_mesh
 
     for name in ("args", "outs", "statics", "dims", "donate", "axis_types", "compiler_options"):
         if options[name]:
@@ -131,8 +130,7 @@ def _analyze_text(target: str, options: dict[str, Any]) -> Analysis:
         if not Path(target).exists():
             raise TargetError(f"there is no file {target}")
         name, text = target, read_hlo(target)
-    sizes = {key: None if options[key] is None else parse_mesh(options[key]) for key in ("mesh", "dcn")}
-    return analyze_text(text, name=name, slice=options["slice_name"], **sizes)
+    return analyze_text(text, name=name, slice=options["slice_name"], mesh=options["mesh"], dcn=options["dcn"])
 
 
 def _analyze_function(target: str, options: dict[str, Any]) -> Analysis:
