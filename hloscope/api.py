@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hloscope.analysis.model import Analysis, ArrayFact, Memory, Mesh, SliceFact, SourceFrame
 from hloscope.analysis.placement import Placement
-from hloscope.errors import HloscopeError, MeshError, SliceError
+from hloscope.devices_of_text import check_devices, placement_of_text, slice_count
 from hloscope.hardware.slices import Slice, parse_slice
 from hloscope.program.target import TargetFacts, make_facts
 from hloscope.rules import run_rules
@@ -19,13 +19,10 @@ from hloscope.units import array_bytes
 from hloscope.version import __version__
 
 if TYPE_CHECKING:
-    from hloscope.hlo import HloModule
     from hloscope.program.capture import Capture, CapturedArray
 
 Stage = Callable[[str], None]
 HLO_SUFFIXES = (".hlo", ".txt")
-MAX_DEVICES = 1 << 20
-"""More than any program will be compiled for; a header that says more is damaged."""
 
 
 def analyze(
@@ -152,58 +149,20 @@ def analyze_text(
     axis_sizes = facts.mesh or {}
     user_mesh = Mesh(axis_names=tuple(axis_sizes), axis_sizes=tuple(axis_sizes.values())) if axis_sizes else None
     per_slice = module.num_partitions * module.replica_count
-    slices = _slice_count(text, per_slice, user_mesh, chosen)
-    _check_devices(name, per_slice * slices, module, user_mesh, chosen)
+    slices = slice_count(text, per_slice, user_mesh, chosen)
+    check_devices(name, per_slice * slices, module, user_mesh, chosen)
     found = analyze_module(
         module,
         target=name,
         mesh=user_mesh,
         devices_per_slice=per_slice if slices > 1 else None,
-        placement=_placement_of_text(facts, slices),
+        placement=placement_of_text(facts, slices),
     )
     if chosen is not None:
         hbm = chosen.chip.hbm_bytes_per_device if chosen.chip else None
         fact = _slice_fact(chosen, "user", per_slice * slices)
         found = replace(found, slice=fact, memory=replace(found.memory, hbm_bytes=hbm))
     return _finished(found)
-
-
-def _placement_of_text(facts: TargetFacts, slices: int) -> Placement | None:
-    """The slice of each mesh position, as `dcn` says; None leaves it to the order of the mesh."""
-    if slices == 1 or not facts.dcn or not facts.mesh:
-        return None
-    from hloscope.program.several_slices import slice_of_position, slices_per_axis
-
-    across = slices_per_axis(facts.mesh, slices, facts.dcn, [])
-    return Placement(tuple(int(one) for one in slice_of_position(tuple(facts.mesh.values()), across).flat))
-
-
-def _slice_count(text: str, per_slice: int, mesh: Mesh | None, chosen: Slice | None) -> int:
-    """Slices that a program spans; its text holds the partitions of one slice only."""
-    if chosen is not None and chosen.slice_count > 1:
-        return chosen.slice_count
-    if mesh is not None and "_xla_megascale" in text and mesh.device_count % per_slice == 0:
-        return mesh.device_count // per_slice
-    return 1
-
-
-def _check_devices(name: str, devices: int, module: HloModule, mesh: Mesh | None, chosen: Slice | None) -> None:
-    why = f"its header says num_partitions={module.num_partitions}, replica_count={module.replica_count}"
-    if not 0 < devices <= MAX_DEVICES:
-        raise HloscopeError(f"{name} claims to be a program for {devices} devices", why=why, fix="check its header")
-    says = devices > 1 or "num_partitions" in module.header
-    if mesh is not None and says and mesh.device_count != devices:
-        raise MeshError(
-            f"the mesh has {mesh.device_count} devices and {name} is a program for {devices}",
-            why=why,
-            fix="give the mesh that the program was compiled for",
-        )
-    if chosen is not None and not chosen.is_attached and chosen.device_count < devices:
-        raise SliceError(
-            f"{chosen.name} has {chosen.device_count} devices and {name} is a program for {devices}",
-            why=why,
-            fix="name a slice that is large enough",
-        )
 
 
 def _joined(captured: Capture, name: str) -> Analysis:
