@@ -96,6 +96,10 @@ def command(
 ) -> None:
     """Compile TARGET for a TPU slice, and report which collectives move how many bytes over which mesh axis."""
     if sys.stdout is None or sys.stderr is None:
+        if sys.stderr is not None:
+            click.echo(
+                "error: standard output is closed\n   = fix: give the report a file: -o FILE >/dev/null", err=True
+            )
         raise SystemExit(EXIT_COULD_NOT_RUN)
 
     def run() -> Analysis:
@@ -111,7 +115,11 @@ def command(
 
 def _is_text(target: str) -> bool:
     """Whether a target is compiled text: by its ending, or because it is a file that is no Python."""
-    return target == "-" or target.lower().endswith(TEXT_ENDINGS) or (Path(target).is_file() and ".py" not in target)
+    return (
+        target == "-"
+        or target.lower().endswith(TEXT_ENDINGS)
+        or (Path(target).is_file() and not target.endswith(".py"))
+    )
 
 
 def _analyze_text(target: str, options: dict[str, Any]) -> Analysis:

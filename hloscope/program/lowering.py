@@ -75,6 +75,10 @@ def _other_attempts(function: Function, facts: TargetFacts, plan: Plan, name: st
     for current, open_arguments in ((plan.mesh, True), (None, False), (None, True)):
         with contextlib.suppress(HloscopeError), captured_stderr():
             lowered = _attempt(function, facts, plan, name, current, open_arguments=open_arguments)
+            if open_arguments:
+                plan.notes.append(
+                    "arguments written without axes are left to the function's shardings: it refuses them replicated"
+                )
             if current is None:
                 plan.notes.append("traced without the mesh being current, because the program brings its own")
             return lowered

@@ -330,6 +330,13 @@ def test_a_full_disk_and_an_encoding_without_rules(hlo_file):
     assert hloscope("analyze", hlo_file, PYTHONIOENCODING="latin-1").returncode == 0
 
 
+def test_a_closed_standard_output_is_told(hlo_file):
+    command = f"{sys.executable} -m hloscope analyze {hlo_file} >&-"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: standard output is closed\n")
+
+
 def test_options_that_do_not_go_with_hlo_text(hlo_file):
     for option in (["--axis-types", "auto"], ["--compiler-option", "a=b"], ["--arg", "f32[8]"], ["--donate", "0"]):
         done = hloscope("analyze", hlo_file, *option)

@@ -13,7 +13,10 @@ OUTSIDE = {"data": 2, "model": 4}
 
 @pytest.mark.parametrize("mesh", [None, OUTSIDE])
 def test_a_jitted_function_keeps_its_in_shardings(compiled, mesh):
-    w, x = compiled("meshes.py:jitted", mesh=mesh, args=("f32[512,512]", "f32[64,512]")).arguments
+    capture = compiled("meshes.py:jitted", mesh=mesh, args=("f32[512,512]", "f32[64,512]"))
+    w, x = capture.arguments
+    opened = "arguments written without axes are left to the function's shardings: it refuses them replicated"
+    assert capture.notes == (() if mesh is None else (opened,))
     assert (w.sharding, x.sharding) == ("P(None, 'model')", "P('data', None)")
 
 
