@@ -1,0 +1,117 @@
+"""One logical collective, the mesh it runs over and the lines it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mesh:
+    """The user's logical mesh.
+
+    Attributes:
+        axis_names: Axis names, major to minor.
+        axis_sizes: Devices along each axis.
+        axis_types: `auto`, `explicit` or `manual` for each axis; None when unknown (HLO text).
+        partition_ids: The partition id at each mesh position in row-major order; None means 0, 1, 2, …
+    """
+
+    axis_names: tuple[str, ...]
+    axis_sizes: tuple[int, ...]
+    axis_types: tuple[str, ...] | None = None
+    partition_ids: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.axis_names) != len(self.axis_sizes):
+            raise ValueError("a mesh needs one size for each axis name")
+        if len(set(self.axis_names)) != len(self.axis_names):
+            raise ValueError(f"mesh axis names repeat: {self.axis_names}")
+
+    @property
+    def device_count(self) -> int:
+        """Devices in the mesh."""
+        return prod(self.axis_sizes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFrame:
+    """One frame of the user's Python stack: where an operation was written."""
+
+    file: str
+    line: int
+    function: str | None = None
+    column: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collective:
+    """One logical collective: a place in the program that starts a transfer.
+
+    Attributes:
+        kind: What it does.
+        name: The HLO instruction that starts it, without `%`.
+        computation: The HLO computation that holds it.
+        line: 1-based line in the HLO text.
+        axes: The mesh axes it runs over, major first, sub-axes as `X:(1)2`; None when the groups match no axes or
+            there is no mesh.
+        groups: The groups of partition ids (for a permute its source-target pairs), as the text has them: in one
+            slice's program those of the slice. Between slices, partition ids of the whole program, or device ids where
+            nothing tells the partitions.
+        group_size: Devices in a group; the largest one where groups differ; None for a permute.
+        link: The network it crosses.
+        operand_shapes: Per-device operand shapes, such as `bf16[2,1024]`.
+        result_shapes: Per-device result shapes.
+        payload_bytes: The larger side on one device per execution (all-gather: result; others: operand), without
+            tile padding.
+        wire_bytes: Bytes that one device must send per execution on an ideal ring. All-gather (n-1)/n of the result;
+            reduce-scatter and all-to-all (n-1)/n of the operand; all-reduce 2(n-1)/n of the operand; permute
+            the operand for each target of one source; broadcast the operand.
+        executions: Times it runs per step.
+        executions_bound: How `executions` relates to the truth.
+        loops: Names of the `while` instructions around it, outermost first.
+        origin: Who put it there.
+        asynchronous: Whether it is printed as a start and a done.
+        time_us: Predicted microseconds per execution; None when not priced.
+        exposed_us: The part of it that nothing hides; None when not priced.
+        op_name: XLA's `op_name`, such as `jit(f)/dot_general`.
+        source: Source frames, innermost first; empty when not known.
+        source_of: None when `source` is the collective's own, else the name of the instruction it was taken from.
+        why: Why it is there, in the user's terms; None when not known.
+    """
+
+    kind: Kind
+    name: str
+    computation: str
+    line: int
+    axes: tuple[str, ...] | None
+    groups: tuple[tuple[int, ...], ...]
+    group_size: int | None
+    link: Link
+    operand_shapes: tuple[str, ...]
+    result_shapes: tuple[str, ...]
+    payload_bytes: int | None
+    wire_bytes: int | None
+    executions: int
+    executions_bound: Bound
+    loops: tuple[str, ...] = ()
+    origin: Origin = Origin.UNKNOWN
+    asynchronous: bool = False
+    time_us: float | None = None
+    exposed_us: float | None = None
+    op_name: str | None = None
+    source: tuple[SourceFrame, ...] = ()
+    source_of: str | None = None
+    why: str | None = None
+
+    @property
+    def wire_bytes_per_step(self) -> int | None:
+        """Bytes one device sends per step: `wire_bytes` x `executions`."""
+        return None if self.wire_bytes is None else self.wire_bytes * self.executions
+
+    @property
+    def payload_bytes_per_step(self) -> int | None:
+        """`payload_bytes` x `executions`."""
+        return None if self.payload_bytes is None else self.payload_bytes * self.executions

@@ -1,0 +1,97 @@
+"""What surrounds the collectives: arrays, memory, the slice, and what was not understood."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayFact:
+    """One argument or output array of the program.
+
+    Attributes:
+        name: The user's name, a pytree path such as `params['w']`, or `result[0]`.
+        dtype: XLA's short type name, such as `bf16`.
+        global_shape: Dimensions of the whole array; None when the text does not tell.
+        local_shape: Dimensions on one device.
+        sharding: The sharding in the user's mesh axes, such as `P('X', None)`; None when not known.
+        chosen_by: `user` when the sharding was asked for, `compiler` when it was left open, None when not known.
+        bytes_per_device: Logical bytes on one device; None when the type is not known.
+        donated: Whether its buffer is given to the program (arguments) or reuses a donated one (outputs).
+        used: False for an argument that the program does not read, which JAX drops.
+    """
+
+    name: str
+    dtype: str
+    global_shape: tuple[int, ...] | None
+    local_shape: tuple[int, ...]
+    sharding: str | None
+    chosen_by: str | None
+    bytes_per_device: int | None
+    donated: bool = False
+    used: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes on one device, as the compiler's buffer assignment has them; None when not known.
+
+    Attributes:
+        argument_bytes: Live arguments, with tile padding.
+        output_bytes: Outputs, with tile padding.
+        temp_bytes: Scratch space in HBM.
+        alias_bytes: Outputs that live in donated arguments, counted in both of the above.
+        generated_code_bytes: The program itself.
+        peak_bytes: The most that is live at once: arguments + outputs - aliased + temporaries + code.
+        hbm_bytes: What one device of the chip has.
+    """
+
+    argument_bytes: int | None = None
+    output_bytes: int | None = None
+    temp_bytes: int | None = None
+    alias_bytes: int | None = None
+    generated_code_bytes: int | None = None
+    peak_bytes: int | None = None
+    hbm_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceFact:
+    """The slice that the program was compiled for, or is priced on.
+
+    Attributes:
+        name: `v5e:2x4`, `2*v5e:2x4`, `cpu:8` or `attached`.
+        chip: The chip's generation, such as `v5e`; `cpu` for simulated host devices.
+        chips: Chips in all slices together.
+        devices: JAX devices in all slices together.
+        slices: Slices joined over DCN.
+        used_devices: Devices that the program uses; fewer than `devices` when compiled on a subset.
+        chosen_by: `user` or `default`.
+    """
+
+    name: str
+    chip: str
+    chips: int
+    devices: int
+    slices: int
+    used_devices: int
+    chosen_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmodelled:
+    """Something in the text that was not understood and that a total may therefore miss.
+
+    Attributes:
+        what: What it is, one sentence: `trip count of %while.3 cannot be read`.
+        effect: What that does to the totals: `executions inside it are a lower bound`.
+        computation: The HLO computation.
+        instruction: The HLO instruction.
+        line: 1-based line in the HLO text.
+    """
+
+    what: str
+    effect: str
+    computation: str | None = None
+    instruction: str | None = None
+    line: int | None = None
