@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
 from hloscope.errors import EXIT_COULD_NOT_RUN, DeviceCountError, HloscopeError
 
+if TYPE_CHECKING:
+    from hloscope.report import Canvas
+
 T = TypeVar("T")
 
 DEVICES_VARIABLE = "HLOSCOPE_SIMULATED_DEVICES"
 DEFAULT_DEVICES = 8
+
+
+def check_streams() -> None:
+    """Refuses to start where a report would be lost or written into some other file: with a closed stdout."""
+    if sys.stdout is not None and sys.stderr is not None:
+        return
+    if sys.stderr is not None:
+        click.echo("error: standard output is closed\n   = fix: give the report a file: -o FILE >/dev/null", err=True)
+    raise SystemExit(EXIT_COULD_NOT_RUN)
 
 
 def guarded(run: Callable[[], T], *, debug: bool) -> T:
@@ -98,6 +111,16 @@ def stdout_kept_for_the_report() -> Iterator[None]:
         sys.stdout.flush()
         os.dup2(saved, 1)
         os.close(saved)
+
+
+def canvas(output: str | None) -> Canvas:
+    """How wide a report may be and whether in colour, by where it goes."""
+    from hloscope.report import Canvas
+
+    to_terminal = output in (None, "-") and sys.stdout.isatty()
+    width = shutil.get_terminal_size((100, 24)).columns if to_terminal or "COLUMNS" in os.environ else 100
+    colour = to_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return Canvas(width=width, colour=colour)
 
 
 def write_report(text: str, output: str | None) -> None:

@@ -1,0 +1,6 @@
+"""The use cases, as Python functions and as what the command line calls. Joins the stages and owns no logic."""
+
+from hloscope.api.analyzing import analyze, analyze_function, analyze_text, capture_target
+from hloscope.api.joining import analysis_of
+
+__all__ = ["analysis_of", "analyze", "analyze_function", "analyze_text", "capture_target"]
