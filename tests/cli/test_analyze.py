@@ -359,3 +359,19 @@ def test_a_reader_that_goes_away_is_no_error(hlo_file):
 def test_version_and_help():
     assert hloscope("--version").stdout == "hloscope 0.1.0\n"
     assert "package.module:fn" in hloscope("analyze", "--help").stdout
+
+
+def test_save_hlo_keeps_the_text_that_lines_refer_to(tmp_path):
+    saved = tmp_path / "matmul.hlo"
+    (one,) = document(f"{M}:matmul", "--save-hlo", saved)["collectives"]
+    assert f"%{one['name']} = " in saved.read_text().splitlines()[one["line"] - 1]
+    (again,) = document(saved, "--mesh", "X=4,Y=2")["collectives"]
+    assert (again["wire_bytes"], again["line"]) == (one["wire_bytes"], one["line"])
+
+
+def test_save_hlo_does_not_go_with_text(hlo_file, tmp_path):
+    done = hloscope("analyze", hlo_file, "--save-hlo", tmp_path / "again.hlo")
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"error: --save-hlo does not go with HLO text\n   = why: {hlo_file} is compiled already\n   = fix: leave it out\n"
+    )

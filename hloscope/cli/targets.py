@@ -1,0 +1,153 @@
+"""From what the user typed to a compiled program: what TARGET is, and what the options of `target_options` mean."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hloscope.cli import running
+from hloscope.errors import NotationError, TargetError
+
+if TYPE_CHECKING:
+    from hloscope.program.capture import Capture
+    from hloscope.program.target import TargetFacts
+
+TEXT_ENDINGS = (".hlo", ".txt", ".pb", ".hlo.gz", ".hlo.xz", ".hlo.zst", ".txt.gz", ".txt.xz", ".txt.zst")
+
+_ONLY_FOR_FUNCTIONS = {
+    "args": "--arg",
+    "outs": "--out",
+    "statics": "--static",
+    "dims": "--dim",
+    "donate": "--donate",
+    "axis_types": "--axis-types",
+    "compiler_options": "--compiler-option",
+    "save_hlo": "--save-hlo",
+}
+
+Options = dict[str, Any]
+
+
+def is_text(target: str) -> bool:
+    """Whether a target is compiled text: by its ending, or because it is a file that is no Python."""
+    return (
+        target == "-"
+        or target.lower().endswith(TEXT_ENDINGS)
+        or (Path(target).is_file() and not target.endswith(".py"))
+    )
+
+
+def read_text(target: str, options: Options) -> tuple[str, str]:
+    """The name and the HLO text of a target that is compiled already.
+
+    Raises:
+        TargetError: There is no such file, or an option is given that only a function can obey.
+        HloscopeError: The file cannot be read.
+    """
+    from hloscope.program.files import decode_hlo, read_hlo
+
+    for name, option in _ONLY_FOR_FUNCTIONS.items():
+        if options.get(name):
+            raise TargetError(
+                f"{option} does not go with HLO text", why=f"{target} is compiled already", fix="leave it out"
+            )
+    if target == "-":
+        return "<stdin>", decode_hlo(sys.stdin.buffer.read(), name="<stdin>")
+    if not Path(target).exists():
+        raise TargetError(f"there is no file {target}")
+    return target, read_hlo(target)
+
+
+def capture_function(target: str, options: Options) -> Capture:
+    """Compiles a target that is a function, with a progress display; what it prints does not reach the report.
+
+    Raises:
+        HloscopeError: Bad input, or JAX or the compiler refuses the program.
+    """
+    from hloscope.api import capture_target
+
+    facts = prepared_facts(options)
+    with running.stdout_kept_for_the_report(), running.progress() as stage:
+        return capture_target(target, facts, stage=stage)
+
+
+def prepared_facts(options: Options) -> TargetFacts:
+    """What the options say of the target, with the environment made ready for as many devices; before JAX starts.
+
+    Raises:
+        HloscopeError: Bad input, or there is no JAX.
+    """
+    from hloscope.hardware.slices import default_slice, parse_slice
+    from hloscope.program.devices import check_device_count, prepare_environment, require_jax
+
+    require_jax()
+    facts = facts_of(options)
+    chosen = None if facts.slice is None else parse_slice(facts.slice)
+    attached = chosen is not None and chosen.is_attached
+    asked = prod(facts.mesh.values()) if facts.mesh else None
+    if asked is not None and not attached:
+        check_device_count(chosen or default_slice(asked), facts.mesh, at_least=chosen is None)
+    elif chosen is not None and not attached:
+        asked = chosen.device_count
+    prepare_environment(running.simulated_device_count(asked), attached=attached)
+    return facts
+
+
+def facts_of(options: Options) -> TargetFacts:
+    """The options of `target_options` as facts about a target.
+
+    Raises:
+        NotationError: One of them is not in the notation that it should be in.
+    """
+    from hloscope.program import notation
+    from hloscope.program.target import TargetFacts
+
+    positional, keywords = [], {}
+    for text in options["args"]:
+        name, array = notation.split_keyword(text)
+        if name is None:
+            positional.append(_argument(array))
+        else:
+            keywords[name] = _argument(array)
+    dims: dict[str, int] = {}
+    for text in options["dims"]:
+        dims.update(notation.parse_dims(text))
+    return TargetFacts(
+        mesh=None if options["mesh"] is None else notation.parse_mesh(options["mesh"]),
+        axis_types=options["axis_types"],
+        slice=options["slice_name"],
+        dcn=None if options["dcn"] is None else notation.parse_mesh(options["dcn"]),
+        args=tuple(positional) if options["args"] else None,
+        kwargs=keywords,
+        out=[None if text.strip() == "None" else text for text in options["outs"]] or None,
+        static=dict(notation.parse_static(text) for text in options["statics"]),
+        donate=notation.parse_indices(options["donate"]) if options["donate"] else None,
+        dims=dims,
+        compiler_options=dict(_compiler_option(text) for text in options["compiler_options"]),
+    )
+
+
+def _argument(text: str) -> Any:
+    """One argument: a notation, or a pytree of notations in Python's words."""
+    if not text.lstrip().startswith(("{", "[", "(")):
+        return text
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError) as error:
+        raise NotationError(
+            f"{text} is no pytree of array types",
+            why=str(error),
+            fix="""quote the types inside: --arg "{'w': 'bf16[8@X,2048]', 'b': 'f32[2048]'}\"""",
+        ) from error
+
+
+def _compiler_option(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip().isidentifier():
+        raise NotationError(
+            f"{text!r} is no compiler option", fix="write --compiler-option NAME=VALUE, such as xla_tpu_enable_x=true"
+        )
+    return name.strip(), value.strip()
