@@ -31,7 +31,10 @@ class Finding:
         instruction: The HLO instruction's name; None when it concerns the whole module.
         line: 1-based line in the HLO text; None when it concerns the whole module.
         source: `file.py:31` of the user's code, when known.
+        why: Why it is there, when that is known.
+        cost: What it costs, in bytes or time, when that is known.
         fix: What to do about it, when that is known.
+        allowed: The reason that the user gave for accepting it; None where it is not accepted.
     """
 
     rule: str
@@ -41,4 +44,26 @@ class Finding:
     instruction: str | None = None
     line: int | None = None
     source: str | None = None
+    why: str | None = None
+    cost: str | None = None
     fix: str | None = None
+    allowed: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleDoc:
+    """The page of a rule, as `hloscope rules NAME` prints it and SARIF carries it.
+
+    Attributes:
+        name: The rule's name.
+        severity: How bad its findings are, unless a finding says otherwise.
+        summary: What it finds, one sentence.
+        sections: Title and text: what it does, why it matters, an example, what to use instead.
+        options: Name, default and meaning of each option.
+    """
+
+    name: str
+    severity: Severity
+    summary: str
+    sections: tuple[tuple[str, str], ...]
+    options: tuple[tuple[str, str, str], ...] = ()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hloscope.analysis.model import Analysis, ArrayFact, Memory, Mesh, SliceFact, SourceFrame
 from hloscope.analysis.placement import Placement
 from hloscope.hardware.slices import Slice
-from hloscope.rules import run_rules
+from hloscope.rules.selection import judged
 from hloscope.units import array_bytes
 from hloscope.version import __version__
 
@@ -56,8 +56,7 @@ def analysis_of(captured: Capture, name: str) -> Analysis:
 
 def finished(found: Analysis) -> Analysis:
     """The analysis with the version that made it and with what the rules find."""
-    found = replace(found, versions={"hloscope": __version__, **found.versions})
-    return replace(found, findings=run_rules(found))
+    return judged(replace(found, versions={"hloscope": __version__, **found.versions}))
 
 
 def _users_frames(frames: tuple[SourceFrame, ...]) -> tuple[SourceFrame, ...]:

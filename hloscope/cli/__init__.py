@@ -9,6 +9,7 @@ import click
 
 _COMMANDS = {
     "analyze": ("hloscope.cli.analyze", "Compile a function for a TPU slice, or read HLO text, and report what moves."),
+    "rules": ("hloscope.cli.rules", "List the rules, or print the page of one."),
 }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hloscope.cli import running, targets
-from hloscope.cli.options import report_options, target_options
+from hloscope.cli.options import report_options, rule_options, target_options
 from hloscope.errors import EXIT_BROKEN, EXIT_OK
 from hloscope.units import plural
 
@@ -33,6 +33,7 @@ Examples
 @click.argument("target")
 @target_options()
 @click.option("--save-hlo", metavar="FILE", help="Write the compiled HLO text, which the report's lines refer to.")
+@rule_options
 @click.option(
     "--fail-on", type=click.Choice(["note", "warning", "error"]), help="Exit 1 when a finding is this severe or worse."
 )
@@ -52,11 +53,20 @@ def _analyze(target: str, options: dict[str, Any]) -> Analysis:
 
     if targets.is_text(target):
         name, text = targets.read_text(target, options)
-        return analyze_text(text, name=name, slice=options["slice_name"], mesh=options["mesh"], dcn=options["dcn"])
+        found = analyze_text(text, name=name, slice=options["slice_name"], mesh=options["mesh"], dcn=options["dcn"])
+        return _judged(found, options)
     captured = targets.capture_function(target, options)
     if options["save_hlo"]:
         running.write_report(captured.hlo_text, options["save_hlo"])
-    return analysis_of(captured, target)
+    return _judged(analysis_of(captured, target), options)
+
+
+def _judged(found: Analysis, options: dict[str, Any]) -> Analysis:
+    if not any(options[name] for name in ("select", "ignore", "allow")):
+        return found
+    from hloscope.rules.selection import judged
+
+    return judged(found, select=options["select"], ignore=options["ignore"], allow=options["allow"])
 
 
 def _rendered(found: Analysis, format_name: str, output: str | None) -> str:
@@ -71,7 +81,7 @@ def _exit_code(found: Analysis, fail_on: str | None) -> int:
     if fail_on is None:
         return EXIT_OK
     limit = Severity(fail_on).rank
-    broken = [finding for finding in found.findings if finding.severity.rank >= limit]
+    broken = [one for one in found.findings if one.severity.rank >= limit and one.allowed is None]
     if not broken:
         return EXIT_OK
     click.echo(

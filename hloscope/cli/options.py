@@ -90,3 +90,19 @@ def report_options(formats: tuple[str, ...] = ("text", "json")) -> Callable[[Com
         return command
 
     return decorate
+
+
+def rule_options(command: Command) -> Command:
+    """`--select`, `--ignore` and `--allow`."""
+    for option in (
+        click.option(
+            "--allow",
+            multiple=True,
+            metavar="WHAT: REASON",
+            help="Accept what a rule finds, or a kind of collective: 'all-gather@X: weights of FSDP'. Repeats.",
+        ),
+        click.option("--ignore", multiple=True, metavar="RULE", help="Do not run this rule. Repeats."),
+        click.option("--select", multiple=True, metavar="RULE", help="Run this rule only. Repeats. [default: all]"),
+    ):
+        command = option(command)
+    return command

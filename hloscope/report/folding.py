@@ -80,3 +80,13 @@ def _folded(text: str, width: int, level: Breaks = Breaks.BETWEEN_PARTS) -> tupl
         else:
             lines[-1:] = _folded(lines[-1] + piece, width, Breaks(level + 1))
     return tuple(line for line in lines if line)
+
+
+def hanging(text: Text, width: int, indent: int = 2) -> list[Text]:
+    """Folds a text; its second and further lines are indented."""
+    first, *others = fold(text, width)
+    if not others:
+        return [first]
+    rest = text[len(first.plain) :]
+    rest = rest[len(rest.plain) - len(rest.plain.lstrip(" ·")) :]
+    return [first, *(Text(" " * indent) + line for line in fold(rest, width - indent))]

@@ -10,16 +10,15 @@ from rich.text import Text
 
 from hloscope.analysis.model import Analysis, Memory, Mesh
 from hloscope.analysis.vocabulary import Bound
-from hloscope.findings import Finding, Severity
 from hloscope.report.arrays import array_lines, common_remarks
-from hloscope.report.folding import fold
+from hloscope.report.finding_lines import finding_lines
+from hloscope.report.folding import fold, hanging
 from hloscope.report.traffic import axis_lines, collective_lines
-from hloscope.report.words import legend, marked, one_line, short_note
+from hloscope.report.words import legend, marked, short_note
 from hloscope.units import format_bytes, format_capacity, plural
 
 _INDENT = 2
 _LEAST_WIDTH = 20
-_STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 
 def render(analysis: Analysis, width: int, colour: bool) -> str:
@@ -45,16 +44,16 @@ def _lines(analysis: Analysis, width: int) -> Iterator[Text]:
     inner = width - _INDENT
     yield from _headline(analysis, width)
     yield from _traffic(analysis, inner)
+    if analysis.findings:
+        yield from _section("Findings", finding_lines(analysis.findings, inner), inner)
     for title, arrays in (("Arguments", analysis.arguments), ("Outputs", analysis.outputs)):
         if arrays:
             body = array_lines(arrays, title.lower().removesuffix("s"), inner)
             yield from _section(title, body, inner, ", ".join(common_remarks(arrays)))
     yield from _section("Memory of one device", _memory(analysis.memory, inner), inner)
-    if analysis.findings:
-        yield from _section("Findings", _findings(analysis.findings, inner), inner)
     if analysis.notes:
         notes = (Text(f"• {short_note(note)}") for note in analysis.notes)
-        yield from _section("Notes", [line for note in notes for line in _hanging(note, inner)], inner)
+        yield from _section("Notes", [line for note in notes for line in hanging(note, inner)], inner)
     yield Text()
     versions = ", ".join(f"{name} {version}" for name, version in analysis.versions.items())
     yield from fold(Text(versions, style="dim"), width)
@@ -65,16 +64,6 @@ def _section(title: str, body: Iterable[Text], width: int, remark: str = "") -> 
     yield from fold(Text.assemble((title, "bold"), (f" (all: {remark})" if remark else "", "dim")), width)
     for line in body:
         yield Text(" " * _INDENT) + line
-
-
-def _hanging(text: Text, width: int) -> list[Text]:
-    """Folds a text; its second and further lines are indented."""
-    first, *others = fold(text, width)
-    if not others:
-        return [first]
-    rest = text[len(first.plain) :]
-    rest = rest[len(rest.plain) - len(rest.plain.lstrip(" ·")) :]
-    return [first, *(Text(" " * _INDENT) + line for line in fold(rest, width - _INDENT))]
 
 
 def _headline(analysis: Analysis, width: int) -> Iterator[Text]:
@@ -162,18 +151,3 @@ def _peak(memory: Memory) -> Text:
         style = "bold red" if share > 1 else "bold yellow" if share > 0.9 else ""
         text.append(f" of {format_capacity(memory.hbm_bytes)} HBM ({percent})", style=style)
     return text
-
-
-def _findings(findings: Iterable[Finding], width: int) -> Iterator[Text]:
-    for finding in findings:
-        places = (finding.source, None if finding.line is None else f"HLO line {finding.line}")
-        place = ", ".join(one for one in places if one is not None)
-        text = Text.assemble(
-            (f"{finding.severity}[{finding.rule}]", _STYLE[finding.severity]), f": {one_line(finding.message)}"
-        )
-        text.append(f" ({place})" if place else "", style="dim")
-        yield from _hanging(text, width)
-        if finding.fix:
-            yield from (
-                Text(" " * _INDENT) + line for line in _hanging(Text(f"fix: {one_line(finding.fix)}"), width - _INDENT)
-            )

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from hloscope.analysis.vocabulary import Bound, Link
 
-LINKS = {Link.ICI: "ICI", Link.DCN: "DCN", Link.UNKNOWN: "unknown"}
+LINKS = {Link.ICI: "ICI", Link.DCN: "DCN", Link.BOTH: "ICI+DCN", Link.UNKNOWN: "unknown"}
 ELSEWHERE = "(all of them with --format json)"
 
 _MARKS = {Bound.AT_LEAST: "≥", Bound.AT_MOST: "≤", Bound.UNKNOWN: "~", Bound.EXACT: ""}

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from hloscope.rules.hbm_near_limit import HbmNearLimit
+from hloscope.rules.model_parallel_over_dcn import ModelParallelOverDcn
+from hloscope.rules.opaque_communication import OpaqueCommunication
+from hloscope.rules.replicated_large_array import ReplicatedLargeArray
+from hloscope.rules.rule import Rule
+from hloscope.rules.small_collectives import SmallCollectives
+from hloscope.rules.unexpected_collective import UnexpectedCollective
+from hloscope.rules.unmodelled_text import UnmodelledText
 
-from hloscope.analysis.model import Analysis
-from hloscope.findings import Finding
-from hloscope.rules import opaque_communication, unmodelled_text
-
-Rule = Callable[[Analysis], Iterator[Finding]]
+__all__ = ["RULES", "Rule"]
 
 RULES: tuple[Rule, ...] = (
-    unmodelled_text.check,
-    opaque_communication.check,
+    UnexpectedCollective(),
+    UnmodelledText(),
+    OpaqueCommunication(),
+    ReplicatedLargeArray(),
+    ModelParallelOverDcn(),
+    SmallCollectives(),
+    HbmNearLimit(),
 )
-
-
-def run_rules(analysis: Analysis) -> tuple[Finding, ...]:
-    """Everything that the rules find, the most severe first."""
-    found = [finding for rule in RULES for finding in rule(analysis)]
-    return tuple(sorted(found, key=lambda finding: -finding.severity.rank))

@@ -13,26 +13,29 @@ Use instead: keep the kernel, and account for its bytes by hand; or write the tr
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.vocabulary import Kind
 from hloscope.findings import Finding, Severity
+from hloscope.rules.rule import finding_at
 
-NAME = "opaque-communication"
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpaqueCommunication:
+    """A transfer whose bytes the compiled text does not tell."""
 
-def check(analysis: Analysis) -> Iterator[Finding]:
-    """Yields a warning for each opaque collective."""
-    for collective in analysis.collectives:
-        if collective.kind is Kind.OPAQUE:
-            frame = collective.source[0] if collective.source else None
-            yield Finding(
-                rule=NAME,
-                severity=Severity.WARNING,
-                message=f"%{collective.name} communicates in a way the text does not tell: totals are lower bounds",
-                computation=collective.computation,
-                instruction=collective.name,
-                line=collective.line,
-                source=f"{frame.file}:{frame.line}" if frame else None,
-                fix="account for its bytes by hand, or write the transfer with jax.lax collectives",
-            )
+    name: ClassVar[str] = "opaque-communication"
+    severity: ClassVar[Severity] = Severity.WARNING
+
+    def check(self, analysis: Analysis) -> Iterator[Finding]:
+        """Yields a warning for each opaque collective."""
+        for collective in analysis.collectives:
+            if collective.kind is Kind.OPAQUE:
+                yield finding_at(
+                    self,
+                    collective,
+                    f"%{collective.name} communicates in a way the text does not tell: totals are lower bounds",
+                    fix="account for its bytes by hand, or write the transfer with jax.lax collectives",
+                )

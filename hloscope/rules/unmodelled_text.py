@@ -14,25 +14,32 @@ Use instead: nothing, when the bound really is decided at run time; else a stati
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.vocabulary import Kind
 from hloscope.findings import Finding, Severity
 
-NAME = "unmodelled-text"
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnmodelledText:
+    """Text that was read but not understood."""
 
-def check(analysis: Analysis) -> Iterator[Finding]:
-    """Yields a warning for each thing that was not understood, opaque collectives aside."""
-    opaque = {(one.computation, one.name) for one in analysis.collectives if one.kind is Kind.OPAQUE}
-    for item in analysis.unmodelled:
-        if (item.computation, item.instruction) in opaque:
-            continue  # opaque-communication tells it
-        yield Finding(
-            rule=NAME,
-            severity=Severity.WARNING,
-            message=f"{item.what}: {item.effect}",
-            computation=item.computation,
-            instruction=item.instruction,
-            line=item.line,
-        )
+    name: ClassVar[str] = "unmodelled-text"
+    severity: ClassVar[Severity] = Severity.WARNING
+
+    def check(self, analysis: Analysis) -> Iterator[Finding]:
+        """Yields a warning for each thing that was not understood, opaque collectives aside."""
+        opaque = {(one.computation, one.name) for one in analysis.collectives if one.kind is Kind.OPAQUE}
+        for item in analysis.unmodelled:
+            if (item.computation, item.instruction) in opaque:
+                continue  # opaque-communication tells it
+            yield Finding(
+                rule=self.name,
+                severity=self.severity,
+                message=f"{item.what}: {item.effect}",
+                computation=item.computation,
+                instruction=item.instruction,
+                line=item.line,
+            )

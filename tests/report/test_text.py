@@ -245,7 +245,20 @@ def test_a_finding_names_its_places():
         rule="a", severity=Severity.NOTE, message="one\nline", line=3, source="moe.py:14", fix="drop\n it"
     )
     text = report(replace(NOTHING, findings=(finding,)))
-    assert "  note[a]: one line (moe.py:14, HLO line 3)\n    fix: drop it\n" in text
+    assert "  note[a]: one line\n    --> moe.py:14, HLO line 3\n     = fix: drop it\n" in text
+
+
+def test_a_finding_tells_why_and_what_it_costs_before_the_fix():
+    finding = Finding(rule="a", severity=Severity.ERROR, message="moved", fix="shard it", cost="8 B", why="a loop")
+    text = report(replace(NOTHING, findings=(finding,)))
+    assert "  error[a]: moved\n     = why: a loop\n     = cost: 8 B\n     = fix: shard it\n" in text
+
+
+def test_an_accepted_finding_is_one_line_with_the_reason():
+    finding = Finding(rule="a", severity=Severity.ERROR, message="moved", fix="shard it", allowed="once per epoch")
+    text = report(replace(NOTHING, findings=(finding,)))
+    assert "  allowed[a]: moved (once per epoch)\n" in text
+    assert "fix" not in text
 
 
 def test_unknown_bytes_are_unknown_in_every_row():

@@ -1,78 +1,126 @@
-"""Each rule fires on HLO that shows its fault and stays silent beside it."""
+"""Each rule fires on a program that shows its fault and stays silent beside it."""
 
 from __future__ import annotations
 
+import pytest
+from rule_cases import FIRES, LOOP, SILENT, across_slices, chain_of_all_reduces
+
 import hloscope
-from hloscope.findings import Severity
+from hloscope.errors import NotationError
 from hloscope.rules import RULES
+from hloscope.rules.rule import doc_of
+from hloscope.rules.selection import judged
 
-KERNEL = """HloModule kernel, num_partitions=2
-ENTRY main {
-  p = f32[8] parameter(0)
-  ROOT k = f32[8] custom-call(p), custom_call_target="tpu_custom_call", backend_config={"custom_call_config":{CONFIG}}
-}
-"""
-LOOP = """HloModule loop, num_partitions=2
-
-add {
-  x = f32[] parameter(0)
-  y = f32[] parameter(1)
-  ROOT sum = f32[] add(x, y)
-}
-
-condition {
-  s = (s32[], s32[], f32[8]) parameter(0)
-  i = s32[] get-tuple-element(s), index=0
-  n = s32[] get-tuple-element(s), index=1
-  ROOT more = pred[] compare(i, n), direction=LT
-}
-
-body {
-  s = (s32[], s32[], f32[8]) parameter(0)
-  i = s32[] get-tuple-element(s), index=0
-  n = s32[] get-tuple-element(s), index=1
-  x = f32[8] get-tuple-element(s), index=2
-  one = s32[] constant(1)
-  next = s32[] add(i, one)
-  r = f32[8] all-reduce(x), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=add
-  ROOT out = (s32[], s32[], f32[8]) tuple(next, n, r)
-}
-
-ENTRY main {
-  zero = s32[] constant(0)
-  n = s32[] BOUND
-  x = f32[8] parameter(0)
-  state = (s32[], s32[], f32[8]) tuple(zero, n, x)
-  ROOT w = (s32[], s32[], f32[8]) while(state), condition=condition, body=body
-}
-"""
+NAMES = [rule.name for rule in RULES]
 
 
-def test_a_kernel_that_communicates_is_reported():
-    (finding,) = hloscope.analyze_text(KERNEL.replace("CONFIG", '"has_communication":true')).findings
-    assert (finding.rule, finding.severity, finding.instruction) == ("opaque-communication", Severity.WARNING, "k")
+def cases(table):
+    return [pytest.param(name, make, id=f"{name}-{at}") for name, made in table.items() for at, make in enumerate(made)]
 
 
-def test_a_kernel_that_does_not_is_not():
-    assert hloscope.analyze_text(KERNEL.replace("CONFIG", '"body":"x"')).findings == ()
+def rules_found(analysis, name):
+    return [finding.rule for finding in judged(analysis, select=[name]).findings]
 
 
-def test_a_bound_decided_at_run_time_is_reported_and_the_total_has_no_bound():
+def test_every_rule_has_a_case_that_fires_and_one_that_is_silent():
+    assert sorted(FIRES) == sorted(SILENT) == sorted(NAMES)
+    assert len(set(NAMES)) == len(NAMES)
+    assert all(FIRES.values())
+    assert all(SILENT.values())
+
+
+@pytest.mark.parametrize(("name", "make"), cases(FIRES))
+def test_fires(name, make):
+    found = rules_found(make(), name)
+    assert found
+    assert set(found) == {name}
+
+
+@pytest.mark.parametrize(("name", "make"), cases(SILENT))
+def test_stays_silent(name, make):
+    assert rules_found(make(), name) == []
+
+
+@pytest.mark.parametrize("rule", RULES, ids=NAMES)
+def test_every_rule_has_a_page(rule):
+    page = doc_of(rule)
+    assert page.summary.endswith(".")
+    assert all(text.rstrip(".`") for _, text in page.sections)
+    assert all(meaning.endswith(".") for _, _, meaning in page.options)
+
+
+def test_a_bound_decided_at_run_time_leaves_the_total_without_a_bound():
     found = hloscope.analyze_text(LOOP.replace("BOUND", "parameter(1)"))
-    assert [finding.rule for finding in found.findings] == ["unmodelled-text"]
     assert found.findings[0].instruction == "w"
     assert found.totals.bound == "unknown"
     assert (found.collectives[0].executions, found.collectives[0].executions_bound) == (1, "unknown")
 
 
-def test_a_constant_bound_is_not():
-    found = hloscope.analyze_text(LOOP.replace("BOUND", "constant(5)"))
-    assert found.findings == ()
-    assert (found.collectives[0].executions, found.totals.bound) == (5, "exact")
+def test_small_collectives_are_told_once_at_the_first():
+    (finding,) = judged(chain_of_all_reduces(5, 16), select=["small-collectives"]).findings
+    assert (finding.instruction, finding.cost) == ("r1", None)
+    assert finding.message == "5 all-reduce over Xs move 320 B together: their time is latency"
 
 
-def test_every_rule_has_a_documented_page():
-    for rule in RULES:
-        page = __import__(rule.__module__, fromlist=["check"]).__doc__
-        for heading in ("What it does:", "Why it matters:", "Example:", "Use instead:"):
-            assert heading in page, rule.__module__
+def test_what_crosses_dcn_has_its_cost():
+    (finding,) = judged(
+        across_slices("all-gather", "f32[1024,1024]", "f32[2048,1024]"), select=["model-parallel-over-dcn"]
+    ).findings
+    assert finding.message == "all-gather over data crosses DCN and is no reduction"
+    assert finding.cost == "4.19 MB sent per device"
+
+
+def test_unexpected_collectives_are_told_only_when_something_is_expected():
+    found = chain_of_all_reduces(2, 1024)
+    assert judged(found).findings == ()
+    expecting = judged(found, allow=["all-gather@X: weights of FSDP"])
+    assert [finding.rule for finding in expecting.findings] == ["unexpected-collective"] * 2 + ["unused-allow"]
+    assert expecting.findings[0].fix == "change the shardings that meet there, or allow it: all-reduce@X"
+
+
+def test_what_is_allowed_stays_with_its_reason():
+    accepted = judged(chain_of_all_reduces(1, 1024), allow=["all-reduce@X: partial sums"])
+    assert [(finding.rule, finding.allowed) for finding in accepted.findings] == [
+        ("unexpected-collective", "partial sums")
+    ]
+
+
+def test_another_axis_or_another_file_is_not_allowed():
+    for text in ("all-reduce@Y: other axis", "all-reduce@X in model.py: other file"):
+        found = judged(chain_of_all_reduces(1, 1024), allow=[text]).findings
+        assert [finding.allowed for finding in found] == [None, None]
+        assert found[1].message.startswith("--allow allows all-reduce, and nothing of it was found: ")
+
+
+def test_a_comment_on_the_line_of_code_allows(tmp_path):
+    code = tmp_path / "metrics.py"
+    code.write_text("import jax\ntotal = psum(loss)  # hloscope: allow small-collectives: once per step\n")
+    step = LOOP.replace("BOUND", "constant(5)").replace(
+        "to_apply=add\n  ROOT out", f'to_apply=add, metadata={{source_file="{code}" source_line=2}}\n  ROOT out'
+    )
+    found = judged(hloscope.analyze_text(step)).findings
+    assert [(finding.rule, finding.severity) for finding in found] == [("unused-allow", "note")]
+    assert found[0].message == (f"{code}:2 allows small-collectives, and nothing of it was found: once per step")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"select": ["smal"]}, "there is no rule 'smal'\n   = fix: hloscope rules lists them"),
+        ({"select": ["small-coll"]}, "there is no rule 'small-coll'\n   = fix: did you mean small-collectives?"),
+        ({"ignore": ["x"]}, "there is no rule 'x'\n   = fix: hloscope rules lists them"),
+        (
+            {"allow": ["all-gatter: typo"]},
+            "--allow: there is no rule and no kind of collective 'all-gatter'\n   = fix: did you mean all-gather?",
+        ),
+        (
+            {"allow": ["all-gather@X"]},
+            "--allow 'all-gather@X' does not say what is allowed and why\n"
+            "   = fix: write RULE: REASON or KIND@AXES: REASON, such as 'all-gather@X: weights of FSDP'",
+        ),
+    ],
+)
+def test_what_cannot_be_read_says_so(options, message):
+    with pytest.raises(NotationError) as error:
+        judged(chain_of_all_reduces(1, 8), **options)
+    assert str(error.value) == f"error: {message}"

@@ -1,0 +1,49 @@
+"""`hloscope rules`: what is looked for, and the page of each rule."""
+
+from __future__ import annotations
+
+import click
+
+from hloscope.cli import running
+from hloscope.findings import RuleDoc
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+def command(name: str | None, debug: bool) -> None:
+    """List the rules, or print the page of the rule NAME."""
+    running.check_streams()
+    running.write_report(running.guarded(lambda: _page(name) if name else _list(), debug=debug), None)
+
+
+def _list() -> str:
+    from hloscope.rules import RULES
+    from hloscope.rules.rule import doc_of
+
+    docs = sorted((doc_of(rule) for rule in RULES), key=lambda doc: (-doc.severity.rank, doc.name))
+    width = max(len(doc.name) for doc in docs)
+    lines = [f"{doc.name:<{width}}  {doc.severity:<7}  {doc.summary}" for doc in docs]
+    return "\n".join([*lines, "", "hloscope rules NAME prints a rule's page."])
+
+
+def _page(name: str) -> str:
+    from hloscope.rules.rule import doc_of
+    from hloscope.rules.selection import find_rule
+
+    return "\n".join(_page_lines(doc_of(find_rule(name))))
+
+
+def _page_lines(doc: RuleDoc) -> list[str]:
+    lines = [f"{doc.name} ({doc.severity})", "", doc.summary]
+    for title, text in doc.sections:
+        shown = text[:1].upper() + text[1:]
+        lines += ["", title, *(f"  {line}".rstrip() for line in shown.splitlines())]
+    if doc.options:
+        lines += ["", "Options", *(f"  {name} = {default}: {text}" for name, default, text in doc.options)]
+    return [
+        *lines,
+        "",
+        f"Accept it with a reason: --allow '{doc.name}: REASON', or in a comment on the line of code:",
+        f"  # hloscope: allow {doc.name}: REASON",
+    ]

@@ -1,0 +1,47 @@
+"""Findings as compilers print them: severity and rule, the place, and what, why, cost and fix on lines of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rich.text import Text
+
+from hloscope.findings import Finding, Severity
+from hloscope.report.folding import hanging
+from hloscope.report.words import one_line
+
+_STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
+_LABELS = ("why", "cost", "fix")
+
+
+def finding_lines(findings: Iterable[Finding], width: int) -> Iterator[Text]:
+    """Each finding with its place; of those that the user accepted, one line with the reason."""
+    for finding in findings:
+        if finding.allowed is not None:
+            words = f"allowed[{finding.rule}]: {one_line(finding.message)} ({one_line(finding.allowed)})"
+            yield from hanging(Text(words, style="dim"), width)
+            continue
+        label = f"{finding.severity}[{finding.rule}]"
+        yield from hanging(Text.assemble((label, _STYLE[finding.severity]), f": {one_line(finding.message)}"), width)
+        yield from _details(finding, width)
+
+
+def _details(finding: Finding, width: int) -> Iterator[Text]:
+    place = ", ".join(_places(finding))
+    if place:
+        yield from hanging(Text.assemble(("  --> ", "blue"), place), width, indent=6)
+    for label in _LABELS:
+        words = getattr(finding, label)
+        if words:
+            text = Text.assemble(("   = ", "blue"), (f"{label}: ", "bold"), one_line(words))
+            yield from hanging(text, width, indent=7 + len(label))
+
+
+def _places(finding: Finding) -> Iterator[str]:
+    if finding.source is not None:
+        yield finding.source
+    if finding.instruction is not None:
+        inside = f" in %{finding.computation}" if finding.computation else ""
+        yield f"%{finding.instruction}{inside}"
+    if finding.line is not None:
+        yield f"HLO line {finding.line}"

@@ -1,0 +1,50 @@
+"""A program that nearly fills the memory of a device.
+
+What it does: reports a program whose arguments, outputs, temporaries and code take more than a share of the chip's HBM.
+
+Why it matters: the runtime, other programs on the chip and the next version of the compiler need room too; a program
+at 98% fits today and fails tomorrow.
+
+Example: a training step at 15.7 GiB on a v5e with 16 GiB.
+
+Use instead: donate arguments, rematerialize activations, shard optimizer state over one more axis, or a chip with more
+memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hloscope.analysis.model import Analysis
+from hloscope.findings import Finding, Severity
+from hloscope.units import format_bytes, format_capacity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HbmNearLimit:
+    """A program that nearly fills the memory of a device.
+
+    Attributes:
+        share: The share of HBM above which it is reported.
+    """
+
+    name: ClassVar[str] = "hbm-near-limit"
+    severity: ClassVar[Severity] = Severity.WARNING
+    share: float = 0.9
+
+    def check(self, analysis: Analysis) -> Iterator[Finding]:
+        """Yields a warning when the peak is above the share, and up to the whole."""
+        memory = analysis.memory
+        if memory.peak_bytes is None or not memory.hbm_bytes:
+            return
+        taken = memory.peak_bytes / memory.hbm_bytes
+        if self.share < taken <= 1:
+            yield Finding(
+                rule=self.name,
+                severity=self.severity,
+                message=f"the program takes {100 * taken:.1f}% of a device's {format_capacity(memory.hbm_bytes)} HBM",
+                cost=f"{format_bytes(memory.peak_bytes)} on each device",
+                fix="donate arguments, rematerialize activations, or shard large arguments over one more axis",
+            )

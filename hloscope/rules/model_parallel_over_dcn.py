@@ -1,0 +1,63 @@
+"""Traffic of every layer on the network between slices.
+
+What it does: reports a collective over DCN that runs in a loop, or that is no reduction: all-gathers and all-to-alls
+of activations or weights, and reductions of every layer. A reduction once per step, as data parallelism
+needs it, is what DCN is for, and so is a permute, as pipelines need it.
+
+Why it matters: a chip has 7 to 14 times less bandwidth over DCN than over one ICI link, so tensor, expert or fully
+sharded data parallelism across slices waits for the network in every layer.
+
+Example: a mesh `model=8` over two slices of four chips; every layer's all-reduce then crosses DCN.
+
+Use instead: let the axis across slices be one of data parallelism (`--dcn data=2`), and keep the other axes in a slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.vocabulary import Kind, Link
+from hloscope.findings import Finding, Severity
+from hloscope.rules.rule import finding_at, over_axes
+
+_CROSSING = (Link.DCN, Link.BOTH)
+_REDUCTIONS = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
+_POINT_TO_POINT = (Kind.COLLECTIVE_PERMUTE, Kind.OPAQUE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelParallelOverDcn:
+    """Traffic of every layer on the network between slices.
+
+    Attributes:
+        min_payload_bytes: Smaller transfers are not reported.
+    """
+
+    name: ClassVar[str] = "model-parallel-over-dcn"
+    severity: ClassVar[Severity] = Severity.WARNING
+    min_payload_bytes: int = 1_000_000
+
+    def check(self, analysis: Analysis) -> Iterator[Finding]:
+        """Yields a warning for each collective that DCN should not carry."""
+        for one in analysis.collectives:
+            if (
+                one.link in _CROSSING
+                and (one.payload_bytes or 0) >= self.min_payload_bytes
+                and _belongs_in_a_slice(one)
+            ):
+                often = "in every iteration of a loop" if one.loops else "and is no reduction"
+                yield finding_at(
+                    self,
+                    one,
+                    f"{over_axes(one)} crosses DCN {often}",
+                    fix="let the axis across slices be one of data parallelism: --dcn data=2",
+                )
+
+
+def _belongs_in_a_slice(one: Collective) -> bool:
+    if one.kind in _POINT_TO_POINT:
+        return False
+    return bool(one.loops) or one.kind not in _REDUCTIONS

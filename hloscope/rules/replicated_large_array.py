@@ -1,0 +1,65 @@
+"""A large array that every device holds whole.
+
+What it does: reports an argument or an output above a size that no mesh axis shards.
+
+Why it matters: it takes its whole size of every device's memory, and each device reads or writes all of it.
+
+Example: an embedding table of 4 GB with the sharding `P()`, on 64 chips of 16 GB.
+
+Use instead: shard one of its dimensions over an axis: `P('X', None)`; for an output, ask for it with
+`out_shardings` or a `with_sharding_constraint`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hloscope.analysis.model import Analysis, ArrayFact, Mesh
+from hloscope.findings import Finding, Severity
+from hloscope.units import format_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicatedLargeArray:
+    """A large array that every device holds whole.
+
+    Attributes:
+        min_bytes: A smaller array may be whole everywhere.
+    """
+
+    name: ClassVar[str] = "replicated-large-array"
+    severity: ClassVar[Severity] = Severity.WARNING
+    min_bytes: int = 100_000_000
+
+    def check(self, analysis: Analysis) -> Iterator[Finding]:
+        """Yields a warning for each large array that is whole on every device."""
+        mesh = analysis.mesh
+        if mesh is None or mesh.device_count == 1:
+            return
+        for role, arrays in (("argument", analysis.arguments), ("output", analysis.outputs)):
+            for array in arrays:
+                if self._is_whole(array):
+                    shape = f"{array.dtype}[{','.join(map(str, array.local_shape))}]"
+                    yield Finding(
+                        rule=self.name,
+                        severity=self.severity,
+                        message=f"{role} {array.name} {shape} is whole on each of {mesh.device_count} devices",
+                        cost=f"{format_bytes(array.bytes_per_device)} of memory on each",
+                        fix=_fix(array, mesh),
+                    )
+
+    def _is_whole(self, array: ArrayFact) -> bool:
+        large = (array.bytes_per_device or 0) >= self.min_bytes
+        return large and array.used and array.global_shape is not None and array.global_shape == array.local_shape
+
+
+def _fix(array: ArrayFact, mesh: Mesh) -> str | None:
+    """The first axis, largest first, that divides a dimension, major first."""
+    for size, name in sorted(zip(mesh.axis_sizes, mesh.axis_names, strict=True), reverse=True):
+        for position, length in enumerate(array.local_shape):
+            if size > 1 and length % size == 0:
+                spec = ", ".join(repr(name) if at == position else "None" for at in range(len(array.local_shape)))
+                return f"shard it, for example P({spec}{',' if len(array.local_shape) == 1 else ''})"
+    return None

@@ -1,0 +1,62 @@
+"""Many small collectives that could be one.
+
+What it does: reports collectives of one kind over the same axes and from the same HLO computation that each move so
+little that their time is latency, when there are several of them.
+
+Why it matters: a collective takes some microseconds however little it moves, so ten of a kilobyte cost as
+much as ten of a hundred kilobytes.
+
+Example: a `psum` for each of a model's scalar metrics, or for the gradient of each bias, that the compiler could not
+combine because each waits for the one before.
+
+Use instead: one collective over a tuple or a stacked array: `jax.lax.psum((a, b, c), "X")`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.vocabulary import Kind
+from hloscope.findings import Finding, Severity
+from hloscope.rules.rule import finding_at, over_axes
+from hloscope.units import format_bytes, plural
+
+_COMBINABLE = (Kind.ALL_GATHER, Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmallCollectives:
+    """Many small collectives that could be one.
+
+    Attributes:
+        max_payload_bytes: A collective that moves more is not small.
+        min_collectives: Fewer of one kind in one place are not worth a word.
+    """
+
+    name: ClassVar[str] = "small-collectives"
+    severity: ClassVar[Severity] = Severity.WARNING
+    max_payload_bytes: int = 65_536
+    min_collectives: int = 4
+
+    def check(self, analysis: Analysis) -> Iterator[Finding]:
+        """Yields one warning for each group of small collectives, at the first of them."""
+        alike: dict[tuple[object, ...], list[Collective]] = defaultdict(list)
+        for one in analysis.collectives:
+            if one.kind in _COMBINABLE and one.wire_bytes and (one.payload_bytes or 0) <= self.max_payload_bytes:
+                alike[one.computation, one.kind, one.groups].append(one)
+        for group in alike.values():
+            if len(group) < self.min_collectives:
+                continue
+            group.sort(key=lambda one: one.line)
+            total = sum(one.payload_bytes or 0 for one in group)
+            found = finding_at(
+                self,
+                group[0],
+                f"{plural(len(group), over_axes(group[0]))} move {format_bytes(total)} together: their time is latency",
+                fix='combine them: jax.lax.psum((a, b, c), "X"), or one stacked array',
+            )
+            yield replace(found, cost=None)

@@ -1,0 +1,49 @@
+"""A collective that nobody asked for.
+
+What it does: reports each collective that the user did not write and did not allow. It is silent until something is
+allowed (`--allow 'all-reduce@Y: partial sums'`) or it is selected (`--select unexpected-collective`), because which
+collectives a program should have is for its author to say.
+
+Why it matters: the partitioner makes any program correct by moving data; what it moves is not in the code, and changes
+with a sharding, a shape or a compiler version.
+
+Example: a program allowed one all-reduce over `Y`, in which a reshape makes the partitioner gather the weights as well.
+
+Use instead: a sharding that needs no movement there, or an `allow` with the reason why it is fine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hloscope.analysis.model import Analysis
+from hloscope.analysis.vocabulary import Origin
+from hloscope.findings import Finding, Severity
+from hloscope.rules.rule import finding_at, over_axes, place_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnexpectedCollective:
+    """A collective that nobody asked for.
+
+    Attributes:
+        active: Whether the author has said what to expect.
+    """
+
+    name: ClassVar[str] = "unexpected-collective"
+    severity: ClassVar[Severity] = Severity.ERROR
+    active: bool = False
+
+    def check(self, analysis: Analysis) -> Iterator[Finding]:
+        """Yields an error for each collective that is not the user's own; allowing is left to `allow`."""
+        for one in analysis.collectives if self.active else ():
+            if one.origin is not Origin.AUTHORED and one.wire_bytes != 0:
+                yield finding_at(
+                    self,
+                    one,
+                    f"{over_axes(one)} at {place_of(one)} was not asked for",
+                    fix=f"change the shardings that meet there, or allow it: {one.kind}"
+                    f"{'@' + ','.join(one.axes) if one.axes else ''}",
+                )

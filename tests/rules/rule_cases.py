@@ -1,0 +1,126 @@
+"""For each rule: analyses on which it must fire, and analyses beside them on which it must stay silent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import hloscope
+from hloscope.analysis.model import Analysis, ArrayFact, Memory
+from hloscope.analysis.vocabulary import Link
+
+KERNEL = """HloModule kernel, num_partitions=2
+ENTRY main {
+  p = f32[8] parameter(0)
+  ROOT k = f32[8] custom-call(p), custom_call_target="tpu_custom_call", backend_config={"custom_call_config":{CONFIG}}
+}
+"""
+
+LOOP = """HloModule loop, num_partitions=2
+
+add {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT sum = f32[] add(x, y)
+}
+
+condition {
+  s = (s32[], s32[], f32[8]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] get-tuple-element(s), index=1
+  ROOT more = pred[] compare(i, n), direction=LT
+}
+
+body {
+  s = (s32[], s32[], f32[8]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] get-tuple-element(s), index=1
+  x = f32[8] get-tuple-element(s), index=2
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  r = f32[8] all-reduce(x), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=add
+  ROOT out = (s32[], s32[], f32[8]) tuple(next, n, r)
+}
+
+ENTRY main {
+  zero = s32[] constant(0)
+  n = s32[] BOUND
+  x = f32[8] parameter(0)
+  state = (s32[], s32[], f32[8]) tuple(zero, n, x)
+  ROOT w = (s32[], s32[], f32[8]) while(state), condition=condition, body=body
+}
+"""
+
+_ADD = "add {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT sum = f32[] add(x, y)\n}\n"
+_DENSE = ArrayFact(
+    name="W",
+    dtype="f32",
+    global_shape=(8192, 4096),
+    local_shape=(8192, 4096),
+    sharding="P()",
+    chosen_by="user",
+    bytes_per_device=134_217_728,
+)
+
+
+def chain_of_all_reduces(count: int, elements: int) -> Analysis:
+    """`count` all-reduces of `f32[elements]` over eight devices, each of what the one before gave."""
+    lines = [
+        f"  r{at + 1} = f32[{elements}] all-reduce(r{at}), channel_id={at + 1}, replica_groups=[1,8]<=[8], "
+        "use_global_device_ids=true, to_apply=add"
+        for at in range(count)
+    ]
+    body = "\n".join(lines)
+    text = (
+        f"HloModule chain, num_partitions=8\n\n{_ADD}\nENTRY main {{\n  r0 = f32[{elements}] parameter(0)\n{body}\n"
+        f"  ROOT out = f32[{elements}] negate(r{count})\n}}\n"
+    )
+    return hloscope.analyze_text(text, mesh={"X": 8})
+
+
+def across_slices(kind: str, shape: str, result: str) -> Analysis:
+    """One collective between two slices of four devices."""
+    extra = ", to_apply=add" if kind == "all-reduce" else ", dimensions={0}"
+    text = (
+        f"HloModule dcn, num_partitions=8\n\n{_ADD}\nENTRY main {{\n  p = {shape} parameter(0)\n"
+        f"  ROOT r = {result} {kind}(p), channel_id=1, replica_groups={{{{0,4}},{{1,5}},{{2,6}},{{3,7}}}}, "
+        f"use_global_device_ids=true{extra}\n}}\n"
+    )
+    found = hloscope.analyze_text(text, mesh={"data": 2, "model": 4})
+    return replace(found, collectives=tuple(replace(one, link=Link.DCN) for one in found.collectives))
+
+
+def with_arguments(*arrays: ArrayFact) -> Analysis:
+    """A program with these arguments that moves nothing."""
+    return replace(chain_of_all_reduces(1, 8), arguments=arrays)
+
+
+def with_memory(peak_bytes: int) -> Analysis:
+    """A program that takes this much of 16 GiB."""
+    return replace(chain_of_all_reduces(1, 8), memory=Memory(peak_bytes=peak_bytes, hbm_bytes=2**34))
+
+
+FIRES = {
+    "unexpected-collective": [lambda: chain_of_all_reduces(1, 8)],
+    "unmodelled-text": [lambda: hloscope.analyze_text(LOOP.replace("BOUND", "parameter(1)"))],
+    "opaque-communication": [lambda: hloscope.analyze_text(KERNEL.replace("CONFIG", '"has_communication":true'))],
+    "replicated-large-array": [lambda: with_arguments(_DENSE)],
+    "model-parallel-over-dcn": [lambda: across_slices("all-gather", "f32[1024,1024]", "f32[2048,1024]")],
+    "small-collectives": [lambda: chain_of_all_reduces(4, 16)],
+    "hbm-near-limit": [lambda: with_memory(16_000_000_000)],
+}
+SILENT = {
+    "unexpected-collective": [lambda: hloscope.analyze_text(KERNEL.replace("CONFIG", '"body":"x"'))],
+    "unmodelled-text": [lambda: hloscope.analyze_text(LOOP.replace("BOUND", "constant(5)"))],
+    "opaque-communication": [lambda: hloscope.analyze_text(KERNEL.replace("CONFIG", '"body":"x"'))],
+    "replicated-large-array": [
+        lambda: with_arguments(replace(_DENSE, local_shape=(1024, 4096), bytes_per_device=16_777_216)),
+        lambda: with_arguments(replace(_DENSE, global_shape=(8,), local_shape=(8,), bytes_per_device=32)),
+        lambda: with_arguments(replace(_DENSE, used=False)),
+    ],
+    "model-parallel-over-dcn": [
+        lambda: across_slices("all-reduce", "f32[1024,1024]", "f32[1024,1024]"),
+        lambda: across_slices("all-gather", "f32[8,1024]", "f32[16,1024]"),
+    ],
+    "small-collectives": [lambda: chain_of_all_reduces(3, 16), lambda: chain_of_all_reduces(4, 65_536)],
+    "hbm-near-limit": [lambda: with_memory(8_000_000_000)],
+}
