@@ -25,6 +25,10 @@ class SubAxis:
     size: int
     after: int
 
+    def value(self, coordinate: int) -> int:
+        """This digit of a coordinate along the axis."""
+        return coordinate // self.after % self.size
+
     def name(self, mesh: Mesh) -> str:
         """The axis's own name, or Shardy's `X:(before)size` for a part of it."""
         whole = mesh.axis_names[self.axis]
@@ -41,7 +45,7 @@ def axes_of_groups(groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
     Returns:
         Axis names, major first, without axes of size 1; None when the groups are no product of (sub-)axes.
     """
-    positions = _mesh_positions(mesh)
+    positions = mesh_positions(mesh)
     if not all(device in positions for group in groups for device in group):
         return None
     placed = [frozenset(positions[device] for device in group) for group in groups]
@@ -65,26 +69,28 @@ def axes_of_pairs(pairs: Iterable[tuple[int, ...]], mesh: Mesh, *, whole_axes: b
         Axis names, major first; parts of an axis only when every device is a source. None when an id is not in the
         mesh.
     """
-    positions = _mesh_positions(mesh)
+    positions = mesh_positions(mesh)
     pairs = tuple(pairs)
     if not all(device in positions for pair in pairs for device in pair):
         return None
-    moves = [(_coordinates(positions[s], mesh), _coordinates(positions[t], mesh)) for s, t in pairs]
+    moves = [(coordinates_of(positions[s], mesh), coordinates_of(positions[t], mesh)) for s, t in pairs]
     whole_axes = whole_axes or len({pair[0] for pair in pairs}) < mesh.device_count
     names = []
     for axis in range(len(mesh.axis_sizes)):
         steps = {(source[axis], target[axis]) for source, target in moves if source[axis] != target[axis]}
         if steps:
-            names.append(_changing_digit(axis, steps, mesh, whole_axes).name(mesh))
+            names.append(changing_digit(axis, steps, mesh, whole=whole_axes).name(mesh))
     return tuple(names)
 
 
-def _mesh_positions(mesh: Mesh) -> dict[int, int]:
+def mesh_positions(mesh: Mesh) -> dict[int, int]:
+    """The position in the mesh, counted row by row, of each partition id."""
     ids: Sequence[int] = range(mesh.device_count) if mesh.partition_ids is None else mesh.partition_ids
     return {device: position for position, device in enumerate(ids)}
 
 
-def _coordinates(position: int, mesh: Mesh) -> tuple[int, ...]:
+def coordinates_of(position: int, mesh: Mesh) -> tuple[int, ...]:
+    """The coordinate along each axis of a position in the mesh."""
     coordinates = []
     for size in reversed(mesh.axis_sizes):
         position, coordinate = divmod(position, size)
@@ -94,7 +100,7 @@ def _coordinates(position: int, mesh: Mesh) -> tuple[int, ...]:
 
 def _digits_of_group(group: frozenset[int], mesh: Mesh) -> list[SubAxis] | None:
     """The digits that vary inside one group, if it is the product of them; major first."""
-    coordinates = [_coordinates(position, mesh) for position in group]
+    coordinates = [coordinates_of(position, mesh) for position in group]
     digits: list[SubAxis] = []
     for axis, size in enumerate(mesh.axis_sizes):
         values = sorted({coordinate[axis] for coordinate in coordinates})
@@ -130,14 +136,14 @@ def _groups_over(digits: list[SubAxis], mesh: Mesh) -> set[frozenset[int]]:
     """All groups of mesh positions that differ in these digits alone."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for position in range(mesh.device_count):
-        fixed = list(_coordinates(position, mesh))
+        fixed = list(coordinates_of(position, mesh))
         for digit in digits:
-            fixed[digit.axis] -= fixed[digit.axis] // digit.after % digit.size * digit.after
+            fixed[digit.axis] -= digit.value(fixed[digit.axis]) * digit.after
         groups.setdefault(tuple(fixed), []).append(position)
     return {frozenset(group) for group in groups.values()}
 
 
-def _changing_digit(axis: int, steps: set[tuple[int, int]], mesh: Mesh, whole: bool) -> SubAxis:
+def changing_digit(axis: int, steps: set[tuple[int, int]], mesh: Mesh, *, whole: bool) -> SubAxis:
     """The smallest contiguous digit of an axis that explains all its coordinate changes."""
     size = mesh.axis_sizes[axis]
     if whole:

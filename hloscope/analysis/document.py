@@ -27,6 +27,7 @@ def to_document(analysis: Analysis) -> dict[str, object]:
         "totals": _plain(analysis.totals),
         "arguments": _plain(analysis.arguments),
         "outputs": _plain(analysis.outputs),
+        "intermediates": _plain(analysis.intermediates),
         "memory": _plain(analysis.memory),
         "findings": _plain(analysis.findings),
         "unmodelled": _plain(analysis.unmodelled),

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 
 from hloscope.analysis.model import Collective, Total, Totals
 from hloscope.analysis.reach import Reach
-from hloscope.analysis.vocabulary import Bound, Kind
-from hloscope.analysis.volume import sizes_bound
+from hloscope.analysis.vocabulary import Bound
 
 UNKNOWN_AXES = "?"
 
 
-_Part = tuple[Collective, Reach]
-
-
 def totals_of(
-    collectives: Sequence[Collective], reaches: Sequence[Reach] | None = None, *, hidden: bool = False
+    collectives: Sequence[Collective], reaches: Sequence[tuple[Reach, ...]] | None = None, *, hidden: bool = False
 ) -> Totals:
     """Adds up what moves in one step.
 
     Args:
         collectives: All of them.
-        reaches: Who sends in each; by default every device in all of them.
+        reaches: Who sends in each, or in each of its parts; by default every device in all of them.
         hidden: Whether the text may hold transfers that are not among them; every total is then a lower bound.
 
     Returns:
@@ -32,17 +28,62 @@ def totals_of(
         may run over any of them. Where no device sends in all that is added, the sum is an upper bound; so is that of a
         link whose transfers may partly stay off it.
     """
-    moves = list(zip(collectives, reaches or [Reach()] * len(collectives), strict=True))
+    moves = _moves(collectives, reaches)
+    parts = [part for move in moves for part in move.by_part()]
     floor = Bound.AT_LEAST if hidden else Bound.EXACT
-    anywhere = any(c.wire_bytes is None and c.axes is None for c in collectives)
+    anywhere = any(move.wire_bytes is None and move.collective.axes is None for move in moves)
     whole = _sum(moves, floor)
-    links = _parts(moves, lambda collective: collective.link.value, floor)
+    links = _grouped(parts, lambda move: move.link, floor)
     return Totals(
         **{field.name: getattr(whole, field.name) for field in fields(whole)},
-        by_axis=_parts(moves, _axis_key, Bound.AT_LEAST if anywhere else floor),
-        by_kind=_parts(moves, lambda collective: collective.kind.value, floor),
-        by_link={link: _of_link(total, link, moves) for link, total in links.items()},
+        by_axis=_grouped(moves, lambda move: axes_key(move.collective), Bound.AT_LEAST if anywhere else floor),
+        by_kind=_grouped(moves, lambda move: move.collective.kind.value, floor),
+        by_link={link: _of_link(total, link, parts) for link, total in links.items()},
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Move:
+    """What one collective, or one part of it, adds to a total."""
+
+    collective: Collective
+    reaches: tuple[Reach, ...]
+    link: str
+    payload_bytes: int | None
+    wire_bytes: int | None
+
+    @property
+    def wire_bytes_per_step(self) -> int:
+        """0 where they are not known."""
+        return (self.wire_bytes or 0) * self.collective.executions
+
+    def by_part(self) -> Iterator[_Move]:
+        """The parts, each on one network; the collective itself when it has none."""
+        parts = self.collective.parts
+        if not parts:
+            yield self
+        for part, reach in zip(parts, self.reaches, strict=True) if parts else ():
+            yield _Move(
+                collective=self.collective,
+                reaches=(reach,),
+                link=part.link.value,
+                payload_bytes=part.payload_bytes,
+                wire_bytes=part.wire_bytes,
+            )
+
+
+def _moves(collectives: Sequence[Collective], reaches: Sequence[tuple[Reach, ...]] | None) -> list[_Move]:
+    everyone = [(Reach(),) * max(1, len(collective.parts)) for collective in collectives]
+    return [
+        _Move(
+            collective=collective,
+            reaches=reach,
+            link=collective.link.value,
+            payload_bytes=collective.payload_bytes,
+            wire_bytes=collective.wire_bytes,
+        )
+        for collective, reach in zip(collectives, reaches or everyone, strict=True)
+    ]
 
 
 def largest_first(collectives: Iterable[Collective]) -> tuple[Collective, ...]:
@@ -53,52 +94,44 @@ def largest_first(collectives: Iterable[Collective]) -> tuple[Collective, ...]:
 
 
 def bytes_bound(collective: Collective) -> Bound:
-    """How a collective's bytes per step relate to the truth.
-
-    Unknown bytes make a lower bound. A ragged all-to-all sends what its run-time sizes say: at most its operand. See
-    `sizes_bound` for what shapes say.
-    """
+    """How a collective's bytes per step relate to the truth; unknown bytes make a lower bound."""
     if collective.wire_bytes is None or collective.payload_bytes is None:
         return collective.executions_bound + Bound.AT_LEAST
-    if collective.kind is Kind.RAGGED_ALL_TO_ALL:
-        return collective.executions_bound + Bound.AT_MOST
-    return collective.executions_bound + sizes_bound(
-        collective.kind, collective.operand_shapes, collective.result_shapes
-    )
+    return collective.executions_bound + collective.bytes_bound
 
 
-def _axis_key(collective: Collective) -> str:
+def axes_key(collective: Collective) -> str:
+    """What totals are grouped by: axis names joined by `,`, or `?`."""
     return UNKNOWN_AXES if collective.axes is None else ",".join(collective.axes)
 
 
-def _parts(moves: Iterable[_Part], key: Callable[[Collective], str], floor: Bound) -> dict[str, Total]:
-    parts: dict[str, list[_Part]] = {}
-    for collective, reach in moves:
-        parts.setdefault(key(collective), []).append((collective, reach))
-    totals = {name: _sum(part, floor) for name, part in parts.items()}
+def _grouped(moves: Iterable[_Move], key: Callable[[_Move], str], floor: Bound) -> dict[str, Total]:
+    groups: dict[str, list[_Move]] = {}
+    for move in moves:
+        groups.setdefault(key(move), []).append(move)
+    totals = {name: _sum(group, floor) for name, group in groups.items()}
     return dict(sorted(totals.items(), key=lambda item: (-item[1].wire_bytes, item[0])))
 
 
-def _of_link(total: Total, link: str, moves: Iterable[_Part]) -> Total:
+def _of_link(total: Total, link: str, moves: Iterable[_Move]) -> Total:
     """A link's total. What crosses slices in groups of several devices per slice may partly stay off the link."""
-    stays = any(reach.within_slices and collective.link == link for collective, reach in moves)
+    stays = any(reach.within_slices and move.link == link for move in moves for reach in move.reaches)
     return replace(total, bound=total.bound + Bound.AT_MOST) if stays else total
 
 
-def _sum(moves: Sequence[_Part], floor: Bound) -> Total:
-    collectives = [collective for collective, _ in moves]
+def _sum(moves: Sequence[_Move], floor: Bound) -> Total:
     bound = floor if _one_device_sends_all(moves) else floor + Bound.AT_MOST
     return Total(
-        wire_bytes=sum(collective.wire_bytes_per_step or 0 for collective in collectives),
-        payload_bytes=sum(collective.payload_bytes_per_step or 0 for collective in collectives),
-        collectives=len(collectives),
-        executions=sum(collective.executions for collective in collectives),
-        bound=reduce(lambda bound, collective: bound + bytes_bound(collective), collectives, bound),
+        wire_bytes=sum(move.wire_bytes_per_step for move in moves),
+        payload_bytes=sum((move.payload_bytes or 0) * move.collective.executions for move in moves),
+        collectives=len(moves),
+        executions=sum(move.collective.executions for move in moves),
+        bound=reduce(lambda bound, move: bound + bytes_bound(move.collective), moves, bound),
     )
 
 
-def _one_device_sends_all(moves: Iterable[_Part]) -> bool:
+def _one_device_sends_all(moves: Iterable[_Move]) -> bool:
     """Whether some device sends in every one of these, so that the sum is what the busiest device sends."""
-    senders = {reach.senders for collective, reach in moves if collective.wire_bytes_per_step}
+    senders = {reach.senders for move in moves if move.wire_bytes_per_step for reach in move.reaches}
     some = [devices for devices in senders if devices is not None]
     return not some or bool(frozenset.intersection(*some))

@@ -24,6 +24,7 @@ class Transfer:
         operands: Arrays that one device puts in.
         results: Arrays that one device gets out.
         groups: Groups of device ids, for a permute source-target pairs; None when the text does not tell.
+        received: The `recv` that belongs to a `send`; None for all others.
         operand_bytes: Bytes put in, where the operands' shapes do not tell; None to take them from `operands`.
         asynchronous: Whether it is printed as a start and a done.
         link: The network, when the spelling tells.
@@ -38,6 +39,7 @@ class Transfer:
     operands: tuple[Shape, ...]
     results: tuple[Shape, ...]
     groups: Groups | None
+    received: HloInstruction | None = None
     operand_bytes: int | None = None
     asynchronous: bool = False
     link: Link | None = None

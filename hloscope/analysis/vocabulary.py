@@ -43,8 +43,9 @@ class Origin(StrEnum):
 
 
 class Link(StrEnum):
-    """The network that carries a collective."""
+    """The network that carries a collective; both for one that crosses slices in several parts."""
 
     ICI = "ici"
     DCN = "dcn"
+    BOTH = "ici+dcn"
     UNKNOWN = "unknown"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.hlo import Shape
-from hloscope.units import element_bits
+from hloscope.units import array_bytes, element_bits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,23 @@ class Volume:
 
     payload_bytes: int | None
     wire_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What the arrays of a collective say about its payload, on one device.
+
+    Attributes:
+        payload_bytes: Logical bytes of the side that is counted; None when not known.
+        at_least: What it cannot be smaller than; None when not known.
+        padded: What it takes in memory with its tiles; None when the text gives no layout.
+        bound: How `payload_bytes` relates to the truth; unknown when it is not known.
+    """
+
+    payload_bytes: int | None
+    at_least: int | None
+    padded: int | None
+    bound: Bound
 
 
 def arrays(shapes: Iterable[Shape]) -> tuple[Shape, ...]:
@@ -81,22 +98,48 @@ def volume_of_permute(operand_bytes: int | None, pairs: Iterable[tuple[int, ...]
     return Volume(payload_bytes=operand_bytes, wire_bytes=None if operand_bytes is None else copies * operand_bytes)
 
 
-def sizes_bound(kind: Kind, operand_shapes: Iterable[str], result_shapes: Iterable[str]) -> Bound:
-    """How a collective's bytes relate to the truth, as far as the shapes of its arrays tell.
+def sizes_of(kind: Kind, operands: Iterable[Shape], results: Iterable[Shape], sliced: int | None = None) -> Sizes:
+    """Reads the sizes of a collective off the shapes of its arrays.
 
-    A bounded dynamic dimension such as `<=64` may be smaller at run time. Where operands and results have different
-    element types, either of them may be what moves.
+    A bounded dynamic dimension such as `<=64` may be anything smaller at run time, and so may what a ragged all-to-all
+    sends. Where operands and results have different element types, either of them may be what moves.
 
     Args:
         kind: What it does, and so which side is counted: the results of an all-gather, else the operands.
-        operand_shapes: Shapes such as `bf16[<=64,8]`.
-        result_shapes: The same for the results.
+        operands: The arrays that one device puts in.
+        results: The arrays that one device gets out.
+        sliced: Bytes put in, where only slices of the operands are.
     """
-    counted, other = (result_shapes, operand_shapes) if kind is Kind.ALL_GATHER else (operand_shapes, result_shapes)
-    counted, other = tuple(counted), tuple(other)
-    bound = Bound.AT_MOST if any("<=" in shape for shape in counted) else Bound.EXACT
-    for one, opposite in zip(counted, other, strict=False):
-        bits = [element_bits(shape.partition("[")[0]) or 0 for shape in (one, opposite)]
-        if bits[0] != bits[1]:
-            bound += Bound.AT_MOST if bits[0] > bits[1] else Bound.AT_LEAST
-    return bound
+    operands, results = tuple(operands), tuple(results)
+    counted, other = (results, operands) if kind is Kind.ALL_GATHER else (operands, results)
+    payload = total_bytes(counted) if sliced is None else sliced
+    if payload is None or kind is Kind.OPAQUE:
+        return Sizes(payload_bytes=None, at_least=None, padded=None, bound=Bound.UNKNOWN)
+    if sliced is not None:
+        return Sizes(payload_bytes=payload, at_least=payload, padded=None, bound=Bound.EXACT)
+    bound, at_least = Bound.EXACT, 0
+    for number, shape in enumerate(counted):
+        moved = shape.byte_size or 0
+        least, own = _least(shape, moved, other[number].element_type if number < len(other) else shape.element_type)
+        at_least += least
+        bound += own
+    if kind is Kind.RAGGED_ALL_TO_ALL:
+        bound, at_least = Bound.AT_MOST, 0
+    return Sizes(payload_bytes=payload, at_least=at_least, padded=_padded(counted), bound=bound)
+
+
+def _least(shape: Shape, moved: int, opposite: str) -> tuple[int, Bound]:
+    """The fewest bytes that may move of an array, and how `moved` relates to the truth."""
+    bound = Bound.AT_MOST if any(shape.dynamic) else Bound.EXACT
+    bits, other_bits = element_bits(shape.element_type) or 0, element_bits(opposite) or 0
+    if any(shape.dynamic):
+        return 0, bound if bits >= other_bits else bound + Bound.AT_LEAST
+    if bits > other_bits > 0:
+        return array_bytes(opposite, shape.element_count) or 0, Bound.AT_MOST
+    return moved, Bound.AT_LEAST if bits < other_bits else Bound.EXACT
+
+
+def _padded(shapes: Iterable[Shape]) -> int | None:
+    sizes = [None if shape.layout is None else shape.padded_byte_size for shape in shapes]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None

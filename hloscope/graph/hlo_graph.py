@@ -6,17 +6,6 @@ from dataclasses import dataclass
 
 from hloscope.hlo import HloComputation, HloInstruction, HloModule
 
-_CALLING_OPCODES = frozenset({"fusion", "while", "conditional", "call", "custom-call", "async-start", "reduce", "sort"})
-_LEAF_OPCODES = frozenset({
-    "parameter", "constant", "get-tuple-element", "tuple", "bitcast", "copy", "convert", "broadcast", "reshape",
-    "transpose", "slice", "dynamic-slice", "dynamic-update-slice", "concatenate", "pad", "iota", "select", "compare",
-    "add", "subtract", "multiply", "divide", "maximum", "minimum", "negate", "exponential", "log", "tanh", "rsqrt",
-    "power", "and", "or", "not", "xor", "dot", "convolution", "copy-start", "slice-start", "collective-permute-start",
-    "collective-permute", "all-gather", "all-to-all", "partition-id", "replica-id",
-})  # fmt: skip
-"""The opcodes most common in compiled text that name no computation; a shortcut, not a list of all of them."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSite:
     """One edge of the call graph.
@@ -40,16 +29,20 @@ class HloGraph:
 
     Attributes:
         module: The module it was made from.
-        reachable: The computations that ENTRY reaches, each one after all of its callers.
+        entry: Where the program starts; None where the text is cut off before it.
+        reachable: The computations that ENTRY reaches, each one after all of its callers; without ENTRY those that the
+            outermost computations reach, which are all there are.
+        prints_sources: Whether the text says where the user wrote something; if not, there is nothing to search for.
     """
 
-    __slots__ = ("_callers", "_calls", "_prints_sources", "module", "reachable")
+    __slots__ = ("_callers", "_calls", "entry", "module", "prints_sources", "reachable")
 
     def __init__(self, module: HloModule) -> None:
         self.module = module
+        self.entry = entry_of(module)
+        self.prints_sources = module.mentions("stack_frame_id=") or module.mentions("source_file=")
         self._calls: dict[str, tuple[CallSite, ...]] = {}
         self._callers: dict[str, list[CallSite]] = {}
-        self._prints_sources: bool | None = None
         self.reachable: tuple[HloComputation, ...] = self._walk()
         for computation in self.reachable:
             for site in self._calls[computation.name]:
@@ -63,51 +56,44 @@ class HloGraph:
         """The calls that reach a computation, from computations that ENTRY reaches."""
         return tuple(self._callers.get(computation, ()))
 
-    @property
-    def prints_sources(self) -> bool:
-        """Whether any instruction prints where the user wrote it; text without it needs no search for one."""
-        if self._prints_sources is None:
-            everything = (one for computation in self.reachable for one in computation.instructions)
-            self._prints_sources = any(one.stack_frame_id or one.source_file for one in everything)
-        return self._prints_sources
-
     def only_caller(self, computation: str) -> HloInstruction | None:
         """The one instruction that calls a computation; None when there are several or none."""
         callers = {(site.caller.computation.name, site.caller.name): site.caller for site in self.callers(computation)}
         return next(iter(callers.values())) if len(callers) == 1 else None
 
     def _walk(self) -> tuple[HloComputation, ...]:
-        """Depth-first from ENTRY without recursion; the reverse of the order of leaving puts callers first."""
+        """Depth-first without recursion; the reverse of the order of leaving puts callers first."""
         left: list[HloComputation] = []
-        stack = [(self.module.entry, iter(self._sites_of(self.module.entry)))]
-        while stack:
-            computation, pending = stack[-1]
-            site = next(pending, None)
-            if site is None:
-                left.append(computation)
-                stack.pop()
-            elif site.callee not in self._calls:
-                callee = self.module.computation(site.callee)
-                stack.append((callee, iter(self._sites_of(callee))))
+        for outermost in reversed(self.module.outermost):
+            stack = [(outermost, iter(self._sites_of(outermost)))]
+            while stack:
+                computation, pending = stack[-1]
+                site = next(pending, None)
+                if site is None:
+                    left.append(computation)
+                    stack.pop()
+                elif site.callee not in self._calls:
+                    callee = self.module.computation(site.callee)
+                    stack.append((callee, iter(self._sites_of(callee))))
         return tuple(reversed(left))
 
     def _sites_of(self, computation: HloComputation) -> tuple[CallSite, ...]:
-        sites: list[CallSite] = []
-        for instruction in computation.instructions:
-            if may_call(instruction.opcode):
-                sites.extend(call_sites(instruction))
-        self._calls[computation.name] = tuple(sites)
+        calling = (instruction for instruction in computation.calling if may_call(instruction.opcode))
+        self._calls[computation.name] = tuple(site for instruction in calling for site in call_sites(instruction))
         return self._calls[computation.name]
 
 
+def entry_of(module: HloModule) -> HloComputation | None:
+    """The computation in which the program starts; None where the text is cut off before it."""
+    return next((computation for computation in module.outermost if computation.is_entry), None)
+
+
 def may_call(opcode: str) -> bool:
-    """Whether instructions with this opcode can call a computation.
+    """Whether an instruction that names a computation runs it.
 
     The `-update` and `-done` of an asynchronous operation may repeat `calls=`, but only its start runs the callee.
     """
-    if opcode in _LEAF_OPCODES:
-        return False
-    return opcode in _CALLING_OPCODES or not opcode.endswith(("-done", "-update"))
+    return not opcode.endswith(("-done", "-update"))
 
 
 def call_sites(instruction: HloInstruction) -> list[CallSite]:

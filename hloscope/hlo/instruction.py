@@ -72,8 +72,9 @@ class HloInstruction:
     @property
     def operands(self) -> tuple[HloInstruction, ...]:
         """In order; one that is used twice stands twice."""
-        instructions = self.computation.instructions
-        return tuple(instructions[position] for position in self.computation._operand_positions(self._position))
+        columns, computation = self._columns, self.computation
+        start, end = columns.operand_starts[self._index], columns.operand_starts[self._index + 1]
+        return tuple(computation.instruction_at(operand) for operand in columns.operands[start:end])
 
     @property
     def operand_names(self) -> tuple[str, ...]:
@@ -85,7 +86,8 @@ class HloInstruction:
     @property
     def users(self) -> tuple[HloInstruction, ...]:
         """The instructions of the same computation that have it as an operand, in text order, each once."""
-        return self.computation._users[self._position]
+        computation = self.computation
+        return tuple(computation.instruction_at(index) for index in computation._users.get(self._index, ()))
 
     @property
     def attributes(self) -> Mapping[str, str]:
@@ -186,10 +188,6 @@ class HloInstruction:
     def custom_call_target(self) -> str | None:
         """The target of a custom-call, unquoted."""
         return decode.string(self.attributes.get("custom_call_target"))
-
-    @property
-    def _position(self) -> int:
-        return self._index - self.computation._row.first
 
     def _read(self) -> Details:
         if self._details is None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from types import MappingProxyType
 
@@ -75,6 +76,34 @@ class HloModule:
         called = {name for calls in self._columns.called.values() for _, name in calls}
         return tuple(computation for computation in self.computations if computation.name not in called)
 
+    def with_opcodes(self, wanted: Collection[str]) -> tuple[HloInstruction, ...]:
+        """The instructions with one of these opcodes, in text order; no other instruction is looked at."""
+        indexes = sorted(index for opcode in set(wanted) for index in self._by_opcode.get(opcode, ()))
+        return tuple(self._instruction(index) for index in indexes)
+
+    @property
+    def opcodes(self) -> Collection[str]:
+        """Every opcode that the text prints, once."""
+        return self._by_opcode.keys()
+
+    def mentions(self, words: str) -> bool:
+        """Whether the text holds some words, in whatever place."""
+        return words in self._columns.text
+
+    def _instruction(self, index: int) -> HloInstruction:
+        return self.computations[bisect_right(self._first_indexes, index) - 1].instruction_at(index)
+
+    @cached_property
+    def _first_indexes(self) -> list[int]:
+        return [row.first for row in self._columns.computations]
+
+    @cached_property
+    def _by_opcode(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for index, form in enumerate(self._columns.forms):
+            found.setdefault(form.opcode, []).append(index)
+        return found
+
     @cached_property
     def _by_name(self) -> dict[str, HloComputation]:
         return {computation.name: computation for computation in self.computations}
@@ -117,6 +146,7 @@ class HloComputation:
         self.line = row.line + columns.lines_before
         self.is_entry = is_entry
         self.execution_thread = row.execution_thread
+        self._made: dict[int, HloInstruction] = {}
 
     def __repr__(self) -> str:
         return f"<HloComputation %{self.name}: {self._row.end - self._row.first} instructions>"
@@ -124,17 +154,32 @@ class HloComputation:
     @cached_property
     def instructions(self) -> tuple[HloInstruction, ...]:
         """In text order; in a scheduled module the order of execution."""
-        return tuple(HloInstruction(self, index) for index in range(self._row.first, self._row.end))
+        return tuple(self.instruction_at(index) for index in range(self._row.first, self._row.end))
+
+    @cached_property
+    def calling(self) -> tuple[HloInstruction, ...]:
+        """The instructions that name other computations, in text order."""
+        calls = self._columns.called
+        return tuple(self.instruction_at(index) for index in range(self._row.first, self._row.end) if index in calls)
+
+    def instruction_at(self, index: int) -> HloInstruction:
+        """The instruction in row `index` of the module's columns, which is one of this computation's."""
+        made = self._made.get(index)
+        if made is None:
+            made = self._made[index] = HloInstruction(self, index)
+        return made
 
     @property
     def root(self) -> HloInstruction:
         """The instruction whose value the computation returns."""
-        return self.instructions[self._row.root - self._row.first]
+        return self.instruction_at(self._row.root)
 
     @cached_property
     def parameters(self) -> tuple[HloInstruction, ...]:
         """The parameters by number."""
-        found = [instruction for instruction in self.instructions if instruction.opcode == "parameter"]
+        forms = self._columns.forms
+        indexes = range(self._row.first, self._row.end)
+        found = [self.instruction_at(index) for index in indexes if forms[index].opcode == "parameter"]
         return tuple(sorted(found, key=lambda instruction: instruction.parameter_number or 0))
 
     @cached_property
@@ -150,14 +195,13 @@ class HloComputation:
         return self._by_name[name]
 
     @cached_property
-    def _users(self) -> tuple[tuple[HloInstruction, ...], ...]:
-        users: list[dict[int, HloInstruction]] = [{} for _ in self.instructions]
-        for position, instruction in enumerate(self.instructions):
-            for operand in self._operand_positions(position):
-                users[operand].setdefault(position, instruction)
-        return tuple(tuple(found.values()) for found in users)
-
-    def _operand_positions(self, position: int) -> list[int]:
-        columns, first = self._columns, self._row.first
-        start, end = columns.operand_starts[first + position], columns.operand_starts[first + position + 1]
-        return [operand - first for operand in columns.operands[start:end]]
+    def _users(self) -> dict[int, list[int]]:
+        """The rows that use each row, in order, each once."""
+        starts, operands = self._columns.operand_starts, self._columns.operands
+        users: dict[int, list[int]] = {}
+        for index in range(self._row.first, self._row.end):
+            for operand in operands[starts[index] : starts[index + 1]]:
+                found = users.setdefault(operand, [])
+                if not found or found[-1] != index:
+                    found.append(index)
+        return users

@@ -10,7 +10,20 @@ import jsonschema
 import pytest
 
 from hloscope.analysis import to_document
-from hloscope.analysis.model import ArrayFact, Collective, Memory, Mesh, SliceFact, SourceFrame, Total, Unmodelled
+from hloscope.analysis.model import (
+    ArrayFact,
+    AxisShift,
+    Collective,
+    CollectivePart,
+    IntermediateFact,
+    Memory,
+    Mesh,
+    PermutePattern,
+    SliceFact,
+    SourceFrame,
+    Total,
+    Unmodelled,
+)
 from hloscope.findings import Finding, Severity
 
 
@@ -69,7 +82,7 @@ def test_top_level_keys_and_values(full):
     document = to_document(full)
     assert list(document) == [
         "schema", "target", "module", "slice", "mesh", "num_partitions", "collectives", "totals", "arguments",
-        "outputs", "memory", "findings", "unmodelled", "notes", "versions",
+        "outputs", "intermediates", "memory", "findings", "unmodelled", "notes", "versions",
     ]  # fmt: skip
     assert (document["schema"], document["target"], document["module"]) == (1, "test.hlo", "test")
     assert document["mesh"] == {"axis_names": ["X", "Y"], "axis_sizes": [2, 4], "axis_types": ["auto", "explicit"]}
@@ -88,6 +101,10 @@ def test_top_level_keys_and_values(full):
 
 MODELS = {
     "collective": Collective,
+    "part": CollectivePart,
+    "permute": PermutePattern,
+    "shift": AxisShift,
+    "intermediate": IntermediateFact,
     "frame": SourceFrame,
     "array": ArrayFact,
     "slice": SliceFact,

@@ -42,7 +42,7 @@ def test_sums_by_axis_kind_and_link():
 
 
 def reach(*senders):
-    return Reach(senders=frozenset(senders))
+    return (Reach(senders=frozenset(senders)),)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def reach(*senders):
     [
         ([reach(0, 1), reach(1, 2)], Bound.EXACT),
         ([reach(0, 1), reach(2, 3)], Bound.AT_MOST),
-        ([reach(0), Reach()], Bound.EXACT),
+        ([reach(0), (Reach(),)], Bound.EXACT),
         ([reach(~100_000), reach(0)], Bound.AT_MOST),
     ],
 )
@@ -67,7 +67,7 @@ def test_who_sends_nothing_does_not_count():
 
 def test_what_may_stay_inside_a_slice_is_an_upper_bound_for_the_link_between_them():
     crossing = replace(BASE, link=Link.DCN)
-    totals = totals_of((BASE, crossing), [Reach(), Reach(within_slices=True)])
+    totals = totals_of((BASE, crossing), [(Reach(),), (Reach(within_slices=True),)])
     assert totals.bound is Bound.EXACT
     assert {link: total.bound for link, total in totals.by_link.items()} == {
         "ici": Bound.EXACT,

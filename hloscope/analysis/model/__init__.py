@@ -3,8 +3,10 @@
 Field names are the names of the JSON document. A byte count, a time or an axis that is not known is None, never zero.
 """
 
-from hloscope.analysis.model.collective import Collective, Mesh, SourceFrame
-from hloscope.analysis.model.program import ArrayFact, Memory, SliceFact, Unmodelled
+from hloscope.analysis.model.collective import Collective, CollectivePart, Mesh
+from hloscope.analysis.model.permute import AxisShift, PermutePattern
+from hloscope.analysis.model.program import ArrayFact, IntermediateFact, Memory, SliceFact, Unmodelled
+from hloscope.analysis.model.source import SourceFrame
 from hloscope.analysis.model.step_time import StepTime
 from hloscope.analysis.model.totals import Total, Totals
 from hloscope.analysis.model.whole import Analysis
@@ -12,9 +14,13 @@ from hloscope.analysis.model.whole import Analysis
 __all__ = [
     "Analysis",
     "ArrayFact",
+    "AxisShift",
     "Collective",
+    "CollectivePart",
+    "IntermediateFact",
     "Memory",
     "Mesh",
+    "PermutePattern",
     "SliceFact",
     "SourceFrame",
     "StepTime",

@@ -1,10 +1,12 @@
-"""One logical collective, the mesh it runs over and the lines it came from."""
+"""One logical collective, its parts, and the mesh it runs over."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
 
+from hloscope.analysis.model.permute import PermutePattern
+from hloscope.analysis.model.source import SourceFrame
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
 
 
@@ -37,13 +39,34 @@ class Mesh:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceFrame:
-    """One frame of the user's Python stack: where an operation was written."""
+class CollectivePart:
+    """One of the transfers that a collective across slices is made of; the fields mean what they do there.
 
-    file: str
+    Attributes:
+        kind: What this part does.
+        name: The HLO instruction that starts it, without `%`.
+        line: 1-based line in the HLO text.
+        axes: The mesh axes it runs over.
+        groups: Who takes part, in the ids that the text has.
+        group_size: Devices in a group.
+        link: The network it crosses: one of the two.
+        payload_bytes: Bytes of the larger side on one device per execution.
+        wire_bytes: Bytes that one device must send per execution.
+        executions: Times it runs per step.
+        asynchronous: Whether it is printed as a start and a done.
+    """
+
+    kind: Kind
+    name: str
     line: int
-    function: str | None = None
-    column: int | None = None
+    axes: tuple[str, ...] | None
+    groups: tuple[tuple[int, ...], ...]
+    group_size: int | None
+    link: Link
+    payload_bytes: int | None
+    wire_bytes: int | None
+    executions: int
+    asynchronous: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +94,15 @@ class Collective:
             the operand for each target of one source; broadcast the operand.
         executions: Times it runs per step.
         executions_bound: How `executions` relates to the truth.
+        bytes_bound: How `payload_bytes` and `wire_bytes` relate to the truth: at most where sizes are decided at run
+            time (ragged all-to-all, bounded dimensions) or where two element types leave open what moves.
+        payload_bytes_at_least: What the payload cannot be smaller than; the payload itself where it is exact.
+        wire_bytes_at_least: What the wire bytes cannot be smaller than.
+        padded_bytes: What the payload takes in memory with its tiles; None where the text gives no layout.
+        permute: How far and along which axes a permute shifts; None where it is no uniform shift, and for all others.
+        result_slices: Shapes of the slices, at offsets that only the device decides, that are all that is ever read
+            of an all-reduce's result; empty where more of it is read.
+        parts: What an all-reduce across slices is made of, in the order in which it runs; empty for all others.
         loops: Names of the `while` instructions around it, outermost first.
         origin: Who put it there.
         asynchronous: Whether it is printed as a start and a done.
@@ -96,6 +128,13 @@ class Collective:
     wire_bytes: int | None
     executions: int
     executions_bound: Bound
+    bytes_bound: Bound = Bound.EXACT
+    payload_bytes_at_least: int | None = None
+    wire_bytes_at_least: int | None = None
+    padded_bytes: int | None = None
+    permute: PermutePattern | None = None
+    result_slices: tuple[str, ...] = ()
+    parts: tuple[CollectivePart, ...] = ()
     loops: tuple[str, ...] = ()
     origin: Origin = Origin.UNKNOWN
     asynchronous: bool = False

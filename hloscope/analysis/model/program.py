@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hloscope.analysis.model.source import SourceFrame
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayFact:
@@ -30,6 +32,42 @@ class ArrayFact:
     bytes_per_device: int | None
     donated: bool = False
     used: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntermediateFact:
+    """One large array that the program makes on the way: neither an argument nor an output.
+
+    Attributes:
+        name: The HLO instruction that makes it, without `%`; with `[1]` where it is an element of that one's result.
+        computation: The HLO computation that holds the instruction: ENTRY or the body of a loop.
+        line: 1-based line in the HLO text.
+        dtype: XLA's short type name.
+        global_shape: Dimensions of the whole array; None when the text does not tell.
+        local_shape: Dimensions on one device.
+        bytes_per_device: Logical bytes on one device.
+        padded_bytes_per_device: What it takes in memory with its tiles; None where the text gives no layout.
+        memory_space: XLA's number of the memory it lies in: 0 for the device's main memory; on TPU 1 for the vector
+            memory on the chip and 5 for the host's.
+        loops: Names of the `while` instructions around it, outermost first.
+        op_name: XLA's `op_name`; its own, or that of the instruction `source_of`.
+        source: Source frames, innermost first; empty when not known.
+        source_of: None when `source` is the instruction's own, else the name of the one it was taken from.
+    """
+
+    name: str
+    computation: str
+    line: int
+    dtype: str
+    global_shape: tuple[int, ...] | None
+    local_shape: tuple[int, ...]
+    bytes_per_device: int
+    padded_bytes_per_device: int | None
+    memory_space: int
+    loops: tuple[str, ...] = ()
+    op_name: str | None = None
+    source: tuple[SourceFrame, ...] = ()
+    source_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ class Totals(Total):
     Attributes:
         by_axis: By axis names joined by `,`; `?` where they are not known, empty where no axis is crossed.
         by_kind: By kind of collective.
-        by_link: By network.
+        by_link: By network; a collective that crosses both counts there by its parts, each a transfer of its own.
     """
 
     by_axis: dict[str, Total]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hloscope.analysis.model.collective import Collective, Mesh
-from hloscope.analysis.model.program import ArrayFact, Memory, SliceFact, Unmodelled
+from hloscope.analysis.model.program import ArrayFact, IntermediateFact, Memory, SliceFact, Unmodelled
 from hloscope.analysis.model.step_time import StepTime
 from hloscope.analysis.model.totals import Totals
 from hloscope.findings import Finding
@@ -26,6 +26,7 @@ class Analysis:
         totals: Sums per step on one device.
         arguments: The program's arguments, in order.
         outputs: The program's outputs, in order.
+        intermediates: The largest arrays that it makes on the way, largest first.
         memory: Bytes on one device.
         time: Where the step's time goes; None when it was not priced.
         findings: What rules found.
@@ -44,6 +45,7 @@ class Analysis:
     arguments: tuple[ArrayFact, ...]
     outputs: tuple[ArrayFact, ...]
     memory: Memory
+    intermediates: tuple[IntermediateFact, ...] = ()
     time: StepTime | None = None
     findings: tuple[Finding, ...] = ()
     unmodelled: tuple[Unmodelled, ...] = ()

@@ -10,15 +10,21 @@ from hloscope.analysis.spellings import collectives, custom_calls, opaque, send_
 from hloscope.analysis.transfers import Place, Transfer
 from hloscope.hlo import HloInstruction
 
-__all__ = ["may_transfer", "read_transfer"]
+__all__ = ["is_worth_reading", "may_transfer", "read_transfer"]
+
+_CUSTOM_CALLS = frozenset({"custom-call", "custom-call-start"})
+
+
+def is_worth_reading(opcode: str) -> bool:
+    """Whether an instruction with this opcode may start a transfer."""
+    return opcode in _CUSTOM_CALLS or opaque.looks_like_transfer(opcode)
 
 
 def may_transfer(instruction: HloInstruction) -> bool:
-    """Whether an instruction has to be read; cheap, because it is asked of every instruction of a module."""
-    opcode = instruction.opcode
-    if opcode in ("custom-call", "custom-call-start"):
+    """Whether an instruction may start a transfer, so that it has to be read."""
+    if instruction.opcode in _CUSTOM_CALLS:
         return custom_calls.communicates(instruction)
-    return opaque.looks_like_transfer(opcode)
+    return opaque.looks_like_transfer(instruction.opcode)
 
 
 def read_transfer(place: Place) -> Transfer | None:

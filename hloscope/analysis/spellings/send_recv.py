@@ -72,6 +72,7 @@ def _between_slices(place: Place) -> Transfer | None:
         operands=sent,
         results=received,
         groups=target.groups,
+        received=partners[0] if len(partners) == 1 else None,
         asynchronous=True,
         link=Link.DCN,
         global_ids=True,

@@ -1,0 +1,164 @@
+"""Why a collective is there, as typed evidence: what moved, which operation made it, which one needed it otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hloscope.analysis.model.source import SourceFrame
+
+Axes = tuple[str, ...]
+
+
+class ReasonKind(StrEnum):
+    """What makes data move.
+
+    Source: Shardy's propagation and explicit resharding, whose operations and sharding rules these are read from.
+    """
+
+    AUTHORED = "authored"
+    PARTIAL_SUM = "partial-sum"
+    OPERAND_CONFLICT = "operand-conflict"
+    NEEDS_WHOLE_DIMENSION = "needs-whole-dimension"
+    INDEXED_IN_LOOP = "indexed-in-loop"
+    HALO = "halo"
+    CONSTRAINT = "constraint"
+    REQUESTED_OUTPUT = "requested-output"
+    MERGED_DIMENSIONS = "merged-dimensions"
+    NO_RULE = "no-rule"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """A whole array of the user's program, with its sharding.
+
+    Attributes:
+        name: The argument's or the variable's name; `result of dot_general` where it has none.
+        named: Whether `name` is the user's own.
+        element_type: Such as `bf16`.
+        shape: Dimensions of the whole array.
+        letters: A letter for each dimension, from an einsum or the argument's notation; its size where there is none.
+        sharding: The axes of each dimension, major first; None when not known.
+        partial_over: Axes over which each device holds a partial sum.
+        argument: The argument that it is made from by moving elements around; None when there is no single one.
+        source: Where it was made, innermost frame first; empty for arguments.
+    """
+
+    name: str
+    named: bool
+    element_type: str
+    shape: tuple[int, ...]
+    letters: tuple[str, ...]
+    sharding: tuple[Axes, ...] | None
+    partial_over: Axes = ()
+    argument: str | None = None
+    source: tuple[SourceFrame, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """An operation of the user's program.
+
+    Attributes:
+        name: JAX's name of it, such as `dot_general`.
+        op_name: XLA's `op_name`; None where there is none.
+        source: Where it was written, innermost frame first.
+    """
+
+    name: str
+    op_name: str | None
+    source: tuple[SourceFrame, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedBy:
+    """Who put an axis on an array.
+
+    Attributes:
+        axis: The mesh axis.
+        by: `argument`, `output`, `constraint`, `shard_map`, or `unknown`.
+        name: The argument's or the output's name; None for a constraint.
+        sharding: What was asked for, such as `P('X', None)`; None when not known.
+        source: Where it was asked for, for a constraint or a shard_map.
+    """
+
+    axis: str
+    by: str
+    name: str | None
+    sharding: str | None = None
+    source: tuple[SourceFrame, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why a collective is there.
+
+    Attributes:
+        kind: What makes data move.
+        certain: False when the link from the compiled collective to this operation is inferred.
+        axes: The mesh axes that data moves over.
+        moved: The array as it was; None when not known.
+        wanted: The sharding that it had to get, by dimension; None when not known.
+        dimensions: The dimensions of `moved` that lose these axes; for a partial sum those summed, of `operands[0]`.
+        producer: The operation that made it; None for an argument.
+        consumer: The operation that needed it otherwise; None for an output.
+        operand: Which operand of the consumer it is.
+        operands: The operands of the operation that explains the move, the consumer or the producer of partial sums.
+        result: Its result.
+        summed: Letters of the dimensions that it sums over.
+        held_by: Who put the axes on `moved`.
+        asked_by: Who asked for what `moved` has to fit.
+        conflicting: The letter of the dimension that the same axis shards in the other operands or the result.
+        in_loop: Whether the operation runs in a loop.
+        loop_invariant: Whether what moves is the same in every iteration.
+        candidates: How many places of the program fit equally well; 1 when there is no doubt.
+        rewritten_from: What the partitioner had put there, when a later pass made this collective from it.
+        combined: How many transfers the compiler combined into this collective.
+        missing: What is not known and how to get it; None when nothing is missing.
+    """
+
+    kind: ReasonKind
+    certain: bool = True
+    axes: Axes = ()
+    moved: Tensor | None = None
+    wanted: tuple[Axes, ...] | None = None
+    dimensions: tuple[int, ...] = ()
+    producer: Operation | None = None
+    consumer: Operation | None = None
+    operand: int | None = None
+    operands: tuple[Tensor, ...] = ()
+    result: Tensor | None = None
+    summed: tuple[str, ...] = ()
+    held_by: tuple[AskedBy, ...] = ()
+    asked_by: tuple[AskedBy, ...] = ()
+    conflicting: str | None = None
+    in_loop: bool = False
+    loop_invariant: bool = False
+    candidates: int = 1
+    rewritten_from: str | None = None
+    combined: int = 1
+    missing: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rematerialization:
+    """The partitioner's warning that it can only replicate an array to change its sharding.
+
+    Attributes:
+        op_name: The operation's `op_name`; None when the warning does not tell.
+        opcode: Its HLO opcode.
+        shape: The array's shape on one device.
+        before: The sharding it has, in the user's axes where it follows them, else in XLA's words.
+        after: The sharding it needs, likewise.
+        source: Where the operation was written, innermost frame first; empty when not known.
+        text: The whole warning.
+    """
+
+    op_name: str | None
+    opcode: str
+    shape: str
+    before: str
+    after: str
+    source: tuple[SourceFrame, ...]
+    text: str

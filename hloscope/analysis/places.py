@@ -1,0 +1,26 @@
+"""Places in the user's code, as short as they can be and still be found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hloscope.analysis.model import SourceFrame
+
+_LIBRARIES = ("site-packages", "dist-packages", "<frozen", "<string>")
+
+
+def users_frame(frames: Sequence[SourceFrame]) -> SourceFrame | None:
+    """The innermost frame that is not a library's; the innermost of all where every frame is one."""
+    own = (frame for frame in frames if not any(mark in frame.file for mark in _LIBRARIES))
+    return next(own, frames[0] if frames else None)
+
+
+def short_source(frames: Sequence[SourceFrame]) -> str | None:
+    """`moe.py:31 in expert_forward`: no folders, no enclosing functions; None without frames."""
+    frame = users_frame(frames)
+    if frame is None:
+        return None
+    where = f"{Path(frame.file).name}:{frame.line}"
+    function = (frame.function or "").rpartition("<locals>.")[2]
+    return where if function in ("", "<module>", "<lambda>") else f"{where} in {function}"

@@ -1,0 +1,45 @@
+"""Every program of the seeds, compiled ahead of time for v5e, against what its own file expects it to move."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import jax
+import pytest
+from seed_index import FOLDER, files, programs
+
+import hloscope
+
+NEW_LIBTPU = tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 12)
+
+
+def test_every_file_of_the_folder_is_in_the_index():
+    assert sorted(files()) == sorted(
+        path.stem for path in FOLDER.glob("*.py") if "PROGRAMS = (" in path.read_text() and path.stem != "seed_programs"
+    )
+
+
+def expected(program):
+    new = [(m.payload_bytes_012 if NEW_LIBTPU and m.payload_bytes_012 else m.payload_bytes) for m in program.moves]
+    return {(m.kind, m.axes, size): m.executions for m, size in zip(program.moves, new, strict=True)}
+
+
+@pytest.mark.tpu_compiler
+@pytest.mark.parametrize(("file", "program"), list(programs()))
+def test_what_a_seed_moves(file, program):
+    target = f"{FOLDER / file}.py:{program.function}"
+    if program.refused:
+        with pytest.raises(hloscope.HloscopeError) as caught:
+            hloscope.analyze(target)
+        assert program.refused in str(caught.value)
+        assert f"{file}.py:" in caught.value.where
+        return
+    found = hloscope.analyze(target)
+    assert found.slice.name in ("v5e:4x2", "v5e:2x4", "v5e:1x1")
+    seen = Counter()
+    for one in found.collectives:
+        seen[one.kind, ",".join(one.axes), one.payload_bytes] += one.executions
+    assert seen == expected(program)
+    assert found.totals.bound == program.bound
+    assert all(Path(one.source[0].file).parent == FOLDER for one in found.collectives)
