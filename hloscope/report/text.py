@@ -13,6 +13,7 @@ from hloscope.analysis.vocabulary import Bound
 from hloscope.report.arrays import array_lines, common_remarks
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.folding import fold, hanging
+from hloscope.report.intermediates import intermediate_lines
 from hloscope.report.traffic import axis_lines, collective_lines
 from hloscope.report.words import legend, marked, short_note
 from hloscope.units import format_bytes, format_capacity, plural
@@ -50,6 +51,9 @@ def _lines(analysis: Analysis, width: int) -> Iterator[Text]:
         if arrays:
             body = array_lines(arrays, title.lower().removesuffix("s"), inner)
             yield from _section(title, body, inner, ", ".join(common_remarks(arrays)))
+    if analysis.intermediates:
+        body = intermediate_lines(analysis.intermediates, inner)
+        yield from _section("Largest arrays made on the way", body, inner)
     yield from _section("Memory of one device", _memory(analysis.memory, inner), inner)
     if analysis.notes:
         notes = (Text(f"• {short_note(note)}") for note in analysis.notes)

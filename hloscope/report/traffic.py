@@ -189,6 +189,12 @@ def _from_where(rows: Sequence[_Row]) -> tuple[Column, ...]:
             given_up=1,
             below=[f"source taken from {_neighbours(row)}" if _neighbours(row) else "" for row in rows],
         ),
+        Column(
+            header="",
+            cells=[Text(_parts(row.first), style="dim") for row in rows],
+            breaks=Breaks.BETWEEN_WORDS,
+            given_up=1,
+        ),
     )
 
 
@@ -252,3 +258,13 @@ def _neighbours(row: _Row) -> str:
         return ""
     others = len({one.source_of for one in row.members}) - 1
     return f"%{row.first.source_of}{f', +{others} more' if others else ''}"
+
+
+def _parts(collective: Collective) -> str:
+    """`= reduce-scatter over model (ICI, 75 MB) + all-reduce over data (DCN, 25 MB)`: what it is made of."""
+    words = [
+        f"{part.kind}{f' over {part_axes}' if (part_axes := ','.join(part.axes or ())) else ''} "
+        f"({LINKS[part.link]}, {format_bytes(part.wire_bytes)})"
+        for part in collective.parts
+    ]
+    return f"= {' + '.join(words)}" if words else ""
