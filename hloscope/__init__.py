@@ -12,9 +12,10 @@ from hloscope.version import __version__
 
 if TYPE_CHECKING:
     from hloscope.analysis.model import Analysis, Collective
-    from hloscope.api import analyze, analyze_text
+    from hloscope.api import analyze, analyze_text, verify
     from hloscope.errors import HloscopeError
     from hloscope.program.target import target
+    from hloscope.verification.model import Verification
 
 _HOMES = {
     "Analysis": "hloscope.analysis.model",
@@ -23,9 +24,21 @@ _HOMES = {
     "analyze": "hloscope.api",
     "analyze_text": "hloscope.api",
     "target": "hloscope.program.target",
+    "Verification": "hloscope.verification.model",
+    "verify": "hloscope.api",
 }
 
-__all__ = ["Analysis", "Collective", "HloscopeError", "__version__", "analyze", "analyze_text", "target"]
+__all__ = [
+    "Analysis",
+    "Collective",
+    "HloscopeError",
+    "Verification",
+    "__version__",
+    "analyze",
+    "analyze_text",
+    "target",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -11,7 +11,17 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "hloscope").rglob("*.py"))
-PUBLIC = ["Analysis", "Collective", "HloscopeError", "__version__", "analyze", "analyze_text", "target"]
+PUBLIC = [
+    "Analysis",
+    "Collective",
+    "HloscopeError",
+    "__version__",
+    "analyze",
+    "analyze_text",
+    "target",
+    "Verification",
+    "verify",
+]
 HEAVY = ("jax", "jaxlib", "networkx", "libtpu")
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hloscope.analysis.arrays import arguments_of, outputs_of
-from hloscope.analysis.collectives import find_collectives
+from hloscope.analysis.collectives import Found, find_collectives
+from hloscope.analysis.intermediates import largest_intermediates
 from hloscope.analysis.mesh_text import mesh_from_text
 from hloscope.analysis.model import Analysis, Memory, Mesh, Unmodelled
 from hloscope.analysis.partitioning import not_partitioned
 from hloscope.analysis.placement import Placement, lay_out
 from hloscope.analysis.totals import largest_first, totals_of
 from hloscope.analysis.unread import unread_instructions
-from hloscope.graph import HloGraph
-from hloscope.hlo import HloModule
+from hloscope.graph import HloGraph, entry_of
+from hloscope.hlo import HloModule, collector_paused
 
 
 def analyze_module(
@@ -37,9 +38,17 @@ def analyze_module(
     Returns:
         The facts that the text holds. Slice, memory and versions are left for whoever compiled it.
     """
+    with collector_paused():
+        return _analysis(module, target, mesh, devices_per_slice, placement)
+
+
+def _analysis(
+    module: HloModule, target: str, mesh: Mesh | None, devices_per_slice: int | None, placement: Placement | None
+) -> Analysis:
     mesh = mesh_from_text(module) if mesh is None else mesh
     layout = lay_out(_devices(module), mesh, devices_per_slice=devices_per_slice, placement=placement)
-    found = find_collectives(HloGraph(module), mesh, layout)
+    graph = HloGraph(module)
+    found = find_collectives(graph, mesh, layout)
     whole = not_partitioned(module, mesh, one_slice=layout.one_slice)
     unread = (*unread_instructions(module), *_cut_off(module), *(() if whole is None else (whole,)))
     return Analysis(
@@ -56,9 +65,10 @@ def analyze_module(
         ),
         arguments=arguments_of(module, mesh, partitioned=whole is None),
         outputs=outputs_of(module, mesh, partitioned=whole is None),
+        intermediates=largest_intermediates(graph) if whole is None else (),
         memory=Memory(),
         unmodelled=tuple(dict.fromkeys((*found.unmodelled, *unread))),
-        notes=tuple(_notes(module, mesh, assumed=layout.one_slice and placement is None)),
+        notes=(*_notes(module, mesh, assumed=layout.one_slice and placement is None), *_unplaced(found, mesh)),
     )
 
 
@@ -68,12 +78,29 @@ def _devices(module: HloModule) -> int:
 
 
 def _cut_off(module: HloModule) -> Iterator[Unmodelled]:
-    if module.truncated:
-        last = module.computations[-1].name
+    last = module.computations[-1].name
+    if module.truncated and entry_of(module) is None:
+        yield Unmodelled(
+            what=f"the text is cut off before ENTRY, after %{last}, its last whole computation",
+            effect="nothing tells how often what there is runs: it is counted as if it ran once, so every count and "
+            "total is a lower bound; arguments, outputs and intermediates are not known",
+            computation=last,
+        )
+    elif module.truncated:
         yield Unmodelled(
             what=f"the text is cut off, or broken, after %{last}, its last whole computation",
             effect="what came after it is in no total, so totals are lower bounds",
             computation=last,
+        )
+
+
+def _unplaced(found: Found, mesh: Mesh | None) -> Iterator[str]:
+    unplaced = [move.collective.name for move in found.moves if move.transfer.device_ids]
+    if unplaced and mesh is not None:
+        names = ", ".join(f"%{name}" for name in unplaced[:3]) + (", …" if len(unplaced) > 3 else "")
+        yield (
+            f"the mesh axes of {names} are not known: the text names devices, and does not tell which partition runs "
+            "on which of them"
         )
 
 

@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from hloscope.analysis.buffers import aliases_in_text, arrays_of, path_in_text
 from hloscope.analysis.model import ArrayFact, Mesh
 from hloscope.analysis.partition_specs import partition_spec
+from hloscope.graph import entry_of
 from hloscope.hlo import HloInstruction, HloModule, Shape, Sharding
 from hloscope.hlo.shape import UNBOUNDED
 
-_ALIAS = re.compile(r"\{(?P<output>[\d,\s]*)\}\s*:\s*\(\s*(?P<number>\d+)\s*,\s*\{(?P<index>[\d,\s]*)\}")
 _DONOR = re.compile(r"\(\s*(?P<number>\d+)\s*,\s*\{(?P<index>[\d,\s]*)\}\s*\)")
 
 Numbers = tuple[int, ...]
@@ -19,19 +20,20 @@ Numbers = tuple[int, ...]
 
 
 def arguments_of(module: HloModule, mesh: Mesh | None, *, partitioned: bool = True) -> tuple[ArrayFact, ...]:
-    """ENTRY's parameters; those that are tuples by their elements, as `name[0]`, `name[1]`.
+    """ENTRY's parameters; those that are tuples by their elements, as `name[0]`, `name[1]`. None without ENTRY.
 
     Args:
         module: The module.
         mesh: The user's mesh, to write shardings with.
         partitioned: Whether shapes are those of one device.
     """
+    entry = entry_of(module)
     scope = _Scope(module, mesh, partitioned)
     donated = _donated_arguments(module)
     facts = []
-    for number, parameter in enumerate(module.entry.parameters):
+    for number, parameter in enumerate(entry.parameters if entry is not None else ()):
         used = bool(parameter.users) or parameter.is_root
-        for path, shape, sharding in _leaves(parameter.shape, parameter.sharding):
+        for path, shape, sharding in leaves_of(parameter.shape, parameter.sharding):
             name = _display_name(parameter) + "".join(f"[{index}]" for index in path)
             facts.append(_fact(scope, name, shape, sharding, (number, path) in donated, used))
     return tuple(facts)
@@ -39,11 +41,14 @@ def arguments_of(module: HloModule, mesh: Mesh | None, *, partitioned: bool = Tr
 
 def outputs_of(module: HloModule, mesh: Mesh | None, *, partitioned: bool = True) -> tuple[ArrayFact, ...]:
     """The elements of ENTRY's result, as `result`, or `result[0]`, `result[1]` for a tuple; see `arguments_of`."""
+    entry = entry_of(module)
+    if entry is None:
+        return ()
     scope = _Scope(module, mesh, partitioned)
-    root = module.entry.root
-    aliased = {_path(match["output"]) for match in _ALIAS.finditer(module.header.get("input_output_alias", ""))}
+    root = entry.root
+    aliased = aliases_in_text(module.header.get("input_output_alias", ""))
     facts = []
-    for path, shape, sharding in _leaves(root.shape, root.sharding):
+    for path, shape, sharding in leaves_of(root.shape, root.sharding):
         name = "result" + "".join(f"[{index}]" for index in path)
         facts.append(_fact(scope, name, shape, sharding, path in aliased, True))
     return tuple(facts)
@@ -79,6 +84,11 @@ def _fact(scope: _Scope, name: str, shape: Shape, sharding: Sharding | None, don
     )
 
 
+def global_shape_of(shape: Shape, sharding: Sharding | None) -> Numbers | None:
+    """Dimensions of the whole array of which a device holds one part of this shape; None when not known."""
+    return _times(shape.dimensions, _tiles(shape, sharding))
+
+
 def _times(local: Numbers, tiles: Numbers | None) -> Numbers | None:
     """The whole array; a dimension without a bound stays without one."""
     if tiles is None:
@@ -102,9 +112,9 @@ def _tiles(shape: Shape, sharding: Sharding | None) -> tuple[int, ...] | None:
     return sharding.tile_dimensions[: len(shape.dimensions)]
 
 
-def _leaves(shape: Shape, sharding: Sharding | None) -> Iterator[tuple[Numbers, Shape, Sharding | None]]:
+def leaves_of(shape: Shape, sharding: Sharding | None) -> Iterator[tuple[Numbers, Shape, Sharding | None]]:
     """The arrays of a shape with their own shardings; one sharding of a whole tuple holds for all its elements."""
-    leaves = list(_paths(shape))
+    leaves = list(arrays_of(shape))
     shardings: tuple[Sharding | None, ...] = (sharding,) * len(leaves)
     if sharding is not None and sharding.kind == "tuple":
         shardings = sharding.elements if len(sharding.elements) == len(leaves) else (None,) * len(leaves)
@@ -113,23 +123,10 @@ def _leaves(shape: Shape, sharding: Sharding | None) -> Iterator[tuple[Numbers, 
             yield path, leaf, own
 
 
-def _paths(shape: Shape, path: Numbers = ()) -> Iterator[tuple[Numbers, Shape]]:
-    if not shape.is_tuple:
-        yield path, shape
-    for index, element in enumerate(shape.elements if shape.is_tuple else ()):
-        yield from _paths(element, (*path, index))
-
-
 def _donated_arguments(module: HloModule) -> set[tuple[int, Numbers]]:
-    matches = [
-        *_ALIAS.finditer(module.header.get("input_output_alias", "")),
-        *_DONOR.finditer(module.header.get("buffer_donor", "")),
-    ]
-    return {(int(match["number"]), _path(match["index"])) for match in matches}
-
-
-def _path(text: str) -> Numbers:
-    return tuple(int(index) for index in re.findall(r"\d+", text))
+    donors = _DONOR.finditer(module.header.get("buffer_donor", ""))
+    donated = {(int(donor["number"]), path_in_text(donor["index"])) for donor in donors}
+    return donated | set(aliases_in_text(module.header.get("input_output_alias", "")).values())
 
 
 def _display_name(parameter: HloInstruction) -> str:

@@ -67,9 +67,7 @@ def find_collectives(graph: HloGraph, mesh: Mesh | None, layout: Layout) -> Foun
                     moves.append(recorder.record(place, transfer))
                     unmodelled.extend([transfer.unmodelled] if transfer.unmodelled else [])
     lost = [*_unreached(graph, candidates), *_unstarted_chains(candidates, continued)]
-    return Found(
-        moves=tuple(join_across_slices(recorder, moves)), unmodelled=(*unmodelled, *lost), hidden=bool(lost)
-    )
+    return Found(moves=tuple(join_across_slices(recorder, moves)), unmodelled=(*unmodelled, *lost), hidden=bool(lost))
 
 
 def _candidates(module: HloModule) -> dict[str, tuple[HloInstruction, ...]]:

@@ -18,7 +18,8 @@ class Talk(Enum):
 _COMPILER = """
     AllocateBuffer AssumeGatherIndicesInBound ConcatBitcast CompactWyHelper GatherScatterIndicesBitpacked
     InvertDiagBlocksLowerTriangular InvertDiagBlocksUpperTriangular LayoutConstraint PadToStatic SliceToDynamic
-    PartialReduce PrepareAsyncCallStart PrepareAsyncCallDone X64Combine X64SplitHigh X64SplitLow MemsetFromValue
+    PartialReduce PrepareAsyncCallStart PrepareAsyncCallDone SliceId X64Combine X64SplitHigh X64SplitLow MemsetFromValue
+    ZeroCrop
     Sharding SPMDFullToShardShape SPMDShardToFullShape InspectSharding MoveToHost MoveToDevice
     annotate_device_placement HostExecute GetRngSeed Pin Unpin
     """

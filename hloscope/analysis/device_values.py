@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hloscope.analysis.makers import unchanged_by_loop
 from hloscope.analysis.scalars import Frames, origin
 from hloscope.graph import HloGraph, Value
-from hloscope.hlo import HloInstruction
 
-_STEP_LIMIT = 256
+_STEP_LIMIT = 128
 _NUMBERS = frozenset({"partition-id", "replica-id"})
 _FIXED = frozenset({"constant", "iota"})
 _UNKNOWABLE = frozenset({
@@ -63,11 +63,6 @@ class _Search:
         number = parameter.parameter_number or 0
         if caller is None or caller.opcode not in ("fusion", "call", "while") or number >= len(caller.operands):
             return None
-        if caller.opcode == "while" and not self._stays(caller, value):
+        if caller.opcode == "while" and not unchanged_by_loop(self.graph, caller, value.path):
             return None
         return self.read(Value(caller.operands[number], value.path), frames[:-1])
-
-    def _stays(self, loop: HloInstruction, value: Value) -> bool:
-        body = self.graph.module.computation(dict(loop.called)["body"])
-        after = origin(Value(body.root, value.path))
-        return after.instruction.opcode == "parameter" and after.path == value.path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from enum import Enum
 
-from hloscope.analysis.model import Analysis, Collective, Mesh
+from hloscope.analysis.model import Analysis, Collective, Mesh, StepTime
 
 SCHEMA_VERSION = 1
 """Changes when a field is renamed, removed or given another meaning; not when one is added."""
@@ -29,6 +29,8 @@ def to_document(analysis: Analysis) -> dict[str, object]:
         "outputs": _plain(analysis.outputs),
         "intermediates": _plain(analysis.intermediates),
         "memory": _plain(analysis.memory),
+        "time": _time(analysis.time),
+        "rematerializations": _plain(analysis.rematerializations),
         "findings": _plain(analysis.findings),
         "unmodelled": _plain(analysis.unmodelled),
         "notes": list(analysis.notes),
@@ -42,6 +44,17 @@ def _collective(collective: Collective) -> dict[str, object]:
         **{field.name: _plain(getattr(collective, field.name)) for field in fields(collective)},
         "payload_bytes_per_step": collective.payload_bytes_per_step,
         "wire_bytes_per_step": collective.wire_bytes_per_step,
+    }
+
+
+def _time(time: StepTime | None) -> dict[str, object] | None:
+    """The step's time, with the names of its rules by how far they can be trusted."""
+    if time is None:
+        return None
+    return {
+        **{field.name: _plain(getattr(time, field.name)) for field in fields(time)},
+        "calibrated": list(time.calibrated),
+        "uncalibrated": list(time.uncalibrated),
     }
 
 

@@ -57,7 +57,8 @@ def count_executions(graph: HloGraph, computations: Collection[str]) -> Executio
     """Walks from ENTRY to `computations` and counts.
 
     A body runs once per trip and its condition once more; a branch runs at most once; a fusion, a call and an
-    asynchronous computation run once; whatever else calls a computation runs it an unknown number of times.
+    asynchronous computation run once; whatever else calls a computation runs it an unknown number of times. Where the
+    text is cut off before ENTRY, what no other computation calls is counted once, which is a lower bound.
 
     Args:
         graph: The module.
@@ -67,7 +68,8 @@ def count_executions(graph: HloGraph, computations: Collection[str]) -> Executio
         The contexts by name, for `computations` that ENTRY reaches and for what lies between.
     """
     wanted = _ancestors(graph, computations)
-    found: dict[str, dict[object, Context]] = {graph.module.entry.name: {"entry": Context()}}
+    outermost = Context() if graph.entry is not None else Context(bound=Bound.AT_LEAST)
+    found: dict[str, dict[object, Context]] = {one.name: {"outermost": outermost} for one in graph.module.outermost}
     unmodelled: list[Unmodelled] = []
     for computation in graph.reachable:
         if computation.name not in wanted:
@@ -86,10 +88,15 @@ def count_executions(graph: HloGraph, computations: Collection[str]) -> Executio
 
 
 def _ancestors(graph: HloGraph, computations: Collection[str]) -> set[str]:
+    """The computations themselves, and all that lead to them."""
     wanted = set(computations)
-    for computation in reversed(graph.reachable):
-        if any(site.callee in wanted for site in graph.calls(computation.name)):
-            wanted.add(computation.name)
+    pending = list(wanted)
+    while pending:
+        for site in graph.callers(pending.pop()):
+            caller = site.caller.computation.name
+            if caller not in wanted:
+                wanted.add(caller)
+                pending.append(caller)
     return wanted
 
 

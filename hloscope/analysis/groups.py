@@ -96,7 +96,8 @@ def _flatten(groups: Groups, op: HloInstruction, kind: Kind, module: HloModule) 
     """Turns replica or partition ids into flattened ids; every group is repeated for what it leaves open."""
     replicas, partitions = module.replica_count, module.num_partitions
     highest = max((device for group in groups for device in group), default=0)
-    if _uses_global_ids(op) or replicas == partitions == 1:
+    is_by_partition = op.channel_id is not None and kind not in _SPANS_PARTITIONS
+    if _uses_global_ids(op) or replicas == partitions == 1 or (is_by_partition and replicas == 1):
         return groups
     if op.channel_id is None:
         if highest >= replicas:

@@ -11,7 +11,7 @@ from hloscope.analysis.groups import Groups
 from hloscope.analysis.model import Collective, CollectivePart
 from hloscope.analysis.origin import origin_of
 from hloscope.analysis.placement import Placement
-from hloscope.analysis.readers import own_slice, readings_of
+from hloscope.analysis.readers import only_reading_of, own_slice
 from hloscope.analysis.records import Move, Recorder
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.graph import Value
@@ -79,15 +79,11 @@ class _Search:
 
     def _fed_by(self, value: Value, *, through_slices: bool = False) -> Move | None:
         """The one transfer that alone reads a value."""
-        readings = readings_of(self._graph, value)
-        if readings is None or len(readings) != 1:
+        reading = only_reading_of(self._graph, value)
+        if through_slices and reading is not None and own_slice(self._graph, reading) is not None:
+            reading = only_reading_of(self._graph, Value(reading.reader), reading.frames)
+        if reading is None:
             return None
-        [reading] = readings
-        if through_slices and own_slice(self._graph, reading) is not None:
-            readings = readings_of(self._graph, Value(reading.reader), reading.frames)
-            if readings is None or len(readings) != 1:
-                return None
-            [reading] = readings
         return self._by_start.get(reading.outermost) or self._by_start.get(reading.reader)
 
 
@@ -196,9 +192,7 @@ def _groups_of_all(recorder: Recorder, parts: Sequence[Move]) -> Groups | None:
         return None
     joined = Counter(frozenset(group_of[device] for device in line) for line in lines)
     groups = tuple(tuple(sorted(device for number in numbers for device in everywhere[number])) for numbers in joined)
-    complete = all(
-        len(group) == count * len(lines[0]) for group, count in zip(groups, joined.values(), strict=True)
-    )
+    complete = all(len(group) == count * len(lines[0]) for group, count in zip(groups, joined.values(), strict=True))
     is_even = len({len(group) for group in groups}) == 1
     is_disjoint = len({device for group in groups for device in group}) == sum(map(len, groups))
     return groups if complete and is_even and is_disjoint else None

@@ -9,6 +9,7 @@ from math import prod
 
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.opcodes import KIND_OF_OPCODE, base_opcode
+from hloscope.graph import entry_of
 from hloscope.hlo import HloModule
 
 _SHARDY_MESH = re.compile(r"#sdy\.mesh<\[(?P<axes>[^\]]*)\](?:\s*,\s*device_ids\s*=\s*\[(?P<ids>[^\]]*)\])?\s*>")
@@ -60,13 +61,13 @@ def _named_meshes(module: HloModule) -> Iterator[Mesh]:
 
 
 def _texts_with_meshes(module: HloModule) -> Iterator[str]:
-    for parameter in module.entry.parameters:
+    entry = entry_of(module)
+    for parameter in entry.parameters if entry is not None else ():
         if parameter.sharding is not None:
             yield parameter.sharding.text
-    for computation in module.computations:
-        for instruction in computation.instructions:
-            if base_opcode(instruction.opcode) in KIND_OF_OPCODE and instruction.replica_groups is not None:
-                yield instruction.replica_groups.text
+    for instruction in module.with_opcodes([one for one in module.opcodes if base_opcode(one) in KIND_OF_OPCODE]):
+        if instruction.replica_groups is not None:
+            yield instruction.replica_groups.text
 
 
 def _mesh_of(axes: list[tuple[str, int]], ids: tuple[int, ...] | None) -> Iterator[Mesh]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from math import prod
 
@@ -20,6 +21,7 @@ class _Digit:
     after: int
 
 
+@lru_cache(maxsize=256)
 def partition_spec(sharding: Sharding, rank: int, mesh: Mesh) -> str | None:
     """Writes a sharding as JAX would.
 
@@ -102,12 +104,16 @@ def _digits_by_dimension(
 
 
 def _explains(tiles: list[tuple[int, ...]], strides: list[list[tuple[int, _Digit]]], mesh: Mesh) -> bool:
-    for position, coordinates in enumerate(product(*(range(size) for size in mesh.axis_sizes))):
-        expected = tuple(
-            sum(stride * (coordinates[digit.axis] // digit.after % digit.size) for stride, digit in part)
-            for part in strides
-        )
-        if expected != tiles[position]:
+    """Whether each position holds the tile that its digits and their strides add up to."""
+    for dimension, part in enumerate(strides):
+        sums = [0]
+        for axis, size in enumerate(mesh.axis_sizes):
+            own = [(stride, digit) for stride, digit in part if digit.axis == axis]
+            steps = [
+                sum(stride * (value // digit.after % digit.size) for stride, digit in own) for value in range(size)
+            ]
+            sums = [before + step for before in sums for step in steps]
+        if sums != [tile[dimension] for tile in tiles]:
             return False
     return True
 

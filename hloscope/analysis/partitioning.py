@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from hloscope.analysis.mesh_text import shardy_devices
 from hloscope.analysis.model import Mesh, Unmodelled
+from hloscope.graph import entry_of
 from hloscope.hlo import HloInstruction, HloModule, Sharding
 
 _MARKERS = frozenset({"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"})
@@ -29,10 +30,12 @@ def not_partitioned(module: HloModule, mesh: Mesh | None = None, *, one_slice: b
     Source: JAX's `lowered.as_text("hlo")`, which has Shardy's meshes in the header and no `num_partitions`; and XLA's
         dumps from before the pass `spmd-partitioning`, which have shardings on all instructions.
     """
+    entry = entry_of(module)
+    last = module.computations[-1].root if entry is None else entry.root
     if "xla.sdy.meshes" in module.header.get("frontend_attributes", "") and shardy_devices(module) != 1:
-        return _entry(module.entry.root, "its header still names Shardy's meshes")
+        return _entry(last, "its header still names Shardy's meshes")
     devices = module.num_partitions * module.replica_count
-    for parameter in module.entry.parameters:
+    for parameter in entry.parameters if entry is not None else ():
         if devices == 1 and not one_slice and _devices_of(parameter.sharding) > 1:
             return _entry(parameter, f"it has one device, but %{parameter.name} is sharded over more")
     alone = devices == 1 and (shardy_devices(module) == 1 or (mesh is not None and mesh.device_count == 1))
@@ -58,13 +61,13 @@ def _first_marker(module: HloModule, devices: int, alone: bool) -> HloInstructio
         devices: Devices that the text counts.
         alone: Whether one device is all that the program is for.
     """
-    for computation in module.computations:
-        for instruction in computation.instructions:
-            if instruction.opcode == "custom-call" and not alone and _is_marker(instruction, devices):
-                return instruction
-    if module.is_scheduled:
+    for instruction in module.with_opcodes(["custom-call"] if not alone else []):
+        if _is_marker(instruction, devices):
+            return instruction
+    entry = entry_of(module)
+    if module.is_scheduled or entry is None:
         return None
-    for instruction in module.entry.instructions:
+    for instruction in entry.instructions:
         is_result = instruction.is_root and instruction.opcode == "tuple"
         if instruction.opcode not in _KEEPS_SHARDING and not is_result and _devices_of(instruction.sharding) > 1:
             return instruction

@@ -58,10 +58,34 @@ def provenance_of(graph: HloGraph, transfer: Transfer, own: Iterable[HloInstruct
     Compilers drop metadata when they rewrite. A collective without any takes that of its nearest consumer, or failing
     that of its nearest producer.
     """
-    own = tuple(own)
+    names = (transfer.op.name, transfer.start.name)
+    return _provenance(graph, tuple(own), names, transfer.start, transfer.received or transfer.start)
+
+
+def provenance_of_value(graph: HloGraph, instruction: HloInstruction) -> Provenance:
+    """Finds the metadata of any instruction, in the same way."""
+    return _provenance(graph, (instruction,), (instruction.name,), instruction, instruction)
+
+
+def _provenance(
+    graph: HloGraph,
+    own: tuple[HloInstruction, ...],
+    names: tuple[str, ...],
+    start: HloInstruction,
+    end: HloInstruction,
+) -> Provenance:
+    """The metadata of some instructions that print one thing.
+
+    Args:
+        graph: The module.
+        own: The instructions.
+        names: Those of them whose source is told without saying from where.
+        start: Where operands go in.
+        end: Where the result comes out.
+    """
     own_op_name = next((instruction.op_name for instruction in own if instruction.op_name), None)
     written = next((instruction for instruction in own if has_source(instruction)), None)
-    nearest = _nearest(graph, transfer.start) if written is None else None
+    nearest = _nearest(graph, start, end) if written is None else None
     written = written or nearest
     if written is None:
         return Provenance(op_name=own_op_name, own_op_name=own_op_name, source=(), source_of=None)
@@ -69,7 +93,7 @@ def provenance_of(graph: HloGraph, transfer: Transfer, own: Iterable[HloInstruct
         op_name=own_op_name or written.op_name,
         own_op_name=own_op_name,
         source=source_frames(written),
-        source_of=None if written.name in (transfer.op.name, transfer.start.name) else written.name,
+        source_of=None if written.name in names else written.name,
         nearest=nearest,
     )
 
@@ -114,11 +138,11 @@ def _completions(start: HloInstruction) -> list[HloInstruction]:
     return following + [done for update in following for done in update.users if done.opcode.endswith("-done")]
 
 
-def _nearest(graph: HloGraph, start: HloInstruction) -> HloInstruction | None:
+def _nearest(graph: HloGraph, start: HloInstruction, end: HloInstruction) -> HloInstruction | None:
     """The nearest instruction that prints a source; if none does, the nearest consumer that prints an op_name."""
     if not graph.prints_sources:
-        return next((instruction for instruction in consumers(graph, start) if instruction.op_name), None)
-    following = [instruction for instruction in consumers(graph, start) if instruction.opcode not in _SAYS_NOTHING]
+        return next((instruction for instruction in consumers(graph, end) if instruction.op_name), None)
+    following = [instruction for instruction in consumers(graph, end) if instruction.opcode not in _SAYS_NOTHING]
     for instruction in following:
         if has_source(instruction):
             return instruction

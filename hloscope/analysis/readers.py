@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from hloscope.analysis.device_values import is_of_device
@@ -35,66 +35,90 @@ class Reading:
         return self.frames[0] if self.frames else self.reader
 
 
-def readings_of(graph: HloGraph, value: Value, frames: Frames = ()) -> tuple[Reading, ...] | None:
+def readings_of(
+    graph: HloGraph, value: Value, frames: Frames = (), *, also: Collection[str] = ()
+) -> Iterator[Reading | None]:
     """Every place where a value is read, behind copies, bitcasts, tuples and the fusions that it enters.
 
     Args:
         graph: The module.
         value: The value.
         frames: The fusions around it, outermost first.
+        also: Opcodes of one operand that are looked through as well.
 
-    Returns:
-        The readers; None when there are too many values on the way.
+    Yields:
+        The readers; None when there are too many values on the way, as the last one.
     """
-    found: list[Reading] = []
     pending: list[tuple[Value, Frames]] = [(value, frames)]
     for _ in range(_LIMIT):
         if not pending:
-            return tuple(found)
+            return
         current, around = pending.pop()
         for user in current.instruction.users:
-            pending.extend(_handed_on(graph, current, user, around, found))
+            found: list[Reading] = []
+            pending.extend(_handed_on(graph, Reading(user, current, around), also, found))
+            yield from found
         if current.instruction.is_root and around:
             pending.append((Value(around[-1], current.path), around[:-1]))
         elif current.instruction.is_root:
-            found.append(Reading(current.instruction, current))
-    return None
+            yield Reading(current.instruction, current)
+    yield None
 
 
-def own_slice(graph: HloGraph, reading: Reading) -> Shape | None:
+def only_reading_of(graph: HloGraph, value: Value, frames: Frames = ()) -> Reading | None:
+    """The one place where a value is read; None when there are several, or none."""
+    found: Reading | None = None
+    for number, reading in enumerate(readings_of(graph, value, frames)):
+        if reading is None or number:
+            return None
+        found = reading
+    return found
+
+
+def own_slice(graph: HloGraph, reading: Reading | None) -> Shape | None:
     """The slice that a reader takes of a value at offsets that only the device decides; None when it does not."""
+    if reading is None or reading.reader.opcode != "dynamic-slice":
+        return None
     reader = reading.reader
-    if reader.opcode != "dynamic-slice" or reader.operands[0] != reading.value.instruction:
+    if reader.operand(0) != reading.value.instruction:
         return None
     offsets = [is_of_device(graph, Value(operand), reading.frames) for operand in reader.operands[1:]]
     smaller = reader.shape.element_count < reader.operands[0].shape.element_count
     return reader.shape if None not in offsets and True in offsets and smaller else None
 
 
-def _handed_on(
-    graph: HloGraph, value: Value, user: HloInstruction, frames: Frames, found: list[Reading]
-) -> Iterator[tuple[Value, Frames]]:
-    """The values that a user merely hands on; it is noted in `found` when it does anything else."""
+def _same_value(value: Value, user: HloInstruction, also: Collection[str]) -> Value | None:
+    """The value as a user hands it on; None when the user does anything else, or takes another element."""
     path = value.path
     match user.opcode:
         case "get-tuple-element":
-            if not path or path[0] == user.tuple_index:
-                yield Value(user, path[1:]), frames
-        case opcode if opcode in _HANDS_ON:
-            yield Value(user, path), frames
+            return Value(user, path[1:]) if not path or path[0] == user.tuple_index else None
         case "copy-start":
-            yield Value(user, (0, *path)), frames
+            return Value(user, (0, *path))
         case "copy-done":
-            if path[:1] == (0,):
-                yield Value(user, path[1:]), frames
-        case "tuple" if not user.is_root or frames:
-            for position, operand in enumerate(user.operands):
-                if operand == value.instruction:
-                    yield Value(user, (position, *path)), frames
-        case "fusion" if user.called:
-            parameters = graph.module.computation(user.called[0][1]).parameters
-            for position, operand in enumerate(user.operands):
-                if operand == value.instruction and position < len(parameters):
-                    yield Value(parameters[position], path), (*frames, user)
-        case _:
-            found.append(Reading(user, value, frames))
+            return Value(user, path[1:]) if path[:1] == (0,) else None
+        case opcode if opcode in _HANDS_ON or opcode in also:
+            return Value(user, path)
+    return None
+
+
+def _handed_on(
+    graph: HloGraph, reading: Reading, also: Collection[str], found: list[Reading]
+) -> Iterator[tuple[Value, Frames]]:
+    """The values that a user merely hands on; it is noted in `found` when it does anything else."""
+    value, user, frames = reading.value, reading.reader, reading.frames
+    same = _same_value(value, user, also)
+    if same is not None:
+        yield same, frames
+    elif user.opcode == "tuple" and (frames or not user.is_root):
+        yield from ((Value(user, (position, *value.path)), frames) for position in _positions(value, user))
+    elif user.opcode == "fusion" and user.called:
+        parameters = graph.module.computation(user.called[0][1]).parameters
+        inside = (parameters[position] for position in _positions(value, user) if position < len(parameters))
+        yield from ((Value(parameter, value.path), (*frames, user)) for parameter in inside)
+    elif user.opcode not in ("get-tuple-element", "copy-done"):
+        found.append(reading)
+
+
+def _positions(value: Value, user: HloInstruction) -> list[int]:
+    return [position for position, operand in enumerate(user.operands) if operand == value.instruction]

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field, replace
 from hloscope.analysis.axes import axes_of_groups, axes_of_pairs
 from hloscope.analysis.groups import Groups
 from hloscope.analysis.model import Collective, Mesh, PermutePattern
+from hloscope.analysis.moved import is_loop_invariant, moved_values, narrower_operands
 from hloscope.analysis.origin import authored_kind, origin_of
 from hloscope.analysis.permutes import pattern_of_pairs
 from hloscope.analysis.placement import Layout
 from hloscope.analysis.provenance import Provenance, own_instructions, provenance_of
 from hloscope.analysis.reach import Reach, reach_of
-from hloscope.analysis.readers import own_slice, readings_of
 from hloscope.analysis.spellings import may_transfer
 from hloscope.analysis.transfers import Place, Transfer
+from hloscope.analysis.uses import narrower_uses, result_slices, undone_by
 from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.analysis.volume import Volume, sizes_of, volume_of, volume_of_permute
 from hloscope.graph import HloGraph, Value
@@ -122,8 +123,7 @@ class Recorder:
             collective=collective,
             reaches=(self._reach(transfer, collective.link),),
         )
-        slices = self._result_slices(move) if transfer.kind is Kind.ALL_REDUCE else ()
-        return replace(move, collective=replace(collective, result_slices=slices)) if slices else move
+        return replace(move, collective=self._with_dataflow(move))
 
     def axes_of(self, groups: Groups, *, is_permute: bool = False, whole_axes: bool = False) -> tuple[str, ...] | None:
         """The mesh axes of groups of partition ids of the whole program; None without a mesh."""
@@ -182,16 +182,21 @@ class Recorder:
             return None
         return None if any(name in self.holders for _, name in nearest.called) else nearest.op_name
 
-    def _result_slices(self, move: Move) -> tuple[str, ...]:
-        """What is read of an all-reduce's result, when that is nothing but the device's own slices."""
-        shapes: list[str] = []
-        for value in move.results:
-            readings = readings_of(self.graph, value)
-            slices = [own_slice(self.graph, reading) for reading in readings or ()]
-            if not slices or None in slices:
-                return ()
-            shapes.extend(str(shape) for shape in slices)
-        return tuple(shapes)
+    def _with_dataflow(self, move: Move) -> Collective:
+        """The record with what the data flow around it tells."""
+        graph, place, transfer, results = self.graph, move.place, move.transfer, move.results
+        if transfer.kind is Kind.OPAQUE:
+            return move.collective
+        slices = result_slices(graph, results) if transfer.kind is Kind.ALL_REDUCE else ()
+        gathers = transfer.kind is Kind.ALL_GATHER
+        return replace(
+            move.collective,
+            result_slices=slices,
+            moved_values=moved_values(graph, place, transfer),
+            loop_invariant=is_loop_invariant(graph, place, transfer),
+            narrow_type=narrower_operands(graph, place, transfer) or narrower_uses(graph, results),
+            undone_by=undone_by(graph, results, transfer.groups, self.mesh) if gathers else None,
+        )
 
 
 def _volume(transfer: Transfer, payload_bytes: int | None) -> Volume:

@@ -102,21 +102,25 @@ def element_type_of(value: Value) -> str:
 def pass_through(value: Value) -> Value | None:
     """The value that this one merely hands on; None when it is computed, or when the text does not fit together."""
     instruction, path = value.instruction, value.path
-    operands = instruction.operands
     match instruction.opcode:
-        case "get-tuple-element" if instruction.tuple_index is not None and operands:
-            return Value(operands[0], (instruction.tuple_index, *path))
-        case "tuple" if path and 0 <= path[0] < len(operands):
-            return Value(operands[path[0]], path[1:])
-        case "copy-start" if path and path[0] in (0, 1) and operands:
-            return Value(operands[0], path[1:])
-        case "copy-done" if operands:
-            return Value(operands[0], (0, *path))
-        case opcode if opcode in _UNCHANGED and operands:
-            return Value(operands[0], path)
-        case "bitcast" if operands and element_type_of(value) == element_type_of(Value(operands[0], path)):
-            return Value(operands[0], path)
-    return None
+        case "get-tuple-element" if instruction.tuple_index is not None:
+            number, path = 0, (instruction.tuple_index, *path)
+        case "tuple" if path and path[0] >= 0:
+            number, path = path[0], path[1:]
+        case "copy-start" if path and path[0] in (0, 1):
+            number, path = 0, path[1:]
+        case "copy-done":
+            number, path = 0, (0, *path)
+        case opcode if opcode in _UNCHANGED:
+            number = 0
+        case "bitcast":
+            source = instruction.operand(0)
+            same = source is not None and element_type_of(value) == element_type_of(Value(source, path))
+            return Value(source, path) if source is not None and same else None
+        case _:
+            return None
+    operand = instruction.operand(number)
+    return None if operand is None else Value(operand, path)
 
 
 class _Reader:

@@ -12,6 +12,7 @@ from hloscope.hlo import HloInstruction, HloModule
 _MAY_MOVE = "it may move data between devices that totals do not count"
 _NOT_COUNTED = "whatever it runs is not counted, so totals are a lower bound"
 _CALLS = frozenset({"while", "conditional", "fusion", "call", "async-start", "fusion-start", "call-start"})
+_NAME_SEVERAL = frozenset({"while", "conditional"})
 _CUSTOM_CALLS = frozenset({"custom-call", "custom-call-start"})
 
 
@@ -19,15 +20,13 @@ def unread_instructions(module: HloModule) -> Iterator[Unmodelled]:
     """Finds what may hide transfers; of each unknown opcode and target the first use, in text order."""
     told: set[str] = set()
     unknown = frozenset(module.unknown_opcodes)
-    looked_at = unknown | _CALLS | _CUSTOM_CALLS
-    for computation in module.computations:
-        for instruction in computation.instructions:
-            if instruction.opcode not in looked_at:
-                continue
-            for key, entry in _entries(instruction, unknown):
-                if key not in told:
-                    told.add(key)
-                    yield entry
+    silent = (one for one in module.with_opcodes(_CALLS) if not one.called or one.opcode in _NAME_SEVERAL)
+    looked_at = (*module.with_opcodes(unknown | _CUSTOM_CALLS), *silent)
+    for instruction in sorted(looked_at, key=lambda one: one.line):
+        for key, entry in _entries(instruction, unknown):
+            if key not in told:
+                told.add(key)
+                yield entry
 
 
 def _entries(instruction: HloInstruction, unknown: frozenset[str]) -> Iterator[tuple[str, Unmodelled]]:

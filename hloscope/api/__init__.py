@@ -2,5 +2,6 @@
 
 from hloscope.api.analyzing import analyze, analyze_function, analyze_text, capture_target
 from hloscope.api.joining import analysis_of
+from hloscope.api.verifying import verify, verify_functions
 
-__all__ = ["analysis_of", "analyze", "analyze_function", "analyze_text", "capture_target"]
+__all__ = ["analysis_of", "analyze", "analyze_function", "analyze_text", "capture_target", "verify", "verify_functions"]

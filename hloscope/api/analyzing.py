@@ -15,6 +15,7 @@ from hloscope.program.target import TargetFacts, make_facts
 
 if TYPE_CHECKING:
     from hloscope.program.capture import Capture
+    from hloscope.store import Store
 
 Stage = Callable[[str], None]
 HLO_SUFFIXES = (".hlo", ".txt")
@@ -101,8 +102,16 @@ def analyze_function(
     return analysis_of(captured, name_of(target))
 
 
-def capture_target(target: Callable[..., Any] | str, facts: TargetFacts, *, stage: Stage = lambda _: None) -> Capture:
+def capture_target(
+    target: Callable[..., Any] | str,
+    facts: TargetFacts,
+    *,
+    stage: Stage = lambda _: None,
+    store: Store | None = None,
+) -> Capture:
     """Loads, lowers and compiles a function: everything that only JAX and the compiler know.
+
+    With a `store`, a program that was compiled before is taken from there.
 
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
@@ -118,7 +127,7 @@ def capture_target(target: Callable[..., Any] | str, facts: TargetFacts, *, stag
             function = load(target)
     else:
         function = target
-    return capture(function, facts.over(attached_facts(function)), name=name_of(target), stage=stage)
+    return capture(function, facts.over(attached_facts(function)), name=name_of(target), stage=stage, store=store)
 
 
 def name_of(target: Callable[..., Any] | str) -> str:
@@ -149,7 +158,9 @@ def analyze_text(
         SliceError: The slice has fewer devices than the program.
     """
     from hloscope.analysis import analyze_module
+    from hloscope.cost import price_module
     from hloscope.hlo import parse_module
+    from hloscope.why import unexplained
 
     module = parse_module(text, name=name)
     chosen = parse_slice(slice) if slice else None
@@ -170,4 +181,5 @@ def analyze_text(
         hbm = chosen.chip.hbm_bytes_per_device if chosen.chip else None
         fact = slice_fact(chosen, "user", per_slice * slices)
         found = replace(found, slice=fact, memory=replace(found.memory, hbm_bytes=hbm))
-    return finished(found)
+        found = price_module(found, module, chosen)
+    return finished(unexplained(found))

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 def analysis_of(captured: Capture, name: str) -> Analysis:
     """The analysis of the text, with what JAX and the compiler know beside it."""
     from hloscope.analysis import analyze_module
+    from hloscope.cost import price_module
     from hloscope.hlo import parse_module
+    from hloscope.why import explained
 
     seen = captured.mesh
     mesh = None
@@ -40,10 +42,13 @@ def analysis_of(captured: Capture, name: str) -> Analysis:
     if captured.slice_of_partition is not None:
         placement = Placement(captured.slice_of_partition, captured.device_ids)
     found = analyze_module(module, target=name, mesh=mesh, devices_per_slice=per_slice, placement=placement)
+    found = replace(
+        found, collectives=tuple(replace(one, source=_users_frames(one.source)) for one in found.collectives)
+    )
+    found = price_module(explained(found, module, captured), module, chosen, device_ids=captured.device_ids)
     return finished(
         replace(
             found,
-            collectives=tuple(replace(one, source=_users_frames(one.source)) for one in found.collectives),
             slice=slice_fact(chosen, captured.slice_chosen_by, captured.used_devices),
             arguments=_arrays(captured.arguments, found.arguments),
             outputs=_arrays(captured.outputs, found.outputs),

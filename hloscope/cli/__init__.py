@@ -9,7 +9,10 @@ import click
 
 _COMMANDS = {
     "analyze": ("hloscope.cli.analyze", "Compile a function for a TPU slice, or read HLO text, and report what moves."),
+    "verify": ("hloscope.cli.verify", "Check a function against a reference: numbers, structure and communication."),
     "rules": ("hloscope.cli.rules", "List the rules, or print the page of one."),
+    "check": ("hloscope.cli.check", "Hold a project's targets against their contracts and baselines."),
+    "accept": ("hloscope.cli.accept", "Write the baselines of a project's targets as they are now."),
 }
 
 

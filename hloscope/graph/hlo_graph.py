@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hloscope.hlo import HloComputation, HloInstruction, HloModule
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSite:
     """One edge of the call graph.

@@ -1,5 +1,6 @@
 """HLO text and the module it describes. The only door to Lark for HLO; imports neither JAX nor networkx."""
 
+from hloscope.hlo.collector import collector_paused
 from hloscope.hlo.frames import Frame
 from hloscope.hlo.instruction import HloInstruction
 from hloscope.hlo.model import HloComputation, HloModule
@@ -18,6 +19,7 @@ __all__ = [
     "ReplicaGroups",
     "Shape",
     "Sharding",
+    "collector_paused",
     "parse_module",
     "parse_modules",
     "print_module",

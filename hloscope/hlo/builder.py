@@ -96,10 +96,6 @@ class Builder:
         """Begins a computation at an offset of the whole text."""
         return Scope(name, self._line_at(position), len(self.columns.names))
 
-    def open_scope_on_line(self, name: str, line: int) -> Scope:
-        """Begins a computation on a 1-based line."""
-        return Scope(name, line, len(self.columns.names))
-
     def add_line(self, scope: Scope, instruction: Instruction, source: str, line: int) -> None:
         """Adds an instruction that was parsed from `source`, which begins on a 1-based line."""
         self._source, self._source_line = source, line
@@ -117,10 +113,19 @@ class Builder:
         del columns.lines[end:], columns.operand_starts[end + 1 :]
         del columns.operands[columns.operand_starts[end] :]
         columns.called = {index: called for index, called in columns.called.items() if index < end}
-        columns.line_counts = {first: count for first, count in columns.line_counts.items() if first < line}
 
-    def close_scope(self, scope: Scope, *, is_entry: bool, thread: str | None, position: int) -> None:
-        """Ends a computation. The root is the instruction marked `ROOT`, else the last one."""
+    def close_scope(
+        self, scope: Scope, *, is_entry: bool, thread: str | None, position: int, end: int | None = None
+    ) -> None:
+        """Ends a computation. The root is the instruction marked `ROOT`, else the last one.
+
+        Args:
+            scope: The computation.
+            is_entry: Whether it is marked `ENTRY`.
+            thread: Its execution thread.
+            position: Its offset, for errors.
+            end: The instruction after its last one; by default all that have been added are its own.
+        """
         columns = self.columns
         if scope.name in self.computation_names:
             raise ReadError(position, f"computation %{scope.name} is defined twice")
@@ -128,7 +133,7 @@ class Builder:
             raise ReadError(position, "a second computation is marked `ENTRY`")
         if is_entry:
             columns.entry = len(columns.computations)
-        end = len(columns.names)
+        end = len(columns.names) if end is None else end
         root = end - 1 if scope.root is None else scope.root
         self.computation_names.add(scope.name)
         columns.computations.append(ComputationRow(scope.name, scope.line, thread, scope.first, end, root))
@@ -159,18 +164,16 @@ class Builder:
             raise ReadError(self._base + start, f"a second instruction of computation %{scope.name} is marked `ROOT`")
         if instruction.is_root:
             scope.root = index
-        self._append_operation(scope, name, start, operation, operands, is_root=instruction.is_root)
+        self._append_operation(scope, name, start, operation, operands)
         if called:
             self.columns.called[index] = called
 
-    def _append_operation(
-        self, scope: Scope, name: str, start: int, operation: Operation, operands: list[int], *, is_root: bool
-    ) -> int:
+    def _append_operation(self, scope: Scope, name: str, start: int, operation: Operation, operands: list[int]) -> int:
         attributes = {item.key: self._text(item.span) for item in operation.attributes}
         argument = None if operation.argument is None else self._text(operation.argument)
         shape = None if operation.shape is None else operation.shape.shape
         details = Details(attributes, argument)
-        return self._append(scope, name, start, operation.opcode, shape, details, operands, is_root)
+        return self._append(scope, name, start, operation.opcode, shape, details, operands)
 
     def _append(
         self,
@@ -181,13 +184,12 @@ class Builder:
         shape: Shape | None,
         details: Details,
         operands: list[int],
-        is_root: bool = False,
     ) -> int:
         columns = self.columns
         index = len(columns.names)
         scope.indexes[name] = index
         columns.names.append(name)
-        columns.forms.append(FixedForm(opcode=opcode, is_root=is_root, shape=shape, details=details))
+        columns.forms.append(FixedForm(opcode=opcode, shape=shape, details=details))
         columns.lines.append(self._line_at(self._base + start))
         columns.operands.extend(operands)
         columns.operand_starts.append(len(columns.operands))
@@ -205,7 +207,7 @@ class Builder:
             nested = operand.nested
             operands = self._operands(scope, nested)
             name = f"{nested.opcode}#{len(self.columns.names)}"
-            return self._append_operation(scope, name, nested.span.start, nested, operands, is_root=False)
+            return self._append_operation(scope, name, nested.span.start, nested, operands)
         index = scope.indexes.get(operand.name or "")
         if index is None and self._implies_parameters:
             index = self._implied_parameter(scope, operand)

@@ -7,6 +7,7 @@ when somebody asks.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import accumulate
@@ -14,6 +15,9 @@ from typing import NamedTuple, Protocol
 
 from hloscope.hlo.frames import FrameTables
 from hloscope.hlo.shape import Shape
+
+BLOCK = 1 << 16
+"""Characters whose lines are looked up at once."""
 
 
 class Details(NamedTuple):
@@ -33,12 +37,10 @@ class Form(Protocol):
 
     Attributes:
         opcode: As printed.
-        is_root: Whether `ROOT` stands before the name.
         shape: None when the text leaves it out.
     """
 
     opcode: str
-    is_root: bool
     shape: Shape | None
 
     def details(self, line: str) -> Details:
@@ -48,11 +50,10 @@ class Form(Protocol):
 class FixedForm:
     """The form of one instruction, with everything read already."""
 
-    __slots__ = ("_details", "is_root", "opcode", "shape")
+    __slots__ = ("_details", "opcode", "shape")
 
-    def __init__(self, *, opcode: str, is_root: bool, shape: Shape | None, details: Details) -> None:
+    def __init__(self, *, opcode: str, shape: Shape | None, details: Details) -> None:
         self.opcode = opcode
-        self.is_root = is_root
         self.shape = shape
         self._details = details
 
@@ -84,7 +85,6 @@ class Columns:
         names: Instruction names without `%`.
         forms: Opcode and shape, and how to read the rest.
         lines: 1-based line of the instruction.
-        line_counts: Lines that an instruction takes, by its line, where it takes more than one and its form needs them.
         operand_starts: Where each instruction's operands begin in `operands`; one more entry than instructions.
         operands: Indexes of the operands, one instruction after the other.
         inferred: Shapes that the text leaves out, once they have been asked for.
@@ -106,7 +106,6 @@ class Columns:
         self.names: list[str] = []
         self.forms: list[Form] = []
         self.lines = array("q")
-        self.line_counts: dict[int, int] = {}
         self.operand_starts = array("q", [0])
         self.operands = array("q")
         self.inferred: dict[int, Shape] = {}
@@ -117,6 +116,7 @@ class Columns:
         self.truncated = False
         self.is_single = False
         self.lines_before = 0
+        self._line_starts: dict[int, array[int]] = {}
 
     def of_same_text(self) -> Columns:
         """Columns that nothing has been read into."""
@@ -124,21 +124,36 @@ class Columns:
         fresh.lines_before = self.lines_before
         return fresh
 
-    @cached_property
-    def _line_starts(self) -> array[int]:
-        """Offset of each line in the text, and of the end."""
-        return array("q", accumulate((len(line) + 1 for line in self.text.split("\n")), initial=0))
-
     def offset_of_line(self, line: int) -> int:
         """Offset of a 0-based line."""
-        return self._line_starts[line]
+        block = bisect_right(self._blocks, (line, len(self.text) + 1)) - 1
+        return self._starts_of_block(block)[line - self._blocks[block][0]]
 
     def line_start(self, index: int) -> int:
         """Offset of the line on which an instruction begins."""
-        return self._line_starts[self.lines[index] - 1]
+        return self.offset_of_line(self.lines[index] - 1)
 
     def line_text(self, index: int) -> str:
-        """The line of an instruction, or the lines, without the last line end."""
-        first = self.lines[index] - 1
-        starts = self._line_starts
-        return self.text[starts[first] : starts[first + self.line_counts.get(first + 1, 1)] - 1]
+        """The line of an instruction, without its line end."""
+        start = self.line_start(index)
+        end = self.text.find("\n", start)
+        return self.text[start : end if end >= 0 else None]
+
+    def _starts_of_block(self, block: int) -> array[int]:
+        """Offset of each line of a block; those of the blocks in which somebody asks for a line are kept."""
+        found = self._line_starts.get(block)
+        if found is None:
+            (_, start), (_, end) = self._blocks[block : block + 2]
+            lines = self.text[start : end - 1].split("\n")
+            found = array("q", accumulate((len(line) + 1 for line in lines[:-1]), initial=start))
+            self._line_starts[block] = found
+        return found
+
+    @cached_property
+    def _blocks(self) -> list[tuple[int, int]]:
+        """(0-based line, offset) of a line every so many characters, and of the end."""
+        text, blocks = self.text, [(0, 0)]
+        while (end := text.find("\n", blocks[-1][1] + BLOCK) + 1) > 0:
+            blocks.append((blocks[-1][0] + text.count("\n", blocks[-1][1], end), end))
+        line, start = blocks[-1]
+        return [*blocks, (line + text.count("\n", start) + 1, len(text) + 1)]

@@ -76,6 +76,12 @@ class HloInstruction:
         start, end = columns.operand_starts[self._index], columns.operand_starts[self._index + 1]
         return tuple(computation.instruction_at(operand) for operand in columns.operands[start:end])
 
+    def operand(self, number: int) -> HloInstruction | None:
+        """One operand, without making the others; None where there are not so many."""
+        columns = self._columns
+        start, end = columns.operand_starts[self._index], columns.operand_starts[self._index + 1]
+        return self.computation.instruction_at(columns.operands[start + number]) if number < end - start else None
+
     @property
     def operand_names(self) -> tuple[str, ...]:
         """The operands' names, without `%`."""

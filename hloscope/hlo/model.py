@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping
 from functools import cached_property
 from types import MappingProxyType
@@ -94,6 +94,10 @@ class HloModule:
         return self.computations[bisect_right(self._first_indexes, index) - 1].instruction_at(index)
 
     @cached_property
+    def _calling(self) -> list[int]:
+        return sorted(self._columns.called)
+
+    @cached_property
     def _first_indexes(self) -> list[int]:
         return [row.first for row in self._columns.computations]
 
@@ -156,11 +160,12 @@ class HloComputation:
         """In text order; in a scheduled module the order of execution."""
         return tuple(self.instruction_at(index) for index in range(self._row.first, self._row.end))
 
-    @cached_property
+    @property
     def calling(self) -> tuple[HloInstruction, ...]:
         """The instructions that name other computations, in text order."""
-        calls = self._columns.called
-        return tuple(self.instruction_at(index) for index in range(self._row.first, self._row.end) if index in calls)
+        indexes = self.module._calling
+        first, end = bisect_left(indexes, self._row.first), bisect_left(indexes, self._row.end)
+        return tuple(self.instruction_at(index) for index in indexes[first:end])
 
     def instruction_at(self, index: int) -> HloInstruction:
         """The instruction in row `index` of the module's columns, which is one of this computation's."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 from hloscope.errors import HloParseError
 from hloscope.hlo.builder import Builder
+from hloscope.hlo.collector import collector_paused
 from hloscope.hlo.columns import Columns
 from hloscope.hlo.cutoff import fits_layout, is_cut_off
 from hloscope.hlo.diagnostics import parse_error, several_modules
@@ -74,7 +73,7 @@ def _parts(text: str) -> list[tuple[int, int]]:
 
 def _read(columns: Columns) -> HloModule:
     builder = Builder(columns)
-    with _no_garbage_collection():
+    with collector_paused():
         try:
             Scanner(builder).scan()
             builder.finish()
@@ -107,18 +106,6 @@ def _read_rest(builder: Builder, line: int) -> None:
         builder.finish(truncated=truncated)
     except ReadError as error:
         raise _error(builder, error, base) from None
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Nothing that reading makes is cyclic, and looking for cycles would take a third of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def parse_whole(text: str, *, name: str | None = None) -> HloModule:

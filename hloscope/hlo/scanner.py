@@ -1,25 +1,32 @@
-"""The quick way through a module: line by line, by skeletons.
+"""The quick way through a module: row by row, many rows at once.
 
-Every line must be one instruction, one computation's head or end, or one row of a table; an instruction may take
-several lines. Where that does not hold, or a name is not defined, the scanner gives up, and the text is read by the
-grammar's rule for the whole from that computation on.
+Every line must be one instruction, one computation's head or end, or one row of a table; an instruction that is not
+printed as usual, or takes several lines, is parsed by itself. Where that does not hold, or a name is not defined, the
+scanner gives up, and the text is read by the grammar's rule for the whole from that computation on.
 """
 
 from __future__ import annotations
 
+import re
+from array import array
+from bisect import bisect_right
+from itertools import accumulate, chain, compress, count, repeat
+from operator import add
+
+import numpy
+
 from hloscope.hlo.builder import Builder, Scope
-from hloscope.hlo.holes import BACKEND_CONFIG, METADATA, operand_names
-from hloscope.hlo.language import language
-from hloscope.hlo.records import ReadError, Row
-from hloscope.hlo.skeletons import read_head, read_number_row, skeletons
-from hloscope.hlo.templates import Template
-from hloscope.hlo.unusual import Unusual
+from hloscope.hlo.chunks import Chunk, Doing, Event
+from hloscope.hlo.columns import Columns
+from hloscope.hlo.learnt import Learnt, learnt
+from hloscope.hlo.preamble import Preamble
+from hloscope.hlo.records import Instruction, ReadError
+from hloscope.hlo.rows import Row, dialect_of
 
-LEAST_LEARNT = 2000
-"""New skeletons that every text is allowed."""
+CHUNK = 1 << 17
+"""Characters that are cut into rows at once."""
 
-MOST_LINES = 64
-"""Lines that one instruction or head may take here."""
+_INDEX_COMMENT = re.compile(r", /\*index=[0-9]++\*/")
 
 
 class GaveUp(Exception):  # noqa: N818 - no error: the text is read another way
@@ -42,10 +49,9 @@ class Scanner:
     def __init__(self, builder: Builder) -> None:
         self._builder = builder
         self._columns = builder.columns
-        self._lines = builder.columns.text.split("\n")
-        self._learnt = 0
-        self._tails: dict[str, tuple[str, ...]] = {}
-        self._skeletons = skeletons(percent="\n  %" in builder.columns.text or "\n  ROOT %" in builder.columns.text)
+        self._scope: Scope | None = None
+        self._is_entry = False
+        self._shift = 0
 
     def scan(self) -> None:
         """Reads the whole text.
@@ -53,201 +59,214 @@ class Scanner:
         Raises:
             GaveUp: It is not laid out line by line, or it is not valid.
         """
+        preamble = Preamble(self._builder)
         try:
-            number = self._tables(self._header())
-        except (ReadError, IndexError):
+            preamble.read()
+        except ReadError:
             raise GaveUp(None) from None
-        lines = self._lines
-        while (number := self._next_filled(number)) < len(lines):
-            try:
-                number = self._computation(number)
-            except IndexError:
-                raise GaveUp(number, is_cut_off=True) from None
-            except (ReadError, KeyError):
-                raise GaveUp(number) from None
+        stopped: GaveUp | None = None
+        try:
+            self._computations(preamble.position, preamble.line)
+        except GaveUp as stop:
+            stopped = stop
+        self._check_order()
+        if stopped is not None:
+            raise stopped
         if not self._columns.computations:
             raise GaveUp(None)
-        self._skeletons.keep()
 
-    def _header(self) -> int:
-        number = self._next_filled(0)
-        if not self._lines[number].lstrip(" \t").startswith("HloModule"):
-            raise GaveUp(None)
-        for _ in range(MOST_LINES):
-            try:
-                line = self._lines[number]
-                self._builder.add_header(language().parse("header", line), line)
-            except ReadError as error:
-                if not error.at_end:
-                    raise
-                self._join(number)
-            else:
-                return number + 1
-        raise GaveUp(None)
+    def _computations(self, position: int, line: int) -> None:
+        text, size = self._columns.text, CHUNK
+        known = learnt(dialect_of(text, position))
+        while position < len(text):
+            known.trim()
+            end = _end_of_chunk(text, position + size)
+            chunk = Chunk(known, text, position, end, line, in_computation=self._scope is not None)
+            self._add(chunk, known)
+            size = CHUNK if chunk.length else 2 * size
+            position, line = chunk.next_start(), line + chunk.length
+        if self._scope is not None:
+            raise GaveUp(self._scope.line - 1, is_cut_off=True)
+        known.kept.save()
 
-    def _tables(self, number: int) -> int:
-        tables: list[tuple[Row, ...]] = []
-        for title in ("FileNames", "FunctionNames", "FileLocations", "StackFrames"):
-            start = self._next_filled(number)
-            if start == len(self._lines) or self._lines[start].strip(" \t\r") != title:
-                break
-            number, rows = self._rows(start + 1, strings=title.endswith("Names"))
-            tables.append(rows)
-        if tables and len(tables) != 4:
-            raise GaveUp(None)
-        self._builder.add_tables(tuple(tables))
-        return number
+    def _add(self, chunk: Chunk, known: Learnt) -> None:
+        """Adds what a chunk holds to the columns."""
+        start, ends = 0, [event.place for event in chunk.events if event.does is Doing.ADDS]
+        at_once = not ends and self._scope is None
+        ends.append(len(chunk.lines))
+        self._append(chunk, known, 0, ends.pop(0))
+        at_once = at_once and self._resolve_at_once(chunk, known)
+        for event in chunk.events:
+            if event.place > start:
+                self._resolve(chunk, known, start, event.place, at_once=at_once)
+                start = event.place
+            self._do(event)
+            if event.does is Doing.ADDS:
+                self._append(chunk, known, start, ends.pop(0))
+        if start < len(chunk.lines):
+            self._resolve(chunk, known, start, len(chunk.lines), at_once=at_once)
+        if at_once and self._scope is not None:  # it goes on in the next chunk
+            self._scope.indexes.update(zip(chunk.row.name[start:], count(start + self._shift), strict=False))
 
-    def _rows(self, number: int, *, strings: bool) -> tuple[int, tuple[Row, ...]]:
-        rows: list[Row] = []
-        lines = self._lines
-        while lines[number][:1].isdigit():
-            row = language().parse("table_row", lines[number]) if strings else read_number_row(lines[number])
-            if isinstance(row, str) != strings:
-                raise GaveUp(None)
-            rows.append(row)
-            number += 1
-        return number, tuple(rows)
+    def _append(self, chunk: Chunk, known: Learnt, start: int, end: int) -> None:
+        """Adds plain rows, of which the operands are still to come."""
+        columns, row = self._columns, chunk.row
+        self._shift = len(columns.names) - start
+        self._note_called(row, known, start, end)
+        columns.names += row.name[start:end]
+        columns.forms += map(known.forms.__getitem__, row.opening[start:end])
+        _extend(columns.lines, chunk.lines[start:end])
+        lists = row.operands[start:end]
+        counts = map(add, map(str.count, lists, repeat(", ")), map(bool, lists))
+        _extend(columns.operand_starts, list(accumulate(counts, initial=columns.operand_starts[-1]))[1:])
 
-    def _computation(self, start: int) -> int:
-        """Reads the computation whose head is on line `start`; returns the line after it."""
-        builder = self._builder
-        name, is_entry = self._head(start)
-        scope = builder.open_scope_on_line(name, start + 1)
-        number = self._body(start + 1, scope)
-        if len(scope.indexes) != len(self._columns.names) - scope.first or not scope.indexes:
-            raise GaveUp(start)
-        end = self._lines[number].rstrip(" \t\r")
-        thread = None if end == "}" else language().parse("computation_end", end)
-        builder.close_scope(scope, is_entry=is_entry, thread=thread, position=0)
-        return number + 1
+    def _note_called(self, row: Row[list[str]], known: Learnt, start: int, end: int) -> None:
+        """Notes the calls of plain rows, most of which the row's pattern has cut out."""
+        called = self._columns.called
+        for index in compress(range(start, end), row.callee[start:end]):
+            called[index + self._shift] = ((row.calling[index], row.callee[index]),)
+        for column, words in ((row.attributes, known.runs), (row.more, known.runs), (row.rest, known.rests)):
+            calling = {word for word in set(column) if (run := words[word]) and run.called}
+            for index in range(start, end) if calling else ():
+                if column[index] in calling:
+                    called[index + self._shift] = _called(row, known, index)
 
-    def _head(self, number: int) -> tuple[str, bool]:
-        for _ in range(MOST_LINES):
-            try:
-                return read_head(self._lines[number])
-            except ReadError as error:
-                if not error.at_end:
-                    raise
-                self._join(number)
-        raise GaveUp(number)
+    def _resolve_at_once(self, chunk: Chunk, known: Learnt) -> bool:
+        """Adds the operands of all plain rows, if no two of them have the same name; returns whether it could.
 
-    def _body(self, number: int, scope: Scope) -> int:
-        """Reads instructions from line `number` on; returns the line of the closing brace."""
-        columns, lines = self._columns, self._lines
-        cut_head, known = self._skeletons.dialect.cut_head, self._skeletons.known
-        names, forms, operands = columns.names, columns.forms, columns.operands
-        add_line, add_start = columns.lines.append, columns.operand_starts.append
-        indexes, index_of = scope.indexes, scope.indexes.__getitem__
-        while (line := lines[number])[:1] != "}":
-            metadata = line.find(METADATA)  # as `tails`, without the price of a call
-            config = line.find(BACKEND_CONFIG, metadata if metadata > 0 else 0)
-            if metadata < 0 and config < 0:
-                parts = cut_head(line)
-                form = known.get(tuple(parts[::2]))
-            else:
-                parts = cut_head(line[: config if metadata < 0 else metadata])
-                form = known.get((*parts[::2], *self._tail_pieces(line, metadata, config)))
-            if form.__class__ is not Template:
-                number = self._unusual(number, scope, form)
-                continue
-            place = form.operand_list
-            if place:
-                hole = parts[place]
-                found = operand_names(hole) if "/" in hole else hole[1:].replace("%", "").split(", ")
-                operands.extend(map(index_of, found))
-            elif form.operands:
-                operands.extend([index_of(item.text(parts).lstrip("%")) for item in form.operands])
-            if form.called or form.is_root:
-                self._note(form, parts, scope)
-            name = parts[1].lstrip("%")
-            indexes[name] = len(names)
-            names.append(name)
-            forms.append(form)
-            add_line(number + 1)
-            add_start(len(operands))
-            number += 1
-        return number
-
-    def _tail_pieces(self, line: str, metadata: int, config: int) -> tuple[str, ...]:
-        """The skeleton of a line's tails, which begin at the given places."""
-        found = self._tails
-        last = line[config:] if config >= 0 else line[metadata:]
-        pieces = found.get(last) or self._cut_tail(last)
-        if metadata < 0 or config < 0:
-            return pieces
-        middle = line[metadata:config]
-        return (found.get(middle) or self._cut_tail(middle)) + pieces
-
-    def _cut_tail(self, tail: str) -> tuple[str, ...]:
-        pieces = self._tails[tail] = tuple(self._skeletons.dialect.cut_tail(tail)[::2])
-        return pieces
-
-    def _note(self, form: Template, parts: list[str], scope: Scope) -> None:
-        """Notes what few instructions have: that it is the root, and what it calls."""
-        index = len(self._columns.names)
-        if form.is_root:
-            if scope.root is not None:
-                raise ReadError(0, "a second root")
-            scope.root = index
-        called = tuple((key, place.text(parts).lstrip("%=")) for key, place in form.called)
-        if not self._builder.computation_names.issuperset(name for _, name in called):
-            raise ReadError(0, "an undefined computation")
-        if called:
-            self._columns.called[index] = called
-
-    def _unusual(self, number: int, scope: Scope, form: object) -> int:
-        """Deals with a line that has no template; returns the line to go on with."""
-        line = self._lines[number]
-        stripped = line.strip(" \t\r")
-        if not stripped or stripped.startswith("//"):
-            return number + 1
-        if stripped[0] == "}":
-            self._lines[number] = stripped
-        elif form is None:
-            self._learn(line)
-        elif form is Unusual.INCOMPLETE:
-            self._join(number)
-        else:
-            return self._irregular(number, scope)
-        return number
-
-    def _learn(self, line: str) -> None:
-        """Learns a skeleton; gives up where most lines have one of their own, which the whole rule reads faster."""
-        self._learnt += 1
-        if self._learnt > LEAST_LEARNT and 2 * self._learnt > len(self._columns.names):
-            raise ReadError(0, "too many skeletons")
-        self._skeletons.learn(line)
-
-    def _irregular(self, number: int, scope: Scope) -> int:
+        An operand may then lie in another computation than its user; `_check_order` finds that out.
+        """
+        names = chunk.row.name
+        indexes = dict(zip(names, range(self._shift, self._shift + len(names)), strict=True))
+        if len(indexes) != len(names):
+            return False
         try:
-            instruction = language().parse("instruction", self._lines[number])
-        except ReadError as error:
-            if not error.at_end:
-                raise
-            self._join(number)
-            return number
+            found = _found(chunk.row.operands, indexes, known.dialect.between)
+        except KeyError:
+            return False
+        _extend(self._columns.operands, found)
+        return True
+
+    def _resolve(self, chunk: Chunk, known: Learnt, start: int, end: int, *, at_once: bool) -> None:
+        """Finishes plain rows that stand in one computation; with `at_once`, their operands have been added before."""
+        scope, first = self._scope, start + self._shift
+        if scope is None:
+            raise GaveUp(chunk.lines[start] - 1)
+        roots = chunk.row.root[start:end]
+        if "ROOT " in roots:
+            self._root(scope, first + roots.index("ROOT "), roots.count("ROOT "))
+        if at_once:
+            return
+        names, indexes = chunk.row.name[start:end], scope.indexes
+        size = len(indexes) + end - start
+        indexes.update(zip(names, range(first, end + self._shift), strict=True))
+        if len(indexes) != size:
+            raise GaveUp(scope.line - 1)
+        try:
+            _extend(self._columns.operands, _found(chunk.row.operands[start:end], indexes, known.dialect.between))
+        except KeyError:
+            raise GaveUp(scope.line - 1) from None
+
+    def _root(self, scope: Scope, index: int, count: int) -> None:
+        if scope.root is not None or count > 1:
+            raise GaveUp(scope.line - 1)
+        scope.root = index
+
+    def _do(self, event: Event) -> None:
+        scope = self._scope
+        if event.does is Doing.OPENS:
+            self._scope, self._is_entry = Scope(event.name, event.line, event.place + self._shift), event.is_entry
+            return
+        if scope is None or event.does is Doing.FAILS:
+            raise GaveUp((event.line if scope is None else scope.line) - 1)
+        try:
+            if event.instruction is not None:
+                self._add_odd(scope, event, event.instruction)
+            else:
+                self._close(scope, event)
+        except ReadError:
+            raise GaveUp(scope.line - 1) from None
+
+    def _add_odd(self, scope: Scope, event: Event, instruction: Instruction) -> None:
         if any(callee.name is None for item in instruction.operation.attributes for callee in item.callees):
             raise ReadError(0, "an inline computation")
-        self._builder.add_line(scope, instruction, self._lines[number], number + 1)
-        return number + 1
+        self._builder.add_line(scope, instruction, event.source, event.line)
 
-    def _join(self, number: int) -> None:
-        """Moves the next line's text to line `number`, which leaves an empty line there."""
-        counts = self._columns.line_counts
-        count = counts.get(number + 1, 1)
-        if count >= MOST_LINES or number + count >= len(self._lines):
-            raise ReadError(0, "too many lines")
-        self._lines[number] += "\n" + self._lines[number + count]
-        self._lines[number + count] = ""
-        counts[number + 1] = count + 1
+    def _close(self, scope: Scope, event: Event) -> None:
+        end = event.place + self._shift
+        if end == scope.first:
+            raise ReadError(0, "an empty computation")
+        self._builder.close_scope(scope, is_entry=self._is_entry, thread=event.thread, position=0, end=end)
+        self._scope = None
 
-    def _next_filled(self, number: int) -> int:
-        """The next line, from `number` on, that holds more than blanks and a `//` comment."""
-        lines = self._lines
-        while number < len(lines):
-            stripped = lines[number].strip(" \t\r")
-            if stripped and not stripped.startswith("//"):
-                break
-            number += 1
-        return number
+    def _check_order(self) -> None:
+        """Checks that everything is defined before it is used.
+
+        Raises:
+            GaveUp: Something is not; the computations before it are kept.
+        """
+        columns = self._columns
+        ends = [row.end for row in columns.computations]
+        if not ends:
+            return
+        first = min(_first_early_use(columns, ends[-1]), _first_early_call(columns, ends[-1]))
+        if first < ends[-1]:
+            place = bisect_right(ends, first)
+            lost = columns.computations[place:]
+            self._builder.computation_names.difference_update(row.name for row in lost)
+            del columns.computations[place:]
+            columns.entry = columns.entry if columns.entry < place else -1
+            raise GaveUp(lost[0].line - 1)
+
+
+def _end_of_chunk(text: str, position: int) -> int:
+    """The end of a line, not before an offset and if possible at the end of a computation."""
+    brace = text.find("\n}", position, position + CHUNK)
+    end = text.find("\n", brace + 1 if brace >= 0 else position)
+    return len(text) if end < 0 else end
+
+
+def _extend(column: array[int], numbers: list[int]) -> None:
+    """Appends to a column, three times as fast as the array's own method does."""
+    column.frombytes(numpy.array(numbers, dtype=numpy.int64).tobytes())
+
+
+def _found(lists: list[str], indexes: dict[str, int], between: str) -> list[int]:
+    """The indexes of all names in some lists of operands.
+
+    Raises:
+        KeyError: A name is not among them.
+    """
+    names = between.join(filter(None, lists))
+    if not names:
+        return []
+    names = _INDEX_COMMENT.sub(", ", names) if "/" in names else names
+    return list(map(indexes.__getitem__, names.split(between)))
+
+
+def _called(row: Row[list[str]], known: Learnt, index: int) -> tuple[tuple[str, str], ...]:
+    """Everything that a plain row calls, in printed order."""
+    runs = (known.runs[row.attributes[index]], known.runs[row.more[index]], known.rests[row.rest[index]])
+    before, *after = (run.called if run else () for run in runs)
+    cut_out = ((row.calling[index], row.callee[index]),) if row.callee[index] else ()
+    return (*before, *cut_out, *chain.from_iterable(after))
+
+
+def _first_early_use(columns: Columns, end: int) -> int:
+    """The first instruction with an operand that is no earlier one of its computation; `end` where none has."""
+    starts = numpy.frombuffer(columns.operand_starts, dtype=numpy.int64)[: end + 1]
+    operands = numpy.frombuffer(columns.operands, dtype=numpy.int64)[: starts[-1]] if starts[-1] else starts[:0]
+    users = numpy.repeat(numpy.arange(end), numpy.diff(starts))
+    firsts = numpy.array([row.first for row in columns.computations])
+    sizes = numpy.array([row.end - row.first for row in columns.computations])
+    wrong = users[(operands >= users) | (operands < numpy.repeat(firsts, sizes)[users])]
+    return int(wrong[0]) if len(wrong) else end
+
+
+def _first_early_call(columns: Columns, end: int) -> int:
+    """The first instruction that calls a computation that is not whole before it; `end` where none does."""
+    ends = {row.name: row.end for row in columns.computations}
+    for index, called in sorted(columns.called.items()):
+        if index < end and any(ends.get(name, end) > index for _, name in called):
+            return index
+    return end

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hloscope.hardware.slices import Slice
+from hloscope.program.shardy_model import ShardyModule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,7 @@ class CapturedArray:
         itemsize_bytes: Bytes per element as JAX counts them, for types that XLA has no name for.
         donated: Whether the buffer is donated.
         used: False for an argument that the program does not read.
+        letters: The letter that the user's notation gives each dimension, None for a number; None without a notation.
     """
 
     name: str
@@ -33,6 +35,7 @@ class CapturedArray:
     itemsize_bytes: int
     donated: bool = False
     used: bool = True
+    letters: tuple[str | None, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +59,17 @@ class Capture:
         used_devices: Devices that the program uses.
         mesh: The user's mesh; None for a program that has none.
         slice_of_partition: For several slices: the slice that each partition is in.
-        device_ids: For several slices: the physical device id of each partition.
+        device_ids: The physical device id of each partition; None when it is compiled for the devices at hand.
         arguments: Flattened arguments, in order, dropped ones included.
         outputs: Flattened outputs, in order.
         memory_bytes: The compiler's figures per device, by the field names of `jax.stages.Compiled.memory_analysis`.
         notes: Choices made for the user, one sentence each.
         diagnostics: What the compiler said on stderr that is about the user's program.
         versions: Versions of jax, jaxlib and libtpu.
+        partitioned_text: The module right after the partitioner; None when the compiler did not write it down.
+        shardy: Every value's sharding and what must move, as Shardy propagates; None when it could not be asked.
+        shardy_as_written: The same for the program as JAX lowered it, where `shardy` is of the compiler's own module,
+            in which some operations are expanded into others; None where `shardy` is that already.
     """
 
     hlo_text: str
@@ -78,3 +85,6 @@ class Capture:
     notes: tuple[str, ...] = ()
     diagnostics: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    partitioned_text: str | None = None
+    shardy: ShardyModule | None = None
+    shardy_as_written: ShardyModule | None = None

@@ -4,30 +4,41 @@ from __future__ import annotations
 
 import contextlib
 import re
-import tempfile
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import jax
 
-from hloscope.errors import CompileError, MeshError
+from hloscope.errors import MeshError
 from hloscope.hardware.slices import Slice
 from hloscope.program import devices, jax_internals, leaves
+from hloscope.program.argument_letters import argument_letters
 from hloscope.program.backend_watch import watched_backend
 from hloscope.program.capture import Capture, CapturedMesh
 from hloscope.program.compiler_errors import compiler_errors
+from hloscope.program.dumps import Dumps, dump_folder, read_dumps
+from hloscope.program.kept_compiles import Compiled, compiled_once
 from hloscope.program.lowering import lower
 from hloscope.program.plan import Plan, axis_kinds, axis_sizes, choose_slice, make_plan, users_mesh
 from hloscope.program.quiet import captured_stderr
 from hloscope.program.several_slices import by_simulated_slice, slices_of_own_mesh, slices_per_axis
+from hloscope.program.shardy_model import ShardyModule
+from hloscope.program.shardy_passes import shardy_of_lowered, shardy_of_text
 from hloscope.program.target import TargetFacts
+from hloscope.store import Store
 
 Stage = Callable[[str], None]
 _MEMORY_FIELD = re.compile(r"^(?!host_)\w+_in_bytes$")
 
 
-def capture(function: Callable[..., Any], facts: TargetFacts, *, name: str, stage: Stage = lambda _: None) -> Capture:
+def capture(
+    function: Callable[..., Any],
+    facts: TargetFacts,
+    *,
+    name: str,
+    stage: Stage = lambda _: None,
+    store: Store | None = None,
+) -> Capture:
     """Compiles a function for a slice that nobody needs to have.
 
     Args:
@@ -35,6 +46,7 @@ def capture(function: Callable[..., Any], facts: TargetFacts, *, name: str, stag
         facts: How to call and place it.
         name: Its name in messages.
         stage: Told what is happening, for a progress display.
+        store: Where compiles are kept, so that an unchanged program need not be compiled; None keeps none.
 
     Returns:
         The compiled text and everything the compiler says about it.
@@ -50,24 +62,34 @@ def capture(function: Callable[..., Any], facts: TargetFacts, *, name: str, stag
     mesh = users_mesh(plan, seen)
     chosen, chosen_by = choose_slice(plan, mesh, seen.device_count)
     stage(f"compiling for {chosen.name}")
-    with captured_stderr() as stderr:
+    versions = _versions(chosen)
+    options = facts.compiler_options
+    with captured_stderr():
         physical = _assignment(seen, chosen, mesh, plan)
-        executable, text = _compiled(lowered, physical, chosen, facts.compiler_options)
+        compiled = compiled_once(
+            store, lowered, physical, chosen, options, versions, lambda: _compiled(lowered, physical, chosen, options)
+        )
+        written = shardy_of_lowered(lowered, plan.notes)
+        seen_by_compiler = _shardy_of_dumps(compiled.dumps) if chosen.chip else None
     several = chosen.slice_count > 1
+    letters = argument_letters(facts, len(seen.argument_names))
     return Capture(
-        hlo_text=text,
+        hlo_text=compiled.text,
+        partitioned_text=compiled.dumps.partitioned,
+        shardy=seen_by_compiler or written,
+        shardy_as_written=written if seen_by_compiler else None,
         slice=chosen,
         slice_chosen_by=chosen_by,
         used_devices=seen.device_count,
         mesh=_captured_mesh(mesh, seen),
         slice_of_partition=tuple(device.slice_index for device in physical) if several else None,
-        device_ids=tuple(device.id for device in physical) if several else None,
-        arguments=leaves.arguments(seen, executable, mesh, plan.argument_shardings),
-        outputs=leaves.outputs(seen, executable, mesh),
-        memory_bytes=_memory(executable),
+        device_ids=tuple(device.id for device in physical) or None,
+        arguments=leaves.arguments(seen, compiled, mesh, plan.argument_shardings, letters),
+        outputs=leaves.outputs(seen, compiled, mesh),
+        memory_bytes=compiled.memory_bytes,
         notes=tuple(plan.notes),
-        diagnostics=stderr.diagnostics(),
-        versions=_versions(chosen),
+        diagnostics=compiled.diagnostics,
+        versions=versions,
     )
 
 
@@ -102,32 +124,46 @@ def _laid_out(mesh: jax.sharding.Mesh, physical: list[Any], chosen: Slice, plan:
     return devices.arrange(mesh.axis_sizes, physical, across, plan.notes)
 
 
-def _compiled(
-    lowered: jax.stages.Lowered, physical: list[Any], chosen: Slice, options: Mapping[str, str]
-) -> tuple[Any, str]:
-    with compiler_errors(chosen):
-        if chosen.chip is None:
-            executable = jax_internals.executable_of(lowered.compile(compiler_options=dict(options)))
-            return executable, executable.hlo_modules()[0].to_string()
-        executable = jax_internals.compile_for(lowered, physical, options)
-        try:
-            return executable, executable.hlo_modules()[0].to_string()
-        except jax.errors.JaxRuntimeError:
-            return executable, _dumped_text(lowered, physical, options)
+def _compiled(lowered: jax.stages.Lowered, physical: list[Any], chosen: Slice, options: Mapping[str, str]) -> Compiled:
+    """What the compiler makes of the program, with what it wrote down on its way.
 
-
-def _dumped_text(lowered: jax.stages.Lowered, assignment: list[Any], options: Mapping[str, str]) -> str:
-    """The final module from the compiler's dump, for text that this jaxlib cannot read back from its own compiler.
-
-    Asynchronous calls with late operands are such text on jaxlib 0.10.
+    Text that this jaxlib cannot read back from its own compiler is taken from there too: asynchronous calls with late
+    operands are such text on jaxlib 0.10.
     """
-    with tempfile.TemporaryDirectory(prefix="hloscope-") as folder:
-        dump = {"xla_dump_to": folder, "xla_dump_hlo_as_text": "true", "xla_dump_hlo_as_long_text": "true"}
-        jax_internals.compile_for(lowered, assignment, {**options, **dump})
-        found = sorted(Path(folder).glob("*after_codegen.txt")) or sorted(Path(folder).glob("*after_optimizations.txt"))
-        if not found:
-            raise CompileError("the compiler wrote no final module", fix="report this with the program that shows it")
-        return found[-1].read_text(encoding="utf-8")
+    with compiler_errors(chosen), captured_stderr() as stderr, dump_folder(options) as (dumping, folder):
+        if chosen.chip is None:
+            with jax_internals.no_persistent_cache():
+                executable = jax_internals.executable_of(lowered.compile(compiler_options=dumping))
+        else:
+            executable = jax_internals.compile_for(lowered, physical, dumping)
+        dumps = read_dumps(folder)
+        text = _text(executable, dumps)
+    return Compiled(
+        text=text,
+        dumps=dumps,
+        memory_bytes=_memory(executable),
+        parameter_shardings=executable.get_parameter_shardings(),
+        output_shardings=executable.get_output_shardings(),
+        diagnostics=stderr.diagnostics(),
+    )
+
+
+def _text(executable: Any, dumps: Dumps) -> str:
+    try:
+        text: str = executable.hlo_modules()[0].to_string()
+    except jax.errors.JaxRuntimeError:
+        if dumps.final is None:
+            raise
+        return dumps.final
+    return text
+
+
+def _shardy_of_dumps(dumps: Dumps) -> ShardyModule | None:
+    """What Shardy says of the compiler's own module; None without a dump that keeps source lines, as CPU's do not."""
+    if dumps.before_propagation is None:
+        return None
+    found = shardy_of_text(dumps.before_propagation, [])
+    return found if found is not None and any(op.source for op in found.ops) else None
 
 
 def _memory(executable: Any) -> dict[str, int]:

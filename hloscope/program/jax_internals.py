@@ -70,6 +70,22 @@ def lowered_facts(lowered: jax.stages.Lowered) -> LoweredFacts:
     )
 
 
+def compile_options(lowered: jax.stages.Lowered, devices: Sequence[Any], options: Mapping[str, str]) -> Any:
+    """The options with which XLA compiles a lowered program: devices, debug options and all that JAX adds."""
+    from jax._src.interpreters import pxla
+
+    lowering = lowered._lowering
+    details = lowering.compile_args
+    propagate = pxla.get_prop_to_input_output(
+        details["in_shardings"], details["out_shardings"], len(details["ordered_effects"])
+    )
+    assignment = np.empty(len(devices), dtype=object)
+    assignment[:] = list(devices)
+    return pxla.create_compile_options(
+        lowering._hlo, details["tuple_args"], *propagate, devices[0].client, assignment, dict(options)
+    )
+
+
 def compile_for(lowered: jax.stages.Lowered, devices: Sequence[Any], options: Mapping[str, str]) -> Any:
     """Compiles a lowered program for compile-only devices, whatever devices it was traced on.
 
@@ -87,18 +103,26 @@ def compile_for(lowered: jax.stages.Lowered, devices: Sequence[Any], options: Ma
     """
     from jax._src.interpreters import pxla
 
-    lowering = lowered._lowering
-    details = lowering.compile_args
-    client = devices[0].client
-    propagate = pxla.get_prop_to_input_output(
-        details["in_shardings"], details["out_shardings"], len(details["ordered_effects"])
-    )
-    assignment = np.empty(len(devices), dtype=object)
-    assignment[:] = list(devices)
-    compile_options = pxla.create_compile_options(
-        lowering._hlo, details["tuple_args"], *propagate, client, assignment, dict(options)
-    )
-    return client.compile(lowering._hlo, pxla._create_device_list(tuple(devices)), compile_options)
+    settings = compile_options(lowered, devices, options)
+    return devices[0].client.compile(lowered._lowering._hlo, pxla._create_device_list(tuple(devices)), settings)
+
+
+def op_sharding(serialized: bytes) -> Any:
+    """An `OpSharding` from its protobuf."""
+    from jax._src.lib import xla_client
+
+    made = xla_client.OpSharding()
+    made.ParseFromString(serialized)
+    return made
+
+
+@contextmanager
+def no_persistent_cache() -> Iterator[None]:
+    """Compiles afresh meanwhile: a program from JAX's compilation cache is not dumped."""
+    from jax._src import config
+
+    with config.enable_compilation_cache(False):
+        yield
 
 
 def executable_of(compiled: jax.stages.Compiled) -> Any:
@@ -136,3 +160,14 @@ def backends_are_initialised() -> bool:
     from jax._src import xla_bridge
 
     return bool(xla_bridge.backends_are_initialized())
+
+
+@contextmanager
+def mlir_context() -> Iterator[Any]:
+    """An MLIR context of its own that knows the dialects JAX lowers to, and takes others as they come."""
+    from jax._src.interpreters import mlir
+
+    context = mlir.make_ir_context()
+    context.allow_unregistered_dialects = True
+    with context:
+        yield context

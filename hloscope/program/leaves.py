@@ -13,7 +13,11 @@ from hloscope.program.notation_dtypes import short_dtype
 
 
 def arguments(
-    seen: LoweredFacts, executable: Any, mesh: jax.sharding.Mesh | None, given: Sequence[Any]
+    seen: LoweredFacts,
+    executable: Any,
+    mesh: jax.sharding.Mesh | None,
+    given: Sequence[Any],
+    letters: Sequence[tuple[str | None, ...] | None],
 ) -> tuple[CapturedArray, ...]:
     """One record per argument leaf; those that the program does not read have the sharding they were `given`."""
     dropped = list(given) if len(given) == len(seen.argument_names) else [None] * len(seen.argument_names)
@@ -28,6 +32,7 @@ def arguments(
             device_count=seen.device_count,
             donated=seen.donated[index],
             used=index in kept,
+            letters=letters[index],
         )
         for index, (name, aval) in enumerate(zip(seen.argument_names, seen.argument_avals, strict=True))
     )
@@ -59,6 +64,7 @@ def _record(
     device_count: int,
     donated: bool = False,
     used: bool = True,
+    letters: tuple[str | None, ...] | None = None,
 ) -> CapturedArray:
     by_user = isinstance(asked, jax.sharding.Sharding)
     spec = None
@@ -82,6 +88,7 @@ def _record(
         itemsize_bytes=int(aval.dtype.itemsize),
         donated=donated,
         used=used,
+        letters=letters,
     )
 
 

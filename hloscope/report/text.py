@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from rich.console import Console
 from rich.text import Text
 
 from hloscope.analysis.model import Analysis, Memory, Mesh
 from hloscope.analysis.vocabulary import Bound
 from hloscope.report.arrays import array_lines, common_remarks
+from hloscope.report.drawing import INDENT, LEAST_WIDTH, drawn, section
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.folding import fold, hanging
 from hloscope.report.intermediates import intermediate_lines
@@ -18,56 +17,32 @@ from hloscope.report.traffic import axis_lines, collective_lines
 from hloscope.report.words import legend, marked, short_note
 from hloscope.units import format_bytes, format_capacity, plural
 
-_INDENT = 2
-_LEAST_WIDTH = 20
-
 
 def render(analysis: Analysis, width: int, colour: bool) -> str:
     """Lays the analysis out for `width` columns, with ANSI colours when asked for."""
-    sink = io.StringIO()
-    console = Console(
-        file=sink,
-        width=width,
-        force_terminal=colour,
-        color_system="standard" if colour else None,
-        no_color=not colour,
-        highlight=False,
-        emoji=False,
-        markup=False,
-    )
-    for line in _lines(analysis, max(width, _LEAST_WIDTH)):
-        line.rstrip()
-        console.print(line, soft_wrap=True)
-    return sink.getvalue()
+    return drawn(_lines(analysis, max(width, LEAST_WIDTH)), width, colour)
 
 
 def _lines(analysis: Analysis, width: int) -> Iterator[Text]:
-    inner = width - _INDENT
+    inner = width - INDENT
     yield from _headline(analysis, width)
     yield from _traffic(analysis, inner)
     if analysis.findings:
-        yield from _section("Findings", finding_lines(analysis.findings, inner), inner)
+        yield from section("Findings", finding_lines(analysis.findings, inner), inner)
     for title, arrays in (("Arguments", analysis.arguments), ("Outputs", analysis.outputs)):
         if arrays:
             body = array_lines(arrays, title.lower().removesuffix("s"), inner)
-            yield from _section(title, body, inner, ", ".join(common_remarks(arrays)))
+            yield from section(title, body, inner, ", ".join(common_remarks(arrays)))
     if analysis.intermediates:
         body = intermediate_lines(analysis.intermediates, inner)
-        yield from _section("Largest arrays made on the way", body, inner)
-    yield from _section("Memory of one device", _memory(analysis.memory, inner), inner)
+        yield from section("Largest arrays made on the way", body, inner)
+    yield from section("Memory of one device", _memory(analysis.memory, inner), inner)
     if analysis.notes:
         notes = (Text(f"• {short_note(note)}") for note in analysis.notes)
-        yield from _section("Notes", [line for note in notes for line in hanging(note, inner)], inner)
+        yield from section("Notes", [line for note in notes for line in hanging(note, inner)], inner)
     yield Text()
     versions = ", ".join(f"{name} {version}" for name, version in analysis.versions.items())
     yield from fold(Text(versions, style="dim"), width)
-
-
-def _section(title: str, body: Iterable[Text], width: int, remark: str = "") -> Iterator[Text]:
-    yield Text()
-    yield from fold(Text.assemble((title, "bold"), (f" (all: {remark})" if remark else "", "dim")), width)
-    for line in body:
-        yield Text(" " * _INDENT) + line
 
 
 def _headline(analysis: Analysis, width: int) -> Iterator[Text]:
@@ -122,13 +97,13 @@ def _traffic(analysis: Analysis, width: int) -> Iterator[Text]:
         return
     axes = axis_lines(analysis, width)
     collectives = collective_lines(analysis.collectives, width)
-    yield from _section("Bytes one device sends per step, by mesh axis", axes, width)
-    yield from _section("Collectives, most bytes per step first", collectives, width)
+    yield from section("Bytes one device sends per step, by mesh axis", axes, width)
+    yield from section("Collectives, most bytes per step first", collectives, width)
     remarks = [legend([_verdict(analysis), *axes, *collectives])]
     if analysis.mesh is None:
         remarks.append(Text("Axes are unknown without a mesh: give it as --mesh X=4,Y=2.", style="dim"))
     lines = [line for remark in remarks if remark is not None for line in fold(remark, width)]
-    yield from (Text(" " * _INDENT) + line for line in ([Text(), *lines] if lines else ()))
+    yield from (Text(" " * INDENT) + line for line in ([Text(), *lines] if lines else ()))
 
 
 def _memory(memory: Memory, width: int) -> Iterator[Text]:

@@ -19,9 +19,13 @@ from hloscope.analysis.model import (
     Memory,
     Mesh,
     PermutePattern,
+    RuleUse,
     SliceFact,
     SourceFrame,
+    Spread,
+    StepTime,
     Total,
+    UnknownOperation,
     Unmodelled,
 )
 from hloscope.findings import Finding, Severity
@@ -60,6 +64,16 @@ def full(analyze):
         collectives=tuple(priced),
         slice=SliceFact(name="v5e:2x4", chip="v5e", chips=8, devices=8, slices=1, used_devices=8, chosen_by="user"),
         memory=Memory(argument_bytes=1, output_bytes=2, temp_bytes=3, hbm_bytes=16 * 10**9),
+        time=StepTime(
+            step_us=3.5,
+            compute_us=2.0,
+            exposed_us=1.5,
+            hidden_us=0.5,
+            peak_flops_share=0.4,
+            rules=(RuleUse(rule="cycles", time_us=2.0, calibrated=True),),
+            spread=Spread(rows=3, median=1.02, worst=1.1),
+            unknown_operations=(UnknownOperation(what="sort", count=1, bytes=64, time_us=0.1),),
+        ),
         findings=(Finding(rule="r", severity=Severity.ERROR, message="m", line=3),),
         notes=("n",),
         versions={"hloscope": "0.1.0"},
@@ -82,7 +96,8 @@ def test_top_level_keys_and_values(full):
     document = to_document(full)
     assert list(document) == [
         "schema", "target", "module", "slice", "mesh", "num_partitions", "collectives", "totals", "arguments",
-        "outputs", "intermediates", "memory", "findings", "unmodelled", "notes", "versions",
+        "outputs", "intermediates", "memory", "time", "rematerializations", "findings", "unmodelled", "notes",
+        "versions",
     ]  # fmt: skip
     assert (document["schema"], document["target"], document["module"]) == (1, "test.hlo", "test")
     assert document["mesh"] == {"axis_names": ["X", "Y"], "axis_sizes": [2, 4], "axis_types": ["auto", "explicit"]}
@@ -109,13 +124,20 @@ MODELS = {
     "array": ArrayFact,
     "slice": SliceFact,
     "memory": Memory,
+    "step_time": StepTime,
+    "rule_use": RuleUse,
+    "spread": Spread,
+    "unknown_operation": UnknownOperation,
     "finding": Finding,
     "unmodelled": Unmodelled,
     "total": Total,
 }
 
 
-DERIVED = {"collective": ["payload_bytes_per_step", "wire_bytes_per_step"]}
+DERIVED = {
+    "collective": ["payload_bytes_per_step", "wire_bytes_per_step"],
+    "step_time": ["calibrated", "uncalibrated"],
+}
 
 
 @pytest.mark.parametrize(("name", "model"), MODELS.items())

@@ -159,13 +159,27 @@ def test_an_all_to_all_may_partly_stay_inside_a_slice(analyze, placement):
     assert (analysis.totals.bound, analysis.totals.by_link["dcn"].bound) == (Bound.EXACT, Bound.AT_MOST)
 
 
-def test_without_a_placement_devices_are_no_partitions(analyze):
-    analysis = analyze(
-        entry(between_slices("ALL_REDUCE", GROUPS_OVER_DATA)), header="num_partitions=4", mesh=FOUR_BY_FOUR
-    )
+@pytest.mark.parametrize(
+    ("target", "axes", "first"),
+    [
+        (GROUPS_OVER_DATA, ("data:(1)2",), (0, 8)),
+        (GROUPS_OVER_DATA.replace("{100000,300000},", ""), None, (100003, 300003)),
+        (GROUPS_OVER_DATA.replace("300000", "300009"), None, (100000, 300009)),
+    ],
+)
+def test_without_a_placement_slices_are_laid_out_alike(analyze, target, axes, first):
+    analysis = analyze(entry(between_slices("ALL_REDUCE", target)), header="num_partitions=4", mesh=FOUR_BY_FOUR)
     [found] = analysis.collectives
-    assert (found.axes, found.groups[:2]) == (None, ((100000, 300000), (100003, 300003)))
-    assert analysis.totals.bound is Bound.EXACT
+    assert (found.axes, found.groups[0], found.link) == (axes, first, Link.DCN)
+    unplaced = (
+        "the mesh axes of %send are not known: the text names devices, and does not tell which partition runs on which "
+        "of them"
+    )
+    assert [note.partition(",")[0] for note in analysis.notes[:1]] == [
+        "the text is the program of one slice and does not say which part of the mesh a slice holds: taken to be "
+        "4 consecutive devices"
+    ]
+    assert list(analysis.notes[1:]) == ([unplaced] if axes is None else [])
 
 
 def test_without_a_placement_the_report_says_what_is_assumed(analyze):

@@ -11,7 +11,6 @@ import pytest
 
 from hloscope.analysis import analyze_module, to_document
 from hloscope.analysis.model import Mesh
-from hloscope.analysis.placement import Placement
 from hloscope.analysis.vocabulary import Bound
 from hloscope.hlo import parse_module
 
@@ -19,12 +18,6 @@ CORPUS = os.environ.get("HLOSCOPE_CORPUS")
 SPELLINGS = Path(CORPUS) / "spellings" if CORPUS else None
 EXPECTED = json.loads((SPELLINGS / "expected.json").read_text()) if SPELLINGS else {}
 EXPLAINED = {"pallas_remote_copy": ["the Pallas kernel %shard_map.12 communicates with other chips by itself"]}
-PLACEMENTS = {
-    "multislice_permute": Placement(
-        (0,) * 8 + (1,) * 8, tuple(s * 100_000 + d for s in (1, 2) for d in (0, 1, 2, 3, 7, 6, 5, 4))
-    )
-}
-"""Where the partitions lie, for text that names physical devices."""
 
 
 def expected_rows(facts):
@@ -53,7 +46,7 @@ def test_spellings(name, root):
     facts = EXPECTED[name]
     module = parse_module((SPELLINGS / f"{name}.hlo").read_text(encoding="utf-8"), name=f"{name}.hlo")
     mesh = Mesh(axis_names=tuple(facts["mesh"]), axis_sizes=tuple(facts["mesh"].values()))
-    analysis = analyze_module(module, target=f"{name}.hlo", mesh=mesh, placement=PLACEMENTS.get(name))
+    analysis = analyze_module(module, target=f"{name}.hlo", mesh=mesh)
     found = [
         (*row_found(c), c.executions, c.executions_bound, [row_found(part) for part in c.parts])
         for c in analysis.collectives

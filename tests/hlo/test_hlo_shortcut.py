@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from hloscope.errors import HloParseError
 from hloscope.hlo.builder import Builder
 from hloscope.hlo.columns import Columns
-from hloscope.hlo.holes import Dialect, is_plain, operand_names
+from hloscope.hlo.holes import cut_attributes, is_plain, is_plain_config
 from hloscope.hlo.parser import parse_module, parse_whole
+from hloscope.hlo.rows import Row, dialect, dialect_of
 from hloscope.hlo.scanner import GaveUp, Scanner
 
 HEAD = "HloModule m\n\n"
@@ -173,14 +174,83 @@ def test_both_ways_agree_on_broken_lines(mutations):
     assert outcome(parse_module, text) == outcome(parse_whole, text)
 
 
+def row_of(line, **kind):
+    return Row(*dialect(**kind).pattern.match(line).groups(""))
+
+
 def test_cutting_a_line():
-    cut = Dialect(percent=True).cut
-    line = '  %r.1 = f32[2]{0:S(1)} all-gather(%a, %b), channel_id=12, dimensions={1}, metadata={op_name="x{" a=1}'
-    parts = cut(line)
-    assert "".join(parts) == line
-    assert parts[1::2] == ["%r.1", "(%a, %b", "=12", "{1}", "", '{op_name="x{" a=1}']
-    bare = Dialect(percent=False).cut("  ROOT r.1 = f32[2] reduce(a, b), to_apply=add")
-    assert bare[1::2] == ["r.1", "(a, b", "=add"]
+    tail = ', metadata={op_name="x{" a=1}, backend_config={"b":1}'
+    line = f"  ROOT %r.1 = (f32[2]{{0:S(1)}}, s32[]) all-reduce(%a, %b), channel_id=12, to_apply=%add, a=1{tail}"
+    assert row_of(line, percent=True, shapes=False) == Row(
+        root="ROOT ",
+        name="r.1",
+        opening="(f32[2]{0:S(1)}, s32[]) all-reduce(%",
+        operands="a, %b",
+        attributes=", channel_id=12",
+        calling="to_apply",
+        callee="add",
+        more=", a=1",
+        metadata='{op_name="x{" a=1}',
+        rest=', backend_config={"b":1}',
+        other="",
+    )
+    bare = row_of("  r.1 = f32[2] reduce(a, b), dimensions={0}, to_apply=add", percent=False, shapes=False)
+    assert (bare.name, bare.opening, bare.operands, bare.callee) == ("r.1", "f32[2] reduce(", "a, b", "add")
+    shaped = row_of("  %r = f32[2] add(f32[2]{0:T(8)} %a, (f32[], s32[]) %b), a=1", percent=True, shapes=True)
+    assert (shaped.operands, shaped.attributes) == ("f32[2]{0:T(8)} %a, (f32[], s32[]) %b", ", a=1")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "%r = f32[] add(%p, add(%p, %p))",
+        "%r = f32[] add(p)",
+        "%r = f32[] parameter(p)",
+        "%r = f32[] constant((1, 2))",
+        "%r =f32[] add(%p)",
+        "%r = f32[] add(%p#0)",
+        "// %r = f32[] add(%p)",
+        "",
+    ],
+)
+def test_what_is_no_plain_row(line):
+    row = row_of(line, percent=True, shapes=False)
+    assert row == Row(*[""] * 10, other=line)
+
+
+@pytest.mark.parametrize(
+    ("text", "percent", "shapes"),
+    [
+        (MODULE, True, False),
+        (BARE, False, False),
+        (TEXTS["operand shapes"], True, True),
+        (TEXTS["bare operand shapes"], False, True),
+        ("", False, False),
+    ],
+)
+def test_the_dialect_of_a_text(text, percent, shapes):
+    assert dialect_of(text, 0) is dialect(percent=percent, shapes=shapes)
+
+
+def test_cutting_attributes():
+    text = ', channel_id=12, dimensions={1}, condition=%c, names={%a, %b}, target="x=1", kind=kLoop'
+    parts = cut_attributes(text)
+    assert "".join(parts) == text
+    assert parts[1::2] == ["=12", "{1}", "%c", "%a", "%b", '"x=1"']
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        (', backend_config={"a":{"b":["}"]}}', True),
+        (", backend_config={}", True),
+        (', backend_config={"a"}, b=1', False),
+        (', backend_config={"a}', False),
+        (', backend_config="a"', False),
+    ],
+)
+def test_plain_configurations(text, plain):
+    assert bool(is_plain_config(text)) is plain
 
 
 @pytest.mark.parametrize(
@@ -197,10 +267,6 @@ def test_cutting_a_line():
 )
 def test_plain_skeletons(piece, plain):
     assert is_plain([piece]) is plain
-
-
-def test_operand_names():
-    assert operand_names("(%a, /*index=5*/%b.1, c") == ["a", "b.1", "c"]
 
 
 @needs_corpus

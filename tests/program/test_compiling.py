@@ -200,7 +200,7 @@ def test_more_simulated_devices_than_there_are(compiled):
 @pytest.mark.parametrize(
     ("facts", "message"),
     [
-        ({"mesh": {"X": 4, "Z": 2}}, "bf16[8@X,2048@Y] names the axis 'Y', which is not in the mesh"),
+        ({"mesh": {"X": 4, "Z": 2}}, "bf16[B@X,D@Y] names the axis 'Y', which is not in the mesh"),
         ({"slice": "v5e:4x4"}, "the mesh has 8 devices and the slice v5e:4x4 has 16"),
         ({"slice": "2*v5e:2x4", "mesh": {"X": 4, "Y": 4}, "dcn": {"Z": 2}}, "--dcn names 'Z', which is not an axis"),
         ({"slice": "2*v5e:2x4", "mesh": {"X": 4, "Y": 4}, "dcn": {"X": 3}}, "--dcn X=3 does not fit 2 slices"),

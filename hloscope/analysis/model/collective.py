@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from hloscope.analysis.model.permute import PermutePattern
+from hloscope.analysis.model.reason import Reason
 from hloscope.analysis.model.source import SourceFrame
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
 
@@ -102,6 +103,15 @@ class Collective:
         permute: How far and along which axes a permute shifts; None where it is no uniform shift, and for all others.
         result_slices: Shapes of the slices, at offsets that only the device decides, that are all that is ever read
             of an all-reduce's result; empty where more of it is read.
+        undone_by: For an all-gather of which each device only ever reads its own part again: the HLO instruction that
+            takes it, a slice or a scatter over the same groups; None for all others.
+        moved_values: A name for each array that is moved: `computation::instruction` where it was made, behind copies,
+            conversions and loops that carry it unchanged; ` slice` after it for a slice at an offset that is decided
+            at run time. Two collectives with equal names, none of them such a slice, move the same values.
+        loop_invariant: Whether it moves the same values in every iteration of the innermost loop around it; None
+            outside loops and where that cannot be told.
+        narrow_type: The narrower element type that all operands were converted from, or that all readers convert the
+            result to; None when there is none.
         parts: What an all-reduce across slices is made of, in the order in which it runs; empty for all others.
         loops: Names of the `while` instructions around it, outermost first.
         origin: Who put it there.
@@ -111,7 +121,8 @@ class Collective:
         op_name: XLA's `op_name`, such as `jit(f)/dot_general`.
         source: Source frames, innermost first; empty when not known.
         source_of: None when `source` is the collective's own, else the name of the instruction it was taken from.
-        why: Why it is there, in the user's terms; None when not known.
+        why: Why it is there, in the user's terms; None when nobody asked.
+        reason: The evidence that `why` is made from; None when nobody asked.
     """
 
     kind: Kind
@@ -134,6 +145,10 @@ class Collective:
     padded_bytes: int | None = None
     permute: PermutePattern | None = None
     result_slices: tuple[str, ...] = ()
+    undone_by: str | None = None
+    moved_values: tuple[str, ...] = ()
+    loop_invariant: bool | None = None
+    narrow_type: str | None = None
     parts: tuple[CollectivePart, ...] = ()
     loops: tuple[str, ...] = ()
     origin: Origin = Origin.UNKNOWN
@@ -144,6 +159,7 @@ class Collective:
     source: tuple[SourceFrame, ...] = ()
     source_of: str | None = None
     why: str | None = None
+    reason: Reason | None = None
 
     @property
     def wire_bytes_per_step(self) -> int | None:

@@ -26,6 +26,7 @@ class ReasonKind(StrEnum):
     REQUESTED_OUTPUT = "requested-output"
     MERGED_DIMENSIONS = "merged-dimensions"
     NO_RULE = "no-rule"
+    PARTITIONERS_CHOICE = "partitioners-choice"
     UNKNOWN = "unknown"
 
 

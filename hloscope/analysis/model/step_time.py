@@ -4,19 +4,103 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hloscope.analysis.vocabulary import Bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownOperation:
+    """Operations on the critical path whose time nothing tells; they are taken to run at the memory's bandwidth.
+
+    Attributes:
+        what: The opcode, with a fusion's kind or a custom call's target.
+        count: How many run per step.
+        bytes: Bytes of their operands and results per step, with tile padding.
+        time_us: Their part of the step.
+    """
+
+    what: str
+    count: int
+    bytes: int
+    time_us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleUse:
+    """One rule of the cost model and what it priced.
+
+    Attributes:
+        rule: Such as `cycles`, `pair` or `ring in one direction`.
+        time_us: Microseconds of this step that it priced, hidden ones too.
+        calibrated: Whether it was compared with measurements of this generation.
+    """
+
+    rule: str
+    time_us: float
+    calibrated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """How far predictions were from the measurements of a generation that they had not been fitted to.
+
+    Attributes:
+        rows: Measurements.
+        median: Median of the factor between the two, 1 or more.
+        worst: The largest one.
+    """
+
+    rows: int
+    median: float
+    worst: float
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime:
-    """The predicted time of one step on one device.
+    """The predicted time of one step on one device, in the steady state.
 
     Attributes:
-        step_us: The whole step.
-        compute_us: The part in which the device computes.
+        step_us: The whole step: `compute_us` and `exposed_us`.
+        compute_us: The part in which the device computes or moves its own data.
         exposed_us: The part in which it only waits for communication.
-        hidden_us: Communication that computation hides.
+        hidden_us: Communication that runs beside computation, and costs nothing.
+        hbm_us: The part of `compute_us` in which memory traffic sets the pace.
+        first_step_us: The first step, which also waits for what later steps find prefetched.
+        flops: Operations of the matmuls and convolutions on one device; a multiply-add counts as two.
+        peak_flops_share: `flops` over what the device could do in `step_us` at its bf16 peak.
+        basis: `cycles` where the compiler's schedule carries its own estimates, else `roofline`: FLOPs and bytes
+            against the chip's peak figures, which no program reaches.
+        is_scheduled: Whether the text says in which order it runs; without that nothing is taken to overlap.
+        roofline_us: The part of `compute_us` that is priced with a roofline.
+        bound: How `step_us` relates to the truth, apart from the error of the model.
+        rules: What priced the step, most time first.
+        spread: How well this generation is predicted; None where there is no measurement.
+        unknown_operations: What was priced without knowing what it does, most time first.
+        notes: Assumptions, one sentence each.
     """
 
     step_us: float
     compute_us: float
     exposed_us: float
     hidden_us: float
+    hbm_us: float = 0.0
+    first_step_us: float = 0.0
+    flops: int = 0
+    peak_flops_share: float | None = None
+    basis: str = "cycles"
+    is_scheduled: bool = True
+    roofline_us: float = 0.0
+    bound: Bound = Bound.EXACT
+    rules: tuple[RuleUse, ...] = ()
+    spread: Spread | None = None
+    unknown_operations: tuple[UnknownOperation, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def calibrated(self) -> tuple[str, ...]:
+        """The rules in use that were compared with measurements of this generation."""
+        return tuple(use.rule for use in self.rules if use.calibrated)
+
+    @property
+    def uncalibrated(self) -> tuple[str, ...]:
+        """The rules in use that were not."""
+        return tuple(use.rule for use in self.rules if not use.calibrated)

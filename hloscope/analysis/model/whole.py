@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from hloscope.analysis.model.collective import Collective, Mesh
 from hloscope.analysis.model.program import ArrayFact, IntermediateFact, Memory, SliceFact, Unmodelled
+from hloscope.analysis.model.reason import Rematerialization
 from hloscope.analysis.model.step_time import StepTime
 from hloscope.analysis.model.totals import Totals
 from hloscope.findings import Finding
@@ -29,6 +30,7 @@ class Analysis:
         intermediates: The largest arrays that it makes on the way, largest first.
         memory: Bytes on one device.
         time: Where the step's time goes; None when it was not priced.
+        rematerializations: Arrays that the partitioner replicates because it knows no other way between two shardings.
         findings: What rules found.
         unmodelled: What was not understood.
         notes: Choices made for the user and compiler diagnostics, one sentence each.
@@ -47,6 +49,7 @@ class Analysis:
     memory: Memory
     intermediates: tuple[IntermediateFact, ...] = ()
     time: StepTime | None = None
+    rematerializations: tuple[Rematerialization, ...] = ()
     findings: tuple[Finding, ...] = ()
     unmodelled: tuple[Unmodelled, ...] = ()
     notes: tuple[str, ...] = ()

@@ -15,7 +15,9 @@ from hloscope.analysis.volume import arrays, total_bytes
 from hloscope.hlo import HloInstruction, Shape
 from hloscope.units import array_bytes
 
-_REDUCE_SCATTER_FUSION = "all-reduce-scatter"
+REDUCE_SCATTER_FUSION = "all-reduce-scatter"
+"""How the names of the computations begin in which TPUs spell a reduce-scatter as an all-reduce and slices."""
+
 _TAKES_SLICE = frozenset({"dynamic-slice", "slice"})
 _KEEPS_ITS_SHAPE = "all-reduce-start"
 _SLICE = re.compile(r"\{\s*(\d+(?:\s*,\s*\d+)*)\s*\}")
@@ -31,9 +33,9 @@ def read(place: Place) -> Transfer:
     op = place.op
     kind = KIND_OF_OPCODE[base_opcode(op.opcode)]
     operands, results = _operands(op, kind), _results(op)
-    if kind is Kind.ALL_REDUCE and _scatters(place, operands):
-        kind = Kind.REDUCE_SCATTER
-        results = arrays([place.context.wrappers[-1].shape])
+    scattered = _scattered(place, operands) if kind is Kind.ALL_REDUCE else None
+    if scattered is not None:
+        kind, results = Kind.REDUCE_SCATTER, arrays([scattered])
     named = device_groups(op, kind, place.mesh)
     groups = named if named is not None and _fit(named, place, kind) else None
     sliced = _sliced_bytes(op)
@@ -72,18 +74,20 @@ def _results(op: HloInstruction) -> tuple[Shape, ...]:
     return arrays([shape])
 
 
-def _scatters(place: Place, operands: tuple[Shape, ...]) -> bool:
-    """Whether the all-reduce stands in one of the fusions with which TPUs spell a reduce-scatter.
+def _scattered(place: Place, operands: tuple[Shape, ...]) -> Shape | None:
+    """The result of a reduce-scatter, where the all-reduce stands in one of the fusions with which TPUs spell one.
 
     Each device keeps a slice: the fusion takes slices, and its result is smaller than what the all-reduce adds up.
     """
-    if not place.computation.name.startswith(_REDUCE_SCATTER_FUSION):
-        return False
+    if not place.computation.name.startswith(REDUCE_SCATTER_FUSION):
+        return None
     wrapper = next((wrapper for wrapper in place.context.wrappers[-1:] if wrapper.opcode == "fusion"), None)
+    if wrapper is None and place.graph.entry is None and not place.context.wrappers:
+        wrapper = place.computation.root  # the text is cut off before the fusion, whose result is the same
     if wrapper is None or not any(one.opcode in _TAKES_SLICE for one in place.computation.instructions):
-        return False
+        return None
     before, after = total_bytes(operands), total_bytes(arrays([wrapper.shape]))
-    return before is not None and after is not None and after < before
+    return wrapper.shape if before is not None and after is not None and after < before else None
 
 
 def starts_chain(op: HloInstruction) -> bool:

@@ -143,8 +143,9 @@ def groups_of_target(text: str, kind: Kind, num_partitions: int, placement: Plac
         placement: Where the partitions lie.
 
     Returns:
-        The groups; None when the text is something else. Without a placement that knows devices, the first form is read
-        as if all slices were laid out alike, and the ids of the others are left as they are.
+        The groups; None when the text is something else. Without a placement that knows devices, slices are taken to
+        be laid out alike, which tells the partitions of groups whose devices have one number, when there is such a
+        group for every number. The ids of all others are left as they are.
     """
     product = _SLICES_BY_DEVICES.fullmatch(text.strip())
     if product:
@@ -159,8 +160,40 @@ def groups_of_target(text: str, kind: Kind, num_partitions: int, placement: Plac
     found = tuple(
         tuple(int(number) for number in re.findall(r"\d+", match.group())) for match in pattern.finditer(inner)
     )
+    if not found:
+        return None
     placed = None if placement is None else placement.partitions_of(found)
-    return Target(groups=found if placed is None else placed, device_ids=placed is None) if found else None
+    if placed is None and (placement is None or placement.device_ids is None):
+        placed = _of_slices_alike(found, num_partitions, placement)
+    return Target(groups=found if placed is None else placed, device_ids=placed is None)
+
+
+def _of_slices_alike(groups: Groups, num_partitions: int, placement: Placement | None) -> Groups | None:
+    """The partitions of groups of devices with one number, of every number; None for all other groups.
+
+    Which partition has which number does not matter then: the groups are the same for every order.
+    """
+    numbers: dict[tuple[int, ...], set[int]] = {}
+    for group in groups:
+        slices, inside = zip(*(divmod(device, DEVICES_PER_SLICE_ID) for device in group), strict=True)
+        if len(set(inside)) > 1 or inside[0] in numbers.setdefault(slices, set()):
+            return None
+        numbers[slices].add(inside[0])
+    if any(found != set(range(num_partitions)) for found in numbers.values()):
+        return None
+    members = [] if placement is None else placement.partitions_by_slice()
+    if placement is None:
+        last = max(number for slices in numbers for number in slices)
+        members = [
+            tuple(range(first, first + num_partitions)) for first in range(0, last * num_partitions, num_partitions)
+        ]
+    if any(not 0 < number <= len(members) for slices in numbers for number in slices):
+        return None
+    return tuple(
+        tuple(members[number - 1][inside] for number in slices)
+        for slices in numbers
+        for inside in range(num_partitions)
+    )
 
 
 def _of_product(

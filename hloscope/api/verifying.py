@@ -1,0 +1,219 @@
+"""`verify`: a program against its reference, in numbers, structure and communication."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any
+
+from hloscope.analysis.model import Analysis
+from hloscope.api.analyzing import name_of
+from hloscope.api.joining import analysis_of
+from hloscope.errors import NotationError
+from hloscope.program.target import TargetFacts, make_facts
+from hloscope.verification.job import Job, Side, references_facts
+from hloscope.verification.judging import RULE_NAMES, judged
+from hloscope.verification.model import Verification
+from hloscope.verification.settings import Range, Settings
+
+Function = Callable[..., Any]
+Stage = Callable[[str], None]
+
+
+def verify(
+    target: Function | str,
+    reference: Function | str,
+    args: Any = None,
+    *,
+    mesh: Any = None,
+    slice: str | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    out: Any = None,
+    static: Mapping[str, Any] | None = None,
+    dims: Mapping[str, int] | None = None,
+    axis_types: str | None = None,
+    dcn: Mapping[str, int] | None = None,
+    compiler_options: Mapping[str, str] | None = None,
+    seed: int = 0,
+    ranges: Mapping[str, Range] | None = None,
+    scale: Mapping[str, int] | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    grad: bool = False,
+    against_single_device: bool = False,
+    on: str = "auto",
+    timeout_s: float = 300.0,
+    ignore: Collection[str] = (),
+) -> Verification:
+    """Checks a program against another one that is known to be right, such as its `shard_map` twin.
+
+    Both are compiled for the slice and their communication is compared, and both are run on the same random inputs.
+
+    Example:
+        >>> hloscope.verify("model:step", "model:step_shard_map", scale={"B": 64}).passed
+        True
+
+    Args:
+        target: The program: a function, `module:fn` or `file.py:fn`.
+        reference: Its reference; what its own decorator leaves open is taken from the target's.
+        args: Arguments of both, as for `hloscope.analyze`, like all parameters down to `compiler_options`.
+        mesh: Axis name to size, or a mesh.
+        slice: The slice that both are compiled for.
+        kwargs: Arguments by keyword.
+        out: Output shardings.
+        static: Python values by keyword.
+        dims: Sizes of the letters used in notations.
+        axis_types: `auto`, `explicit`, or one for each axis.
+        dcn: For several slices: the mesh axis that crosses DCN and how many slices it spans.
+        compiler_options: XLA compiler options by name.
+        seed: The seed of the random inputs.
+        ranges: Values for arguments by name, from the first up to and without the second: `{"B": (0, 8)}`.
+        scale: Smaller sizes for the letters, for the numbers only: `{"B": 64, "F": 256}`.
+        rtol: Relative tolerance; by default from types and contraction sizes.
+        atol: Absolute tolerance; by default from the size of the expected numbers.
+        grad: Compare gradients as well.
+        against_single_device: Compare both with one of them on one device as well.
+        on: Where to run: `cpu`, `tpu`, `gpu`, or `auto` for what is attached, else simulated CPU devices.
+        timeout_s: Seconds after which the run is ended.
+        ignore: Names of findings that are not wanted, such as `more-than-reference`.
+
+    Returns:
+        The verification; `passed` says whether no finding is an error.
+
+    Raises:
+        HloscopeError: Bad input, or JAX or the compiler refuses one of the programs.
+    """
+    facts = make_facts(
+        mesh=mesh,
+        axis_types=axis_types,
+        slice=slice,
+        dcn=dcn,
+        args=args,
+        kwargs=kwargs,
+        out=out,
+        static=static,
+        dims=dims,
+        compiler_options=compiler_options,
+    )
+    settings = Settings(
+        seed=seed,
+        ranges=ranges or {},
+        scale=scale or {},
+        rtol=rtol,
+        atol=atol,
+        grad=grad,
+        against_single_device=against_single_device,
+        on=on,
+        timeout_s=timeout_s,
+    )
+    return verify_functions(target, reference, facts, settings, ignore=ignore)
+
+
+def verify_functions(
+    target: Function | str,
+    reference: Function | str,
+    facts: TargetFacts,
+    settings: Settings,
+    *,
+    ignore: Collection[str] = (),
+    stage: Stage = lambda _: None,
+) -> Verification:
+    """`verify` with its facts and settings in one piece and a progress display.
+
+    Raises:
+        HloscopeError: Bad input, or JAX or the compiler refuses one of the programs.
+    """
+    from hloscope.verification.memory import available_bytes
+    from hloscope.verification.where import run_somewhere
+
+    _check_names(ignore)
+    found = _analyses(target, reference, facts, settings, stage)
+    job = Job(
+        target=Side(target=target, facts=facts),
+        reference=Side(target=reference, facts=facts),
+        devices=max(map(_device_count, found)),
+        seed=settings.seed,
+        ranges=settings.ranges,
+        dims=settings.scale,
+        rtol=settings.rtol,
+        atol=settings.atol,
+        grad=settings.grad,
+        against_single_device=settings.against_single_device,
+        memory_bytes=available_bytes(),
+    )
+    stage("running both programs")
+    numerics = run_somewhere(job, settings, decided_by_devices=any(map(_decided_by_devices, found)))
+    return judged(*found, numerics, ignore)
+
+
+def _analyses(
+    target: Function | str, reference: Function | str, facts: TargetFacts, settings: Settings, stage: Stage
+) -> tuple[Analysis, Analysis]:
+    """Both programs, compiled for the target's slice."""
+    from hloscope.program.arguments import required_parameters
+    from hloscope.program.compiling import capture
+    from hloscope.program.target import attached_facts
+
+    stage("importing")
+    functions = [_loaded(one, facts) for one in (target, reference)]
+    all_facts = facts.over(attached_facts(functions[0]))
+    _check_scale(settings.scale, all_facts)
+    captured = capture(functions[0], all_facts, name=name_of(target), stage=stage)
+    found = analysis_of(captured, name_of(target))
+    _check_ranges(settings.ranges, found)
+    own = facts.over(attached_facts(functions[1]))
+    borrowed = references_facts(all_facts, own, is_factory=not required_parameters(functions[1]))
+    twin = capture(functions[1], replace(borrowed, slice=captured.slice.name), name=name_of(reference), stage=stage)
+    return found, analysis_of(twin, name_of(reference))
+
+
+def _loaded(target: Function | str, facts: TargetFacts) -> Function:
+    from hloscope.program.devices import current_for_import
+    from hloscope.program.loading import load
+
+    if not isinstance(target, str):
+        return target
+    with current_for_import(facts):
+        return load(target)
+
+
+def _device_count(found: Analysis) -> int:
+    used = 1 if found.slice is None else found.slice.used_devices
+    return used if found.mesh is None else max(used, found.mesh.device_count)
+
+
+def _decided_by_devices(found: Analysis) -> bool:
+    """Whether a collective may stand under a branch or a loop that each device decides by itself."""
+    return bool(found.unmodelled) or any(one.executions_bound != "exact" for one in found.collectives)
+
+
+def _check_names(ignore: Collection[str]) -> None:
+    for name in ignore:
+        if name not in RULE_NAMES:
+            near = get_close_matches(name, RULE_NAMES, n=2)
+            raise NotationError(
+                f"a verification has no finding named {name!r}",
+                fix=f"did you mean {' or '.join(near)}?" if near else f"they are {', '.join(RULE_NAMES)}",
+            )
+
+
+def _check_scale(scale: Mapping[str, int], facts: TargetFacts) -> None:
+    for letter in scale:
+        if letter not in facts.dims:
+            raise NotationError(
+                f"the target's dimensions have no letter {letter!r}",
+                why=f"its letters are {', '.join(facts.dims)}" if facts.dims else "its argument types have no letters",
+                fix="write its argument types with letters, such as 'bf16[B@X,D]', and their sizes as dims",
+            )
+
+
+def _check_ranges(ranges: Mapping[str, Range], found: Analysis) -> None:
+    names = [array.name for array in found.arguments]
+    for name in ranges:
+        if name not in names:
+            near = get_close_matches(name, names, n=2)
+            raise NotationError(
+                f"the target has no argument {name!r}",
+                fix=f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(names)}",
+            )

@@ -1,0 +1,48 @@
+"""`hloscope accept`: baselines as the targets are now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from hloscope.cli import running
+from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_OK
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option("--config", metavar="FILE", help="The targets file. [default: the nearest one, going upward]")
+@click.option("--no-cache", is_flag=True, help="Compile everything, and keep nothing.")
+@click.option(
+    "--jobs", type=click.IntRange(1), metavar="N", help="Processes at once. [default: as cores and memory allow]"
+)
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+def command(names: tuple[str, ...], config: str | None, no_cache: bool, jobs: int | None, debug: bool) -> None:
+    """Write the baselines of targets, all of them or those NAMED, as they are now; read the difference, then commit."""
+    running.check_streams()
+    text, failed = running.guarded(lambda: _accepted(names, config, not no_cache, jobs), debug=debug)
+    running.guarded(lambda: running.write_report(text, None), debug=debug)
+    raise SystemExit(EXIT_COULD_NOT_RUN if failed else EXIT_OK)
+
+
+def _accepted(names: tuple[str, ...], config: str | None, cached: bool, workers: int | None) -> tuple[str, bool]:
+    """What became of each baseline, in words; whether a target could not be analysed."""
+    from hloscope.api.checking import accept
+    from hloscope.config import find_project
+
+    project = find_project(Path.cwd(), named=None if config is None else Path(config))
+    with running.progress() as stage:
+        stage("compiling")
+        done = accept(project, names, cached=cached, workers=workers, told=lambda name: stage(f"{name} is done"))
+    lines = []
+    for one in done:
+        shown = (
+            ""
+            if one.path is None
+            else f"  {one.path.relative_to(project.root) if one.path.is_relative_to(project.root) else one.path}"
+        )
+        lines.append(
+            f"{one.name}: {one.state}{shown}" if one.error is None else f"{one.name}: could not run\n{one.error}"
+        )
+    return "\n".join(lines), any(one.error is not None for one in done)

@@ -1,0 +1,81 @@
+"""`hloscope check`: every target against its contract and its baseline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hloscope.cli import running
+from hloscope.cli.options import report_options
+from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK
+
+if TYPE_CHECKING:
+    from hloscope.report.checks import CheckReport
+
+_EPILOG = """\b
+The targets are those of [tool.hloscope] in pyproject.toml, or of hloscope.toml:
+  [tool.hloscope.targets.step]
+  function = "model.py:step"
+  mesh = { data = 4, model = 2 }
+  slice = "v5e:2x4"
+  args = ["bf16[512@data,2048]", "bf16[2048,8192@model]"]
+  contract = ["all-reduce@model <= 2MB", "nothing else", "hbm <= 14GiB"]
+
+\b
+Exit codes: 0 all as expected, 1 something is not, 2 a target could not be analysed.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("names", nargs=-1)
+@click.option("--config", metavar="FILE", help="The targets file. [default: the nearest one, going upward]")
+@click.option("--no-cache", is_flag=True, help="Compile everything, and keep nothing.")
+@click.option(
+    "--jobs", type=click.IntRange(1), metavar="N", help="Processes at once. [default: as cores and memory allow]"
+)
+@report_options(("text", "json", "github", "sarif", "markdown", "junit"))
+def command(
+    names: tuple[str, ...],
+    config: str | None,
+    no_cache: bool,
+    jobs: int | None,
+    format_name: str,
+    output: str | None,
+    debug: bool,
+) -> None:
+    """Hold targets, all of them or those NAMED, against their contracts and their baselines."""
+    running.check_streams()
+    report = running.guarded(lambda: checked(names, config=config, cached=not no_cache, workers=jobs), debug=debug)
+    running.guarded(lambda: running.write_report(_rendered(report, format_name, output), output), debug=debug)
+    raise SystemExit(exit_code(report))
+
+
+def checked(names: tuple[str, ...], *, config: str | None, cached: bool, workers: int | None) -> CheckReport:
+    """Runs the check, with progress on a terminal."""
+    from hloscope.api.checking import check, unused_baselines
+    from hloscope.config import find_project
+    from hloscope.report.checks import CheckReport
+
+    project = find_project(Path.cwd(), named=None if config is None else Path(config))
+    with running.progress() as stage:
+        stage("compiling")
+        checks = check(
+            project, names, cached=cached, workers=workers, told=lambda name: stage(f"compiling, {name} is done")
+        )
+    unused = () if names else unused_baselines(project)
+    return CheckReport(checks=checks, root=project.root, unused_baselines=unused)
+
+
+def exit_code(report: CheckReport) -> int:
+    """2 when a target could not be analysed, 1 when one is not as expected."""
+    if report.not_run:
+        return EXIT_COULD_NOT_RUN
+    return EXIT_BROKEN if report.failed else EXIT_OK
+
+
+def _rendered(report: CheckReport, format_name: str, output: str | None) -> str:
+    from hloscope.report.checks import CHECK_FORMATS
+
+    return CHECK_FORMATS[format_name](report, running.canvas(output))

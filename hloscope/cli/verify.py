@@ -1,0 +1,129 @@
+"""`hloscope verify`: a program against its reference."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hloscope.cli import running, targets
+from hloscope.cli.options import report_options, target_options
+from hloscope.errors import EXIT_BROKEN, EXIT_OK, TargetError
+
+if TYPE_CHECKING:
+    from hloscope.verification.model import Verification
+    from hloscope.verification.settings import Settings
+
+_EPILOG = """\b
+TARGET and REF are functions: package.module:fn, or path/to/file.py:fn. What REF's own decorator leaves open is taken
+from TARGET's.
+
+\b
+Examples
+  hloscope verify model.py:step --reference model.py:step_shard_map
+  hloscope verify moe.py:layer --reference moe.py:routed --scale S=64,D=32 --range B=0:E
+  hloscope verify model.py:step --reference model.py:twin --grad --against-single-device --format json
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("target")
+@click.option("--reference", required=True, metavar="REF", help="The program that is known to be right.")
+@target_options(without=("donate",))
+@click.option(
+    "--scale",
+    "scales",
+    multiple=True,
+    metavar="B=64,F=256",
+    help="Sizes of letters for the numbers only, where the program is too large to be run. Repeats.",
+)
+@click.option(
+    "--range",
+    "ranges",
+    multiple=True,
+    metavar="B=0:8",
+    help="Values of an argument, from the first up to and without the second. Repeats.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random inputs.")
+@click.option("--grad", is_flag=True, help="Compare gradients too.")
+@click.option("--against-single-device", is_flag=True, help="Compare both with one of them on one device too.")
+@click.option(
+    "--on",
+    type=click.Choice(["auto", "cpu", "tpu", "gpu"]),
+    default="auto",
+    show_default=True,
+    help="Where to run: simulated CPU devices, or those attached.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="End the run after so long.",
+)
+@click.option("--rtol", type=click.FloatRange(min=0), help="Relative tolerance. [default: from types and sums]")
+@click.option("--atol", type=click.FloatRange(min=0), help="Absolute tolerance. [default: from types and sums]")
+@click.option("--ignore", multiple=True, metavar="RULE", help="Leave this finding out. Repeats.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["note", "warning", "error"]),
+    default="error",
+    show_default=True,
+    help="Exit 1 when a finding is this severe or worse.",
+)
+@report_options()
+def command(
+    target: str, reference: str, format_name: str, output: str | None, fail_on: str, debug: bool, **options: Any
+) -> None:
+    """Check TARGET against REF: the numbers on random inputs, the outputs' structure, and what each moves."""
+    running.check_streams()
+    found = running.guarded(lambda: _verify(target, reference, options), debug=debug)
+    running.guarded(lambda: running.write_report(_rendered(found, format_name, output), output), debug=debug)
+    raise SystemExit(_exit_code(found, fail_on))
+
+
+def _verify(target: str, reference: str, options: dict[str, Any]) -> Verification:
+    from hloscope.api import verify_functions
+
+    for role, name in (("the target", target), ("the reference", reference)):
+        if targets.is_text(name):
+            raise TargetError(f"{role} must be a function", why=f"{name} is HLO text, which cannot be run with inputs")
+    settings = _settings(options)
+    facts = targets.prepared_facts({**options, "donate": None})
+    with running.stdout_kept_for_the_report(), running.progress() as stage:
+        return verify_functions(target, reference, facts, settings, ignore=options["ignore"], stage=stage)
+
+
+def _settings(options: dict[str, Any]) -> Settings:
+    from hloscope.program.notation import parse_dims
+    from hloscope.verification.settings import Settings, parse_range
+
+    scale: dict[str, int] = {}
+    for text in options["scales"]:
+        scale.update(parse_dims(text))
+    return Settings(
+        seed=options["seed"],
+        ranges=dict(parse_range(text) for text in options["ranges"]),
+        scale=scale,
+        rtol=options["rtol"],
+        atol=options["atol"],
+        grad=options["grad"],
+        against_single_device=options["against_single_device"],
+        on=options["on"],
+        timeout_s=options["timeout"],
+    )
+
+
+def _rendered(found: Verification, format_name: str, output: str | None) -> str:
+    from hloscope.report.verification import VERIFICATION_FORMATS
+
+    return VERIFICATION_FORMATS[format_name](found, running.canvas(output))
+
+
+def _exit_code(found: Verification, fail_on: str) -> int:
+    from hloscope.findings import Severity
+
+    limit = Severity(fail_on).rank
+    broken = any(one.severity.rank >= limit and one.allowed is None for one in found.findings)
+    return EXIT_BROKEN if broken else EXIT_OK

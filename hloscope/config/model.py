@@ -1,0 +1,102 @@
+"""What a project says about its targets, as plain values: notations and contracts are read by whoever needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hloscope.errors import HloscopeError
+
+BASELINES = "hloscope_baselines"
+"""The folder of baseline files, unless the project names another."""
+
+
+class ConfigError(HloscopeError):
+    """The targets file is written wrongly."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetConfig:
+    """One target: a function or a file of HLO, how to compile it, and what is expected of it.
+
+    Attributes:
+        name: What `hloscope check` calls it.
+        function: `package.module:fn` or `path/to/file.py:fn`; None for HLO text.
+        hlo: The path of a file of HLO text, from the project's folder; None for a function.
+        slices: The slices to compile for; None is the default one.
+        mesh: Axis sizes by name, or `X=4,Y=2`; None for the target's own.
+        args: A notation for each positional argument; None for the target's own.
+        kwargs: Notations by keyword.
+        out: Output shardings; None leaves them to the target.
+        static: Python values by keyword.
+        donate: Donated positions; None leaves them to the target.
+        dims: Sizes of the letters in notations.
+        axis_types: `auto`, `explicit`, or `X=explicit,Y=auto`; None for the target's own.
+        dcn: For several slices: the axis that crosses DCN; None for the first that divides.
+        compiler_options: XLA options by name.
+        contract: The contract as TOML has it: text, a list of texts or a table; None for none.
+        baseline: Whether what it moves is held against a baseline file.
+        place: The file and the line where it is written; None for one that is written nowhere.
+    """
+
+    name: str
+    function: str | None = None
+    hlo: str | None = None
+    slices: tuple[str | None, ...] = (None,)
+    mesh: Mapping[str, int] | str | None = None
+    args: tuple[Any, ...] | None = None
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    out: tuple[str | None, ...] | None = None
+    static: Mapping[str, Any] = field(default_factory=dict)
+    donate: tuple[int, ...] | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)
+    axis_types: str | None = None
+    dcn: Mapping[str, int] | str | None = None
+    compiler_options: Mapping[str, str] = field(default_factory=dict)
+    contract: Any = None
+    baseline: bool = True
+    place: str | None = None
+
+    @property
+    def where(self) -> str:
+        """Where it is written, with its name, for messages."""
+        return f"{self.place}, target {self.name}" if self.place else f"target {self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectConfig:
+    """A project's targets.
+
+    Attributes:
+        path: The file that says so.
+        baselines: The folder of baseline files.
+        targets: In the order in which they are written.
+    """
+
+    path: Path
+    baselines: Path
+    targets: tuple[TargetConfig, ...]
+
+    @property
+    def root(self) -> Path:
+        """The project's folder: targets are imported from there, and paths are relative to it."""
+        return self.path.parent
+
+    def named(self, names: tuple[str, ...]) -> tuple[TargetConfig, ...]:
+        """The targets of these names, or all of them.
+
+        Raises:
+            ConfigError: There is no target of such a name.
+        """
+        from difflib import get_close_matches
+
+        by_name = {target.name: target for target in self.targets}
+        for name in names:
+            if name not in by_name:
+                near = get_close_matches(name, list(by_name), n=1)
+                known = f"the targets are {', '.join(by_name)}" if by_name else "it has no targets"
+                fix = f"did you mean {near[0]}?" if near else known
+                raise ConfigError(f"there is no target {name!r}", where=str(self.path), fix=fix)
+        return tuple(by_name[name] for name in dict.fromkeys(names)) or self.targets

@@ -1,0 +1,84 @@
+"""The text of a baseline file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hloscope.analysis.vocabulary import Bound, Link
+from hloscope.contracts.baselines.model import Baseline, BaselineRow, memory_parts, total
+
+TITLE = "hloscope baseline 1"
+_REMARK = (
+    "# What one step moves on one device. `hloscope accept` rewrites this file; read the difference before you commit."
+)
+
+
+def format_baseline(baseline: Baseline) -> str:
+    """The text of a baseline file."""
+    mesh = "none" if baseline.mesh is None else ",".join(f"{name}={size}" for name, size in baseline.mesh)
+    lines = [
+        TITLE,
+        _REMARK,
+        f"target: {baseline.target}",
+        f"slice: {baseline.slice or 'none'}",
+        f"mesh: {mesh}",
+        f"versions: {_list(f'{name} {version}' for name, version in baseline.versions.items())}",
+        "",
+        *_row_lines(baseline.rows),
+        "",
+        f"memory: {_list(f'{_number(count)} B {name}' for name, count in memory_parts(baseline.memory).items())}",
+        f"not understood: {baseline.not_understood}",
+        total_line(baseline),
+        "",
+    ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _list(entries: Iterable[str]) -> str:
+    return ", ".join(entries) or "none"
+
+
+def _row_lines(rows: tuple[BaselineRow, ...]) -> list[str]:
+    cells = [
+        (
+            f"{row.kind}@{'?' if row.axes is None else ','.join(row.axes)}"
+            + ("" if row.link is Link.ICI else f" over {row.link}"),
+            f"{'' if row.bound is Bound.EXACT else f'{row.bound} '}{_number(row.executions)} times",
+            f"{_number(row.payload_bytes)} B payload",
+            f"{_number(row.wire_bytes)} B wire",
+            _source(row),
+        )
+        for row in rows
+    ]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if index in (0, 4) else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in cells
+    ]
+
+
+def _source(row: BaselineRow) -> str:
+    if row.file is None:
+        return ""
+    return f"{row.file}:{row.line}" + ("" if row.function is None else f" in {row.function}")
+
+
+def _number(count: int | None) -> str:
+    return "unknown" if count is None else f"{count:,}"
+
+
+def total_line(baseline: Baseline) -> str:
+    """The last line: what the rows add up to, by which a reader tells that all of them are there."""
+    executions, payload, wire = _sums(baseline.rows)
+    return f"total: {_number(executions)} times, {_number(payload)} B payload, {_number(wire)} B wire"
+
+
+def _sums(rows: tuple[BaselineRow, ...]) -> tuple[int, int | None, int | None]:
+    return (
+        sum(row.executions for row in rows),
+        total(row.payload_bytes for row in rows),
+        total(row.wire_bytes for row in rows),
+    )

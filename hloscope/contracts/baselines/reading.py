@@ -1,0 +1,207 @@
+"""From the text of a baseline file to the baseline, or to an error that points at the line that was damaged."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
+
+from hloscope.analysis.model import Memory
+from hloscope.analysis.vocabulary import Bound, Kind, Link
+from hloscope.contracts.baselines.model import Baseline, BaselineRow
+from hloscope.contracts.baselines.printing import TITLE, total_line
+from hloscope.errors import HloscopeError, caret_excerpt
+
+T = TypeVar("T")
+
+_COUNT = r"(?:unknown|\d[\d,]*)"
+_ROW = re.compile(
+    r"(?P<kind>[\w-]+)@(?P<axes>\S*)(?: over (?P<link>[\w+]+))? +"
+    rf"(?:(?P<bound>at most|at least|unknown) )?(?P<executions>\d[\d,]*) times +"
+    rf"(?P<payload>{_COUNT}) B payload +(?P<wire>{_COUNT}) B wire"
+    r"(?: +(?P<file>[^\s:][^:]*):(?P<line>\d+)(?: in (?P<function>.+))?)?"
+)
+_TOTAL = re.compile(
+    rf"total: (?P<executions>\d[\d,]*) times, (?P<payload>{_COUNT}) B payload, (?P<wire>{_COUNT}) B wire"
+)
+_HEAD = re.compile(r"(?P<name>target|slice|mesh|versions|memory|not understood): (?P<value>.*)")
+FIX = "run hloscope accept to write it anew, after checking the program"
+
+
+class BaselineError(HloscopeError):
+    """A baseline file that is damaged, half-written or of another version.
+
+    Attributes:
+        line: 1-based line in the file.
+    """
+
+    def __init__(self, what: str, *, name: str, line: int, column: int, excerpt: str, why: str | None = None) -> None:
+        self.line = line
+        super().__init__(what, where=f"{name}:{line}:{column}", excerpt=excerpt, why=why, fix=FIX)
+
+
+def parse_baseline(text: str, *, name: str) -> Baseline:
+    """Reads a baseline file.
+
+    Args:
+        text: What `format_baseline` wrote.
+        name: The file's name, for messages.
+
+    Raises:
+        BaselineError: A line cannot be read, or the parts do not add up to the totals: the file was damaged, cut off
+            or edited.
+    """
+    return _Reader(text, name).baseline()
+
+
+class _Reader:
+    """Reads the lines of one file, and knows which one it is at."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self._lines = text.split("\n")
+        self._name = name
+        self._whole = text.endswith("\n")
+        self._at = 0
+        self._head: dict[str, str] = {}
+        self._rows: list[BaselineRow] = []
+
+    def baseline(self) -> Baseline:
+        if self._lines[0] != TITLE:
+            self._refuse(
+                "this is no baseline that this version of hloscope reads", f"the first line should be: {TITLE}"
+            )
+        line = self._read_to_total()
+        made = self._made()
+        if not self._whole or total_line(made) != line or any(self._lines[self._at + 1 :]):
+            self._refuse("the baseline does not add up", f"its lines sum up to: {total_line(made)}")
+        return made
+
+    def _read_to_total(self) -> str:
+        """Reads the lines before the total; returns that one."""
+        for index, line in enumerate(self._lines[1:], start=1):
+            self._at = index
+            if _TOTAL.fullmatch(line):
+                return line
+            if line.strip() and not line.startswith("#"):
+                self._read(line)
+        return self._refuse("the baseline is cut off", "it does not end with its total")
+
+    def _read(self, line: str) -> None:
+        head, row = _HEAD.fullmatch(line), _ROW.fullmatch(line)
+        if head is not None and head["name"] not in self._head:
+            self._head[head["name"]] = head["value"]
+        elif row is not None and row["kind"] in set(Kind):
+            self._rows.append(_row(row))
+        else:
+            self._refuse("this line of the baseline cannot be read", None, column=_readable(line) + 1)
+
+    def _made(self) -> Baseline:
+        missing = [
+            name
+            for name in ("target", "slice", "mesh", "versions", "memory", "not understood")
+            if name not in self._head
+        ]
+        if missing:
+            self._refuse(f"the baseline has no {missing[0]}", "a line is missing")
+        head = self._head
+        return Baseline(
+            target=head["target"],
+            slice=None if head["slice"] == "none" else head["slice"],
+            mesh=None if head["mesh"] == "none" else self._value("mesh", _mesh),
+            versions=self._value("versions", _versions),
+            rows=tuple(self._rows),
+            memory=self._value("memory", _memory),
+            not_understood=self._value("not understood", int),
+        )
+
+    def _value(self, name: str, read: Callable[[str], T]) -> T:
+        try:
+            return read(self._head[name])
+        except (ValueError, KeyError, TypeError):
+            self._at = next(index for index, line in enumerate(self._lines) if line.startswith(f"{name}: "))
+            self._refuse(f"the {name} of the baseline cannot be read", None, column=len(name) + 3)
+
+    def _refuse(self, what: str, why: str | None, *, column: int = 1) -> NoReturn:
+        line = self._lines[self._at]
+        raise BaselineError(
+            what, name=self._name, line=self._at + 1, column=column, excerpt=caret_excerpt(line, column), why=why
+        )
+
+
+def _readable(line: str) -> int:
+    """How many characters of a row can be read."""
+    parts = re.split(r"( {2,})", line)
+    kind = parts[0].partition("@")
+    if kind[0] not in set(Kind) or not kind[1]:
+        return 0
+    patterns = (
+        r"\S+(?: over [\w+]+)?",
+        r"(?:(?:at most|at least|unknown) )?\d[\d,]* times",
+        rf"{_COUNT} B payload",
+        rf"{_COUNT} B wire",
+    )
+    position = 0
+    for index, pattern in enumerate(patterns):
+        if 2 * index >= len(parts) or not re.fullmatch(pattern, parts[2 * index]):
+            return min(position, len(line))
+        position += sum(map(len, parts[2 * index : 2 * index + 2]))
+    return min(position, len(line))
+
+
+def _row(found: re.Match[str]) -> BaselineRow:
+    return BaselineRow(
+        kind=Kind(found["kind"]),
+        axes=None if found["axes"] == "?" else tuple(axis for axis in found["axes"].split(",") if axis),
+        link=Link(found["link"] or Link.ICI),
+        executions=_count(found["executions"]) or 0,
+        payload_bytes=_count(found["payload"]),
+        wire_bytes=_count(found["wire"]),
+        bound=Bound(found["bound"] or Bound.EXACT),
+        file=found["file"],
+        line=None if found["line"] is None else int(found["line"]),
+        function=found["function"],
+    )
+
+
+def _count(text: str) -> int | None:
+    return None if text == "unknown" else int(text.replace(",", ""))
+
+
+def _mesh(text: str) -> tuple[tuple[str, int], ...]:
+    pairs = (axis.split("=") for axis in text.split(",")) if text else ()
+    return tuple((name, int(size)) for name, size in pairs)
+
+
+def _versions(text: str) -> dict[str, str]:
+    found = {}
+    for entry in _entries(text):
+        name, version = entry.split(" ")
+        found[name] = version
+    return found
+
+
+def _entries(text: str) -> list[str]:
+    return [] if text == "none" else text.split(", ")
+
+
+_SIGNS = {"arguments": 1, "outputs": 1, "temporaries": 1, "code": 1, "aliased": -1}
+
+
+def _memory(text: str) -> Memory:
+    """The memory; a ValueError where its parts do not make its peak."""
+    counts: dict[str, int] = {}
+    for entry in _entries(text):
+        count, unit, name = entry.split(" ")
+        counts[name] = int(count.replace(",", ""))
+        if unit != "B" or name not in (*_SIGNS, "peak"):
+            raise ValueError(entry)
+    if "peak" in counts and counts["peak"] != sum(sign * counts[name] for name, sign in _SIGNS.items()):
+        raise ValueError("the parts do not make the peak")
+    return Memory(
+        argument_bytes=counts.get("arguments"),
+        output_bytes=counts.get("outputs"),
+        temp_bytes=counts.get("temporaries"),
+        alias_bytes=counts.get("aliased"),
+        generated_code_bytes=counts.get("code"),
+        peak_bytes=counts.get("peak"),
+    )

@@ -1,0 +1,214 @@
+"""Contracts in Python: `only(all_reduce("Y", max_bytes="32 KiB"), all_gather("X")) & hbm(max="14 GiB")`."""
+
+from __future__ import annotations
+
+import difflib
+from fnmatch import fnmatchcase
+from typing import Any
+
+from hloscope.analysis.vocabulary import Kind, Link
+from hloscope.contracts.model import Ban, Clause, Contract, Expectation, Limit, Quantity, Selector, Trips
+from hloscope.contracts.quantities import BYTE_UNITS, MILLIONTHS, NANOSECONDS, Units, parse_amount
+from hloscope.errors import NotationError
+
+Axes = str | tuple[str, ...] | None
+Amount = str | int
+
+
+def collective(
+    kind: str,
+    axes: Axes = None,
+    *,
+    max_bytes: Amount | None = None,
+    max_bytes_per_step: Amount | None = None,
+    count: int | None = None,
+    source: str | None = None,
+    link: str | None = None,
+) -> Contract:
+    """Expects a collective: `all-reduce@Y <= 32KiB x2`.
+
+    Args:
+        kind: A kind, or a pattern such as `all-*`.
+        axes: A mesh axis, or several as a tuple; None for whatever axes.
+        max_bytes: Most payload bytes of each on one device, per execution: `32 KiB`, or a number.
+        max_bytes_per_step: Most payload bytes of all of them together, per step; instead of `max_bytes`.
+        count: Most executions of all of them together, per step.
+        source: The end of a file's path, such as `model/attention.py` or `moe.py:40`.
+        link: `ici` or `dcn`.
+
+    Raises:
+        NotationError: One of them is not written as it must be.
+    """
+    if max_bytes is not None and max_bytes_per_step is not None:
+        raise NotationError("max_bytes and max_bytes_per_step are both given", fix="keep one of them")
+    clause = Expectation(
+        selector=_selector(kind, axes, source, link),
+        max_bytes=_amount("max_bytes", max_bytes, BYTE_UNITS),
+        max_bytes_per_step=_amount("max_bytes_per_step", max_bytes_per_step, BYTE_UNITS),
+        max_count=count,
+    )
+    return _just(clause)
+
+
+def all_gather(axes: Axes = None, **limits: Any) -> Contract:
+    """Expects an all-gather; see `collective`."""
+    return collective(Kind.ALL_GATHER, axes, **limits)
+
+
+def all_reduce(axes: Axes = None, **limits: Any) -> Contract:
+    """Expects an all-reduce; see `collective`."""
+    return collective(Kind.ALL_REDUCE, axes, **limits)
+
+
+def reduce_scatter(axes: Axes = None, **limits: Any) -> Contract:
+    """Expects a reduce-scatter; see `collective`."""
+    return collective(Kind.REDUCE_SCATTER, axes, **limits)
+
+
+def all_to_all(axes: Axes = None, **limits: Any) -> Contract:
+    """Expects an all-to-all; see `collective`."""
+    return collective(Kind.ALL_TO_ALL, axes, **limits)
+
+
+def ragged_all_to_all(axes: Axes = None, **limits: Any) -> Contract:
+    """Expects a ragged-all-to-all; see `collective`."""
+    return collective(Kind.RAGGED_ALL_TO_ALL, axes, **limits)
+
+
+def collective_permute(axes: Axes = None, **limits: Any) -> Contract:
+    """Expects a collective-permute; see `collective`."""
+    return collective(Kind.COLLECTIVE_PERMUTE, axes, **limits)
+
+
+def collective_broadcast(axes: Axes = None, **limits: Any) -> Contract:
+    """Expects a collective-broadcast; see `collective`."""
+    return collective(Kind.COLLECTIVE_BROADCAST, axes, **limits)
+
+
+def only(*contracts: Contract, equivalent: bool = False, at_least_ok: bool = False) -> Contract:
+    """All of these contracts, and no other collective than they expect.
+
+    Args:
+        contracts: What is expected.
+        equivalent: Whether spellings that the compiler may exchange are the same.
+        at_least_ok: Whether the program may hold what is not understood.
+
+    Raises:
+        NotationError: Two of them expect the same collectives, and say different things.
+    """
+    joined = Contract(closed=True, equivalent=equivalent, at_least_ok=at_least_ok)
+    for contract in contracts:
+        joined &= contract
+    return joined
+
+
+def none() -> Contract:
+    """No collective at all."""
+    return Contract(closed=True)
+
+
+def no(kind: str, axes: Axes = None, *, source: str | None = None, link: str | None = None) -> Contract:
+    """No such collective: `no all-gather@fsdp in "model/attention.py"`.
+
+    Args:
+        kind: A kind, or a pattern such as `all-*`.
+        axes: What runs over these axes, alone or with others; None for whatever axes.
+        source: The end of a file's path.
+        link: `ici` or `dcn`.
+
+    Raises:
+        NotationError: There is no such kind or link.
+    """
+    return _just(Ban(selector=_selector(kind, axes, source, link)))
+
+
+def at_most(
+    *,
+    wire_bytes: Amount | None = None,
+    payload_bytes: Amount | None = None,
+    axis: Axes = None,
+    link: str | None = None,
+) -> Contract:
+    """A limit on the bytes per step of one device: `wire@fsdp <= 6MB/step`.
+
+    Args:
+        wire_bytes: Most bytes sent: `6 MB`, or a number.
+        payload_bytes: Most payload bytes.
+        axis: What runs over this axis, or these, alone or with others; None for everything.
+        link: `ici` or `dcn`.
+
+    Raises:
+        NotationError: Nothing is limited, or an amount is not written as it must be.
+    """
+    given = ((Quantity.WIRE, "wire_bytes", wire_bytes), (Quantity.PAYLOAD, "payload_bytes", payload_bytes))
+    clauses = [
+        Limit(quantity=quantity, most=most, axes=_axes(axis), link=_link(link))
+        for quantity, name, amount in given
+        if (most := _amount(name, amount, BYTE_UNITS)) is not None
+    ]
+    if not clauses:
+        raise NotationError("at_most limits nothing", fix='write at_most(wire_bytes="6 MB", axis="fsdp")')
+    return Contract(clauses=tuple(clauses))
+
+
+def hbm(*, max: Amount) -> Contract:
+    """A limit on what is live at once in one device's memory: `hbm <= 14GiB`."""
+    return _limit(Quantity.HBM, "hbm", max, BYTE_UNITS)
+
+
+def time(*, max: str) -> Contract:
+    """A limit on the predicted time of a step: `time <= 1.2ms`."""
+    return _limit(Quantity.TIME, "time", max, NANOSECONDS)
+
+
+def exposed(*, max: str) -> Contract:
+    """A limit on the time that a step only waits for communication, or on its share: `exposed <= 5%`."""
+    if isinstance(max, str) and max.rstrip().endswith("%"):
+        most = parse_amount(max, MILLIONTHS, where="exposed")
+        return _just(Limit(quantity=Quantity.EXPOSED, most=most, share=True))
+    return _limit(Quantity.EXPOSED, "exposed", max, NANOSECONDS)
+
+
+def trips(source: str, count: int) -> Contract:
+    """The user's word for how often a loop runs: `trips "moe.py:40" = 16`."""
+    return _just(Trips(source=source, count=count))
+
+
+def _just(clause: Clause) -> Contract:
+    return Contract(clauses=(clause,))
+
+
+def _limit(quantity: Quantity, name: str, amount: Amount, units: Units) -> Contract:
+    return _just(Limit(quantity=quantity, most=_amount(name, amount, units) or 0))
+
+
+def _selector(kind: str, axes: Axes, source: str | None, link: str | None) -> Selector:
+    if not any(fnmatchcase(one, kind) for one in Kind):
+        near = difflib.get_close_matches(kind.replace("_", "-"), list(Kind), n=1)
+        raise NotationError(
+            f"there is no kind of collective {kind!r}",
+            fix=f"did you mean {near[0]}?" if near else f"use one of {', '.join(Kind)}, or a pattern such as all-*",
+        )
+    return Selector(kind=str(kind), axes=_axes(axes), link=_link(link), source=source)
+
+
+def _axes(axes: Axes) -> tuple[str, ...] | None:
+    return (axes,) if isinstance(axes, str) else axes if axes is None else tuple(axes)
+
+
+def _link(link: str | None) -> Link | None:
+    if link is None:
+        return None
+    if link not in (Link.ICI, Link.DCN):
+        raise NotationError(f"there is no link {link!r}", fix="use ici or dcn")
+    return Link(link)
+
+
+def _amount(name: str, amount: Amount | None, units: Units) -> int | None:
+    if amount is None:
+        return None
+    if isinstance(amount, str):
+        return parse_amount(amount, units, where=name)
+    if isinstance(amount, bool) or not isinstance(amount, int) or amount < 0:
+        raise NotationError(f"{name} is {amount!r}", fix=f'write {name}="32 KiB", or a whole number of bytes')
+    return amount

@@ -1,0 +1,100 @@
+"""What a check says of one target: its contract and its baseline in one piece."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hloscope.analysis.model import Analysis
+from hloscope.contracts.baselines import against_baseline, read_baseline
+from hloscope.contracts.evaluate import evaluate
+from hloscope.contracts.model import Contract
+from hloscope.contracts.verdict import Verdict
+from hloscope.errors import HloscopeError
+from hloscope.findings import Finding, Severity
+
+NOTHING_EXPECTED = "nothing-expected"
+NO_BASELINE = "no-baseline"
+COULD_NOT_RUN = "could-not-run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """One target, for one slice, held against what is expected of it.
+
+    Attributes:
+        name: The target's name, with its slice where it has several.
+        analysis: What was found; None when it could not be analysed.
+        verdict: What its contract says; None without a contract.
+        baseline: Its baseline file, whether it exists or not; None when it wants none.
+        findings: All that is to be told; an error among them fails the check.
+        error: Why it could not be analysed, as one message; None when it was.
+        place: Where the target is written, `pyproject.toml:12`; None where it is written nowhere.
+        seconds: How long it took.
+    """
+
+    name: str
+    analysis: Analysis | None = None
+    verdict: Verdict | None = None
+    baseline: Path | None = None
+    findings: tuple[Finding, ...] = ()
+    error: str | None = None
+    place: str | None = None
+    seconds: float | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything expected was found, and nothing else."""
+        return self.error is None and not any(finding.severity is Severity.ERROR for finding in self.findings)
+
+
+def check_analysis(
+    name: str, analysis: Analysis, *, contract: Contract | None, baseline: Path | None, root: Path
+) -> Checked:
+    """Holds an analysis against a contract and a baseline file.
+
+    A target of which nothing is expected fails: a check that cannot fail says nothing.
+
+    Args:
+        name: The target's name.
+        analysis: What it moves.
+        contract: Its contract; None for none.
+        baseline: Its baseline file; None when it wants none.
+        root: The project's folder.
+
+    Raises:
+        HloscopeError: The baseline file cannot be read.
+    """
+    verdict = None if contract is None else evaluate(contract, analysis)
+    findings = list(verdict.findings) if verdict is not None else []
+    kept = None if baseline is None else read_baseline(baseline)
+    if kept is not None:
+        findings += against_baseline(kept, analysis, root=root)
+    elif verdict is None:
+        findings.append(_nothing_expected(name))
+    elif baseline is not None:
+        findings.append(_no_baseline(name))
+    return Checked(name=name, analysis=analysis, verdict=verdict, baseline=baseline, findings=tuple(findings))
+
+
+def _nothing_expected(name: str) -> Finding:
+    return Finding(
+        rule=NOTHING_EXPECTED,
+        severity=Severity.ERROR,
+        message=f"the target {name} has neither a contract nor a baseline, so nothing could fail",
+        fix=f"write a contract, or keep what it moves now: hloscope accept {name.partition('@')[0]}",
+    )
+
+
+def _no_baseline(name: str) -> Finding:
+    return Finding(
+        rule=NO_BASELINE,
+        severity=Severity.NOTE,
+        message=f"the target {name} has no baseline file",
+        fix=f"hloscope accept {name.partition('@')[0]} writes it; baseline = false in the targets file wants none",
+    )
+
+
+def could_not_run(name: str, error: HloscopeError | str, *, place: str | None = None) -> Checked:
+    """The check of a target that could not be analysed."""
+    return Checked(name=name, error=str(error), place=place)

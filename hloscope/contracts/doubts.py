@@ -1,0 +1,99 @@
+"""What keeps a contract from being decided, or from saying anything."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+
+from hloscope.analysis.model import Analysis
+from hloscope.analysis.vocabulary import Bound, Kind
+from hloscope.contracts.model import Ban, Contract, Expectation, Limit
+from hloscope.contracts.selecting import axis_fits
+from hloscope.contracts.verdict import Breach, BreachKind
+from hloscope.units import plural
+
+_ACCEPT = "at-least-ok"
+_SHOWN = 5
+
+
+def doubts(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
+    """What was not understood, and what could not break the contract whatever the program did."""
+    if not contract.speaks_of_collectives:
+        return
+    yield from _vacuous(contract, analysis)
+    yield from _misnamed_axes(contract, analysis)
+    if not contract.at_least_ok:
+        yield from _not_understood(contract, analysis)
+
+
+def _vacuous(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
+    def breach(message: str, found: str) -> Breach:
+        return Breach(kind=BreachKind.VACUOUS, message=message, expected=str(contract), found=found)
+
+    if analysis.collectives:
+        return
+    devices = analysis.mesh.device_count if analysis.mesh is not None else analysis.num_partitions
+    if max(devices, analysis.num_partitions) <= 1:
+        yield breach("the program runs on one device, so no contract on communication can fail", "a mesh of 1 device")
+    if not analysis.outputs:
+        yield breach("the program computes nothing: it returns no array", "no outputs")
+    elif analysis.arguments and not any(argument.used for argument in analysis.arguments):
+        yield breach("the compiled program reads none of its arguments: its code is dead", "no argument that is read")
+
+
+def _misnamed_axes(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
+    named = dict.fromkeys(axis for clause in contract.clauses for axis in _axes_of(clause) if axis.strip("*"))
+    if not named:
+        return
+    if analysis.mesh is None:
+        yield Breach(
+            kind=BreachKind.UNDECIDED,
+            message="the contract names mesh axes, and the program's mesh is not known",
+            expected=f"a mesh with {', '.join(named)}",
+            found="no mesh",
+        )
+        return
+    sizes = dict(zip(analysis.mesh.axis_names, analysis.mesh.axis_sizes, strict=True))
+    for pattern in named:
+        fitting = [name for name in sizes if axis_fits(pattern.partition(":")[0], name)]
+        found = "mesh " + ",".join(f"{name}={size}" for name, size in sizes.items())
+        if not fitting:
+            near = difflib.get_close_matches(pattern, list(sizes), n=1)
+            message = f"the mesh has no axis {pattern}" + (f": did you mean {near[0]}?" if near else "")
+            yield Breach(kind=BreachKind.VACUOUS, message=message, expected=f"an axis {pattern}", found=found)
+        elif all(sizes[name] == 1 for name in fitting):
+            message = f"the mesh axis {pattern} has size 1, so nothing can move over it"
+            expected = f"an axis {pattern} of 2 devices or more"
+            yield Breach(kind=BreachKind.VACUOUS, message=message, expected=expected, found=found)
+
+
+def _axes_of(clause: object) -> tuple[str, ...]:
+    match clause:
+        case Expectation() | Ban():
+            return clause.selector.axes or ()
+        case Limit():
+            return clause.axes or ()
+    return ()
+
+
+def _not_understood(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
+    """One breach for each thing that the text does not tell and that the contract may depend on."""
+
+    def breach(message: str, found: str) -> Breach:
+        return Breach(
+            kind=BreachKind.UNDECIDED, message=message, expected="everything understood", found=found, accept=_ACCEPT
+        )
+
+    told = analysis.unmodelled
+    for item in told[:_SHOWN]:
+        place = "" if item.line is None else f"HLO line {item.line}: "
+        yield breach(f"{item.what}, so the contract cannot be decided", f"{place}{item.effect}")
+    if len(told) > _SHOWN:
+        yield breach(f"{plural(len(told) - _SHOWN, 'other thing')} could not be read either", "see the findings")
+    opaque = tuple(one for one in analysis.collectives if one.kind is Kind.OPAQUE)
+    if not told and opaque:
+        yield breach(
+            "a kernel communicates by itself, and the text does not tell what it sends", "opaque communication"
+        )
+    if not told and not opaque and analysis.totals.bound in (Bound.AT_LEAST, Bound.UNKNOWN):
+        yield breach("what moves is not known exactly", f"totals that are a bound: {analysis.totals.bound}")

@@ -1,0 +1,120 @@
+"""Limits on bytes per step, memory and time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from hloscope.analysis.model import Analysis, Collective
+from hloscope.contracts.accepting import accepting_limit
+from hloscope.contracts.model import Contract, Limit, Quantity, Selector
+from hloscope.contracts.notation import format_clause, units_of
+from hloscope.contracts.quantities import format_amount
+from hloscope.contracts.selecting import Fit, touches
+from hloscope.contracts.verdict import Breach, BreachKind
+from hloscope.units import format_bytes, format_capacity, format_time
+
+_NOT_PRICED = "the step was not priced, so its time is not known"
+
+
+def broken_limits(contract: Contract, analysis: Analysis, moving: Sequence[Collective]) -> Iterator[Breach]:
+    """The limits that are exceeded, or that cannot be held against what is known."""
+    for clause in contract.clauses:
+        if isinstance(clause, Limit):
+            if clause.quantity in (Quantity.WIRE, Quantity.PAYLOAD):
+                yield from _moved(clause, moving, at_least_ok=contract.at_least_ok)
+            else:
+                yield from _measured(clause, analysis)
+
+
+def _moved(limit: Limit, moving: Sequence[Collective], *, at_least_ok: bool) -> Iterator[Breach]:
+    selector = Selector(axes=limit.axes, link=limit.link)
+    fits = [(one, touches(selector, part), _bytes(limit, part)) for one in moving for part in _parts(one)]
+    surely = [(one, size) for one, fit, size in fits if fit is Fit.YES]
+    total = sum(size for _, size in surely if size is not None)
+    if total > limit.most:
+        yield Breach(
+            kind=BreachKind.BROKEN,
+            message=f"{format_bytes(total)} per step, more than {format_clause(limit)}",
+            expected=format_clause(limit),
+            found=f"{format_bytes(total)} per step",
+            offenders=_once(one for one, _ in sorted(surely, key=lambda move: -(move[1] or 0))),
+            accept=accepting_limit(limit, total),
+        )
+    doubtful = [one for one, fit, size in fits if fit is Fit.MAYBE or (fit is Fit.YES and size is None)]
+    if doubtful and not at_least_ok:
+        yield Breach(
+            kind=BreachKind.UNDECIDED,
+            message=f"{format_clause(limit)} cannot be decided: bytes or axes are not known",
+            expected=format_clause(limit),
+            found=f"at least {format_bytes(total)} per step",
+            offenders=_once(doubtful),
+            accept="at-least-ok",
+        )
+
+
+def _parts(one: Collective) -> tuple[Collective, ...]:
+    """The transfers that a collective across slices is made of, each with its own axes and network; else itself."""
+    if not one.parts:
+        return (one,)
+    return tuple(
+        replace(
+            one,
+            kind=part.kind,
+            axes=part.axes,
+            link=part.link,
+            payload_bytes=part.payload_bytes,
+            wire_bytes=part.wire_bytes,
+            executions=part.executions,
+            parts=(),
+        )
+        for part in one.parts
+    )
+
+
+def _once(collectives: Iterable[Collective]) -> tuple[Collective, ...]:
+    return tuple({id(one): one for one in collectives}.values())
+
+
+def _bytes(limit: Limit, one: Collective) -> int | None:
+    return one.wire_bytes_per_step if limit.quantity is Quantity.WIRE else one.payload_bytes_per_step
+
+
+def _measured(limit: Limit, analysis: Analysis) -> Iterator[Breach]:
+    found, words = _found(limit, analysis)
+    if found is None:
+        yield Breach(
+            kind=BreachKind.UNDECIDED,
+            message=f"{format_clause(limit)} cannot be decided: {words}",
+            expected=format_clause(limit),
+            found="not known",
+        )
+    elif found > limit.most:
+        amount = format_amount(limit.most, units_of(limit.quantity, share=limit.share))
+        yield Breach(
+            kind=BreachKind.BROKEN,
+            message=f"{limit.quantity} is {words}, more than {amount}",
+            expected=format_clause(limit),
+            found=words,
+            accept=accepting_limit(limit, found),
+        )
+
+
+def _found(limit: Limit, analysis: Analysis) -> tuple[int | None, str]:
+    """The quantity in the limit's unit, rounded up, with words for it; None with the reason why it is not known."""
+    time = analysis.time
+    if limit.quantity is Quantity.HBM:
+        peak = analysis.memory.peak_bytes
+        return peak, "HLO text does not tell what the compiler allocates" if peak is None else format_capacity(peak)
+    if time is None or (limit.share and not time.step_us):
+        return None, _NOT_PRICED
+    if limit.share:
+        share = time.exposed_us / time.step_us
+        return _up(share * 1e6), f"{100 * share:.3g}% of {format_time(time.step_us)}"
+    micros = time.step_us if limit.quantity is Quantity.TIME else time.exposed_us
+    return _up(micros * 1000), format_time(micros)
+
+
+def _up(amount: float) -> int:
+    """Rounded up, but for what floating point adds."""
+    return -int(-amount // 1) if amount - int(amount) > 1e-6 else int(amount)

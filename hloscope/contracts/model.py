@@ -1,0 +1,197 @@
+"""A contract: what a program may and must move, and how large, slow and exposed it may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hloscope.analysis.vocabulary import Link
+from hloscope.errors import NotationError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selector:
+    """Which collectives a clause speaks of.
+
+    Attributes:
+        kind: A kind of collective, or a pattern with `*` and `?`, such as `all-*`.
+        axes: Mesh axes as a product, in no order, or patterns of them; None for whatever axes.
+        link: The network; None for either.
+        source: The end of a file's path, such as `model/attention.py`, with `*` and `?`, and perhaps `:LINE`; None for
+            whatever place.
+    """
+
+    kind: str = "*"
+    axes: tuple[str, ...] | None = None
+    link: Link | None = None
+    source: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.axes is not None:
+            object.__setattr__(self, "axes", tuple(sorted(set(self.axes))))
+
+    @property
+    def narrowness(self) -> tuple[int, ...]:
+        """How much it leaves open: of several expectations that fit, the narrowest takes a collective."""
+        texts = (self.kind, *(self.axes or ()), self.source or "")
+        patterns = sum(text.count("*") + text.count("?") for text in texts)
+        part_of_axis = any(":" in axis for axis in self.axes or ())
+        at_line = ":" in (self.source or "")
+        return (
+            self.source is not None,
+            at_line,
+            self.axes is not None,
+            part_of_axis,
+            -patterns,
+            self.link is not None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """There is such a collective, and it keeps to the limits; None where there is none.
+
+    Attributes:
+        selector: Which collectives.
+        max_bytes: Payload bytes of each of them on one device, per execution.
+        max_bytes_per_step: Payload bytes of all of them together on one device, per step.
+        max_count: Executions of all of them together, per step.
+    """
+
+    selector: Selector
+    max_bytes: int | None = None
+    max_bytes_per_step: int | None = None
+    max_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ban:
+    """There is no such collective."""
+
+    selector: Selector
+
+
+class Quantity(StrEnum):
+    """What a limit may be set on."""
+
+    WIRE = "wire"
+    PAYLOAD = "payload"
+    HBM = "hbm"
+    TIME = "time"
+    EXPOSED = "exposed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """A quantity of one device is at most so much.
+
+    Attributes:
+        quantity: `wire` and `payload` are bytes per step, `hbm` bytes, `time` and `exposed` nanoseconds per step.
+        most: The limit, in those units; for a share of the step, in millionths of it.
+        share: Whether `most` is a share of the step's time (`exposed` only).
+        axes: For `wire` and `payload`: what runs over these axes, alone or with others; None for everything.
+        link: For `wire` and `payload`: the network; None for either.
+    """
+
+    quantity: Quantity
+    most: int
+    share: bool = False
+    axes: tuple[str, ...] | None = None
+    link: Link | None = None
+
+    def __post_init__(self) -> None:
+        if self.axes is not None:
+            object.__setattr__(self, "axes", tuple(sorted(set(self.axes))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trips:
+    """How often a loop runs whose end the program decides at run time: the user's word.
+
+    Attributes:
+        source: Where the loop was written, `moe.py:40`, or its name in the HLO text, `%while.3`.
+        count: Trips each time the loop is reached.
+    """
+
+    source: str
+    count: int
+
+
+Clause = Expectation | Ban | Limit | Trips
+_ORDER: tuple[type[Clause], ...] = (Expectation, Ban, Limit, Trips)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract:
+    """What is expected of a program; two contracts of the same clauses are equal, in whatever order they were written.
+
+    Attributes:
+        clauses: The clauses, without repetition and in an order of their own.
+        closed: Whether nothing else than the expected collectives may be there.
+        equivalent: Whether spellings that the compiler may exchange are the same: an all-reduce for a reduce-scatter
+            and an all-gather, permutes of a collective matmul for its all-gather or reduce-scatter.
+        at_least_ok: Whether a program may hold what is not understood: its contract is then checked against what is.
+
+    Raises:
+        NotationError: Two clauses expect the same collectives, or count the same loop, and say different things.
+    """
+
+    clauses: tuple[Clause, ...] = ()
+    closed: bool = False
+    equivalent: bool = False
+    at_least_ok: bool = False
+
+    def __post_init__(self) -> None:
+        distinct = dict.fromkeys(self.clauses)
+        ordered = sorted(distinct, key=lambda clause: (_ORDER.index(type(clause)), repr(clause)))
+        object.__setattr__(self, "clauses", tuple(ordered))
+        self._refuse_second_opinions()
+
+    def _refuse_second_opinions(self) -> None:
+        said: set[Selector | str] = set()
+        for clause in self.clauses:
+            if not isinstance(clause, Expectation | Trips):
+                continue
+            about = clause.selector if isinstance(clause, Expectation) else clause.source
+            if about in said:
+                raise repeated(clause)
+            said.add(about)
+
+    def __and__(self, other: Contract) -> Contract:
+        """Both contracts at once."""
+        return Contract(
+            clauses=(*self.clauses, *other.clauses),
+            closed=self.closed or other.closed,
+            equivalent=self.equivalent or other.equivalent,
+            at_least_ok=self.at_least_ok or other.at_least_ok,
+        )
+
+    def __str__(self) -> str:
+        from hloscope.contracts.notation import format_contract
+
+        return format_contract(self)
+
+    @property
+    def expectations(self) -> tuple[Expectation, ...]:
+        """The clauses that expect a collective."""
+        return tuple(clause for clause in self.clauses if isinstance(clause, Expectation))
+
+    @property
+    def speaks_of_collectives(self) -> bool:
+        """Whether it says anything about what moves, and not only about memory and time."""
+        limits = (clause for clause in self.clauses if isinstance(clause, Limit))
+        moves = any(limit.quantity in (Quantity.WIRE, Quantity.PAYLOAD) for limit in limits)
+        return self.closed or moves or any(isinstance(clause, Expectation | Ban) for clause in self.clauses)
+
+
+def repeated(clause: Expectation | Trips) -> NotationError:
+    """The error about a clause that says something else about what another clause speaks of already."""
+    from hloscope.contracts.notation import format_selector
+
+    if isinstance(clause, Trips):
+        return NotationError(f"the trips of {clause.source} are given twice", fix="keep one of them")
+    return NotationError(
+        f"{format_selector(clause.selector)} is expected twice",
+        why="each collective is held against one expectation",
+        fix='join the two, or tell them apart by their place: in "file.py:12"',
+    )

@@ -1,0 +1,85 @@
+"""Which collectives a clause speaks of: surely, surely not, or nobody can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from fnmatch import fnmatchcase
+from pathlib import PurePath
+
+from hloscope.analysis.model import Collective, SourceFrame
+from hloscope.analysis.vocabulary import Kind, Link
+from hloscope.contracts.model import Selector
+
+
+class Fit(Enum):
+    """Whether a collective is one that a selector speaks of."""
+
+    NO = 0
+    MAYBE = 1
+    YES = 2
+
+    def __and__(self, other: Fit) -> Fit:
+        return min(self, other, key=lambda fit: fit.value)
+
+
+def is_exactly(selector: Selector, collective: Collective) -> bool:
+    """Whether an expectation of `selector` takes a collective: its very axes, and nothing about it unknown."""
+    kind = fnmatchcase(collective.kind, selector.kind)
+    return kind and _fits(selector, collective, _has_axes(selector.axes, collective, alone=True)) is Fit.YES
+
+
+def touches(selector: Selector, collective: Collective) -> Fit:
+    """Whether a ban or a limit on `selector` covers a collective: over its axes alone or with others.
+
+    An opaque transfer may be of any kind, one without known axes may run over any, one without source may come from
+    anywhere: of these the answer is MAYBE.
+    """
+    kind = Fit.YES if fnmatchcase(collective.kind, selector.kind) else Fit.NO
+    if collective.kind is Kind.OPAQUE and kind is Fit.NO:
+        kind = Fit.MAYBE
+    return kind & _fits(selector, collective, _has_axes(selector.axes, collective, alone=False))
+
+
+def _fits(selector: Selector, collective: Collective, axes: Fit) -> Fit:
+    return axes & _crosses(selector.link, collective) & comes_from(selector.source, collective.source)
+
+
+def _has_axes(patterns: tuple[str, ...] | None, collective: Collective, *, alone: bool) -> Fit:
+    if patterns is None:
+        return Fit.YES
+    if collective.axes is None:
+        return Fit.MAYBE
+    all_there = all(any(axis_fits(pattern, axis) for axis in collective.axes) for pattern in patterns)
+    no_others = all(any(axis_fits(pattern, axis) for pattern in patterns) for axis in collective.axes)
+    return Fit.YES if all_there and (no_others or not alone) else Fit.NO
+
+
+def axis_fits(pattern: str, axis: str) -> bool:
+    """Whether a pattern names an axis; one without `:` names the parts of an axis, `X:(1)2`, too."""
+    return fnmatchcase(axis if ":" in pattern else axis.partition(":")[0], pattern)
+
+
+def _crosses(link: Link | None, collective: Collective) -> Fit:
+    crossed = {collective.link, *(part.link for part in collective.parts)}
+    if link is None or link in crossed or Link.BOTH in crossed:
+        return Fit.YES
+    return Fit.MAYBE if Link.UNKNOWN in crossed else Fit.NO
+
+
+def comes_from(source: str | None, frames: Iterable[SourceFrame]) -> Fit:
+    """Whether one of the frames is at a place, `moe.py` or `model/moe.py:40`; MAYBE without frames."""
+    if source is None:
+        return Fit.YES
+    known = list(frames)
+    if not known:
+        return Fit.MAYBE
+    return Fit.YES if any(is_at(source, frame) for frame in known) else Fit.NO
+
+
+def is_at(source: str, frame: SourceFrame) -> bool:
+    """Whether a frame is at a place, which is the end of a path with patterns in it, and perhaps `:LINE`."""
+    path, colon, line = source.rpartition(":")
+    if not colon or not line.isdigit():
+        return PurePath(frame.file).match(source)
+    return PurePath(frame.file).match(path) and frame.line == int(line)

@@ -1,0 +1,110 @@
+"""The collectives of an analysis as the network sees them: devices of one slice, bytes, and the printed algorithm."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hloscope.analysis.model import Analysis, Collective, CollectivePart
+from hloscope.analysis.vocabulary import Kind, Link
+from hloscope.cost.algorithm import NOT_PRINTED, Algorithm, read_algorithm
+from hloscope.cost.network import Groups, Network, NetworkTime, Transfer
+from hloscope.cost.records import Key, Priced
+from hloscope.graph import HloGraph
+from hloscope.hlo import HloComputation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pricing:
+    """Prices collectives; remembers those that are alike.
+
+    Attributes:
+        network: The links.
+        device_of: The device of the slice that each partition of the text runs on.
+        partitions: Partitions of the whole program, over all slices.
+    """
+
+    network: Network
+    device_of: tuple[int, ...]
+    partitions: int
+    _groups: dict[Groups, Groups | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def time_of(self, one: Collective | CollectivePart, algorithm: Algorithm, padded: int | None) -> NetworkTime | None:
+        """The time of one execution; None when the text does not tell enough.
+
+        Tiles travel whole: where the layout is known, its padding is counted.
+        """
+        if one.kind is Kind.OPAQUE or one.payload_bytes is None:
+            return None
+        if one.link is Link.DCN:
+            return self._between_slices(one)
+        groups = self._devices(one.groups)
+        if one.link is not Link.ICI or groups is None:
+            return None
+        payload = max(one.payload_bytes, padded or 0)
+        return self.network.time_of(Transfer(kind=one.kind, groups=groups, payload_bytes=payload, algorithm=algorithm))
+
+    def _between_slices(self, one: Collective | CollectivePart) -> NetworkTime | None:
+        if one.wire_bytes is None:
+            return None
+        members = {device for group in one.groups for device in group}
+        slices = max(self.partitions // max(len(self.device_of), 1), 1)
+        return self.network.time_between_slices(one.kind, one.wire_bytes, max(len(members) // slices, 1))
+
+    def _devices(self, groups: Groups) -> Groups | None:
+        if groups not in self._groups:
+            self._groups[groups] = self._devices_in(groups)
+        return self._groups[groups]
+
+    def _devices_in(self, groups: Groups) -> Groups | None:
+        count = len(self.device_of)
+        if not groups or any(member >= count for group in groups for member in group):
+            return None
+        return tuple(tuple(self.device_of[member] for member in group) for group in groups)
+
+
+def priced_collectives(analysis: Analysis, graph: HloGraph, pricing: Pricing) -> Priced:
+    """Every place that starts a transfer, with its time."""
+    times: dict[Key, NetworkTime | None] = {}
+    asynchronous: set[Key] = set()
+    inside: dict[str, list[Key]] = defaultdict(list)
+    for collective in analysis.collectives:
+        for one in collective.parts or (collective,):
+            key = (collective.computation, one.name)
+            if key in times:
+                continue
+            padded = None if collective.parts else collective.padded_bytes
+            times[key] = pricing.time_of(one, _algorithm(graph, key), padded)
+            inside[collective.computation].append(key)
+            if one.asynchronous:
+                asynchronous.add(key)
+    return Priced(
+        time_of=times.__getitem__,
+        starts=frozenset(times),
+        asynchronous=frozenset(asynchronous),
+        inside={name: tuple(keys) for name, keys in inside.items()},
+    )
+
+
+def _algorithm(graph: HloGraph, key: Key) -> Algorithm:
+    """The algorithm printed with the instruction that starts a collective, or with the collective that it calls."""
+    try:
+        instruction = graph.module.computation(key[0]).instruction(key[1])
+    except KeyError:
+        return NOT_PRINTED
+    found = read_algorithm(instruction.attributes.get("backend_config", ""))
+    if found.name:
+        return found
+    for _, callee in instruction.called:
+        for config in _collective_configs(graph.module.computation(callee)):
+            found = read_algorithm(config)
+            if found.name:
+                return found
+    return found
+
+
+def _collective_configs(computation: HloComputation) -> Sequence[str]:
+    return [
+        one.attributes.get("backend_config", "") for one in computation.instructions if one.opcode.startswith("all-")
+    ]

@@ -1,0 +1,65 @@
+"""The constants of the cost model that were measured, in one table with the rows that set them.
+
+Everything else in the model is arithmetic on the figures in `hardware/`. The rows are published timings; the programs,
+the fit and its residuals are in `tests/benchmarks/published`, and a test checks this table against them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constants:
+    """What was measured.
+
+    Attributes:
+        link_share: Of a link's usable bandwidth, what transfers between neighbours, rings in both directions, permutes
+            and all-to-alls reach.
+        one_way_ring_share: The same for a ring of three devices or more that runs in one direction only.
+        grid_share: The same for an all-reduce over several axes of the torus at once.
+        start_us: Fixed time of a collective that the TensorCore runs.
+        offloaded_start_us: Fixed time of a collective that a SparseCore runs.
+        hop_us: Time that each step of a ring, or each link of a route, adds.
+        hbm_share: Of the HBM bandwidth, what copies reach.
+    """
+
+    link_share: float
+    one_way_ring_share: float
+    grid_share: float
+    start_us: float
+    offloaded_start_us: float
+    hop_us: float
+    hbm_share: float
+
+
+CONSTANTS = Constants(
+    link_share=1.0,  # at its upper limit: the figure in the chip table is the usable bandwidth
+    one_way_ring_share=0.83,
+    grid_share=0.661,
+    start_us=2.65,
+    offloaded_start_us=12.1,
+    hop_us=0.934,
+    hbm_share=0.832,
+)
+"""The values, fitted to all rows, rounded to three digits."""
+
+ROWS: dict[str, tuple[str, ...]] = {
+    "link_share": (
+        "book-2x2-all-gather",
+        "book-2x2-reduce-scatter",
+        "book-2x2-all-reduce",
+        "book-2x2-layer",
+        "moe-naive",
+    ),
+    "one_way_ring_share": ("seed-naive-all-gather", "book-all-gather-big", "rs-psum-scatter"),
+    "grid_share": ("v6e-256-psum",),
+    "start_us": ("book-all-gather-small", "seed-naive-all-gather"),
+    "offloaded_start_us": ("7x-all-gather",),
+    "hop_us": ("book-all-gather-small",),
+    "hbm_share": ("v6e-copy",),
+}
+"""The measurements that set each constant most."""
+
+
+NAMES = tuple(item.name for item in fields(Constants))

@@ -1,0 +1,228 @@
+"""How long one instruction takes on one device when it runs alone, and what that figure rests on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from hloscope.cost.constants import CONSTANTS, Constants
+from hloscope.cost.flops import MATMULS, flops_by_computation, flops_of
+from hloscope.graph import HloGraph
+from hloscope.hardware.chip_model import Chip
+from hloscope.hlo import HloInstruction, Shape
+
+Sizes = tuple[int, int, int]
+"""Bytes in HBM, in VMEM and in the host's memory."""
+
+_MICROSECONDS = 1e6
+_CYCLES = re.compile(r'"estimated_cycles"\s*:\s*"?(\d+)')
+_COST_ESTIMATE = re.compile(r'"(flops|bytes_accessed)"\s*:\s*"?(\d+)')
+
+VMEM_OVER_HBM = 22
+"""Bandwidth of the vector memory as a multiple of HBM's. Source: the scaling book, "How to Think About TPUs"."""
+
+_VMEM, _SMEM, _HOST = 1, frozenset({2, 3, 4, 6, 7}), 5
+"""XLA's numbers of memory spaces on TPU; all others are HBM."""
+
+_FREE = frozenset({
+    "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "opt-barrier", "partition-id",
+    "replica-id", "add-dependency", "get-dimension-size", "domain", "reshape",
+})  # fmt: skip
+_FREE_CALLS = frozenset({
+    "AllocateBuffer", "AssumeGatherIndicesInBound", "ConcatBitcast", "PrepareAsyncCallStart", "PrepareAsyncCallDone",
+    "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "LayoutConstraint", "Pin", "Unpin",
+    "annotate_device_placement", "MoveToDevice", "MoveToHost",
+})  # fmt: skip
+_MOVES = frozenset({
+    "copy", "convert", "broadcast", "iota", "transpose", "slice", "concatenate", "pad", "reverse", "dynamic-slice",
+    "dynamic-update-slice", "reduce-precision", "bitcast-convert", "select", "add", "subtract", "multiply", "divide",
+    "maximum", "minimum", "negate", "abs", "and", "or", "xor", "not", "compare", "clamp", "exponential", "log", "tanh",
+    "rsqrt", "sqrt", "power", "logistic", "sign", "floor", "ceil", "cosine", "sine", "is-finite", "shift-left",
+    "shift-right-logical", "shift-right-arithmetic", "remainder", "reduce", "map", "exponential-minus-one",
+    "log-plus-one", "cbrt", "round-nearest-even", "round-nearest-afz", "erf", "atan2", "imag", "real", "complex", "tan",
+})  # fmt: skip
+"""Opcodes that a fusion would hold; by themselves they move their operands and results and compute next to nothing."""
+
+
+class Basis(StrEnum):
+    """What the time of an instruction rests on."""
+
+    CYCLES = "cycles"
+    MEMORY = "memory"
+    ROOFLINE = "roofline"
+    UNKNOWN = "unknown"
+    FREE = "free"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationTime:
+    """The time of one instruction.
+
+    Attributes:
+        time_us: How long it takes.
+        basis: The compiler's estimated cycles, the memory traffic of a copy or of an unfused operation, a roofline of
+            FLOPs and bytes, or the traffic of an operation that is not known.
+        memory_us: How long its HBM traffic alone would take.
+        moved_bytes: Bytes of its operands and results, with tile padding.
+        flops: Multiply-adds in it, two operations each.
+    """
+
+    time_us: float
+    basis: Basis
+    memory_us: float = 0.0
+    moved_bytes: int = 0
+    flops: int = 0
+
+
+FREE = OperationTime(time_us=0.0, basis=Basis.FREE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operations:
+    """Prices instructions on one chip; remembers computations it has counted.
+
+    Attributes:
+        graph: The module.
+        chip: The figures of a chip.
+        constants: What was measured.
+    """
+
+    graph: HloGraph
+    chip: Chip
+    constants: Constants = CONSTANTS
+    _flops: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _sizes: dict[int, tuple[Shape, Sizes]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._flops.update(flops_by_computation(self.graph))
+
+    @property
+    def hbm_bytes_per_us(self) -> float:
+        """What copies reach of one device's HBM bandwidth."""
+        chip = self.chip
+        return chip.hbm_bytes_per_s / chip.devices_per_chip * self.constants.hbm_share / _MICROSECONDS
+
+    def time_of(self, instruction: HloInstruction) -> OperationTime:
+        """The time of an instruction that calls no computation but fused ones."""
+        opcode = instruction.opcode
+        if opcode in _FREE:
+            return FREE
+        if opcode == "custom-call":
+            return self._custom_call(instruction)
+        config = instruction.attributes.get("backend_config", "")
+        cycles = _CYCLES.search(config)
+        flops = self._flops_in(instruction)
+        if opcode in _MOVES:
+            return self._moved(instruction, None if cycles is None else int(cycles[1]))
+        if cycles is not None:
+            return self._counted(instruction, int(cycles[1]), flops)
+        return self._roofline(instruction, flops, known=opcode in MATMULS or _is_plain_fusion(instruction))
+
+    def copy_us(self, instruction: HloInstruction) -> float:
+        """How long a copy between memories takes: the larger side at the bandwidth of the slower memory."""
+        leaves = [leaf for leaf in instruction.shape.leaves() if leaf.dimensions]
+        sizes = [leaf.padded_byte_size or 0 for leaf in leaves[:2]]
+        if any(_space(leaf) == _HOST for leaf in leaves) and self.chip.pcie_bytes_per_s is not None:
+            return max(sizes, default=0) / self.chip.pcie_bytes_per_s * _MICROSECONDS
+        return max(sizes, default=0) / self.hbm_bytes_per_us
+
+    def _counted(self, instruction: HloInstruction, cycles: int, flops: int) -> OperationTime:
+        hbm_bytes, vmem_bytes, _ = self._traffic(instruction)
+        return OperationTime(
+            time_us=cycles / self.chip.clock_hz * _MICROSECONDS,
+            basis=Basis.CYCLES,
+            memory_us=hbm_bytes / self.hbm_bytes_per_us,
+            moved_bytes=hbm_bytes + vmem_bytes,
+            flops=flops,
+        )
+
+    def _moved(self, instruction: HloInstruction, cycles: int | None) -> OperationTime:
+        """A copy or an unfused operation: the compiler's cycles for them are two to three times too many.
+
+        Source: profiles of v5e and v6e, in which copies run at the HBM bandwidth.
+        """
+        hbm_bytes, vmem_bytes, _ = self._traffic(instruction)
+        memory_us = hbm_bytes / self.hbm_bytes_per_us
+        time_us = memory_us + vmem_bytes / (self.hbm_bytes_per_us * VMEM_OVER_HBM)
+        if cycles is not None and hbm_bytes == 0:
+            time_us = min(cycles / self.chip.clock_hz * _MICROSECONDS, vmem_bytes / self.hbm_bytes_per_us)
+        return OperationTime(
+            time_us=time_us, basis=Basis.MEMORY, memory_us=memory_us, moved_bytes=hbm_bytes + vmem_bytes
+        )
+
+    def _roofline(self, instruction: HloInstruction, flops: int, *, known: bool) -> OperationTime:
+        hbm_bytes, vmem_bytes, _ = self._traffic(instruction)
+        memory_us = hbm_bytes / self.hbm_bytes_per_us
+        vmem_us = vmem_bytes / (self.hbm_bytes_per_us * VMEM_OVER_HBM)
+        peak = self.chip.bf16_flops_per_s / self.chip.devices_per_chip
+        return OperationTime(
+            time_us=max(flops / peak * _MICROSECONDS, memory_us + vmem_us),
+            basis=Basis.ROOFLINE if known else Basis.UNKNOWN,
+            memory_us=memory_us,
+            moved_bytes=hbm_bytes + vmem_bytes,
+            flops=flops,
+        )
+
+    def _custom_call(self, instruction: HloInstruction) -> OperationTime:
+        """A custom call: what its own cost estimate says, or the traffic of something that is not known."""
+        if instruction.custom_call_target in _FREE_CALLS:
+            return FREE
+        config = instruction.attributes.get("backend_config", "")
+        cycles = _CYCLES.search(config)
+        if cycles is not None:
+            return self._counted(instruction, int(cycles[1]), 0)
+        said = {key: int(value) for key, value in _COST_ESTIMATE.findall(config)}
+        found = self._roofline(instruction, said.get("flops", 0), known=bool(said))
+        if "bytes_accessed" not in said:
+            return found
+        peak = self.chip.bf16_flops_per_s / self.chip.devices_per_chip
+        memory_us = said["bytes_accessed"] / self.hbm_bytes_per_us
+        return OperationTime(
+            time_us=max(found.flops / peak * _MICROSECONDS, memory_us),
+            basis=Basis.ROOFLINE,
+            memory_us=memory_us,
+            moved_bytes=said["bytes_accessed"],
+            flops=found.flops,
+        )
+
+    def _flops_in(self, instruction: HloInstruction) -> int:
+        """Multiply-adds in an instruction and the computations fused into it."""
+        if instruction.opcode in MATMULS:
+            return flops_of(instruction) or 0
+        if instruction.opcode != "fusion":
+            return 0
+        return sum(self._flops.get(name, 0) for _, name in instruction.called)
+
+    def _traffic(self, instruction: HloInstruction) -> Sizes:
+        """Bytes of operands and results in HBM, in VMEM and in the host's memory, with tile padding."""
+        shapes = [operand.shape for operand in instruction.operands]
+        result = instruction.shape
+        if instruction.opcode == "dynamic-update-slice" and len(shapes) > 1:
+            shapes, result = [shapes[1]], shapes[1]
+        elif instruction.opcode in ("dynamic-slice", "slice", "gather"):
+            shapes = [result]
+        sizes = [self._bytes_by_memory(shape) for shape in (*shapes, result)]
+        return sum(size[0] for size in sizes), sum(size[1] for size in sizes), sum(size[2] for size in sizes)
+
+    def _bytes_by_memory(self, shape: Shape) -> Sizes:
+        kept = self._sizes.get(id(shape))
+        if kept is not None:
+            return kept[1]
+        sizes = [0, 0, 0]
+        for leaf in shape.leaves():
+            space = _space(leaf)
+            if space not in _SMEM:
+                sizes[1 if space == _VMEM else 2 if space == _HOST else 0] += leaf.padded_byte_size or 0
+        found = (sizes[0], sizes[1], sizes[2])
+        self._sizes[id(shape)] = (shape, found)  # the shape itself is kept so that its id stays its own
+        return found
+
+
+def _is_plain_fusion(instruction: HloInstruction) -> bool:
+    """Whether a fusion is made of elementwise operations and matmuls; a custom one may do anything."""
+    return instruction.opcode == "fusion" and instruction.attributes.get("kind") != "kCustom"
+
+
+def _space(shape: Shape) -> int:
+    return 0 if shape.layout is None else shape.layout.memory_space

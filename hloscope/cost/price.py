@@ -1,0 +1,147 @@
+"""The stage itself: an analysis and a slice become an analysis with times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.model.step_time import RuleUse, StepTime, UnknownOperation
+from hloscope.analysis.vocabulary import Bound, Kind
+from hloscope.cost.calibration import is_calibrated, spread_of
+from hloscope.cost.collectives import Pricing, priced_collectives
+from hloscope.cost.constants import CONSTANTS, Constants
+from hloscope.cost.network import Network
+from hloscope.cost.operations import Basis, Operations
+from hloscope.cost.placement import devices_of_partitions
+from hloscope.cost.records import CollectiveCost, Key, Priced, Sums
+from hloscope.cost.timeline import Timeline
+from hloscope.graph import HloGraph
+from hloscope.hardware.chip_model import Chip
+from hloscope.hardware.slices import Slice
+from hloscope.hardware.torus import Torus
+from hloscope.hlo import HloModule, collector_paused
+
+_MICROSECONDS = 1e6
+
+
+def price_module(
+    analysis: Analysis,
+    module: HloModule,
+    chosen: Slice,
+    *,
+    device_ids: Sequence[int] | None = None,
+    constants: Constants = CONSTANTS,
+) -> Analysis:
+    """Fills in how long the step and each collective take on a slice.
+
+    Args:
+        analysis: Of the module.
+        module: The compiled program; its text order is taken as the order of execution.
+        chosen: The slice; without TPU chips nothing is priced.
+        device_ids: The device of each partition, as the compiler was told; by default what `jax.make_mesh` chooses.
+        constants: What was measured.
+
+    Returns:
+        The analysis with `time`, and with `time_us` and `exposed_us` of each collective.
+    """
+    if chosen.chip is None or module.truncated:
+        return analysis
+    with collector_paused():
+        return _priced(analysis, module, chosen, device_ids, constants)
+
+
+def _priced(
+    analysis: Analysis, module: HloModule, chosen: Slice, device_ids: Sequence[int] | None, constants: Constants
+) -> Analysis:
+    assert chosen.chip is not None
+    graph = HloGraph(module)
+    network = Network(torus=Torus.of(chosen), chip=chosen.chip, constants=constants)
+    device_of, notes = devices_of_partitions(analysis, chosen, device_ids)
+    partitions = len(device_of) * chosen.slice_count
+    priced = priced_collectives(analysis, graph, Pricing(network=network, device_of=device_of, partitions=partitions))
+    operations = Operations(graph=graph, chip=chosen.chip, constants=constants)
+    sums = Timeline(graph, operations, priced).step()
+    return replace(
+        analysis,
+        collectives=tuple(_with_times(one, priced, sums.costs) for one in analysis.collectives),
+        time=_step_time(sums, analysis, chosen.chip, module, notes),
+    )
+
+
+def _with_times(one: Collective, priced: Priced, costs: dict[Key, CollectiveCost]) -> Collective:
+    keys = [(one.computation, part.name) for part in one.parts or (one,)]
+    times = [priced.time_of(key) for key in keys]
+    if any(time is None for time in times):
+        return one
+    exposed = [costs[key].exposed_us / costs[key].executions for key in keys if key in costs and costs[key].executions]
+    return replace(
+        one,
+        time_us=sum(time.time_us for time in times if time is not None),
+        exposed_us=sum(exposed) if len(exposed) == len(keys) else None,
+    )
+
+
+def _step_time(sums: Sums, analysis: Analysis, chip: Chip, module: HloModule, notes: tuple[str, ...]) -> StepTime:
+    step_us = sums.total_us
+    peak = chip.bf16_flops_per_s / chip.devices_per_chip
+    from_cycles = sums.by_basis[Basis.CYCLES] > 0
+    roofline_us = float(sums.by_basis[Basis.ROOFLINE])
+    return StepTime(
+        step_us=step_us,
+        compute_us=sums.compute_us,
+        exposed_us=sums.exposed_us,
+        hidden_us=sums.hidden_us,
+        hbm_us=sums.hbm_us,
+        first_step_us=step_us + sums.prefetched_us,
+        flops=sums.flops,
+        peak_flops_share=sums.flops * _MICROSECONDS / (step_us * peak) if step_us > 0 else None,
+        basis="cycles" if from_cycles or roofline_us == 0 else "roofline",
+        is_scheduled=module.is_scheduled,
+        roofline_us=roofline_us,
+        bound=_bound(sums, analysis),
+        rules=_rules(sums, chip),
+        spread=spread_of(chip.name),
+        unknown_operations=_unknown(sums),
+        notes=(*notes, *_assumptions(module, analysis, from_cycles=from_cycles)),
+    )
+
+
+def _bound(sums: Sums, analysis: Analysis) -> Bound:
+    bound = sums.bound
+    if sums.unpriced:
+        bound += Bound.AT_LEAST
+    if any(one.kind is Kind.RAGGED_ALL_TO_ALL for one in analysis.collectives):
+        bound += Bound.AT_MOST
+    return bound
+
+
+def _rules(sums: Sums, chip: Chip) -> tuple[RuleUse, ...]:
+    amounts = {basis.value: float(amount) for basis, amount in sums.by_basis.items()}
+    amounts |= {rule: float(amount) for rule, amount in sums.rules.items()}
+    uses = [
+        RuleUse(rule=rule, time_us=amount, calibrated=is_calibrated(chip.name, rule))
+        for rule, amount in amounts.items()
+        if amount > 0
+    ]
+    return tuple(sorted(uses, key=lambda use: use.time_us, reverse=True))
+
+
+def _unknown(sums: Sums) -> tuple[UnknownOperation, ...]:
+    found = [
+        UnknownOperation(what=what, count=count, bytes=moved, time_us=time_us)
+        for what, (time_us, moved, count) in sums.unknown.items()
+    ]
+    return tuple(sorted(found, key=lambda one: one.time_us, reverse=True))
+
+
+def _assumptions(module: HloModule, analysis: Analysis, *, from_cycles: bool) -> Iterator[str]:
+    if not module.is_scheduled:
+        yield "the text carries no schedule: its order is taken as one, and what would overlap is not known"
+    if not from_cycles:
+        yield "the text carries no cycle estimates: computation is a roofline of FLOPs and bytes, a lower bound"
+    unpriced = sum(one.time_us is None and one.kind is Kind.OPAQUE for one in analysis.collectives)
+    if unpriced:
+        yield "transfers that are not understood take no time here, so the step takes at least as long as it says"
+    if any(one.kind is Kind.RAGGED_ALL_TO_ALL for one in analysis.collectives):
+        yield "a ragged all-to-all is priced as if its whole buffer moved; with fewer rows in use it takes less"

@@ -1,0 +1,165 @@
+"""What the walk over a schedule adds up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hloscope.analysis.vocabulary import Bound
+from hloscope.cost.network import NetworkTime
+from hloscope.cost.operations import Basis, OperationTime
+
+Key = tuple[str, str]
+"""The computation and the name of the instruction that starts a collective."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Priced:
+    """The collectives of a module, and how long each takes.
+
+    Attributes:
+        time_of: The time of the collective that an instruction starts; None when it cannot be priced.
+        starts: What starts one.
+        asynchronous: Those that are printed as a start and a done, or as an asynchronous collective fusion.
+        inside: The collectives of a computation, for callers that do not bear their name.
+    """
+
+    time_of: Callable[[Key], NetworkTime | None]
+    starts: frozenset[Key]
+    asynchronous: frozenset[Key]
+    inside: dict[str, tuple[Key, ...]]
+
+
+@dataclass(slots=True)
+class CollectiveCost:
+    """The time of one place that starts a transfer, over all its executions.
+
+    Attributes:
+        time_us: Of one execution; None when it was not priced.
+        exposed_us: Waited for in all executions together.
+        executions: How many there were.
+    """
+
+    time_us: float | None
+    exposed_us: float = 0.0
+    executions: int = 0
+
+
+@dataclass(slots=True)
+class Sums:
+    """What happens during one execution of a computation.
+
+    Attributes:
+        compute_us: Time in which the device computes or moves its own data.
+        exposed_us: Time in which it only waits for communication.
+        hidden_us: Communication that runs beside something else.
+        hbm_us: The part of `compute_us` in which memory sets the pace.
+        prefetched_us: Time that the first step waits for what later steps find prefetched.
+        flops: Multiply-adds, two operations each.
+        by_basis: Parts of `compute_us` by what they rest on.
+        unknown: (time, bytes, executions) by the opcode of what is not known.
+        rules: Time of collectives by the rule that priced them.
+        bound: How the times relate to the truth.
+        unpriced: Collectives that nothing can price.
+        costs: The collectives in it.
+    """
+
+    compute_us: float = 0.0
+    exposed_us: float = 0.0
+    hidden_us: float = 0.0
+    hbm_us: float = 0.0
+    prefetched_us: float = 0.0
+    flops: int = 0
+    by_basis: Counter[Basis] = field(default_factory=Counter)
+    unknown: dict[str, tuple[float, int, int]] = field(default_factory=dict)
+    rules: Counter[str] = field(default_factory=Counter)
+    bound: Bound = Bound.EXACT
+    unpriced: int = 0
+    costs: dict[Key, CollectiveCost] = field(default_factory=dict)
+
+    @property
+    def total_us(self) -> float:
+        """From the first instruction to the last."""
+        return self.compute_us + self.exposed_us
+
+    def add_operation(self, cost: OperationTime) -> None:
+        """Adds one instruction that computes."""
+        self.compute_us += cost.time_us
+        self.flops += cost.flops
+        self.by_basis[cost.basis] += cost.time_us  # type: ignore[assignment]
+        if cost.basis is Basis.MEMORY or cost.memory_us >= cost.time_us > 0:
+            self.hbm_us += cost.time_us
+
+    def add_memory(self, waited_us: float) -> None:
+        """Adds time in which the device waits for its own memory."""
+        self.compute_us += waited_us
+        self.hbm_us += waited_us
+        self.by_basis[Basis.MEMORY] += waited_us  # type: ignore[assignment]
+
+    def add_collective(self, key: Key | None, time_us: float | None, exposed_us: float, rule: str | None) -> None:
+        """Adds one collective."""
+        self.exposed_us += exposed_us
+        if time_us is None:
+            self.unpriced += 1
+        else:
+            self.hidden_us += max(time_us - exposed_us, 0.0)
+        if rule is not None and time_us is not None:
+            self.rules[rule] += time_us  # type: ignore[assignment]
+        if key is not None:
+            cost = self.costs.setdefault(key, CollectiveCost(time_us))
+            cost.exposed_us += exposed_us
+            cost.executions += 1
+
+    def add(self, other: Sums, times: int = 1) -> None:
+        """Adds a computation that runs `times` times."""
+        self.compute_us += times * other.compute_us
+        self.exposed_us += times * other.exposed_us
+        self.hidden_us += times * other.hidden_us
+        self.hbm_us += times * other.hbm_us
+        self.prefetched_us += other.prefetched_us
+        self.flops += times * other.flops
+        self.unpriced += times * other.unpriced
+        self.bound += other.bound
+        for basis, amount in other.by_basis.items():
+            self.by_basis[basis] += times * amount
+        for rule, amount in other.rules.items():
+            self.rules[rule] += times * amount
+        for label, (time_us, moved, count) in other.unknown.items():
+            self.add_unknown(label, times * time_us, times * moved, times * count)
+        for key, cost in other.costs.items():
+            mine = self.costs.setdefault(key, CollectiveCost(cost.time_us))
+            mine.exposed_us += times * cost.exposed_us
+            mine.executions += times * cost.executions
+
+    def add_unknown(self, label: str, time_us: float, moved: int, count: int = 1) -> None:
+        """Notes operations that were priced without knowing what they do."""
+        before = self.unknown.get(label, (0.0, 0, 0))
+        self.unknown[label] = (before[0] + time_us, before[1] + moved, before[2] + count)
+
+
+@dataclass(slots=True)
+class InFlight:
+    """Something that was started and not yet waited for.
+
+    Attributes:
+        finish_us: When it is done.
+        time_us: How long it takes; None when not known.
+        key: The collective; None for a copy.
+        rule: The rule that priced it.
+        links: The links it uses.
+        driven_us: For an asynchronous collective fusion: what its step fusions have hidden so far; None for others.
+        is_prefetch: Whether the step before issued it.
+        is_finished: Whether something has waited for it.
+    """
+
+    finish_us: float
+    time_us: float | None
+    key: Key | None = None
+    rule: str | None = None
+    links: np.ndarray | None = None
+    driven_us: float | None = None
+    is_prefetch: bool = False
+    is_finished: bool = False

@@ -1,0 +1,90 @@
+"""Figures of a chip that the user knows better than the table."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+
+from hloscope.errors import SliceError
+from hloscope.hardware.chip_model import Chip
+from hloscope.hardware.chips import chip as find_chip
+from hloscope.hardware.slices import Slice
+
+_NOT_FIGURES = ("devices_per_chip", "cores_per_chip", "torus_dimensions", "wraparound_size", "max_slice_chips")
+_FIGURES = {
+    item.name: item.type
+    for item in fields(Chip)
+    if str(item.type).split(" ")[0] in ("int", "float") and item.name not in _NOT_FIGURES
+}
+"""What may be overridden: sizes and rates. What decides which slices exist is no matter of measurement."""
+
+
+def overridden(chosen: Slice, overrides: Iterable[str]) -> Slice:
+    """A slice with some of its chip's figures replaced, later ones winning.
+
+    Args:
+        chosen: The slice; one without TPU chips is returned as it is.
+        overrides: Each is `name=value`, such as `hbm_bytes_per_s=750e9`, or the path of a TOML file with such lines,
+            at the top for all generations or in a table named after one (`[v5e]`).
+
+    Raises:
+        SliceError: A figure is not known, its value is no positive number, or a file cannot be read.
+    """
+    if chosen.chip is None:
+        return chosen
+    figures: dict[str, float] = {}
+    for override in overrides:
+        name, equals, value = override.partition("=")
+        if equals:
+            figures.update(_checked({name.strip(): _number(value)}, override))
+        else:
+            figures.update(_from_file(Path(override), chosen.chip))
+    if not figures:
+        return chosen
+    typed = {name: int(value) if str(_FIGURES[name]).startswith("int") else value for name, value in figures.items()}
+    return replace(chosen, chip=replace(chosen.chip, **typed))  # type: ignore[arg-type]
+
+
+def _from_file(path: Path, chip: Chip) -> dict[str, float]:
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SliceError(
+            f"{path} cannot be read", why=str(error), fix="give --chip-override NAME=VALUE or a TOML file"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SliceError(
+            f"{path} is no TOML", why=str(error), fix="write lines such as hbm_bytes_per_s = 750e9"
+        ) from error
+    figures = _checked({name: value for name, value in document.items() if not isinstance(value, dict)}, str(path))
+    for name, table in document.items():
+        if isinstance(table, dict) and find_chip(name).name == chip.name:
+            figures.update(_checked(table, f"{path} [{name}]"))
+    return figures
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _checked(values: Mapping[str, object], where: str) -> dict[str, float]:
+    checked: dict[str, float] = {}
+    for name, value in values.items():
+        if name not in _FIGURES:
+            close = difflib.get_close_matches(name, _FIGURES, n=1)
+            raise SliceError(
+                f"{name} is no figure of a chip",
+                where=where,
+                fix=f"did you mean {close[0]}?" if close else f"the figures are {', '.join(_FIGURES)}",
+            )
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+            raise SliceError(f"{name} must be a positive number, not {value!r}", where=where)
+        checked[name] = float(value)
+    return checked

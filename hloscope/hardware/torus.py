@@ -1,0 +1,151 @@
+"""Where the chips of a slice lie, which links join them, and how loaded the links are by a set of transfers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from hloscope.hardware.slices import Slice
+
+Coordinates = tuple[int, ...]
+HOST_BLOCK = (2, 2, 1)
+"""Chips of one host, as libtpu lays them out; where a slice's edge is odd, that edge of the block is one chip."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Torus:
+    """One slice as a grid of chips with a link in each direction between neighbours.
+
+    Devices are numbered as libtpu numbers them: the cores of a chip first, then along the first axis.
+
+    Attributes:
+        shape: Chips along each axis.
+        wraparound: Whether the last chip of each axis is joined to the first.
+        devices_per_chip: Devices that share the links of one chip.
+    """
+
+    shape: tuple[int, ...]
+    wraparound: tuple[bool, ...]
+    devices_per_chip: int = 1
+
+    def __post_init__(self) -> None:
+        if len(self.shape) != len(self.wraparound):
+            raise ValueError("a torus needs one wraparound for each axis")
+
+    @classmethod
+    def of(cls, chosen: Slice) -> Torus:
+        """The grid of one slice; for devices without links between chips, a line."""
+        if chosen.chip is None:
+            return cls(shape=chosen.shape or (1,), wraparound=(False,) * max(len(chosen.shape), 1))
+        return cls(shape=chosen.shape, wraparound=chosen.wraparound(), devices_per_chip=chosen.chip.devices_per_chip)
+
+    @property
+    def device_count(self) -> int:
+        """Devices of the slice."""
+        return prod(self.shape) * self.devices_per_chip
+
+    def chip_of(self, device: int) -> int:
+        """The number of the chip that holds a device."""
+        return device // self.devices_per_chip
+
+    def core_of(self, device: int) -> int:
+        """Which of its chip's devices a device is."""
+        return device % self.devices_per_chip
+
+    def coordinates(self, device: int) -> Coordinates:
+        """The coordinates of the chip that holds a device, first axis first."""
+        return self.chip_coordinates(self.chip_of(device))
+
+    def chip_coordinates(self, chip: int) -> Coordinates:
+        """The coordinates of a chip; its number runs along the first axis first."""
+        found = []
+        for size in self.shape:
+            chip, position = divmod(chip, size)
+            found.append(position)
+        return tuple(found)
+
+    def chip_at(self, coordinates: Sequence[int]) -> int:
+        """The number of the chip at some coordinates."""
+        number = 0
+        for size, position in zip(reversed(self.shape), reversed(coordinates), strict=True):
+            number = number * size + position
+        return number
+
+    def host_of(self, device: int) -> Coordinates:
+        """The host that a device belongs to, by the position of its block of chips."""
+        blocks = (*HOST_BLOCK, *(1,) * len(self.shape))
+        edges = (block if size % block == 0 else 1 for size, block in zip(self.shape, blocks, strict=False))
+        return tuple(position // edge for position, edge in zip(self.coordinates(device), edges, strict=True))
+
+    def hops(self, source: int, target: int) -> int:
+        """Links on the shortest way between two devices."""
+        pairs = zip(self.coordinates(source), self.coordinates(target), self.shape, self.wraparound, strict=True)
+        return sum(
+            min(abs(here - there), size - abs(here - there)) if closed else abs(here - there)
+            for here, there, size, closed in pairs
+        )
+
+    def longest_way(self, pairs: Sequence[tuple[int, int]]) -> int:
+        """The most links on the shortest way of any of some transfers; 0 for none."""
+        ends = np.array(pairs, dtype=np.int64).reshape(-1, 2) // self.devices_per_chip
+        total = np.zeros(len(ends), dtype=np.int64)
+        stride = 1
+        for size, closed in zip(self.shape, self.wraparound, strict=True):
+            distance = np.abs(ends[:, 0] // stride % size - ends[:, 1] // stride % size)
+            total += np.minimum(distance, size - distance) if closed else distance
+            stride *= size
+        return int(total.max(initial=0))
+
+    def link_loads(self, pairs: Iterable[tuple[int, int]]) -> np.ndarray:
+        """How many of the transfers cross each directed link, `[chip, axis, direction]`, direction 0 being upwards.
+
+        Transfers are routed along one axis after the other, the shorter way round a ring; where both ways are equally
+        long half of the transfer takes each. Transfers within a chip use no link.
+
+        Args:
+            pairs: (source, target) devices; one that stands twice counts twice.
+
+        Source: dimension-ordered routing, as the scaling book describes the TPU's network (chapter on TPUs).
+        """
+        loads = np.zeros((prod(self.shape), len(self.shape), 2))
+        ends = np.array(list(pairs), dtype=np.int64).reshape(-1, 2) // self.devices_per_chip
+        here, there = ends[:, 0], ends[:, 1]
+        stride = 1
+        for axis, (size, closed) in enumerate(zip(self.shape, self.wraparound, strict=True)):
+            start, end = here // stride % size, there // stride % size
+            up, down = (end - start) % size, (start - end) % size
+            if closed:
+                share_up = np.where(up < down, 1.0, np.where(up == down, 0.5, 0.0))
+            else:
+                share_up = (end >= start).astype(float)
+            for direction, (distance, share) in enumerate(((up, share_up), (down, 1.0 - share_up))):
+                step = 1 if direction == 0 else -1
+                _add_steps(loads[:, axis, direction], here, distance * (share > 0), share, (start, step, size, stride))
+            here = here + (end - start) * stride
+            stride *= size
+        return loads
+
+    def busiest_link(self, pairs: Iterable[tuple[int, int]]) -> float:
+        """The load of the busiest directed link; 0 when no transfer leaves its chip."""
+        return float(self.link_loads(pairs).max(initial=0.0))
+
+
+def _add_steps(
+    loads: np.ndarray,
+    chips: np.ndarray,
+    distance: np.ndarray,
+    share: np.ndarray,
+    walk: tuple[np.ndarray, int, int, int],
+) -> None:
+    """Adds each transfer's share to every link it crosses along one axis in one direction."""
+    start, step, size, stride = walk
+    base = chips - start * stride
+    for taken in range(int(distance.max(initial=0))):
+        moving = distance > taken
+        position = (start[moving] + step * taken) % size
+        np.add.at(loads, base[moving] + position * stride, share[moving])

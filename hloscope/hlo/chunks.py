@@ -1,0 +1,234 @@
+"""A stretch of whole lines, cut into rows, and what has to be done between its instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+from functools import cached_property
+from itertools import compress
+from typing import Any, NamedTuple
+
+from hloscope.hlo.language import language
+from hloscope.hlo.learnt import Learnt
+from hloscope.hlo.records import Instruction, ReadError
+from hloscope.hlo.rows import Row
+from hloscope.hlo.templates import Irregular
+
+MOST_LINES = 64
+"""Lines that one instruction or head may take here."""
+
+
+_NOTHING = ("",)
+
+
+class Doing(Enum):
+    """What an event does to the computation that is being read."""
+
+    OPENS = auto()
+    CLOSES = auto()
+    ADDS = auto()
+    FAILS = auto()
+
+
+class Event(NamedTuple):
+    """Anything else than a plain row.
+
+    Attributes:
+        does: What it does.
+        place: Plain rows of the chunk before it.
+        line: Its 1-based line.
+        lines: How many lines it takes.
+        name: Of the computation that it opens.
+        is_entry: Whether that is the entry.
+        thread: The execution thread of the computation that it closes.
+        instruction: What it adds.
+        source: The text that the instruction was parsed from.
+    """
+
+    does: Doing
+    place: int
+    line: int
+    lines: int = 1
+    name: str = ""
+    is_entry: bool = False
+    thread: str | None = None
+    instruction: Instruction | None = None
+    source: str = ""
+
+
+class _Incomplete(Exception):  # noqa: N818 - no error: the next chunk begins here
+    """An instruction or a head goes on behind the end of the chunk."""
+
+
+class Chunk:
+    """The lines from one offset of a text up to another.
+
+    Args:
+        learnt: The words of the text's dialect; new ones are added.
+        text: The whole text.
+        start: Offset of the first line.
+        end: Offset behind the last line, without its line end.
+        line: 1-based number of the first line.
+        in_computation: Whether it stands in a computation.
+
+    Attributes:
+        row: The columns of the plain rows: those of usual instructions.
+        lines: The line of each of them.
+        events: What is to be done between them.
+        length: Lines that were read: all up to one that goes on behind the end.
+        in_computation: Whether what comes after them stands in a computation.
+    """
+
+    def __init__(self, learnt: Learnt, text: str, start: int, end: int, line: int, *, in_computation: bool) -> None:
+        self._learnt = learnt
+        self._text = text
+        self._start, self._end, self._line = start, end, line
+        row: Row[list[str]] = Row._make(zip(*learnt.dialect.pattern.findall(text, start, end), strict=True))
+        self._names, self._others = list(row.name), list(row.other)
+        self._operands = list(row.operands) if learnt.dialect.split else row.operands
+        self.in_computation = in_computation
+        self.length = len(self._names)
+        self._put_odd_rows_aside(row)
+        self.events = self._find_events()
+        del self._names[self.length :]
+        changed = row._replace(name=self._names, operands=self._operands, metadata=[], other=[])
+        self.row: Row[list[str]] = Row._make([list(compress(column, self._names)) for column in changed])
+        self.lines = list(compress(range(line, line + self.length), self._names))
+
+    @cached_property
+    def _raw(self) -> list[str]:
+        """The lines, word for word."""
+        return self._text[self._start : self._end].split("\n")
+
+    def next_start(self) -> int:
+        """Offset of the first line that was not read."""
+        if self.length == len(self._others):
+            return self._end + 1
+        return self._start + sum(len(line) + 1 for line in self._raw[: self.length])
+
+    # ---- the words of plain rows
+
+    def _put_odd_rows_aside(self, row: Row[list[str]]) -> None:
+        """Learns the words that are new; rows with one that cannot be learnt are no plain rows."""
+        learnt = self._learnt
+        odd = [
+            *self._odd_rows(row.opening, learnt.forms, learnt.learn_form),
+            *self._odd_rows(row.attributes, learnt.runs, learnt.learn_run),
+            *self._odd_rows(row.more, learnt.runs, learnt.learn_run),
+            *self._odd_rows(row.rest, learnt.rests, learnt.learn_rest),
+        ]
+        if learnt.dialect.split is not None:
+            odd += self._operands_without_shapes(self._operands)
+        for number in odd:
+            self._names[number] = ""
+        for number in self._to_be_checked(row):
+            try:
+                learnt.check_unique(Row(*(column[number] for column in row)))
+            except ReadError:
+                odd.append(number)
+                self._names[number] = ""
+        for number in odd:
+            self._others[number] = self._raw[number]
+
+    def _odd_rows(self, column: list[str], known: Mapping[str, object], learn: Callable[[str], None]) -> list[int]:
+        odd: set[str] = set()
+        for word in set(column).difference(known, _NOTHING if known is self._learnt.forms else ()):
+            try:
+                learn(word)
+            except (ReadError, Irregular):
+                odd.add(word)
+        if not odd:
+            return []
+        return [number for number, word in enumerate(column) if word in odd and self._names[number]]
+
+    def _operands_without_shapes(self, column: list[str]) -> list[int]:
+        """Replaces lists of operands by the names alone; returns the rows where it cannot."""
+        odd = []
+        for number, operands in enumerate(column):
+            try:
+                column[number] = ", ".join(self._learnt.operands(operands))
+            except (ReadError, Irregular):
+                odd.append(number)
+        return odd
+
+    def _to_be_checked(self, row: Row[list[str]]) -> list[int]:
+        """The rows in which a key may stand twice."""
+        rests = self._learnt.rests
+        unusual = {word for word in set(row.rest) if rests.get(word)}
+        found = list(compress(range(len(row.more)), row.more))
+        found += [number for number, rest in enumerate(row.rest) if rest in unusual] if unusual else []
+        return [number for number in found if self._names[number]]
+
+    # ---- everything else
+
+    def _find_events(self) -> list[Event]:
+        events: list[Event] = []
+        odd = [number for number, name in enumerate(self._names) if not name]
+        next_row, removed = 0, 0
+        for number in odd:
+            source = self._others[number]
+            if source == "}" and self.in_computation and number >= next_row:
+                self.in_computation = False
+                events.append(Event(Doing.CLOSES, number - removed, self._line + number))
+            elif source and number >= next_row and (stripped := source.strip(" \t\r")) and stripped[:2] != "//":
+                try:
+                    event = self._event(stripped, number, number - removed)
+                except _Incomplete:
+                    self.length = number
+                    break
+                events.append(event)
+                next_row = number + event.lines
+                removed += self._swallow(number + 1, next_row) if event.lines > 1 else 0
+                if event.does is Doing.FAILS:
+                    break
+            removed += 1
+        return events
+
+    def _swallow(self, start: int, end: int) -> int:
+        """Takes rows out of the plain ones; returns how many it took."""
+        taken = [number for number in range(start, end) if self._names[number]]
+        for number in taken:
+            self._names[number] = ""
+        return len(taken)
+
+    def _event(self, source: str, number: int, place: int) -> Event:
+        """What a row does that is no plain one."""
+        line = self._line + number
+        try:
+            if self.in_computation and source[0] == "}":
+                thread = language().parse("computation_end", source)
+                self.in_computation = False
+                return Event(Doing.CLOSES, place, line, thread=thread)
+            if self.in_computation:
+                instruction, source, count = self._joined(number, self._others[number], _instruction)
+                return Event(Doing.ADDS, place, line, count, instruction=instruction, source=source)
+            (name, is_entry), source, count = self._joined(number, source, self._learnt.signatures.read)
+        except ReadError:
+            return Event(Doing.FAILS, place, line)
+        self.in_computation = True
+        return Event(Doing.OPENS, place, line, count, name=name, is_entry=is_entry)
+
+    def _joined(self, number: int, source: str, read: Callable[[str], Any]) -> tuple[Any, str, int]:
+        """What is read from a line, taken together with those after it until they are whole, and how many they are.
+
+        Raises:
+            ReadError: The line is no beginning of what it should be.
+            _Incomplete: It goes on behind the end of the chunk.
+        """
+        for count in range(1, MOST_LINES + 1):
+            try:
+                return read(source), source, count
+            except ReadError as error:
+                if not error.at_end:
+                    raise
+            if number + count >= len(self._others):
+                break
+            source = f"{source}\n{self._raw[number + count]}"
+        if count == MOST_LINES or self._end >= len(self._text):
+            raise ReadError(0, "too many lines")
+        raise _Incomplete
+
+
+def _instruction(text: str) -> Instruction:
+    found: Instruction = language().parse("instruction", text)
+    return found

@@ -1,0 +1,251 @@
+"""The words of the text's rows that the grammar has parsed, and what was learnt from each.
+
+A word is a shape, an opcode with its parenthesis, a run of attributes, what stands around the names of an operand list,
+or the signature of a computation. Each is parsed once, in a line that holds nothing else of interest; from then on a
+look into a dictionary replaces the parse.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Literal, NamedTuple
+
+from hloscope.hlo.columns import Details
+from hloscope.hlo.holes import cut_attributes, has_comment, is_plain, is_plain_config, without_index_comments
+from hloscope.hlo.kept import Kept, key_of
+from hloscope.hlo.language import language
+from hloscope.hlo.records import Instruction, ReadError
+from hloscope.hlo.rows import Dialect, Row
+from hloscope.hlo.shape import Shape
+from hloscope.hlo.shape_words import ShapeWords
+from hloscope.hlo.signatures import Signatures
+from hloscope.hlo.templates import Irregular, Template, template
+from hloscope.store import default_store
+
+MOST_WORDS = 1 << 15
+"""Words of a kind that are kept for later lines; beyond it all are forgotten and learnt again."""
+
+_OPENING_GROUP = Row._fields.index("opening") + 1
+_LINE = "x = f32[] add()"
+_CONFIG = ", backend_config={}"
+_CUT_OUT = frozenset({"metadata", "backend_config", "calls", "to_apply"})
+"""Keys that the row's pattern cuts out of a line where they are printed as usual."""
+
+
+class Run(NamedTuple):
+    """What a run of attributes says.
+
+    Attributes:
+        called: (key, name of the called computation), in printed order.
+        keys: Every key.
+    """
+
+    called: tuple[tuple[str, str], ...]
+    keys: tuple[str, ...]
+
+
+class Form:
+    """What all instructions with one shape and opcode have in common."""
+
+    __slots__ = ("_learnt", "opcode", "shape")
+
+    def __init__(self, learnt: Learnt, opcode: str, shape: Shape | None) -> None:
+        self._learnt = learnt
+        self.opcode = opcode
+        self.shape = shape
+
+    def details(self, line: str) -> Details:
+        """Reads the attributes, and what stands in the parentheses of a parameter or a constant, from a line."""
+        return self._learnt.details(self.opcode, line)
+
+
+class Learnt:
+    """The words of one dialect.
+
+    Attributes:
+        dialect: How its lines are cut.
+        forms: By the opening of a row.
+        runs: By the text of a run of attributes before the metadata; False for the many that call nothing.
+        rests: By the text of what stands behind the metadata; False for a configuration alone.
+        shapes: By their text.
+        signatures: What computations' heads say.
+        kept: What the disk holds of them.
+    """
+
+    def __init__(self, dialect: Dialect, kept: Kept) -> None:
+        self.dialect = dialect
+        self.kept = kept
+        self.forms: dict[str, Form] = {}
+        self.runs: dict[str, Run | Literal[False]] = {}
+        self.rests: dict[str, Run | Literal[False]] = {}
+        self.shapes = ShapeWords(kept)
+        self.signatures = Signatures(self.shapes, kept)
+        self._around_names: set[str] = set()
+        self._opcodes: set[tuple[bool, str]] = set()
+        self._templates: dict[tuple[str, ...], Template] = {}
+        self._unique: set[tuple[str, ...]] = set()
+
+    def trim(self) -> None:
+        """Forgets what has become too much."""
+        for words in (self.forms, self.runs, self.rests, self._templates, self._unique, self._around_names):
+            if len(words) >= MOST_WORDS:
+                words.clear()
+
+    # ---- the opening of a row
+
+    def learn_form(self, opening: str) -> None:
+        """Learns `f32[2]{0} add(`.
+
+        Raises:
+            ReadError: It does not follow the grammar.
+            Irregular: It holds a comment.
+        """
+        shape_text, _, opcode_text = opening.rpartition(" ")
+        opcode = opcode_text.rstrip("(%")
+        if has_comment(opening):
+            raise Irregular
+        if (bool(shape_text), opcode_text) not in self._opcodes:
+            self._learn_opcode(opcode_text, opcode, has_shape=bool(shape_text))
+        self.forms[opening] = Form(self, opcode, self.shapes.read(shape_text) if shape_text else None)
+
+    def _learn_opcode(self, text: str, opcode: str, *, has_shape: bool) -> None:
+        arguments = {"parameter(": "0", "constant(": "0"}.get(text, "x" if text.endswith("%") else "")
+        line = f"x = {'f32[] ' if has_shape else ''}{text}{arguments})"
+        if self.kept.has_line(line):
+            self._opcodes.add((has_shape, text))
+            return
+        parsed: Instruction = language().parse("instruction", line)
+        operation = parsed.operation
+        named = [operand.name for operand in operation.operands]
+        if operation.opcode != opcode or operation.attributes or named != (["x"] if text.endswith("%") else []):
+            raise Irregular
+        if (operation.argument is not None) != (text in ("parameter(", "constant(")):
+            raise Irregular
+        self._opcodes.add((has_shape, text))
+        self.kept.add_line(line)
+
+    # ---- attributes
+
+    def learn_run(self, text: str) -> None:
+        """Learns a run of attributes such as `, channel_id=1, dimensions={0}`.
+
+        Raises:
+            ReadError: It does not follow the grammar.
+            Irregular: No template describes it, or it holds keys that stand elsewhere as a rule.
+        """
+        run = self._run(text)
+        if not _CUT_OUT.isdisjoint(run.keys):
+            raise Irregular
+        self.runs[text] = run if run.called else False
+
+    def learn_rest(self, text: str) -> None:
+        """Learns what stands behind the metadata, which is a backend's configuration as a rule.
+
+        Raises:
+            ReadError: It does not follow the grammar.
+            Irregular: No template describes it.
+        """
+        is_config = text == "" or is_plain_config(text)
+        run = self._run(_CONFIG if is_config else text)
+        self.rests[text] = False if is_config else run
+
+    def _run(self, text: str) -> Run:
+        parts = cut_attributes(text)
+        found = self._template_of(parts, text)
+        called = tuple((key, place.text(parts).lstrip("%=")) for key, place in found.called)
+        return Run(called, tuple(key for key, _ in found.attributes))
+
+    def _template_of(self, parts: list[str], text: str) -> Template:
+        key = tuple(parts[::2])
+        found = self._templates.get(key) or self.kept.template(key)
+        if found is None:
+            if not is_plain(parts[::2]):
+                raise Irregular
+            parsed: Instruction = language().parse("instruction", _LINE + text)
+            found = template(parsed.operation.attributes, parts, len(_LINE))
+            self.kept.add_template(key, found)
+        self._templates[key] = found
+        return found
+
+    def check_unique(self, row: Row[str]) -> None:
+        """Checks that no key stands twice in a row, whose runs have been learnt.
+
+        Raises:
+            ReadError: One does.
+        """
+        known = (row.attributes, row.calling, row.more, row.metadata and "{}", row.rest)
+        if known in self._unique:
+            return
+        keys = [*self._keys(row.attributes), *self._keys(row.more), *self._keys(row.rest)]
+        keys += [row.calling] * bool(row.calling) + ["metadata"] * bool(row.metadata)
+        if len(keys) != len(set(keys)):
+            raise ReadError(0, "an attribute is given twice")
+        self._unique.add(known)
+
+    def _keys(self, text: str) -> list[str]:
+        """The keys of a run; a configuration may hold more than templates describe."""
+        return list(self._run(_CONFIG if is_plain_config(text) else text).keys)
+
+    def details(self, opcode: str, line: str) -> Details:
+        """Reads what a row's form leaves out from the line."""
+        match = self.dialect.pattern.match(line)
+        if match is None:
+            raise Irregular
+        row: Row[str] = Row(*match.groups(""))
+        attributes = self._values(row.attributes)
+        if row.calling:
+            attributes[row.calling] = self.dialect.sigil + row.callee
+        attributes |= self._values(row.more)
+        if row.metadata:
+            attributes["metadata"] = row.metadata
+        attributes |= self._values(row.rest)
+        start = match.end(_OPENING_GROUP)
+        argument = line[start : line.index(")", start)] if opcode in ("parameter", "constant") else None
+        return Details(attributes, argument)
+
+    def _values(self, text: str) -> dict[str, str]:
+        if not text:
+            return {}
+        if is_plain_config(text):
+            return {"backend_config": text.partition("=")[2].rstrip(" \r")}
+        parts = cut_attributes(text)
+        return {key: place.text(parts) for key, place in self._template_of(parts, text).attributes}
+
+    # ---- operands with shapes
+
+    def operands(self, text: str) -> list[str]:
+        """The names of an operand list whose operands may have shapes.
+
+        Raises:
+            ReadError: A shape does not follow the grammar.
+            Irregular: Something else than shapes stands between the names.
+        """
+        if not text:
+            return []
+        first, *parts = self.dialect.split.split(text) if self.dialect.split else (text,)
+        if not parts or parts[-1]:
+            raise Irregular
+        for piece in (f", {first}", *parts[1:-1:2]):
+            if piece not in self._around_names:
+                self._learn_around_names(piece)
+        return parts[::2]
+
+    def _learn_around_names(self, piece: str) -> None:
+        """Learns `, f32[2]{0} `."""
+        shape = without_index_comments(piece[2:])
+        if piece[:2] != ", " or (shape and (not shape.rstrip(" ") or shape[-1] != " ")):
+            raise Irregular
+        if shape:
+            self.shapes.read(shape.rstrip(" "))
+        self._around_names.add(piece)
+
+
+@cache
+def learnt(dialect: Dialect) -> Learnt:
+    """The words of one dialect, for all texts of this process."""
+    return Learnt(dialect, _kept())
+
+
+@cache
+def _kept() -> Kept:
+    return Kept(default_store(), key_of(language().digest))

@@ -1,0 +1,61 @@
+"""Shapes by their text. Those that differ only in numbers are parsed once."""
+
+from __future__ import annotations
+
+from hloscope.hlo.array_templates import ArrayTemplate, array_template
+from hloscope.hlo.holes import cut_numbers, has_comment
+from hloscope.hlo.kept import Kept
+from hloscope.hlo.language import language
+from hloscope.hlo.shape import Shape
+from hloscope.hlo.templates import Irregular
+
+MOST_SHAPES = 1 << 15
+"""Shapes that are kept for later lines; beyond it all are forgotten and read again."""
+
+
+class ShapeWords:
+    """Shapes that have been read, by their text.
+
+    Attributes:
+        known: The shapes.
+    """
+
+    def __init__(self, kept: Kept) -> None:
+        self.known: dict[str, Shape] = {}
+        self._kept = kept
+        self._templates: dict[tuple[str, ...], ArrayTemplate | None] = {}
+
+    def read(self, text: str) -> Shape:
+        """The shape that a text of nothing else says.
+
+        Raises:
+            ReadError: It does not follow the grammar.
+            Irregular: It holds a comment.
+        """
+        found = self.known.get(text)
+        if found is None:
+            if has_comment(text):
+                raise Irregular
+            if len(self.known) >= MOST_SHAPES:
+                self.known.clear()
+            found = self.known[text] = (None if text[:1] == "(" else self._from_template(text)) or _parsed(text)
+        return found
+
+    def _from_template(self, text: str) -> Shape | None:
+        parts = cut_numbers(text)
+        key = tuple(parts[::2])
+        if key not in self._templates:
+            if len(self._templates) >= MOST_SHAPES:
+                self._templates.clear()
+            kept = self._kept.shape(key)
+            if kept is None:
+                kept = array_template(key)
+                self._kept.add_shape(key, kept)
+            self._templates[key] = kept
+        found = self._templates[key]
+        return None if found is None else found.filled(list(map(int, parts[1::2])))
+
+
+def _parsed(text: str) -> Shape:
+    shape: Shape = language().read("shape", text).shape
+    return shape

@@ -1,0 +1,65 @@
+"""The lines that open a computation."""
+
+from __future__ import annotations
+
+import re
+
+from hloscope.hlo.kept import Kept
+from hloscope.hlo.language import language
+from hloscope.hlo.records import ComputationHead
+from hloscope.hlo.rows import NAME
+from hloscope.hlo.shape_words import ShapeWords
+from hloscope.hlo.templates import Irregular
+
+_NAME = re.compile(rf"(ENTRY )?(?!ENTRY)(%?)({NAME})").fullmatch
+_PARAMETER = re.compile(rf"(?:^|, (?:/\*index=[0-9]++\*/)?){NAME}: ").split
+
+
+class Signatures:
+    """What computations' heads say. Their shapes are read once for each text, the rest once for each count of them."""
+
+    def __init__(self, shapes: ShapeWords, kept: Kept) -> None:
+        self._shapes = shapes
+        self._kept = kept
+        self._forms: set[tuple[str | None, str, int]] = set()
+
+    def read(self, line: str) -> tuple[str, bool]:
+        """Name of the computation that a line opens, and whether it is the entry.
+
+        Raises:
+            ReadError: The line opens none; `at_end` where it is only the beginning of one that does.
+        """
+        opening, _, brace = line.rpartition(" ")
+        before, arrow, result = opening.rpartition(") -> ")
+        named, _, parameters = before.partition(" (") if arrow else (opening, "", "")
+        match = _NAME(named)
+        if match is not None and brace == "{":
+            try:
+                form = (match[1], match[2], self._shape_count(parameters, result) if arrow else -1)
+            except Irregular:
+                form = None
+            if form is not None:
+                if form not in self._forms:
+                    self._learn(*form)
+                return match[3], match[1] is not None
+        head: ComputationHead = language().parse("computation_head", line)
+        return head.name.lstrip("%"), head.is_entry
+
+    def _shape_count(self, parameters: str, result: str) -> int:
+        """Checks the shapes of a signature, and counts the parameters."""
+        first, *shapes = _PARAMETER(parameters) if parameters else [""]
+        if first:
+            raise Irregular
+        known = self._shapes.known
+        if result not in known or not all(map(known.__contains__, shapes)):
+            for shape in (*shapes, result):
+                self._shapes.read(shape)
+        return len(shapes)
+
+    def _learn(self, entry: str | None, sigil: str, count: int) -> None:
+        signature = "" if count < 0 else f"({', '.join(['x: f32[]'] * count)}) -> f32[] "
+        line = f"{entry or ''}{sigil}x {signature}{{"
+        if not self._kept.has_line(line):
+            language().parse("computation_head", line)
+            self._kept.add_line(line)
+        self._forms.add((entry, sigil, count))

@@ -1,0 +1,141 @@
+"""Source places in compiler texts: read from a lowered program, and moved where the same program has moved.
+
+A program that is kept from an earlier compile is the same one as today's but, perhaps, for the lines it is written on.
+Its operations stand in the same order, so the places of one are those of the other, one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+Place = tuple[str, int, int]
+"""A file, a line and a column, the latter two from 1."""
+
+Places = tuple[tuple[Place, ...], ...]
+"""The frames of every operation in order, innermost first, up to the first frame of hloscope's own."""
+
+_OWN = str(Path(__file__).parent)
+_DEFINITION = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
+_USE = re.compile(r"loc\((#loc\d*)\)")
+_PARTS = re.compile(r'"(?P<file>(?:[^"\\]|\\.)*)":(?P<line>\d+):(?P<column>\d+)|(?P<alias>#loc\d*)|"(?:[^"\\]|\\.)*"')
+_SPAN = re.compile(r'("(?:[^"\\]|\\.)*"):(\d+):(\d+)(?: to (\d+)?:(\d+))?')
+_NAMES = re.compile(r'(?:^|\n)FileNames\n(?P<names>(?:\d+ "(?:[^"\\]|\\.)*"\n)*)')
+_NAME = re.compile(r'(?P<id>\d+) "(?P<file>(?:[^"\\]|\\.)*)"')
+_LOCATION = re.compile(
+    r"(?P<head>^\d+ \{file_name_id=(?P<file>\d+) function_name_id=\d+) line=(?P<line>\d+) end_line=(?P<end_line>\d+) "
+    r"column=(?P<column>\d+) end_column=(?P<end_column>\d+)\}$",
+    re.MULTILINE,
+)
+
+
+def places_of(text: str) -> Places:
+    """The places of every operation of a module in MLIR, printed with its locations."""
+    definitions = {match[1]: match[2] for match in _DEFINITION.finditer(text)}
+    expanded: dict[str, tuple[Place, ...]] = {}
+
+    def expand(alias: str) -> tuple[Place, ...]:
+        if alias not in expanded:
+            found: list[Place] = []
+            for part in _PARTS.finditer(definitions.get(alias, "")):
+                if part["alias"]:
+                    found += expand(part["alias"])
+                elif part["file"] is not None:
+                    found.append((part["file"], int(part["line"]), int(part["column"])))
+            expanded[alias] = tuple(found)
+        return expanded[alias]
+
+    body = text[: first.start()] if (first := _DEFINITION.search(text, text.find("module"))) else text
+    return tuple(_users(expand(use[1])) for use in _USE.finditer(body, body.find("module")))
+
+
+def _users(frames: tuple[Place, ...]) -> tuple[Place, ...]:
+    own = next((index for index, (file, _, _) in enumerate(frames) if file.startswith(_OWN)), len(frames))
+    return frames[:own]
+
+
+def moves_between(old: Places, new: Places) -> dict[Place, Place] | None:
+    """Where each place of a program is now; None where that cannot be told.
+
+    It cannot where the operations do not have the same frames, or where one place has become two.
+    """
+    moves: dict[Place, Place] = {}
+    if len(old) != len(new):
+        return None
+    for before, after in zip(old, new, strict=True):
+        if len(before) != len(after):
+            return None
+        for one, other in zip(before, after, strict=True):
+            if moves.setdefault(one, other) != other:
+                return None
+    return moves
+
+
+def relocated_mlir(text: str, moves: Mapping[Place, Place]) -> str:
+    """MLIR text with its places moved; places that are not among the moves are not the user's, and stay."""
+
+    def replace(match: re.Match[str]) -> str:
+        name, line, column, end_line, end_column = match.groups()
+        place = (name[1:-1], int(line), int(column))
+        if place not in moves:
+            return match[0]
+        file, new_line, new_column = moves[place]
+        end = ""
+        if end_column is not None:
+            last = "" if end_line is None else str(int(end_line) + new_line - place[1])
+            end = f" to {last}:{int(end_column) + (new_column - place[2] if end_line is None else 0)}"
+        return f'"{file}":{new_line}:{new_column}{end}'
+
+    return _SPAN.sub(replace, text)
+
+
+def relocated_hlo(text: str, moves: Mapping[Place, Place]) -> str | None:
+    """HLO text with the places in its tables moved; None where files do not move as wholes."""
+    names = _NAMES.search(text)
+    if names is None:
+        return text
+    files = {match["id"]: match["file"] for match in _NAME.finditer(names["names"])}
+    renamed = _renamed(files, moves)
+    if renamed is None:
+        return None
+
+    def replace(match: re.Match[str]) -> str:
+        line, column = int(match["line"]), int(match["column"])
+        place = (files.get(match["file"], ""), line, column)
+        _, new_line, new_column = moves.get(place, place)
+        return (
+            f"{match['head']} line={new_line} end_line={int(match['end_line']) + new_line - line} "
+            f"column={new_column} end_column={int(match['end_column']) + new_column - column}}}"
+        )
+
+    start, end = names.span("names")
+    table = "".join(f'{number} "{renamed.get(file, file)}"\n' for number, file in files.items())
+    tables_end = text.find("\n\n\n", end)
+    head, tables, rest = text[:start], text[end : tables_end + 1], text[tables_end + 1 :]
+    if tables_end < 0:
+        tables, rest = text[end:], ""
+    return head + table + _LOCATION.sub(replace, tables) + rest
+
+
+def _renamed(files: Mapping[str, str], moves: Mapping[Place, Place]) -> dict[str, str] | None:
+    """The new name of each file; None where a file has become two."""
+    names: dict[str, str] = {}
+    present = set(files.values())
+    for (old, _, _), (new, _, _) in moves.items():
+        if old in present and names.setdefault(old, new) != new:
+            return None
+    return names
+
+
+def as_lists(places: Places) -> dict[str, list[object]]:
+    """Places as plain data, each distinct stack once."""
+    stacks: dict[tuple[Place, ...], int] = {}
+    order = [stacks.setdefault(frames, len(stacks)) for frames in places]
+    return {"stacks": [list(map(list, frames)) for frames in stacks], "order": list(order)}
+
+
+def from_lists(stacks: Sequence[Iterable[Sequence[object]]], order: Iterable[int]) -> Places:
+    """Places from what `as_lists` made."""
+    made = [tuple((str(file), int(str(line)), int(str(column))) for file, line, column in one) for one in stacks]
+    return tuple(made[index] for index in order)

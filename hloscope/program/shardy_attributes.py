@@ -1,0 +1,111 @@
+"""Shardy's attributes as plain data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
+
+from hloscope.program.shardy_model import Axes, ShardingRule, ValueSharding
+
+_INTEGER_CONSTANTS = ("stablehlo.constant", "sdy.constant")
+
+
+def sharding_of(attribute: Any) -> ValueSharding:
+    """The axes of each dimension, from a `#sdy.sharding`."""
+    sharding = sdy.TensorShardingAttr(attribute)
+    return tuple(axes_of(sdy.DimensionShardingAttr(one).axes) for one in sharding.dimension_shardings)
+
+
+def shardings_of(attribute: Any, count: int) -> list[ValueSharding | None] | None:
+    """One sharding per value, from `#sdy.sharding_per_value` or a single sharding; None from anything else."""
+    if sdy.TensorShardingPerValueAttr.isinstance(attribute):
+        found: list[ValueSharding | None] = [
+            sharding_of(one) for one in sdy.TensorShardingPerValueAttr(attribute).shardings
+        ]
+        return found if len(found) == count else None
+    if sdy.TensorShardingAttr.isinstance(attribute):
+        return [sharding_of(attribute)] * count
+    return None
+
+
+def axes_of(references: Any) -> Axes:
+    """`X`, or `X:(1)2` for the part of X of size 2 with one device of X before it."""
+    return tuple(_axis(sdy.AxisRefAttr(reference)) for reference in references)
+
+
+def _axis(reference: Any) -> str:
+    part = reference.sub_axis_info
+    if part is None:
+        return str(reference.name)
+    part = sdy.SubAxisInfoAttr(part)
+    return f"{reference.name}:({part.pre_size}){part.size}"
+
+
+def axis_references(attribute: Any) -> list[Any]:
+    """The references in an `#sdy.axis_ref_list`, which has no Python class of its own: those of a sharding's text."""
+    inside = str(attribute).removeprefix("#sdy<axis_ref_list{").removesuffix("}>")
+    sharding = ir.Attribute.parse(f"#sdy.sharding<@mesh, [{{{inside}}}]>", attribute.context)
+    return list(sdy.DimensionShardingAttr(sdy.TensorShardingAttr(sharding).dimension_shardings[0]).axes)
+
+
+def manual_axes(attribute: Any) -> Axes:
+    """The axes of an `#sdy.manual_axes`."""
+    return tuple(str(axis).strip('"') for axis in sdy.ManualAxesAttr(attribute))
+
+
+def mesh_of(attribute: Any) -> dict[str, int]:
+    """Size of each axis by name."""
+    axes = (sdy.MeshAxisAttr(axis) for axis in sdy.MeshAttr(attribute).axes)
+    return {str(axis.name): int(axis.size) for axis in axes}
+
+
+def rule_of(attribute: Any) -> ShardingRule:
+    """An operation's sharding rule."""
+    rule = sdy.OpShardingRuleAttr(attribute)
+    return ShardingRule(
+        operands=_mappings(rule.operand_mappings),
+        results=_mappings(rule.result_mappings),
+        sizes=tuple(int(size) for size in rule.factor_sizes),
+        reduction=frozenset(rule.reduction_factors),
+        need_replication=frozenset(rule.need_replication_factors),
+        permutation=frozenset(rule.permutation_factors),
+    )
+
+
+def _mappings(mappings: Any) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    return tuple(
+        tuple(tuple(sdy.DimMappingAttr(dim).factor_indices) for dim in sdy.TensorMappingAttr(mapping).dim_mappings)
+        for mapping in mappings
+    )
+
+
+def origins_of(attribute: Any) -> dict[str, str]:
+    """Who asked for each axis: `{"X": "input: 0"}`."""
+    return {entry.name: ir.StringAttr(entry.attr).value for entry in ir.DictAttr(attribute)}
+
+
+def origins_per_value(attribute: Any, count: int) -> list[dict[str, str]]:
+    """One for each value; empty ones where the attribute does not fit."""
+    each = list(attribute) if isinstance(attribute, ir.ArrayAttr) else [attribute]
+    return [origins_of(one) for one in each] if len(each) == count else [{} for _ in range(count)]
+
+
+def groups_of(attributes: Any) -> tuple[tuple[int, ...], ...] | None:
+    """The replica groups or source-target pairs of a collective; None when there are none, or in a form of a mesh."""
+    for key in ("replica_groups", "source_target_pairs"):
+        if key in attributes and isinstance(attributes[key], ir.DenseIntElementsAttr):
+            dense = attributes[key]
+            rows, columns = ir.RankedTensorType(dense.type).shape
+            numbers = [int(number) for number in dense] or [0] * (rows * columns)
+            return tuple(tuple(numbers[row * columns : (row + 1) * columns]) for row in range(rows))
+    return None
+
+
+def whole_number(op: Any) -> int | None:
+    """The value of a scalar integer constant."""
+    value = op.attributes["value"] if op.name in _INTEGER_CONSTANTS and "value" in op.attributes else None
+    if not isinstance(value, ir.DenseIntElementsAttr) or ir.RankedTensorType(value.type).rank != 0:
+        return None
+    return int(value[0])

@@ -1,0 +1,90 @@
+"""MLIR locations as JAX writes them: the operation's name, and the user's stack."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hloscope.program.shardy_model import CodePlace
+
+_OURS = str(Path(__file__).parent.parent)
+_FILE = "FileLineColLoc"
+_NAME = "NameLoc"
+_CALL = "CallSiteLoc"
+_FUSED = "FusedLoc"
+
+Place = tuple[str | None, tuple[CodePlace, ...]]
+
+
+class Locations:
+    """Reads locations, each once: thousands of operations share a few stacks.
+
+    JAX writes `loc("jit(f)/dot_general"(callsite("f"("model.py":10:24) at callsite(...))))`: a name around frames, of
+    which each is a function's name around a file location.
+    """
+
+    def __init__(self) -> None:
+        self._read: dict[Any, Place] = {}
+
+    def of(self, location: Any) -> Place:
+        """The name and the frames of a location, innermost first, down to where hloscope called the program."""
+        found = self._read.get(location)
+        if found is None:
+            found = self._read[location] = self._of(location)
+        return found
+
+    def _of(self, location: Any) -> Place:
+        kind = type(location).__name__
+        if kind == _FUSED:
+            each = [self.of(one) for one in location.locations]
+            return next((one for one in each if one[0]), (None, ()))
+        if kind == _NAME:
+            name = location.name_str
+            if type(location.child_loc).__name__ == _FILE:  # a frame by itself: no operation's name is around it
+                return None, _users((_frame(location),))
+            return name, _users(_frames(location.child_loc))
+        return None, _users(_frames(location))
+
+
+def _frames(location: Any) -> tuple[CodePlace, ...]:
+    frames: list[CodePlace] = []
+    pending = [location]
+    while pending:
+        current = pending.pop()
+        kind = type(current).__name__
+        if kind == _CALL:
+            pending += [current.caller, current.callee]
+        elif kind == _NAME and type(current.child_loc).__name__ == _FILE:
+            frames.append(_frame(current))
+        elif kind == _NAME:
+            pending.append(current.child_loc)
+        elif kind == _FILE:
+            frames.append(_file(current, ""))
+    return tuple(frames)
+
+
+def _frame(location: Any) -> CodePlace:
+    return _file(location.child_loc, location.name_str)
+
+
+def _file(location: Any, function: str) -> CodePlace:
+    ranged = location.end_col > location.start_col or location.end_line > location.start_line
+    return CodePlace(
+        file=location.filename,
+        line=location.start_line,
+        column=location.start_col,
+        function=function,
+        end_line=location.end_line if ranged else None,
+        end_column=location.end_col if ranged else None,
+    )
+
+
+def _users(frames: tuple[CodePlace, ...]) -> tuple[CodePlace, ...]:
+    """The frames up to hloscope's own, each once: a loop's body repeats the frames around it."""
+    kept: list[CodePlace] = []
+    for frame in frames:
+        if frame.file.startswith(_OURS):
+            break
+        if not kept or kept[-1] != frame:
+            kept.append(frame)
+    return tuple(kept)

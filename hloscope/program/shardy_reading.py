@@ -1,0 +1,219 @@
+"""From an MLIR module to plain data: no MLIR object leaves this file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from hloscope.program import shardy_attributes as read
+from hloscope.program.shardy_locations import Locations
+from hloscope.program.shardy_model import Axes, ShardyModule, ShardyOp, ShardyValue, ValueSharding
+
+_MAIN = "main"
+_FUNCTION = "func.func"
+_DEEPEST_CALL = 64
+_SYMBOLS = {_FUNCTION: "sym_name", "func.call": "callee", "stablehlo.custom_call": "call_target_name"}
+
+
+def read_module(module: Any, seen_by: str) -> ShardyModule:
+    """Reads a propagated module with explicit reshards.
+
+    Args:
+        module: A `jaxlib.mlir.ir.Module`.
+        seen_by: As `ShardyModule.seen_by`.
+    """
+    reader = _Reader()
+    for op in module.operation.regions[0].blocks[0].operations:
+        reader.read(op.operation, parent=None, region=0)
+    users: dict[int, list[tuple[int, int]]] = {}
+    for op in reader.ops:
+        for number, operand in enumerate(op.operands):
+            users.setdefault(operand, []).append((op.index, number))
+    functions = [op for op in reader.ops if op.kind == _FUNCTION]
+    main = next((op.index for op in functions if op.symbol == _MAIN), functions[0].index if functions else None)
+    return ShardyModule(
+        mesh=_mesh(module),
+        ops=tuple(_placed_by_callers(reader.ops)),
+        values=tuple(reader.values),
+        main=main,
+        seen_by=seen_by,
+        users={value: tuple(found) for value, found in users.items()},
+    )
+
+
+def _placed_by_callers(ops: list[ShardyOp]) -> Iterator[ShardyOp]:
+    """The operations with full names and stacks: in a private function they are relative to the function's call.
+
+    Of several calls the first one is meant, as everywhere in this package.
+    """
+    calls: dict[str, ShardyOp] = {}
+    for op in ops:
+        if op.kind == "func.call" and op.symbol:
+            calls.setdefault(op.symbol, op)
+    function = _functions(ops)
+    full: dict[int, ShardyOp] = {}
+
+    def placed(op: ShardyOp, depth: int = 0) -> ShardyOp:
+        if op.index in full:
+            return full[op.index]
+        holder = function[op.index]
+        call = None if holder is None else calls.get(ops[holder].symbol or "")
+        found = op
+        if call is not None and depth < _DEEPEST_CALL:
+            outer = placed(call, depth + 1)
+            name = "/".join(part for part in (outer.op_name, op.op_name) if part)
+            found = replace(op, op_name=name or None, source=(*op.source, *outer.source))
+        full[op.index] = found
+        return found
+
+    return (placed(op) for op in ops)
+
+
+def _functions(ops: list[ShardyOp]) -> list[int | None]:
+    """The function that holds each operation."""
+    found: list[int | None] = []
+    for op in ops:
+        parent = op.parent
+        found.append(None if parent is None else parent if ops[parent].kind == _FUNCTION else found[parent])
+    return found
+
+
+def _mesh(module: Any) -> dict[str, int]:
+    meshes = [
+        read.mesh_of(op.operation.attributes["mesh"])
+        for op in module.operation.regions[0].blocks[0].operations
+        if op.operation.name == "sdy.mesh"
+    ]
+    return max(meshes, key=lambda sizes: prod(sizes.values()), default={})
+
+
+class _Reader:
+    """Numbers operations and values in text order."""
+
+    def __init__(self) -> None:
+        self.ops: list[ShardyOp] = []
+        self.values: list[ShardyValue] = []
+        self._indices: dict[Any, int] = {}
+        self._locations = Locations()
+
+    def read(self, op: Any, *, parent: int | None, region: int) -> None:
+        """Reads one operation and what its regions hold."""
+        index = len(self.ops)
+        made = self._op(op, index, parent, region)
+        self.ops.append(made)
+        self.ops[index] = replace(made, results=tuple(self._results(op, index)))
+        for number, inner in enumerate(op.regions):
+            for block in inner.blocks:
+                self._arguments(op, block, index, number)
+                for child in block.operations:
+                    self.read(child.operation, parent=index, region=number)
+
+    def _op(self, op: Any, index: int, parent: int | None, region: int) -> ShardyOp:
+        attributes = op.attributes
+        name, frames = self._locations.of(op.location)
+        rule = _given(attributes, "sdy.sharding_rule")
+        origin_name = _given(attributes, "sdy.sharding_origin_name")
+        symbol = _given(attributes, _SYMBOLS.get(op.name, ""))
+        return ShardyOp(
+            index=index,
+            kind=op.name,
+            operands=tuple(self._indices[operand] for operand in op.operands),
+            results=(),
+            op_name=name,
+            source=frames,
+            rule=None if rule is None else read.rule_of(rule),
+            parent=parent,
+            region=region,
+            symbol=None if symbol is None else symbol.value,
+            origin_name=None if origin_name is None else origin_name.value,
+            axes=_axes(op),
+            groups=read.groups_of(attributes),
+        )
+
+    def _results(self, op: Any, index: int) -> Iterator[int]:
+        count = len(op.results)
+        shardings = _result_shardings(op)
+        origins = _origins(op, ("sdy.result_sharding_origins", "sdy.sharding_origins"), count)
+        constant = read.whole_number(op)
+        for number, result in enumerate(op.results):
+            yield self._add(
+                result, index, number, sharding=shardings[number], origins=origins[number], whole_number=constant
+            )
+
+    def _arguments(self, op: Any, block: Any, index: int, region: int) -> None:
+        count = len(block.arguments)
+        shardings, origins = _argument_facts(op, count)
+        for number, argument in enumerate(block.arguments):
+            self._add(
+                argument,
+                index,
+                number,
+                sharding=shardings[number],
+                origins=origins[number],
+                is_argument=True,
+                region=region,
+                name=self._locations.of(argument.location)[0] if op.name == _FUNCTION else None,
+            )
+
+    def _add(self, value: Any, owner: int, number: int, **facts: Any) -> int:
+        index = len(self.values)
+        kind = value.type
+        shape = tuple(int(size) for size in kind.shape) if hasattr(kind, "shape") else ()
+        element = str(kind.element_type) if hasattr(kind, "element_type") else str(kind)
+        self.values.append(
+            ShardyValue(index=index, shape=shape, element_type=element, owner=owner, number=number, **facts)
+        )
+        self._indices[value] = index
+        return index
+
+
+def _given(attributes: Any, key: str) -> Any:
+    return attributes[key] if key and key in attributes else None
+
+
+def _axes(op: Any) -> Axes:
+    if op.name == "sdy.all_reduce":
+        return read.axes_of(read.axis_references(op.attributes["reduction_axes"]))
+    if op.name == "sdy.manual_computation":
+        return read.manual_axes(op.attributes["manual_axes"])
+    return ()
+
+
+def _result_shardings(op: Any) -> list[ValueSharding | None]:
+    """One for each result, wherever this kind of operation keeps it."""
+    count = len(op.results)
+    for key in ("sdy.sharding", "sharding", "out_sharding", "out_shardings"):
+        attribute = _given(op.attributes, key)
+        found = None if attribute is None else read.shardings_of(attribute, count)
+        if found is not None:
+            return found
+    return [None] * count
+
+
+def _argument_facts(op: Any, count: int) -> tuple[list[ValueSharding | None], list[dict[str, str]]]:
+    """Shardings and origins of the arguments of a block of `op`."""
+    if op.name == _FUNCTION and "arg_attrs" in op.attributes:
+        each = list(op.attributes["arg_attrs"])
+        given = [(_given(one, "sdy.sharding"), _given(one, "sdy.sharding_origins")) for one in each]
+        return [None if one is None else read.sharding_of(one) for one, _ in given], [
+            {} if one is None else read.origins_of(one) for _, one in given
+        ]
+    origins = _origins(op, ("sdy.block_arg_sharding_origins", "sdy.result_sharding_origins"), count)
+    if op.name == "stablehlo.while":
+        return _result_shardings(op), origins
+    if op.name == "sdy.named_computation" and "in_shardings" in op.attributes:
+        found = read.shardings_of(op.attributes["in_shardings"], count)
+        return found or [None] * count, origins
+    return [None] * count, origins
+
+
+def _origins(op: Any, keys: tuple[str, ...], count: int) -> list[dict[str, str]]:
+    """Origins of `count` values, under the first key that has them for all."""
+    for key in keys:
+        attribute = _given(op.attributes, key)
+        found = [] if attribute is None else read.origins_per_value(attribute, count)
+        if any(found):
+            return found
+    return [{} for _ in range(count)]

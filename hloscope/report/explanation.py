@@ -1,0 +1,123 @@
+"""`hloscope explain` as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from hloscope.analysis.document import plain
+from hloscope.analysis.model import Collective
+from hloscope.errors import caret_excerpt
+from hloscope.report import Canvas
+from hloscope.report.drawing import drawn
+from hloscope.report.folding import hanging
+from hloscope.report.places import short_source
+from hloscope.units import format_bytes, format_time, plural
+from hloscope.why.explanation import Explanation, Step
+
+_ORIGINS = {
+    "authored": "written by the user",
+    "inserted": "inserted by the partitioner",
+    "rewritten": "made by a pass after the partitioner",
+    "unknown": "not known",
+}
+
+
+def render_text(explanations: Sequence[Explanation], canvas: Canvas) -> str:
+    """Each collective with its line, the reason, the chain that leads to it, its cost and what to change."""
+    if not explanations:
+        return "There is nothing to explain: the compiled program has no collectives.\n"
+    lines: list[Text] = []
+    for one in explanations:
+        lines += [*([Text()] if lines else []), *_lines(one, canvas.width)]
+    return drawn(lines, canvas)
+
+
+def render_json(explanations: Sequence[Explanation], canvas: Canvas) -> str:
+    """The same as one document: a list under `explanations`."""
+    return json.dumps({"explanations": [_document(one) for one in explanations]}, indent=2, ensure_ascii=False)
+
+
+FORMATS = {"text": render_text, "json": render_json}
+
+
+def _document(one: Explanation) -> dict[str, object]:
+    return {
+        "collective": one.collective.name,
+        "kind": one.collective.kind.value,
+        "axes": None if one.collective.axes is None else list(one.collective.axes),
+        "copies": one.copies,
+        "place": plain(one.place),
+        "excerpt": one.excerpt,
+        "why": one.collective.why,
+        "steps": plain(one.steps),
+        "equations": list(one.equations),
+        "advice": list(one.advice),
+        "origin": one.collective.origin.value,
+        "payload_bytes": one.collective.payload_bytes,
+        "wire_bytes": one.collective.wire_bytes,
+        "executions": one.collective.executions,
+        "executions_bound": one.collective.executions_bound.value,
+        "wire_bytes_per_step": one.collective.wire_bytes_per_step,
+        "time_us": one.collective.time_us,
+        "exposed_us": one.collective.exposed_us,
+        "reason": plain(one.collective.reason),
+    }
+
+
+def _lines(one: Explanation, width: int) -> Iterator[Text]:
+    yield from hanging(_headline(one), width)
+    if one.place is not None:
+        yield from hanging(Text.assemble(("  --> ", "blue"), short_source((one.place,)) or ""), width, indent=6)
+        if one.excerpt is not None:
+            column = max(one.place.column or len(one.excerpt) - len(one.excerpt.lstrip()) + 1, 1)
+            excerpt = caret_excerpt(one.excerpt, column, width - 8).splitlines()
+            yield from (Text.assemble(("   | ", "blue"), line) for line in excerpt)
+    yield from _labelled("why", one.collective.why or "not known", width)
+    if one.steps:
+        yield Text.assemble(("   = ", "blue"), ("chain", "bold"))
+        for step in one.steps:
+            yield from hanging(_step(step), width, indent=9)
+    for equation in one.equations:
+        yield from hanging(Text.assemble(("   = ", "blue"), equation), width, indent=7)
+    yield from _labelled("cost", _cost(one.collective), width)
+    yield from _labelled("origin", _origin(one.collective), width)
+    for number, change in enumerate(one.advice):
+        yield from _labelled("fix" if number == 0 else "or", change.removeprefix("or "), width)
+
+
+def _headline(one: Explanation) -> Text:
+    of = one.collective
+    axes = f" over {', '.join(of.axes)}" if of.axes else ""
+    shapes = ", ".join(of.result_shapes)
+    more = f" and {plural(one.copies - 1, 'other')} like it" if one.copies > 1 else ""
+    return Text.assemble((str(of.kind), "bold"), f"{axes} of {shapes} per device, %{of.name}{more}")
+
+
+def _labelled(label: str, words: str, width: int) -> list[Text]:
+    text = Text.assemble(("   = ", "blue"), (f"{label}: ", "bold"), words)
+    return hanging(text, width, indent=7 + len(label))
+
+
+def _step(step: Step) -> Text:
+    mark = "     > " if step.is_loss else "       "
+    place = None if step.source is None else short_source((step.source,))
+    words = f"{step.what}{f' ({place})' if place else ''}"
+    arrays = " -> ".join(step.arrays) if step.is_loss and len(step.arrays) == 2 else ", ".join(step.arrays)
+    return Text.assemble((mark, "bold"), words, (f": {arrays}" if arrays else "", "cyan"))
+
+
+def _cost(of: Collective) -> str:
+    times = f"{of.executions_bound} {plural(of.executions, 'time')} per step".removeprefix("exact ")
+    per_step = format_bytes(of.wire_bytes_per_step)
+    time = "" if of.time_us is None else f", {format_time(of.time_us)} each"
+    hidden = "" if of.exposed_us is None else f", of which nothing hides {format_time(of.exposed_us)}"
+    return f"one device sends {format_bytes(of.wire_bytes)}, {times}: {per_step} per step{time}{hidden}"
+
+
+def _origin(of: Collective) -> str:
+    words = _ORIGINS[of.origin.value]
+    was = of.reason.rewritten_from if of.reason is not None else None
+    return f"{words}, from its {was}" if was else words

@@ -1,0 +1,40 @@
+"""Workflow commands: annotations on the source lines of a pull request.
+
+Source: GitHub's documentation of workflow commands, "Setting an error message"; the toolkit's escaping of data and
+properties.
+"""
+
+from __future__ import annotations
+
+from hloscope.contracts.checked import Checked
+from hloscope.findings import Finding, Severity
+from hloscope.report.checks import CheckReport, once_each, split_source
+
+_COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
+
+
+def render(report: CheckReport) -> str:
+    """One command for each finding, then the headline, which is printed as it is."""
+    lines = [_command(report, one, finding) for one, finding in once_each(report)]
+    return "\n".join([*lines, f"hloscope check: {report.headline}"]) + "\n"
+
+
+def _command(report: CheckReport, one: Checked, finding: Finding) -> str:
+    file, line = split_source(finding.source)
+    properties = {
+        "file": None if file is None else report.relative(file),
+        "line": None if line is None else str(line),
+        "title": f"{finding.rule} ({one.name})",
+    }
+    shown = ",".join(f"{name}={_property(value)}" for name, value in properties.items() if value is not None)
+    details = (("why", finding.why), ("cost", finding.cost), ("fix", finding.fix))
+    message = "\n".join([finding.message, *(f"{label}: {text}" for label, text in details if text)])
+    return f"::{_COMMANDS[finding.severity]} {shown}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

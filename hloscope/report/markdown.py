@@ -1,0 +1,63 @@
+"""Markdown for a pull request's comment or a job's summary: headline, table, details folded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hloscope.contracts.checked import Checked
+from hloscope.report.checks import CheckReport
+from hloscope.report.words import marked
+from hloscope.units import format_bytes, format_capacity, format_time
+
+_COLUMNS = ("target", "result", "slice", "sent per step", "step", "HBM")
+
+
+def render(report: CheckReport) -> str:
+    """The comment."""
+    good = not report.failed and not report.not_run
+    lines = [f"### hloscope: {'✅' if good else '❌'} {report.headline}", ""]
+    lines += [_row(_COLUMNS), _row(("---",) * len(_COLUMNS)), *(_row(_cells(one)) for one in report.checks)]
+    for one in report.checks:
+        lines += _details(one, report)
+    if report.unused_baselines:
+        names = ", ".join(f"`{report.relative(str(path))}`" for path in report.unused_baselines)
+        lines += ["", f"Baselines of no target, to be removed: {names}"]
+    return "\n".join(lines) + "\n"
+
+
+def _row(cells: tuple[str, ...]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _cells(one: Checked) -> tuple[str, ...]:
+    result = "⚠️ could not run" if one.error is not None else "✅ as expected" if one.passed else "❌ failed"
+    found = one.analysis
+    if found is None:
+        return (f"`{one.name}`", result, "", "", "", "")
+    return (
+        f"`{one.name}`",
+        result,
+        "" if found.slice is None else found.slice.name,
+        marked(format_bytes(found.totals.wire_bytes), found.totals.bound),
+        "" if found.time is None else format_time(found.time.step_us),
+        "" if found.memory.peak_bytes is None else format_capacity(found.memory.peak_bytes),
+    )
+
+
+def _details(one: Checked, report: CheckReport) -> Iterator[str]:
+    body = one.error if one.error is not None else "" if one.passed else _body(one, report)
+    if body:
+        fence = "`" * 4
+        yield from ("", f"<details><summary><code>{one.name}</code></summary>", "", f"{fence}text", body, fence)
+        yield from ("", "</details>")
+
+
+def _body(one: Checked, report: CheckReport) -> str:
+    breaches = [str(breach) for breach in one.verdict.breaches] if one.verdict is not None else []
+    of_contract = set(one.verdict.findings) if one.verdict is not None else set()
+    for finding in one.findings:
+        if finding not in of_contract:
+            place = "" if finding.source is None else f"\n  --> {report.relative(finding.source)}"
+            fix = "" if finding.fix is None else f"\n   = fix: {finding.fix}"
+            breaches.append(f"{finding.severity}[{finding.rule}]: {finding.message}{place}{fix}")
+    return "\n\n".join(breaches)

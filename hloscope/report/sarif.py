@@ -1,0 +1,90 @@
+"""SARIF 2.1.0, which GitHub, GitLab and editors show beside the code.
+
+Source: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+from urllib.parse import quote
+
+from hloscope.contracts.checked import Checked
+from hloscope.contracts.pages import PAGES
+from hloscope.findings import Finding, RuleDoc, Severity
+from hloscope.report.checks import CheckReport, once_each, split_source
+from hloscope.version import __version__
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
+_ROOT = "%SRCROOT%"
+
+
+def render(report: CheckReport) -> str:
+    """The log, with one run, the pages of the rules that it names, and one result for each finding."""
+    findings = once_each(report)
+    names = tuple(dict.fromkeys(finding.rule for _, finding in findings))
+    pages = {page.name: page for page in PAGES}
+    run = {
+        "tool": {
+            "driver": {
+                "name": "hloscope",
+                "version": __version__,
+                "semanticVersion": __version__,
+                "rules": [_rule(name, pages.get(name)) for name in names],
+            }
+        },
+        "invocations": [{"executionSuccessful": not report.not_run}],
+        "columnKind": "unicodeCodePoints",
+        "results": [_result(report, one, finding, names.index(finding.rule)) for one, finding in findings],
+    }
+    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _rule(name: str, page: RuleDoc | None) -> dict[str, Any]:
+    if page is None:
+        return {"id": name}
+    sections = [f"**{title}:** {text}" for title, text in page.sections]
+    return {
+        "id": name,
+        "shortDescription": {"text": page.summary},
+        "fullDescription": {"text": " ".join([page.summary, *(text for _, text in page.sections[:2])])},
+        "help": {
+            "text": "\n\n".join(f"{title}: {text}" for title, text in page.sections),
+            "markdown": "\n\n".join(sections),
+        },
+        "defaultConfiguration": {"level": _LEVELS[page.severity]},
+    }
+
+
+def _result(report: CheckReport, one: Checked, finding: Finding, index: int) -> dict[str, Any]:
+    details = (("why", finding.why), ("cost", finding.cost), ("fix", finding.fix))
+    text = "\n".join([f"{one.name}: {finding.message}", *(f"{label}: {words}" for label, words in details if words)])
+    file, line = split_source(finding.source)
+    place = None if file is None else report.relative(file)
+    result: dict[str, Any] = {
+        "ruleId": finding.rule,
+        "ruleIndex": index,
+        "level": _LEVELS[finding.severity],
+        "message": {"text": text},
+        "partialFingerprints": {"hloscope/v1": _fingerprint(one.name, finding, place)},
+    }
+    if place is not None:
+        result["locations"] = [_location(place, line, one, finding)]
+    return result
+
+
+def _fingerprint(name: str, finding: Finding, place: str | None) -> str:
+    """What makes two results of two runs the same one: never a line, since lines move."""
+    return hashlib.sha256("\0".join((name, finding.rule, place or "")).encode()).hexdigest()
+
+
+def _location(place: str, line: int | None, one: Checked, finding: Finding) -> dict[str, Any]:
+    inside = not place.startswith("/")
+    artifact = {"uri": quote(place), "uriBaseId": _ROOT} if inside else {"uri": f"file://{quote(place)}"}
+    physical: dict[str, Any] = {"artifactLocation": artifact}
+    if line:
+        physical["region"] = {"startLine": line}
+    name = f"{one.name}%{finding.instruction}" if finding.instruction else one.name
+    return {"physicalLocation": physical, "logicalLocations": [{"fullyQualifiedName": name}]}

@@ -1,0 +1,169 @@
+"""A verification for a terminal or as JSON: the verdict, the numbers, the communication side by side, the findings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from math import isfinite
+
+from rich.text import Text
+
+from hloscope.analysis.model import Analysis, Total
+from hloscope.report import Canvas
+from hloscope.report.drawing import LEAST_WIDTH, drawn, section
+from hloscope.report.finding_lines import finding_lines
+from hloscope.report.folding import Breaks, fold, hanging
+from hloscope.report.grid import Column, table_lines
+from hloscope.report.words import legend, marked, short_note
+from hloscope.units import format_bytes, format_capacity, format_time, plural
+from hloscope.verification.communication import TrafficRow, traffic_rows
+from hloscope.verification.model import NumericsStatus, OutputComparison, Verification
+
+_INDENT = 2
+
+
+def _text(found: Verification, canvas: Canvas) -> str:
+    return drawn(_lines(found, max(canvas.width, LEAST_WIDTH)), canvas.width, canvas.colour)
+
+
+def _json(found: Verification, _: Canvas) -> str:
+    return json.dumps(found.to_dict(), indent=2, ensure_ascii=False)
+
+
+VERIFICATION_FORMATS = {"text": _text, "json": _json}
+
+
+def _lines(found: Verification, width: int) -> Iterator[Text]:
+    inner = width - _INDENT
+    yield from _headline(found, width)
+    yield from section("Numbers", _numbers(found, inner), inner)
+    rows = traffic_rows(found.communication, found.target, found.reference)
+    yield from section("Bytes one device sends per step", _communication(found, rows, inner), inner)
+    yield from section("Memory of one device", _memory(found, inner), inner)
+    if found.findings:
+        yield from section("Findings", finding_lines(found.findings, inner), inner)
+    notes = (*found.numerics.notes, *found.target.notes)
+    if notes:
+        bullets = (Text(f"• {short_note(note)}") for note in dict.fromkeys(notes))
+        yield from section("Notes", [line for note in bullets for line in hanging(note, inner)], inner)
+    yield Text()
+    versions = ", ".join(f"{name} {version}" for name, version in found.target.versions.items())
+    yield from fold(Text(versions, style="dim"), width)
+
+
+def _headline(found: Verification, width: int) -> Iterator[Text]:
+    yield from fold(Text(found.target.target, style="bold"), width)
+    place = f" on {found.target.slice.name}" if found.target.slice is not None else ""
+    yield from fold(Text(f"against {found.reference.target}{place}"), width)
+    errors = sum(one.severity == "error" for one in found.findings)
+    verdict = (
+        Text("passed", style="bold green")
+        if found.passed
+        else Text(f"failed: {plural(errors, 'error')}", style="bold red")
+    )
+    yield from fold(verdict, width)
+
+
+def _numbers(found: Verification, width: int) -> Iterator[Text]:
+    numerics = found.numerics
+    if numerics.status is not NumericsStatus.RAN:
+        yield from fold(Text(f"not compared: {numerics.status}", style="bold red"), width)
+        return
+    sizes = " ".join(f"{letter}={size}" for letter, size in numerics.dims.items())
+    scaled = f" at {sizes}" if sizes else ""
+    yield from fold(Text(f"both run on {numerics.ran_on}{scaled}, seed {numerics.seed}"), width)
+    if numerics.inputs:
+        yield from fold(Text(" · ".join(numerics.inputs), style="dim"), width)
+    yield from table_lines(_number_columns(numerics.comparisons), width)
+
+
+def _number_columns(comparisons: Sequence[OutputComparison]) -> tuple[Column, ...]:
+    return (
+        Column(
+            header="output", cells=[Text(_name(one), style="bold") for one in comparisons], breaks=Breaks.BETWEEN_WORDS
+        ),
+        Column(header="beside", cells=[Text(one.against) for one in comparisons], breaks=Breaks.BETWEEN_WORDS),
+        Column(header="elements", cells=[Text(f"{one.elements:,}") for one in comparisons], right=True, given_up=1),
+        Column(header="wrong", cells=[_wrong(one) for one in comparisons], right=True),
+        Column(header="largest error", cells=[Text(_error(one)) for one in comparisons], breaks=Breaks.BETWEEN_WORDS),
+    )
+
+
+def _name(one: OutputComparison) -> str:
+    return one.name if one.subject == "target" else f"{one.name} of the {one.subject}"
+
+
+def _wrong(one: OutputComparison) -> Text:
+    return Text(f"{one.wrong:,}", style="bold red" if one.wrong else "green")
+
+
+def _error(one: OutputComparison) -> str:
+    if not one.largest_error:
+        return "none"
+    return f"{100 * one.largest_error:.3g}% of what is allowed" if isfinite(one.largest_error) else "not allowed at all"
+
+
+def _communication(found: Verification, rows: Sequence[TrafficRow], width: int) -> Iterator[Text]:
+    if not rows:
+        yield from fold(Text("Neither moves anything between devices.", style="green"), width)
+        return
+    lines = table_lines(_traffic_columns(rows), width)
+    yield from lines
+    yield from fold(_verdict(found), width)
+    remark = legend(lines)
+    if remark is not None:
+        yield from fold(remark, width)
+
+
+def _traffic_columns(rows: Sequence[TrafficRow]) -> tuple[Column, ...]:
+    target_times = [Text(_time(row.target_us, row.target)) for row in rows]
+    reference_times = [Text(_time(row.reference_us, row.reference)) for row in rows]
+    return (
+        Column(header="collective", cells=[Text(row.kind, style="bold") for row in rows]),
+        Column(header="axes", cells=[Text(row.axes.replace(",", ", ")) for row in rows], breaks=Breaks.BETWEEN_WORDS),
+        Column(header="this program", cells=[Text(_bytes(row.target)) for row in rows], right=True),
+        Column(header="times", cells=[Text(_times_run(row.target)) for row in rows], right=True, given_up=1),
+        Column(header="time", cells=target_times, right=True, given_up=2),
+        Column(header="reference", cells=[Text(_bytes(row.reference)) for row in rows], right=True),
+        Column(header="times", cells=[Text(_times_run(row.reference)) for row in rows], right=True, given_up=1),
+        Column(header="time", cells=reference_times, right=True, given_up=2),
+    )
+
+
+def _bytes(total: Total) -> str:
+    return marked(format_bytes(total.wire_bytes), total.bound) if total.collectives else "-"
+
+
+def _times_run(total: Total) -> str:
+    return f"{total.executions:,}" if total.collectives else ""
+
+
+def _time(microseconds: float | None, total: Total) -> str:
+    return "" if microseconds is None or not total.collectives else format_time(microseconds)
+
+
+def _verdict(found: Verification) -> Text:
+    comparison = found.communication
+    if comparison.same:
+        spelled = ", some of it in another spelling" if comparison.changes else ""
+        return Text(f"Both move the same{spelled}.", style="green")
+    totals = [marked(format_bytes(one.wire_bytes), one.bound) for one in (comparison.new_total, comparison.old_total)]
+    words = f"In all {totals[0]}, and {totals[1]} in the reference{_times(found.bytes_ratio)}"
+    if found.target.time is not None and found.reference.time is not None:
+        times = [format_time(one.time.step_us) for one in (found.target, found.reference) if one.time is not None]
+        words += f"; a step takes {times[0]}, and {times[1]}{_times(found.time_ratio)}"
+    return Text(f"{words}.")
+
+
+def _times(ratio: float | None) -> str:
+    return "" if ratio is None else f" ({ratio:.3g} times as much)"
+
+
+def _memory(found: Verification, width: int) -> Iterator[Text]:
+    for name, one in (("this program", found.target), ("reference", found.reference)):
+        yield from fold(Text.assemble(_peak(one), (f" {name}", "dim")), width)
+
+
+def _peak(one: Analysis) -> str:
+    hbm = one.memory.hbm_bytes
+    return f"{format_bytes(one.memory.peak_bytes)}{f' of {format_capacity(hbm)} HBM' if hbm else ''}"

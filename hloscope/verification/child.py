@@ -1,0 +1,34 @@
+"""The process that runs two programs: `python -m hloscope.verification.child FOLDER`.
+
+A collective that not all devices reach hangs XLA's CPU runtime, which then ends the process; so numbers are made in a
+process of their own. It reads `job.pickle` from its folder, keeps `stage.txt` up to date and leaves `result.pickle`.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from pathlib import Path
+
+JOB, STAGE, RESULT = "job.pickle", "stage.txt", "result.pickle"
+
+
+def main(folder: Path) -> None:
+    """Runs the job of a folder."""
+    from hloscope.program.devices import prepare_environment
+
+    path, devices, platform = pickle.loads((folder / "start.pickle").read_bytes())
+    sys.path[:] = path
+    prepare_environment(devices, attached=platform != "cpu")
+    job = pickle.loads((folder / JOB).read_bytes())
+    from hloscope.verification.running import run_job
+
+    def stage(what: str) -> None:
+        (folder / STAGE).write_text(what, encoding="utf-8")
+
+    numerics = run_job(job, stage)
+    (folder / RESULT).write_bytes(pickle.dumps(numerics))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

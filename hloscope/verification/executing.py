@@ -1,0 +1,177 @@
+"""One program on the devices at hand, real or simulated: compiled, given values, run, and its shards read back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hloscope.errors import TargetError
+from hloscope.hardware.slices import parse_slice
+from hloscope.program import devices, jax_internals
+from hloscope.program.lowering import lower
+from hloscope.program.notation import parse_axis_types
+from hloscope.program.plan import Plan, make_plan, users_mesh
+from hloscope.program.target import TargetFacts
+from hloscope.program.tracing import build_call
+from hloscope.verification.differences import Shard
+from hloscope.verification.tolerances import Rounding, is_manual, rounding_of
+
+Function = Callable[..., Any]
+
+_MEMORY_PARTS = ("argument_size_in_bytes", "output_size_in_bytes", "temp_size_in_bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prepared:
+    """A program that is ready to run.
+
+    Attributes:
+        compiled: JAX's compiled program.
+        seen: Its leaves.
+        structure: The tree of its positional and keyword arguments.
+        mesh: The mesh it runs on; None for a program that has none.
+        rounding: What decides its rounding errors.
+        memory_bytes: What it needs on all devices together.
+        is_manual: Whether a part of it is written for each device, by `shard_map`.
+    """
+
+    compiled: jax.stages.Compiled
+    seen: jax_internals.LoweredFacts
+    structure: Any
+    mesh: jax.sharding.Mesh | None
+    rounding: Rounding
+    memory_bytes: int
+    is_manual: bool
+
+
+def prepare(function: Function, facts: TargetFacts, name: str) -> Prepared:
+    """Compiles a function for the devices at hand.
+
+    Raises:
+        HloscopeError: JAX refuses it.
+    """
+    plan = _plan(facts)
+    lowered = lower(function, facts, plan, name)
+    seen = jax_internals.lowered_facts(lowered)
+    compiled = lowered.compile()
+    text = lowered.as_text()
+    return Prepared(
+        compiled=compiled,
+        seen=seen,
+        structure=jax.tree.structure(lowered.args_info),
+        mesh=users_mesh(plan, seen),
+        rounding=rounding_of(text, seen.device_count),
+        memory_bytes=_memory(compiled) * seen.device_count,
+        is_manual=is_manual(text),
+    )
+
+
+def prepare_gradient(function: Function, facts: TargetFacts, forward: Prepared, name: str) -> Prepared:
+    """Compiles the gradient of a function: from cotangents of its float outputs to those of its float inputs.
+
+    Raises:
+        HloscopeError: JAX cannot differentiate it, or nothing in it is a float.
+    """
+    plan = _plan(facts)
+    with jax.set_mesh(plan.mesh) if plan.mesh is not None else nullcontext():
+        call = build_call(function, facts, plan.mesh, name)
+    leaves = jax.tree.leaves((call.args, dict(call.kwargs)))
+    results = list(zip(forward.seen.result_avals, jax.tree.leaves(forward.compiled.output_shardings), strict=True))
+    cotangents = [
+        jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding) for aval, sharding in results if _float(aval)
+    ]
+    if not cotangents or not any(_float(leaf) for leaf in leaves):
+        raise TargetError(f"{name} has no gradient", why="it needs a floating-point argument and result")
+    pullback = _pullback(partial(call.function, **call.static))
+    return prepare(
+        pullback, replace(facts, args=(cotangents, *call.args), kwargs=call.kwargs, out=None, static={}), name
+    )
+
+
+def _pullback(function: Function) -> Function:
+    def pullback(cotangents: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        leaves, structure = jax.tree.flatten((args, kwargs))
+        places = [index for index, leaf in enumerate(leaves) if _float(leaf)]
+
+        def of_floats(floats: Sequence[Any]) -> list[Any]:
+            given = list(leaves)
+            for place, value in zip(places, floats, strict=True):
+                given[place] = value
+            again, keywords = jax.tree.unflatten(structure, given)
+            return [leaf for leaf in jax.tree.leaves(function(*again, **keywords)) if _float(leaf)]
+
+        return jax.vjp(of_floats, [leaves[place] for place in places])[1](list(cotangents))[0]
+
+    return pullback
+
+
+def run(program: Prepared, values: Sequence[Any]) -> list[tuple[Shard, ...]]:
+    """Runs a program and reads back what every device holds of each output."""
+    args, kwargs = jax.tree.unflatten(program.structure, list(values))
+    leaves = jax.tree.leaves(program.compiled(*args, **kwargs))
+    return [_shards(jax.block_until_ready(leaf), program.mesh) for leaf in leaves]
+
+
+def make_key(aval: Any, seed: int) -> Any:
+    """Random keys as an argument, for a type such as `key<fry>[8]`."""
+    implementation = str(aval.dtype).removeprefix("key<").removesuffix(">")
+    named = {"fry": "threefry2x32", "rbg": "rbg", "urbg": "unsafe_rbg"}.get(implementation, implementation)
+    key = jax.random.key(seed, impl=named)
+    return jax.random.split(key, aval.shape) if aval.shape else key
+
+
+def is_key(aval: Any) -> bool:
+    """Whether a value is a random key, which NumPy has no type for."""
+    return bool(jnp.issubdtype(aval.dtype, jax.dtypes.prng_key))
+
+
+def _plan(facts: TargetFacts) -> Plan:
+    attached = parse_slice("attached")
+    if not isinstance(facts.mesh, Mapping):
+        return make_plan(replace(facts, slice=attached.name, dcn=None))
+    kinds: dict[str, str] = dict(parse_axis_types(facts.axis_types or "auto", tuple(facts.mesh)))
+    size = int(np.prod(list(facts.mesh.values())))
+    mesh = devices.make_mesh(facts.mesh, kinds, jax.devices()[:size])
+    return Plan(slice=attached, mesh=mesh, axis_types=kinds)
+
+
+def _memory(compiled: jax.stages.Compiled) -> int:
+    try:
+        stats = compiled.memory_analysis()
+    except (NotImplementedError, jax.errors.JaxRuntimeError):
+        return 0
+    return sum(int(getattr(stats, part, 0)) for part in _MEMORY_PARTS)
+
+
+def _float(leaf: Any) -> bool:
+    return bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
+
+
+def _shards(array: Any, mesh: jax.sharding.Mesh | None) -> tuple[Shard, ...]:
+    if is_key(array):
+        array = jax.random.key_data(array)
+    mesh = getattr(array.sharding, "mesh", None) or mesh
+    return tuple(
+        Shard(
+            place=_place(shard.device, mesh),
+            start=tuple(index.start or 0 for index in shard.index),
+            values=np.asarray(shard.data),
+        )
+        for shard in sorted(array.addressable_shards, key=lambda shard: shard.device.id)
+    )
+
+
+def _place(device: Any, mesh: Any) -> str:
+    """`X=1, Y=0`: where a device is in the mesh; `device 3` where there is none."""
+    ids = [one.id for one in mesh.devices.flat] if isinstance(mesh, jax.sharding.Mesh) else []
+    if device.id not in ids:
+        return f"device {device.id}"
+    positions = np.unravel_index(ids.index(device.id), mesh.devices.shape)
+    return ", ".join(f"{axis}={position}" for axis, position in zip(mesh.axis_names, positions, strict=True))

@@ -1,0 +1,178 @@
+"""What a verification says of a program and its reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from hloscope.analysis.model import Analysis
+from hloscope.compare import Comparison
+from hloscope.findings import Finding, Severity
+
+
+class NumericsStatus(StrEnum):
+    """How the attempt to run both programs ended."""
+
+    RAN = "ran"
+    REFUSED = "refused"
+    FAILED = "failed"
+    HUNG = "hung"
+    ABORTED = "aborted"
+    NOT_IMPLEMENTED = "not implemented"
+    TOO_LARGE = "too large"
+    NOT_RUN = "not run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """How far two floating-point numbers may lie apart: `absolute + relative * |reference|`.
+
+    Attributes:
+        relative: The share of the reference's own magnitude; 0 for types that must agree exactly.
+        absolute: Added to it, for numbers near zero that cancellation left there.
+    """
+
+    relative: float = 0.0
+    absolute: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worst:
+    """The element that differs most, measured in what was allowed for it.
+
+    Attributes:
+        index: Where it is in the whole array.
+        shard: Where its shard is in the mesh, such as `X=1, Y=0`; `device 3` without a mesh.
+        local_index: Where it is in that shard.
+        found: The program's value.
+        expected: The reference's value.
+        allowed: How far apart they may lie; 0 for types that must agree exactly.
+    """
+
+    index: tuple[int, ...]
+    shard: str
+    local_index: tuple[int, ...]
+    found: str
+    expected: str
+    allowed: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputComparison:
+    """One output of two runs, compared shard by shard: each device's copy counts.
+
+    Attributes:
+        name: The output, such as `result[0]`, or `gradient of W`.
+        against: Whose output it is compared with: `reference`, `single device`.
+        subject: Whose output it is: `target`, `reference`.
+        elements: Elements in all shards together, each copy counted.
+        wrong: How many of them differ by more than is allowed.
+        shards: Devices that hold a shard.
+        wrong_shards: Those that hold a wrong element, such as `X=1, Y=0`.
+        worst: The element that differs most; None where there is none.
+        largest_error: The largest difference, as a multiple of what is allowed; infinite where none is allowed.
+        informative: Whether the expected output tells anything: it is not empty, and not all zero or not finite.
+    """
+
+    name: str
+    against: str
+    subject: str
+    elements: int
+    wrong: int
+    shards: int
+    wrong_shards: tuple[str, ...]
+    worst: Worst | None
+    largest_error: float
+    informative: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numerics:
+    """What came of running both programs on the same random inputs.
+
+    Attributes:
+        status: How the attempt ended.
+        ran_on: Such as `8 simulated CPU devices`, `8 TPU v5 lite devices`.
+        message: Why there are no numbers, in the words of whoever refused; empty after a run.
+        seed: The random seed.
+        inputs: One line for each argument: its name, type and range of values.
+        dims: The letters that were given other sizes than the target's own.
+        comparisons: One for each output of each pair that was compared.
+        estimated_bytes: Memory that the runs need; None when it was not estimated.
+        available_bytes: Memory that was free; None when it is not known.
+        not_compared: What was asked for beyond the outputs and could not be run: `gradients` or `single device`, and
+            why.
+        notes: Choices made for the user, one sentence each.
+    """
+
+    status: NumericsStatus
+    ran_on: str = ""
+    message: str = ""
+    seed: int = 0
+    inputs: tuple[str, ...] = ()
+    dims: Mapping[str, int] = field(default_factory=dict)
+    comparisons: tuple[OutputComparison, ...] = ()
+    estimated_bytes: int | None = None
+    available_bytes: int | None = None
+    not_compared: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def agree(self) -> bool:
+        """Whether both ran, and something was compared, and nothing differs."""
+        ran = self.status is NumericsStatus.RAN and not self.not_compared
+        told = any(one.informative for one in self.comparisons)
+        return ran and told and not any(one.wrong for one in self.comparisons)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """A program beside its reference.
+
+    Attributes:
+        target: The program, compiled for its slice.
+        reference: Its reference, compiled for the same slice.
+        numerics: What came of running both.
+        communication: What each moves, matched; the reference is the old side.
+        findings: Everything in which the program falls behind its reference or could not be compared with it.
+    """
+
+    target: Analysis
+    reference: Analysis
+    numerics: Numerics
+    communication: Comparison
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether no finding is an error."""
+        return all(one.severity is not Severity.ERROR or one.allowed is not None for one in self.findings)
+
+    @property
+    def bytes_ratio(self) -> float | None:
+        """Wire bytes per step of the program over those of its reference; None where either is not known."""
+        return _ratio(self.communication.new_total.wire_bytes, self.communication.old_total.wire_bytes)
+
+    @property
+    def time_ratio(self) -> float | None:
+        """Predicted time of a step of the program over its reference's; None where either was not priced."""
+        if self.target.time is None or self.reference.time is None:
+            return None
+        return _ratio(self.target.time.step_us, self.reference.time.step_us)
+
+    def __repr__(self) -> str:
+        verdict = "passed" if self.passed else "failed"
+        return f"<Verification of {self.target.target} against {self.reference.target}: {verdict}>"
+
+    def to_dict(self) -> dict[str, object]:
+        """The verification as plain data, as `--format json` prints it."""
+        from hloscope.verification.document import to_document
+
+        return to_document(self)
+
+
+def _ratio(found: float, expected: float) -> float | None:
+    if expected:
+        return found / expected
+    return 1.0 if not found else None

@@ -1,0 +1,71 @@
+"""Random inputs: the same numbers for the same seed, position and type, on whatever devices they are put."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Bounds = tuple[float, float]
+
+_DEFAULT_INTEGERS = (-100, 100)
+
+
+def random_values(dtype: Any, shape: tuple[int, ...], bounds: Bounds | None, *, seed: int, position: int) -> Any:
+    """An array of random values.
+
+    Args:
+        dtype: NumPy's or ml_dtypes' type: a float, an integer, a bool or a complex type.
+        shape: Its dimensions.
+        bounds: The least value and the one above the greatest; by default floats are standard normal, and integers lie
+            between -100 and 100, as far as their type holds them.
+        seed: The run's seed.
+        position: The argument's position, so that two arguments of one type differ.
+    """
+    dtype = np.dtype(dtype)
+    generator = np.random.default_rng([seed, position])
+    if dtype == np.bool_:
+        return generator.random(shape) < 0.5
+    if is_integer(dtype):
+        low, high = integer_bounds(dtype, bounds)
+        return generator.integers(low, high, shape).astype(dtype)
+    if np.issubdtype(dtype, np.complexfloating):
+        return (_floats(generator, shape, bounds) + 1j * _floats(generator, shape, bounds)).astype(dtype)
+    return _floats(generator, shape, bounds).astype(dtype)
+
+
+def described_bounds(dtype: Any, bounds: Bounds | None) -> str:
+    """The values of an argument, for the report: `0 to 7`, `standard normal`, `-1 to 1`."""
+    dtype = np.dtype(dtype)
+    if dtype == np.bool_:
+        return "true or false"
+    if is_integer(dtype):
+        low, high = integer_bounds(dtype, bounds)
+        return f"{low} to {high - 1}"
+    return "standard normal" if bounds is None else f"{bounds[0]:g} to {bounds[1]:g}"
+
+
+def integer_bounds(dtype: np.dtype[Any], bounds: Bounds | None) -> tuple[int, int]:
+    """The least integer and the one above the greatest, within what the type holds."""
+    low, high = _DEFAULT_INTEGERS if bounds is None else (int(bounds[0]), int(bounds[1]))
+    least, greatest = _limits(dtype)
+    low = max(low, least)
+    return low, max(low + 1, min(high, greatest + 1))
+
+
+def is_integer(dtype: Any) -> bool:
+    """Whether a type holds integers, those of ml_dtypes narrower than a byte included."""
+    return np.issubdtype(dtype, np.integer) or np.dtype(dtype).name.startswith(("int", "uint"))
+
+
+def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
+    bits = int(dtype.name.lstrip("uint"))
+    if dtype.name.startswith("u"):
+        return 0, 2**bits - 1
+    return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+
+
+def _floats(generator: np.random.Generator, shape: tuple[int, ...], bounds: Bounds | None) -> Any:
+    if bounds is None:
+        return generator.standard_normal(shape, dtype=np.float32)
+    return generator.uniform(bounds[0], bounds[1], shape)

@@ -1,0 +1,8 @@
+"""Why a collective is there: the program's own shardings followed to every transfer of the compiled module.
+
+An `Analysis` and what was captured beside it go in; the same analysis with a reason for each collective comes out.
+"""
+
+from hloscope.why.stage import explained, unexplained
+
+__all__ = ["explained", "unexplained"]

@@ -1,0 +1,156 @@
+"""The whole chain for one collective: who sharded what, the step at which a sharding is lost, and what to change."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from hloscope.analysis.model import Analysis, Collective, SourceFrame
+from hloscope.analysis.model.reason import Operation, Reason, ReasonKind, Tensor
+from hloscope.analysis.places import users_frame
+from hloscope.errors import TargetError
+from hloscope.why.advice import advice
+from hloscope.why.notation import equations, notated
+from hloscope.why.sentences import asked_words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One link of the chain.
+
+    Attributes:
+        what: What happens, such as `argument W asks for P('X', None)` or `dot_general needs D whole`.
+        arrays: The arrays as they are then, in the literature's notation.
+        source: Where it is written; None for arguments and outputs.
+        is_loss: Whether the sharding is lost or changed here.
+    """
+
+    what: str
+    arrays: tuple[str, ...] = ()
+    source: SourceFrame | None = None
+    is_loss: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Everything that is known about why a collective is there.
+
+    Attributes:
+        collective: The collective, with its reason.
+        copies: Places of the compiled program with the same collective for the same reason.
+        place: The line of the user's code; None when not known.
+        excerpt: That line's text; None when the file cannot be read.
+        steps: From who sharded the array to who needed it otherwise.
+        equations: The same in the literature's notation.
+        advice: What to change.
+    """
+
+    collective: Collective
+    copies: int
+    place: SourceFrame | None
+    excerpt: str | None
+    steps: tuple[Step, ...]
+    equations: tuple[str, ...]
+    advice: tuple[str, ...]
+
+
+def explain(analysis: Analysis, named: str | None = None) -> tuple[Explanation, ...]:
+    """The chain of one collective, or of all, most bytes per step first.
+
+    Args:
+        analysis: With reasons.
+        named: The name of the instruction, with or without `%`, or its place in the report's list, counted from 1;
+            None for all, of which those that differ in nothing but their name are told once.
+
+    Raises:
+        TargetError: There is no such collective.
+    """
+    if named is not None:
+        return (_explanation(_find(analysis.collectives, named), 1),)
+    groups: dict[object, list[Collective]] = {}
+    for one in analysis.collectives:
+        key = (one.kind, one.axes, one.operand_shapes, one.result_shapes, one.executions, one.source, one.why)
+        groups.setdefault(key, []).append(one)
+    return tuple(_explanation(alike[0], len(alike)) for alike in groups.values())
+
+
+def _find(collectives: Sequence[Collective], named: str) -> Collective:
+    wanted = named.removeprefix("%")
+    for one in collectives:
+        if one.name == wanted:
+            return one
+    if wanted.isdigit() and 0 < int(wanted) <= len(collectives):
+        return collectives[int(wanted) - 1]
+    names = ", ".join(f"%{one.name}" for one in collectives[:8])
+    more = f", and {len(collectives) - 8} more" if len(collectives) > 8 else ""
+    raise TargetError(
+        f"there is no collective {named!r} in the compiled program",
+        why=f"it has {names}{more}" if collectives else "it has no collectives at all",
+        fix="name one of them, or give its number in the list that `hloscope analyze` prints, counted from 1",
+    )
+
+
+def _explanation(one: Collective, copies: int) -> Explanation:
+    reason = one.reason or Reason(kind=ReasonKind.UNKNOWN)
+    place = _place(one, reason)
+    return Explanation(
+        collective=one,
+        copies=copies,
+        place=place,
+        excerpt=None if place is None else linecache.getline(place.file, place.line).rstrip("\n") or None,
+        steps=tuple(_steps(reason)),
+        equations=equations(reason, one.kind),
+        advice=advice(reason),
+    )
+
+
+def _place(one: Collective, reason: Reason) -> SourceFrame | None:
+    """The line that needs the data; where that is not known, the collective's own."""
+    asked = next((asker.source for asker in reason.asked_by if asker.by == "constraint"), ())
+    first = asked if reason.kind is ReasonKind.CONSTRAINT else ()
+    told = reason.producer if reason.kind is ReasonKind.PARTIAL_SUM else reason.consumer or reason.producer
+    return users_frame(first or (told.source if told is not None else ()) or one.source)
+
+
+def _steps(reason: Reason) -> Iterator[Step]:
+    for asker in dict.fromkeys(asked_words(one) for one in reason.held_by):
+        yield Step(what=asker)
+    if reason.kind is ReasonKind.PARTIAL_SUM:
+        yield from _sum_steps(reason)
+    elif reason.moved is not None:
+        yield from _move_steps(reason, reason.moved)
+    if reason.kind is not ReasonKind.CONSTRAINT:
+        for asker in dict.fromkeys(asked_words(one) for one in reason.asked_by):
+            yield Step(what=asker)
+
+
+def _sum_steps(reason: Reason) -> Iterator[Step]:
+    name = "the operation" if reason.producer is None else reason.producer.name
+    letters = " and ".join(reason.summed) or "a sharded dimension"
+    operands = tuple(notated(one) for one in reason.operands)
+    yield Step(what=f"{name} sums over {letters}", arrays=operands, source=_line(reason.producer), is_loss=True)
+    if reason.moved is not None:
+        yield Step(what="each device holds a partial sum", arrays=(notated(reason.moved),))
+    if reason.consumer is not None:
+        arrays = () if reason.moved is None else (notated(reason.moved, reason.wanted),)
+        yield Step(what=f"{reason.consumer.name} needs the sum", arrays=arrays, source=_line(reason.consumer))
+
+
+def _move_steps(reason: Reason, moved: Tensor) -> Iterator[Step]:
+    if reason.producer is not None and not moved.named:
+        yield Step(what=f"{reason.producer.name} makes it", arrays=(notated(moved),), source=_line(reason.producer))
+    wanted = (notated(moved),) if reason.wanted is None else (notated(moved), notated(moved, reason.wanted))
+    if reason.kind is ReasonKind.CONSTRAINT:
+        asked = reason.asked_by[0] if reason.asked_by else None
+        what = "a sharding constraint" if asked is None else asked_words(asked)
+        yield Step(what=what, arrays=wanted, source=users_frame(asked.source) if asked else None, is_loss=True)
+    elif reason.consumer is not None:
+        what = f"{reason.consumer.name} needs it otherwise"
+        yield Step(what=what, arrays=wanted, source=_line(reason.consumer), is_loss=True)
+    else:
+        yield Step(what="it is handed out otherwise", arrays=wanted, is_loss=True)
+
+
+def _line(operation: Operation | None) -> SourceFrame | None:
+    return None if operation is None else users_frame(operation.source)

@@ -1,0 +1,253 @@
+"""Shardy's module as a graph: where a value comes from, who uses it, which loops it is in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from hloscope.program.shardy_model import ShardyModule, ShardyOp, ShardyValue, ValueSharding
+
+RESHARDS = frozenset({"sdy.reshard", "sdy.sharding_constraint"})
+MOVES = RESHARDS | {"sdy.all_reduce"}
+"""Operations that Shardy puts in wherever data must move."""
+
+_SAME_ELEMENTS = MOVES | frozenset({"stablehlo.convert", "stablehlo.optimization_barrier", "stablehlo.copy"})
+_REARRANGED = frozenset(
+    {
+        "stablehlo.transpose",
+        "stablehlo.reshape",
+        "stablehlo.broadcast_in_dim",
+        "stablehlo.slice",
+        "stablehlo.dynamic_slice",
+        "stablehlo.pad",
+        "stablehlo.reverse",
+    }
+)
+_WRAPPERS = frozenset({"sdy.manual_computation", "sdy.named_computation", "stablehlo.while"})
+_RETURNS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
+_LOOP_BODY = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """What a value is made from.
+
+    Attributes:
+        value: The value that it goes back to.
+        exact: Whether each element stands where it stood: only element-wise operations were passed.
+        rearranged: Whether elements were moved around or left out on the way.
+    """
+
+    value: ShardyValue
+    exact: bool
+    rearranged: bool
+
+
+class ShardyGraph:
+    """A module, and the ways through it."""
+
+    def __init__(self, module: ShardyModule) -> None:
+        self.module = module
+
+    @cached_property
+    def callers(self) -> dict[str, list[ShardyOp]]:
+        """The calls of each private function."""
+        found: dict[str, list[ShardyOp]] = {}
+        for op in self.module.ops:
+            if op.kind == "func.call" and op.symbol:
+                found.setdefault(op.symbol, []).append(op)
+        return found
+
+    @cached_property
+    def returns(self) -> dict[tuple[int, int], ShardyOp]:
+        """What each region returns, by the operation that holds it and the region's number."""
+        return {(op.parent, op.region): op for op in self.module.ops if op.kind in _RETURNS and op.parent is not None}
+
+    def op(self, value: ShardyValue) -> ShardyOp | None:
+        """The operation that makes a value; None for a block argument."""
+        return None if value.is_argument else self.module.ops[value.owner]
+
+    def maker(self, value: ShardyValue) -> ShardyOp | None:
+        """The operation that computes a value, looking through those that only move it; None for an argument."""
+        op = self.op(value)
+        while op is not None and op.kind in MOVES:
+            op = self.op(self.value(op.operands[0]))
+        return op
+
+    def unmoved(self, value: ShardyValue) -> ShardyValue:
+        """A value as it was before it was resharded for one use."""
+        op = self.op(value)
+        while op is not None and op.kind in RESHARDS:
+            value = self.value(op.operands[0])
+            op = self.op(value)
+        return value
+
+    def value(self, index: int) -> ShardyValue:
+        """The value of an index."""
+        return self.module.values[index]
+
+    def users(self, value: ShardyValue) -> tuple[tuple[ShardyOp, int], ...]:
+        """The operations that use a value, with the operand's number."""
+        return tuple((self.module.ops[op], number) for op, number in self.module.users.get(value.index, ()))
+
+    def real_users(self, value: ShardyValue) -> tuple[tuple[ShardyOp, int], ...]:
+        """The operations that use a value in the end, looking through those that only move it."""
+        found, pending, seen = [], [value], set()
+        while pending:
+            current = pending.pop()
+            if current.index in seen:
+                continue
+            seen.add(current.index)
+            for user, number in self.users(current):
+                onward = self._handed_on(user, number)
+                pending += onward
+                if not onward:
+                    found.append((self._holder(user), number))
+        return tuple(found)
+
+    def _handed_on(self, user: ShardyOp, number: int) -> list[ShardyValue]:
+        """The values under which an operand goes on unchanged: moved, or returned to whoever called."""
+        if user.kind in MOVES:
+            return [self.value(user.results[0])]
+        if user.kind not in _RETURNS or user.parent is None or user.parent == self.module.main:
+            return []
+        holder = self.module.ops[user.parent]
+        if holder.kind in ("sdy.manual_computation", "sdy.named_computation"):
+            return [self.value(holder.results[number])]
+        if holder.kind == "func.func":
+            return [self.value(call.results[number]) for call in self.callers.get(holder.symbol or "", [])]
+        return []
+
+    def _holder(self, user: ShardyOp) -> ShardyOp:
+        """A loop or a branch in place of the `return` that carries a value on in it."""
+        is_inner = user.kind == "stablehlo.return" and user.parent is not None
+        return self.module.ops[user.parent] if is_inner and user.parent is not None else user
+
+    def plain_makers(self, value: ShardyValue) -> list[ShardyOp]:
+        """The element-wise operations and moves that a value comes through from the array it was before."""
+        found = []
+        for one in self.chain(value):
+            if one.shape != value.shape:
+                break
+            op = self.op(one)
+            found += [] if op is None else [op]
+        return found
+
+    def is_program_argument(self, value: ShardyValue) -> bool:
+        """Whether a value is an argument of the program itself."""
+        return value.is_argument and value.owner == self.module.main
+
+    def argument_of(self, number: int) -> ShardyValue | None:
+        """An argument of the program by number."""
+        return next(
+            (v for v in self.module.values if self.is_program_argument(v) and v.number == number),
+            None,
+        )
+
+    def outside(self, value: ShardyValue) -> ShardyValue | None:
+        """What a block argument stands for outside its block; None for an argument of the program, or of no caller."""
+        if not value.is_argument or self.is_program_argument(value):
+            return None
+        owner = self.module.ops[value.owner]
+        if owner.kind in _WRAPPERS and value.number < len(owner.operands):
+            return self.value(owner.operands[value.number])
+        callers = self.callers.get(owner.symbol or "", [])
+        if owner.kind == "func.func" and callers and value.number < len(callers[0].operands):
+            return self.value(callers[0].operands[value.number])
+        return None
+
+    def before(self, value: ShardyValue) -> tuple[ShardyValue, bool, bool] | None:
+        """One step back to the array that a value is made from alone, with whether it is exact, or rearranged."""
+        op = self.op(value)
+        if op is None:
+            outside = self.outside(value)
+            return None if outside is None else (outside, True, False)
+        if op.kind == "func.call":
+            function = next((f for f in self.module.ops if f.kind == "func.func" and f.symbol == op.symbol), None)
+            returned = None if function is None else self.returns.get((function.index, 0))
+            return None if returned is None else (self.value(returned.operands[value.number]), True, False)
+        arrays = [one for one in map(self.value, op.operands) if one.shape and not self._is_filled(one)]
+        if op.kind in _REARRANGED and arrays:
+            return arrays[0], False, arrays[0].shape != value.shape
+        if len({one.index for one in arrays}) == 1 and arrays[0].shape == value.shape and self._is_elementwise(op):
+            return arrays[0], True, False
+        return None
+
+    def _is_filled(self, value: ShardyValue) -> bool:
+        """Whether a value is one number everywhere."""
+        op = self.op(value)
+        return op is not None and op.kind == "stablehlo.broadcast_in_dim" and not self.value(op.operands[0]).shape
+
+    def _is_elementwise(self, op: ShardyOp) -> bool:
+        """Whether an operation looks at the one element that stands where its result will stand."""
+        if op.kind in _SAME_ELEMENTS:
+            return True
+        if len(op.results) != 1 or op.rule is None:
+            return op.kind.startswith("chlo.") and len(op.results) == 1
+        same = op.rule.results[0]
+        fits = all(mapping in ((), same) for mapping in op.rule.operands)
+        return fits and not op.rule.reduction | op.rule.need_replication | op.rule.permutation
+
+    def root(self, value: ShardyValue) -> Root:
+        """The argument or operation that a value goes back to, through whatever keeps or only rearranges elements."""
+        exact, rearranged, seen = True, False, set()
+        while value.index not in seen:
+            seen.add(value.index)
+            step = self.before(value)
+            if step is None:
+                break
+            value, kept, moved = step
+            exact, rearranged = exact and kept, rearranged or moved
+        return Root(value, exact, rearranged)
+
+    def chain(self, value: ShardyValue) -> Iterator[ShardyValue]:
+        """The values from `value` back to its root, `value` first."""
+        seen: set[int] = set()
+        while value.index not in seen:
+            seen.add(value.index)
+            yield value
+            step = self.before(value)
+            if step is None:
+                return
+            value = step[0]
+
+    def around(self, op: ShardyOp) -> Iterator[ShardyOp]:
+        """The operations that hold `op`, innermost first; of a private function those around its first call."""
+        seen: set[int] = set()
+        while op.parent is not None and op.parent not in seen:
+            seen.add(op.parent)
+            op = self.module.ops[op.parent]
+            yield op
+            callers = self.callers.get(op.symbol or "", []) if op.kind == "func.func" else []
+            if callers:
+                op = callers[0]
+
+    def loop(self, op: ShardyOp) -> ShardyOp | None:
+        """The innermost loop around an operation."""
+        return next((outer for outer in self.around(op) if outer.kind == "stablehlo.while"), None)
+
+    def is_invariant(self, value: ShardyValue, loop: ShardyOp) -> bool:
+        """Whether a value is the same in every iteration: made outside the loop, or carried through it unchanged."""
+        for step in self.chain(value):
+            if step.is_argument and step.owner == loop.index:
+                returned = self.returns.get((loop.index, _LOOP_BODY))
+                inside = None if returned is None else self.value(returned.operands[step.number])
+                return inside is not None and inside.is_argument and inside.number == step.number
+            maker = self.module.ops[step.owner]
+            if maker.kind == "stablehlo.dynamic_slice":
+                return False
+            is_held = step.is_argument and maker.kind == "func.func" and maker.index != self.module.main
+            if not is_held and loop not in self.around(maker):
+                return True
+        return False
+
+
+def axes_in(sharding: ValueSharding | None) -> frozenset[str]:
+    """All axes of a sharding."""
+    return frozenset(axis for axes in sharding or () for axis in axes)
+
+
+def whole_axis(axis: str) -> str:
+    """`X` of `X:(1)2`."""
+    return axis.partition(":")[0]

@@ -1,0 +1,217 @@
+"""Which move of the program a compiled collective carries out: candidates scored by axes, kind, line and shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from hloscope.analysis.model import Collective
+from hloscope.analysis.vocabulary import Kind
+from hloscope.program.shardy_model import ShardyOp, ShardyValue, ValueSharding
+from hloscope.why.graph import whole_axis
+from hloscope.why.moves import Move, is_reshuffle, local_shape
+from hloscope.why.partitioned import dimensions_of, significant
+from hloscope.why.windows import Window
+
+_BITS = (2, 4, 8, 16, 32, 64)
+_ENOUGH = 3
+"""A match needs the same operation or line, or the same shape: axes and kind alone say too little."""
+SAME_PLACE = 4
+_FLOATS = ("f", "bf", "c")
+_HLO_TYPES = {"i1": "pred"} | {f"i{bits}": f"s{bits}" for bits in _BITS} | {f"ui{bits}": f"u{bits}" for bits in _BITS}
+_SUITS = 3
+
+Shape = tuple[int, ...]
+Taken = tuple[int, Kind, tuple[str, ...]]
+"""A move, with the kind and the axes of the collective that carries it out: one move may take several kinds."""
+
+ArgumentOf = Callable[[ShardyValue], str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clues:
+    """What is known of a collective, from its final text and from the partitioner's where that was found.
+
+    Attributes:
+        kind: What it does; the partitioner's kind where that is known.
+        axes: The mesh axes it runs over.
+        op_names: XLA's names of an operation: the consumer's, the producer's, or an argument's.
+        places: Innermost source lines, as file and line.
+        operands: Dimensions of the operands on one device, for each text.
+        results: Dimensions of the results.
+        element_types: HLO types of the operands.
+        argument: The program's argument that it moves; None when it moves something computed, or nothing tells.
+        window: The windowed einsum that it belongs to; None for others.
+        in_loop: Whether it runs in a loop.
+        is_guess: Whether name and line are those of a neighbour.
+    """
+
+    kind: Kind
+    axes: tuple[str, ...]
+    op_names: tuple[str, ...]
+    places: frozenset[tuple[str, int]]
+    operands: tuple[Shape, ...]
+    results: tuple[Shape, ...]
+    element_types: frozenset[str]
+    argument: str | None
+    window: Window | None
+    in_loop: bool
+    is_guess: bool
+
+
+def clues_of(
+    final: Collective, earlier: Collective | None, argument: str | None = None, window: Window | None = None
+) -> Clues | None:
+    """The clues of a collective; None when its axes are not known."""
+    if final.axes is None:
+        return None
+    told = [final] if earlier is None else [earlier, final]
+    return Clues(
+        kind=told[0].kind if window is None else window.stands_for,
+        axes=final.axes,
+        op_names=tuple(dict.fromkeys(one.op_name for one in told if one.op_name)),
+        places=frozenset((one.source[0].file, one.source[0].line) for one in told if one.source),
+        operands=dimensions_of(shape for one in told for shape in one.operand_shapes),
+        results=dimensions_of(shape for one in told for shape in one.result_shapes),
+        element_types=frozenset(shape.partition("[")[0] for one in told for shape in one.operand_shapes),
+        argument=argument,
+        window=window,
+        in_loop=bool(final.loops) and window is None,
+        is_guess=all(one.source_of is not None for one in told),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The move that fits best, and those that fit as well."""
+
+    move: Move
+    key: Taken
+    is_certain: bool
+    ties: tuple[Move, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """Finds the move of a collective.
+
+    Attributes:
+        moves: All moves of the program, in text order.
+        mesh: Size of each axis.
+        argument_of: The program's argument that a value is, up to element-wise operations and rearrangement.
+    """
+
+    moves: Sequence[Move]
+    mesh: dict[str, int]
+    argument_of: ArgumentOf
+
+    def best(self, clues: Clues, taken: Iterable[Taken] = ()) -> Match | None:
+        """The move that a collective carries out; None when none fits.
+
+        Among equals the first that no other collective was matched to: unrolled layers come in one order in both.
+        """
+        scored = [(score, move) for move in self.moves if (score := self._score(clues, move))]
+        if not scored:
+            return None
+        highest = max(score for score, _ in scored)
+        ties = tuple(move for score, move in scored if score == highest)
+        used = set(taken)
+        chosen = next((move for move in ties if _key(move, clues) not in used), ties[0])
+        place, shape = _place(clues, chosen), self._shape(clues, chosen)
+        suits = _kind(clues, chosen) >= _SUITS
+        is_certain = place >= 2 and shape > 0 if suits else place >= SAME_PLACE and shape >= _SUITS
+        left = tuple(move for move in ties if _key(move, clues) not in used)
+        return Match(chosen, _key(chosen, clues), is_certain, left or (chosen,))
+
+    def _score(self, clues: Clues, move: Move) -> int:
+        axes = _axes(clues, move)
+        kind = _kind(clues, move) if axes else 0
+        if not kind or self._is_another_argument(clues, move) or _is_another_type(clues, move):
+            return 0
+        place, shape = _place(clues, move), self._shape(clues, move)
+        if move.is_returned and not move.consumers and clues.is_guess:
+            place = max(place, 1)
+        if place + shape < _ENOUGH:
+            return 0
+        same_type = _HLO_TYPES.get(move.value.element_type, move.value.element_type) in clues.element_types
+        return axes + kind + place + shape + same_type + (clues.in_loop == (move.loop is not None))
+
+    def _is_another_argument(self, clues: Clues, move: Move) -> bool:
+        argument = None if clues.argument is None or move.is_sum else self.argument_of(move.value)
+        return argument is not None and argument != clues.argument
+
+    def _shape(self, clues: Clues, move: Move) -> int:
+        """4 when operand and result have the shapes before and after, 3 for one of them, less for mere sizes."""
+        had = self.alike(move.value, move.before, clues.operands)
+        gets = max(self.alike(move.value, one, clues.results) for one in (move.after, move.final))
+        return max(had + gets, had * 3 // 2, gets * 3 // 2)
+
+    def alike(self, value: ShardyValue, sharding: ValueSharding, given: Iterable[Shape]) -> int:
+        """2 when the part on one device has one of these shapes, 1 when it has its sizes or its elements, else 0."""
+        wanted = significant(local_shape(value.shape, sharding, self.mesh))
+        found = [significant(one) for one in given]
+        if wanted in found:
+            return 2
+        return int(any(prod(wanted) == prod(one) for one in found))
+
+
+def _key(move: Move, clues: Clues) -> Taken:
+    return move.op.index, clues.kind, clues.axes
+
+
+def _is_another_type(clues: Clues, move: Move) -> bool:
+    """Whether integers would have to become floats, or floats integers; compilers change only the width of floats."""
+    is_float = [one.startswith(_FLOATS) for one in clues.element_types]
+    return bool(is_float) and move.value.element_type.startswith(_FLOATS) not in is_float
+
+
+def _axes(clues: Clues, move: Move) -> int:
+    here, there = set(clues.axes), set(move.axes)
+    if here == there:
+        return 4
+    if here <= there or there <= here:
+        return 2
+    return int(bool({whole_axis(axis) for axis in here} & {whole_axis(axis) for axis in there}))
+
+
+def _kind(clues: Clues, move: Move) -> int:
+    """How well a kind of collective suits a move: 3 and more when it does, 1 when it may stand for one that does."""
+    kind = clues.kind
+    if move.is_sum:
+        return {Kind.ALL_REDUCE: 4, Kind.REDUCE_SCATTER: 4, Kind.ALL_GATHER: 1, Kind.COLLECTIVE_PERMUTE: 1}.get(kind, 0)
+    if kind is Kind.ALL_TO_ALL:
+        return 4 if is_reshuffle(move) else _SUITS
+    if kind is Kind.ALL_GATHER:
+        return _SUITS if is_reshuffle(move) else 4
+    if kind is Kind.COLLECTIVE_PERMUTE:
+        return _SUITS if is_reshuffle(move) else 1
+    return int(kind in (Kind.ALL_REDUCE, Kind.COLLECTIVE_BROADCAST))
+
+
+def _operations(move: Move) -> list[ShardyOp]:
+    asked = [] if move.constraint is None else [move.constraint]
+    made = [] if move.producer is None else [move.producer]
+    return [move.op, *asked, *made, *(consumer for consumer, _ in move.consumers)]
+
+
+def _place(clues: Clues, move: Move) -> int:
+    """As `at_place`; one less for the element-wise operations on the way."""
+    return max(at_place(clues, _operations(move)), at_place(clues, move.passed) - 1)
+
+
+def at_place(clues: Clues, ops: Iterable[ShardyOp]) -> int:
+    """4 when an operation has the collective's name and line, 2 for one of them, 0 for neither."""
+    return max((_place_of(clues, op) for op in ops), default=0)
+
+
+def _place_of(clues: Clues, op: ShardyOp) -> int:
+    same_name = op.op_name is not None and any(_ends_alike(op.op_name, name) for name in clues.op_names)
+    same_line = bool(op.source) and (op.source[0].file, op.source[0].line) in clues.places
+    return 2 * same_name + 2 * same_line
+
+
+def _ends_alike(one: str, other: str) -> bool:
+    """Names agree, or one is relative to a function that the other is called in."""
+    short, long = sorted((one.rstrip(":"), other.rstrip(":")), key=len)
+    return long == short or long.endswith(f"/{short}")

@@ -1,0 +1,163 @@
+"""The places where Shardy says that data must move: one `Move` for each, with who made the array and who needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from hloscope.program.shardy_model import Axes, ShardyOp, ShardyValue, ValueSharding
+from hloscope.why.graph import MOVES, RESHARDS, ShardyGraph, axes_in, whole_axis
+
+_CONSTRAINT = "sharding_constraint"
+COLLECTIVES = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "all_gather",
+        "all_reduce",
+        "all_to_all",
+        "collective_broadcast",
+        "collective_permute",
+        "reduce_scatter",
+        "custom_call",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One array that must move.
+
+    Attributes:
+        op: The operation that Shardy put in.
+        value: The array before.
+        before: Its sharding.
+        after: Its sharding afterwards.
+        final: Its sharding after further moves of the same array, such as the free slice of a reduce-scatter.
+        axes: The axes that data moves over.
+        is_sum: Whether partial sums are added up.
+        constraint: The user's own constraint that asks for it; None when there is none.
+        producer: The operation that made the array; None for an argument.
+        passed: The element-wise operations before, at which the partitioner may move the array as well.
+        consumers: The operations that need it, with the operand's number; none for what only the program returns.
+        is_returned: Whether it is handed out.
+        loop: The innermost loop around it.
+    """
+
+    op: ShardyOp
+    value: ShardyValue
+    before: ValueSharding
+    after: ValueSharding
+    final: ValueSharding
+    axes: Axes
+    is_sum: bool
+    constraint: ShardyOp | None
+    producer: ShardyOp | None
+    passed: tuple[ShardyOp, ...]
+    consumers: tuple[tuple[ShardyOp, int], ...]
+    is_returned: bool
+    loop: ShardyOp | None
+
+    @property
+    def is_constraint(self) -> bool:
+        """Whether the user's own constraint asks for it."""
+        return self.constraint is not None
+
+    @property
+    def dimensions(self) -> tuple[int, ...]:
+        """The dimensions that lose axes."""
+        return tuple(
+            number
+            for number, (had, gets) in enumerate(zip(self.before, self.after, strict=True))
+            if not self.is_sum and _given_up(had, gets)
+        )
+
+
+def moves_of(graph: ShardyGraph) -> tuple[Move, ...]:
+    """All moves in text order; a reshard that only cuts further is free and no move."""
+    return tuple(_moves(graph))
+
+
+def _moves(graph: ShardyGraph) -> Iterator[Move]:
+    for op in graph.module.ops:
+        if op.kind not in MOVES:
+            continue
+        value, result = graph.value(op.operands[0]), graph.value(op.results[0])
+        before = sharding_known(value)
+        after = sharding_known(result)
+        is_sum = op.kind not in RESHARDS
+        axes = op.axes if is_sum else _moved_axes(before, after)
+        users = graph.real_users(result)
+        if not axes or not users:
+            continue
+        yield Move(
+            op=op,
+            value=value,
+            before=before,
+            after=after,
+            final=_final(graph, result),
+            axes=axes,
+            is_sum=is_sum,
+            constraint=None if is_sum else _constraint(graph, op),
+            producer=graph.maker(value),
+            passed=tuple(graph.plain_makers(value)),
+            consumers=tuple((user, number) for user, number in users if not user.kind.endswith(".return")),
+            is_returned=any(user.kind == "func.return" and user.parent == graph.module.main for user, _ in users),
+            loop=graph.loop(op),
+        )
+
+
+def sharding_known(value: ShardyValue) -> ValueSharding:
+    """A value's sharding; what Shardy leaves unsaid after it closes all shardings is replicated."""
+    return value.sharding if value.sharding is not None else ((),) * len(value.shape)
+
+
+def local_shape(shape: tuple[int, ...], sharding: ValueSharding, mesh: dict[str, int]) -> tuple[int, ...]:
+    """The shape on one device, rounded up."""
+    return tuple(-(-size // axes_size(axes, mesh)) for size, axes in zip(shape, sharding, strict=True))
+
+
+def axes_size(axes: Axes, mesh: dict[str, int]) -> int:
+    """Devices along some axes together; of `X:(1)2` the part's own size."""
+    return prod(int(axis.rpartition(")")[2]) if ":" in axis else mesh.get(axis, 1) for axis in axes)
+
+
+def _moved_axes(before: ValueSharding, after: ValueSharding) -> Axes:
+    """The axes whose cut of a dimension does not stay, in the order of the sharding they leave."""
+    return tuple(dict.fromkeys(axis for had, gets in zip(before, after, strict=True) for axis in _given_up(had, gets)))
+
+
+def _given_up(had: Axes, gets: Axes) -> Axes:
+    """What follows the common beginning: to cut further is free, to cut in another order is not."""
+    kept = 0
+    while kept < min(len(had), len(gets)) and had[kept] == gets[kept]:
+        kept += 1
+    return had[kept:]
+
+
+def _constraint(graph: ShardyGraph, op: ShardyOp) -> ShardyOp | None:
+    """The user's constraint that a move is, or leads to."""
+    result = graph.value(op.results[0])
+    following = [user for user, _ in graph.users(result) if user.kind in RESHARDS]
+    reached = [user for user in following if graph.value(user.results[0]).sharding == result.sharding]
+    return next((one for one in (op, *reached) if _is_constraint(one)), None)
+
+
+def _is_constraint(op: ShardyOp) -> bool:
+    """The compiler's own copies of argument shardings have an origin too, but no line."""
+    named = op.kind == "sdy.sharding_constraint" or op.origin_name is not None
+    return bool(op.source) and (named or (op.op_name or "").endswith(_CONSTRAINT))
+
+
+def _final(graph: ShardyGraph, value: ShardyValue) -> ValueSharding:
+    while True:
+        users = graph.users(value)
+        if len(users) != 1 or users[0][0].kind not in MOVES:
+            return sharding_known(value)
+        value = graph.value(users[0][0].results[0])
+
+
+def is_reshuffle(move: Move) -> bool:
+    """Whether axes go from one dimension to another, which an all-to-all does; else they are given up."""
+    gone = {whole_axis(axis) for axis in move.axes}
+    return not move.is_sum and gone <= {whole_axis(axis) for axis in axes_in(move.after)}

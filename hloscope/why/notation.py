@@ -1,0 +1,82 @@
+"""The notation of the scaling literature: `Out[B_X, F] {U_Y} = In[B_X, D_Y] *_D W[D_Y, F]`.
+
+Source: "How to Scale Your Model", chapter "Sharded Matrices and How to Multiply Them": a subscript names the mesh axes
+that cut a dimension, `{U_Y}` an array of which each device along Y holds a partial sum.
+"""
+
+from __future__ import annotations
+
+from hloscope.analysis.model.reason import Axes, Reason, ReasonKind, Tensor
+from hloscope.analysis.vocabulary import Kind
+
+_FUNCTIONS = {
+    Kind.ALL_GATHER: "AllGather",
+    Kind.ALL_REDUCE: "AllReduce",
+    Kind.REDUCE_SCATTER: "ReduceScatter",
+    Kind.ALL_TO_ALL: "AllToAll",
+    Kind.RAGGED_ALL_TO_ALL: "RaggedAllToAll",
+    Kind.COLLECTIVE_PERMUTE: "Permute",
+    Kind.COLLECTIVE_BROADCAST: "Broadcast",
+}
+_CONTRACTIONS = ("dot_general", "dot")
+
+
+def notated(tensor: Tensor, sharding: tuple[Axes, ...] | None = None) -> str:
+    """`In[B_X, D_Y]`, with another sharding than its own when one is given."""
+    cut = tensor.sharding if sharding is None else sharding
+    name = tensor.name.replace(" ", "_") if not tensor.named else tensor.name
+    partial = f" {{U_{subscript(tensor.partial_over)}}}" if tensor.partial_over and sharding is None else ""
+    entries = [
+        letter if not axes else f"{letter}_{subscript(axes)}"
+        for letter, axes in zip(tensor.letters, cut or ((),) * len(tensor.letters), strict=True)
+    ]
+    return f"{name}[{', '.join(entries)}]{partial}"
+
+
+def subscript(axes: Axes) -> str:
+    """`X`, or `(X,Y)` for several axes."""
+    return axes[0] if len(axes) == 1 else f"({','.join(axes)})"
+
+
+def equations(reason: Reason, kind: Kind) -> tuple[str, ...]:
+    """What happens to the array, one equation for each step; empty when the array is not known."""
+    if reason.moved is None or kind not in _FUNCTIONS:
+        return ()
+    moved, function = reason.moved, f"{_FUNCTIONS[kind]}_{subscript(reason.axes)}"
+    if reason.kind is ReasonKind.PARTIAL_SUM and kind not in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER):
+        return (f"{notated(moved)} = {_computed(reason)}",)
+    if reason.kind is ReasonKind.PARTIAL_SUM:
+        summed = f"{notated(moved, reason.wanted)} = {function}({notated(moved)})"
+        return (f"{notated(moved)} = {_computed(reason)}", summed)
+    if reason.wanted is None:
+        return (f"{function}({notated(moved)})",)
+    resharded = f"{notated(moved, reason.wanted)} = {function}({notated(moved)})"
+    if reason.result is None or not _is_contraction(reason):
+        return (resharded,)
+    operands = [
+        notated(one, reason.wanted if number == reason.operand else None) for number, one in enumerate(reason.operands)
+    ]
+    return (resharded, f"{notated(reason.result)} = {_product(operands, _contracted(reason))}")
+
+
+def _computed(reason: Reason) -> str:
+    operands = [notated(one) for one in reason.operands]
+    if len(operands) == 2 and reason.producer is not None and reason.producer.name in _CONTRACTIONS:
+        return _product(operands, _contracted(reason))
+    name = "sum" if reason.producer is None else reason.producer.name
+    return f"{name}({', '.join(operands)})"
+
+
+def _contracted(reason: Reason) -> tuple[str, ...]:
+    """The dimensions that a product sums over: those of both operands that the result lacks."""
+    left, right = (one.letters for one in reason.operands)
+    kept = () if reason.result is None else reason.result.letters
+    return tuple(letter for letter in left if letter in right and letter not in kept) or reason.summed
+
+
+def _product(operands: list[str], summed: tuple[str, ...]) -> str:
+    return f" *_{subscript(summed)} ".join(operands) if summed else " * ".join(operands)
+
+
+def _is_contraction(reason: Reason) -> bool:
+    return reason.consumer is not None and reason.consumer.name in _CONTRACTIONS and len(reason.operands) == 2

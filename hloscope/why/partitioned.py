@@ -1,0 +1,132 @@
+"""From a collective of the final module back to the one that the partitioner put into the program.
+
+Source: measured on the programs of the tests and their like: names never survive, later passes renumber channels and
+reuse their numbers, and a combined collective keeps the metadata of its first part only. So a channel counts together
+with kind and axes, and without a channel the operation, its line and its exact dimensions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hloscope.analysis.model import Analysis, Collective
+from hloscope.hlo import HloInstruction, HloModule
+
+_SHAPE = re.compile(r"^\w+\[([\d,]*)\]")
+_CHANNEL_DEPTH = 3
+_KEEPS_ELEMENTS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose"})
+
+Dimensions = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partitioned:
+    """What the partitioner put into the program.
+
+    Attributes:
+        module: The module right after the partitioner.
+        collectives: Its collectives, by place in the text.
+        channels: The channel of each.
+    """
+
+    module: HloModule
+    collectives: tuple[Collective, ...]
+    channels: tuple[int | None, ...]
+
+
+def read_partitioned(module: HloModule, analysis: Analysis) -> Partitioned:
+    """The collectives of the module right after the partitioner."""
+    found = sorted(analysis.collectives, key=lambda one: one.line)
+    channels = tuple(channel_of(module, one) for one in found)
+    return Partitioned(module=module, collectives=tuple(found), channels=channels)
+
+
+def link(final: Collective, channel: int | None, earlier: Partitioned) -> Collective | None:
+    """The partitioner's collective that a final one is, or was made from; None when nothing tells."""
+    alike = [
+        (one, number)
+        for one, number in zip(earlier.collectives, earlier.channels, strict=True)
+        if one.kind is final.kind and one.axes == final.axes and one.axes is not None
+    ]
+    if channel is not None:
+        same = [one for one, number in alike if number == channel and _same_operation(one, final)]
+        if same:
+            return same[0]
+    placed = [one for one, _ in alike if _same_operation(one, final) and _same_line(one, final)]
+    for simplified in (_significant, _in_any_order):
+        wanted = simplified(final)
+        fitting = [one for one in placed if simplified(one) == wanted]
+        if fitting:
+            return fitting[0]
+    return None
+
+
+def ancestor_of(final: Collective, channel: int | None, earlier: Partitioned) -> Collective | None:
+    """The partitioner's collective of another kind that a later pass made a final one from; None when nothing tells."""
+    for one, number in zip(earlier.collectives, earlier.channels, strict=True):
+        other_kind = one.kind is not final.kind and one.axes is not None and one.axes == final.axes
+        if other_kind and number == channel is not None and one.op_name == final.op_name and _same_line(one, final):
+            return one
+    return None
+
+
+def channel_of(module: HloModule, collective: Collective) -> int | None:
+    """The channel of a collective, also inside what wraps it."""
+    pending: list[tuple[HloInstruction, int]] = []
+    for computation in module.computations:
+        if computation.name == collective.computation:
+            pending.append((computation.instruction(collective.name), 0))
+    while pending:
+        instruction, depth = pending.pop(0)
+        if instruction.channel_id is not None:
+            return instruction.channel_id
+        if depth < _CHANNEL_DEPTH:
+            inner = [module.computation(name) for _, name in instruction.called]
+            pending += [(one, depth + 1) for held in inner for one in held.instructions if one.channel_id or one.called]
+    return None
+
+
+def argument_of(earlier: Partitioned, collective: Collective) -> str | None:
+    """The program's argument that a collective of the partitioner's moves, by the name on its parameter.
+
+    None when it moves something computed: followed are only operations that keep all elements.
+    """
+    computation = earlier.module.computation(collective.computation)
+    instruction = computation.instruction(collective.name)
+    while instruction.operands and (instruction.name == collective.name or instruction.opcode in _KEEPS_ELEMENTS):
+        instruction = instruction.operands[0]
+    return instruction.op_name if instruction.opcode == "parameter" and computation.is_entry else None
+
+
+def dimensions_of(shapes: Iterable[str]) -> tuple[Dimensions, ...]:
+    """`((2, 1024),)` of `("bf16[2,1024]",)`."""
+    found = (_SHAPE.match(shape) for shape in shapes)
+    return tuple(tuple(int(size) for size in one.group(1).split(",") if size) for one in found if one)
+
+
+def significant(dimensions: Dimensions) -> Dimensions:
+    """Dimensions without those of size 1, which compilers add and drop."""
+    return tuple(size for size in dimensions if size != 1)
+
+
+def _significant(one: Collective) -> object:
+    return [significant(dimensions) for dimensions in dimensions_of(one.operand_shapes)]
+
+
+def _in_any_order(one: Collective) -> object:
+    return [sorted(significant(dimensions)) for dimensions in dimensions_of(one.operand_shapes)]
+
+
+def _same_operation(one: Collective, other: Collective) -> bool:
+    """Whether two op_names name one operation: the partitioner's are relative inside shard_map, final ones are full."""
+    if one.op_name is None or other.op_name is None:
+        return True
+    return one.op_name.endswith(other.op_name) or other.op_name.endswith(one.op_name)
+
+
+def _same_line(one: Collective, other: Collective) -> bool:
+    if not one.source or not other.source:
+        return one.op_name == other.op_name
+    return (one.source[0].file, one.source[0].line) == (other.source[0].file, other.source[0].line)

@@ -1,0 +1,123 @@
+"""The places of a program that a collective may come from: its moves, and the operands of its operations."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+
+from hloscope.analysis.model.reason import Reason, ReasonKind
+from hloscope.program.shardy_model import ShardyModule, ShardyOp, ShardyValue
+from hloscope.why.graph import MOVES
+from hloscope.why.matching import SAME_PLACE, Clues, Match, Matcher, at_place
+from hloscope.why.moves import moves_of, sharding_known
+from hloscope.why.reasons import reason_at, reason_of_move
+from hloscope.why.tensors import Program
+
+_FITS = 2
+_CHOICE = ReasonKind.PARTITIONERS_CHOICE
+_SURE = (ReasonKind.HALO, ReasonKind.NO_RULE)
+"""Reasons that need no shape to be sure: an edge is smaller than the array, and foreign calls get what they want."""
+_EXPANDED = frozenset({"stablehlo.fft", "stablehlo.reduce_window"})
+_NO_TRANSFER = frozenset({"func.func", "func.call", "func.return", "stablehlo.return", "sdy.return", "stablehlo.while"})
+
+
+class Places:
+    """A program with its operations by line and by name, so that each collective looks at few of them.
+
+    Attributes:
+        program: The program.
+        matcher: Finds the move of a collective.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        module = program.graph.module
+        self.matcher = Matcher(moves_of(program.graph), dict(module.mesh), self._argument_of)
+        self._by_line: dict[tuple[str, int], list[ShardyOp]] = defaultdict(list)
+        self._by_name: dict[str, list[ShardyOp]] = defaultdict(list)
+        for op in module.ops:
+            if not _may_move(op):
+                continue
+            if op.source:
+                self._by_line[op.source[0].file, op.source[0].line].append(op)
+            if op.op_name:
+                self._by_name[_last(op.op_name)].append(op)
+
+    def reason_of(self, match: Match) -> Reason:
+        """The reason for a matched move, with the number of different places that fit as well."""
+        reasons = [reason_of_move(self.program, move) for move in match.ties]
+        different = {(one.kind, one.moved and one.moved.name, one.dimensions, one.producer) for one in reasons}
+        chosen = reasons[match.ties.index(match.move)]
+        return replace(chosen, certain=match.is_certain, candidates=len(different))
+
+    def at_operand(self, clues: Clues) -> Reason | None:
+        """A reason at an operand that Shardy moves nowhere: a halo, an operation without a rule, the partitioner's way.
+
+        Of several operands one that must move comes first, then one with the collective's shape, then one at the
+        collective's own operation. JAX 0.12's compiler names the operation that made the operand.
+        """
+        best: tuple[int, Reason] | None = None
+        for op in dict.fromkeys(self._near(clues)):
+            for number in range(len(op.operands)):
+                value = self.program.graph.value(op.operands[number])
+                maker = self.program.graph.maker(value)
+                place = at_place(clues, [op, *([maker] if maker else [])])
+                fit = self._fit(clues, value)
+                reason = reason_at(self.program, op, number, clues.axes) if place + fit > 1 else None
+                if reason is None:
+                    continue
+                strength = place + fit + 2 * (reason.kind is not _CHOICE)
+                if best is None or strength > best[0]:
+                    certain = place >= SAME_PLACE and (reason.kind in _SURE or fit >= _FITS)
+                    best = (strength, replace(reason, certain=certain and reason.kind is not _CHOICE))
+        return None if best is None else best[1]
+
+    def expanded(self, clues: Clues, compiled: ShardyModule) -> Reason | None:
+        """A reason at an operation that the compiler expands into others before it partitions, such as an FFT.
+
+        Args:
+            clues: What is known of a collective.
+            compiled: The module that the compiler partitioned, which the operation is not in.
+        """
+        kept = {(op.kind, op.op_name) for op in compiled.ops}
+        gone = [
+            op for op in self.program.graph.module.ops if op.kind in _EXPANDED and (op.kind, op.op_name) not in kept
+        ]
+        here = [op for op in gone if any((one.file, one.line) in clues.places for one in op.source)]
+        if not here and (clues.places or len(gone) != 1):
+            return None
+        found = (reason_at(self.program, op, 0, clues.axes) for op in here or gone)
+        reason = next((one for one in found if one is not None), None)
+        return None if reason is None else replace(reason, certain=bool(here))
+
+    def _fit(self, clues: Clues, value: ShardyValue) -> int:
+        """How well an operand's part on one device, or the argument it comes from, fits a collective's operand."""
+        if clues.argument is not None and self._argument_of(value) == clues.argument:
+            return 3
+        return self.matcher.alike(value, sharding_known(value), clues.operands)
+
+    def _near(self, clues: Clues) -> Iterator[ShardyOp]:
+        """Operations with the collective's line or name, and those that use their results."""
+        found = [op for place in clues.places for op in self._by_line.get(place, ())]
+        found += [op for name in clues.op_names for op in self._by_name.get(_last(name), ())]
+        graph = self.program.graph
+        for op in found:
+            yield op
+            for result in op.results:
+                yield from (
+                    user for user, _ in graph.real_users(graph.value(result)) if user.rule is None and _may_move(user)
+                )
+
+    def _argument_of(self, value: ShardyValue) -> str | None:
+        root = self.program.graph.root(value).value
+        return root.name if self.program.graph.is_program_argument(root) else None
+
+
+def _may_move(op: ShardyOp) -> bool:
+    """Whether the partitioner may have to move an operand of an operation."""
+    return bool(op.operands) and op.kind not in MOVES and op.kind not in _NO_TRANSFER
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2].rstrip(":")

@@ -1,0 +1,208 @@
+"""From a move, or from an operation whose operand is sharded, to the reason for a collective."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hloscope.analysis.model.reason import AskedBy, Axes, Reason, ReasonKind
+from hloscope.program.shardy_model import ShardingRule, ShardyOp, ShardyValue
+from hloscope.why.graph import whole_axis
+from hloscope.why.moves import Move, sharding_known
+from hloscope.why.tensors import Program, askers, frames_of, holders, operation_of, output_asker, spec_of, tensor_of
+
+_REGIONS = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if"})
+_INDEXING = frozenset({"stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice", "stablehlo.gather"})
+
+
+def reason_of_move(program: Program, move: Move) -> Reason:
+    """Why one array moves."""
+    if move.is_sum:
+        return _partial_sum(program, move)
+    if move.is_constraint:
+        return _of_move(program, move, ReasonKind.CONSTRAINT, _constraint(move))
+    if not move.consumers:
+        kind = ReasonKind.REQUESTED_OUTPUT if move.is_returned else ReasonKind.PARTITIONERS_CHOICE
+        return _of_move(program, move, kind, _outputs(program, move))
+    consumer, operand = move.consumers[0]
+    kind, conflict = _need(program, consumer, operand, move.dimensions, move.axes)
+    kind = ReasonKind.OPERAND_CONFLICT if kind is ReasonKind.PARTITIONERS_CHOICE else kind
+    asked = () if conflict is None else askers(program, conflict[0], move.axes)
+    return _of_move(program, move, kind, asked, None if conflict is None else conflict[1])
+
+
+def reason_at(program: Program, op: ShardyOp, number: int, axes: Axes) -> Reason | None:
+    """Why an operand may have to move although Shardy moves it nowhere; None when these axes do not shard it.
+
+    Args:
+        program: The program.
+        op: The operation.
+        number: Which operand.
+        axes: The axes that a collective at this operation runs over.
+    """
+    graph = program.graph
+    value = graph.unmoved(graph.value(op.operands[number]))
+    dimensions = _dimensions_over(value, axes)
+    if not dimensions:
+        return None
+    kind, conflict = _need(program, op, number, dimensions, axes)
+    maker, loop = graph.op(value), graph.loop(op)
+    return Reason(
+        kind=kind,
+        axes=axes,
+        moved=tensor_of(program, value),
+        dimensions=dimensions,
+        producer=None if maker is None else operation_of(maker),
+        consumer=operation_of(op),
+        operand=number,
+        operands=tuple(tensor_of(program, graph.value(one)) for one in op.operands),
+        result=tensor_of(program, graph.value(op.results[0])) if op.results else None,
+        held_by=holders(program, value, axes),
+        asked_by=() if conflict is None else askers(program, conflict[0], axes),
+        conflicting=None if conflict is None else conflict[1],
+        in_loop=loop is not None,
+        loop_invariant=loop is not None and graph.is_invariant(value, loop),
+    )
+
+
+def _need(
+    program: Program, op: ShardyOp, operand: int, dimensions: Sequence[int], axes: Axes
+) -> tuple[ReasonKind, tuple[ShardyValue, str] | None]:
+    """What makes an operation need an operand otherwise, and the array that it has to fit, with the dimension's letter.
+
+    Source: the factors of Shardy's sharding rules: those that must be replicated, those that need their neighbours,
+    and those that other operands or results shard over the same axes.
+    """
+    rule = op.rule
+    if op.kind in _REGIONS:
+        return ReasonKind.OPERAND_CONFLICT, None
+    if rule is None or operand >= len(rule.operands):
+        return ReasonKind.NO_RULE, None
+    factors = {factor for dimension in dimensions for factor in rule.operands[operand][dimension]}
+    if factors & rule.need_replication:
+        in_loop = op.kind in _INDEXING and program.graph.loop(op) is not None
+        return ReasonKind.INDEXED_IN_LOOP if in_loop else ReasonKind.NEEDS_WHOLE_DIMENSION, None
+    if factors & rule.permutation:
+        return ReasonKind.HALO, None
+    if op.kind == "stablehlo.reshape" and any(len(rule.operands[operand]) > len(result) for result in rule.results):
+        return ReasonKind.MERGED_DIMENSIONS, None
+    conflict = _conflict(program, op, rule, operand, axes)
+    return ReasonKind.OPERAND_CONFLICT if conflict else ReasonKind.PARTITIONERS_CHOICE, conflict
+
+
+def _conflict(
+    program: Program, op: ShardyOp, rule: ShardingRule, operand: int, axes: Axes
+) -> tuple[ShardyValue, str] | None:
+    """Another array of an operation that these axes shard along another dimension, with that dimension's letter."""
+    own = rule.operands[operand]
+    mine = {
+        factor
+        for dimension in _dimensions_over(program.graph.unmoved(program.graph.value(op.operands[operand])), axes)
+        for factor in own[dimension]
+    }
+    others = [
+        *zip(op.results, rule.results, strict=False),
+        *(pair for n, pair in enumerate(zip(op.operands, rule.operands, strict=False)) if n != operand),
+    ]
+    for index, mapping in others:
+        value = program.graph.unmoved(program.graph.value(index))
+        for dimension in _dimensions_over(value, axes):
+            if dimension < len(mapping) and not mine & set(mapping[dimension]):
+                return value, tensor_of(program, value).letters[dimension]
+    return None
+
+
+def _dimensions_over(value: ShardyValue, axes: Axes) -> tuple[int, ...]:
+    """The dimensions of a value that any of these axes shards."""
+    wanted = {whole_axis(axis) for axis in axes}
+    return tuple(
+        number for number, here in enumerate(sharding_known(value)) if wanted & {whole_axis(axis) for axis in here}
+    )
+
+
+def _of_move(
+    program: Program, move: Move, kind: ReasonKind, asked_by: tuple[AskedBy, ...], conflicting: str | None = None
+) -> Reason:
+    graph = program.graph
+    consumer, operand = move.consumers[0] if move.consumers else (None, None)
+    shown = consumer if kind is not ReasonKind.CONSTRAINT else None
+    return Reason(
+        kind=kind,
+        axes=move.axes,
+        moved=tensor_of(program, move.value, move.before),
+        wanted=move.after,
+        dimensions=move.dimensions,
+        producer=None if move.producer is None else operation_of(move.producer),
+        consumer=None if consumer is None else operation_of(consumer),
+        operand=operand,
+        operands=() if shown is None else tuple(tensor_of(program, graph.value(one)) for one in shown.operands),
+        result=None if shown is None or not shown.results else tensor_of(program, graph.value(shown.results[0])),
+        held_by=holders(program, move.value, move.axes),
+        asked_by=asked_by,
+        conflicting=conflicting,
+        in_loop=move.loop is not None,
+        loop_invariant=move.loop is not None and graph.is_invariant(move.value, move.loop),
+    )
+
+
+def _partial_sum(program: Program, move: Move) -> Reason:
+    graph = program.graph
+    maker = move.producer
+    summed, dimensions = _summed(program, maker, move.axes)
+    consumer, operand = move.consumers[0] if move.consumers else (None, None)
+    arrays = [] if maker is None else [graph.value(one) for one in maker.operands if graph.value(one).shape]
+    partial = tensor_of(program, move.value, move.before, move.axes)
+    return Reason(
+        kind=ReasonKind.PARTIAL_SUM,
+        axes=move.axes,
+        moved=partial,
+        wanted=move.final,
+        dimensions=dimensions,
+        producer=None if maker is None else operation_of(maker),
+        consumer=None if consumer is None else operation_of(consumer),
+        operand=operand,
+        operands=tuple(tensor_of(program, one) for one in arrays),
+        result=partial,
+        summed=summed,
+        held_by=tuple(dict.fromkeys(asker for one in arrays for asker in _held(program, one, move.axes))),
+        asked_by=_outputs(program, move),
+        in_loop=move.loop is not None,
+        loop_invariant=move.loop is not None and graph.is_invariant(move.value, move.loop),
+    )
+
+
+def _held(program: Program, value: ShardyValue, axes: Axes) -> tuple[AskedBy, ...]:
+    """Who shards a value over these axes."""
+    return holders(program, value, axes) if _dimensions_over(value, axes) else ()
+
+
+def _summed(program: Program, maker: ShardyOp | None, axes: Axes) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Letters of the dimensions that an operation sums over and that these axes shard; their numbers in operand 0."""
+    if maker is None or maker.rule is None:
+        return (), ()
+    letters: dict[int, str] = {}
+    numbers: list[int] = []
+    for position, (operand, mapping) in enumerate(zip(maker.operands, maker.rule.operands, strict=False)):
+        value = program.graph.value(operand)
+        shown = tensor_of(program, value).letters
+        for number in _dimensions_over(value, axes):
+            for factor in set(mapping[number]) & maker.rule.reduction:
+                if not letters.get(factor, "0").isalpha():
+                    letters[factor] = shown[number]
+                numbers += [number] if position == 0 else []
+    return tuple(dict.fromkeys(letters.values())), tuple(numbers)
+
+
+def _outputs(program: Program, move: Move) -> tuple[AskedBy, ...]:
+    """The outputs that an array is handed out as."""
+    if not move.is_returned:
+        return ()
+    graph = program.graph
+    users = graph.real_users(graph.value(move.op.results[0]))
+    numbers = [number for user, number in users if user.kind == "func.return" and user.parent == graph.module.main]
+    return tuple(output_asker(program, number, ",".join(move.axes)) for number in numbers)
+
+
+def _constraint(move: Move) -> tuple[AskedBy, ...]:
+    """The constraint that asks for a move."""
+    source = frames_of(move.constraint.source if move.constraint else move.op.source)
+    return (AskedBy(axis=",".join(move.axes), by="constraint", name=None, sharding=spec_of(move.after), source=source),)

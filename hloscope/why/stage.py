@@ -1,0 +1,170 @@
+"""The stage itself: an analysis and what was captured beside it, to the same analysis with reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hloscope.analysis import analyze_module
+from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.model.reason import Operation, Reason, ReasonKind
+from hloscope.analysis.vocabulary import Kind, Origin
+from hloscope.hlo import HloModule, parse_module
+from hloscope.program.capture import Capture
+from hloscope.program.shardy_model import ShardyModule
+from hloscope.why.graph import ShardyGraph
+from hloscope.why.matching import Taken, clues_of
+from hloscope.why.origins import ancestry_of
+from hloscope.why.partitioned import Partitioned, ancestor_of, argument_of, channel_of, link, read_partitioned
+from hloscope.why.places import Places
+from hloscope.why.sentences import sentence
+from hloscope.why.tensors import program_of
+from hloscope.why.warnings import rematerializations
+from hloscope.why.windows import Window, window_of
+
+_NOT_CAPTURED = (
+    "HLO text keeps no shardings of the program it was compiled from; name the function itself (module:fn) to have it "
+    "compiled and explained"
+)
+_NOT_ASKED = "Shardy could not be asked about this program (see the notes)"
+_NO_AXES = "its device groups follow no axes of the mesh"
+_NO_MATCH = "Shardy moves nothing here, so the partitioner decided it for reasons of its own"
+
+
+def explained(analysis: Analysis, module: HloModule, captured: Capture) -> Analysis:
+    """Gives every collective its reason, its `why`, and the origin that the evidence shows.
+
+    Args:
+        analysis: Of `module`.
+        module: The final module.
+        captured: What one compile yielded.
+    """
+    explainer = _Explainer(analysis, module, captured)
+    return replace(
+        analysis,
+        collectives=explainer.explain_all(analysis.collectives),
+        rematerializations=rematerializations(captured.diagnostics, captured.shardy, analysis.mesh),
+    )
+
+
+def unexplained(analysis: Analysis) -> Analysis:
+    """Says of every collective of HLO text what can be said without its program: who wrote it, or what is missing."""
+    return replace(analysis, collectives=tuple(_by_text_alone(one, _NOT_CAPTURED) for one in analysis.collectives))
+
+
+def _by_text_alone(one: Collective, missing: str) -> Collective:
+    reason = _authored(one) if one.origin is Origin.AUTHORED else None
+    return _told(one, reason or Reason(kind=ReasonKind.UNKNOWN, axes=one.axes or (), missing=missing))
+
+
+def _told(one: Collective, reason: Reason) -> Collective:
+    return replace(one, reason=reason, why=sentence(reason, one.kind))
+
+
+def _authored(one: Collective) -> Reason:
+    name = (one.op_name or "").rpartition("/")[2] or one.kind.value
+    return Reason(
+        kind=ReasonKind.AUTHORED,
+        axes=one.axes or (),
+        producer=Operation(name=name, op_name=one.op_name, source=one.source),
+        in_loop=bool(one.loops),
+    )
+
+
+def _left_by(one: Collective, reason: Reason) -> tuple[tuple[str, ...], ...] | None:
+    """The sharding that a collective leaves: a gather gives its axes up, wherever Shardy would have moved them."""
+    had = None if reason.moved is None else reason.moved.sharding
+    if one.kind is not Kind.ALL_GATHER or one.axes is None or had is None or reason.kind is ReasonKind.PARTIAL_SUM:
+        return reason.wanted
+    if not {*one.axes} <= {axis for axes in had for axis in axes}:
+        return reason.wanted
+    return tuple(tuple(axis for axis in axes if axis not in one.axes) for axes in had)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    reason: Reason | None
+    missing: str
+
+
+class _Explainer:
+    """Everything that is read once for all collectives of a program."""
+
+    def __init__(self, analysis: Analysis, module: HloModule, captured: Capture) -> None:
+        self._module = module
+        self._earlier = _partitioned(captured, analysis)
+        self._places: Places | None = None
+        self._taken: set[Taken] = set()
+        self._windows: dict[Window, Reason] = {}
+        if captured.shardy is not None:
+            self._places = _places(captured.shardy, captured)
+        self._written: Places | None = None
+        if captured.shardy_as_written is not None:
+            self._written = _places(captured.shardy_as_written, captured)
+
+    def explain_all(self, collectives: Sequence[Collective]) -> tuple[Collective, ...]:
+        """Every collective, in the order given; looked at in the order of the text, which unrolled layers keep."""
+        order = sorted(range(len(collectives)), key=lambda number: collectives[number].line)
+        told = {number: self.explain(collectives[number]) for number in order}
+        return tuple(told[number] for number in range(len(collectives)))
+
+    def explain(self, one: Collective) -> Collective:
+        """One collective with reason, why and origin."""
+        channel = channel_of(self._module, one)
+        earlier = None if self._earlier is None else link(one, channel, self._earlier)
+        if one.origin is Origin.AUTHORED or (earlier is not None and earlier.origin is Origin.AUTHORED):
+            return _told(replace(one, origin=Origin.AUTHORED), _authored(one))
+        ancestor = None if self._earlier is None or earlier is not None else ancestor_of(one, channel, self._earlier)
+        found = self._reason(one, earlier or ancestor)
+        ancestry = ancestry_of(one, earlier, ancestor, found.reason is not None)
+        one = replace(one, origin=ancestry.origin)
+        if found.reason is None:
+            return _told(one, Reason(kind=ReasonKind.UNKNOWN, axes=one.axes or (), missing=found.missing))
+        reason = replace(
+            found.reason,
+            axes=one.axes or found.reason.axes,
+            rewritten_from=found.reason.rewritten_from or ancestry.rewritten_from,
+            combined=max(len(one.operand_shapes), 1),
+            wanted=_left_by(one, found.reason),
+        )
+        return _told(one, reason)
+
+    def _reason(self, one: Collective, earlier: Collective | None) -> _Found:
+        if self._places is None:
+            return _Found(None, _NOT_ASKED)
+        argument, window = None, None
+        if earlier is not None and self._earlier is not None:
+            argument = argument_of(self._earlier, earlier)
+            window = window_of(self._earlier.module, earlier)
+        clues = clues_of(one, earlier, argument, window)
+        if clues is None:
+            return _Found(None, _NO_AXES)
+        if window is not None and window in self._windows:
+            return _Found(self._windows[window], _NO_MATCH)
+        if self._written is not None:
+            expanded = self._written.expanded(clues, self._places.program.graph.module)
+            if expanded is not None:
+                return _Found(expanded, _NO_MATCH)
+        match = self._places.matcher.best(clues, self._taken)
+        if match is not None and match.is_certain:
+            self._taken.add(match.key)
+            reason = self._places.reason_of(match)
+            if window is not None:
+                reason = self._windows[window] = replace(reason, rewritten_from=window.stands_for.value)
+            return _Found(reason, _NO_MATCH)
+        at_operand = self._places.at_operand(clues)
+        if at_operand is not None and (match is None or at_operand.certain):
+            return _Found(at_operand, _NO_MATCH)
+        return _Found(None if match is None else self._places.reason_of(match), _NO_MATCH)
+
+
+def _places(module: ShardyModule, captured: Capture) -> Places:
+    letters = [one.letters for one in captured.arguments if one.used]
+    return Places(program_of(ShardyGraph(module), letters, [one.name for one in captured.outputs]))
+
+
+def _partitioned(captured: Capture, analysis: Analysis) -> Partitioned | None:
+    if captured.partitioned_text is None:
+        return None
+    module = parse_module(captured.partitioned_text, name="partitioned")
+    return read_partitioned(module, analyze_module(module, target=analysis.target, mesh=analysis.mesh))

@@ -1,0 +1,199 @@
+"""Shardy's values and operations as the records of the report: named, lettered, with who asked for each axis."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from hloscope.analysis.model import SourceFrame
+from hloscope.analysis.model.reason import AskedBy, Axes, Operation, Tensor
+from hloscope.program.shardy_model import CodePlace, ShardyOp, ShardyValue, ValueSharding
+from hloscope.why.graph import ShardyGraph, axes_in, whole_axis
+from hloscope.why.letters import Letters, letters_of_values, shown_letters
+from hloscope.why.names import assigned_name, is_gradient
+
+_WRITTEN = ("sharding_constraint", "reshard")
+_NUMBERED = re.compile(r"^(?:(?P<holder>\w+)_)?(?P<side>input|output): (?P<number>\d+)$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """The user's program as Shardy sees it, with the names that the user gave.
+
+    Attributes:
+        graph: The module.
+        letters: A letter for each dimension, by value.
+        outputs: Names of the program's outputs, in order.
+    """
+
+    graph: ShardyGraph
+    letters: dict[int, Letters]
+    outputs: tuple[str, ...]
+
+
+def program_of(graph: ShardyGraph, argument_letters: Sequence[Letters | None], outputs: Iterable[str]) -> Program:
+    """Reads the names and letters of a module once."""
+    return Program(graph=graph, letters=letters_of_values(graph, argument_letters), outputs=tuple(outputs))
+
+
+def tensor_of(
+    program: Program, value: ShardyValue, sharding: ValueSharding | None = None, partial_over: Axes = ()
+) -> Tensor:
+    """A value under the name that the user knows it by.
+
+    That of the variable it is assigned to; else, where its elements only were computed with one by one, that of what
+    it is computed from; else what made it.
+
+    Args:
+        program: The program.
+        value: One of its values.
+        sharding: Its sharding, when that differs from the value's own.
+        partial_over: Axes over which it holds partial sums.
+    """
+    graph = program.graph
+    root = graph.root(value)
+    argument = root.value.name if graph.is_program_argument(root.value) else None
+    alike = (one for one in graph.chain(value) if one.shape == value.shape)
+    name = next((found for one in alike if (found := _name(graph, one))), None)
+    maker = graph.maker(value) or graph.maker(root.value)
+    if name is None and argument is not None:
+        shown = f"part of {argument}" if root.rearranged else argument
+    else:
+        shown = name or (_made_by(maker) if maker else "a value")
+    return Tensor(
+        name=shown,
+        named=name is not None or (argument is not None and not root.rearranged),
+        element_type=value.element_type,
+        shape=value.shape,
+        letters=shown_letters(value, program.letters),
+        sharding=value.sharding if sharding is None else sharding,
+        partial_over=partial_over,
+        argument=argument,
+        source=frames_of(maker.source) if maker else (),
+    )
+
+
+def _made_by(op: ShardyOp) -> str:
+    return f"{'gradient' if is_gradient(op) else 'result'} of {operation_name(op)}"
+
+
+def _name(graph: ShardyGraph, value: ShardyValue) -> str | None:
+    return value.name if graph.is_program_argument(value) else assigned_name(graph, value)
+
+
+def operation_of(op: ShardyOp) -> Operation:
+    """An operation under JAX's name."""
+    return Operation(name=operation_name(op), op_name=op.op_name, source=frames_of(op.source))
+
+
+def operation_name(op: ShardyOp) -> str:
+    """`dot_general`: the last part of JAX's name, or of MLIR's where there is none."""
+    last = (op.op_name or "").rpartition("/")[2].rstrip(":")
+    return last if last and not last.startswith("jit(") else op.symbol or op.kind.rpartition(".")[2]
+
+
+def frames_of(places: Iterable[CodePlace]) -> tuple[SourceFrame, ...]:
+    """MLIR's frames as the report's."""
+    return tuple(
+        SourceFrame(file=place.file, line=place.line, function=place.function or None, column=place.column)
+        for place in places
+    )
+
+
+def spec_of(sharding: ValueSharding | None) -> str | None:
+    """`P('X', None)`: a sharding as the user would write it; None when it is not known."""
+    if sharding is None:
+        return None
+    entries = [
+        "None" if not axes else repr(axes[0]) if len(axes) == 1 else f"({', '.join(map(repr, axes))})"
+        for axes in sharding
+    ]
+    return f"P({', '.join(entries)})"
+
+
+def askers(program: Program, value: ShardyValue, axes: Iterable[str]) -> tuple[AskedBy, ...]:
+    """Who put these axes on a value, each once."""
+    found = (_asker(program, value, axis) for axis in axes)
+    return tuple(dict.fromkeys(one for one in found if one is not None))
+
+
+def _asker(program: Program, value: ShardyValue, axis: str) -> AskedBy | None:
+    origin = value.origins.get(axis) or value.origins.get(whole_axis(axis))
+    if origin is None:
+        return None
+    if origin == "self":
+        return _self(program, value, axis)
+    numbered = _NUMBERED.match(origin)
+    if numbered is None:
+        return _named(program, origin, axis)
+    if numbered["holder"]:
+        return _named(program, numbered["holder"], axis)
+    number = int(numbered["number"])
+    if numbered["side"] == "input":
+        argument = program.graph.argument_of(number)
+        return None if argument is None else _argument(argument, axis)
+    return output_asker(program, number, axis)
+
+
+def holders(program: Program, value: ShardyValue, axes: Iterable[str]) -> tuple[AskedBy, ...]:
+    """Who put these axes on what a value is made from: its argument, or a constraint on the way back to it.
+
+    Where neither has them, what Shardy says of the nearest value that it says anything of.
+    """
+    return tuple(dict.fromkeys(one for axis in axes if (one := _holder(program, value, axis)) is not None))
+
+
+def _holder(program: Program, value: ShardyValue, axis: str) -> AskedBy | None:
+    graph = program.graph
+    told: AskedBy | None = None
+    for one in graph.chain(value):
+        op = graph.op(one)
+        has = whole_axis(axis) in {whole_axis(held) for held in axes_in(one.sharding)}
+        if has and graph.is_program_argument(one):
+            return _argument(one, axis)
+        if has and op is not None and op.source and op.origin_name is not None:
+            return _of_op(program, op, axis)
+        told = told or _asker(program, one, axis)
+    return told
+
+
+def output_asker(program: Program, number: int, axis: str) -> AskedBy:
+    """The program's output of a number, with the sharding that it asks for."""
+    graph = program.graph
+    returned = None if graph.module.main is None else graph.returns.get((graph.module.main, 0))
+    sharding = None
+    if returned is not None and number < len(returned.operands):
+        sharding = spec_of(graph.value(returned.operands[number]).sharding)
+    name = program.outputs[number] if number < len(program.outputs) else f"result[{number}]"
+    return AskedBy(axis=axis, by="output", name=name, sharding=sharding)
+
+
+def _self(program: Program, value: ShardyValue, axis: str) -> AskedBy | None:
+    op = program.graph.op(value)
+    if op is not None:
+        return _of_op(program, op, axis)
+    return _argument(value, axis) if program.graph.is_program_argument(value) else None
+
+
+def _argument(value: ShardyValue, axis: str) -> AskedBy:
+    name = value.name or f"argument {value.number}"
+    return AskedBy(axis=axis, by="argument", name=name, sharding=spec_of(value.sharding))
+
+
+def _named(program: Program, origin: str, axis: str) -> AskedBy | None:
+    op = next((op for op in program.graph.module.ops if op.origin_name == origin), None)
+    return None if op is None else _of_op(program, op, axis)
+
+
+def _of_op(program: Program, op: ShardyOp, axis: str) -> AskedBy:
+    graph = program.graph
+    if op.kind == "sdy.manual_computation":
+        return AskedBy(axis=axis, by="shard_map", name=None, source=frames_of(op.source))
+    sharding = graph.value(op.results[0]).sharding
+    root = graph.root(graph.value(op.operands[0]))
+    is_written = bool(op.source) and (op.op_name or "").endswith(_WRITTEN)
+    if not is_written and graph.is_program_argument(root.value) and axis in axes_in(root.value.sharding):
+        # the compiler's copy of an argument's sharding, or explicit mode's of every value's
+        return _argument(root.value, axis)
+    return AskedBy(axis=axis, by="constraint", name=None, sharding=spec_of(sharding), source=frames_of(op.source))

@@ -1,0 +1,75 @@
+"""The partitioner's own warnings as typed records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from hloscope.analysis.model import Mesh, SourceFrame
+from hloscope.analysis.model.reason import Rematerialization
+from hloscope.analysis.partition_specs import partition_spec
+from hloscope.errors import HloscopeError
+from hloscope.hlo import Sharding, parse_module
+from hloscope.program.shardy_model import ShardyModule
+from hloscope.why.tensors import frames_of
+
+_WARNING = re.compile(
+    r"^\[SPMD\] Involuntary full rematerialization\. The compiler cannot go from sharding (?P<before>\{.*?\}) to "
+    r"(?P<after>\{.*?\}) efficiently for HLO operation %\S+ = (?P<shape>\w+\[[\d,<=]*\])\S* (?P<opcode>[\w-]+)\("
+)
+_OP_NAME = re.compile(r'metadata=\{[^}]*?op_name="([^"]*)"')
+_RANK = re.compile(r"\[([\d,<=]*)\]")
+
+
+def rematerializations(
+    diagnostics: Iterable[str], shardy: ShardyModule | None, mesh: Mesh | None
+) -> tuple[Rematerialization, ...]:
+    """The warnings about arrays that are replicated only to be cut again.
+
+    Args:
+        diagnostics: What the compiler said.
+        shardy: To find the line of the operation by its name, which is all that the warning tells.
+        mesh: To write shardings in the user's axes.
+    """
+    found = ((text, _WARNING.match(text)) for text in diagnostics)
+    return tuple(_read(text, match, shardy, mesh) for text, match in found if match)
+
+
+def _read(text: str, match: re.Match[str], shardy: ShardyModule | None, mesh: Mesh | None) -> Rematerialization:
+    named = _OP_NAME.search(text)
+    op_name = named.group(1) if named else None
+    rank = len([size for size in (_RANK.search(match["shape"]) or match).group(1).split(",") if size])
+    return Rematerialization(
+        op_name=op_name,
+        opcode=match["opcode"],
+        shape=match["shape"],
+        before=_in_axes(match["before"], rank, mesh),
+        after=_in_axes(match["after"], rank, mesh),
+        source=_source(op_name, shardy),
+        text=text,
+    )
+
+
+def _in_axes(text: str, rank: int, mesh: Mesh | None) -> str:
+    sharding = None if mesh is None else _parsed(text, rank, mesh.device_count)
+    spec = None if sharding is None or mesh is None else partition_spec(sharding, rank, mesh)
+    return text if spec is None else spec
+
+
+def _parsed(text: str, rank: int, devices: int) -> Sharding | None:
+    """A sharding by itself, read as that of a module's one parameter; None when it is not understood."""
+    shape = f"f32[{','.join('1' * rank)}]"
+    module = (
+        f"HloModule m, num_partitions={devices}\nENTRY e {{\n  ROOT p = {shape} parameter(0), sharding={text}\n}}\n"
+    )
+    try:
+        return parse_module(module, name="sharding").entry.root.sharding
+    except HloscopeError:
+        return None
+
+
+def _source(op_name: str | None, shardy: ShardyModule | None) -> tuple[SourceFrame, ...]:
+    if op_name is None or shardy is None:
+        return ()
+    ops = (op for op in shardy.ops if op.op_name and op.source and op_name.endswith(op.op_name))
+    return next((frames_of(op.source) for op in ops), ())

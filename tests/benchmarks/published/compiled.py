@@ -1,0 +1,77 @@
+"""Compiled texts of the rows, kept by what they were compiled from."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from published.rows import ROWS, Row
+
+from hloscope.store import Store, default_store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """One row's program as it was compiled.
+
+    Attributes:
+        text: The scheduled module.
+        device_ids: The device of each partition.
+        mesh: Axis sizes by name; None for a program without a mesh.
+        partition_ids: The partition at each mesh position; None when they agree.
+    """
+
+    text: str
+    device_ids: tuple[int, ...] | None
+    mesh: dict[str, int] | None
+    partition_ids: tuple[int, ...] | None
+
+
+def compiled(row: Row, store: Store | None = None) -> Compiled:
+    """The row's compiled program, from the cache when nothing that it depends on has changed."""
+    store = store if store is not None else default_store()
+    key = _key(row)
+    kept = store.get("published", key) if store is not None else None
+    found = json.loads(kept) if kept is not None else _compile(row)
+    if kept is None and store is not None:
+        store.put("published", key, json.dumps(found).encode())
+    ids, partitions = found["device_ids"], found["partition_ids"]
+    return Compiled(
+        text=found["text"],
+        device_ids=None if ids is None else tuple(ids),
+        mesh=found["mesh"],
+        partition_ids=None if partitions is None else tuple(partitions),
+    )
+
+
+def _key(row: Row) -> str:
+    from importlib.metadata import version
+
+    source = (Path(__file__).parent / "programs.py").read_text(encoding="utf-8")
+    facts = [getattr(row.program, "__name__", ""), row.slice, row.args, row.mesh, row.out, sorted(row.options.items())]
+    return json.dumps([facts, source, version("jax"), version("libtpu")])
+
+
+def _compile(row: Row) -> dict[str, object]:
+    from hloscope.program.compiling import capture
+    from hloscope.program.target import make_facts
+
+    print(f"compiling {row.name} for {row.slice}", file=sys.stderr, flush=True)
+    facts = make_facts(
+        mesh=row.mesh, slice=row.slice, args=row.args, out=row.out, compiler_options=dict(row.options) or None
+    )
+    found = capture(row.program, facts, name=row.name)
+    mesh = found.mesh
+    return {
+        "text": found.hlo_text,
+        "device_ids": found.device_ids,
+        "mesh": None if mesh is None else dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)),
+        "partition_ids": None if mesh is None else mesh.partition_ids,
+    }
+
+
+def row_named(name: str) -> Row:
+    """The row with that name."""
+    return next(row for row in ROWS if row.name == name)

@@ -1,0 +1,195 @@
+"""An unchanged program is not compiled again, and takes its source lines from where it is written now."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from hloscope.api import analysis_of
+from hloscope.program import compiling
+from hloscope.program.relocating import moves_between, places_of, relocated_hlo, relocated_mlir
+from hloscope.program.target import make_facts
+from hloscope.store import Store
+
+SOURCE = """\
+import jax
+import jax.numpy as jnp
+
+
+def helper(x, w):
+    return x @ w
+
+
+def step(x, w):
+    return jnp.sin(helper(x, w)) + jnp.sum(w)
+"""
+FACTS = make_facts(
+    mesh={"X": 4, "Y": 2}, slice="v5e:2x4", args=("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]"), out="P('X', None)"
+)
+NUMBERS = itertools.count()
+
+
+def function_in(folder, source, name="model.py"):
+    path = folder / name
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(f"kept_model_{next(NUMBERS)}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.step
+
+
+@pytest.fixture
+def compiled(tmp_path, monkeypatch):
+    """Captures a source text with a store; returns the analysis and whether the compiler ran."""
+    ran = []
+    original = compiling._compiled
+    monkeypatch.setattr(compiling, "_compiled", lambda *args: ran.append(args) or original(*args))
+    store = Store(tmp_path / "cache")
+
+    def run(source, facts=FACTS, **options):
+        before = len(ran)
+        captured = compiling.capture(function_in(tmp_path, source, **options), facts, name="step", store=store)
+        return analysis_of(captured, "step"), len(ran) - before
+
+    run.store = store
+    return run
+
+
+def lines(analysis):
+    return [(frame.file.rpartition("/")[2], frame.line) for one in analysis.collectives for frame in one.source]
+
+
+def without_lines(analysis):
+    return [
+        (one.kind, one.name, one.line, one.axes, one.payload_bytes, one.wire_bytes, one.executions, one.op_name)
+        for one in analysis.collectives
+    ]
+
+
+@pytest.mark.tpu_compiler
+def test_a_function_that_moved_is_not_compiled_and_has_its_new_lines(compiled):
+    first, compiles = compiled(SOURCE)
+    assert compiles == 1
+    assert ("model.py", 6) in lines(first)
+    same, compiles = compiled(SOURCE)
+    assert compiles == 0
+    assert same.collectives == first.collectives
+    moved, compiles = compiled("# moved\n" * 10 + SOURCE)
+    assert compiles == 0
+    assert lines(moved) == [(file, line + 10) for file, line in lines(first)]
+    assert without_lines(moved) == without_lines(first)
+    assert (moved.arguments, moved.outputs, moved.memory, moved.totals) == (
+        first.arguments,
+        first.outputs,
+        first.memory,
+        first.totals,
+    )
+    renamed, compiles = compiled(SOURCE, name="other.py")
+    assert compiles == 0
+    assert {file for file, _ in lines(renamed)} == {"other.py"}
+
+
+@pytest.mark.tpu_compiler
+def test_what_changes_the_program_or_its_options_is_compiled(compiled):
+    compiled(SOURCE)
+    for source, facts in (
+        (SOURCE.replace("jnp.sin", "jnp.cos"), FACTS),
+        (SOURCE, replace(FACTS, compiler_options={"xla_tpu_enable_async_collective_fusion": "false"})),
+        (SOURCE, replace(FACTS, args=("bf16[16@X,2048@Y]", "bf16[2048@Y,8192]"))),
+        (SOURCE, replace(FACTS, slice="v6e:2x4")),
+        (SOURCE, replace(FACTS, out="P(None, None)")),
+    ):
+        assert compiled(source, facts)[1] == 1
+        assert compiled(source, facts)[1] == 0
+
+
+@pytest.mark.tpu_compiler
+def test_a_damaged_entry_is_compiled_again(compiled):
+    first, _ = compiled(SOURCE)
+    (entry,) = compiled.store.folder.iterdir()
+    whole = entry.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", whole[:-1] + b"\0", b"\0" + whole[1:]):
+        entry.write_bytes(damaged)
+        again, compiles = compiled(SOURCE)
+        assert compiles == 1
+        assert again.collectives == first.collectives
+
+
+@pytest.mark.tpu_compiler
+def test_a_store_that_cannot_be_written_keeps_nothing(compiled, tmp_path):
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    assert [compiled(SOURCE)[1] for _ in range(2)] == [1, 1]
+
+
+MLIR = """\
+module @jit_f {
+  func.func public @main(%arg0: tensor<8xf32> loc("x")) -> tensor<8xf32> {
+    %0 = stablehlo.sine %arg0 : tensor<8xf32> loc(#loc5)
+    return %0 : tensor<8xf32> loc(#loc1)
+  } loc(#loc)
+} loc(#loc)
+#loc = loc(unknown)
+#loc1 = loc("/home/me/model.py":14:8 to :20)
+#loc2 = loc("/home/me/main.py":3:1 to 4:9)
+#loc3 = loc("f"(#loc1))
+#loc4 = loc(callsite(#loc3 at #loc2))
+#loc5 = loc("jit(f)/sin"(#loc4))
+"""
+HERE = ("/home/me/model.py", 14, 8)
+MAIN = ("/home/me/main.py", 3, 1)
+
+
+def test_places_of_operations():
+    assert places_of(MLIR) == ((HERE, MAIN), (HERE,), (), ())
+
+
+def test_moves():
+    now = (("/home/me/model.py", 24, 8), ("/home/me/model.py", 20, 1))
+    assert moves_between(((HERE, MAIN), (HERE,)), (now, now[:1])) == {HERE: now[0], MAIN: now[1]}
+    assert moves_between(((HERE,), (HERE,)), ((HERE,), (MAIN,))) is None
+    assert moves_between(((HERE,),), ((HERE, MAIN),)) is None
+    assert moves_between(((HERE,),), ()) is None
+
+
+def test_relocated_mlir():
+    moved = relocated_mlir(MLIR, {HERE: ("/home/me/x.py", 24, 10), MAIN: ("/home/me/main.py", 5, 2)})
+    assert '#loc1 = loc("/home/me/x.py":24:10 to :22)' in moved
+    assert '#loc2 = loc("/home/me/main.py":5:2 to 6:9)' in moved
+    assert relocated_mlir(MLIR, {}) == MLIR
+
+
+HLO = """\
+HloModule m
+
+FileNames
+1 "/home/me/model.py"
+2 "/lib/jax.py"
+
+FunctionNames
+1 "f"
+
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=14 end_line=15 column=8 end_column=8}
+2 {file_name_id=2 function_name_id=1 line=7 end_line=7 column=3 end_column=3}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+
+
+ENTRY %e (p: f32[4]) -> f32[4] {
+  ROOT %p = f32[4] parameter(0), metadata={op_name="x" stack_frame_id=1}
+}
+"""
+
+
+def test_relocated_hlo():
+    moved = relocated_hlo(HLO, {HERE: ("/home/me/x.py", 24, 9)})
+    assert moved == HLO.replace("/home/me/model.py", "/home/me/x.py").replace(
+        "line=14 end_line=15 column=8 end_column=8", "line=24 end_line=25 column=9 end_column=9"
+    )
+    two = {HERE: ("/home/me/x.py", 1, 1), ("/home/me/model.py", 20, 1): ("/home/me/y.py", 2, 1)}
+    assert relocated_hlo(HLO, two) is None
+    assert relocated_hlo("HloModule m\n", two) == "HloModule m\n"

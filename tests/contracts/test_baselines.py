@@ -1,0 +1,267 @@
+"""Baseline files: made for review, stable, and never believed when they are damaged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from contract_examples import GATHER, REDUCE, program
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hloscope.analysis.model import Memory, SourceFrame, Unmodelled
+from hloscope.analysis.vocabulary import Bound, Kind, Link
+from hloscope.contracts.baselines import (
+    against_baseline,
+    baseline_of,
+    format_baseline,
+    parse_baseline,
+    read_baseline,
+    write_baseline,
+)
+from hloscope.errors import HloscopeError
+
+MEMORY = Memory(
+    argument_bytes=239_000_000,
+    output_bytes=14_700_000,
+    temp_bytes=942_000_000,
+    alias_bytes=700_000,
+    generated_code_bytes=468_000,
+    peak_bytes=1_195_468_000,
+    hbm_bytes=16 * 2**30,
+)
+VERSIONS = {"hloscope": "0.1.0", "jax": "0.10.2", "libtpu": "0.0.42.1"}
+BOTH = program(REDUCE, GATHER, replace(GATHER, name="all-gather.9"), memory=MEMORY, versions=VERSIONS)
+ROOT = Path("/home/me")
+TEXT = """\
+hloscope baseline 1
+# What one step moves on one device. `hloscope accept` rewrites this file; read the difference before you commit.
+target: model.py:step
+slice: none
+mesh: X=4,Y=2
+versions: hloscope 0.1.0, jax 0.10.2, libtpu 0.0.42.1
+
+all-gather@X  12 times  25,165,824 B payload  18,874,368 B wire  model/moe.py:91 in expert
+all-reduce@Y   1 times      32,768 B payload      32,768 B wire  model/mlp.py:7 in block
+
+memory: 239,000,000 B arguments, 14,700,000 B outputs, 942,000,000 B temporaries, 700,000 B aliased, 468,000 B code, \
+1,195,468,000 B peak
+not understood: 0
+total: 13 times, 25,198,592 B payload, 18,907,136 B wire
+"""
+
+
+def changes(then, now):
+    return [finding.message for finding in against_baseline(baseline_of(then, root=ROOT), now, root=ROOT)]
+
+
+def test_the_file():
+    assert format_baseline(baseline_of(BOTH, root=ROOT)) == TEXT
+    assert parse_baseline(TEXT, name="b.txt") == replace(
+        baseline_of(BOTH, root=ROOT), memory=replace(MEMORY, hbm_bytes=None)
+    )
+
+
+def test_an_unchanged_program():
+    assert changes(BOTH, BOTH) == []
+
+
+def test_versions_lines_names_and_spelling_are_no_change():
+    other = program(
+        replace(GATHER, name="all-gather.3", executions=12, asynchronous=True),
+        replace(REDUCE, payload_bytes=16_384, wire_bytes=16_384),
+        replace(REDUCE, name="r", payload_bytes=16_384, wire_bytes=16_384, source=(SourceFrame(
+            file="/ci/model/mlp.py", line=17, function="block"),)),
+        memory=MEMORY,
+        versions={"jax": "0.12.0"},
+    )  # fmt: skip
+    assert changes(BOTH, other) == []
+
+
+def test_what_changed():
+    twice = replace(GATHER, payload_bytes=4_194_304, wire_bytes=3_145_728)
+    assert changes(BOTH, program(REDUCE, twice, replace(twice, name="g"), memory=MEMORY)) == [
+        "~ all-gather X 1 x 25.2 MB -> 1 x 50.3 MB  moe.py:91 in expert (is not what the baseline has)"
+    ]
+    assert changes(BOTH, program(REDUCE, memory=MEMORY)) == [
+        "-1 all-gather X 1 x 25.2 MB  moe.py:91 in expert (is gone)"
+    ]
+    (finding,) = against_baseline(baseline_of(program(REDUCE), root=ROOT), program(REDUCE, GATHER), root=ROOT)
+    assert finding.message == "+1 all-gather X 1 x 12.6 MB  moe.py:91 in expert (is not in the baseline)"
+    assert (finding.rule, finding.severity, finding.source) == (
+        "baseline-changed",
+        "error",
+        "/home/me/model/moe.py:91",
+    )
+    assert finding.fix == "if this is meant: hloscope accept"
+
+
+def test_memory_may_move_a_little():
+    def with_peak(peak):
+        return replace(BOTH, memory=replace(MEMORY, peak_bytes=peak))
+
+    assert changes(BOTH, with_peak(1_250_000_000)) == []
+    assert changes(BOTH, with_peak(900_000_000)) == []
+    assert changes(BOTH, with_peak(1_300_000_000)) == ["the peak memory grew by 9%: 1.20 GB -> 1.30 GB"]
+    assert changes(BOTH, with_peak(None)) == ["the peak memory is not known, and was 1.20 GB"]
+
+
+def test_another_mesh_slice_or_less_understood():
+    assert changes(BOTH, program(*BOTH.collectives, mesh=("X=2", "Y=4"), memory=MEMORY)) == [
+        "the baseline is of another mesh: X=4,Y=2, not X=2,Y=4"
+    ]
+    unread = replace(BOTH, unmodelled=(Unmodelled(what="a", effect="b"),))
+    assert changes(BOTH, unread) == ["1 thing in the program not understood, 0 in the baseline"]
+    assert changes(unread, BOTH) == []
+
+
+def test_inexact_facts_are_kept():
+    inexact = program(
+        replace(GATHER, executions_bound=Bound.AT_MOST),
+        replace(REDUCE, axes=None, link=Link.DCN, source=(), wire_bytes=None, kind=Kind.OPAQUE, payload_bytes=None),
+    )
+    text = format_baseline(baseline_of(inexact))
+    assert "all-gather@X        at most 6 times" in text
+    assert "opaque@? over dcn  at least 1 times     unknown B payload    unknown B wire\n" in text
+    assert parse_baseline(text, name="b") == baseline_of(inexact)
+    assert changes(inexact, inexact) == []
+
+
+COUNTS = st.integers(0, 10**13)
+COLLECTIVES = st.builds(
+    lambda kind, axes, link, size, executions, file, line, function: replace(
+        GATHER,
+        kind=kind,
+        axes=axes,
+        link=link,
+        payload_bytes=size,
+        wire_bytes=size,
+        executions=executions,
+        source=() if file is None else (SourceFrame(file=file, line=line, function=function),),
+    ),
+    st.sampled_from(Kind),
+    st.sampled_from([("X",), ("X", "Y"), ("X:(1)2",), (), None]),
+    st.sampled_from(Link),
+    st.none() | COUNTS,
+    st.integers(1, 10**6),
+    st.sampled_from([None, "/home/me/a.py", "/home/me/model/b c.py", "/usr/lib/x/y.py", "<stdin>"]),
+    st.integers(0, 10**5),
+    st.sampled_from([None, "f", "Model.__call__.<locals>.step", "<lambda>"]),
+)
+
+
+@given(st.lists(COLLECTIVES, max_size=6))
+def test_baselines_print_and_read_back(collectives):
+    analysis = program(*collectives)
+    baseline = baseline_of(analysis, root=ROOT)
+    assert parse_baseline(format_baseline(baseline), name="b") == baseline
+    assert against_baseline(baseline, analysis, root=ROOT) == ()
+
+
+@given(st.integers(0, len(TEXT) - 1))
+def test_a_half_written_baseline_is_refused(length):
+    with pytest.raises(HloscopeError):
+        parse_baseline(TEXT[:length], name="b")
+
+
+@given(st.integers(TEXT.index("all-gather"), len(TEXT) - 2), st.sampled_from("0123456789"))
+def test_a_changed_digit_is_refused(position, digit):
+    if not TEXT[position].isdigit() or TEXT[position] == digit:
+        return
+    damaged = TEXT[:position] + digit + TEXT[position + 1 :]
+    try:
+        read = parse_baseline(damaged, name="b")
+    except HloscopeError:
+        return
+    assert [(row.executions, row.payload_bytes, row.wire_bytes, row.kind, row.axes) for row in read.rows] == [
+        (12, 25_165_824, 18_874_368, "all-gather", ("X",)),
+        (1, 32_768, 32_768, "all-reduce", ("Y",)),
+    ]
+    assert read.memory.peak_bytes == MEMORY.peak_bytes
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "hloscope baseline 1",
+            "hloscope baseline 2",
+            """\
+error: this is no baseline that this version of hloscope reads
+  --> b.txt:1:1
+   | hloscope baseline 2
+   | ^
+   = why: the first line should be: hloscope baseline 1
+   = fix: run hloscope accept to write it anew, after checking the program""",
+        ),
+        (
+            "25,165,824 B payload",
+            "25,165,82x B payload",
+            """\
+error: this line of the baseline cannot be read
+  --> b.txt:8:25
+   | all-gather@X  12 times  25,165,82x B payload  18,874,368 B wire  model/moe.py:91 in expert
+   |                         ^
+   = fix: run hloscope accept to write it anew, after checking the program""",
+        ),
+        (
+            "all-gather@X  12",
+            "all-gahter@X  12",
+            """\
+error: this line of the baseline cannot be read
+  --> b.txt:8:1
+   | all-gahter@X  12 times  25,165,824 B payload  18,874,368 B wire  model/moe.py:91 in expert
+   | ^
+   = fix: run hloscope accept to write it anew, after checking the program""",
+        ),
+        (
+            "  18,874,368 B wire",
+            "  18,874,369 B wire",
+            """\
+error: the baseline does not add up
+  --> b.txt:13:1
+   | total: 13 times, 25,198,592 B payload, 18,907,136 B wire
+   | ^
+   = why: its lines sum up to: total: 13 times, 25,198,592 B payload, 18,907,137 B wire
+   = fix: run hloscope accept to write it anew, after checking the program""",
+        ),
+        (
+            "mesh: X=4,Y=2",
+            "mesh: X=4,Y=two",
+            """\
+error: the mesh of the baseline cannot be read
+  --> b.txt:5:7
+   | mesh: X=4,Y=two
+   |       ^
+   = fix: run hloscope accept to write it anew, after checking the program""",
+        ),
+        (
+            "468,000 B code",
+            "468,001 B code",
+            """\
+error: the memory of the baseline cannot be read
+  --> b.txt:11:9
+   | memory: 239,000,000 B arguments, 14,700,000 B outputs, 942,000,000 B temporaries, 700,000 B aliased,…
+   |         ^
+   = fix: run hloscope accept to write it anew, after checking the program""",
+        ),
+    ],
+)
+def test_a_damaged_baseline(old, new, message):
+    assert old in TEXT
+    with pytest.raises(HloscopeError) as caught:
+        parse_baseline(TEXT.replace(old, new), name="b.txt")
+    assert str(caught.value) == message
+
+
+def test_files(tmp_path):
+    path = tmp_path / "baselines" / "step.txt"
+    assert read_baseline(path) is None
+    write_baseline(path, baseline_of(BOTH, root=ROOT))
+    assert path.read_text() == TEXT
+    assert read_baseline(path).rows == baseline_of(BOTH, root=ROOT).rows
+    assert [one.name for one in path.parent.iterdir()] == ["step.txt"]
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(HloscopeError, match="cannot be read"):
+        read_baseline(path)

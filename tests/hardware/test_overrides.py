@@ -1,0 +1,60 @@
+"""Figures of a chip that the user replaces."""
+
+import pytest
+
+from hloscope.errors import SliceError
+from hloscope.hardware import parse_slice
+from hloscope.hardware.overrides import overridden
+
+
+def test_a_figure_is_replaced_and_nothing_else():
+    plain = parse_slice("v5e:2x4")
+    changed = overridden(plain, ["hbm_bytes_per_s=750e9", "vmem_bytes=1048576"])
+    assert (changed.chip.hbm_bytes_per_s, changed.chip.vmem_bytes) == (750e9, 1048576)
+    assert isinstance(changed.chip.vmem_bytes, int)
+    assert changed.chip.ici_bytes_per_s == plain.chip.ici_bytes_per_s
+    assert changed.name == plain.name
+
+
+def test_a_file_speaks_of_all_generations_or_of_one(tmp_path):
+    path = tmp_path / "chips.toml"
+    path.write_text("dcn_bytes_per_s = 2e9\n\n[v5litepod]\nici_bytes_per_s = 44e9\n\n[v5p]\nici_bytes_per_s = 1e9\n")
+    changed = overridden(parse_slice("v5e:2x4"), [str(path), "ici_bytes_per_s=43e9"])
+    assert (changed.chip.dcn_bytes_per_s, changed.chip.ici_bytes_per_s) == (2e9, 43e9)
+    assert overridden(parse_slice("v5p:2x2x1"), [str(path)]).chip.ici_bytes_per_s == 1e9
+
+
+def test_devices_without_a_chip_have_no_figures():
+    assert overridden(parse_slice("cpu:8"), ["hbm_bytes_per_s=1"]) == parse_slice("cpu:8")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "hbm_byte_per_s=1",
+            "error: hbm_byte_per_s is no figure of a chip\n  --> hbm_byte_per_s=1\n"
+            "   = fix: did you mean hbm_bytes_per_s?",
+        ),
+        (
+            "clock_hz=fast",
+            "error: clock_hz must be a positive number, not 'fast'\n  --> clock_hz=fast",
+        ),
+        ("clock_hz=-1", "error: clock_hz must be a positive number, not -1.0\n  --> clock_hz=-1"),
+        (
+            "nowhere.toml",
+            "error: nowhere.toml cannot be read\n   = why: [Errno 2] No such file or directory: 'nowhere.toml'\n"
+            "   = fix: give --chip-override NAME=VALUE or a TOML file",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_said(override, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SliceError) as caught:
+        overridden(parse_slice("v5e:2x4"), [override])
+    assert str(caught.value) == message
+
+
+def test_what_decides_which_slices_exist_is_no_figure():
+    with pytest.raises(SliceError, match="devices_per_chip is no figure of a chip"):
+        overridden(parse_slice("v5e:2x4"), ["devices_per_chip=2"])

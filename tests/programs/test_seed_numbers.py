@@ -1,0 +1,32 @@
+"""Every program of the seeds beside its twin: the same numbers at a scaled size on eight simulated devices."""
+
+from __future__ import annotations
+
+import pytest
+from seed_index import FOLDER, programs
+
+from hloscope.program.target import TargetFacts
+from hloscope.verification.job import Job, Side
+from hloscope.verification.running import run_job
+
+RUNNABLE = [one for one in programs() if one.values[1] is None or one.values[1].refused is None]
+
+
+def side(file, name):
+    return Side(target=f"{FOLDER}/{name if '.py:' in name else f'{file}.py:{name}'}", facts=TargetFacts())
+
+
+@pytest.mark.parametrize(("file", "program"), RUNNABLE)
+def test_a_seed_computes_what_its_twin_does(file, program):
+    job = Job(
+        target=side(file, program.function),
+        reference=side(file, program.reference),
+        devices=8,
+        ranges=program.ranges,
+        dims=program.scale,
+    )
+    found = run_job(job)
+    assert found.message == ""
+    assert found.comparisons
+    assert [one.wrong_shards for one in found.comparisons] == [()] * len(found.comparisons)
+    assert found.agree

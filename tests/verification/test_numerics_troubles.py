@@ -1,0 +1,145 @@
+"""Runs that do not end well, in their own process and in words: a finding each, and never the caller's end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from verify_helpers import findings, job
+
+from hloscope.verification.judging import judge_numerics
+from hloscope.verification.model import NumericsStatus
+from hloscope.verification.numerics import run_in_child
+from hloscope.verification.running import run_job
+
+ROOT = Path(__file__).parent.parent.parent
+GIB = 2**30
+
+
+def ended(target, timeout_s=120.0, **options):
+    return run_in_child(job("troubles", target, "plain", **options), timeout_s=timeout_s)
+
+
+def test_a_good_program_in_a_child_process():
+    found = ended("plain")
+    assert found.status is NumericsStatus.RAN
+    assert found.ran_on == "8 simulated CPU devices"
+    assert found.inputs == ("x: standard normal",)
+    assert found.agree
+
+
+@pytest.mark.parametrize("target", ["hangs", "sleeps"])
+def test_a_program_that_hangs(target):
+    found = ended(target, timeout_s=10)
+    assert found.status is NumericsStatus.HUNG
+    assert found.message.startswith("no end after 10 s of running the target")
+    (finding,) = judge_numerics(found)
+    assert finding.rule == "numerics-hung"
+    assert finding.message == "the numbers were not compared: hung"
+
+
+def test_a_program_that_aborts():
+    found = ended("aborts")
+    assert found.status is NumericsStatus.ABORTED
+    assert found.message.startswith("the process was ended by SIGABRT while running the target")
+
+
+def test_an_operation_that_the_backend_lacks():
+    found = ended("not_on_cpu")
+    assert found.status is NumericsStatus.NOT_IMPLEMENTED
+    assert "ragged-all-to-all" in found.message
+    (finding,) = judge_numerics(found)
+    assert finding.rule == "numerics-not-implemented"
+
+
+def test_a_program_that_is_too_large_is_not_started():
+    found = run_job(job("troubles", "huge", "huge", memory_bytes=16 * GIB))
+    assert found.status is NumericsStatus.TOO_LARGE
+    assert found.estimated_bytes > 32 * GIB
+    (finding,) = judge_numerics(found)
+    assert finding.rule == "numerics-too-large"
+    assert finding.fix == "compare the numbers at smaller sizes, such as --scale B=64,F=256"
+    assert run_job(job("troubles", "huge", "huge", memory_bytes=16 * GIB, dims={"B": 64, "D": 16})).agree
+
+
+def test_a_program_that_cannot_be_imported_there():
+    found = ended("missing")
+    assert found.status is NumericsStatus.FAILED
+    assert "has no function 'missing'" in found.message
+
+
+def test_arguments_of_other_types():
+    found = run_job(replace(job("troubles", "integers", "plain")))
+    assert found.status is NumericsStatus.REFUSED
+    assert found.message == "the target takes int32[64], and the reference float32[64]"
+
+
+@pytest.mark.parametrize("target", ["nothing", "not_a_number"])
+def test_an_output_that_tells_nothing_is_no_pass(target):
+    found = run_job(job("troubles", target, target))
+    assert found.status is NumericsStatus.RAN
+    assert not found.agree
+    assert [one.rule for one in judge_numerics(found)] == ["nothing-compared"]
+
+
+def test_outputs_of_other_shapes_are_no_pass():
+    (finding,) = findings("troubles", "longer", "plain")
+    assert finding.message == (
+        "no output of the program has the shape of one of the reference's, so none could be compared"
+    )
+
+
+def test_gradients_that_do_not_exist_are_no_pass():
+    found = run_job(job("troubles", "integers", "integers", grad=True))
+    (finding,) = judge_numerics(found)
+    assert finding.rule == "not-compared"
+    assert finding.message == "the gradients could not be compared, which was asked for"
+    assert finding.why.endswith("has no gradient\n   = why: it needs a floating-point argument and result")
+    assert not found.agree
+
+
+def test_a_loop_that_cannot_be_differentiated_is_told_in_jaxs_words():
+    (finding,) = findings("troubles", "with_a_loop", "with_a_loop", grad=True)
+    assert "Reverse-mode differentiation does not work" in finding.why
+
+
+def test_too_few_devices_are_told_before_anything_runs():
+    found = run_job(replace(job("troubles", "plain", "plain"), devices=4096))
+    assert found.status is NumericsStatus.NOT_RUN
+    assert found.message == "4,096 devices are needed, and JAX has 16 (cpu)"
+
+
+def test_ranges_by_letters_of_the_target():
+    found = run_job(job("troubles", "huge", "huge", dims={"B": 64, "D": 16}, ranges={"x": (0, "D")}))
+    assert found.inputs == ("x: 0 to 16",)
+    unknown = run_job(job("troubles", "huge", "huge", dims={"B": 64, "D": 16}, ranges={"x": (0, "Q")}))
+    assert unknown.status is NumericsStatus.FAILED
+    assert unknown.message == (
+        "the range bound 'Q' is neither a number nor a letter of the target's dimensions\n   = fix: its letters are B, D"
+    )
+
+
+def test_the_caller_survives_all_of_it():
+    """One process sees a hang, an abort and a missing operation, and then a good program."""
+    code = (
+        "import json, sys\n"
+        "sys.path.insert(0, 'tests/verification')\n"
+        "from verify_helpers import job\n"
+        "from hloscope.verification.numerics import run_in_child\n"
+        "ends = [run_in_child(job('troubles', name, 'plain'), timeout_s=8).status for name in sys.argv[1:]]\n"
+        "print(json.dumps(ends))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "aborts", "hangs", "plain"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == ["aborted", "hung", "ran"]

@@ -1,0 +1,84 @@
+"""Deliberately wrong twins: each is caught, and the message points at the shards that are wrong."""
+
+from __future__ import annotations
+
+import pytest
+from verify_helpers import findings, job
+
+from hloscope.findings import Severity
+from hloscope.verification.running import run_job
+
+ALL = tuple(f"X={x}, Y={y}" for x in range(2) for y in range(4))
+
+WRONG = {
+    "missing_psum": ("matmul", ALL),
+    "wrong_axis": ("matmul", ALL),
+    "wrong_direction": ("gathered", ALL),
+    "off_by_one_chunk": ("gathered", ALL),
+    "stale_shard": ("gathered", ("X=0, Y=3", "X=1, Y=3")),
+    "bias_not_split": ("linear", tuple(place for place in ALL if not place.endswith("Y=0"))),
+    "concatenated_along_the_wrong_axis": ("linear", ALL),
+    "copies_that_differ": ("matmul", ("X=0, Y=2", "X=1, Y=2")),
+}
+
+
+@pytest.mark.parametrize("right", ["matmul", "gathered", "linear"])
+def test_a_right_program_agrees_with_itself(right):
+    assert findings("wrong_twins", right, right) == []
+
+
+def test_the_right_ring_agrees():
+    assert findings("wrong_twins", "right_ring", "gathered") == []
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_twin_is_caught_at_its_shards(name):
+    reference, shards = WRONG[name]
+    numerics = run_job(job("wrong_twins", name, reference))
+    (compared,) = numerics.comparisons
+    assert compared.wrong_shards == shards
+    assert compared.worst.shard in shards
+    assert not numerics.agree
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_wrong_twin_is_caught_with_any_seed(name, seed):
+    assert [one.rule for one in findings("wrong_twins", name, WRONG[name][0], seed=seed)] == ["wrong-result"]
+
+
+def test_the_message_of_a_stale_shard():
+    (finding,) = findings("wrong_twins", "stale_shard", "gathered")
+    assert finding.severity is Severity.ERROR
+    assert finding.message == (
+        "result differs from the reference in 96 of 384 elements, on 2 of 8 devices (X=0, Y=3; X=1, Y=3)"
+    )
+    assert finding.why.startswith("worst at [")
+    assert "of the shard at X=" in finding.why
+    assert ", Y=3: " in finding.why
+
+
+def test_a_reference_whose_copies_differ_is_told_too():
+    found = findings("wrong_twins", "matmul", "copies_that_differ")
+    assert [one.message for one in found] == [
+        "the reference's result differs from the reference's other copies in 384 of 3,072 elements, on 2 of 8 devices "
+        "(X=0, Y=2; X=1, Y=2)"
+    ]
+
+
+def test_a_wrong_gradient_is_caught(tmp_path):
+    (tmp_path / "gradients.py").write_text(
+        "import jax, hloscope\n"
+        "facts = dict(mesh={'X': 8}, args=('f32[64@X]', 'f32[64@X]'))\n"
+        "right = hloscope.target(**facts)(lambda x, y: x * y)\n"
+        "stopped = hloscope.target(**facts)(lambda x, y: x * jax.lax.stop_gradient(y))\n"
+    )
+    from hloscope.program.target import TargetFacts
+    from hloscope.verification.job import Job, Side
+    from hloscope.verification.judging import judge_numerics
+
+    sides = [Side(target=f"{tmp_path}/gradients.py:{name}", facts=TargetFacts()) for name in ("stopped", "right")]
+    wrong = Job(target=sides[0], reference=sides[1], devices=8)
+    assert list(judge_numerics(run_job(wrong))) == []
+    (finding,) = judge_numerics(run_job(Job(target=sides[0], reference=sides[1], devices=8, grad=True)))
+    assert finding.message == "gradient of y differs from the reference in 64 of 64 elements, on every device"
