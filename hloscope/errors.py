@@ -96,6 +96,10 @@ class CompileError(HloscopeError):
     """The compiler refused the program, for example because it does not fit in HBM."""
 
 
+class HbmError(CompileError):
+    """The compiler refuses the program because it does not fit in HBM."""
+
+
 class HloParseError(HloscopeError):
     """HLO text that cannot be read.
 

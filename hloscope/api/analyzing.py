@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hloscope.analysis.model import Analysis, Mesh
 from hloscope.api.joining import analysis_of, finished, slice_fact
 from hloscope.devices_of_text import check_devices, placement_of_text, slice_count
+from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice
 from hloscope.program.target import TargetFacts, make_facts
 
@@ -142,6 +143,7 @@ def analyze_text(
     mesh: Any = None,
     slice: str | None = None,
     dcn: Mapping[str, int] | str | None = None,
+    chip_overrides: Sequence[str] = (),
 ) -> Analysis:
     """Says what moves in a compiled program's HLO text; needs no JAX.
 
@@ -151,6 +153,7 @@ def analyze_text(
         mesh: Axis name to size, major first; by default the names in the text, else raw groups are shown.
         slice: The slice that the program is meant for.
         dcn: For several slices: the mesh axes that cross DCN and how many slices each spans.
+        chip_overrides: Figures of the slice's chip, as `name=value` or as TOML files.
 
     Raises:
         HloParseError: The text is not HLO, or is cut off.
@@ -163,7 +166,7 @@ def analyze_text(
     from hloscope.why import unexplained
 
     module = parse_module(text, name=name)
-    chosen = parse_slice(slice) if slice else None
+    chosen = overridden(parse_slice(slice), chip_overrides) if slice else None
     facts = make_facts(mesh=mesh, dcn=dcn)
     axis_sizes = facts.mesh or {}
     user_mesh = Mesh(axis_names=tuple(axis_sizes), axis_sizes=tuple(axis_sizes.values())) if axis_sizes else None

@@ -90,7 +90,8 @@ def run_jobs(
 ) -> tuple[Outcome, ...]:
     """Analyses targets, in processes of their own where they are compiled; one that fails stops no other.
 
-    JAX fixes the number of simulated devices of a process, so jobs of one number share processes.
+    JAX fixes the number of simulated devices of a process, and Python imports a module once, so only jobs of one number
+    of devices and one folder share processes.
 
     Args:
         jobs: What to analyse.
@@ -113,8 +114,8 @@ def run_jobs(
     waiting = {job.name: (job, _devices(job)) for job in jobs if job.target.function is not None}
     tried: set[tuple[str, int]] = set()
     while waiting:
-        count = next(iter(waiting.values()))[1]
-        alike = [job for job, needed in waiting.values() if needed == count]
+        first, count = next(iter(waiting.values()))
+        alike = [job for job, needed in waiting.values() if (needed, job.root) == (count, first.root)]
         for outcome in _in_processes(alike, count, cached, workers or _workers(len(alike))):
             again, key = outcome.devices_needed, (outcome.job.name, outcome.devices_needed or 0)
             if again is not None and key not in tried:

@@ -53,7 +53,7 @@ def analysis_of(captured: Capture, name: str) -> Analysis:
             arguments=_arrays(captured.arguments, found.arguments),
             outputs=_arrays(captured.outputs, found.outputs),
             memory=_memory(captured),
-            notes=(*captured.notes, *captured.diagnostics, *found.notes),
+            notes=(*captured.notes, *_refusal(captured), *captured.diagnostics, *found.notes),
             versions={**captured.versions, **found.versions},
         )
     )
@@ -112,13 +112,25 @@ def _array(array: CapturedArray, printed: ArrayFact | None) -> ArrayFact:
     )
 
 
+def _refusal(captured: Capture) -> tuple[str, ...]:
+    """The compiler's words on a program that it has no room for, and what was done about it."""
+    if captured.too_large is None:
+        return ()
+    return (f"the compiler refuses the program: {captured.too_large}. It was compiled once more without that limit",)
+
+
 def _memory(captured: Capture) -> Memory:
     figures = captured.memory_bytes
     names = ("argument", "output", "temp", "alias", "generated_code")
-    parts = {f"{name}_bytes": figures.get(f"{name}_size_in_bytes") for name in names}
+    parts: dict[str, int | None] = {f"{name}_bytes": figures.get(f"{name}_size_in_bytes") for name in names}
     chip = captured.slice.chip
     peak = None
     if all(value is not None for value in parts.values()):
         signs = {"alias_bytes": -1}
         peak = sum(signs.get(name, 1) * (value or 0) for name, value in parts.items())
-    return Memory(**parts, peak_bytes=peak, hbm_bytes=chip.hbm_bytes_per_device if chip else None)
+    return Memory(
+        **parts,
+        peak_bytes=peak,
+        hbm_bytes=chip.hbm_bytes_per_device if chip else None,
+        fits=captured.too_large is None if chip else None,
+    )

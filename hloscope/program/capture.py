@@ -63,6 +63,7 @@ class Capture:
         arguments: Flattened arguments, in order, dropped ones included.
         outputs: Flattened outputs, in order.
         memory_bytes: The compiler's figures per device, by the field names of `jax.stages.Compiled.memory_analysis`.
+        too_large: The compiler's words for why the program does not fit in HBM; None when it fits.
         notes: Choices made for the user, one sentence each.
         diagnostics: What the compiler said on stderr that is about the user's program.
         versions: Versions of jax, jaxlib and libtpu.
@@ -82,6 +83,7 @@ class Capture:
     arguments: tuple[CapturedArray, ...]
     outputs: tuple[CapturedArray, ...]
     memory_bytes: Mapping[str, int]
+    too_large: str | None = None
     notes: tuple[str, ...] = ()
     diagnostics: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 
-from hloscope.errors import CompileError, HloscopeError
+from hloscope.errors import CompileError, HbmError, HloscopeError
 from hloscope.hardware.slices import Slice
 from hloscope.program.loading import describe
 
@@ -16,7 +16,8 @@ def compiler_errors(chosen: Slice) -> Iterator[None]:
     """Turns what the compiler raises into one message in its own words.
 
     Raises:
-        CompileError: In place of whatever was raised.
+        HbmError: The program does not fit in HBM.
+        CompileError: In place of whatever else was raised.
     """
     try:
         yield
@@ -31,7 +32,7 @@ def compiler_errors(chosen: Slice) -> Iterator[None]:
                 fix="check the spelling of --compiler-option; options differ between libtpu versions",
             ) from error
         if "Ran out of memory" in text or "RESOURCE_EXHAUSTED" in text:
-            raise CompileError(
+            raise HbmError(
                 f"the program does not fit in the HBM of {chosen.name}",
                 why=_hbm_words(text, chosen),
                 fix="shard more, donate inputs, rematerialise, or name a larger chip or slice with --slice",

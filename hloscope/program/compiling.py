@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
 
-from hloscope.errors import MeshError
+from hloscope.errors import CompileError, HbmError, MeshError
 from hloscope.hardware.slices import Slice
 from hloscope.program import devices, jax_internals, leaves
 from hloscope.program.argument_letters import argument_letters
@@ -28,6 +29,7 @@ from hloscope.program.target import TargetFacts
 from hloscope.store import Store
 
 Stage = Callable[[str], None]
+_NO_HBM_LIMIT = "xla_tpu_no_crash_on_oom"
 _MEMORY_FIELD = re.compile(r"^(?!host_)\w+_in_bytes$")
 
 
@@ -67,7 +69,13 @@ def capture(
     with captured_stderr():
         physical = _assignment(seen, chosen, mesh, plan)
         compiled = compiled_once(
-            store, lowered, physical, chosen, options, versions, lambda: _compiled(lowered, physical, chosen, options)
+            store,
+            lowered,
+            physical,
+            chosen,
+            options,
+            versions,
+            lambda: _compiled_or_too_large(lowered, physical, chosen, options),
         )
         written = shardy_of_lowered(lowered, plan.notes)
         seen_by_compiler = _shardy_of_dumps(compiled.dumps) if chosen.chip else None
@@ -87,6 +95,7 @@ def capture(
         arguments=leaves.arguments(seen, compiled, mesh, plan.argument_shardings, letters),
         outputs=leaves.outputs(seen, compiled, mesh),
         memory_bytes=compiled.memory_bytes,
+        too_large=compiled.too_large,
         notes=tuple(plan.notes),
         diagnostics=compiled.diagnostics,
         versions=versions,
@@ -122,6 +131,22 @@ def _laid_out(mesh: jax.sharding.Mesh, physical: list[Any], chosen: Slice, plan:
     else:
         across = slices_per_axis(axis_sizes(mesh), chosen.slice_count, plan.dcn, plan.notes)
     return devices.arrange(mesh.axis_sizes, physical, across, plan.notes)
+
+
+def _compiled_or_too_large(
+    lowered: jax.stages.Lowered, physical: list[Any], chosen: Slice, options: Mapping[str, str]
+) -> Compiled:
+    """What the compiler makes of the program; of one that does not fit in HBM, what it makes of it without a limit."""
+    try:
+        return _compiled(lowered, physical, chosen, options)
+    except HbmError as error:
+        if chosen.chip is None or _NO_HBM_LIMIT in options:
+            raise
+        try:
+            anyway = _compiled(lowered, physical, chosen, {**options, _NO_HBM_LIMIT: "true"})
+        except CompileError:
+            raise error from None
+        return replace(anyway, too_large=error.why)
 
 
 def _compiled(lowered: jax.stages.Lowered, physical: list[Any], chosen: Slice, options: Mapping[str, str]) -> Compiled:

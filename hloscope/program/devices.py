@@ -54,7 +54,7 @@ def prepare_environment(device_count: int, *, attached: bool) -> None:
     Raises:
         HloscopeError: XLA refuses the environment's XLA_FLAGS.
     """
-    os.environ.update({key: os.environ.get(key, value) for key, value in _QUIET_LIBTPU.items()})
+    _prepare_libtpu()
     if attached:
         return
     os.environ["JAX_PLATFORMS"] = "cpu"
@@ -62,6 +62,11 @@ def prepare_environment(device_count: int, *, attached: bool) -> None:
     flags = re.sub(r"--xla_force_host_platform_device_count=\S*", "", os.environ.get("XLA_FLAGS", ""))
     os.environ["XLA_FLAGS"] = flags.strip()
     check_xla_flags()
+
+
+def _prepare_libtpu() -> None:
+    """Sets what libtpu reads from the environment when it loads, where the user has not."""
+    os.environ.update({key: os.environ.get(key, value) for key, value in _QUIET_LIBTPU.items()})
 
 
 def simulated_devices(count: int) -> list[Any]:
@@ -163,6 +168,7 @@ def compile_only_devices(chosen: Slice) -> list[Any]:
     """
     from jax.experimental import topologies
 
+    _prepare_libtpu()
     with captured_stderr() as stderr:
         try:
             topology = topologies.get_topology_desc(

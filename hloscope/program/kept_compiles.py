@@ -45,6 +45,7 @@ class Compiled:
         parameter_shardings: An `OpSharding` for each parameter; None where there are none.
         output_shardings: The same for outputs.
         diagnostics: What it said that is about the user's program.
+        too_large: Its words for why the program does not fit in HBM; None when it fits.
     """
 
     text: str
@@ -53,6 +54,7 @@ class Compiled:
     parameter_shardings: Sequence[Any] | None
     output_shardings: Sequence[Any] | None
     diagnostics: tuple[str, ...]
+    too_large: str | None = None
 
     def get_parameter_shardings(self) -> Sequence[Any] | None:
         """The shardings of parameters, under the name that XLA's executables have for them."""
@@ -120,6 +122,7 @@ def _packed(compiled: Compiled, places: Places) -> bytes:
         "parameter_shardings": _as_text(compiled.parameter_shardings),
         "output_shardings": _as_text(compiled.output_shardings),
         "diagnostics": list(compiled.diagnostics),
+        "too_large": compiled.too_large,
         "places": as_lists(places),
     }
     return zlib.compress(json.dumps(document).encode(), level=1)
@@ -137,6 +140,7 @@ def _restored(body: bytes, places: Places) -> Compiled | None:
             parameter_shardings=_from_text(document["parameter_shardings"]),
             output_shardings=_from_text(document["output_shardings"]),
             diagnostics=tuple(document["diagnostics"]),
+            too_large=document["too_large"],
         )
     except (zlib.error, ValueError, KeyError, TypeError):
         return None

@@ -68,15 +68,7 @@ def _frame(location: Any) -> CodePlace:
 
 
 def _file(location: Any, function: str) -> CodePlace:
-    ranged = location.end_col > location.start_col or location.end_line > location.start_line
-    return CodePlace(
-        file=location.filename,
-        line=location.start_line,
-        column=location.start_col,
-        function=function,
-        end_line=location.end_line if ranged else None,
-        end_column=location.end_col if ranged else None,
-    )
+    return CodePlace(file=location.filename, line=location.start_line, column=location.start_col, function=function)
 
 
 def _users(frames: tuple[CodePlace, ...]) -> tuple[CodePlace, ...]:

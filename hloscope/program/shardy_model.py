@@ -14,14 +14,12 @@ ValueSharding = tuple[Axes, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodePlace:
-    """One frame of the user's Python stack, as MLIR locations keep it; lines and columns count from 1."""
+    """One frame of the user's Python stack, as MLIR locations keep it: lines count from 1, columns from 0."""
 
     file: str
     line: int
     column: int
     function: str
-    end_line: int | None = None
-    end_column: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

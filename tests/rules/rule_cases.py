@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
 import hloscope
 from hloscope.analysis.model import Analysis, ArrayFact, Memory
@@ -99,14 +101,57 @@ def with_memory(peak_bytes: int) -> Analysis:
     return replace(chain_of_all_reduces(1, 8), memory=Memory(peak_bytes=peak_bytes, hbm_bytes=2**34))
 
 
+@cache
+def compiled(name: str) -> Analysis:
+    """One of the programs in `user_code/mistakes.py`, compiled for v5e."""
+    return hloscope.analyze(f"{Path(__file__).parent / 'user_code' / 'mistakes.py'}:{name}")
+
+
+def captured(name: str, **options: object) -> Analysis:
+    """A program of the fixtures, from the text that the compiler once gave."""
+    text = (Path(__file__).parents[2] / "fixtures" / "captured" / f"{name}.jax-0.10.hlo").read_text()
+    return hloscope.analyze_text(text, **options)
+
+
+MIXTURE = "mixture_of_experts.mixture_of_experts"
+TWIN = "mixture_of_experts.mixture_of_experts_shard_map"
+
+
+def one_collective(**facts: object) -> Analysis:
+    """A program with one all-reduce of 1 MB, of which this is known."""
+    found = chain_of_all_reduces(1, 262_144)
+    return replace(found, collectives=tuple(replace(one, **facts) for one in found.collectives))
+
+
+def twice(**facts: object) -> Analysis:
+    """The same all-reduce of 1 MB twice, the second with these facts."""
+    found = chain_of_all_reduces(1, 262_144)
+    [first] = (replace(one, moved_values=("main::x",)) for one in found.collectives)
+    return replace(found, collectives=(first, replace(first, name="again", line=first.line + 1, **facts)))
+
+
 FIRES = {
     "unexpected-collective": [lambda: chain_of_all_reduces(1, 8)],
     "unmodelled-text": [lambda: hloscope.analyze_text(LOOP.replace("BOUND", "parameter(1)"))],
     "opaque-communication": [lambda: hloscope.analyze_text(KERNEL.replace("CONFIG", '"has_communication":true'))],
-    "replicated-large-array": [lambda: with_arguments(_DENSE)],
+    "replicated-large-array": [lambda: with_arguments(_DENSE), lambda: compiled("too_much")],
     "model-parallel-over-dcn": [lambda: across_slices("all-gather", "f32[1024,1024]", "f32[2048,1024]")],
     "small-collectives": [lambda: chain_of_all_reduces(4, 16)],
     "hbm-near-limit": [lambda: with_memory(16_000_000_000)],
+    "hbm-exceeded": [lambda: compiled("too_much"), lambda: with_memory(18_000_000_000)],
+    "collective-in-loop": [lambda: captured(MIXTURE, mesh={"X": 8})],
+    "exposed-collective": [lambda: captured(MIXTURE, mesh={"X": 8}, slice="v5e:2x4")],
+    "all-reduce-then-slice": [lambda: compiled("scattered_by_the_compiler")],
+    "resharding-ping-pong": [lambda: compiled("there_and_back")],
+    "involuntary-rematerialization": [lambda: compiled("between_two_orders")],
+    "lost-sharding": [lambda: compiled("sorted_along_the_sharded_dimension")],
+    "unfused-all-to-all-as-all-gather": [lambda: compiled("tokens_to_every_expert")],
+    "uneven-sharding": [lambda: compiled("ten_heads_on_eight_devices")],
+    "widened-collective": [
+        lambda: one_collective(narrow_type="bf16"),
+        lambda: one_collective(padded_bytes=3 * 2**20),
+    ],
+    "duplicate-collective": [twice],
 }
 SILENT = {
     "unexpected-collective": [lambda: hloscope.analyze_text(KERNEL.replace("CONFIG", '"body":"x"'))],
@@ -116,11 +161,30 @@ SILENT = {
         lambda: with_arguments(replace(_DENSE, local_shape=(1024, 4096), bytes_per_device=16_777_216)),
         lambda: with_arguments(replace(_DENSE, global_shape=(8,), local_shape=(8,), bytes_per_device=32)),
         lambda: with_arguments(replace(_DENSE, used=False)),
+        lambda: compiled("well_sharded"),
     ],
     "model-parallel-over-dcn": [
         lambda: across_slices("all-reduce", "f32[1024,1024]", "f32[1024,1024]"),
         lambda: across_slices("all-gather", "f32[8,1024]", "f32[16,1024]"),
     ],
     "small-collectives": [lambda: chain_of_all_reduces(3, 16), lambda: chain_of_all_reduces(4, 65_536)],
-    "hbm-near-limit": [lambda: with_memory(8_000_000_000)],
+    "hbm-near-limit": [lambda: with_memory(8_000_000_000), lambda: compiled("too_much")],
+    "hbm-exceeded": [lambda: with_memory(16_000_000_000), lambda: compiled("well_sharded")],
+    "collective-in-loop": [lambda: captured(TWIN, mesh={"X": 8})],
+    "exposed-collective": [
+        lambda: captured(MIXTURE, mesh={"X": 8}),
+        lambda: captured("matmul.matmul", mesh={"X": 4, "Y": 2}, slice="v5e:4x2"),
+    ],
+    "all-reduce-then-slice": [lambda: captured("matmul.matmul", mesh={"X": 4, "Y": 2})],
+    "resharding-ping-pong": [lambda: compiled("between_two_orders"), lambda: captured(MIXTURE, mesh={"X": 8})],
+    "involuntary-rematerialization": [lambda: compiled("there_and_back")],
+    "lost-sharding": [lambda: compiled("there_and_back"), lambda: compiled("tokens_to_every_expert")],
+    "unfused-all-to-all-as-all-gather": [lambda: compiled("ten_heads_on_eight_devices")],
+    "uneven-sharding": [lambda: compiled("tokens_to_every_expert")],
+    "widened-collective": [
+        one_collective,
+        lambda: one_collective(narrow_type="f32"),
+        lambda: one_collective(padded_bytes=2**20),
+    ],
+    "duplicate-collective": [lambda: twice(moved_values=("main::y",)), lambda: twice(moved_values=("main::x slice",))],
 }

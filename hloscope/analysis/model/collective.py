@@ -103,8 +103,8 @@ class Collective:
         permute: How far and along which axes a permute shifts; None where it is no uniform shift, and for all others.
         result_slices: Shapes of the slices, at offsets that only the device decides, that are all that is ever read
             of an all-reduce's result; empty where more of it is read.
-        undone_by: For an all-gather of which each device only ever reads its own part again: the HLO instruction that
-            takes it, a slice or a scatter over the same groups; None for all others.
+        undone_by: For an all-gather of which each device only ever reads the part again that it has put in: the HLO
+            instruction that takes it; None for all others, and where that cannot be told.
         moved_values: A name for each array that is moved: `computation::instruction` where it was made, behind copies,
             conversions and loops that carry it unchanged; ` slice` after it for a slice at an offset that is decided
             at run time. Two collectives with equal names, none of them such a slice, move the same values.

@@ -82,6 +82,7 @@ class Memory:
         generated_code_bytes: The program itself.
         peak_bytes: The most that is live at once: arguments + outputs - aliased + temporaries + code.
         hbm_bytes: What one device of the chip has.
+        fits: Whether the compiler found room for it; None when no compiler was asked.
     """
 
     argument_bytes: int | None = None
@@ -91,6 +92,7 @@ class Memory:
     generated_code_bytes: int | None = None
     peak_bytes: int | None = None
     hbm_bytes: int | None = None
+    fits: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,6 +84,11 @@ def too_large(x):
     return jax.lax.with_sharding_constraint(x * 2, P())
 
 
+@hloscope.target(mesh={"X": 8}, args=("f32[65536@X,65536]", "f32[65536,65536]"))
+def larger_than_a_chip(a, w):
+    return a @ w
+
+
 @hloscope.target(mesh={"X": 8}, args=("f32[64@X]",))
 def asks_for_the_backend(x):
     return x * 2 if jax.default_backend() == "tpu" else x * 3

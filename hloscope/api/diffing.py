@@ -1,0 +1,195 @@
+"""`diff`: what one program moves and another does not, whatever the two are given as."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hloscope.analysis.from_document import from_document
+from hloscope.analysis.model import Analysis
+from hloscope.api.jobs import Job, jobs_of, run_jobs
+from hloscope.compare import Comparison, match
+from hloscope.config import ConfigError, ProjectConfig, TargetConfig, find_project
+from hloscope.contracts.baselines import Baseline, baseline_of, read_baseline
+from hloscope.contracts.baselines.printing import TITLE
+from hloscope.errors import HloscopeError, TargetError
+from hloscope.program.files import read_hlo
+
+TEXT_ENDINGS = (".hlo", ".txt", ".pb", ".gz", ".xz", ".zst")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of the two programs.
+
+    Attributes:
+        name: What the user called it.
+        found: Its analysis, or only its baseline.
+    """
+
+    name: str
+    found: Analysis | Baseline
+
+    @property
+    def is_understood(self) -> bool:
+        """Whether everything in it was understood."""
+        if isinstance(self.found, Baseline):
+            return not self.found.not_understood
+        return not self.found.unmodelled
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """Its peak memory; None when it is not known."""
+        return self.found.memory.peak_bytes
+
+    @property
+    def step_us(self) -> float | None:
+        """The predicted time of a step; None when it is not known."""
+        time = None if isinstance(self.found, Baseline) else self.found.time
+        return None if time is None else time.step_us
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Two programs side by side.
+
+    Attributes:
+        old: The one before.
+        new: The one after.
+        comparison: What both move, matched.
+    """
+
+    old: Side
+    new: Side
+    comparison: Comparison
+
+
+def difference(old: Side, new: Side, *, equivalent: bool = False) -> Difference:
+    """Matches what two programs move; where one is a baseline, the other is taken as its own baseline too."""
+    one, other = old.found, new.found
+    if isinstance(one, Baseline) or isinstance(other, Baseline):
+        one = baseline_of(one) if isinstance(one, Analysis) else one
+        other = baseline_of(other) if isinstance(other, Analysis) else other
+    found = match(one.collectives, other.collectives, equivalent=equivalent)
+    return Difference(old=old, new=new, comparison=found)
+
+
+def side_of_file(path: Path, name: str, target: TargetConfig) -> Side | None:
+    """A baseline, a JSON report or a file of HLO; None for a file that is Python.
+
+    Args:
+        path: The file.
+        name: What the user called it.
+        target: The mesh and the slice of HLO text.
+
+    Raises:
+        HloscopeError: It cannot be read as what it is.
+    """
+    if path.suffix == ".py":
+        return None
+    if path.suffix == ".json":
+        return Side(name=name, found=_report(path, name))
+    if path.suffix == ".txt" and path.read_bytes().startswith(TITLE.encode()):
+        baseline = read_baseline(path)
+        return None if baseline is None else Side(name=name, found=baseline)
+    if not path.name.endswith(TEXT_ENDINGS):
+        return None
+    from hloscope.api.analyzing import analyze_text
+
+    chosen = target.slices[0]
+    found = analyze_text(read_hlo(path), name=name, mesh=target.mesh, slice=chosen, dcn=target.dcn)
+    return Side(name=name, found=found)
+
+
+def _report(path: Path, name: str) -> Analysis:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise HloscopeError(f"{name} is no JSON", why=str(error)) from None
+    return from_document(document, name=name)
+
+
+def jobs_for(names: Sequence[str], options: TargetConfig, *, start: Path, config: Path | None) -> list[Job]:
+    """The jobs of targets, by their names in the targets file, or as `file.py:fn` with the options given.
+
+    Raises:
+        HloscopeError: There is no such target.
+    """
+    jobs = []
+    for name in names:
+        if ":" in name.partition("@")[0]:
+            made = replace(options, name=name, function=name)
+            jobs.append(Job(name=name, target=made, slice=options.slices[0], root=start, baseline=None))
+        else:
+            jobs.append(_configured(name, find_project(start, named=config)))
+    return jobs
+
+
+def _configured(name: str, project: ProjectConfig) -> Job:
+    jobs = jobs_of(project, [name.partition("@")[0]])
+    for job in jobs:
+        if job.name == name or (len(jobs) == 1 and "@" not in name):
+            return job
+    choices = ", ".join(job.name for job in jobs)
+    raise ConfigError(f"{name} does not say for which slice", where=str(project.path), fix=f"use one of {choices}")
+
+
+def sides_of_jobs(jobs: Sequence[Job], *, cached: bool) -> list[Side]:
+    """Analyses targets.
+
+    Raises:
+        TargetError: One of them cannot be analysed.
+    """
+    sides = []
+    numbered = [replace(job, name=f"{index} {job.name}") for index, job in enumerate(jobs)]
+    for job, outcome in zip(jobs, run_jobs(numbered, cached=cached), strict=True):
+        if outcome.analysis is None:
+            first, _, rest = (outcome.error or "").removeprefix("error: ").partition("\n")
+            raise TargetError(f"{job.name}: {first}", why=rest.strip() or None)
+        sides.append(Side(name=job.name, found=outcome.analysis))
+    return sides
+
+
+@contextmanager
+def revision(name: str, start: Path) -> Iterator[Path]:
+    """The folder `start` as it is in a git revision, in a temporary folder.
+
+    Raises:
+        HloscopeError: `start` is in no repository, or there is no such revision.
+    """
+    top = Path(_git("rev-parse", "--show-toplevel", cwd=start).decode().strip())
+    commit = _git(
+        "rev-parse",
+        "--verify",
+        "--quiet",
+        "--end-of-options",
+        f"{name}^{{commit}}",
+        cwd=start,
+        what=f"there is no revision {name}",
+    )
+    archive = _git("archive", "--format=tar", commit.decode().strip(), cwd=top)
+    with tempfile.TemporaryDirectory(prefix="hloscope-base-", ignore_cleanup_errors=True) as folder:
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            tar.extractall(folder, filter="data")
+        place = Path(folder).resolve() / start.resolve().relative_to(top.resolve())
+        if not place.is_dir():
+            raise HloscopeError(f"{start} does not exist in {name}", fix="name a revision that has it")
+        yield place
+
+
+def _git(*arguments: str, cwd: Path, what: str | None = None) -> bytes:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=cwd, capture_output=True, check=False)
+    except OSError as error:
+        raise HloscopeError("git cannot be run", why=str(error)) from None
+    if done.returncode:
+        why = done.stderr.decode(errors="replace").strip() or None
+        raise HloscopeError(what or f"git {arguments[0]} failed in {cwd}", why=why)
+    return done.stdout

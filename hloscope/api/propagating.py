@@ -1,0 +1,51 @@
+"""What Shardy makes of a target's shardings, without a compile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from hloscope.api.analyzing import name_of
+from hloscope.errors import CompileError
+
+if TYPE_CHECKING:
+    from hloscope.program.target import TargetFacts
+    from hloscope.report.shardings import ShardingTable
+
+
+def shardings_of(
+    target: Callable[..., Any] | str, facts: TargetFacts, *, stage: Callable[[str], None] = lambda _: None
+) -> ShardingTable:
+    """Every argument, constraint and output and the large intermediates, with their shardings.
+
+    Raises:
+        HloscopeError: Bad input, JAX refuses the program, or Shardy cannot be asked.
+    """
+    from hloscope.program import devices
+    from hloscope.program.loading import load
+    from hloscope.program.propagating import propagate
+    from hloscope.program.target import attached_facts
+    from hloscope.report.shardings import ShardingTable
+    from hloscope.why.shardings import sharded_arrays
+
+    if isinstance(target, str):
+        stage("importing")
+        with devices.current_for_import(facts):
+            function = load(target)
+    else:
+        function = target
+    found = propagate(function, facts.over(attached_facts(function)), name=name_of(target), stage=stage)
+    if found.shardy is None:
+        raise CompileError(
+            f"the shardings of {name_of(target)} cannot be propagated here",
+            why="; ".join(found.notes),
+            fix="hloscope analyze compiles the program and shows what the compiler chose",
+        )
+    return ShardingTable(
+        target=name_of(target),
+        slice_name=found.slice_name,
+        axis_sizes=found.axis_sizes,
+        arrays=sharded_arrays(found.shardy, found.letters, found.outputs),
+        unused=found.unused,
+        notes=found.notes,
+    )

@@ -1,0 +1,52 @@
+"""A collective that the step waits for.
+
+What it does: reports collectives whose exposed time, which nothing hides, is a large share of the predicted step.
+
+Why it matters: communication beside computation is free; communication that the matrix units wait for is not.
+
+Example: an all-gather of all experts' weights in each iteration of a scan: 73 of 76 ms on a v5e.
+
+Use instead: less movement (another sharding), or overlap: a collective matmul that multiplies one chunk while the next
+travels, or weights of the next layer fetched during this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hloscope.analysis.model import Analysis
+from hloscope.findings import Finding, Severity
+from hloscope.rules.rule import finding_at, over_axes
+from hloscope.units import format_time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExposedCollective:
+    """A collective that the step waits for.
+
+    Attributes:
+        share: The share of the step's time from which on it is reported.
+        min_exposed_us: Less time per step is not reported, whatever its share.
+    """
+
+    name: ClassVar[str] = "exposed-collective"
+    severity: ClassVar[Severity] = Severity.WARNING
+    share: float = 0.1
+    min_exposed_us: float = 100.0
+
+    def check(self, analysis: Analysis) -> Iterator[Finding]:
+        """Yields a warning for each collective that is exposed for long."""
+        step_us = analysis.time.step_us if analysis.time is not None else 0
+        for one in analysis.collectives if step_us else ():
+            exposed_us = (one.exposed_us or 0) * one.executions
+            if exposed_us >= self.min_exposed_us and exposed_us >= self.share * step_us:
+                behind = f" behind {one.reason.consumer.name}" if one.reason and one.reason.consumer else ""
+                yield finding_at(
+                    self,
+                    one,
+                    f"the step waits {format_time(exposed_us)} of {format_time(step_us)} "
+                    f"({100 * exposed_us / step_us:.0f}%) for {over_axes(one)}",
+                    fix=f"move less, or hide it{behind}: a collective matmul, or a fetch one layer ahead",
+                )

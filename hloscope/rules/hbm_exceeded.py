@@ -1,0 +1,66 @@
+"""A program that does not fit into the memory of a device.
+
+What it does: reports a program that the compiler refuses for want of HBM. It is compiled once more with that check
+off, so that everything else about it is still known.
+
+Why it matters: it will not start.
+
+Example: a training step of 20 GB on a v5e with 16 GiB.
+
+Use instead: shard its largest arguments over one more axis, donate what is replaced, rematerialize, or use a larger
+chip or slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hloscope.analysis.model import Analysis, ArrayFact
+from hloscope.findings import Finding, Severity
+from hloscope.units import format_bytes, format_capacity
+
+_LARGEST_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HbmExceeded:
+    """A program that does not fit into the memory of a device."""
+
+    name: ClassVar[str] = "hbm-exceeded"
+    severity: ClassVar[Severity] = Severity.ERROR
+
+    def check(self, analysis: Analysis) -> Iterator[Finding]:
+        """Yields an error when the compiler says so, or the peak is more than there is."""
+        memory = analysis.memory
+        too_much = memory.peak_bytes is not None and memory.hbm_bytes and memory.peak_bytes > memory.hbm_bytes
+        if memory.fits is False or (memory.fits is None and too_much):
+            yield Finding(
+                rule=self.name,
+                severity=self.severity,
+                message=f"the program does not fit into a device's {format_capacity(memory.hbm_bytes)} HBM",
+                why=_largest(analysis),
+                cost=f"{format_bytes(memory.peak_bytes)} on each device" if memory.peak_bytes else None,
+                fix="shard the largest over one more axis, donate what is replaced, rematerialize, "
+                "or name a larger chip or slice",
+            )
+
+
+def _largest(analysis: Analysis) -> str | None:
+    """The largest arrays, with what is known of where they come from."""
+    arrays = [*_sized("argument", analysis.arguments), *_sized("output", analysis.outputs)]
+    for one in analysis.intermediates:
+        frame = one.source[0] if one.source else None
+        place = f" made at {frame.file}:{frame.line}" if frame else f" (%{one.name})"
+        shape = ",".join(map(str, one.local_shape))
+        arrays.append((one.bytes_per_device, f"{one.dtype}[{shape}]{place}"))
+    largest = sorted(arrays, reverse=True)[:_LARGEST_SHOWN]
+    words = "; ".join(f"{text} {format_bytes(size)}" for size, text in largest)
+    return f"the largest arrays are {words}" if words else None
+
+
+def _sized(role: str, arrays: tuple[ArrayFact, ...]) -> Iterator[tuple[int, str]]:
+    for array in arrays:
+        if array.used and array.bytes_per_device is not None:
+            yield array.bytes_per_device, f"{role} {array.name}"

@@ -1,0 +1,46 @@
+"""An array that the partitioner replicates because it knows no other way between two shardings.
+
+What it does: turns the compiler's warning "Involuntary full rematerialization" into a finding with the operation, its
+line and both shardings.
+
+Why it matters: every device then holds and computes the whole array, on top of the bytes that gather it.
+
+Example: an array sharded over two axes in one order that a later constraint wants over the same axes in another.
+
+Use instead: a `with_sharding_constraint` to a sharding in between, from which each step is one all-to-all or gather.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hloscope.analysis.model import Analysis, Rematerialization
+from hloscope.analysis.places import short_source, users_frame
+from hloscope.findings import Finding, Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvoluntaryRematerialization:
+    """An array that the partitioner replicates because it knows no other way between two shardings."""
+
+    name: ClassVar[str] = "involuntary-rematerialization"
+    severity: ClassVar[Severity] = Severity.WARNING
+
+    def check(self, analysis: Analysis) -> Iterator[Finding]:
+        """Yields a warning for each of the compiler's."""
+        for one in analysis.rematerializations:
+            frame = users_frame(one.source)
+            yield Finding(
+                rule=self.name,
+                severity=self.severity,
+                message=f"{one.shape} at {_place(one)} is replicated on its way from {one.before} to {one.after}",
+                source=f"{frame.file}:{frame.line}" if frame else None,
+                why="the partitioner cannot go from one sharding to the other in one step",
+                fix="put a with_sharding_constraint in between, one axis at a time",
+            )
+
+
+def _place(one: Rematerialization) -> str:
+    return short_source(one.source) or one.op_name or one.opcode

@@ -1,0 +1,58 @@
+"""A dimension that loses its sharding because an operation cannot work on parts of it.
+
+What it does: reports an all-gather or an all-to-all of a dimension that was sharded before an operation and is whole
+for it, although nobody asked for that: the operation needs the whole dimension, merges it with another, or has no
+sharding rule.
+
+Why it matters: the whole array is moved, and often all that follows runs replicated.
+
+Example: `jnp.sort` or an FFT along a sharded dimension; a reshape that merges a sharded dimension into another one.
+
+Use instead: shard another dimension there; or `shard_map` with an algorithm that works on parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.model.reason import Reason, ReasonKind
+from hloscope.analysis.vocabulary import Kind
+from hloscope.findings import Finding, Severity
+from hloscope.rules.rule import finding_at, over_axes
+
+_LOSING = (ReasonKind.NEEDS_WHOLE_DIMENSION, ReasonKind.MERGED_DIMENSIONS, ReasonKind.NO_RULE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostSharding:
+    """A dimension that loses its sharding because an operation cannot work on parts of it.
+
+    Attributes:
+        min_payload_bytes: Smaller transfers are not reported.
+    """
+
+    name: ClassVar[str] = "lost-sharding"
+    severity: ClassVar[Severity] = Severity.WARNING
+    min_payload_bytes: int = 65_536
+
+    def check(self, analysis: Analysis) -> Iterator[Finding]:
+        """Yields a warning for each move that an operation's needs explain."""
+        for one in analysis.collectives:
+            reason = one.reason
+            if reason is None or not _loses(one, reason) or (one.payload_bytes or 0) < self.min_payload_bytes:
+                continue
+            operation = reason.consumer or reason.producer
+            yield finding_at(
+                self,
+                one,
+                f"{reason.moved.name if reason.moved else 'an array'} loses its sharding at "
+                f"{operation.name if operation else 'an operation'}: {over_axes(one)}",
+                fix="shard another dimension there, or work on the parts under shard_map",
+            )
+
+
+def _loses(one: Collective, reason: Reason) -> bool:
+    return one.kind in (Kind.ALL_GATHER, Kind.ALL_TO_ALL) and reason.kind in _LOSING

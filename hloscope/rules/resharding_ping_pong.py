@@ -1,0 +1,41 @@
+"""An array that is gathered, and of which each device then takes its own part again.
+
+What it does: reports an all-gather all of whose readers take the device's own part back: a slice, or a scatter over the
+same devices.
+
+Why it matters: the bytes move for nothing; both shardings were the same.
+
+Example: an operation without a sharding rule between two sharded ones: its operand is gathered, its result sliced.
+
+Use instead: `shard_map` around the operation that does not mind, or a `with_sharding_constraint` on its result that
+names the sharding of its operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hloscope.analysis.model import Analysis
+from hloscope.findings import Finding, Severity
+from hloscope.rules.rule import finding_at, over_axes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReshardingPingPong:
+    """An array that is gathered, and of which each device then takes its own part again."""
+
+    name: ClassVar[str] = "resharding-ping-pong"
+    severity: ClassVar[Severity] = Severity.WARNING
+
+    def check(self, analysis: Analysis) -> Iterator[Finding]:
+        """Yields a warning for each gather that is undone."""
+        for one in analysis.collectives:
+            if one.undone_by is not None and one.wire_bytes:
+                yield finding_at(
+                    self,
+                    one,
+                    f"{over_axes(one)} is undone by %{one.undone_by}, with which each device takes its own part again",
+                    fix="keep the sharding in between: shard_map, or a with_sharding_constraint on the result",
+                )

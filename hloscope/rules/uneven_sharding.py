@@ -1,0 +1,67 @@
+"""A dimension that its mesh axes do not divide.
+
+What it does: reports arrays of the program with a sharded dimension whose size is no multiple of the devices it
+is spread over.
+
+Why it matters: each device holds as much as the fullest one, and computes and moves the padding.
+
+Example: 50,257 words of a vocabulary over 8 devices: 6,283 rows each, 7 of them padding; 10 heads over 8 devices: 2
+each, 6 of 16 for nothing.
+
+Use instead: a size that divides: pad the vocabulary to 50,304, choose 8 or 16 heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from hloscope.analysis.model import Analysis, Mesh
+from hloscope.analysis.model.reason import Reason, Tensor
+from hloscope.findings import Finding, Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnevenSharding:
+    """A dimension that its mesh axes do not divide.
+
+    Attributes:
+        min_padding: The share of padding in what all devices hold together, from which on it is reported.
+    """
+
+    name: ClassVar[str] = "uneven-sharding"
+    severity: ClassVar[Severity] = Severity.WARNING
+    min_padding: float = 0.05
+
+    def check(self, analysis: Analysis) -> Iterator[Finding]:
+        """Yields a warning for each unevenly sharded dimension of an array that a collective is explained by."""
+        if analysis.mesh is None:
+            return
+        tensors = {tensor: None for one in analysis.collectives if one.reason for tensor in _tensors(one.reason)}
+        for tensor in tensors:
+            for position, axes in enumerate(tensor.sharding or ()):
+                size, parts = tensor.shape[position], _parts(axes, analysis.mesh)
+                each = -(-size // parts)
+                padding = 1 - size / (each * parts)
+                if padding >= self.min_padding:
+                    frame = tensor.source[0] if tensor.source else None
+                    yield Finding(
+                        rule=self.name,
+                        severity=self.severity,
+                        message=f"dimension {position} of {tensor.name} has {size} elements over {parts} devices: "
+                        f"{each} on each, {100 * padding:.0f}% of them padding",
+                        source=f"{frame.file}:{frame.line}" if frame else None,
+                        fix=f"choose a multiple of {parts}, such as {each * parts}",
+                    )
+
+
+def _tensors(reason: Reason) -> Iterator[Tensor]:
+    yield from (tensor for tensor in (reason.moved, *reason.operands, reason.result) if tensor is not None)
+
+
+def _parts(axes: tuple[str, ...], mesh: Mesh) -> int:
+    """Devices that a dimension is spread over; 1 for axes that are parts of one."""
+    sizes = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+    return prod(sizes.get(axis, 1) for axis in axes)

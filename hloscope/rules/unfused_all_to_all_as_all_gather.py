@@ -1,0 +1,61 @@
+"""Tokens gathered to every expert, where each expert needs only its own.
+
+What it does: reports an all-gather of one operand of a matmul whose other operand, of three dimensions or more, is
+sharded over the same axis on a dimension that the first does not have and that the matmul does not sum over: experts.
+
+Why it matters: with n devices every expert multiplies all tokens, n times what is routed to it, and n - 1 of n gathered
+bytes are for nothing.
+
+Example: `einsum("sd,edf->esf", tokens, W)` with tokens sharded over `X` by sequence and `W` over `X` by expert,
+masked afterwards.
+
+Use instead: send each token to its expert: sort tokens by expert and exchange them with `jax.lax.all_to_all` under
+`shard_map`, or `ragged_all_to_all`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hloscope.analysis.model import Analysis
+from hloscope.analysis.model.reason import Reason, Tensor
+from hloscope.analysis.vocabulary import Kind
+from hloscope.findings import Finding, Severity
+from hloscope.rules.rule import finding_at, over_axes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnfusedAllToAllAsAllGather:
+    """Tokens gathered to every expert, where each expert needs only its own."""
+
+    name: ClassVar[str] = "unfused-all-to-all-as-all-gather"
+    severity: ClassVar[Severity] = Severity.WARNING
+
+    def check(self, analysis: Analysis) -> Iterator[Finding]:
+        """Yields a warning for each gather of tokens in front of experts."""
+        for one in analysis.collectives:
+            reason = one.reason
+            if one.kind is not Kind.ALL_GATHER or reason is None or reason.moved is None:
+                continue
+            experts = _experts(reason, reason.moved)
+            if experts is not None:
+                yield finding_at(
+                    self,
+                    one,
+                    f"{over_axes(one)} brings all of {reason.moved.name} to every expert of {experts.name}",
+                    fix="route tokens to their experts with jax.lax.all_to_all under shard_map",
+                )
+
+
+def _experts(reason: Reason, moved: Tensor) -> Tensor | None:
+    """The other operand of the matmul, where the axes of the gather shard a dimension of experts."""
+    for other in reason.operands:
+        if other == moved or len(other.shape) < 3 or other.sharding is None or len(moved.shape) >= len(other.shape):
+            continue
+        for letter, axes in zip(other.letters, other.sharding, strict=True):
+            own = letter not in moved.letters and letter not in reason.summed
+            if own and not letter.isdigit() and set(axes) & set(reason.axes):
+                return other
+    return None

@@ -1,0 +1,71 @@
+"""A collective that moves wider elements, or more padding, than the values need.
+
+What it does: reports a collective whose operands were all converted from a narrower element type just before, or whose
+result is only read after a conversion to one; and one whose tiles hold noticeably more padding than values.
+
+Why it matters: f32 takes twice the bytes and the time of bf16; a trailing dimension of 1 is padded to 128 lanes.
+
+Example: gradients computed in bf16, converted to f32 and then reduced.
+
+Use instead: convert after the collective, where the precision of the sum allows; put a large dimension last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.vocabulary import Kind
+from hloscope.findings import Finding, Severity
+from hloscope.rules.rule import finding_at, over_axes
+from hloscope.units import element_bits, format_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WidenedCollective:
+    """A collective that moves wider elements, or more padding, than the values need.
+
+    Attributes:
+        min_payload_bytes: Smaller transfers are not reported.
+        padding: Bytes with padding for each byte without it, from which on padding is reported.
+    """
+
+    name: ClassVar[str] = "widened-collective"
+    severity: ClassVar[Severity] = Severity.WARNING
+    min_payload_bytes: int = 1_000_000
+    padding: float = 2.0
+
+    def check(self, analysis: Analysis) -> Iterator[Finding]:
+        """Yields a warning for each widened or much padded collective."""
+        for one in analysis.collectives:
+            if one.kind is Kind.OPAQUE or (one.payload_bytes or 0) < self.min_payload_bytes:
+                continue
+            wide = _element_type(one)
+            if one.narrow_type is not None and wide is not None and _is_narrower(one.narrow_type, wide):
+                yield finding_at(
+                    self,
+                    one,
+                    f"{over_axes(one)} moves {wide}, and the values on one side of it are {one.narrow_type}",
+                    fix=f"move {one.narrow_type}: convert on the other side of the collective, if the precision allows",
+                )
+            elif one.padded_bytes is not None and one.padded_bytes >= self.padding * (one.payload_bytes or 0):
+                yield finding_at(
+                    self,
+                    one,
+                    f"{over_axes(one)} of {format_bytes(one.payload_bytes)} takes "
+                    f"{format_bytes(one.padded_bytes)} with the padding of its tiles",
+                    fix="put a dimension of 128 or more last",
+                )
+
+
+def _element_type(one: Collective) -> str | None:
+    """The one element type that moves; None where there are several."""
+    types = {shape.partition("[")[0] for shape in one.operand_shapes}
+    return types.pop() if len(types) == 1 else None
+
+
+def _is_narrower(narrow: str, wide: str) -> bool:
+    bits, others = element_bits(narrow), element_bits(wide)
+    return bits is not None and others is not None and bits < others

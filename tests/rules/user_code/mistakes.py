@@ -1,0 +1,52 @@
+"""Small programs, each with a mistake that a rule is for."""
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+import hloscope
+
+constrained = jax.lax.with_sharding_constraint
+
+
+@hloscope.target(mesh={"X": 4, "Y": 2}, args=("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]"), axis_types="explicit")
+def scattered_by_the_compiler(a, w):
+    return jnp.einsum("bd,df->bf", a, w, out_sharding=P("X", "Y"))
+
+
+@hloscope.target(mesh={"X": 8}, args=("f32[4096@X,512]",))
+def there_and_back(x):
+    whole = constrained(jnp.sin(x), P(None, None))
+    return constrained(whole * 2, P("X", None))
+
+
+@hloscope.target(mesh={"X": 2, "Y": 4}, args=("f32[64,32@X,16@Y]",))
+def between_two_orders(x):
+    y = constrained(jnp.sin(x), P(None, "X", "Y"))
+    return constrained(jnp.cos(y), P(("Y", "X"), None, None))
+
+
+@hloscope.target(mesh={"X": 8}, args=("f32[4096@X,512]",))
+def sorted_along_the_sharded_dimension(x):
+    return jnp.sort(x, axis=0)
+
+
+@hloscope.target(mesh={"X": 8}, args=("f32[512@X,256]", "f32[8@X,256,1024]"), out="P('X', None, None)")
+def tokens_to_every_expert(tokens, W):
+    return jnp.einsum("sd,edf->esf", tokens, W)
+
+
+@hloscope.target(mesh={"X": 8}, args=("f32[16,256]", "f32[256,512@X]"), out="P(None, 'X')")
+def ten_heads_on_eight_devices(table, w):
+    rows = constrained(jnp.sin(table)[:10], P("X", None))
+    return rows @ w
+
+
+@hloscope.target(mesh={"X": 8}, args=("f32[65536@X,65536]", "f32[65536,65536]"))
+def too_much(a, w):
+    return jnp.tanh(a @ w.T)
+
+
+@hloscope.target(mesh={"X": 4, "Y": 2}, args=("bf16[1024@X,2048]", "bf16[2048,8192@Y]"))
+def well_sharded(a, w):
+    return a @ w
