@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hloscope.analysis.arrays import arguments_of, outputs_of
-from hloscope.analysis.collectives import Found, find_collectives
+from hloscope.analysis.collectives import find_collectives
 from hloscope.analysis.intermediates import largest_intermediates
 from hloscope.analysis.mesh_text import mesh_from_text
 from hloscope.analysis.model import Analysis, Memory, Mesh, Unmodelled
+from hloscope.analysis.notes import notes_on
 from hloscope.analysis.partitioning import not_partitioned
 from hloscope.analysis.placement import Placement, lay_out
 from hloscope.analysis.totals import largest_first, totals_of
@@ -68,7 +69,7 @@ def _analysis(
         intermediates=largest_intermediates(graph) if whole is None else (),
         memory=Memory(),
         unmodelled=tuple(dict.fromkeys((*found.unmodelled, *unread))),
-        notes=(*_notes(module, mesh, assumed=layout.one_slice and placement is None), *_unplaced(found, mesh)),
+        notes=notes_on(module, mesh, found, assumed=layout.one_slice and placement is None),
     )
 
 
@@ -91,29 +92,4 @@ def _cut_off(module: HloModule) -> Iterator[Unmodelled]:
             what=f"the text is cut off, or broken, after %{last}, its last whole computation",
             effect="what came after it is in no total, so totals are lower bounds",
             computation=last,
-        )
-
-
-def _unplaced(found: Found, mesh: Mesh | None) -> Iterator[str]:
-    unplaced = [move.collective.name for move in found.moves if move.transfer.device_ids]
-    if unplaced and mesh is not None:
-        names = ", ".join(f"%{name}" for name in unplaced[:3]) + (", …" if len(unplaced) > 3 else "")
-        yield (
-            f"the mesh axes of {names} are not known: the text names devices, and does not tell which partition runs "
-            "on which of them"
-        )
-
-
-def _notes(module: HloModule, mesh: Mesh | None, *, assumed: bool) -> Iterator[str]:
-    devices = _devices(module)
-    if mesh is not None and devices > 1 and mesh.device_count % devices:
-        yield (
-            f"the mesh has {mesh.device_count} devices and the program has {devices} partitions, "
-            "so collectives cannot be named by mesh axes"
-        )
-        return
-    if assumed:
-        yield (
-            "the text is the program of one slice and does not say which part of the mesh a slice holds: taken to be "
-            f"{devices} consecutive devices, so axis names are right only if the axis across slices is the major one"
         )

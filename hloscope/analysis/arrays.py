@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from hloscope.analysis.buffers import aliases_in_text, arrays_of, path_in_text
 from hloscope.analysis.model import ArrayFact, Mesh
 from hloscope.analysis.partition_specs import partition_spec
+from hloscope.analysis.values.buffers import aliases_in_text, arrays_of, path_in_text
 from hloscope.graph import entry_of
 from hloscope.hlo import HloInstruction, HloModule, Shape, Sharding
 from hloscope.hlo.shape import UNBOUNDED

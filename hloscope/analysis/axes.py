@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
 
 from hloscope.analysis.groups import Groups
 from hloscope.analysis.model import Mesh
@@ -73,7 +75,8 @@ def axes_of_pairs(pairs: Iterable[tuple[int, ...]], mesh: Mesh, *, whole_axes: b
     pairs = tuple(pairs)
     if not all(device in positions for pair in pairs for device in pair):
         return None
-    moves = [(coordinates_of(positions[s], mesh), coordinates_of(positions[t], mesh)) for s, t in pairs]
+    coordinates = coordinates_in(mesh)
+    moves = [(coordinates[positions[s]], coordinates[positions[t]]) for s, t in pairs]
     whole_axes = whole_axes or len({pair[0] for pair in pairs}) < mesh.device_count
     names = []
     for axis in range(len(mesh.axis_sizes)):
@@ -83,24 +86,22 @@ def axes_of_pairs(pairs: Iterable[tuple[int, ...]], mesh: Mesh, *, whole_axes: b
     return tuple(names)
 
 
-def mesh_positions(mesh: Mesh) -> dict[int, int]:
+@lru_cache(maxsize=8)
+def mesh_positions(mesh: Mesh) -> Mapping[int, int]:
     """The position in the mesh, counted row by row, of each partition id."""
     ids: Sequence[int] = range(mesh.device_count) if mesh.partition_ids is None else mesh.partition_ids
     return {device: position for position, device in enumerate(ids)}
 
 
-def coordinates_of(position: int, mesh: Mesh) -> tuple[int, ...]:
-    """The coordinate along each axis of a position in the mesh."""
-    coordinates = []
-    for size in reversed(mesh.axis_sizes):
-        position, coordinate = divmod(position, size)
-        coordinates.append(coordinate)
-    return tuple(reversed(coordinates))
+@lru_cache(maxsize=8)
+def coordinates_in(mesh: Mesh) -> tuple[tuple[int, ...], ...]:
+    """The coordinate along each axis, for each position in the mesh, counted row by row."""
+    return tuple(product(*map(range, mesh.axis_sizes)))
 
 
 def _digits_of_group(group: frozenset[int], mesh: Mesh) -> list[SubAxis] | None:
     """The digits that vary inside one group, if it is the product of them; major first."""
-    coordinates = [coordinates_of(position, mesh) for position in group]
+    coordinates = [coordinates_in(mesh)[position] for position in group]
     digits: list[SubAxis] = []
     for axis, size in enumerate(mesh.axis_sizes):
         values = sorted({coordinate[axis] for coordinate in coordinates})
@@ -135,8 +136,8 @@ def _digits_of_values(axis: int, values: list[int], size: int) -> list[SubAxis] 
 def _groups_over(digits: list[SubAxis], mesh: Mesh) -> set[frozenset[int]]:
     """All groups of mesh positions that differ in these digits alone."""
     groups: dict[tuple[int, ...], list[int]] = {}
-    for position in range(mesh.device_count):
-        fixed = list(coordinates_of(position, mesh))
+    for position, coordinates in enumerate(coordinates_in(mesh)):
+        fixed = list(coordinates)
         for digit in digits:
             fixed[digit.axis] -= digit.value(fixed[digit.axis]) * digit.after
         groups.setdefault(tuple(fixed), []).append(position)

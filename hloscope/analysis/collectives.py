@@ -12,7 +12,8 @@ from hloscope.analysis.placement import Layout
 from hloscope.analysis.records import Move, Recorder
 from hloscope.analysis.spellings import is_worth_reading, may_transfer, read_transfer
 from hloscope.analysis.spellings.collectives import starts_chain
-from hloscope.analysis.transfers import Place, not_understood
+from hloscope.analysis.transfers import Place
+from hloscope.analysis.unmodelled import not_understood
 from hloscope.graph import HloGraph
 from hloscope.hlo import HloInstruction, HloModule
 

@@ -20,19 +20,19 @@ def to_document(analysis: Analysis) -> dict[str, object]:
         "schema": SCHEMA_VERSION,
         "target": analysis.target,
         "module": analysis.module,
-        "slice": _plain(analysis.slice),
+        "slice": plain(analysis.slice),
         "mesh": _mesh(analysis.mesh),
         "num_partitions": analysis.num_partitions,
         "collectives": [_collective(collective) for collective in analysis.collectives],
-        "totals": _plain(analysis.totals),
-        "arguments": _plain(analysis.arguments),
-        "outputs": _plain(analysis.outputs),
-        "intermediates": _plain(analysis.intermediates),
-        "memory": _plain(analysis.memory),
+        "totals": plain(analysis.totals),
+        "arguments": plain(analysis.arguments),
+        "outputs": plain(analysis.outputs),
+        "intermediates": plain(analysis.intermediates),
+        "memory": plain(analysis.memory),
         "time": _time(analysis.time),
-        "rematerializations": _plain(analysis.rematerializations),
-        "findings": _plain(analysis.findings),
-        "unmodelled": _plain(analysis.unmodelled),
+        "rematerializations": plain(analysis.rematerializations),
+        "findings": plain(analysis.findings),
+        "unmodelled": plain(analysis.unmodelled),
         "notes": list(analysis.notes),
         "versions": dict(analysis.versions),
     }
@@ -41,7 +41,7 @@ def to_document(analysis: Analysis) -> dict[str, object]:
 def _collective(collective: Collective) -> dict[str, object]:
     """A collective with its bytes per step, which follow from bytes per execution."""
     return {
-        **{field.name: _plain(getattr(collective, field.name)) for field in fields(collective)},
+        **{field.name: plain(getattr(collective, field.name)) for field in fields(collective)},
         "payload_bytes_per_step": collective.payload_bytes_per_step,
         "wire_bytes_per_step": collective.wire_bytes_per_step,
     }
@@ -52,7 +52,7 @@ def _time(time: StepTime | None) -> dict[str, object] | None:
     if time is None:
         return None
     return {
-        **{field.name: _plain(getattr(time, field.name)) for field in fields(time)},
+        **{field.name: plain(getattr(time, field.name)) for field in fields(time)},
         "calibrated": list(time.calibrated),
         "uncalibrated": list(time.uncalibrated),
     }
@@ -69,13 +69,14 @@ def _mesh(mesh: Mesh | None) -> dict[str, object] | None:
     }
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
+    """A model as dicts, lists, strings, numbers, booleans and None."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     return value

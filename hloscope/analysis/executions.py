@@ -8,6 +8,7 @@ from itertools import takewhile
 
 from hloscope.analysis.loops import TripCount, trip_count
 from hloscope.analysis.model import Unmodelled
+from hloscope.analysis.unmodelled import not_understood
 from hloscope.analysis.vocabulary import Bound
 from hloscope.graph import CallSite, HloGraph
 from hloscope.hlo import HloInstruction
@@ -157,10 +158,11 @@ _EFFECT_OF_UNREAD = {
 def _unread(loop: HloInstruction, trips: TripCount) -> Iterator[Unmodelled]:
     effect = _EFFECT_OF_UNREAD.get(trips.bound)
     if effect is not None:
-        yield Unmodelled(
-            what=f"trip count of %{loop.name} cannot be read",
-            effect=effect,
-            computation=loop.computation.name,
-            instruction=loop.name,
-            line=loop.line,
+        yield not_understood(loop, f"trip count of %{loop.name} cannot be read", effect)
+    if trips.contradicted is not None:
+        yield not_understood(
+            loop,
+            f"XLA prints a known_trip_count of {trips.contradicted} for %{loop.name}, whose condition makes it "
+            f"{trips.count}",
+            "the condition is counted, since it is what runs",
         )

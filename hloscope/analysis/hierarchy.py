@@ -11,8 +11,8 @@ from hloscope.analysis.groups import Groups
 from hloscope.analysis.model import Collective, CollectivePart
 from hloscope.analysis.origin import origin_of
 from hloscope.analysis.placement import Placement
-from hloscope.analysis.readers import only_reading_of, own_slice
 from hloscope.analysis.records import Move, Recorder
+from hloscope.analysis.values.readers import only_reading_of, own_slice
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.graph import Value
 from hloscope.hlo import HloInstruction

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hloscope.analysis.arrays import global_shape_of, leaves_of
-from hloscope.analysis.buffers import Path, arrays_of, buffer_of, shares
 from hloscope.analysis.model import IntermediateFact
 from hloscope.analysis.provenance import provenance_of_value
+from hloscope.analysis.values.buffers import Path, arrays_of, buffer_of, shares
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloComputation, HloInstruction, Shape, Sharding
 

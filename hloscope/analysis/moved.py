@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-
-from hloscope.analysis.makers import FORMS, Maker, maker_of, unchanged_by_loop
-from hloscope.analysis.scalars import Frames
 from hloscope.analysis.transfers import Place, Transfer
+from hloscope.analysis.values.dependencies import is_fixed_in, outside
+from hloscope.analysis.values.handing_on import Frames
+from hloscope.analysis.values.makers import FORMS, maker_of
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction
 from hloscope.units import element_bits
 
-_STEP_LIMIT = 128
 _LOOP_LIMIT = 16
 _SLICES = frozenset({"dynamic-slice", "slice"})
-_FIXED = frozenset({"constant", "iota", "partition-id", "replica-id"})
-_UNKNOWABLE = frozenset({
-    "infeed", "recv", "recv-done", "rng", "rng-bit-generator", "rng-get-and-update-state", "custom-call", "while",
-    "conditional", "call",
-})  # fmt: skip
 
 
 def moved_values(graph: HloGraph, place: Place, transfer: Transfer) -> tuple[str, ...]:
@@ -60,9 +52,8 @@ def is_loop_invariant(graph: HloGraph, place: Place, transfer: Transfer) -> bool
     """
     if not place.context.loops:
         return None
-    operands = [Value(operand) for operand in _counted_operands(transfer)]
-    search = _Search(graph, place.context.loops[-1])
-    found = [search.is_fixed(operand, place.context.wrappers) for operand in operands]
+    loop, frames = place.context.loops[-1], place.context.wrappers
+    found = [is_fixed_in(graph, loop, Value(operand), frames) for operand in _counted_operands(transfer)]
     if False in found:
         return False
     return True if found and None not in found else None
@@ -84,8 +75,10 @@ def _name(graph: HloGraph, value: Value, frames: Frames) -> str:
             suffix = f" slice{suffix}" if instruction.opcode == "dynamic-slice" else _bounds(instruction) + suffix
             value = Value(instruction.operands[0])
             continue
-        outer = _around_loop(graph, maker)
-        if outer is None:
+        if instruction.opcode not in ("parameter", "while") or frames:
+            break
+        outer = outside(graph, value)
+        if not isinstance(outer, Value):
             break
         value = outer
     where = frames[0] if frames else value.instruction
@@ -97,63 +90,5 @@ def _bounds(instruction: HloInstruction) -> str:
     return f" {instruction.attributes.get('slice', 'slice')}"
 
 
-def _around_loop(graph: HloGraph, maker: Maker) -> Value | None:
-    """What a loop got from outside, when what was found is an element that it carries unchanged."""
-    instruction, path = maker.value.instruction, maker.value.path
-    if maker.frames:
-        return None
-    loop = graph.only_caller(instruction.computation.name) if instruction.opcode == "parameter" else instruction
-    if loop is None or loop.opcode != "while" or not unchanged_by_loop(graph, loop, path):
-        return None
-    return Value(loop.operands[0], path)
-
-
 def _is_float(element_type: str) -> bool:
     return element_type.startswith(("f", "bf"))
-
-
-@dataclass(slots=True)
-class _Search:
-    """Looks through all that a value depends on, as far as the body of one loop."""
-
-    graph: HloGraph
-    loop: str
-    steps: int = 0
-    seen: dict[tuple[HloInstruction, tuple[int, ...]], bool | None] = field(default_factory=dict)
-
-    def is_fixed(self, value: Value, frames: Frames) -> bool | None:
-        """Whether it is the same in every iteration; None when that cannot be told."""
-        maker = maker_of(self.graph, value, frames)
-        instruction, path = maker.value.instruction, maker.value.path
-        key = (instruction, path)
-        if key not in self.seen:
-            self.steps += 1
-            self.seen[key] = self._decide(maker) if self.steps <= _STEP_LIMIT else None
-        return self.seen[key]
-
-    def _decide(self, maker: Maker) -> bool | None:
-        instruction = maker.value.instruction
-        if instruction.opcode in _FIXED:
-            return True
-        if instruction.opcode == "parameter":
-            return self._parameter(maker)
-        if instruction.opcode in _UNKNOWABLE or not instruction.operands:
-            return None
-        unknown = False
-        for part in self._parts(instruction, maker.frames):
-            if part is False:
-                return False
-            unknown = unknown or part is None
-        return None if unknown else True
-
-    def _parts(self, instruction: HloInstruction, frames: Frames) -> Iterator[bool | None]:
-        yield from (self.is_fixed(Value(operand), frames) for operand in instruction.operands)
-
-    def _parameter(self, maker: Maker) -> bool | None:
-        instruction = maker.value.instruction
-        caller = self.graph.only_caller(instruction.computation.name)
-        if maker.frames or caller is None or caller.opcode != "while":
-            return None
-        if caller.name == self.loop:
-            return unchanged_by_loop(self.graph, caller, maker.value.path)
-        return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from hloscope.analysis.mesh_text import shardy_devices
 from hloscope.analysis.model import Mesh, Unmodelled
+from hloscope.analysis.unmodelled import not_understood
 from hloscope.graph import entry_of
 from hloscope.hlo import HloInstruction, HloModule, Sharding
 
@@ -44,12 +45,10 @@ def not_partitioned(module: HloModule, mesh: Mesh | None = None, *, one_slice: b
 
 
 def _entry(instruction: HloInstruction, evidence: str) -> Unmodelled:
-    return Unmodelled(
-        what=f"the program is not partitioned yet: {evidence}",
-        effect="shapes are those of whole arrays, and the compiler has yet to put its collectives in",
-        computation=instruction.computation.name,
-        instruction=instruction.name,
-        line=instruction.line,
+    return not_understood(
+        instruction,
+        f"the program is not partitioned yet: {evidence}",
+        "shapes are those of whole arrays, and the compiler has yet to put its collectives in",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from hloscope.analysis.axes import SubAxis, changing_digit, coordinates_of, mesh_positions
+from hloscope.analysis.axes import SubAxis, changing_digit, coordinates_in, mesh_positions
 from hloscope.analysis.model import AxisShift, Mesh, PermutePattern
 
 Steps = Sequence[tuple[int, int]]
@@ -28,7 +28,8 @@ def pattern_of_pairs(pairs: Iterable[tuple[int, ...]], mesh: Mesh) -> PermutePat
     sources, targets = {pair[0] for pair in moving}, {pair[-1] for pair in moving}
     if not moving or not (len(sources) == len(targets) == len(moving)) or not sources | targets <= positions.keys():
         return None
-    ends = [tuple(coordinates_of(positions[device], mesh) for device in pair) for pair in moving]
+    coordinates = coordinates_in(mesh)
+    ends = [tuple(coordinates[positions[device]] for device in pair) for pair in moving]
     axes = [axis for axis in range(len(mesh.axis_sizes)) if any(s[axis] != t[axis] for s, t in ends)]
     shifts = [_along_axis([(s[axis], t[axis]) for s, t in ends], axis, mesh) for axis in axes]
     known = [shift for shift in shifts if shift is not None]

@@ -18,7 +18,7 @@ from hloscope.analysis.spellings import may_transfer
 from hloscope.analysis.transfers import Place, Transfer
 from hloscope.analysis.uses import narrower_uses, result_slices, undone_by
 from hloscope.analysis.vocabulary import Kind, Link
-from hloscope.analysis.volume import Volume, sizes_of, volume_of, volume_of_permute
+from hloscope.analysis.volume import sizes_of, volume_of, volume_of_permute
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction
 
@@ -81,49 +81,57 @@ class Recorder:
         """The record of one transfer."""
         own = own_instructions(place, transfer, self.chain_ends)
         provenance = provenance_of(self.graph, transfer, own)
-        sizes = sizes_of(transfer.kind, transfer.operands, transfer.results, transfer.operand_bytes)
-        groups = transfer.groups
-        is_permute = transfer.kind is Kind.COLLECTIVE_PERMUTE
-        collective = Collective(
-            kind=transfer.kind,
-            name=transfer.start.name,
-            computation=transfer.start.computation.name,
-            line=transfer.start.line,
-            axes=self._axes_of_transfer(
-                transfer, whole_axes=authored_kind(provenance.own_op_name) is Kind.COLLECTIVE_PERMUTE
-            ),
-            groups=groups or (),
-            group_size=None if is_permute or groups is None else max(map(len, groups), default=None),
-            link=self._link(transfer),
-            operand_shapes=tuple(str(shape) for shape in transfer.operands),
-            result_shapes=tuple(str(shape) for shape in transfer.results),
-            payload_bytes=sizes.payload_bytes,
-            wire_bytes=_volume(transfer, sizes.payload_bytes).wire_bytes,
-            executions=place.context.executions,
-            executions_bound=place.context.bound,
-            bytes_bound=sizes.bound,
-            payload_bytes_at_least=sizes.at_least,
-            wire_bytes_at_least=_volume(transfer, sizes.at_least).wire_bytes,
-            padded_bytes=sizes.padded,
-            permute=self._pattern(transfer) if is_permute else None,
-            loops=place.context.loops,
-            origin=origin_of(
-                transfer.kind, transfer.op, own, provenance.own_op_name, self._near_op_name(provenance.nearest)
-            ),
-            asynchronous=transfer.asynchronous,
-            op_name=provenance.op_name,
-            source=provenance.source,
-            source_of=provenance.source_of,
-        )
+        link = self._link(transfer)
         move = Move(
             place=place,
             transfer=transfer,
             own=own,
             provenance=provenance,
-            collective=collective,
-            reaches=(self._reach(transfer, collective.link),),
+            collective=self._collective(place, transfer, own, provenance, link),
+            reaches=(self._reach(transfer, link),),
         )
         return replace(move, collective=self._with_dataflow(move))
+
+    def _collective(
+        self,
+        place: Place,
+        transfer: Transfer,
+        own: tuple[HloInstruction, ...],
+        provenance: Provenance,
+        link: Link,
+    ) -> Collective:
+        """What the text says at the place itself."""
+        sizes = sizes_of(transfer.kind, transfer.operands, transfer.results, transfer.operand_bytes)
+        is_permute = transfer.kind is Kind.COLLECTIVE_PERMUTE
+        whole_axes = authored_kind(provenance.own_op_name) is Kind.COLLECTIVE_PERMUTE
+        near_op_name = self._near_op_name(provenance.nearest)
+        return Collective(
+            kind=transfer.kind,
+            name=transfer.start.name,
+            computation=transfer.start.computation.name,
+            line=transfer.start.line,
+            axes=self._axes_of_transfer(transfer, whole_axes=whole_axes),
+            groups=transfer.groups or (),
+            group_size=None if is_permute else _largest_group(transfer.groups),
+            link=link,
+            operand_shapes=tuple(str(shape) for shape in transfer.operands),
+            result_shapes=tuple(str(shape) for shape in transfer.results),
+            payload_bytes=sizes.payload_bytes,
+            wire_bytes=_wire_bytes(transfer, sizes.payload_bytes),
+            executions=place.context.executions,
+            executions_bound=place.context.bound,
+            bytes_bound=sizes.bound,
+            payload_bytes_at_least=sizes.at_least,
+            wire_bytes_at_least=_wire_bytes(transfer, sizes.at_least),
+            padded_bytes=sizes.padded,
+            permute=self._pattern(transfer) if is_permute else None,
+            loops=place.context.loops,
+            origin=origin_of(transfer.kind, transfer.op, own, provenance.own_op_name, near_op_name),
+            asynchronous=transfer.asynchronous,
+            op_name=provenance.op_name,
+            source=provenance.source,
+            source_of=provenance.source_of,
+        )
 
     def axes_of(self, groups: Groups, *, is_permute: bool = False, whole_axes: bool = False) -> tuple[str, ...] | None:
         """The mesh axes of groups of partition ids of the whole program; None without a mesh."""
@@ -195,12 +203,16 @@ class Recorder:
             moved_values=moved_values(graph, place, transfer),
             loop_invariant=is_loop_invariant(graph, place, transfer),
             narrow_type=narrower_operands(graph, place, transfer) or narrower_uses(graph, results),
-            undone_by=undone_by(graph, results, transfer.groups, self.mesh) if gathers else None,
+            undone_by=undone_by(graph, transfer, results) if gathers else None,
         )
 
 
-def _volume(transfer: Transfer, payload_bytes: int | None) -> Volume:
+def _largest_group(groups: Groups | None) -> int | None:
+    return None if groups is None else max(map(len, groups), default=None)
+
+
+def _wire_bytes(transfer: Transfer, payload_bytes: int | None) -> int | None:
+    """What one device must send, when its payload is this large."""
     if transfer.kind is Kind.COLLECTIVE_PERMUTE:
-        return volume_of_permute(payload_bytes, transfer.groups)
-    size = max(map(len, transfer.groups), default=None) if transfer.groups is not None else None
-    return volume_of(transfer.kind, payload_bytes, payload_bytes, size)
+        return volume_of_permute(payload_bytes, transfer.groups).wire_bytes
+    return volume_of(transfer.kind, payload_bytes, payload_bytes, _largest_group(transfer.groups)).wire_bytes

@@ -82,14 +82,3 @@ class Place:
     def wrapped_asynchronously(self) -> bool:
         """Whether an asynchronous start runs the computation."""
         return any(wrapper.opcode.endswith("-start") for wrapper in self.context.wrappers)
-
-
-def not_understood(instruction: HloInstruction, what: str, effect: str) -> Unmodelled:
-    """An `Unmodelled` entry that points at an instruction."""
-    return Unmodelled(
-        what=what,
-        effect=effect,
-        computation=instruction.computation.name,
-        instruction=instruction.name,
-        line=instruction.line,
-    )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from hloscope.analysis.model import Unmodelled
 from hloscope.analysis.spellings.custom_calls import may_communicate
-from hloscope.analysis.transfers import not_understood
+from hloscope.analysis.unmodelled import not_understood
 from hloscope.hlo import HloInstruction, HloModule
 
 _MAY_MOVE = "it may move data between devices that totals do not count"

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from hloscope.analysis.groups import Groups, device_groups
-from hloscope.analysis.model import Mesh
 from hloscope.analysis.moved import narrower
-from hloscope.analysis.opcodes import KIND_OF_OPCODE, base_opcode
-from hloscope.analysis.readers import Reading, own_slice, readings_of
-from hloscope.analysis.spellings.collectives import REDUCE_SCATTER_FUSION
-from hloscope.analysis.vocabulary import Kind
+from hloscope.analysis.transfers import Transfer
+from hloscope.analysis.values.offsets import value_on_device
+from hloscope.analysis.values.readers import Reading, own_slice, readings_of
 from hloscope.graph import HloGraph, Value
-from hloscope.hlo import HloInstruction
+from hloscope.hlo import HloInstruction, Shape
 
-_ELEMENTWISE = frozenset({"convert", "negate", "transpose", "abs", "exponential", "tanh", "logistic", "rsqrt", "sqrt"})
+_ELEMENTWISE = frozenset({"convert", "negate", "abs", "exponential", "tanh", "logistic", "rsqrt", "sqrt"})
 """Opcodes of one operand after which each device still needs only its own part."""
 
 
@@ -44,35 +41,40 @@ def narrower_uses(graph: HloGraph, results: Iterable[Value]) -> str | None:
     return types.pop() if len(types) == 1 else None
 
 
-def undone_by(graph: HloGraph, results: Iterable[Value], groups: Groups | None, mesh: Mesh | None) -> str | None:
-    """The instruction that gives each device back its own part of what was gathered, where nothing else reads it.
+def undone_by(graph: HloGraph, transfer: Transfer, results: Sequence[Value]) -> str | None:
+    """The slice that gives each device back the very part that it put into an all-gather.
 
     Args:
         graph: The module.
-        results: What an all-gather yields.
-        groups: Between which devices.
-        mesh: The user's mesh.
+        transfer: The all-gather.
+        results: What it yields.
 
     Returns:
-        The slice at the device's own offset, or the collective that scatters over the same groups, or the outermost
-        fusion around it; the first one where there are several. None when anything reads more.
+        The instruction that takes the slice, or the outermost fusion around it; the first one where there are several.
+        None when anything reads more or another part, and where offsets cannot be told.
     """
     found: list[HloInstruction] = []
-    for value in results:
+    parts = transfer.operands if len(transfer.operands) == len(results) else ()
+    for value, part in zip(results, parts, strict=False):
         for reading in readings_of(graph, value, also=_ELEMENTWISE):
-            if reading is None or not _gives_back(graph, reading, groups, mesh):
+            if reading is None or not _is_own_part(graph, transfer, part, reading):
                 return None
             found.append(reading.outermost)
     return min(found, key=lambda one: one.line).name if found else None
 
 
-def _gives_back(graph: HloGraph, reading: Reading, groups: Groups | None, mesh: Mesh | None) -> bool:
-    if own_slice(graph, reading) is not None:
-        return True
-    kind = KIND_OF_OPCODE.get(base_opcode(reading.reader.opcode))
-    if kind is Kind.ALL_REDUCE and reading.reader.computation.name.startswith(REDUCE_SCATTER_FUSION):
-        kind = Kind.REDUCE_SCATTER
-    if kind not in (Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL) or groups is None:
+def _is_own_part(graph: HloGraph, transfer: Transfer, part: Shape, reading: Reading) -> bool:
+    """Whether a reader takes, on each device, the part at the device's own position in its group."""
+    taken, dimensions = own_slice(graph, reading), transfer.op.dimensions
+    if taken is None or taken.dimensions != part.dimensions or not dimensions or transfer.groups is None:
         return False
-    others = device_groups(reading.reader, kind, mesh)
-    return others is not None and set(map(frozenset, others)) == set(map(frozenset, groups))
+    gathered, offsets = dimensions[0], reading.reader.operands[1:]
+    if len(offsets) != len(part.dimensions) or transfer.op.computation.module.replica_count != 1:
+        return False
+    positions = [(device, position) for group in transfer.groups for position, device in enumerate(group)]
+    return all(
+        value_on_device(graph, Value(offset), device, reading.frames)
+        == (position * part.dimensions[gathered] if dimension == gathered else 0)
+        for device, position in positions
+        for dimension, offset in enumerate(offsets)
+    )

@@ -9,9 +9,13 @@ import click
 
 _COMMANDS = {
     "analyze": ("hloscope.cli.analyze", "Compile a function for a TPU slice, or read HLO text, and report what moves."),
+    "price": ("hloscope.cli.price", "Predict how long a step takes on several slices, side by side."),
+    "explain": ("hloscope.cli.explain", "Say why a collective is there: the whole chain, and what to change."),
+    "shardings": ("hloscope.cli.shardings", "Show every array's sharding as Shardy propagates it; compiles nothing."),
     "verify": ("hloscope.cli.verify", "Check a function against a reference: numbers, structure and communication."),
     "rules": ("hloscope.cli.rules", "List the rules, or print the page of one."),
     "check": ("hloscope.cli.check", "Hold a project's targets against their contracts and baselines."),
+    "diff": ("hloscope.cli.diff", "Compare what two programs move."),
     "accept": ("hloscope.cli.accept", "Write the baselines of a project's targets as they are now."),
 }
 

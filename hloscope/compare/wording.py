@@ -18,7 +18,7 @@ def change_line(change: Change) -> str:
     side = change.new or change.old
     count = f"{_SIGNS[change.kind]}{len(side)}" if change.kind in _SIGNS else "~"
     first = side[0]
-    where = short_source(first.source) or f"%{first.name}"
+    where = short_source(first.source) or (f"%{first.name}" if first.name else "source not known")
     return f"{count} {first.kind} {axes_key(first) or 'none'} {_what(change)}  {where}"
 
 

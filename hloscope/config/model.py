@@ -88,15 +88,16 @@ class ProjectConfig:
         """The targets of these names, or all of them.
 
         Raises:
-            ConfigError: There is no target of such a name.
+            ConfigError: There is no target of such a name, or none at all.
         """
         from difflib import get_close_matches
 
+        if not self.targets:
+            raise ConfigError("there are no targets", where=str(self.path), fix="write [targets.NAME] with a function")
         by_name = {target.name: target for target in self.targets}
         for name in names:
             if name not in by_name:
                 near = get_close_matches(name, list(by_name), n=1)
-                known = f"the targets are {', '.join(by_name)}" if by_name else "it has no targets"
-                fix = f"did you mean {near[0]}?" if near else known
+                fix = f"did you mean {near[0]}?" if near else f"the targets are {', '.join(by_name)}"
                 raise ConfigError(f"there is no target {name!r}", where=str(self.path), fix=fix)
         return tuple(by_name[name] for name in dict.fromkeys(names)) or self.targets

@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 
-from hloscope.analysis.model import Analysis
+from hloscope.analysis.model import Analysis, Memory
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.contracts.model import Ban, Contract, Expectation, Limit
 from hloscope.contracts.selecting import axis_fits
 from hloscope.contracts.verdict import Breach, BreachKind
-from hloscope.units import plural
+from hloscope.units import format_capacity, plural
 
 _ACCEPT = "at-least-ok"
 _SHOWN = 5
@@ -18,12 +18,23 @@ _SHOWN = 5
 
 def doubts(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
     """What was not understood, and what could not break the contract whatever the program did."""
+    if analysis.memory.fits is False:
+        yield _does_not_fit(analysis.memory)
     if not contract.speaks_of_collectives:
         return
     yield from _vacuous(contract, analysis)
     yield from _misnamed_axes(contract, analysis)
     if not contract.at_least_ok:
         yield from _not_understood(contract, analysis)
+
+
+def _does_not_fit(memory: Memory) -> Breach:
+    return Breach(
+        kind=BreachKind.BROKEN,
+        message="the program does not fit in the memory of a device, so it cannot run",
+        expected=f"{format_capacity(memory.hbm_bytes)} or less",
+        found=format_capacity(memory.peak_bytes),
+    )
 
 
 def _vacuous(contract: Contract, analysis: Analysis) -> Iterator[Breach]:

@@ -13,6 +13,7 @@ from hloscope.findings import Finding, Severity
 from hloscope.units import format_bytes, format_time, plural
 
 _OFFENDERS_SHOWN = 5
+_NO_REASON = "not known"
 
 
 class BreachKind(StrEnum):
@@ -91,7 +92,7 @@ def _offender_lines(one: Collective) -> Iterator[str]:
     where = short_source(one.source) or "source not known"
     taken = f" (of %{one.source_of})" if one.source and one.source_of else ""
     yield f"  --> {where}{taken}: {amount_words(one)}, %{one.name} at HLO line {one.line}"
-    if one.why:
+    if one.why and not one.why.startswith(_NO_REASON):
         yield f"      why: {one.why}"
 
 
@@ -119,5 +120,6 @@ def _findings(breach: Breach) -> Iterator[Finding]:
             instruction=one.name,
             line=one.line,
             source=None if frame is None else f"{frame.file}:{frame.line}",
+            why=one.why,
             fix=fix,
         )

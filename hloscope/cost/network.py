@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -71,13 +72,15 @@ class Path:
 
     Attributes:
         load: Transfers over the busiest directed link.
+        inner: Transfers from the busiest device to others of its own chip.
         hops: Links on the longest of their ways.
-        links: The directed links in use, flattened.
+        links: The directed links in use, flattened; None when all of them may be.
     """
 
     load: float
+    inner: int
     hops: int
-    links: np.ndarray
+    links: np.ndarray | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,19 +145,18 @@ class Network:
         if not any(source != target for source, target in transfer.groups):
             return NetworkTime(bandwidth_us=0.0, latency_us=0.0, rule="nothing to move")
         path = self._path(("permute", transfer.groups), lambda: ((pair[0], pair[1]) for pair in transfer.groups))
-        sent = path.load * transfer.payload_bytes
-        return self._timed(transfer, sent, path.hops, self.constants.link_share, "permute", path.links)
+        return self._timed(transfer, path, transfer.payload_bytes, path.hops, self.constants.link_share, "permute")
 
     def _ring(self, transfer: Transfer, size: int) -> NetworkTime:
         two_way = transfer.algorithm.directions == 2
         path = self._path(("ring", transfer.groups, two_way), lambda: self._ring_pairs(transfer.groups, two_way))
         passes = 2 if transfer.kind is Kind.ALL_REDUCE else 1
         part = 1.0 if transfer.kind is Kind.COLLECTIVE_BROADCAST else (size - 1) / size
-        sent = passes * part * transfer.payload_bytes * path.load / (2 if two_way else 1)
+        sent = passes * part * transfer.payload_bytes / (2 if two_way else 1)
         one_way = size > 2 and not two_way
         share = self.constants.one_way_ring_share if one_way else self.constants.link_share
         rule = "ring in one direction" if one_way else "ring in both directions" if size > 2 else "pair"
-        return self._timed(transfer, sent, passes * (size - 1), share, rule, path.links)
+        return self._timed(transfer, path, sent, passes * (size - 1), share, rule)
 
     def _ring_pairs(self, groups: Groups, two_way: bool) -> Iterator[tuple[int, int]]:
         for group in groups:
@@ -170,23 +172,29 @@ class Network:
         Source: the scaling book: over k axes of the torus the time divides by k; the strategies that libtpu prints
             name as many colours as there are axes, each beginning with another one.
         """
-        rates, links, steps = 0.0, None, 0
-        for axis, count in enumerate(self.torus.shape):
-            if count == 1:
-                continue
-            path = self._path(("axis", transfer.groups, axis), partial(self._lines, transfer.groups, axis))
-            if path.load > 0:
-                rates += 2 / path.load
-                links = path.links if links is None else links | path.links
-                steps += self._steps_along(transfer.groups, axis)
-        if rates == 0.0:
+        paths = [
+            self._path(("axis", transfer.groups, axis), partial(self._lines, transfer.groups, axis))
+            for axis, count in enumerate(self.torus.shape)
+            if count > 1
+        ]
+        used = [path for path in paths if path.load > 0]
+        if not used:
             return self._ring(transfer, size)
+        together = Path(
+            load=1 / sum(2 / path.load for path in used),
+            inner=int(any(self._has_cores_of_one_chip(group) for group in transfer.groups)),
+            hops=0,
+            links=np.any([path.links for path in used if path.links is not None], axis=0),
+        )
         passes = 2 if transfer.kind is Kind.ALL_REDUCE else 1
         several = transfer.algorithm.way is Way.GRID
         share = self.constants.grid_share if several else self.constants.link_share
         rule = "rings along several axes" if several else "first principles"
-        sent = passes * (size - 1) / size * transfer.payload_bytes / rates
-        return self._timed(transfer, sent, passes * steps, share, rule, links)
+        sent = passes * (size - 1) / size * transfer.payload_bytes
+        return self._timed(transfer, together, sent, passes * sum(self._steps(transfer.groups)), share, rule)
+
+    def _has_cores_of_one_chip(self, group: Sequence[int]) -> bool:
+        return len({self.torus.chip_of(device) for device in group}) < len(group)
 
     def _lines(self, groups: Groups, axis: int) -> Iterator[tuple[int, int]]:
         """Both directions of the lines of chips along one axis, within each group."""
@@ -202,10 +210,14 @@ class Network:
                         yield source, target
                         yield target, source
 
-    def _steps_along(self, groups: Groups, axis: int) -> int:
-        longest = max(len({self.torus.coordinates(device)[axis] for device in group}) for group in groups[:1])
-        closed = self.torus.wraparound[axis] and longest == self.torus.shape[axis]
-        return longest // 2 if closed else longest - 1
+    def _steps(self, groups: Groups) -> list[int]:
+        """Steps along each axis from the first to the last member of a group, or half way round where it is closed."""
+        places = [[self.torus.coordinates(device) for device in group] for group in groups]
+        found = []
+        for axis, (edge, closed) in enumerate(zip(self.torus.shape, self.torus.wraparound, strict=True)):
+            count = max(len({place[axis] for place in group}) for group in places)
+            found.append(count // 2 if closed and count == edge else count - 1)
+        return found
 
     def _exchange(self, transfer: Transfer, size: int) -> NetworkTime:
         """Each device sends an equal part to every other one; the busiest link is that of the bisection.
@@ -214,28 +226,20 @@ class Network:
             all-to-all of V bytes per device takes n V / (8 W), a quarter of an all-gather.
         """
         pairs = sum(len(group) * (len(group) - 1) for group in transfer.groups)
-        links: np.ndarray | None = None
-        load = self._bisection(size)
         if pairs <= _MOST_ROUTED_PAIRS:
             path = self._path(("exchange", transfer.groups), lambda: _all_pairs(transfer.groups))
-            load, links = path.load, path.links
-        hops = sum(count // 2 if closed else count - 1 for count, closed in self._extent(transfer.groups[0]))
-        sent = transfer.payload_bytes / size * load
-        return self._timed(transfer, sent, hops, self.constants.link_share, "all-to-all", links)
+        else:
+            path = self._bisection(size)
+        steps = sum(self._steps(transfer.groups))
+        sent = transfer.payload_bytes / size
+        return self._timed(transfer, path, sent, steps, self.constants.link_share, "all-to-all")
 
-    def _bisection(self, size: int) -> float:
-        """Transfers over the busiest link when all devices of the slice exchange with all others."""
+    def _bisection(self, size: int) -> Path:
+        """The load of the busiest link when all devices of the slice exchange with all others."""
         edges = zip(self.torus.shape, self.torus.wraparound, strict=True)
         longest = max(count / (8 if closed else 4) for count, closed in edges)
-        return longest * size * self.torus.devices_per_chip
-
-    def _extent(self, group: Sequence[int]) -> list[tuple[int, bool]]:
-        places = [self.torus.coordinates(device) for device in group]
-        counts = [len({place[axis] for place in places}) for axis in range(len(self.torus.shape))]
-        return [
-            (count, closed and count == edge)
-            for count, closed, edge in zip(counts, self.torus.wraparound, self.torus.shape, strict=True)
-        ]
+        cores = self.torus.devices_per_chip
+        return Path(load=longest * size * cores, inner=cores - 1, hops=0, links=None)
 
     def _path(self, key: object, pairs: Callable[[], Iterable[tuple[int, int]]]) -> Path:
         """The load of the busiest link, and the links in use; remembered under `key`.
@@ -252,21 +256,33 @@ class Network:
         return self._paths[key]
 
     def _timed(
-        self, transfer: Transfer, link_bytes: float, steps: int, share: float, rule: str, links: np.ndarray | None
+        self, transfer: Transfer, path: Path, each_bytes: float, steps: int, share: float, rule: str
     ) -> NetworkTime:
+        """The time of transfers of `each_bytes` along a path: at the pace of its busiest link, or within a chip."""
         start = self.constants.offloaded_start_us if transfer.algorithm.offloaded else self.constants.start_us
+        chip = self.chip
+        inner_bytes_per_s = chip.core_link_bytes_per_s or chip.hbm_bytes_per_s / chip.devices_per_chip
+        seconds = max(path.load / (chip.ici_bytes_per_s * share), path.inner / inner_bytes_per_s) * each_bytes
         return NetworkTime(
-            bandwidth_us=link_bytes / (self.chip.ici_bytes_per_s * share) * _MICROSECONDS,
+            bandwidth_us=seconds * _MICROSECONDS,
             latency_us=start + steps * self.constants.hop_us,
             rule=rule,
-            links=links,
+            links=path.links,
         )
 
 
 def _path_on(torus: Torus, pairs: Iterable[tuple[int, int]]) -> Path:
     ends = list(pairs)
     loads = torus.link_loads(ends)
-    return Path(load=float(loads.max(initial=0.0)), hops=torus.longest_way(ends), links=(loads > 0).reshape(-1))
+    within: Counter[int] = Counter()
+    if torus.devices_per_chip > 1:
+        within.update(a for a, b in ends if a != b and torus.chip_of(a) == torus.chip_of(b))
+    return Path(
+        load=float(loads.max(initial=0.0)),
+        inner=max(within.values(), default=0),
+        hops=torus.longest_way(ends),
+        links=(loads > 0).reshape(-1),
+    )
 
 
 def _all_pairs(groups: Groups) -> Iterator[tuple[int, int]]:

@@ -33,6 +33,7 @@ class Chip:
         dcn_bytes_per_s: Data-centre network bandwidth.
         pcie_bytes_per_s: Bandwidth between host and chip, one way.
         clock_hz: The clock that turns a schedule's `estimated_cycles` into seconds.
+        core_link_bytes_per_s: Bandwidth between the devices of one chip, in one direction.
         chip_config_name: The libtpu configuration that Cloud TPU starts the chip in; None for libtpu's default.
     """
 
@@ -58,6 +59,7 @@ class Chip:
     dcn_bytes_per_s: float | None
     pcie_bytes_per_s: float | None
     clock_hz: float
+    core_link_bytes_per_s: float | None = None
     chip_config_name: str | None = None
 
     @property

@@ -220,6 +220,7 @@ V7X = Chip(
     max_slice_chips=9216,  # GCP: chips of a pod
     dcn_bytes_per_s=12.5e9,  # SB
     pcie_bytes_per_s=None,
+    core_link_bytes_per_s=540e9,  # GCP: the die-to-die interface is "six times faster than a 1D ICI link"
     clock_hz=1.90e9,  # fitted to profiles; 2307e12 / (2 cores x 4 units x 256 x 256 x 2) = 2.2e9 does not fit them
 )
 

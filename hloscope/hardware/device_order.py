@@ -13,6 +13,7 @@ from hloscope.hardware.slices import Slice
 _RING_OF_EIGHT = (0, 1, 2, 3, 7, 6, 5, 4)
 _RING_OF_EIGHT_CORES = (0, 1, 2, 3, 6, 7, 4, 5)
 _RING_OF_2X2 = (0, 1, 3, 2)
+_RING_OF_2X2X2 = (0, 1, 3, 2, 6, 7, 5, 4)
 _RING_OF_4X4 = (0, 1, 2, 3, 7, 6, 5, 9, 10, 11, 15, 14, 13, 12, 8, 4)
 
 
@@ -27,7 +28,8 @@ def device_order(chosen: Slice, mesh_shape: Sequence[int]) -> tuple[int, ...] | 
         None when the mesh does not follow the physical axes, so that `jax.make_mesh` refuses it, or when it has
         another number of devices than the slice.
 
-    Source: `create_device_mesh` in jax/_src/mesh_utils.py of JAX 0.10, against which a test compares it.
+    Source: `create_device_mesh` in jax/_src/mesh_utils.py of JAX 0.12, against which a test compares it; JAX 0.10 knows
+        v5p by another name and lays its 2x2x2 out along the axes.
     """
     chip = chosen.chip
     if chip is None or prod(mesh_shape) != chosen.devices_per_slice:
@@ -54,6 +56,8 @@ def _special_ring(chosen: Slice, mesh_shape: Sequence[int]) -> tuple[int, ...] |
             return _RING_OF_EIGHT
         if shape == (4, 4) and max(mesh_shape) == count:
             return _RING_OF_4X4
+    if name == "v5p" and shape == (2, 2, 2):
+        return _RING_OF_2X2X2
     if name == "v7x" and count % 8 == 0 and count <= 32 and shape[0] <= 2 and shape[1] <= 2:
         return tuple(block + core for block in range(0, count, 8) for core in _RING_OF_EIGHT_CORES)
     return None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Coordinates = tuple[int, ...]
 HOST_BLOCK = (2, 2, 1)
-"""Chips of one host, as libtpu lays them out; where a slice's edge is odd, that edge of the block is one chip."""
+"""Chips of one host, as libtpu lays them out; a slice that is not made of such blocks has one host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +78,9 @@ class Torus:
 
     def host_of(self, device: int) -> Coordinates:
         """The host that a device belongs to, by the position of its block of chips."""
-        blocks = (*HOST_BLOCK, *(1,) * len(self.shape))
-        edges = (block if size % block == 0 else 1 for size, block in zip(self.shape, blocks, strict=False))
+        block = (*HOST_BLOCK, *(1,) * len(self.shape))[: len(self.shape)]
+        divisible = all(size % edge == 0 for size, edge in zip(self.shape, block, strict=True))
+        edges = block if divisible else self.shape
         return tuple(position // edge for position, edge in zip(self.coordinates(device), edges, strict=True))
 
     def hops(self, source: int, target: int) -> int:

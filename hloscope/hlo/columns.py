@@ -20,6 +20,13 @@ BLOCK = 1 << 16
 """Characters whose lines are looked up at once."""
 
 
+class _Blocks(NamedTuple):
+    """The 0-based line and the offset at which each block of the text begins, and the offset behind the last one."""
+
+    lines: list[int]
+    offsets: list[int]
+
+
 class Details(NamedTuple):
     """What is read from the text on demand.
 
@@ -116,7 +123,7 @@ class Columns:
         self.truncated = False
         self.is_single = False
         self.lines_before = 0
-        self._line_starts: dict[int, array[int]] = {}
+        self._line_starts: dict[int, list[int]] = {}
 
     def of_same_text(self) -> Columns:
         """Columns that nothing has been read into."""
@@ -126,8 +133,9 @@ class Columns:
 
     def offset_of_line(self, line: int) -> int:
         """Offset of a 0-based line."""
-        block = bisect_right(self._blocks, (line, len(self.text) + 1)) - 1
-        return self._starts_of_block(block)[line - self._blocks[block][0]]
+        block = bisect_right(self._blocks.lines, line) - 1
+        starts = self._line_starts.get(block) or self._starts_of_block(block)
+        return starts[line - self._blocks.lines[block]]
 
     def line_start(self, index: int) -> int:
         """Offset of the line on which an instruction begins."""
@@ -135,25 +143,22 @@ class Columns:
 
     def line_text(self, index: int) -> str:
         """The line of an instruction, without its line end."""
-        start = self.line_start(index)
+        start = self.offset_of_line(self.lines[index] - 1)
         end = self.text.find("\n", start)
         return self.text[start : end if end >= 0 else None]
 
-    def _starts_of_block(self, block: int) -> array[int]:
+    def _starts_of_block(self, block: int) -> list[int]:
         """Offset of each line of a block; those of the blocks in which somebody asks for a line are kept."""
-        found = self._line_starts.get(block)
-        if found is None:
-            (_, start), (_, end) = self._blocks[block : block + 2]
-            lines = self.text[start : end - 1].split("\n")
-            found = array("q", accumulate((len(line) + 1 for line in lines[:-1]), initial=start))
-            self._line_starts[block] = found
+        start, end = self._blocks.offsets[block : block + 2]
+        lines = self.text[start : end - 1].split("\n")
+        found = list(accumulate([len(line) + 1 for line in lines[:-1]], initial=start))
+        self._line_starts[block] = found
         return found
 
     @cached_property
-    def _blocks(self) -> list[tuple[int, int]]:
-        """(0-based line, offset) of a line every so many characters, and of the end."""
-        text, blocks = self.text, [(0, 0)]
-        while (end := text.find("\n", blocks[-1][1] + BLOCK) + 1) > 0:
-            blocks.append((blocks[-1][0] + text.count("\n", blocks[-1][1], end), end))
-        line, start = blocks[-1]
-        return [*blocks, (line + text.count("\n", start) + 1, len(text) + 1)]
+    def _blocks(self) -> _Blocks:
+        text, lines, offsets = self.text, [0], [0]
+        while (end := text.find("\n", offsets[-1] + BLOCK) + 1) > 0:
+            lines.append(lines[-1] + text.count("\n", offsets[-1], end))
+            offsets.append(end)
+        return _Blocks(lines, [*offsets, len(text) + 1])

@@ -11,13 +11,19 @@ from typing import Any
 
 from hloscope.hlo.columns import Columns
 from hloscope.hlo.diagnostics import parse_error
+from hloscope.hlo.holes import is_plain
 from hloscope.hlo.language import language
 from hloscope.hlo.records import ReadError
 from hloscope.hlo.replica_groups import ReplicaGroups
+from hloscope.hlo.rows import STRING
 from hloscope.hlo.sharding import Sharding
 from hloscope.hlo.strings import unquote
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
+_cut_entries = re.compile(rf"({STRING}|(?<==)[0-9]++(?=[ }}]))").split
+_entry_keys: dict[tuple[str, ...], tuple[str, ...]] = {}
+"""Keys of entries, by the attribute and what stands between the values; the grammar has read each of these once."""
+
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -40,22 +46,32 @@ def read(columns: Columns, index: int, key: str, start: str, raw: str) -> Any:
         raise parse_error(columns, moved) from None
 
 
+_texts: dict[tuple[str, str], Any] = {}
+"""Groups and shardings that have been read, by key and text: the same few stand on very many instructions."""
+
+_MOST_TEXTS = 1 << 12
+
+
+def _with_text(columns: Columns, index: int, key: str, raw: str) -> Any:
+    """Groups or a sharding, with the text that they were read from."""
+    found = _texts.get((key, raw))
+    if found is None:
+        if len(_texts) >= _MOST_TEXTS:
+            _texts.clear()
+        found = _texts[key, raw] = replace(read(columns, index, key, key, raw), text=raw)
+    return found
+
+
 def replica_groups(columns: Columns, index: int, attributes: Mapping[str, str]) -> ReplicaGroups | None:
     """The attribute `replica_groups` in any of its three forms."""
     raw = attributes.get("replica_groups")
-    if raw is None:
-        return None
-    groups: ReplicaGroups = read(columns, index, "replica_groups", "replica_groups", raw)
-    return replace(groups, text=raw)
+    return None if raw is None else _with_text(columns, index, "replica_groups", raw)
 
 
 def sharding(columns: Columns, index: int, attributes: Mapping[str, str]) -> Sharding | None:
     """The attribute `sharding` in any of its forms."""
     raw = attributes.get("sharding")
-    if raw is None:
-        return None
-    found: Sharding = read(columns, index, "sharding", "sharding", raw)
-    return replace(found, text=raw)
+    return None if raw is None else _with_text(columns, index, "sharding", raw)
 
 
 def source_target_pairs(
@@ -90,7 +106,21 @@ def entries(columns: Columns, index: int, attributes: Mapping[str, str], key: st
     raw = attributes.get(key)
     if raw is None:
         return _EMPTY
-    return MappingProxyType(read(columns, index, key, key, raw).values)
+    parts = _cut_entries(raw)
+    pieces = (key, *parts[::2])
+    keys = _entry_keys.get(pieces)
+    if keys is not None:
+        return MappingProxyType(dict(zip(keys, map(_entry, parts[1::2]), strict=True)))
+    found: dict[str, str] = read(columns, index, key, key, raw).values
+    if is_plain(parts[::2]) and list(found.values()) == list(map(_entry, parts[1::2])):
+        if len(_entry_keys) >= _MOST_TEXTS:
+            _entry_keys.clear()
+        _entry_keys[pieces] = tuple(found)
+    return MappingProxyType(found)
+
+
+def _entry(raw: str) -> str:
+    return unquote(raw) if raw[0] == '"' else raw
 
 
 def plain_integer(raw: str | None) -> int | None:

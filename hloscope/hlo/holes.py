@@ -1,6 +1,6 @@
 """Cutting a run of attributes into its skeleton and its holes.
 
-A hole is a span whose content cannot change how the attributes are parsed: a name, a string, an integer, numbers in
+A hole is a span whose content cannot change how the attributes are parsed: a name, a string, a word, what stands in
 braces. What is left is the skeleton. Two runs with the same skeleton have the same tokens outside the holes, and each
 hole is the same tokens or lies within the same token, so one parse speaks for both.
 
@@ -18,23 +18,25 @@ from hloscope.hlo.rows import NAME, STRING
 
 _WORD = "A-Za-z0-9_.-"
 _CALLED = ("to_apply=", "calls=", "condition=", "body=", "computation=", "select=", "scatter=")
+_WITH_A_RULE = (*_CALLED, "frontend_attributes=", "backend_config=", "literal=")
+"""The keys whose values the grammar looks into."""
 
 
 def _after(openings: tuple[str, ...]) -> str:
     return "(?:" + "|".join(f"(?<={opening})" for opening in openings) + ")"
 
 
-def _not_after(openings: tuple[str, ...]) -> str:
-    return "".join(f"(?<!{opening})" for opening in openings)
+def _not_after(openings: tuple[str, ...], bracket: str) -> str:
+    return "".join(f"(?<!{opening}{bracket})" for opening in openings)
 
 
-_NUMBERS = r"(?=[0-9\[{])(?:[0-9,:\[\] ]++|\{[0-9, ]*+\})*+"
+_NO_BRACE = r"""[^{}"'/%\n]"""
 _HOLES = (
     rf"%(?<![{_WORD}=]%){NAME}",
     rf"%{_after(tuple(key + '%' for key in _CALLED))}{NAME}",
-    r"\{(?<==\{)" + _not_after(tuple(key + "[{]" for key in _CALLED)) + _NUMBERS + r"\}",
-    rf"=(?<=[{_WORD}]=)(?<![*]index=)[0-9]++(?![A-Za-z0-9_.?+@:)-])",
-    r'"(?<==")' + _not_after(tuple(key + '"' for key in _CALLED)) + STRING[1:],
+    rf"\{{(?<=[{_WORD}]=\{{){_not_after(_WITH_A_RULE, '[{]')}{_NO_BRACE}*+(?:\{{{_NO_BRACE}*+\}}{_NO_BRACE}*+)*+\}}",
+    rf"=(?<=[{_WORD}]=){_not_after(_WITH_A_RULE, '')}(?:->|[A-Za-z0-9_.?+-])++(?=,|\Z)",
+    rf'"(?<=="){_not_after(_CALLED, chr(34))}{STRING[1:]}',
     rf"={_after(_CALLED)}{NAME}(?!\))",
 )
 
@@ -48,7 +50,7 @@ for _ in range(8):  # deeper ones are read as other attributes are, which is onl
 is_plain_config = re.compile(rf", backend_config=\{{{_nested}\}}[ \r]*").fullmatch
 """Matches a backend's configuration in braces alone; what stands in them may be anything."""
 
-cut_numbers = re.compile(r"(?<![0-9])([0-9]{1,18})(?![0-9])").split
+cut_numbers = re.compile(r"(?<![A-Za-z0-9])([0-9]{1,18})(?![0-9])").split
 """Cuts the numbers out of a row of a stack table, a shape or a layout."""
 
 _INDEX_COMMENT = re.compile(r"/\*index=[0-9]+\*/")

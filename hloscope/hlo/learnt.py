@@ -7,6 +7,7 @@ look into a dictionary replaces the parse.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Literal, NamedTuple
 
@@ -14,6 +15,7 @@ from hloscope.hlo.columns import Details
 from hloscope.hlo.holes import cut_attributes, has_comment, is_plain, is_plain_config, without_index_comments
 from hloscope.hlo.kept import Kept, key_of
 from hloscope.hlo.language import language
+from hloscope.hlo.opcodes import is_known_opcode
 from hloscope.hlo.records import Instruction, ReadError
 from hloscope.hlo.rows import Dialect, Row
 from hloscope.hlo.shape import Shape
@@ -25,9 +27,15 @@ from hloscope.store import default_store
 MOST_WORDS = 1 << 15
 """Words of a kind that are kept for later lines; beyond it all are forgotten and learnt again."""
 
+MOST_READ = 1 << 12
+"""Runs of attributes whose values are kept for the next instruction that asks."""
+
 _OPENING_GROUP = Row._fields.index("opening") + 1
 _LINE = "x = f32[] add()"
 _CONFIG = ", backend_config={}"
+_LEAVES = ("parameter", "constant")
+"""The opcodes with something else than operands in their parentheses; to the grammar all others are the same."""
+
 _CUT_OUT = frozenset({"metadata", "backend_config", "calls", "to_apply"})
 """Keys that the row's pattern cuts out of a line where they are printed as usual."""
 
@@ -84,6 +92,7 @@ class Learnt:
         self._opcodes: set[tuple[bool, str]] = set()
         self._templates: dict[tuple[str, ...], Template] = {}
         self._unique: set[tuple[str, ...]] = set()
+        self._read: dict[str, Mapping[str, str]] = {"": {}}
 
     def trim(self) -> None:
         """Forgets what has become too much."""
@@ -104,25 +113,23 @@ class Learnt:
         opcode = opcode_text.rstrip("(%")
         if has_comment(opening):
             raise Irregular
-        if (bool(shape_text), opcode_text) not in self._opcodes:
-            self._learn_opcode(opcode_text, opcode, has_shape=bool(shape_text))
+        example = f"add({opening[-1:].strip('(')}" if is_known_opcode(opcode) and opcode not in _LEAVES else opcode_text
+        if (bool(shape_text), example) not in self._opcodes:
+            self._learn_opcode(example, has_shape=bool(shape_text))
         self.forms[opening] = Form(self, opcode, self.shapes.read(shape_text) if shape_text else None)
 
-    def _learn_opcode(self, text: str, opcode: str, *, has_shape: bool) -> None:
-        arguments = {"parameter(": "0", "constant(": "0"}.get(text, "x" if text.endswith("%") else "")
-        line = f"x = {'f32[] ' if has_shape else ''}{text}{arguments})"
-        if self.kept.has_line(line):
-            self._opcodes.add((has_shape, text))
-            return
-        parsed: Instruction = language().parse("instruction", line)
-        operation = parsed.operation
-        named = [operand.name for operand in operation.operands]
-        if operation.opcode != opcode or operation.attributes or named != (["x"] if text.endswith("%") else []):
-            raise Irregular
-        if (operation.argument is not None) != (text in ("parameter(", "constant(")):
-            raise Irregular
+    def _learn_opcode(self, text: str, *, has_shape: bool) -> None:
+        opcode = text.rstrip("(%")
+        is_leaf, names = opcode in _LEAVES, ["x"] if text[-1] == "%" else []
+        line = f"x = {'f32[] ' if has_shape else ''}{text}{'0' if is_leaf else ''.join(names)})"
+        if not self.kept.has_line(line):
+            parsed: Instruction = language().parse("instruction", line)
+            operation = parsed.operation
+            found = (operation.opcode, [operand.name for operand in operation.operands], operation.argument is not None)
+            if found != (opcode, names, is_leaf) or operation.attributes:
+                raise Irregular
+            self.kept.add_line(line)
         self._opcodes.add((has_shape, text))
-        self.kept.add_line(line)
 
     # ---- attributes
 
@@ -191,8 +198,8 @@ class Learnt:
         match = self.dialect.pattern.match(line)
         if match is None:
             raise Irregular
-        row: Row[str] = Row(*match.groups(""))
-        attributes = self._values(row.attributes)
+        row: Row[str] = Row._make(match.groups(""))
+        attributes = dict(self._values(row.attributes))
         if row.calling:
             attributes[row.calling] = self.dialect.sigil + row.callee
         attributes |= self._values(row.more)
@@ -203,9 +210,16 @@ class Learnt:
         argument = line[start : line.index(")", start)] if opcode in ("parameter", "constant") else None
         return Details(attributes, argument)
 
-    def _values(self, text: str) -> dict[str, str]:
-        if not text:
-            return {}
+    def _values(self, text: str) -> Mapping[str, str]:
+        """The values of a run of attributes, by key."""
+        found = self._read.get(text)
+        if found is None:
+            if len(self._read) >= MOST_READ:
+                self._read.clear()
+            found = self._read[text] = self._cut_values(text)
+        return found
+
+    def _cut_values(self, text: str) -> Mapping[str, str]:
         if is_plain_config(text):
             return {"backend_config": text.partition("=")[2].rstrip(" \r")}
         parts = cut_attributes(text)

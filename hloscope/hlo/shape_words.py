@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from hloscope.hlo.array_templates import ArrayTemplate, array_template
-from hloscope.hlo.holes import cut_numbers, has_comment
+from hloscope.hlo.holes import cut_numbers, has_comment, without_index_comments
 from hloscope.hlo.kept import Kept
 from hloscope.hlo.language import language
+from hloscope.hlo.records import ReadError
 from hloscope.hlo.shape import Shape
 from hloscope.hlo.templates import Irregular
 
 MOST_SHAPES = 1 << 15
 """Shapes that are kept for later lines; beyond it all are forgotten and read again."""
+
+MOST_ELEMENTS = 4096
+"""Elements of a tuple that is put together here."""
 
 
 class ShapeWords:
@@ -24,6 +28,7 @@ class ShapeWords:
         self.known: dict[str, Shape] = {}
         self._kept = kept
         self._templates: dict[tuple[str, ...], ArrayTemplate | None] = {}
+        self._tuples: set[int] = set()
 
     def read(self, text: str) -> Shape:
         """The shape that a text of nothing else says.
@@ -38,10 +43,29 @@ class ShapeWords:
                 raise Irregular
             if len(self.known) >= MOST_SHAPES:
                 self.known.clear()
-            found = self.known[text] = (None if text[:1] == "(" else self._from_template(text)) or _parsed(text)
+            read = self._tuple if text[:1] == "(" else self._array
+            found = self.known[text] = read(text) or _parsed(text)
         return found
 
-    def _from_template(self, text: str) -> Shape | None:
+    def _tuple(self, text: str) -> Shape | None:
+        """A tuple by its elements; None where they are tuples themselves, or not printed as usual."""
+        inner = without_index_comments(text[1:-1])
+        elements = inner.split(", ")
+        if text[-1] != ")" or inner[:1] in ("", "(") or ", (" in inner or len(elements) > MOST_ELEMENTS:
+            return None
+        try:
+            found = tuple(map(self.read, elements))
+        except ReadError:
+            return None  # the error is that of the whole
+        if len(elements) not in self._tuples:
+            example = f"({', '.join(['f32[]'] * len(elements))})"
+            if not self._kept.has_line(example):
+                _parsed(example)
+                self._kept.add_line(example)
+            self._tuples.add(len(elements))
+        return Shape(element_type="tuple", elements=found)
+
+    def _array(self, text: str) -> Shape | None:
         parts = cut_numbers(text)
         key = tuple(parts[::2])
         if key not in self._templates:

@@ -41,14 +41,14 @@ def render(report: CheckReport, width: int, colour: bool) -> str:
 def _lines(report: CheckReport, width: int) -> Iterator[Text]:
     names = max((len(one.name) for one in report.checks), default=0)
     for one in report.checks:
-        yield from _target(one, names, width)
+        yield from _target(one, report, names, width)
     for path in report.unused_baselines:
         yield Text(f"note: {report.relative(str(path))} is the baseline of no target: remove it", style="dim")
     yield Text()
     yield Text(report.headline, style="bold")
 
 
-def _target(one: Checked, names: int, width: int) -> Iterator[Text]:
+def _target(one: Checked, report: CheckReport, names: int, width: int) -> Iterator[Text]:
     mark = "ERROR" if one.error is not None else "ok" if one.passed else "FAILED"
     yield Text.assemble((f"{mark:<6}", _MARKS[mark]), "  ", (f"{one.name:<{names}}", "bold"), "  ", _facts(one))
     indent = Text(" " * _INDENT)
@@ -58,7 +58,7 @@ def _target(one: Checked, names: int, width: int) -> Iterator[Text]:
     for breach in breaches:
         yield from (indent + Text(line) for line in str(breach).splitlines())
     of_contract = set(one.verdict.findings) if one.verdict is not None else set()
-    others = [finding for finding in one.findings if finding not in of_contract]
+    others = [report.shown(finding) for finding in one.findings if finding not in of_contract]
     yield from (indent + line for line in finding_lines(others, width - _INDENT))
     remarks = one.verdict.remarks if one.verdict is not None else ()
     yield from (indent + Text(f"note: {remark}", style="dim") for remark in remarks)

@@ -52,6 +52,10 @@ class CheckReport:
             for finding in one.findings:
                 yield one, finding if finding.source is not None else replace(finding, source=one.place)
 
+    def shown(self, finding: Finding) -> Finding:
+        """A finding with its place below the project's folder."""
+        return finding if finding.source is None else replace(finding, source=self.relative(finding.source))
+
     def relative(self, path: str) -> str:
         """A path below the project's folder, from there; another one as it is."""
         whole = Path(path)

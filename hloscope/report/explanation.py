@@ -9,11 +9,11 @@ from rich.text import Text
 
 from hloscope.analysis.document import plain
 from hloscope.analysis.model import Collective
+from hloscope.analysis.places import short_source
 from hloscope.errors import caret_excerpt
 from hloscope.report import Canvas
 from hloscope.report.drawing import drawn
 from hloscope.report.folding import hanging
-from hloscope.report.places import short_source
 from hloscope.units import format_bytes, format_time, plural
 from hloscope.why.explanation import Explanation, Step
 
@@ -32,7 +32,7 @@ def render_text(explanations: Sequence[Explanation], canvas: Canvas) -> str:
     lines: list[Text] = []
     for one in explanations:
         lines += [*([Text()] if lines else []), *_lines(one, canvas.width)]
-    return drawn(lines, canvas)
+    return drawn(lines, canvas.width, canvas.colour)
 
 
 def render_json(explanations: Sequence[Explanation], canvas: Canvas) -> str:
@@ -72,7 +72,8 @@ def _lines(one: Explanation, width: int) -> Iterator[Text]:
     if one.place is not None:
         yield from hanging(Text.assemble(("  --> ", "blue"), short_source((one.place,)) or ""), width, indent=6)
         if one.excerpt is not None:
-            column = max(one.place.column or len(one.excerpt) - len(one.excerpt.lstrip()) + 1, 1)
+            indented = len(one.excerpt) - len(one.excerpt.lstrip())
+            column = (indented if one.place.column is None else one.place.column) + 1  # Python counts columns from 0
             excerpt = caret_excerpt(one.excerpt, column, width - 8).splitlines()
             yield from (Text.assemble(("   | ", "blue"), line) for line in excerpt)
     yield from _labelled("why", one.collective.why or "not known", width)
@@ -80,8 +81,10 @@ def _lines(one: Explanation, width: int) -> Iterator[Text]:
         yield Text.assemble(("   = ", "blue"), ("chain", "bold"))
         for step in one.steps:
             yield from hanging(_step(step), width, indent=9)
-    for equation in one.equations:
-        yield from hanging(Text.assemble(("   = ", "blue"), equation), width, indent=7)
+    if one.equations:
+        yield Text.assemble(("   = ", "blue"), ("notation", "bold"))
+        for equation in one.equations:
+            yield from hanging(Text(f"       {equation}", style="cyan"), width, indent=9)
     yield from _labelled("cost", _cost(one.collective), width)
     yield from _labelled("origin", _origin(one.collective), width)
     for number, change in enumerate(one.advice):
@@ -105,7 +108,7 @@ def _step(step: Step) -> Text:
     mark = "     > " if step.is_loss else "       "
     place = None if step.source is None else short_source((step.source,))
     words = f"{step.what}{f' ({place})' if place else ''}"
-    arrays = " -> ".join(step.arrays) if step.is_loss and len(step.arrays) == 2 else ", ".join(step.arrays)
+    arrays = ", ".join(step.arrays) + (f" -> {step.becomes}" if step.becomes is not None else "")
     return Text.assemble((mark, "bold"), words, (f": {arrays}" if arrays else "", "cyan"))
 
 

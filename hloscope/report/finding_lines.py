@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import replace
 
 from rich.text import Text
 
 from hloscope.findings import Finding, Severity
 from hloscope.report.folding import hanging
+from hloscope.report.places import nearby
 from hloscope.report.words import one_line
 
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 _LABELS = ("why", "cost", "fix")
 
 
-def finding_lines(findings: Iterable[Finding], width: int) -> Iterator[Text]:
-    """Each finding with its place; of those that the user accepted, one line with the reason."""
+def finding_lines(findings: Iterable[Finding], width: int, told: Container[str] = ()) -> Iterator[Text]:
+    """Each finding with its place; of those that the user accepted, one line with the reason.
+
+    Args:
+        findings: In the order in which they are shown.
+        width: Columns.
+        told: Reasons that the report has told already.
+    """
     for finding in findings:
         if finding.allowed is not None:
             words = f"allowed[{finding.rule}]: {one_line(finding.message)} ({one_line(finding.allowed)})"
@@ -23,7 +31,7 @@ def finding_lines(findings: Iterable[Finding], width: int) -> Iterator[Text]:
             continue
         label = f"{finding.severity}[{finding.rule}]"
         yield from hanging(Text.assemble((label, _STYLE[finding.severity]), f": {one_line(finding.message)}"), width)
-        yield from _details(finding, width)
+        yield from _details(finding if finding.why not in told else replace(finding, why=None), width)
 
 
 def _details(finding: Finding, width: int) -> Iterator[Text]:
@@ -39,7 +47,7 @@ def _details(finding: Finding, width: int) -> Iterator[Text]:
 
 def _places(finding: Finding) -> Iterator[str]:
     if finding.source is not None:
-        yield finding.source
+        yield nearby(finding.source)
     if finding.instruction is not None:
         inside = f" in %{finding.computation}" if finding.computation else ""
         yield f"%{finding.instruction}{inside}"

@@ -63,8 +63,14 @@ class _Layout:
     below: tuple[Column, ...]
 
 
-def table_lines(columns: Sequence[Column], width: int) -> list[Text]:
-    """Draws a table into `width` columns; a column without any text is left out."""
+def table_lines(columns: Sequence[Column], width: int, under: Sequence[Text] = ()) -> list[Text]:
+    """Draws a table into `width` columns; a column without any text is left out.
+
+    Args:
+        columns: At least one.
+        width: Columns of the terminal.
+        under: A text for each row that stands below it on lines of its own, whatever else is there.
+    """
     filled = [column for column in columns if any(cell.plain for cell in column.cells)]
     if not filled:
         return []
@@ -75,6 +81,8 @@ def table_lines(columns: Sequence[Column], width: int) -> list[Text]:
     for row in range(len(filled[0].cells)):
         lines.extend(_row_lines(layout, row))
         lines.extend(Text(" " * _INDENT) + line for line in fold(_below(layout, row), width - _INDENT) if line.plain)
+        if under and under[row].plain:
+            lines.extend(Text(" " * _INDENT) + line for line in fold(under[row], width - _INDENT))
     return lines
 
 

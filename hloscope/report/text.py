@@ -9,11 +9,13 @@ from rich.text import Text
 from hloscope.analysis.model import Analysis, Memory, Mesh
 from hloscope.analysis.vocabulary import Bound
 from hloscope.report.arrays import array_lines, common_remarks
+from hloscope.report.collectives import collective_lines
 from hloscope.report.drawing import INDENT, LEAST_WIDTH, drawn, section
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.folding import fold, hanging
 from hloscope.report.intermediates import intermediate_lines
-from hloscope.report.traffic import axis_lines, collective_lines
+from hloscope.report.time import time_lines
+from hloscope.report.traffic import axis_lines
 from hloscope.report.words import legend, marked, short_note
 from hloscope.units import format_bytes, format_capacity, plural
 
@@ -26,9 +28,12 @@ def render(analysis: Analysis, width: int, colour: bool) -> str:
 def _lines(analysis: Analysis, width: int) -> Iterator[Text]:
     inner = width - INDENT
     yield from _headline(analysis, width)
+    if analysis.time is not None:
+        yield from section("Predicted time of one step", time_lines(analysis.time, inner), inner)
     yield from _traffic(analysis, inner)
     if analysis.findings:
-        yield from section("Findings", finding_lines(analysis.findings, inner), inner)
+        told = {one.why for one in analysis.collectives if one.why is not None}
+        yield from section("Findings", finding_lines(analysis.findings, inner, told=told), inner)
     for title, arrays in (("Arguments", analysis.arguments), ("Outputs", analysis.outputs)):
         if arrays:
             body = array_lines(arrays, title.lower().removesuffix("s"), inner)

@@ -1,24 +1,16 @@
-"""What moves: bytes by mesh axis and by link, and the collectives."""
+"""How much moves: bytes by mesh axis and by link."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import reduce
-
 from rich.text import Text
 
-from hloscope.analysis.model import Analysis, Collective, Total
-from hloscope.analysis.totals import UNKNOWN_AXES, bytes_bound
-from hloscope.analysis.vocabulary import Bound, Kind, Link
+from hloscope.analysis.model import Analysis, Total
+from hloscope.analysis.totals import UNKNOWN_AXES
+from hloscope.analysis.vocabulary import Link
 from hloscope.report.folding import Breaks, fold
 from hloscope.report.grid import Column, table_lines
-from hloscope.report.places import short_source
-from hloscope.report.words import ELSEWHERE, LINKS, marked, part_of_axis
+from hloscope.report.words import LINKS, leaves_ici, marked, part_of_axis
 from hloscope.units import format_bytes, format_count, plural
-
-_ROWS_SHOWN = 40
-_SHAPES_SHOWN = 2
 
 
 def axis_lines(analysis: Analysis, width: int) -> list[Text]:
@@ -72,7 +64,7 @@ def _share(total: Total, analysis: Analysis) -> str:
 
 def _by_link(analysis: Analysis) -> Text | None:
     parts = analysis.totals.by_link
-    if not _leaves_ici(analysis.collectives) or not parts:
+    if not leaves_ici(analysis.collectives) or not parts:
         return None
     words = []
     for link, total in parts.items():
@@ -80,191 +72,3 @@ def _by_link(analysis: Analysis) -> Text | None:
         amount = f" {_wire_bytes(total)}{f' ({share})' if share else ''}"
         words.append(Text.assemble((LINKS[Link(link)], "cyan"), amount))
     return Text("by link: ") + Text(", ").join(words)
-
-
-def _leaves_ici(collectives: Iterable[Collective]) -> bool:
-    return any(one.link is not Link.ICI for one in collectives)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
-    """Collectives that read the same: one row of the table."""
-
-    members: tuple[Collective, ...]
-
-    @property
-    def first(self) -> Collective:
-        return self.members[0]
-
-    @property
-    def wire_bytes(self) -> int | None:
-        """Per step, in all places together; None when not known."""
-        each = [one.wire_bytes_per_step for one in self.members]
-        return None if None in each else sum(count for count in each if count is not None)
-
-
-def _rows(collectives: Iterable[Collective]) -> list[_Row]:
-    """Joins collectives that read the same, largest sum first, unknown before all."""
-    alike: dict[object, list[Collective]] = {}
-    for one in collectives:
-        alike.setdefault(_reads(one), []).append(one)
-    rows = [_Row(members=tuple(members)) for members in alike.values()]
-    return sorted(rows, key=lambda row: (row.wire_bytes is not None, -(row.wire_bytes or 0)))
-
-
-def _reads(one: Collective) -> tuple[object, ...]:
-    """What the table shows of a collective, other than which HLO instructions it is and stands beside."""
-    source = short_source(one.source), one.source_of is None
-    amounts = one.executions, one.executions_bound, format_bytes(one.wire_bytes_per_step), bytes_bound(one)
-    return one.kind, _axes(one), _shapes(one), one.link, amounts, source
-
-
-def collective_lines(collectives: Sequence[Collective], width: int) -> list[Text]:
-    """One row for collectives that read the same, most bytes per step first."""
-    rows = _rows(collectives)
-    lines = table_lines(_columns(rows[:_ROWS_SHOWN], with_link=_leaves_ici(collectives)), width)
-    rest = rows[_ROWS_SHOWN:]
-    if rest:
-        words = f"+{plural(len(rest), 'smaller row')}, {_wire(rest)} in all {ELSEWHERE}"
-        lines.extend(fold(Text(words, style="dim"), width))
-    return lines
-
-
-def _columns(rows: Sequence[_Row], *, with_link: bool) -> tuple[Column, ...]:
-    return (*_what_moves(rows, with_link=with_link), *_how_much(rows), *_from_where(rows))
-
-
-def _what_moves(rows: Sequence[_Row], *, with_link: bool) -> tuple[Column, ...]:
-    return (
-        Column(header="collective", cells=[Text(row.first.kind, style="bold") for row in rows]),
-        Column(
-            header="axes",
-            cells=[Text(_axes(row.first), style="cyan") for row in rows],
-            breaks=Breaks.AFTER_PUNCTUATION,
-            given_up=6,
-            below=[_axes_in_words(row.first) for row in rows],
-        ),
-        Column(
-            header="link",
-            cells=[Text(LINKS[row.first.link] if with_link else "") for row in rows],
-            given_up=5,
-            below=[f"link {LINKS[row.first.link]}" if with_link else "" for row in rows],
-        ),
-        Column(
-            header="per device",
-            cells=[Text(_shapes(row.first)) for row in rows],
-            breaks=Breaks.BETWEEN_WORDS,
-            given_up=7,
-            below=[f"per device {_shapes(row.first)}" if _shapes(row.first) else "" for row in rows],
-        ),
-    )
-
-
-def _how_much(rows: Sequence[_Row]) -> tuple[Column, ...]:
-    return (
-        Column(
-            header="places",
-            cells=[Text(format_count(len(row.members))) for row in rows],
-            right=True,
-            given_up=3,
-            below=[f"in {plural(len(row.members), 'place')}" if len(row.members) > 1 else "" for row in rows],
-        ),
-        Column(
-            header="times",
-            cells=[Text(_times(row)) for row in rows],
-            right=True,
-            given_up=4,
-            below=[_times_in_words(row) for row in rows],
-        ),
-        Column(header="wire/step", cells=[Text(_wire([row])) for row in rows], right=True),
-    )
-
-
-def _from_where(rows: Sequence[_Row]) -> tuple[Column, ...]:
-    return (
-        Column(header="source", cells=[_source(row) for row in rows], breaks=Breaks.BETWEEN_WORDS, given_up=2),
-        Column(
-            header="",
-            cells=[Text(f"(of {_neighbours(row)})" if _neighbours(row) else "", style="dim") for row in rows],
-            given_up=1,
-            below=[f"source taken from {_neighbours(row)}" if _neighbours(row) else "" for row in rows],
-        ),
-        Column(
-            header="",
-            cells=[Text(_parts(row.first), style="dim") for row in rows],
-            breaks=Breaks.BETWEEN_WORDS,
-            given_up=1,
-        ),
-    )
-
-
-def _axes(collective: Collective) -> str:
-    if collective.axes is not None:
-        return ",".join(collective.axes) or "none"
-    if not collective.groups:
-        return "unknown"
-    if collective.group_size is None:
-        return plural(len(collective.groups), "pair")
-    return f"{plural(len(collective.groups), 'group')} of {collective.group_size}"
-
-
-def _axes_in_words(collective: Collective) -> str:
-    if collective.axes:
-        return f"over {_axes(collective)}"
-    if collective.axes is not None:
-        return "over no axis"
-    return f"in {_axes(collective)}" if collective.groups else "axes unknown"
-
-
-def _shapes(collective: Collective) -> str:
-    """The larger side on one device, which is what `payload_bytes` counts; `f32[16], f32[8,8], +1 more`."""
-    gathers = collective.kind in (Kind.ALL_GATHER, Kind.OPAQUE)
-    first, second = collective.operand_shapes, collective.result_shapes
-    shapes = (second or first) if gathers else (first or second)
-    hidden = len(shapes) - _SHAPES_SHOWN
-    return ", ".join((*shapes[:_SHAPES_SHOWN], *([f"+{hidden} more"] if hidden > 0 else [])))
-
-
-def _times(row: _Row) -> str:
-    return marked(format_count(row.first.executions), row.first.executions_bound)
-
-
-def _times_in_words(row: _Row) -> str:
-    words = marked(plural(row.first.executions, "time"), row.first.executions_bound)
-    return f"{words} each" if len(row.members) > 1 else words
-
-
-def _wire(rows: Sequence[_Row]) -> str:
-    known = [row for row in rows if row.wire_bytes is not None]
-    if not known:
-        return "unknown"
-    floor = Bound.EXACT if len(known) == len(rows) else Bound.AT_LEAST
-    bound = reduce(lambda bound, row: bound + bytes_bound(row.first), known, floor)
-    return marked(format_bytes(sum(row.wire_bytes or 0 for row in known)), bound)
-
-
-def _source(row: _Row) -> Text:
-    """`moe.py:31 in expert`; the HLO line where no line of the user's is known."""
-    words = short_source(row.first.source)
-    if words is not None:
-        return Text(words)
-    more = f", +{len(row.members) - 1} more" if len(row.members) > 1 else ""
-    return Text(f"%{row.first.name}, HLO line {row.first.line}{more}", style="dim")
-
-
-def _neighbours(row: _Row) -> str:
-    """`%fusion.16`: the instruction that the source was taken from where the collective itself has none."""
-    if not row.first.source or row.first.source_of is None:
-        return ""
-    others = len({one.source_of for one in row.members}) - 1
-    return f"%{row.first.source_of}{f', +{others} more' if others else ''}"
-
-
-def _parts(collective: Collective) -> str:
-    """`= reduce-scatter over model (ICI, 75 MB) + all-reduce over data (DCN, 25 MB)`: what it is made of."""
-    words = [
-        f"{part.kind}{f' over {part_axes}' if (part_axes := ','.join(part.axes or ())) else ''} "
-        f"({LINKS[part.link]}, {format_bytes(part.wire_bytes)})"
-        for part in collective.parts
-    ]
-    return f"= {' + '.join(words)}" if words else ""

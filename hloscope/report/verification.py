@@ -146,7 +146,8 @@ def _verdict(found: Verification) -> Text:
     comparison = found.communication
     if comparison.same:
         spelled = ", some of it in another spelling" if comparison.changes else ""
-        return Text(f"Both move the same{spelled}.", style="green")
+        ratio = "" if found.bytes_ratio in (None, 1) else _times(found.bytes_ratio)
+        return Text(f"Both move the same{spelled}{ratio}.", style="green")
     totals = [marked(format_bytes(one.wire_bytes), one.bound) for one in (comparison.new_total, comparison.old_total)]
     words = f"In all {totals[0]}, and {totals[1]} in the reference{_times(found.bytes_ratio)}"
     if found.target.time is not None and found.reference.time is not None:
@@ -161,7 +162,7 @@ def _times(ratio: float | None) -> str:
 
 def _memory(found: Verification, width: int) -> Iterator[Text]:
     for name, one in (("this program", found.target), ("reference", found.reference)):
-        yield from fold(Text.assemble(_peak(one), (f" {name}", "dim")), width)
+        yield from fold(Text.assemble((f"{name}: ", "dim"), _peak(one)), width)
 
 
 def _peak(one: Analysis) -> str:

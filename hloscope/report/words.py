@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from rich.text import Text
 
+from hloscope.analysis.model import Collective
 from hloscope.analysis.vocabulary import Bound, Link
 
 LINKS = {Link.ICI: "ICI", Link.DCN: "DCN", Link.BOTH: "ICI+DCN", Link.UNKNOWN: "unknown"}
@@ -20,6 +21,11 @@ _LEGEND = {
 }
 _PART_OF_AXIS = re.compile(r":\(\d+\)\d")
 _NOTE_LENGTH = 240
+
+
+def leaves_ici(collectives: Iterable[Collective]) -> bool:
+    """Whether a link is worth telling: not all of them stay on ICI."""
+    return any(one.link is not Link.ICI for one in collectives)
 
 
 def marked(text: str, bound: Bound) -> str:

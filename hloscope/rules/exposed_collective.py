@@ -42,11 +42,10 @@ class ExposedCollective:
         for one in analysis.collectives if step_us else ():
             exposed_us = (one.exposed_us or 0) * one.executions
             if exposed_us >= self.min_exposed_us and exposed_us >= self.share * step_us:
-                behind = f" behind {one.reason.consumer.name}" if one.reason and one.reason.consumer else ""
                 yield finding_at(
                     self,
                     one,
                     f"the step waits {format_time(exposed_us)} of {format_time(step_us)} "
                     f"({100 * exposed_us / step_us:.0f}%) for {over_axes(one)}",
-                    fix=f"move less, or hide it{behind}: a collective matmul, or a fetch one layer ahead",
+                    fix="move less, or hide it: a collective matmul, or a fetch one layer ahead",
                 )

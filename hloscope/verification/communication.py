@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hloscope.analysis.model import Analysis, Collective, Total
 from hloscope.analysis.places import users_frame
@@ -37,8 +37,25 @@ class TrafficRow:
 
 
 def compare_communication(target: Analysis, reference: Analysis) -> Comparison:
-    """Matches the collectives of both; the reference's are the old ones."""
-    return match(reference.collectives, target.collectives, equivalent=True)
+    """Matches the collectives of both; the reference's are the old ones.
+
+    A program and its twin say the same in different functions, so what is matched is what moves, not where it was
+    written: source frames are taken off for the matching, and put back afterwards.
+    """
+    bare = [[replace(one, source=(), op_name=None) for one in side.collectives] for side in (reference, target)]
+    rows = zip((*bare[0], *bare[1]), (*reference.collectives, *target.collectives), strict=True)
+    originals = {id(one): original for one, original in rows}
+
+    def back(ones: Iterable[Collective]) -> tuple[Collective, ...]:
+        return tuple(originals[id(one)] for one in ones)
+
+    found = match(*bare, equivalent=True)
+    return replace(
+        found,
+        changes=tuple(replace(one, old=back(one.old), new=back(one.new)) for one in found.changes),
+        unchanged=tuple((originals[id(one)], originals[id(other)]) for one, other in found.unchanged),
+        unsure=back(found.unsure),
+    )
 
 
 def traffic_rows(comparison: Comparison, target: Analysis, reference: Analysis) -> tuple[TrafficRow, ...]:

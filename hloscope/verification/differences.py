@@ -52,11 +52,13 @@ def compare_shards(
         if ratios.size and float(ratios.max()) > largest:
             largest = float(ratios.max())
             worst = _worst(shard, part, ratios, tolerance)
+    elements = sum(int(shard.values.size) for shard in shards)
     return OutputComparison(
         name=name,
         against=against,
         subject=subject,
-        elements=sum(int(shard.values.size) for shard in shards),
+        elements=elements,
+        copies=elements // expected.size if expected.size else 1,
         wrong=wrong,
         shards=len(shards),
         wrong_shards=tuple(wrong_shards),

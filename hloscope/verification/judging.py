@@ -112,7 +112,8 @@ def _not_run(numerics: Numerics) -> Finding:
 def _wrong(one: OutputComparison) -> Finding:
     subject = "" if one.subject == "target" else "the reference's "
     against = "the reference" if one.against == "reference" else one.against
-    elements = f"{one.wrong:,} of {plural(one.elements, 'element')}"
+    copies = f" (each of {one.copies:,} copies counted)" if one.copies > 1 else ""
+    elements = f"{one.wrong:,} of {plural(one.elements, 'element')}{copies}"
     return Finding(
         rule=WRONG,
         severity=Severity.ERROR,

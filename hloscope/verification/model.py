@@ -67,6 +67,7 @@ class OutputComparison:
         against: Whose output it is compared with: `reference`, `single device`.
         subject: Whose output it is: `target`, `reference`.
         elements: Elements in all shards together, each copy counted.
+        copies: How often each element is counted.
         wrong: How many of them differ by more than is allowed.
         shards: Devices that hold a shard.
         wrong_shards: Those that hold a wrong element, such as `X=1, Y=0`.
@@ -79,6 +80,7 @@ class OutputComparison:
     against: str
     subject: str
     elements: int
+    copies: int
     wrong: int
     shards: int
     wrong_shards: tuple[str, ...]

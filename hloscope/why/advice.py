@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from hloscope.analysis.model.reason import Reason, ReasonKind
-from hloscope.why.sentences import asked_words, axes_words, dimension_words, lost_words
+from hloscope.why.sentences import asked_words, axes_words, lost_words
 from hloscope.why.tensors import spec_of
 
 

@@ -21,13 +21,15 @@ class Step:
 
     Attributes:
         what: What happens, such as `argument W asks for P('X', None)` or `dot_general needs D whole`.
-        arrays: The arrays as they are then, in the literature's notation.
+        arrays: The arrays that take part, in the literature's notation.
+        becomes: The array as it has to be from here on; None where it stays as it is.
         source: Where it is written; None for arguments and outputs.
         is_loss: Whether the sharding is lost or changed here.
     """
 
     what: str
     arrays: tuple[str, ...] = ()
+    becomes: str | None = None
     source: SourceFrame | None = None
     is_loss: bool = False
 
@@ -129,7 +131,9 @@ def _sum_steps(reason: Reason) -> Iterator[Step]:
     name = "the operation" if reason.producer is None else reason.producer.name
     letters = " and ".join(reason.summed) or "a sharded dimension"
     operands = tuple(notated(one) for one in reason.operands)
-    yield Step(what=f"{name} sums over {letters}", arrays=operands, source=_line(reason.producer), is_loss=True)
+    cut = f"{letters} is sharded over {', '.join(reason.axes)}"
+    what = f"{name} leaves a part of its result on each device, because {cut}"
+    yield Step(what=what, arrays=operands, source=_line(reason.producer), is_loss=True)
     if reason.moved is not None:
         yield Step(what="each device holds a partial sum", arrays=(notated(reason.moved),))
     if reason.consumer is not None:
@@ -140,16 +144,17 @@ def _sum_steps(reason: Reason) -> Iterator[Step]:
 def _move_steps(reason: Reason, moved: Tensor) -> Iterator[Step]:
     if reason.producer is not None and not moved.named:
         yield Step(what=f"{reason.producer.name} makes it", arrays=(notated(moved),), source=_line(reason.producer))
-    wanted = (notated(moved),) if reason.wanted is None else (notated(moved), notated(moved, reason.wanted))
+    had, wanted = (notated(moved),), None if reason.wanted is None else notated(moved, reason.wanted)
     if reason.kind is ReasonKind.CONSTRAINT:
         asked = reason.asked_by[0] if reason.asked_by else None
         what = "a sharding constraint" if asked is None else asked_words(asked)
-        yield Step(what=what, arrays=wanted, source=users_frame(asked.source) if asked else None, is_loss=True)
+        place = users_frame(asked.source) if asked else None
+        yield Step(what=what, arrays=had, becomes=wanted, source=place, is_loss=True)
     elif reason.consumer is not None:
         what = f"{reason.consumer.name} needs it otherwise"
-        yield Step(what=what, arrays=wanted, source=_line(reason.consumer), is_loss=True)
+        yield Step(what=what, arrays=had, becomes=wanted, source=_line(reason.consumer), is_loss=True)
     else:
-        yield Step(what="it is handed out otherwise", arrays=wanted, is_loss=True)
+        yield Step(what="it is handed out otherwise", arrays=had, becomes=wanted, is_loss=True)
 
 
 def _line(operation: Operation | None) -> SourceFrame | None:

@@ -8,10 +8,12 @@ from functools import cached_property
 
 from hloscope.program.shardy_model import ShardyModule, ShardyOp, ShardyValue, ValueSharding
 
-RESHARDS = frozenset({"sdy.reshard", "sdy.sharding_constraint"})
+_CONSTRAINT = "sdy.sharding_constraint"
+RESHARDS = frozenset({"sdy.reshard", _CONSTRAINT})
 MOVES = RESHARDS | {"sdy.all_reduce"}
 """Operations that Shardy puts in wherever data must move."""
 
+_WRITTEN = ("sharding_constraint", "reshard")
 _SAME_ELEMENTS = MOVES | frozenset({"stablehlo.convert", "stablehlo.optimization_barrier", "stablehlo.copy"})
 _REARRANGED = frozenset(
     {
@@ -201,6 +203,13 @@ class ShardyGraph:
             exact, rearranged = exact and kept, rearranged or moved
         return Root(value, exact, rearranged)
 
+    def passed_in(self, value: ShardyValue) -> Iterator[ShardyValue]:
+        """The value itself, then what it stands for outside each block that it is an argument of."""
+        current: ShardyValue | None = value
+        while current is not None:
+            yield current
+            current = self.outside(current)
+
     def chain(self, value: ShardyValue) -> Iterator[ShardyValue]:
         """The values from `value` back to its root, `value` first."""
         seen: set[int] = set()
@@ -223,6 +232,10 @@ class ShardyGraph:
             if callers:
                 op = callers[0]
 
+    def in_manual(self, op: ShardyOp) -> bool:
+        """Whether an operation is inside a manual computation, where shapes are those of one device."""
+        return any(outer.kind == "sdy.manual_computation" for outer in self.around(op))
+
     def loop(self, op: ShardyOp) -> ShardyOp | None:
         """The innermost loop around an operation."""
         return next((outer for outer in self.around(op) if outer.kind == "stablehlo.while"), None)
@@ -241,6 +254,19 @@ class ShardyGraph:
             if not is_held and loop not in self.around(maker):
                 return True
         return False
+
+
+def is_asked_for(op: ShardyOp) -> bool:
+    """Whether an operation is a constraint of the user's, also the `out_sharding` of an explicit operation.
+
+    What Shardy puts in has no origin, and the compiler's own copies of argument shardings have no line.
+    """
+    return op.kind in RESHARDS and bool(op.source) and (op.origin_name is not None or op.kind == _CONSTRAINT)
+
+
+def is_written(op: ShardyOp) -> bool:
+    """Whether an operation is a constraint that the user wrote as such."""
+    return is_asked_for(op) and (op.op_name or "").endswith(_WRITTEN)
 
 
 def axes_in(sharding: ValueSharding | None) -> frozenset[str]:

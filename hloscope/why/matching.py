@@ -9,17 +9,15 @@ from math import prod
 from hloscope.analysis.model import Collective
 from hloscope.analysis.vocabulary import Kind
 from hloscope.program.shardy_model import ShardyOp, ShardyValue, ValueSharding
+from hloscope.why.element_types import hlo_type, is_float
 from hloscope.why.graph import whole_axis
 from hloscope.why.moves import Move, is_reshuffle, local_shape
 from hloscope.why.partitioned import dimensions_of, significant
 from hloscope.why.windows import Window
 
-_BITS = (2, 4, 8, 16, 32, 64)
 _ENOUGH = 3
 """A match needs the same operation or line, or the same shape: axes and kind alone say too little."""
 SAME_PLACE = 4
-_FLOATS = ("f", "bf", "c")
-_HLO_TYPES = {"i1": "pred"} | {f"i{bits}": f"s{bits}" for bits in _BITS} | {f"ui{bits}": f"u{bits}" for bits in _BITS}
 _SUITS = 3
 
 Shape = tuple[int, ...]
@@ -59,6 +57,12 @@ class Clues:
     in_loop: bool
     is_guess: bool
 
+    @property
+    def certain_place(self) -> int:
+        """What `at_place` must say of an operation to be sure of it: name and line, as far as there are both."""
+        told = any("/" in name for name in self.op_names) and bool(self.places)
+        return SAME_PLACE if told else SAME_PLACE // 2
+
 
 def clues_of(
     final: Collective, earlier: Collective | None, argument: str | None = None, window: Window | None = None
@@ -84,10 +88,11 @@ def clues_of(
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The move that fits best, and those that fit as well."""
+    """The move that fits best, how well its place does, and the moves that fit as well."""
 
     move: Move
     key: Taken
+    place: int
     is_certain: bool
     ties: tuple[Move, ...]
 
@@ -120,9 +125,10 @@ class Matcher:
         chosen = next((move for move in ties if _key(move, clues) not in used), ties[0])
         place, shape = _place(clues, chosen), self._shape(clues, chosen)
         suits = _kind(clues, chosen) >= _SUITS
-        is_certain = place >= 2 and shape > 0 if suits else place >= SAME_PLACE and shape >= _SUITS
+        enough = shape > 0 if suits else shape >= _SUITS
+        is_certain = enough and place >= clues.certain_place
         left = tuple(move for move in ties if _key(move, clues) not in used)
-        return Match(chosen, _key(chosen, clues), is_certain, left or (chosen,))
+        return Match(chosen, _key(chosen, clues), place, is_certain, left or (chosen,))
 
     def _score(self, clues: Clues, move: Move) -> int:
         axes = _axes(clues, move)
@@ -134,7 +140,7 @@ class Matcher:
             place = max(place, 1)
         if place + shape < _ENOUGH:
             return 0
-        same_type = _HLO_TYPES.get(move.value.element_type, move.value.element_type) in clues.element_types
+        same_type = hlo_type(move.value.element_type) in clues.element_types
         return axes + kind + place + shape + same_type + (clues.in_loop == (move.loop is not None))
 
     def _is_another_argument(self, clues: Clues, move: Move) -> bool:
@@ -162,8 +168,8 @@ def _key(move: Move, clues: Clues) -> Taken:
 
 def _is_another_type(clues: Clues, move: Move) -> bool:
     """Whether integers would have to become floats, or floats integers; compilers change only the width of floats."""
-    is_float = [one.startswith(_FLOATS) for one in clues.element_types]
-    return bool(is_float) and move.value.element_type.startswith(_FLOATS) not in is_float
+    floats = {is_float(one) for one in clues.element_types}
+    return bool(floats) and is_float(move.value.element_type) not in floats
 
 
 def _axes(clues: Clues, move: Move) -> int:

@@ -7,21 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from hloscope.program.shardy_model import Axes, ShardyOp, ShardyValue, ValueSharding
-from hloscope.why.graph import MOVES, RESHARDS, ShardyGraph, axes_in, whole_axis
-
-_CONSTRAINT = "sharding_constraint"
-COLLECTIVES = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        "all_gather",
-        "all_reduce",
-        "all_to_all",
-        "collective_broadcast",
-        "collective_permute",
-        "reduce_scatter",
-        "custom_call",
-    )
-)
+from hloscope.why.graph import MOVES, RESHARDS, ShardyGraph, axes_in, is_asked_for, whole_axis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,13 +126,7 @@ def _constraint(graph: ShardyGraph, op: ShardyOp) -> ShardyOp | None:
     result = graph.value(op.results[0])
     following = [user for user, _ in graph.users(result) if user.kind in RESHARDS]
     reached = [user for user in following if graph.value(user.results[0]).sharding == result.sharding]
-    return next((one for one in (op, *reached) if _is_constraint(one)), None)
-
-
-def _is_constraint(op: ShardyOp) -> bool:
-    """The compiler's own copies of argument shardings have an origin too, but no line."""
-    named = op.kind == "sdy.sharding_constraint" or op.origin_name is not None
-    return bool(op.source) and (named or (op.op_name or "").endswith(_CONSTRAINT))
+    return next((one for one in (op, *reached) if is_asked_for(one)), None)
 
 
 def _final(graph: ShardyGraph, value: ShardyValue) -> ValueSharding:

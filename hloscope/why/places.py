@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from hloscope.analysis.model.reason import Reason, ReasonKind
 from hloscope.program.shardy_model import ShardyModule, ShardyOp, ShardyValue
@@ -20,6 +20,14 @@ _SURE = (ReasonKind.HALO, ReasonKind.NO_RULE)
 """Reasons that need no shape to be sure: an edge is smaller than the array, and foreign calls get what they want."""
 _EXPANDED = frozenset({"stablehlo.fft", "stablehlo.reduce_window"})
 _NO_TRANSFER = frozenset({"func.func", "func.call", "func.return", "stablehlo.return", "sdy.return", "stablehlo.while"})
+
+
+@dataclass(frozen=True, slots=True)
+class AtOperand:
+    """A reason at an operand, and how well the operation's place fits, as `at_place` has it."""
+
+    reason: Reason
+    place: int
 
 
 class Places:
@@ -51,13 +59,13 @@ class Places:
         chosen = reasons[match.ties.index(match.move)]
         return replace(chosen, certain=match.is_certain, candidates=len(different))
 
-    def at_operand(self, clues: Clues) -> Reason | None:
+    def at_operand(self, clues: Clues) -> AtOperand | None:
         """A reason at an operand that Shardy moves nowhere: a halo, an operation without a rule, the partitioner's way.
 
         Of several operands one that must move comes first, then one with the collective's shape, then one at the
         collective's own operation. JAX 0.12's compiler names the operation that made the operand.
         """
-        best: tuple[int, Reason] | None = None
+        best: tuple[int, AtOperand] | None = None
         for op in dict.fromkeys(self._near(clues)):
             for number in range(len(op.operands)):
                 value = self.program.graph.value(op.operands[number])
@@ -70,7 +78,8 @@ class Places:
                 strength = place + fit + 2 * (reason.kind is not _CHOICE)
                 if best is None or strength > best[0]:
                     certain = place >= SAME_PLACE and (reason.kind in _SURE or fit >= _FITS)
-                    best = (strength, replace(reason, certain=certain and reason.kind is not _CHOICE))
+                    reason = replace(reason, certain=certain and reason.kind is not _CHOICE)
+                    best = (strength, AtOperand(reason, place))
         return None if best is None else best[1]
 
     def expanded(self, clues: Clues, compiled: ShardyModule) -> Reason | None:

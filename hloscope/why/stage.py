@@ -9,6 +9,7 @@ from hloscope.analysis import analyze_module
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.model.reason import Operation, Reason, ReasonKind
 from hloscope.analysis.vocabulary import Kind, Origin
+from hloscope.errors import HloParseError
 from hloscope.hlo import HloModule, parse_module
 from hloscope.program.capture import Capture
 from hloscope.program.shardy_model import ShardyModule
@@ -40,8 +41,10 @@ def explained(analysis: Analysis, module: HloModule, captured: Capture) -> Analy
         captured: What one compile yielded.
     """
     explainer = _Explainer(analysis, module, captured)
+    unread = () if explainer.unread is None else (explainer.unread,)
     return replace(
         analysis,
+        notes=(*analysis.notes, *unread),
         collectives=explainer.explain_all(analysis.collectives),
         rematerializations=rematerializations(captured.diagnostics, captured.shardy, analysis.mesh),
     )
@@ -92,7 +95,14 @@ class _Explainer:
 
     def __init__(self, analysis: Analysis, module: HloModule, captured: Capture) -> None:
         self._module = module
-        self._earlier = _partitioned(captured, analysis)
+        self._earlier: Partitioned | None = None
+        self.unread: str | None = None
+        try:
+            self._earlier = _partitioned(captured, analysis)
+        except HloParseError as error:
+            self.unread = (
+                f"the module right after the partitioner cannot be read ({error.what}): reasons are less exact"
+            )
         self._places: Places | None = None
         self._taken: set[Taken] = set()
         self._windows: dict[Window, Reason] = {}
@@ -153,8 +163,8 @@ class _Explainer:
                 reason = self._windows[window] = replace(reason, rewritten_from=window.stands_for.value)
             return _Found(reason, _NO_MATCH)
         at_operand = self._places.at_operand(clues)
-        if at_operand is not None and (match is None or at_operand.certain):
-            return _Found(at_operand, _NO_MATCH)
+        if at_operand is not None and (match is None or at_operand.reason.certain or at_operand.place > match.place):
+            return _Found(at_operand.reason, _NO_MATCH)
         return _Found(None if match is None else self._places.reason_of(match), _NO_MATCH)
 
 

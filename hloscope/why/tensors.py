@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from hloscope.analysis.model import SourceFrame
 from hloscope.analysis.model.reason import AskedBy, Axes, Operation, Tensor
 from hloscope.program.shardy_model import CodePlace, ShardyOp, ShardyValue, ValueSharding
-from hloscope.why.graph import ShardyGraph, axes_in, whole_axis
+from hloscope.why.graph import ShardyGraph, axes_in, is_written, whole_axis
 from hloscope.why.letters import Letters, letters_of_values, shown_letters
 from hloscope.why.names import assigned_name, is_gradient
 
-_WRITTEN = ("sharding_constraint", "reshard")
 _NUMBERED = re.compile(r"^(?:(?P<holder>\w+)_)?(?P<side>input|output): (?P<number>\d+)$")
 
 
@@ -72,6 +71,12 @@ def tensor_of(
         argument=argument,
         source=frames_of(maker.source) if maker else (),
     )
+
+
+def own_name(program: Program, value: ShardyValue) -> str:
+    """The variable that holds a value, or what made it."""
+    op = program.graph.maker(value)
+    return _name(program.graph, value) or ("a value" if op is None else _made_by(op))
 
 
 def _made_by(op: ShardyOp) -> str:
@@ -192,8 +197,7 @@ def _of_op(program: Program, op: ShardyOp, axis: str) -> AskedBy:
         return AskedBy(axis=axis, by="shard_map", name=None, source=frames_of(op.source))
     sharding = graph.value(op.results[0]).sharding
     root = graph.root(graph.value(op.operands[0]))
-    is_written = bool(op.source) and (op.op_name or "").endswith(_WRITTEN)
-    if not is_written and graph.is_program_argument(root.value) and axis in axes_in(root.value.sharding):
+    if not is_written(op) and graph.is_program_argument(root.value) and axis in axes_in(root.value.sharding):
         # the compiler's copy of an argument's sharding, or explicit mode's of every value's
         return _argument(root.value, axis)
     return AskedBy(axis=axis, by="constraint", name=None, sharding=spec_of(sharding), source=frames_of(op.source))

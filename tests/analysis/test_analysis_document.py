@@ -28,6 +28,7 @@ from hloscope.analysis.model import (
     UnknownOperation,
     Unmodelled,
 )
+from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.findings import Finding, Severity
 
 
@@ -58,10 +59,56 @@ def full(analyze):
       metadata={op_name="jit(f)/psum" source_file="m.py" source_line=3}
     """
     analysis = analyze(entry, mesh=Mesh(axis_names=("X", "Y"), axis_sizes=(2, 4), axis_types=("auto", "explicit")))
-    priced = [replace(c, time_us=1.5, exposed_us=0.0, why="because") for c in analysis.collectives]
+    shift = AxisShift(axes=("X", "Y"), size=8, distance=-1, ring=True)
+    part = CollectivePart(
+        kind=Kind.REDUCE_SCATTER,
+        name="rs",
+        line=4,
+        axes=("Y",),
+        groups=((0, 1), (2, 3)),
+        group_size=2,
+        link=Link.ICI,
+        payload_bytes=16,
+        wire_bytes=8,
+        executions=1,
+        asynchronous=False,
+    )
+    priced = [
+        replace(
+            c,
+            time_us=1.5,
+            exposed_us=0.0,
+            why="because",
+            link=Link.BOTH,
+            parts=(part,),
+            permute=PermutePattern(shifts=(shift,), ring=True),
+            result_slices=("f32[1]",),
+            undone_by="s",
+            loop_invariant=True,
+            narrow_type="bf16",
+        )
+        for c in analysis.collectives
+    ]
     return replace(
         analysis,
         collectives=tuple(priced),
+        intermediates=(
+            IntermediateFact(
+                name="i[1]",
+                computation="main",
+                line=5,
+                dtype="f32",
+                global_shape=(8, 4),
+                local_shape=(4, 4),
+                bytes_per_device=64,
+                padded_bytes_per_device=4096,
+                memory_space=1,
+                loops=("w",),
+                op_name="jit(f)/mul",
+                source=(SourceFrame(file="m.py", line=3),),
+                source_of="n",
+            ),
+        ),
         slice=SliceFact(name="v5e:2x4", chip="v5e", chips=8, devices=8, slices=1, used_devices=8, chosen_by="user"),
         memory=Memory(argument_bytes=1, output_bytes=2, temp_bytes=3, hbm_bytes=16 * 10**9),
         time=StepTime(

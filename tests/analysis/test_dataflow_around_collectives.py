@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 ROWS = "channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3},{4,5,6,7}}"
-COLUMNS = "channel_id=1, use_global_device_ids=true, replica_groups={{0,4},{1,5},{2,6},{3,7}}"
 
 
 def only(analysis):
@@ -184,16 +183,23 @@ OFFSET = """
 """
 
 
+AT_SECOND = "dynamic-slice(%h, %offset, %offset), dynamic_slice_sizes={4,1}"
+OWN = "dynamic-slice(%g, %offset), dynamic_slice_sizes={4}"
+
+
 @pytest.mark.parametrize(
     ("lines", "undone"),
     [
-        ("ROOT %s = f32[4] dynamic-slice(%g, %offset), dynamic_slice_sizes={4}", "s"),
-        ("%n = bf16[16] convert(%g)\nROOT %s = bf16[4] dynamic-slice(%n, %offset), dynamic_slice_sizes={4}", "s"),
-        (f"ROOT %s = f32[4] reduce-scatter(%g), {ROWS}, dimensions={{0}}, to_apply=%sum", "s"),
-        ("ROOT %s = f32[16] all-to-all(%g), channel_id=2, replica_groups=[2,4]<=[8], dimensions={0}", "s"),
-        (f"ROOT %s = f32[8] reduce-scatter(%g), {COLUMNS}, dimensions={{0}}, to_apply=%sum", None),
+        (f"ROOT %s = f32[4] {OWN}", "s"),
+        (f"%n = bf16[16] convert(%g)\nROOT %s = bf16[4] {OWN.replace('%g', '%n')}", "s"),
+        (f"%o = s32[] copy(%offset)\nROOT %s = f32[4] {OWN.replace('%offset', '%o')}", "s"),
+        (f"%k = s32[] constant(0)\n%o = s32[] add(%offset, %k)\nROOT %s = f32[4] {OWN.replace('%offset', '%o')}", "s"),
+        (f"%k = s32[] constant(4)\n%o = s32[] add(%offset, %k)\nROOT %s = f32[4] {OWN.replace('%offset', '%o')}", None),
+        ("ROOT %s = f32[2] dynamic-slice(%g, %offset), dynamic_slice_sizes={2}", None),
+        (f"ROOT %s = f32[4] reduce-scatter(%g), {ROWS}, dimensions={{0}}, to_apply=%sum", None),
+        (f"%h = f32[4,4] bitcast(%g)\nROOT %s = f32[4,1] {AT_SECOND}", None),
         ("ROOT %s = f32[4] slice(%g), slice={[0:4]}", None),
-        ("%s = f32[4] dynamic-slice(%g, %offset), dynamic_slice_sizes={4}\nROOT %n = f32[16] multiply(%g, %g)", None),
+        (f"%s = f32[4] {OWN}\nROOT %n = f32[16] multiply(%g, %g)", None),
         ("ROOT %n = f32[16] negate(%g)", None),
     ],
 )
@@ -201,3 +207,55 @@ def test_a_gather_that_is_undone(analyze, lines, undone):
     entry = f"%p = f32[4] parameter(0)\n{OFFSET}\n%g = f32[16] all-gather(%p), {ROWS}, dimensions={{0}}\n{lines}"
     found = next(one for one in analyze(entry).collectives if one.name == "g")
     assert found.undone_by == undone
+
+
+@pytest.mark.parametrize(
+    ("table", "undone"),
+    [("{0, 4, 8, 12, 0, 4, 8, 12}", "s"), ("{4, 0, 8, 12, 4, 0, 8, 12}", None), ("{...}", None)],
+    ids=["own", "exchanged", "left out of the text"],
+)
+def test_only_the_part_that_was_put_in_counts(analyze, table, undone):
+    offset = OFFSET.replace("{0, 4, 8, 12, 0, 4, 8, 12}", table)
+    entry = f"%p = f32[4] parameter(0)\n{offset}\n%g = f32[16] all-gather(%p), {ROWS}, dimensions={{0}}\n"
+    assert only(analyze(entry + f"ROOT %s = f32[4] {OWN}")).undone_by == undone
+
+
+@pytest.mark.parametrize(
+    ("groups", "undone"),
+    [("{{0,1,2,3},{4,5,6,7}}", "s"), ("{{1,0,2,3},{5,4,6,7}}", None), ("{{0,2,4,6},{1,3,5,7}}", None)],
+)
+def test_positions_are_those_in_the_group(analyze, groups, undone):
+    entry = f"""
+    %p = f32[4] parameter(0)
+    %id = u32[] partition-id()
+    %three = u32[] constant(3)
+    %low = u32[] and(%id, %three)
+    %two = u32[] constant(2)
+    %offset = u32[] shift-left(%low, %two)
+    %g = f32[16] all-gather(%p), channel_id=1, use_global_device_ids=true, replica_groups={groups}, dimensions={{0}}
+    ROOT %s = f32[4] {OWN}
+    """
+    assert only(analyze(entry)).undone_by == undone
+
+
+def test_a_branch_in_a_loop_sees_what_is_passed_to_it(analyze):
+    branches = f"""
+    %yes (v: f32[4,16]) -> f32[4,16] {{
+      %v = f32[4,16] parameter(0)
+      ROOT %c = f32[4,16] all-reduce(%v), {ROWS}, to_apply=%sum
+    }}
+    %no (n: f32[4,16]) -> f32[4,16] {{
+      ROOT %n = f32[4,16] parameter(0)
+    }}
+    """
+    inner = loop("%w", "%which = pred[] compare(%i, %one), direction=LT").replace(
+        f"%c = f32[4,16] all-reduce(%w), {ROWS}, to_apply=%sum",
+        "%k = f32[4,16] conditional(%which, OPERANDS), true_computation=%yes, false_computation=%no",
+    )
+    found = only(analyze(ENTRY, computations=branches + inner.replace("OPERANDS", "%w, %w")))
+    assert (found.loop_invariant, found.moved_values, found.executions_bound) == (True, ("main::p",), "at most")
+    changed = inner.replace("OPERANDS", "%m, %w").replace(
+        "%which =", "%m = f32[4,16] broadcast(%x), dimensions={1}\n%which ="
+    )
+    found = only(analyze(ENTRY, computations=branches + changed))
+    assert (found.loop_invariant, found.moved_values) == (False, ("body::b[2]",))

@@ -97,3 +97,22 @@ def test_a_mesh_that_does_not_fit_is_noted(analyze):
     assert analysis.notes == (
         "the mesh has 6 devices and the program has 8 partitions, so collectives cannot be named by mesh axes",
     )
+
+
+def test_groups_that_follow_no_axes_are_shown_and_said(analyze, mesh):
+    groups = {1: "{{0,1,2},{3,4,5,6,7}}", 2: "{{0,3},{1,2},{4,7},{5,6}}", 3: "{{0,1,2,3},{4,5,6,7}}"}
+    lines = [
+        f"%c{number} = f32[4] all-reduce(%p), channel_id={number}, use_global_device_ids=true, "
+        f"replica_groups={text}, to_apply=%sum"
+        for number, text in groups.items()
+    ]
+    entry = "\n".join(["%p = f32[4] parameter(0)", *lines, "ROOT %r = f32[4] negate(%p)"])
+    analysis = analyze(entry, mesh=mesh)
+    found = {one.name: (one.axes, one.groups) for one in analysis.collectives}
+    assert found["c1"] == (None, ((0, 1, 2), (3, 4, 5, 6, 7)))
+    assert found["c2"][0] is None
+    assert found["c3"][0] == ("Y",)
+    assert analysis.notes == ("the groups of %c1, %c2 follow no axes of the mesh, and are shown as they are",)
+    assert analyze(entry).notes == ()
+    more = entry.replace("%p), channel_id=3", "%p), channel_id=4").replace(groups[3], groups[1])
+    assert analyze(more, mesh=mesh).notes[0].startswith("the groups of %c1, %c2, %c3 follow")

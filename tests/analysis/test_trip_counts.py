@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.analysis.progressions import Direction, Progression, count_trips
+from hloscope.analysis.loops.progressions import Direction, Progression, count_trips
 from hloscope.analysis.vocabulary import Bound
 
 REDUCE = "all-reduce(%v), channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3},{4,5,6,7}}, to_apply=%sum"
@@ -145,6 +145,19 @@ COUNTED = {
     "one element arrays": ({"bound": "{8}"}, 8),
 }
 COUNTED.pop("doubling")
+
+
+def test_a_condition_is_believed_rather_than_what_xla_says_of_it(analyze):
+    known = ', backend_config={"known_trip_count":{"n":"COUNT"}}'
+    parts = {"start": "constant(-7)", "amount": "3", "bound": "3"}
+    entry, computations = loop(**parts, attributes=known.replace("COUNT", "3"))
+    analysis = analyze(entry, computations=computations)
+    assert [(found.executions, found.executions_bound) for found in analysis.collectives] == [(4, Bound.EXACT)]
+    [said] = analysis.unmodelled
+    assert said.what == "XLA prints a known_trip_count of 3 for %w, whose condition makes it 4"
+    assert said.effect == "the condition is counted, since it is what runs"
+    entry, computations = loop(**parts, attributes=known.replace("COUNT", "4"))
+    assert analyze(entry, computations=computations).unmodelled == ()
 
 
 @pytest.mark.parametrize(("parts", "count"), COUNTED.values(), ids=COUNTED.keys())

@@ -1,15 +1,14 @@
-"""How fast HLO text is read, as a ratio to XLA's own parser on the same machine in the same run.
+"""How fast HLO text is read, beside XLA's own parser, and how much memory that takes.
 
-Run it with `python tests/benchmarks/parsing.py FILE.hlo...`; without a file, modules are made. Every figure is the
-median of several fresh processes, XLA's and ours in turn, so that both meet the same state of the machine.
+`python tests/benchmarks/parsing.py [FILE...]` prints each bar with what was measured. Texts are the named files, or the
+`.hlo` files of the folder that `HLOSCOPE_CORPUS` names; without either they are made here. Ratios come from one process
+in which all ways take turns, as medians of processor time; what is cold, and what memory is taken, from fresh ones.
 
-What is measured, after imports:
-
-* `xla`: `jaxlib._hlo.hlo_module_from_text`, then every computation's instructions listed.
-* `graph`: `parse_module`: names, opcodes, shapes, operands, calls, header, heads and stack tables, every line checked.
-* `analyze`: `parse_module` and all that the analysis of collectives reads from it.
-* `everything`: `graph`, and the attributes and metadata of every single instruction decoded.
-* `warm`: `graph` with a template store that has seen the text.
+    xla         jaxlib's parser, and a list of the instructions of each computation
+    graph       `parse_module`: every name, operand, opcode, shape and call, heads, header and tables
+    fields      the same, then what `analyze` reads: attributes, metadata, groups, users and sizes of every instruction
+                that communicates, and the metadata of every one that calls
+    analyze     the same with the analysis itself; it has no bar
 """
 
 from __future__ import annotations
@@ -20,43 +19,71 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 RUNS = 5
 SCALES = (1, 4, 16)
-WAYS = ("xla", "graph", "analyze", "everything", "warm")
+LARGE, MIDDLE, SMALL = 20.0, 2.0, 1.1
+"""Megabytes: from LARGE on, between MIDDLE and LARGE, and up to SMALL there is a bar of its own each."""
+
+MOST_COLD_MS = 50.0
+MOST_RESIDENT = 2.5
 
 CHILD = r"""
 import json, sys, time
 from pathlib import Path
-way, path = sys.argv[1:]
-text = Path(path).read_text()
+way, path, runs = sys.argv[1], sys.argv[2], int(sys.argv[3])
+text = Path(path).read_bytes().decode()
+from hloscope.analysis import analyze_module
+from hloscope.hlo import parse_module
+try:
+    from jaxlib import _hlo
+except ImportError:
+    _hlo = None
+
+COMMUNICATES = ("all-", "reduce-scatter", "collective-", "ragged-", "send", "recv", "async-")
+
+def xla():
+    module = _hlo.hlo_module_from_text(text)
+    return module, sum(len(list(one.instructions())) for one in module.computations())
+
+def graph():
+    module = parse_module(text)
+    return module, sum(1 for _ in module._columns.names)
+
+def fields():
+    module, count = graph()
+    for computation in module.computations:
+        for caller in computation.calling:
+            caller.called, caller.metadata
+    for one in module.with_opcodes([name for name in module.opcodes if name.startswith(COMMUNICATES)]):
+        one.attributes, one.metadata, one.replica_groups, one.users, one.shape.byte_size
+        [operand.shape.byte_size for operand in one.operands]
+        module.frames(one.stack_frame_id or 0)
+    return module, count
+
+def analyze():
+    module, count = graph()
+    return analyze_module(module, target="benchmark", mesh=None), count
 
 def resident():
     pages = Path("/proc/self/statm")
     return int(pages.read_text().split()[1]) * 4096 if pages.exists() else 0
 
-if way == "xla":
-    from jaxlib import _hlo
-    def read():
-        module = _hlo.hlo_module_from_text(text)
-        return module, sum(len(list(one.instructions())) for one in module.computations())
-else:
-    from hloscope.analysis import analyze_module
-    from hloscope.hlo import parse_module
-    def read():
-        module = parse_module(text)
-        if way == "analyze":
-            analyze_module(module, target="benchmark", mesh=None)
-        if way == "everything":
-            for computation in module.computations:
-                for instruction in computation.instructions:
-                    instruction.attributes, instruction.metadata
-        return module, sum(one._row.end - one._row.first for one in module.computations)
-
-before, start = resident(), time.perf_counter()
-kept = read()
-print(json.dumps([time.perf_counter() - start, resident() - before, kept[1]]))
+ways = {"graph": graph, "fields": fields, "analyze": analyze} | ({"xla": xla} if _hlo else {})
+ways = ways if way == "all" else {way: ways[way]}
+before, seconds = resident(), {name: [] for name in ways}
+for _ in range(runs):
+    for name, read in ways.items():
+        start = time.process_time()
+        kept = read()
+        seconds[name].append(time.process_time() - start)
+        grown = resident() - before
+        count = kept[1]
+        if runs > 1:
+            del kept
+print(json.dumps([seconds, grown, count]))
 """
 
 HEAD = """HloModule made, is_scheduled=true, num_partitions=8
@@ -74,7 +101,11 @@ ENTRY %main (p: f32[512,512]) -> f32[512,512] {
 STEP = (
     "  %dot.{n} = f32[512,512]{{1,0:T(8,128)}} dot(%all-reduce.{before}, %p), lhs_contracting_dims={{1}}, "
     'rhs_contracting_dims={{0}}, metadata={{op_name="jit(f)/layer_{n}/dot_general"}}\n'
-    "  %all-reduce.{n} = f32[512,512]{{1,0:T(8,128)}} all-reduce(%dot.{n}), channel_id={n}, "
+    "  %tanh.{n} = f32[512,512]{{1,0:T(8,128)}} tanh(%dot.{n}), "
+    'metadata={{op_name="jit(f)/layer_{n}/tanh"}}, backend_config={{"flag_configs":[],'
+    '"window_config":{{"bounds":["4","1"],"iteration":["8","1"]}}}}\n'
+    "  %bitcast.{n} = f32[512,512]{{1,0:T(8,128)}} bitcast(%tanh.{n})\n"
+    "  %all-reduce.{n} = f32[512,512]{{1,0:T(8,128)}} all-reduce(%bitcast.{n}), channel_id={n}, "
     "replica_groups=[4,2]<=[8], use_global_device_ids=true, to_apply=%add, "
     'metadata={{op_name="jit(f)/layer_{n}/psum"}}\n'
 )
@@ -83,57 +114,103 @@ TAIL = "  ROOT %out = f32[512,512]{1,0:T(8,128)} copy(%p)\n}\n"
 
 
 def made(megabytes: float, line: str = STEP) -> str:
-    """Text of about the given size, made of one repeated step or of lines of which no two have the same tokens."""
+    """Text of about the given size, made of one repeated step or of lines of which no two have the same attributes."""
     count = int(megabytes * 1e6 / len(line.format(n=5000, before=4999)))
     return HEAD + "".join(line.format(n=n, before=n - 1) for n in range(1, count + 1)) + TAIL
 
 
-def measured(way: str, path: Path, cache: Path) -> tuple[float, int, int]:
-    """Seconds, bytes of growth and instructions of one fresh process."""
-    environment = {**os.environ, "HLOSCOPE_CACHE": "1" if way == "warm" else "0", "HLOSCOPE_CACHE_DIR": str(cache)}
+def measured(way: str, path: Path, runs: int, cache: Path | None = None) -> tuple[dict[str, list[float]], int, int]:
+    """Seconds of each run by way, bytes of growth and instructions, from one fresh process."""
+    environment = {**os.environ, "HLOSCOPE_CACHE": "1" if cache else "0", "HLOSCOPE_CACHE_DIR": str(cache)}
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, way, str(path)], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", CHILD, way, str(path), str(runs)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
-        raise SystemExit(f"{way} could not read {path}:\n{done.stderr}")
-    seconds, growth, instructions = json.loads(done.stdout)
-    return seconds, growth, instructions
+        raise SystemExit(f"{path} could not be read ({way}):\n{done.stderr}")
+    seconds, growth, count = json.loads(done.stdout)
+    return seconds, growth, count
 
 
-def compare(path: Path, cache: Path, ways: tuple[str, ...] = WAYS) -> dict[str, float]:
-    """Prints one file's figures and returns the median seconds of each way."""
-    runs: dict[str, list[tuple[float, int, int]]] = {way: [] for way in ways}
-    if "warm" in ways:
-        measured("warm", path, cache)
-    for _ in range(RUNS):
-        for way in ways:
-            runs[way].append(measured(way, path, cache))
-    size = path.stat().st_size
-    medians = {way: statistics.median(seconds for seconds, _, _ in found) for way, found in runs.items()}
-    print(f"{path.name}: {size / 1e6:.2f} MB, {runs[ways[-1]][0][2]} instructions")
-    for way, seconds in medians.items():
-        growth = statistics.median(grown for _, grown, _ in runs[way])
-        ratio = f"{seconds / medians['xla']:5.2f} of XLA" if "xla" in medians else ""
-        print(f"  {way:<11}{seconds * 1e3:9.1f} ms {size / seconds / 1e6:7.1f} MB/s  {ratio}  "
-              f"resident {growth / 1e6:+7.1f} MB ({growth / size:.2f} of the text)")  # fmt: skip
-    return medians
+def bar(what: str, found: float, most: float | None, unit: str) -> None:
+    """Prints one figure and whether it is within its bar."""
+    verdict = "" if most is None else f"  (at most {most:g}{unit}: {'yes' if found <= most else 'NO'})"
+    print(f"  {what:<44}{found:8.2f}{unit}{verdict}")
+
+
+def ratios(path: Path, megabytes: float) -> None:
+    """Prints how long each way takes beside XLA."""
+    seconds, _, _ = measured("all", path, RUNS + 1)
+    medians = {way: statistics.median(found[1:]) for way, found in seconds.items()}
+    for way, found in medians.items():
+        print(f"  {way:<44}{found * 1e3:8.1f} ms, {megabytes / found:6.1f} MB/s")
+    if "xla" not in medians:
+        return
+    bars = {"graph": 0.5, "fields": 0.75} if megabytes >= LARGE else {"fields": 1.0} if megabytes >= MIDDLE else {}
+    for way in ("graph", "fields", "analyze"):
+        bar(f"{way}, times XLA", medians[way] / medians["xla"], bars.get(way), "x")
+    if megabytes >= MIDDLE:  # the first run in a process has to learn the text's words
+        bar("graph, first in its process, times XLA", cold(path) / medians["xla"], bars.get("fields"), "x")
+
+
+def cold(path: Path, cache: Path | None = None) -> float:
+    """Median seconds of the first reading in a fresh process."""
+    return statistics.median(measured("graph", path, 1, cache)[0]["graph"][0] for _ in range(RUNS))
+
+
+def compare(path: Path, cache: Path) -> None:
+    """Prints one file's figures."""
+    megabytes = path.stat().st_size / 1e6
+    print(f"{path.name}: {megabytes:.2f} MB")
+    ratios(path, megabytes)
+    if megabytes <= SMALL:
+        bar("cold, with an empty template store", cold(path) * 1e3, MOST_COLD_MS, " ms")
+        measured("graph", path, 1, cache)
+        bar("cold, with a full template store", cold(path, cache) * 1e3, None, " ms")
+    growth = statistics.median(measured("graph", path, 1)[1] for _ in range(RUNS))
+    bar("memory, times the text", growth / (megabytes * 1e6), MOST_RESIDENT if megabytes >= MIDDLE else None, "x")
+
+
+def texts(folder: Path) -> Iterator[Path]:
+    """The files of the command line, those of the corpus that have a bar, or made ones."""
+    corpus = os.environ.get("HLOSCOPE_CORPUS")
+    named = [Path(name) for name in sys.argv[1:]]
+    if not named and corpus:
+        named = sorted((path for path in Path(corpus).rglob("*.hlo") if path.stat().st_size > 1e5), key=_size)
+    if named:
+        yield from named
+        return
+    for megabytes in (SMALL - 0.1, MIDDLE + 1, LARGE + 4):
+        path = folder / f"made_{megabytes:.0f}.hlo"
+        path.write_text(made(megabytes))
+        yield path
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
 
 
 def main() -> None:
-    """Prints the figures of the named files, of one text at three sizes, and of the worst case."""
-    with tempfile.TemporaryDirectory() as folder:
-        cache, path = Path(folder) / "cache", Path(folder) / "made.hlo"
-        for name in sys.argv[1:]:
-            compare(Path(name), cache)
-        seconds = []
+    """Prints the figures of the texts, of one text at three sizes, and of the worst case."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for path in texts(folder):
+            compare(path, folder / "cache")
+        path, seconds = folder / "made.hlo", []
         for scale in SCALES:
             path.write_text(made(float(scale)))
-            seconds.append(compare(path, cache, ("xla", "graph"))["graph"])
-        per_size = ", ".join(f"{found / scale / seconds[0]:.2f}" for found, scale in zip(seconds, SCALES, strict=True))
-        print(f"time for a megabyte at {SCALES} times the text, first = 1: {per_size}")
-        worst = Path(folder) / "never_repeats.hlo"
-        worst.write_text(made(1.0, UNIQUE).replace("a1={1}, b1=x1", "a1={1}"))
-        compare(worst, cache, ("graph",))
+            seconds.append(statistics.median(measured("graph", path, RUNS + 1)[0]["graph"][1:]) / scale)
+        print(f"one text at {SCALES} MB, time for a megabyte where the first is 1")
+        for scale, found in zip(SCALES, seconds, strict=True):
+            bar(f"{scale} MB", found / seconds[0], 1.5, "x")
+        worst = folder / "never_repeats.hlo"
+        worst.write_text(made(1.0, UNIQUE))
+        print("the worst case: no line repeats")
+        bar("speed", 1.0 / cold(worst), None, " MB/s")
+        bar("memory, times the text", measured("graph", worst, 1)[1] / 1e6, None, "x")
 
 
 if __name__ == "__main__":

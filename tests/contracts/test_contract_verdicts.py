@@ -263,6 +263,14 @@ def test_an_axis_of_one_device():
     assert verdict("no all-gather@*", analysis).holds
 
 
+@pytest.mark.parametrize("text", ["none", "hbm <= 32GiB"])
+def test_a_program_that_does_not_fit(text):
+    unfit = program(memory=Memory(fits=False, peak_bytes=20 * 2**30, hbm_bytes=16 * 2**30))
+    (breach,) = verdict(text, unfit).breaches
+    assert breach.message == "the program does not fit in the memory of a device, so it cannot run"
+    assert (breach.kind, breach.expected, breach.found) == (BreachKind.BROKEN, "16 GiB or less", "20 GiB")
+
+
 def test_a_mesh_that_is_not_known():
     assert breaches("no all-gather@X", program(REDUCE, mesh=(), num_partitions=8)) != []
     nothing = replace(program(), mesh=None)

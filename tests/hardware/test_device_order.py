@@ -48,8 +48,11 @@ def stand_ins(name):
 
 @pytest.mark.parametrize(("name", "mesh"), [(name, mesh) for name, meshes in MESHES.items() for mesh in meshes])
 def test_the_order_is_the_one_that_jax_chooses(name, mesh):
+    import jax
     from jax.experimental import mesh_utils
 
+    if name == "v5p:2x2x2" and jax.__version_info__ < (0, 12):
+        pytest.skip("this JAX knows v5p by another name")
     expected = [device.id for device in mesh_utils.create_device_mesh(mesh, stand_ins(name)).flat]
     assert device_order(parse_slice(name), mesh) == tuple(expected)
 

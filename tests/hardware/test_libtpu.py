@@ -12,6 +12,7 @@ import pytest
 from hloscope.hardware.chips import CHIPS
 from hloscope.hardware.shapes import slice_shapes
 from hloscope.hardware.slices import Slice
+from hloscope.hardware.torus import Torus
 
 CHILD = """
 import json, sys
@@ -24,6 +25,8 @@ for name, kwargs in json.load(sys.stdin):
         "kind": sorted({device.device_kind for device in devices}),
         "coords": sorted({tuple(device.coords) for device in devices}),
         "slices": len({getattr(device, "slice_index", 0) for device in devices}),
+        "places": sorted([device.id, list(device.coords), device.core_on_chip] for device in devices),
+        "hosts": len({device.process_index for device in devices}),
     })
 print("ANSWERS" + json.dumps(answers))
 """
@@ -60,3 +63,11 @@ def test_libtpu_makes_every_slice_up_to_64_chips() -> None:
         assert answer["slices"] == made.slice_count, made.name
         assert len(answer["coords"]) == prod(made.shape), made.name
         assert extent == [*made.shape, *[1] * (3 - len(made.shape))], made.name
+        if made.slice_count == 1:
+            torus = Torus.of(made)
+            padding = [0] * (3 - len(made.shape))
+            assert answer["places"] == [
+                [device, [*torus.coordinates(device), *padding], torus.core_of(device)]
+                for device in range(torus.device_count)
+            ], made.name
+            assert answer["hosts"] == len({torus.host_of(device) for device in range(torus.device_count)}), made.name

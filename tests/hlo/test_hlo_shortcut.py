@@ -236,7 +236,7 @@ def test_cutting_attributes():
     text = ', channel_id=12, dimensions={1}, condition=%c, names={%a, %b}, target="x=1", kind=kLoop'
     parts = cut_attributes(text)
     assert "".join(parts) == text
-    assert parts[1::2] == ["=12", "{1}", "%c", "%a", "%b", '"x=1"']
+    assert parts[1::2] == ["=12", "{1}", "%c", "%a", "%b", '"x=1"', "=kLoop"]
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import lzma
+from math import prod
 from pathlib import Path
 
 import pytest
 
+import hloscope
 from hloscope.analysis import analyze_module, to_document
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.placement import Placement
@@ -25,6 +27,11 @@ VERSIONS = ("0.10", "0.12")
 TEXTS = [
     (name, version) for name, facts in FACTS.items() for version in ((BY_HAND,) if "written" in facts else VERSIONS)
 ]
+
+
+def compiles_here(facts: dict) -> bool:
+    """Whether the tests' simulated devices are enough for it, and it is no text that somebody wrote."""
+    return "written" not in facts and prod(facts["mesh"].values()) <= 16
 
 
 def path_of(name: str, version: str) -> Path:
@@ -71,13 +78,8 @@ def test_the_text_holds_the_spelling(name, version):
         assert needle in text if count is None else text.count(needle) == count, f"{text.count(needle)} of {needle!r}"
 
 
-@pytest.mark.smoke
-@pytest.mark.parametrize(("name", "version"), TEXTS)
-def test_the_facts_of_a_spelling(name, version):
-    facts = FACTS[name]
-    mesh = Mesh(axis_names=tuple(facts["mesh"]), axis_sizes=tuple(facts["mesh"].values()))
-    module = parse_module(read(name, version), name=name)
-    found = to_document(analyze_module(module, target=name, mesh=mesh, placement=placement_of(facts)))
+def check(found: dict, facts: dict) -> None:
+    """Compares a document with the facts: every collective, what was not understood, and the bound of the totals."""
     left = list(found["collectives"])
     for wanted in expected_of(facts):
         record = next((one for one in left if matching(one, wanted)), None)
@@ -86,3 +88,20 @@ def test_the_facts_of_a_spelling(name, version):
     assert left == []
     assert [entry["what"] for entry in found["unmodelled"]] == facts.get("unmodelled", [])
     assert found["totals"]["bound"] == facts.get("bound", "exact")
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(("name", "version"), TEXTS)
+def test_the_facts_of_a_spelling(name, version):
+    facts = FACTS[name]
+    mesh = Mesh(axis_names=tuple(facts["mesh"]), axis_sizes=tuple(facts["mesh"].values()))
+    module = parse_module(read(name, version), name=name)
+    check(to_document(analyze_module(module, target=name, mesh=mesh, placement=placement_of(facts))), facts)
+
+
+@pytest.mark.tpu_compiler
+@pytest.mark.parametrize("name", [name for name, facts in FACTS.items() if compiles_here(facts)])
+def test_the_program_of_a_spelling_compiled_anew(name):
+    """What the installed compiler makes of it, whatever it prints, has the same facts."""
+    file, _, function = name.partition(".")
+    check(hloscope.analyze(f"{SPELLINGS}/programs/{file}.py:{function}").to_dict(), FACTS[name])

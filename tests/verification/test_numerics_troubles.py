@@ -120,7 +120,8 @@ def test_ranges_by_letters_of_the_target():
     unknown = run_job(job("troubles", "huge", "huge", dims={"B": 64, "D": 16}, ranges={"x": (0, "Q")}))
     assert unknown.status is NumericsStatus.FAILED
     assert unknown.message == (
-        "the range bound 'Q' is neither a number nor a letter of the target's dimensions\n   = fix: its letters are B, D"
+        "the range bound 'Q' is neither a number nor a letter of the target's dimensions\n"
+        "   = fix: its letters are B, D"
     )
 
 

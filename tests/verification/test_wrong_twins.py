@@ -6,6 +6,9 @@ import pytest
 from verify_helpers import findings, job
 
 from hloscope.findings import Severity
+from hloscope.program.target import TargetFacts
+from hloscope.verification.job import Job, Side
+from hloscope.verification.judging import judge_numerics
 from hloscope.verification.running import run_job
 
 ALL = tuple(f"X={x}, Y={y}" for x in range(2) for y in range(4))
@@ -61,8 +64,8 @@ def test_the_message_of_a_stale_shard():
 def test_a_reference_whose_copies_differ_is_told_too():
     found = findings("wrong_twins", "matmul", "copies_that_differ")
     assert [one.message for one in found] == [
-        "the reference's result differs from the reference's other copies in 384 of 3,072 elements, on 2 of 8 devices "
-        "(X=0, Y=2; X=1, Y=2)"
+        "the reference's result differs from the reference's other copies in 384 of 1,536 elements "
+        "(each of 4 copies counted), on 2 of 8 devices (X=0, Y=2; X=1, Y=2)"
     ]
 
 
@@ -73,12 +76,11 @@ def test_a_wrong_gradient_is_caught(tmp_path):
         "right = hloscope.target(**facts)(lambda x, y: x * y)\n"
         "stopped = hloscope.target(**facts)(lambda x, y: x * jax.lax.stop_gradient(y))\n"
     )
-    from hloscope.program.target import TargetFacts
-    from hloscope.verification.job import Job, Side
-    from hloscope.verification.judging import judge_numerics
-
     sides = [Side(target=f"{tmp_path}/gradients.py:{name}", facts=TargetFacts()) for name in ("stopped", "right")]
     wrong = Job(target=sides[0], reference=sides[1], devices=8)
     assert list(judge_numerics(run_job(wrong))) == []
     (finding,) = judge_numerics(run_job(Job(target=sides[0], reference=sides[1], devices=8, grad=True)))
-    assert finding.message == "gradient of y differs from the reference in 64 of 64 elements, on every device"
+    assert (
+        finding.message
+        == "gradient of y differs from the reference in 512 of 512 elements (each of 8 copies counted), on every device"
+    )

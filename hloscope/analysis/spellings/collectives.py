@@ -9,14 +9,14 @@ from hloscope.analysis.groups import Groups, are_consistent, device_count, devic
 from hloscope.analysis.model import Unmodelled
 from hloscope.analysis.opcodes import KIND_OF_OPCODE, base_opcode
 from hloscope.analysis.spellings.opaque import LOWER_BOUND
-from hloscope.analysis.transfers import Place, Transfer, not_understood
+from hloscope.analysis.transfers import Place, Transfer
+from hloscope.analysis.unmodelled import not_understood
 from hloscope.analysis.vocabulary import Kind
 from hloscope.analysis.volume import arrays, total_bytes
 from hloscope.hlo import HloInstruction, Shape
 from hloscope.units import array_bytes
 
-REDUCE_SCATTER_FUSION = "all-reduce-scatter"
-"""How the names of the computations begin in which TPUs spell a reduce-scatter as an all-reduce and slices."""
+_REDUCE_SCATTER_FUSION = "all-reduce-scatter"
 
 _TAKES_SLICE = frozenset({"dynamic-slice", "slice"})
 _KEEPS_ITS_SHAPE = "all-reduce-start"
@@ -79,7 +79,7 @@ def _scattered(place: Place, operands: tuple[Shape, ...]) -> Shape | None:
 
     Each device keeps a slice: the fusion takes slices, and its result is smaller than what the all-reduce adds up.
     """
-    if not place.computation.name.startswith(REDUCE_SCATTER_FUSION):
+    if not place.computation.name.startswith(_REDUCE_SCATTER_FUSION):
         return None
     wrapper = next((wrapper for wrapper in place.context.wrappers[-1:] if wrapper.opcode == "fusion"), None)
     if wrapper is None and place.graph.entry is None and not place.context.wrappers:

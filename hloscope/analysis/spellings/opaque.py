@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hloscope.analysis.opcodes import starts_transfer
-from hloscope.analysis.transfers import Place, Transfer, not_understood
+from hloscope.analysis.transfers import Place, Transfer
+from hloscope.analysis.unmodelled import not_understood
 from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.analysis.volume import arrays
 

@@ -195,7 +195,8 @@ def _memory(text: str) -> Memory:
         counts[name] = int(count.replace(",", ""))
         if unit != "B" or name not in (*_SIGNS, "peak"):
             raise ValueError(entry)
-    if "peak" in counts and counts["peak"] != sum(sign * counts[name] for name, sign in _SIGNS.items()):
+    all_known = {*_SIGNS, "peak"} <= counts.keys()
+    if all_known and counts["peak"] != sum(sign * counts[name] for name, sign in _SIGNS.items()):
         raise ValueError("the parts do not make the peak")
     return Memory(
         argument_bytes=counts.get("arguments"),

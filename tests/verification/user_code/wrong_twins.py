@@ -41,10 +41,11 @@ def ring(x, w, *, direction=-1, first=0, stale=None):
     devices, here, chunk = jax.lax.axis_size("Y"), jax.lax.axis_index("Y"), x.shape[1]
     out = jnp.zeros((), x.dtype)
     for step in range(devices):
+        before = x
         if step:
-            moved = jax.lax.ppermute(x, "Y", perm=[(j, (j + direction) % devices) for j in range(devices)])
-            x = moved if stale is None else jnp.where(here == stale, x, moved)
-        out = out + x @ jax.lax.dynamic_slice_in_dim(w, (here + step + first) % devices * chunk, chunk)
+            x = jax.lax.ppermute(x, "Y", perm=[(j, (j + direction) % devices) for j in range(devices)])
+        used = x if stale is None else jnp.where(here == stale, before, x)
+        out = out + used @ jax.lax.dynamic_slice_in_dim(w, (here + step + first) % devices * chunk, chunk)
     return out
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from hloscope.analysis.scalars import Frames, origin, pass_through
+from hloscope.analysis.values.handing_on import Frames, origin, pass_through
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from hloscope.analysis.conditions import Comparison, Condition, Junction, read_condition
-from hloscope.analysis.loop_values import LoopValues
-from hloscope.analysis.progressions import count_trips
-from hloscope.analysis.two_words import low_word
+from hloscope.analysis.loops.carried import LoopValues
+from hloscope.analysis.loops.conditions import Comparison, Condition, Junction, read_condition
+from hloscope.analysis.loops.progressions import count_trips
+from hloscope.analysis.loops.two_words import low_word
 from hloscope.analysis.vocabulary import Bound
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction
@@ -22,24 +22,35 @@ class TripCount:
         count: Trips; 1 when they cannot be read.
         bound: Exact; at most, when another condition may end the loop sooner; when they cannot be read, at least if
             the first trip is certain, else unknown, since there may be none.
+        contradicted: XLA's `known_trip_count`, where it differs from what the condition says; None where it does not.
     """
 
     count: int
     bound: Bound
+    contradicted: int | None = None
 
 
 def trip_count(graph: HloGraph, loop: HloInstruction) -> TripCount:
     """Counts the trips of a `while` instruction.
 
-    XLA's own `known_trip_count` is believed. Otherwise the condition is read as a comparison of what the loop carries,
-    the starting values from the initial tuple, and the steps from the body's root.
+    The condition is read as a comparison of what the loop carries, the starting values from the initial tuple, and the
+    steps from the body's root. Only where that gives no exact count, XLA's own `known_trip_count` is believed.
 
     Source: the forms that libtpu prints, which never holds `known_trip_count`; the printed constant alone is not the
-    number of trips, since starts other than 0 and steps other than 1 are common (peeled and windowed loops).
+    number of trips, since starts other than 0 and steps other than 1 are common (peeled and windowed loops). The CPU
+    backend of jaxlib 0.10 prints one trip too few in `known_trip_count` for a counter that starts below 0, has a step
+    of more than one, and does not meet its bound.
     """
+    read = _read_trip_count(graph, loop)
     known = _known_trip_count(loop)
-    if known is not None:
-        return TripCount(count=known, bound=Bound.EXACT)
+    if known is None or known == read.count:
+        return read if known is None else TripCount(count=known, bound=Bound.EXACT)
+    if read.bound is Bound.EXACT:
+        return replace(read, contradicted=known)
+    return TripCount(count=known, bound=Bound.EXACT)
+
+
+def _read_trip_count(graph: HloGraph, loop: HloInstruction) -> TripCount:
     callees = dict(loop.called)
     if not {"condition", "body"} <= callees.keys():
         return TripCount(count=1, bound=Bound.UNKNOWN)

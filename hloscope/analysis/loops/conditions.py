@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hloscope.analysis.progressions import Direction
-from hloscope.analysis.scalars import Frames, Linear, pass_through, read_linear
+from hloscope.analysis.loops.progressions import Direction
+from hloscope.analysis.loops.scalars import Linear, read_linear
+from hloscope.analysis.values.handing_on import Frames, pass_through
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction
 

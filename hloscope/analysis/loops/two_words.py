@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from hloscope.analysis.conditions import Comparison, Condition, Junction, read_comparison
-from hloscope.analysis.loop_values import LoopValues
-from hloscope.analysis.progressions import Direction
-from hloscope.analysis.scalars import Element, Linear, carried, origin, read_linear
+from hloscope.analysis.loops.carried import LoopValues
+from hloscope.analysis.loops.conditions import Comparison, Condition, Junction, read_comparison
+from hloscope.analysis.loops.progressions import Direction
+from hloscope.analysis.loops.scalars import Element, Linear, carried, read_linear
+from hloscope.analysis.values.handing_on import origin
 from hloscope.graph import Value
 
 _WORD = 1 << 32

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hloscope.analysis.integers import is_in_range, signed
-from hloscope.analysis.progressions import Part, Progression
-from hloscope.analysis.scalars import Element, Linear, carried, element_type_of, read_linear
+from hloscope.analysis.loops.integers import is_in_range, signed
+from hloscope.analysis.loops.progressions import Part, Progression
+from hloscope.analysis.loops.scalars import Element, Linear, carried, read_linear
+from hloscope.analysis.values.handing_on import element_type_of
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloComputation, HloInstruction
 

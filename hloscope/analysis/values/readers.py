@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from hloscope.analysis.device_values import is_of_device
-from hloscope.analysis.scalars import Frames
+from hloscope.analysis.values.dependencies import is_of_device
+from hloscope.analysis.values.handing_on import Frames
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction, Shape
 

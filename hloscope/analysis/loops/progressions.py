@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from hloscope.analysis.integers import integer_bits, is_in_range, wrapped
+from hloscope.analysis.loops.integers import integer_bits, is_in_range, wrapped
 
 _GEOMETRIC_LIMIT = 4096
 """Trips looked at for a counter that is not advanced by adding."""

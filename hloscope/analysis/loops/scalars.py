@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from hloscope.analysis.integers import integer_bits, is_in_range, signed, wrapped
+from hloscope.analysis.loops.integers import integer_bits, is_in_range, signed, wrapped
+from hloscope.analysis.values.handing_on import Frames, element_type_of, pass_through
 from hloscope.graph import HloGraph, Value
-from hloscope.hlo import HloInstruction, Shape
+from hloscope.hlo import HloInstruction
 
 Element = tuple[int, ...]
 """A carried scalar: the parameter's number, then tuple indices, outermost first."""
 
-Frames = tuple[HloInstruction, ...]
-"""The fusions and calls that were entered, outermost first; a parameter inside stands for the last one's operand."""
-
 _DEPTH_LIMIT = 200
 _STEP_LIMIT = 4096
 """Values looked at for one scalar: an operand that is used twice is looked at twice, at every level."""
-_UNCHANGED = frozenset({"copy", "reshape", "opt-barrier"})
 _CONVERSIONS = frozenset({"convert", "bitcast", "bitcast-convert"})
 _BOOLEANS = {"false": 0, "true": 1, "0": 0, "1": 1}
 
@@ -77,50 +74,6 @@ def read_linear(graph: HloGraph, value: Value, frames: Frames = ()) -> Linear | 
 def carried(element: Element, element_type: str = "") -> Linear:
     """The carried scalar itself."""
     return Linear(offset=0, scales={element: 1}, element_type=element_type)
-
-
-def origin(value: Value) -> Value:
-    """Where a value was computed, behind copies and the tuples that it was put into and taken out of."""
-    for _ in range(_DEPTH_LIMIT):
-        source = pass_through(value)
-        if source is None:
-            break
-        value = source
-    return value
-
-
-def element_type_of(value: Value) -> str:
-    """The type of a scalar, also of one inside a tuple; `unknown` where the shape has no such element."""
-    shape: Shape = value.instruction.shape
-    for index in value.path:
-        if not 0 <= index < len(shape.elements):
-            return "unknown"
-        shape = shape.elements[index]
-    return shape.element_type
-
-
-def pass_through(value: Value) -> Value | None:
-    """The value that this one merely hands on; None when it is computed, or when the text does not fit together."""
-    instruction, path = value.instruction, value.path
-    match instruction.opcode:
-        case "get-tuple-element" if instruction.tuple_index is not None:
-            number, path = 0, (instruction.tuple_index, *path)
-        case "tuple" if path and path[0] >= 0:
-            number, path = path[0], path[1:]
-        case "copy-start" if path and path[0] in (0, 1):
-            number, path = 0, path[1:]
-        case "copy-done":
-            number, path = 0, (0, *path)
-        case opcode if opcode in _UNCHANGED:
-            number = 0
-        case "bitcast":
-            source = instruction.operand(0)
-            same = source is not None and element_type_of(value) == element_type_of(Value(source, path))
-            return Value(source, path) if source is not None and same else None
-        case _:
-            return None
-    operand = instruction.operand(number)
-    return None if operand is None else Value(operand, path)
 
 
 class _Reader:

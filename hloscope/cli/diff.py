@@ -1,0 +1,154 @@
+"""`hloscope diff`: what changed in communication between two programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hloscope.cli import running
+from hloscope.cli.options import report_options, target_options
+from hloscope.errors import EXIT_BROKEN, EXIT_OK, TargetError
+from hloscope.units import plural
+
+if TYPE_CHECKING:
+    from hloscope.api.diffing import Side
+    from hloscope.config import TargetConfig
+    from hloscope.report.diffs import DiffReport
+
+_EPILOG = """\b
+OLD and NEW are each one of
+  a name                of a target in the targets file, as NAME or NAME@SLICE
+  file.py:fn, module:fn a function, with the options below or its own decorator
+  step.hlo, step.txt    HLO text
+  report.json           what hloscope analyze --format json wrote
+  baseline.txt          what hloscope accept wrote
+
+\b
+With --base REVISION there is one TARGET: as it was in that git revision, and as it is.
+
+\b
+Examples
+  hloscope diff --base main step
+  hloscope diff before.hlo after.hlo --mesh data=4,model=2 --fail-on increase
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("programs", nargs=-1, required=True, metavar="OLD NEW")
+@click.option("--base", metavar="REVISION", help="Compare a target with itself in a git revision, such as main.")
+@click.option("--fail-on", type=click.Choice(["increase", "any"]), help="Exit 1 when more moves, or anything changed.")
+@click.option("--at-least-ok", is_flag=True, help="With --fail-on: let pass what is not known exactly.")
+@click.option("--equivalent", is_flag=True, help="Spellings that the compiler may exchange are the same.")
+@click.option("--config", metavar="FILE", help="The targets file. [default: the nearest one, going upward]")
+@click.option("--no-cache", is_flag=True, help="Compile everything, and keep nothing.")
+@target_options()
+@report_options(("text", "json", "markdown"))
+def command(
+    programs: tuple[str, ...],
+    fail_on: str | None,
+    at_least_ok: bool,
+    format_name: str,
+    output: str | None,
+    debug: bool,
+    **options: Any,
+) -> None:
+    """Compare what two programs move: matched by what it is and where it was written, never by name."""
+    running.check_streams()
+    report = running.guarded(lambda: _report(programs, options), debug=debug)
+    running.guarded(lambda: running.write_report(_rendered(report, format_name, output), output), debug=debug)
+    raise SystemExit(_exit_code(report, fail_on, at_least_ok=at_least_ok))
+
+
+def _report(programs: tuple[str, ...], options: dict[str, Any]) -> DiffReport:
+    from hloscope.api.diffing import difference
+    from hloscope.report.diffs import DiffReport
+
+    wanted = 1 if options["base"] else 2
+    if len(programs) != wanted:
+        raise TargetError(
+            f"{plural(len(programs), 'program')} {'is' if len(programs) == 1 else 'are'} named, and {wanted} "
+            f"{'is' if wanted == 1 else 'are'} needed",
+            fix="write hloscope diff OLD NEW, or hloscope diff --base main TARGET",
+        )
+    with running.stdout_kept_for_the_report(), running.progress() as stage:
+        stage("compiling")
+        old, new = _sides(programs, options)
+    found = difference(old, new, equivalent=options["equivalent"])
+    return DiffReport(
+        old_name=old.name,
+        new_name=new.name,
+        comparison=found.comparison,
+        peak_bytes=(old.peak_bytes, new.peak_bytes),
+        step_us=(old.step_us, new.step_us),
+        not_understood=tuple(side.name for side in (old, new) if not side.is_understood),
+    )
+
+
+def _sides(programs: tuple[str, ...], options: dict[str, Any]) -> list[Side]:
+    from dataclasses import replace
+
+    from hloscope.api.diffing import jobs_for, revision, side_of_file, sides_of_jobs
+
+    given = _target_config(options)
+    config = None if options["config"] is None else Path(options["config"])
+    cached, here = not options["no_cache"], Path.cwd()
+    if options["base"]:
+        with revision(options["base"], here) as there:
+            moved = None if config is None else there / config
+            jobs = [
+                *jobs_for(programs, given, start=there, config=moved),
+                *jobs_for(programs, given, start=here, config=config),
+            ]
+            old, new = sides_of_jobs(jobs, cached=cached)
+        return [replace(old, name=f"{programs[0]} in {options['base']}"), new]
+    files = {name: side_of_file(Path(name), name, given) for name in programs if Path(name).is_file()}
+    targets = [name for name in programs if files.get(name) is None]
+    compiled = dict(
+        zip(targets, sides_of_jobs(jobs_for(targets, given, start=here, config=config), cached=cached), strict=True)
+    )
+    return [side if (side := files.get(name)) is not None else compiled[name] for name in programs]
+
+
+def _target_config(options: dict[str, Any]) -> TargetConfig:
+    """The options of the command line as a target of the targets file."""
+    from hloscope.cli.targets import facts_of
+    from hloscope.config import TargetConfig
+
+    facts = facts_of(options)
+    return TargetConfig(
+        name="",
+        slices=(facts.slice,),
+        mesh=facts.mesh,
+        args=facts.args,
+        kwargs=facts.kwargs,
+        out=None if facts.out is None else tuple(facts.out),
+        static=facts.static,
+        donate=facts.donate,
+        dims=facts.dims,
+        axis_types=facts.axis_types,
+        dcn=facts.dcn,
+        compiler_options=facts.compiler_options,
+    )
+
+
+def _rendered(report: DiffReport, format_name: str, output: str | None) -> str:
+    from hloscope.report.diffs import DIFF_FORMATS
+
+    return DIFF_FORMATS[format_name](report, running.canvas(output))
+
+
+def _exit_code(report: DiffReport, fail_on: str | None, *, at_least_ok: bool) -> int:
+    from hloscope.report.diffs import is_traffic
+
+    if fail_on is None:
+        return EXIT_OK
+    changes = report.comparison.increases if fail_on == "increase" else report.comparison.changes
+    broken = [change for change in changes if is_traffic(change)]
+    doubtful = bool(report.comparison.unsure or report.not_understood) and not at_least_ok
+    if not broken and not doubtful:
+        return EXIT_OK
+    reason = plural(len(broken), "change") if broken else "not everything is known, so nobody can tell"
+    click.echo(f"failed: --fail-on {fail_on}: {reason}", err=True)
+    return EXIT_BROKEN

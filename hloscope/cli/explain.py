@@ -1,0 +1,55 @@
+"""`hloscope explain`: why a collective is there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hloscope.cli import running, targets
+from hloscope.cli.options import report_options, target_options
+
+if TYPE_CHECKING:
+    from hloscope.analysis.model import Analysis
+
+_EPILOG = """\b
+COLLECTIVE is an instruction's name, such as all-gather.8, or its number in the list of `hloscope analyze`,
+counted from 1. Without it all collectives are explained, those that are alike once.
+
+\b
+Examples
+  hloscope explain model.py:step
+  hloscope explain model.py:step all-gather.8
+  hloscope explain model.py:step 1 --format json
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("target")
+@click.argument("collective", required=False)
+@target_options()
+@report_options()
+def command(
+    target: str, collective: str | None, format_name: str, output: str | None, debug: bool, **options: Any
+) -> None:
+    """Compile TARGET, and say why its collectives are there: which array, which line, which shardings met."""
+    running.check_streams()
+
+    def run() -> str:
+        from hloscope.report.explanation import FORMATS
+        from hloscope.why import explain
+
+        explanations = explain(_analysis(target, options), collective)
+        return FORMATS[format_name](explanations, running.canvas(output))
+
+    text = running.guarded(run, debug=debug)
+    running.guarded(lambda: running.write_report(text, output), debug=debug)
+
+
+def _analysis(target: str, options: dict[str, Any]) -> Analysis:
+    from hloscope.api import analysis_of, analyze_text
+
+    if targets.is_text(target):
+        name, text = targets.read_text(target, options)
+        return analyze_text(text, name=name, slice=options["slice_name"], mesh=options["mesh"], dcn=options["dcn"])
+    return analysis_of(targets.capture_function(target, options), target)

@@ -1,0 +1,75 @@
+"""`hloscope price`: the same program on several slices, side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hloscope.cli import running, targets
+from hloscope.cli.options import report_options, target_options
+
+if TYPE_CHECKING:
+    from hloscope.analysis.model import Analysis
+
+_EPILOG = """\b
+Examples
+  hloscope price model.py:step --mesh X=8 --arg 'f32[S@X,D]' --dim S=4096,D=512 --slice v5e:2x4 --slice v6e:2x4
+  hloscope price step.hlo --mesh data=4,model=2 --slice v5e:2x4 --chip-override hbm_bytes_per_s=750e9
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("target")
+@click.option(
+    "--slice",
+    "slices",
+    multiple=True,
+    required=True,
+    metavar="NAME",
+    help="v5e:2x4, v5p-16, 2*v5e:2x4. Repeats: each is a row of the table.",
+)
+@target_options(without=("slice_name",))
+@click.option(
+    "--chip-override",
+    "chip_overrides",
+    multiple=True,
+    metavar="NAME=VALUE|FILE",
+    help="A chip's figure, such as hbm_bytes_per_s=750e9, or a TOML file of them. Repeats.",
+)
+@report_options()
+def command(
+    target: str,
+    slices: tuple[str, ...],
+    chip_overrides: tuple[str, ...],
+    format_name: str,
+    output: str | None,
+    debug: bool,
+    **options: Any,
+) -> None:
+    """Predict how long one step of TARGET takes on each slice: computing, and waiting for communication."""
+    running.check_streams()
+    priced = running.guarded(lambda: _price(target, slices, chip_overrides, options), debug=debug)
+    running.guarded(lambda: running.write_report(_rendered(priced, format_name, output), output), debug=debug)
+
+
+def _price(
+    target: str, slices: tuple[str, ...], chip_overrides: tuple[str, ...], options: dict[str, Any]
+) -> tuple[Analysis, ...]:
+    from hloscope.api.pricing import largest_slice, price_function, price_text
+
+    largest = largest_slice(slices)
+    if targets.is_text(target):
+        name, text = targets.read_text(target, options)
+        return price_text(
+            text, slices, name=name, mesh=options["mesh"], dcn=options["dcn"], chip_overrides=chip_overrides
+        )
+    facts = targets.prepared_facts({**options, "slice_name": largest})
+    with running.stdout_kept_for_the_report(), running.progress() as stage:
+        return price_function(target, facts, slices, chip_overrides=chip_overrides, stage=stage)
+
+
+def _rendered(priced: tuple[Analysis, ...], format_name: str, output: str | None) -> str:
+    from hloscope.report.price import PRICE_FORMATS
+
+    return PRICE_FORMATS[format_name](priced, running.canvas(output))

@@ -1,0 +1,75 @@
+"""The pytest plugin: the fixture `hlo`, the marker `hloscope`, options, failure text, baselines per test.
+
+Everything here is called by pytest; what a test works with is in `hlo_fixture`. Loading it imports neither JAX nor
+anything else of hloscope.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from hloscope.pytest_plugin.hlo_fixture import Hlo
+
+_MARKER = (
+    "hloscope(slice=..., mesh=..., ...): what hlo.analyze takes by default in this test, such as slice='v5e:2x4' and "
+    "mesh={'X': 8}"
+)
+_DEVICES = "simulated CPU devices that JAX is to be started with (default: what the marked meshes need, 8 or more)"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options, which share one prefix."""
+    group = parser.getgroup("hloscope", "communication of compiled JAX programs")
+    group.addoption("--hloscope-slice", metavar="NAME", help="slice to compile for where a test names none: v5e:2x4")
+    group.addoption("--hloscope-update", action="store_true", help="write the baselines that tests ask for")
+    group.addoption("--hloscope-report", metavar="DIR", help="write a JSON report of every analysed program into DIR")
+    parser.addini("hloscope_devices", _DEVICES, default="")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Registers the marker."""
+    config.addinivalue_line("markers", _MARKER)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Arranges simulated devices before JAX starts, when a test of this session needs them."""
+    marked = [item for item in session.items if "hlo" in getattr(item, "fixturenames", ())]
+    if marked:
+        from hloscope.pytest_plugin.devices import arrange_devices
+
+        arrange_devices(marked, session.config)
+
+
+@pytest.fixture
+def hlo(request: pytest.FixtureRequest) -> Hlo:
+    """Compiles programs for TPU slices that nobody has, and holds them against expectations."""
+    from hloscope.pytest_plugin.hlo_fixture import Hlo
+
+    return Hlo(request)
+
+
+def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
+    """The failure text of `assert report == contract` and `assert report.collectives == [...]`."""
+    if op != "==" or not type(left).__module__.startswith("hloscope."):
+        return None
+    from hloscope.pytest_plugin.reports import failure_lines
+
+    return failure_lines(left, right)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Tells which baselines were written, and which are of no test."""
+    reports = [one for group in terminalreporter.stats.values() for one in group if isinstance(one, pytest.TestReport)]
+    modules = {config.rootpath / report.nodeid.partition("::")[0] for report in reports}
+    if not any((module.parent / "hloscope_baselines" / module.stem).is_dir() for module in modules):
+        return
+    from hloscope.pytest_plugin.baselines import summary_lines
+
+    lines = summary_lines(reports, config)
+    if lines:
+        terminalreporter.section("hloscope")
+        for line in lines:
+            terminalreporter.write_line(line)

@@ -1,0 +1,129 @@
+"""Baselines of tests: one file for each, beside the test file, written only when the command line asks for it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from hloscope.analysis.model import Analysis
+from hloscope.contracts.baselines import against_baseline, baseline_of, format_baseline, read_baseline, write_baseline
+from hloscope.findings import Finding
+
+FOLDER = "hloscope_baselines"
+PROPERTY = "hloscope_baseline"
+WRITTEN = "hloscope_baseline_written"
+
+
+class TestBaselines:
+    """The baselines of one test."""
+
+    __test__ = False
+
+    def __init__(self, node: pytest.Item) -> None:
+        self._node = node
+        self._used: set[Path] = set()
+
+    def check(self, analysis: Analysis, name: str) -> str | None:
+        """What is wrong with a program, by its baseline; None when nothing is.
+
+        With `--hloscope-update` the baseline is written instead.
+
+        Raises:
+            HloscopeError: The file is damaged, or cannot be written.
+        """
+        root = self._node.config.rootpath
+        path = baseline_path(self._node.path, self._node.nodeid, name)
+        shown = path.relative_to(root) if path.is_relative_to(root) else path
+        if path in self._used:
+            fix = 'tell them apart: baseline(…, name="forward")'
+            return f"the baseline {shown} is used twice by one test\n   = fix: {fix}"
+        self._used.add(path)
+        self._node.user_properties.append((PROPERTY, str(path)))
+        if self._node.config.getoption("--hloscope-update"):
+            self._update(analysis, path, root)
+            return None
+        kept = read_baseline(path)
+        if kept is None:
+            return (
+                f"there is no baseline {shown}\n   = fix: pytest --hloscope-update writes it; read it before you commit"
+            )
+        findings = against_baseline(kept, analysis, root=root)
+        return _failure(analysis, shown, findings) if findings else None
+
+    def _update(self, analysis: Analysis, path: Path, root: Path) -> None:
+        baseline = baseline_of(analysis, root=root)
+        if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != format_baseline(baseline):
+            write_baseline(path, baseline)
+            self._node.user_properties.append((WRITTEN, str(path)))
+
+
+def _failure(analysis: Analysis, path: Path, findings: Iterable[Finding]) -> str:
+    lines = [f"{analysis.target} is not what its baseline {path} says"]
+    for finding in findings:
+        lines.append(f"error[{finding.rule}]: {finding.message}")
+        lines += [f"  --> {finding.source}"] if finding.source else []
+    return "\n".join([*lines, "   = fix: if this is meant: pytest --hloscope-update"])
+
+
+def baseline_path(test_file: Path, nodeid: str, name: str = "") -> Path:
+    """The file of a test's baseline, beside the test's: `hloscope_baselines/test_model/TestStep.test_loss-f32.txt`."""
+    return test_file.parent / FOLDER / test_file.stem / f"{_test_name(nodeid)}{f'.{name}' if name else ''}.txt"
+
+
+def _test_name(nodeid: str) -> str:
+    """The test's name as a file's; where letters had to go, with a few of a digest that tells it from others."""
+    inner = nodeid.partition("::")[2].replace("::", ".")
+    plain = re.sub(r"[^\w.-]+", "-", inner).strip("-")
+    readable = inner.replace("[", "-").removesuffix("]")
+    return plain if plain == readable else f"{plain}-{hashlib.sha256(inner.encode()).hexdigest()[:8]}"
+
+
+def summary_lines(reports: Sequence[pytest.TestReport], config: pytest.Config) -> list[str]:
+    """What is told at the end: baselines that were written, and files that no test used.
+
+    A file is told when its test passed without using it, and, where all tests of its module ran, when it has no test.
+    """
+    written = _properties(reports, WRITTEN)
+    used = _properties(reports, PROPERTY)
+    lines = [f"baseline written: {_shown(path, config)}" for path in sorted(written)]
+    return lines + [
+        f"baseline of no test, to be removed: {_shown(path, config)}" for path in _unused(reports, used, config)
+    ]
+
+
+def _properties(reports: Iterable[pytest.TestReport], name: str) -> set[Path]:
+    return {Path(str(value)) for report in reports for key, value in report.user_properties if key == name}
+
+
+def _unused(reports: Sequence[pytest.TestReport], used: set[Path], config: pytest.Config) -> list[Path]:
+    modules: dict[Path, dict[str, bool]] = {}
+    for report in reports:
+        file = config.rootpath / report.nodeid.partition("::")[0]
+        passed = modules.setdefault(file, {})
+        name = _test_name(report.nodeid)
+        passed[name] = passed.get(name, True) and report.passed
+    return [
+        path
+        for file, passed in modules.items()
+        for path in sorted((file.parent / FOLDER / file.stem).glob("*.txt"))
+        if path not in used and _is_unused(path.stem, passed, whole=_ran_whole(config))
+    ]
+
+
+def _is_unused(stem: str, passed: Mapping[str, bool], *, whole: bool) -> bool:
+    owners = [name for name in passed if stem == name or stem.startswith(f"{name}.")]
+    return all(passed[name] for name in owners) if owners else whole
+
+
+def _ran_whole(config: pytest.Config) -> bool:
+    """Whether whole modules were run: no test was chosen by its name, its mark or its last result."""
+    chosen = (config.getoption(name, default=None) for name in ("keyword", "markexpr", "lf", "maxfail", "deselect"))
+    return not any(chosen) and not any("::" in str(argument) for argument in config.args)
+
+
+def _shown(path: Path, config: pytest.Config) -> Path:
+    return path.relative_to(config.rootpath) if path.is_relative_to(config.rootpath) else path

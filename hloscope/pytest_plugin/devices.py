@@ -1,0 +1,60 @@
+"""Simulated devices for a test session: as many as its meshes need, arranged before JAX starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from math import prod
+
+import pytest
+
+from hloscope.errors import HloscopeError
+
+LEAST = 8
+
+
+def arrange_devices(items: Iterable[pytest.Item], config: pytest.Config) -> None:
+    """Sets the number of CPU devices that JAX is started with, and keeps libtpu quiet and shareable.
+
+    JAX that was started already, by a conftest.py for example, keeps what it has.
+    """
+    from hloscope.program.devices import prepare_environment
+
+    prepare_environment(0, attached=True)
+    count = _asked(config) or max([LEAST, *map(_marked, items)])
+    if "jax" not in sys.modules:
+        if "JAX_NUM_CPU_DEVICES" not in os.environ:
+            os.environ["JAX_NUM_CPU_DEVICES"] = str(count)
+        return
+    import jax
+
+    from hloscope.program.jax_internals import backends_are_initialised
+
+    if not backends_are_initialised():
+        jax.config.update("jax_num_cpu_devices", max(count, jax.config.jax_num_cpu_devices))
+
+
+def _asked(config: pytest.Config) -> int:
+    text = str(config.getini("hloscope_devices")).strip()
+    if text and not text.isdigit():
+        raise pytest.UsageError(f"hloscope_devices is {text!r} and should be a number")
+    return int(text or 0)
+
+
+def _marked(item: pytest.Item) -> int:
+    """Devices in the mesh of a test's marker; 0 where it names none, or one that cannot be read yet."""
+    for marker in item.iter_markers("hloscope"):
+        mesh = marker.kwargs.get("mesh")
+        try:
+            if isinstance(mesh, str):
+                from hloscope.program.notation import parse_mesh
+
+                mesh = parse_mesh(mesh)
+            if isinstance(mesh, Mapping):
+                return prod(mesh.values())
+            if mesh is not None:
+                return int(mesh.size)
+        except (HloscopeError, AttributeError, TypeError, ValueError):
+            return 0  # the test itself will say what is wrong
+    return 0

@@ -1,0 +1,158 @@
+"""The fixture `hlo`: `hlo.analyze`, `hlo.expect`, `hlo.expect.baseline`, `hlo.verify`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hloscope.analysis.model import Analysis
+from hloscope.errors import DeviceCountError, HloscopeError, NotationError
+from hloscope.pytest_plugin.baselines import TestBaselines
+from hloscope.pytest_plugin.reports import Report, contract_of
+
+if TYPE_CHECKING:
+    from hloscope.verification.model import Verification
+
+Program = Report | Analysis | Callable[..., Any] | str | Path
+
+
+class Hlo:
+    """What a test does with compiled programs.
+
+    Example:
+        def test_step(hlo):
+            report = hlo.analyze(step, ("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]"), mesh={"X": 4, "Y": 2})
+            assert report == only(all_reduce("Y", max_bytes="32 KiB"))
+
+    Attributes:
+        expect: Holds a program against a contract, or against the test's baseline.
+    """
+
+    def __init__(self, request: pytest.FixtureRequest) -> None:
+        self._request = request
+        self._reports = 0
+        self.expect = Expect(self, TestBaselines(request.node))
+
+    def analyze(self, target: Program, args: Any = None, **options: Any) -> Report:
+        """`hloscope.analyze`; what is not given is taken from the marker, then from `--hloscope-slice`.
+
+        Raises:
+            HloscopeError: Bad input, or JAX or the compiler refuses the program.
+        """
+        if isinstance(target, Report):
+            return target
+        report = Report(target if isinstance(target, Analysis) else self._analyzed(target, args, options))
+        self._write(report.analysis)
+        return report
+
+    def _analyzed(self, target: Callable[..., Any] | str | Path, args: Any, options: dict[str, Any]) -> Analysis:
+        from hloscope.api import analyze
+
+        settings = self._settings(options)
+        if args is not None:
+            settings["args"] = args
+        if isinstance(target, Path) or (isinstance(target, str) and target.endswith((".hlo", ".txt"))):
+            settings = {name: value for name, value in settings.items() if name in ("mesh", "slice", "dcn")}
+        try:
+            return analyze(target, **settings)
+        except DeviceCountError as error:
+            raise _more_devices(error) from error
+
+    def _settings(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The options of a call, over those of the nearest marker, over those of the command line."""
+        slice_name = self._request.config.getoption("--hloscope-slice")
+        settings: dict[str, Any] = {} if slice_name is None else {"slice": slice_name}
+        for marker in reversed(list(self._request.node.iter_markers("hloscope"))):
+            if marker.args:
+                raise NotationError("the marker hloscope takes keywords only", fix='write hloscope(slice="v5e:2x4")')
+            settings.update(marker.kwargs)
+        return {**settings, **options}
+
+    def verify(
+        self, target: Callable[..., Any] | str, reference: Callable[..., Any] | str, **options: Any
+    ) -> Verification:
+        """`hloscope.verify`, with the marker's settings; a failed verification fails the test.
+
+        Raises:
+            HloscopeError: Bad input, or JAX or the compiler refuses one of the programs.
+        """
+        from hloscope.api import verify
+
+        found = verify(target, reference, **self._settings(options))
+        if not found.passed:
+            told = (f"{one.severity}[{one.rule}]: {one.message}" for one in found.findings)
+            pytest.fail("\n".join(["the program is not what its reference is", *told]), pytrace=False)
+        return found
+
+    def _write(self, analysis: Analysis) -> None:
+        """Writes a JSON report, where the command line asks for them."""
+        folder = self._request.config.getoption("--hloscope-report")
+        if folder is None:
+            return
+        self._reports += 1
+        name = re.sub(r"[^\w.-]+", "-", self._request.node.nodeid).strip("-")
+        number = f"-{self._reports}" if self._reports > 1 else ""
+        path = self._request.config.invocation_params.dir / folder / f"{name}{number}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(analysis.to_dict(), indent=2, ensure_ascii=False), encoding="utf-8")
+
+
+class Expect:
+    """`hlo.expect(program, contract)` and `hlo.expect.baseline(program)`."""
+
+    def __init__(self, hlo: Hlo, baselines: TestBaselines) -> None:
+        self._hlo = hlo
+        self._baselines = baselines
+
+    def __call__(self, program: Program, contract: object, args: Any = None, **options: Any) -> Report:
+        """Fails the test when a program does not keep to a contract.
+
+        Args:
+            program: A report, or what `analyze` takes.
+            contract: A contract in any spelling.
+            args: As for `analyze`.
+            options: As for `analyze`.
+
+        Raises:
+            HloscopeError: Bad input, or JAX or the compiler refuses the program.
+        """
+        __tracebackhide__ = True
+        wanted = contract_of(contract)
+        report = self._hlo.analyze(program, args, **options)
+        verdict = report.verdict(wanted)
+        if not verdict.holds:
+            pytest.fail(str(verdict), pytrace=False)
+        return report
+
+    def baseline(self, program: Program, args: Any = None, *, name: str = "", **options: Any) -> Report:
+        """Fails the test when a program does not move what it moved when its baseline was written.
+
+        Args:
+            program: A report, or what `analyze` takes.
+            args: As for `analyze`.
+            name: Tells several baselines of one test apart.
+            options: As for `analyze`.
+
+        Raises:
+            HloscopeError: Bad input, JAX or the compiler refuses the program, or the baseline file is damaged.
+        """
+        __tracebackhide__ = True
+        report = self._hlo.analyze(program, args, **options)
+        problem = self._baselines.check(report.analysis, name)
+        if problem is not None:
+            pytest.fail(problem, pytrace=False)
+        return report
+
+
+def _more_devices(error: DeviceCountError) -> HloscopeError:
+    return HloscopeError(
+        error.what,
+        why="JAX was started, by a conftest.py or an import, before this test's mesh was known",
+        fix=f"set hloscope_devices = {error.needed} under [tool.pytest.ini_options], or give the mesh in the marker: "
+        "@pytest.mark.hloscope(mesh=...)",
+    )

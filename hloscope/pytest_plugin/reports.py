@@ -1,0 +1,115 @@
+"""What a test holds in its hands: an analysis that can be compared with a contract."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, overload
+
+from hloscope.analysis.model import Analysis, Collective
+from hloscope.contracts.accepting import found_words
+from hloscope.contracts.building import only
+from hloscope.contracts.evaluate import evaluate
+from hloscope.contracts.model import Contract
+from hloscope.contracts.tables import contract_from_toml
+from hloscope.contracts.verdict import Verdict
+
+
+def contract_of(value: object) -> Contract:
+    """A contract, or one of its spellings: text, a list of lines, a table.
+
+    Raises:
+        NotationError: It is none of these, or written wrongly.
+    """
+    return value if isinstance(value, Contract) else contract_from_toml(value)
+
+
+class CollectiveList(Sequence[Collective]):
+    """The collectives of a program; equal to a list of expectations when it moves these and nothing else.
+
+    Attributes:
+        analysis: The program.
+    """
+
+    __slots__ = ("analysis",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis = analysis
+
+    @overload
+    def __getitem__(self, index: int) -> Collective: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Collective, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Collective | tuple[Collective, ...]:
+        return self.analysis.collectives[index]
+
+    def __len__(self) -> int:
+        return len(self.analysis.collectives)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, list) and all(isinstance(one, Contract | str) for one in other):
+            return evaluate(only_these(other), self.analysis).holds
+        if isinstance(other, CollectiveList):
+            return self.analysis.collectives == other.analysis.collectives
+        return NotImplemented
+
+    def __repr__(self) -> str:
+        return f"[{found_words(self.analysis.collectives)}]" if self.analysis.collectives else "[]"
+
+
+def only_these(expected: Iterable[object]) -> Contract:
+    """The contract of a list of expectations: these, and nothing else."""
+    return only(*map(contract_of, expected))
+
+
+class Report:
+    """The analysis of a program, with all of its attributes; equal to a contract that it keeps to.
+
+    Attributes:
+        analysis: The analysis itself.
+    """
+
+    __slots__ = ("analysis",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis = analysis
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.analysis, name)
+
+    @property
+    def collectives(self) -> CollectiveList:
+        """What it moves, to be read one by one or compared with a list of expectations."""
+        return CollectiveList(self.analysis)
+
+    def verdict(self, contract: object) -> Verdict:
+        """What a contract says of it."""
+        return evaluate(contract_of(contract), self.analysis)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Report):
+            return self.analysis == other.analysis
+        if isinstance(other, Contract):
+            return self.verdict(other).holds
+        return NotImplemented
+
+    def __repr__(self) -> str:
+        return repr(self.analysis)
+
+
+def failure_lines(left: object, right: object) -> list[str] | None:
+    """What pytest shows when a report or its collectives are not as expected; None for other comparisons."""
+    if isinstance(left, Report) and isinstance(right, Contract):
+        return ["the program keeps to its contract", *_lines(left.verdict(right))]
+    if isinstance(left, CollectiveList) and isinstance(right, list):
+        verdict = evaluate(only_these(right), left.analysis)
+        return ["the collectives are these and no others", *_lines(verdict)]
+    return None
+
+
+def _lines(verdict: Verdict) -> list[str]:
+    """Without blank lines: pytest shows eight lines, and all of them with -vv."""
+    return [line for line in str(verdict).splitlines() if line.strip()]

@@ -1,0 +1,79 @@
+"""Running hloscope as CI does: a process in a repository of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+CLEAN = {
+    key: value for key, value in os.environ.items() if not key.startswith(("JAX_", "XLA_", "COLUMNS", "TPU_", "GIT_"))
+}
+
+
+class Repository:
+    """A folder with a targets file and a cache of its own."""
+
+    def __init__(self, folder: Path, cache: Path) -> None:
+        self.folder = folder
+        self.environment = {
+            **CLEAN,
+            "PYTHONPATH": str(ROOT),
+            "HLOSCOPE_CACHE": "1",
+            "HLOSCOPE_CACHE_DIR": str(cache),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        self.cache = cache
+
+    def command(self, *arguments):
+        return [sys.executable, "-m", "hloscope", *map(str, arguments)]
+
+    def run(self, *arguments):
+        return subprocess.run(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+
+    def start(self, *arguments):
+        return subprocess.Popen(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def document(self, *arguments):
+        done = self.run(*arguments, "--format", "json")
+        assert done.stdout, done.stderr
+        return done.returncode, {one["name"]: one for one in json.loads(done.stdout)["checks"]}
+
+    def git(self, *arguments):
+        command = ["git", "-c", "user.name=me", "-c", "user.email=me@example.org", *arguments]
+        subprocess.run(command, cwd=self.folder, env=self.environment, check=True, capture_output=True)
+
+    def commit(self, message):
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", message)
+
+
+def demonstration(folder: Path) -> Repository:
+    """The repository of `fixtures/ci`, its first commit made and its baselines accepted."""
+    shutil.copytree(ROOT / "fixtures" / "ci", folder / "repository")
+    repository = Repository(folder / "repository", folder / "cache")
+    repository.git("init", "-q")
+    accepted = repository.run("accept")
+    assert accepted.returncode == 0, accepted.stdout + accepted.stderr
+    repository.commit("good")
+    return repository

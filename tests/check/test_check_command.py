@@ -1,0 +1,235 @@
+"""`hloscope check`, `accept` and `diff` as CI runs them: processes in a repository."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import time
+
+import pytest
+from check_examples import Repository, demonstration
+
+pytestmark = pytest.mark.tpu_compiler
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    return demonstration(tmp_path_factory.mktemp("good"))
+
+
+@pytest.fixture(scope="module")
+def bad(good, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bad") / "repository"
+    shutil.copytree(good.folder, folder)
+    repository = Repository(folder, good.cache)
+    repository.git("apply", "bad_commit.patch")
+    repository.commit("bad")
+    return repository
+
+
+def test_the_good_commit_passes(good):
+    done = good.run("check")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("ok      block  v5e:2x4  524 kB sent per step")
+    assert lines[0].endswith("against its contract and baseline")
+    assert lines[1].startswith("ok      loss   v5e:2x4  6 B sent per step")
+    assert lines[-1] == "2 passed"
+
+
+def test_accept_changes_nothing_where_nothing_changed(good):
+    assert good.run("accept").stdout == (
+        "block: unchanged  hloscope_baselines/block.txt\nloss: unchanged  hloscope_baselines/loss.txt\n"
+    )
+    good.git("diff", "--exit-code")
+
+
+def test_the_bad_commit_fails_with_an_annotation_on_the_line(bad):
+    done = bad.run("check", "--format", "github")
+    assert done.returncode == 1, done.stdout + done.stderr
+    source = (bad.folder / "model.py").read_text().splitlines()
+    line = next(index for index, text in enumerate(source, 1) if "with_sharding_constraint" in text)
+    annotations = [text for text in done.stdout.splitlines() if text.startswith("::error ")]
+    assert len(annotations) == 2
+    assert annotations[0].startswith(
+        f"::error file=model.py,line={line},title=contract-broken (block)::"
+        "all-gather@model 33.6 MB x1 is not in the contract"
+    )
+    assert annotations[1].startswith(
+        f"::error file=model.py,line={line},title=baseline-changed (block)::+1 all-gather model 1 x 33.6 MB"
+    )
+    assert done.stdout.endswith("hloscope check: 1 passed, 1 failed\n")
+
+
+def test_what_changed_since_a_revision(bad):
+    done = bad.run("diff", "--base", "HEAD~1", "block", "--fail-on", "increase")
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[:2] == [
+        "block in HEAD~1 -> block: 1 change",
+        "+1 all-gather model 1 x 33.6 MB  model.py:9 in block",
+    ]
+    assert done.stderr == "failed: --fail-on increase: 1 change\n"
+    assert bad.run("diff", "--base", "HEAD", "loss", "--fail-on", "any").returncode == 0
+    nothing = bad.run("diff", "--base", "no-such-branch", "block")
+    assert (nothing.returncode, nothing.stderr) == (2, "error: there is no revision no-such-branch\n")
+
+
+PROJECT = """\
+[defaults]
+mesh = { X = 8 }
+slice = "v5e:2x4"
+
+[targets.dead]
+function = "model.py:dead"
+args = ["f32[8@X,128]"]
+contract = "no all-gather"
+
+[targets.returns_nothing]
+function = "model.py:returns_nothing"
+args = ["f32[8@X,128]"]
+contract = "none"
+
+[targets.alone]
+function = "model.py:step"
+mesh = { X = 1 }
+slice = "v5e:1x1"
+args = ["f32[8@X,128]"]
+contract = "none"
+
+[targets.cut]
+hlo = "cut.hlo"
+contract = "none"
+
+[targets.unexpecting]
+function = "model.py:step"
+args = ["f32[8@X,128]"]
+baseline = false
+
+[targets.missing]
+function = "model.py:spet"
+args = ["f32[8@X,128]"]
+contract = "none"
+
+[targets.dies]
+function = "dies.py:step"
+args = ["f32[8@X,128]"]
+contract = "none"
+
+[targets.two]
+function = "model.py:step"
+mesh = { X = 4 }
+slices = ["v5e:2x2", "v6e:2x2"]
+args = ["f32[8@X,128]"]
+contract = ["all-reduce@X <= 4B", "nothing else"]
+"""
+MODEL = """\
+import jax
+import jax.numpy as jnp
+
+
+def step(x):
+    return jnp.sum(x)
+
+
+def dead(x):
+    jnp.sum(x)
+    return jnp.zeros(8)
+
+
+def returns_nothing(x):
+    jnp.sum(x)
+"""
+CUT = """\
+HloModule m, num_partitions=8
+
+ENTRY main {
+  ROOT p = f32[4] parameter(0)
+}
+
+body {
+  x = f32[8] all-red"""
+
+
+def test_what_passes_vacuously_elsewhere_is_noticed(tmp_path):
+    (tmp_path / "hloscope.toml").write_text(PROJECT)
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "dies.py").write_text("import os\n\n\ndef step(x):\n    os.abort()\n")
+    (tmp_path / "cut.hlo").write_text(CUT)
+    code, found = Repository(tmp_path, tmp_path / "cache").document("check")
+    assert code == 2
+    told = {
+        name: [(one["rule"], one["message"].partition(" (exp")[0]) for one in check["findings"]]
+        for name, check in found.items()
+    }
+    no_baseline = {name: rows.pop() for name, rows in told.items() if rows and rows[-1][0] == "no-baseline"}
+    assert set(no_baseline) == {"dead", "returns_nothing", "alone", "cut", "two@v5e:2x2", "two@v6e:2x2"}
+    assert told["dead"] == [("contract-vacuous", "the compiled program reads none of its arguments: its code is dead")]
+    assert told["returns_nothing"] == [("contract-vacuous", "the program computes nothing: it returns no array")]
+    assert told["alone"] == [
+        ("contract-vacuous", "the program runs on one device, so no contract on communication can fail")
+    ]
+    ((rule, message),) = told["cut"]
+    assert (rule, "cut off" in message) == ("contract-undecided", True)
+    assert told["unexpecting"][0][0] == "nothing-expected"
+    assert "error: model.py has no function 'spet'" in found["missing"]["error"]
+    assert found["dies"]["error"].startswith("error: the process that compiled dies died")
+    assert [name for name, check in found.items() if check["passed"]] == ["two@v5e:2x2", "two@v6e:2x2"]
+
+
+def test_a_killed_check_or_accept_leaves_nothing_wrong(good):
+    chance = random.Random(7)
+    for command in ("accept", "check"):
+        process = good.start(command)
+        time.sleep(chance.uniform(0.5, 3))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+    assert good.run("check").returncode == 0
+
+
+def test_checks_side_by_side_on_one_cache(good, tmp_path):
+    repository = Repository(good.folder, tmp_path / "fresh")
+    both = [repository.start("check") for _ in range(2)]
+    for process in both:
+        output, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, output
+    for entry in repository.cache.iterdir():
+        entry.write_bytes(entry.read_bytes()[:-7])
+    assert repository.run("check").returncode == 0
+
+
+def test_a_damaged_baseline_and_one_of_no_target(good):
+    baseline = good.folder / "hloscope_baselines" / "loss.txt"
+    stray = good.folder / "hloscope_baselines" / "old.txt"
+    whole = baseline.read_text()
+    try:
+        baseline.write_text(whole[: len(whole) // 2])
+        stray.write_text("anything")
+        done = good.run("check")
+    finally:
+        baseline.write_text(whole)
+        stray.unlink()
+    assert done.returncode == 2
+    assert "ERROR   loss" in done.stdout
+    assert "error: the baseline is cut off" in done.stdout or "of the baseline cannot be read" in done.stdout
+    assert "note: hloscope_baselines/old.txt is the baseline of no target: remove it" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["check", "blok"], "error: there is no target 'blok'\n"),
+        (["accept", "blok"], "error: there is no target 'blok'\n"),
+        (["check", "--config", "x.toml"], "error: there is no file x.toml\n"),
+        (["diff", "block"], "error: 1 program is named, and 2 are needed\n"),
+        (["diff", "blok", "block"], "error: there is no target 'blok'\n"),
+    ],
+)
+def test_what_cannot_run(good, arguments, message):
+    done = good.run(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith(message)
+    assert done.stdout == ""

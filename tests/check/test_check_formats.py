@@ -1,0 +1,201 @@
+"""One check in every format: text, JSON, workflow annotations, SARIF, Markdown, JUnit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import jsonschema
+import pytest
+
+from hloscope.analysis.model import Analysis, ArrayFact, Collective, Memory, Mesh, SliceFact, SourceFrame, StepTime
+from hloscope.analysis.totals import totals_of
+from hloscope.analysis.vocabulary import Bound, Kind, Link
+from hloscope.contracts import all_reduce, only
+from hloscope.contracts.baselines import baseline_of, write_baseline
+from hloscope.contracts.checked import check_analysis, could_not_run
+from hloscope.contracts.pages import PAGES
+from hloscope.contracts.verdict import BreachKind
+from hloscope.report import Canvas
+from hloscope.report.checks import CHECK_FORMATS, CheckReport
+
+ROOT = Path("/home/me/project")
+ARRAY = ArrayFact(
+    name="x", dtype="f32", global_shape=(8,), local_shape=(1,), sharding=None, chosen_by=None, bytes_per_device=4
+)
+GATHER = Collective(
+    kind=Kind.ALL_GATHER,
+    name="all-gather.8",
+    computation="body",
+    line=20,
+    axes=("X",),
+    groups=((0, 1, 2, 3), (4, 5, 6, 7)),
+    group_size=4,
+    link=Link.ICI,
+    operand_shapes=(),
+    result_shapes=(),
+    payload_bytes=2_097_152,
+    wire_bytes=1_572_864,
+    executions=6,
+    executions_bound=Bound.EXACT,
+    source=(SourceFrame(file="/home/me/project/my model/moe, v2.py", line=91, function="expert"),),
+    why="W is sharded over X, 50% of it",
+)
+
+
+def program(*collectives):
+    return Analysis(
+        target="model.py:step",
+        module="jit_step",
+        slice=SliceFact(name="v5e:2x4", chip="v5e", chips=8, devices=8, slices=1, used_devices=8, chosen_by="user"),
+        mesh=Mesh(axis_names=("X", "Y"), axis_sizes=(4, 2)),
+        num_partitions=8,
+        collectives=collectives,
+        totals=totals_of(collectives),
+        arguments=(ARRAY,),
+        outputs=(ARRAY,),
+        memory=Memory(peak_bytes=2**30),
+        time=StepTime(step_us=100.0, compute_us=90.0, exposed_us=10.0, hidden_us=0.0),
+    )
+
+
+REDUCE = replace(GATHER, kind=Kind.ALL_REDUCE, name="all-reduce.1", axes=("Y",), executions=1)
+
+
+def report(baseline: Path) -> CheckReport:
+    """One target that passes, one that breaks its contract and its baseline, one that cannot run."""
+    contract = only(all_reduce("Y"))
+    write_baseline(baseline, baseline_of(program(REDUCE), root=ROOT))
+    options = {"contract": contract, "baseline": baseline, "root": ROOT}
+    checks = (
+        replace(check_analysis("good", program(REDUCE), **options), seconds=1.5),
+        replace(check_analysis("bad", program(REDUCE, GATHER), **options), place="pyproject.toml:12", seconds=2.0),
+        could_not_run("gone", "error: there is no f\n   = fix: it has step", place="pyproject.toml:20"),
+    )
+    return CheckReport(checks=checks, root=ROOT, unused_baselines=(ROOT / "baselines" / "old.txt",))
+
+
+@pytest.fixture
+def rendered(tmp_path):
+    return lambda name: CHECK_FORMATS[name](report(tmp_path / "b.txt"), Canvas())
+
+
+def test_text(rendered):
+    assert (
+        rendered("text")
+        == """\
+ok      good  v5e:2x4  1.57 MB sent per step  100 us  against its contract and baseline
+FAILED  bad   v5e:2x4  11.0 MB sent per step  100 us  against its contract and baseline
+    error[contract-broken]: all-gather@X 2.10 MB x6 is not in the contract
+      --> moe, v2.py:91 in expert: 2.10 MB x 6, %all-gather.8 at HLO line 20
+          why: W is sharded over X, 50% of it
+       = expected: nothing else than all-reduce@Y
+       =    found: all-gather@X 2.10 MB x6
+       = to accept it: all-gather@X <= 2MiB x6
+    error[baseline-changed]: +1 all-gather X 1 x 12.6 MB moe, v2.py:91 in expert (is not in the
+      baseline)
+      --> my model/moe, v2.py:91
+       = fix: if this is meant: hloscope accept
+ERROR   gone
+    error: there is no f
+       = fix: it has step
+note: baselines/old.txt is the baseline of no target: remove it
+
+1 passed, 1 failed, 1 could not run
+"""
+    )
+
+
+def test_github(rendered):
+    assert rendered("github") == (
+        "::error file=my model/moe%2C v2.py,line=91,title=contract-broken (bad)::all-gather@X 2.10 MB x6 is not in the "
+        "contract (expected: nothing else than all-reduce@Y; found: all-gather@X 2.10 MB x6)%0Awhy: W is sharded over "
+        "X, 50%25 of it%0Afix: to accept it: all-gather@X <= 2MiB x6\n"
+        "::error file=my model/moe%2C v2.py,line=91,title=baseline-changed (bad)::+1 all-gather X 1 x 12.6 MB  moe, "
+        "v2.py:91 in expert (is not in the baseline)%0Afix: if this is meant: hloscope accept\n"
+        "::error file=pyproject.toml,line=20,title=could-not-run (gone)::there is no f = fix: it has step\n"
+        "hloscope check: 1 passed, 1 failed, 1 could not run\n"
+    )
+
+
+def test_sarif(rendered):
+    log = json.loads(rendered("sarif"))
+    jsonschema.validate(log, json.loads((Path(__file__).parent / "sarif_essentials.json").read_text()))
+    (run,) = log["runs"]
+    rules = run["tool"]["driver"]["rules"]
+    assert [rule["id"] for rule in rules] == ["contract-broken", "baseline-changed", "could-not-run"]
+    assert all(rule["help"]["markdown"].startswith("**What it does:**") for rule in rules)
+    assert [rules[result["ruleIndex"]]["id"] for result in run["results"]] == [one["ruleId"] for one in run["results"]]
+    place = run["results"][0]["locations"][0]["physicalLocation"]
+    assert place == {
+        "artifactLocation": {"uri": "my%20model/moe%2C%20v2.py", "uriBaseId": "%SRCROOT%"},
+        "region": {"startLine": 91},
+    }
+    assert run["invocations"] == [{"executionSuccessful": False}]
+
+
+def test_sarif_of_nothing():
+    log = json.loads(CHECK_FORMATS["sarif"](CheckReport(checks=(), root=ROOT), Canvas()))
+    assert log["runs"][0]["results"] == log["runs"][0]["tool"]["driver"]["rules"] == []
+    assert log["runs"][0]["invocations"] == [{"executionSuccessful": True}]
+
+
+def test_markdown(rendered):
+    text = rendered("markdown")
+    assert text.startswith("""\
+### hloscope: ❌ 1 passed, 1 failed, 1 could not run
+
+| target | result | slice | sent per step | step | HBM |
+| --- | --- | --- | --- | --- | --- |
+| `good` | ✅ as expected | v5e:2x4 | 1.57 MB | 100 us | 1 GiB |
+| `bad` | ❌ failed | v5e:2x4 | 11.0 MB | 100 us | 1 GiB |
+| `gone` | ⚠️ could not run |  |  |  |  |
+
+<details><summary><code>bad</code></summary>
+""")
+    assert text.count("<details>") == text.count("</details>") == 2
+    assert "error[contract-broken]: all-gather@X 2.10 MB x6 is not in the contract\n" in text
+    assert text.endswith("Baselines of no target, to be removed: `baselines/old.txt`\n")
+
+
+def test_junit(rendered):
+    root = ElementTree.fromstring(rendered("junit").partition("\n")[2])
+    assert (root.get("tests"), root.get("failures"), root.get("errors"), root.get("time")) == ("3", "1", "1", "3.500")
+    good, bad, gone = root.iter("testcase")
+    assert (good.get("name"), list(good)) == ("good", [])
+    assert (bad.get("file"), bad.get("line")) == ("pyproject.toml", "12")
+    assert bad[0].get("type") == "contract-broken"
+    assert "expected: nothing else than all-reduce@Y" in bad[0].text
+    assert "baseline-changed" in bad[0].text
+    assert (gone[0].tag, gone[0].get("message")) == ("error", "error: there is no f")
+
+
+def test_junit_holds_no_control_characters():
+    checks = (could_not_run("x", "error: \x1b[31mred\x00"),)
+    text = CHECK_FORMATS["junit"](CheckReport(checks=checks, root=ROOT), Canvas())
+    assert ElementTree.fromstring(text.partition("\n")[2])[0][0][0].text == "error: \ufffd[31mred\ufffd"
+
+
+def test_json(rendered):
+    document = json.loads(rendered("json"))
+    assert (document["passed"], document["unused_baselines"]) == (False, ["baselines/old.txt"])
+    good, bad, gone = document["checks"]
+    assert (good["passed"], bad["passed"], gone["passed"]) == (True, False, False)
+    assert bad["contract"] == "all-reduce@Y; nothing else"
+    assert [finding["rule"] for finding in bad["findings"]] == ["contract-broken", "baseline-changed"]
+    assert bad["analysis"]["collectives"][1]["kind"] == "all-gather"
+
+
+def test_every_finding_of_a_check_has_a_page():
+    pages = {page.name: page for page in PAGES}
+    assert set(BreachKind) < set(pages)
+    for page in pages.values():
+        assert [title for title, _ in page.sections] == [
+            "What it does",
+            "Why it matters",
+            "Example",
+            "Use instead",
+        ]
+        assert all(text for _, text in page.sections)

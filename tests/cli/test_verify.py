@@ -1,0 +1,130 @@
+"""`hloscope verify` as a user runs it: a process, its two streams and its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+SEEDS = "fixtures/programs"
+CODE = "tests/verification/user_code"
+CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("JAX_", "XLA_", "COLUMNS", "TPU_"))}
+
+pytestmark = pytest.mark.tpu_compiler
+
+
+def verify(target, reference, *options, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "hloscope", "verify", target, "--reference", reference, *options],
+        cwd=ROOT,
+        env={**CLEAN, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@pytest.mark.smoke
+def test_a_program_and_its_twin():
+    done = verify(f"{SEEDS}/matmul.py:matmul", f"{SEEDS}/matmul.py:matmul_shard_map", "--scale", "D=64,F=128")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[:3] == [
+        f"{SEEDS}/matmul.py:matmul",
+        f"against {SEEDS}/matmul.py:matmul_shard_map on v5e:4x2",
+        "passed",
+    ]
+    assert "  both run on 8 simulated CPU devices at D=64 F=128, seed 0" in lines
+    assert "  Both move the same." in lines
+
+
+def test_the_headline_moves_more_than_its_twin():
+    done = verify(
+        f"{SEEDS}/mixture_of_experts.py:mixture_of_experts",
+        f"{SEEDS}/moe_pipelined.py:pipelined",
+        *("--scale", "S=64,D=32,F=64", "--range", "B=0:E", "--format", "json"),
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+    found = json.loads(done.stdout)
+    assert found["passed"] is False
+    assert found["numerics"]["status"] == "ran"
+    assert found["numerics"]["inputs"][-1] == "B: 0 to 7"
+    assert [one["wrong"] for one in found["numerics"]["comparisons"]] == [0]
+    assert [(one["rule"], one["severity"]) for one in found["findings"]] == [("more-than-reference", "error")]
+    assert found["findings"][0]["source"].endswith("mixture_of_experts.py:26")
+    rows = {row["kind"]: row for row in found["communication"]["rows"]}
+    assert rows["all-gather"]["target"]["wire_bytes"] == 8 * 822_083_584
+    assert rows["all-to-all"]["reference"]["executions"] == 4
+    assert found["communication"]["bytes_ratio"] > 190
+
+
+def test_more_bytes_can_be_accepted():
+    done = verify(
+        f"{SEEDS}/mixture_of_experts.py:mixture_of_experts",
+        f"{SEEDS}/mixture_of_experts.py:mixture_of_experts_shard_map",
+        *("--scale", "S=64,D=32,F=64", "--range", "B=0:8", "--ignore", "more-than-reference"),
+        COLUMNS="60",
+    )
+    assert done.returncode == 0
+    assert "more-than-reference" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 60
+
+
+def test_a_wrong_twin_breaks_the_build():
+    done = verify(f"{CODE}/wrong_twins.py:stale_shard", f"{CODE}/wrong_twins.py:gathered", "--seed", "7")
+    assert done.returncode == 1
+    words = " ".join(done.stdout.split())
+    assert (
+        "error[wrong-result]: result differs from the reference in 96 of 384 elements, on 2 of 8 devices "
+        "(X=0, Y=3; X=1, Y=3) = why: worst at ["
+    ) in words
+
+
+def test_a_hang_ends_in_time_and_breaks_the_build():
+    done = verify(f"{CODE}/troubles.py:hangs", f"{CODE}/troubles.py:plain", "--timeout", "8")
+    assert done.returncode == 1
+    assert "error[numerics-hung]: the numbers were not compared: hung" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "reference", "options", "message"),
+    [
+        (
+            "step.hlo",
+            "matmul.py:matmul",
+            (),
+            "error: the target must be a function\n   = why: step.hlo is HLO text, which cannot be run with inputs\n",
+        ),
+        (
+            f"{CODE}/troubles.py:plain",
+            f"{CODE}/troubles.py:plain",
+            ("--range", "x"),
+            "error: 'x' is no range\n   = fix: write NAME=LOW:HIGH, such as B=0:8 or x=-1:1\n",
+        ),
+        (
+            f"{CODE}/troubles.py:plain",
+            f"{CODE}/troubles.py:plane",
+            (),
+            f"error: {CODE}/troubles.py has no function 'plane'\n  --> {ROOT}/{CODE}/troubles.py\n"
+            "   = fix: did you mean plain?\n",
+        ),
+    ],
+)
+def test_what_cannot_run_says_so(target, reference, options, message):
+    done = verify(target, reference, *options)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == message
+
+
+def test_what_jax_refuses_is_shown_in_its_words():
+    done = verify(f"{SEEDS}/ambiguous_einsum.py:ambiguous", f"{SEEDS}/ambiguous_einsum.py:sharded_columns")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"--> {SEEDS}/ambiguous_einsum.py:19 in ambiguous" in done.stderr
+    assert "Contracting dimensions are sharded and it is ambiguous how the output should be sharded" in done.stderr

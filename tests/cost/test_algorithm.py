@@ -1,0 +1,45 @@
+"""What the compiler prints about a collective's algorithm."""
+
+import pytest
+
+from hloscope.cost.algorithm import Algorithm, Way, read_algorithm
+
+
+def config(emitter, strategy=None, debug=""):
+    strategy = "" if strategy is None else f'"strategy":"{strategy}",'
+    return f'{{"collective_algorithm_config":{{"emitter":"{emitter}",{strategy}"debug":"{debug}"}}}}'
+
+
+@pytest.mark.parametrize(
+    ("printed", "way", "directions"),
+    [
+        (config("1DAllGatherNonMajorDim"), Way.RING, 1),
+        (config("1DAllGatherOnMajorDim"), Way.RING, 2),
+        (config("SingleInputAllReduceScatterFusion", "StrategyRing", r"\nStrategyRing{colors:1 phases:1"), Way.RING, 1),
+        (config("RotatedPincerEmitter", "UniDirection1DRingStrategy", "{colors:2 phases:1"), Way.RING, 2),
+        (config("RotatedPincerEmitter", "StrategyND", "{colors:2 phases:2"), Way.GRID, 2),
+        (config("RotatedPincerEmitter", "UniDirectionNDRingStrategy", "{colors:4 phases:2"), Way.GRID, 2),
+        (config("2DAllGatherOnMajorDim"), Way.GRID, 2),
+        (config("AllToAllEmitter"), Way.EXCHANGE, 2),
+        (config("SomethingNew"), Way.UNKNOWN, 2),
+        ("{}", Way.UNKNOWN, 2),
+    ],
+)
+def test_emitters_and_strategies(printed, way, directions):
+    found = read_algorithm(printed)
+    assert (found.way, found.directions, found.offloaded) == (way, directions, False)
+
+
+def sparse_core(*colors):
+    rings = ",".join(
+        '{"phase_rings":[' + ",".join(f'{{"ring_type":"{ring}"}}' for ring in phases) + "]}" for phases in colors
+    )
+    return f'{{"collective_offload_config":{{"all_gather_offload_config":{{"color_strategies":[{rings}]}}}}}}'
+
+
+def test_a_sparse_core_prints_its_rings():
+    both = read_algorithm(sparse_core(["CW"], ["CCW"]))
+    assert both == Algorithm(way=Way.RING, directions=2, offloaded=True, name="SparseCore ring")
+    assert read_algorithm(sparse_core(["CW"])).directions == 1
+    assert read_algorithm(sparse_core(["CW", "CW"], ["CCW", "CCW"])).way is Way.GRID
+    assert read_algorithm('{"collective_offload_config":{}}') == Algorithm(offloaded=True, name="SparseCore")

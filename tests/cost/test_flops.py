@@ -1,0 +1,95 @@
+"""FLOPs of matmuls and convolutions, by hand and against XLA's own count."""
+
+import pytest
+
+from hloscope.cost.flops import flops_by_computation, flops_of
+from hloscope.graph import HloGraph
+from hloscope.hlo import parse_module
+
+
+def flops(line, *operands):
+    parameters = "\n".join(f"  %p{number} = {shape} parameter({number})" for number, shape in enumerate(operands))
+    module = parse_module(f"HloModule m\nENTRY %e {{\n{parameters}\n  ROOT %r = {line}\n}}\n")
+    return flops_of(module.entry.root)
+
+
+def test_a_dot():
+    line = "f32[8,16] dot(%p0, %p1), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    assert flops(line, "f32[8,32]", "f32[32,16]") == 2 * 8 * 16 * 32
+
+
+def test_a_batched_dot():
+    line = (
+        "f32[4,8,16] dot(%p0, %p1), lhs_batch_dims={0}, rhs_batch_dims={0}, "
+        "lhs_contracting_dims={2}, rhs_contracting_dims={1}"
+    )
+    assert flops(line, "f32[4,8,32]", "f32[4,32,16]") == 2 * 4 * 8 * 16 * 32
+
+
+@pytest.mark.parametrize(
+    ("result", "left", "right", "attributes", "expected"),
+    [
+        ("f32[8,16]", "f32[8,32]", "f32[32,16]", "dim_labels=bf_io->bf", 2 * 8 * 16 * 32),
+        (
+            "f32[4,8,16]", "f32[4,8,32]", "f32[4,32,16]",
+            "window={size=4 stride=3 lhs_dilate=4}, dim_labels=0bf_0io->0bf", 2 * 4 * 8 * 16 * 32,
+        ),
+        (
+            "f32[8,16,2]", "f32[8,32,2]", "f32[32,16,2]",
+            "window={size=2 pad=1_1 rhs_reversal=1}, dim_labels=bf0_io0->bf0", None,
+        ),
+        ("f32[1,4,4,1]", "f32[1,4,4,1]", "f32[3,3,1,1]", "window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f",
+         2 * 10 * 10),
+    ],
+)  # fmt: skip
+def test_convolutions(result, left, right, attributes, expected):
+    found = flops(f"{result} convolution(%p0, %p1), {attributes}", left, right)
+    assert found == expected if expected is not None else found > 0
+
+
+@pytest.mark.parametrize(
+    ("shapes", "attributes", "result"),
+    [
+        (("f32[2,9,9,4]", "f32[3,3,4,8]"), "window={size=3x3 stride=2x2 pad=1_1x1_1}, dim_labels=b01f_01io->b01f",
+         "f32[2,5,5,8]"),
+        (("f32[2,9,9,4]", "f32[3,3,4,8]"), "window={size=3x3 rhs_dilate=2x2}, dim_labels=b01f_01io->b01f",
+         "f32[2,5,5,8]"),
+        (("f32[2,5,4]", "f32[3,4,8]"), "window={size=3 pad=2_2 lhs_dilate=2}, dim_labels=b0f_0io->b0f", "f32[2,11,8]"),
+        (("f32[16,8,4]", "f32[16,4,8]"), "window={size=16 stride=15 lhs_dilate=16}, dim_labels=0bf_0io->0bf",
+         "f32[16,8,8]"),
+    ],
+)  # fmt: skip
+def test_convolutions_as_xla_counts_them(shapes, attributes, result):
+    import jax
+    from jaxlib import _hlo, _jax
+
+    text = (
+        f"HloModule m\nENTRY %e {{\n  %a = {shapes[0]} parameter(0)\n  %b = {shapes[1]} parameter(1)\n"
+        f"  ROOT %r = {result} convolution(%a, %b), {attributes}\n}}\n"
+    )
+    counted = _jax.hlo_module_cost_analysis(jax.devices("cpu")[0].client, _hlo.hlo_module_from_text(text))["flops"]
+    assert flops_of(parse_module(text).entry.root) == counted
+
+
+def test_fusions_add_up():
+    text = """HloModule m
+%inner (p: f32[8,8]) -> f32[8,8] {
+  %p = f32[8,8] parameter(0)
+  ROOT %d = f32[8,8] dot(%p, %p), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+%outer (p: f32[8,8]) -> f32[8,8] {
+  %p = f32[8,8] parameter(0)
+  %f = f32[8,8] fusion(%p), kind=kLoop, calls=%inner
+  ROOT %d = f32[8,8] dot(%f, %p), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+ENTRY %e (p: f32[8,8]) -> f32[8,8] {
+  %p = f32[8,8] parameter(0)
+  ROOT %f = f32[8,8] fusion(%p), kind=kLoop, calls=%outer
+}
+"""
+    one = 2 * 8**3
+    assert flops_by_computation(HloGraph(parse_module(text))) == {"inner": one, "outer": 2 * one, "e": 2 * one}
+
+
+def test_labels_that_do_not_fit_are_not_counted():
+    assert flops("f32[8,16] convolution(%p0, %p1), dim_labels=b0f_0io->b0f", "f32[8,32]", "f32[32,16]") is None

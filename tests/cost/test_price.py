@@ -1,0 +1,164 @@
+"""The whole stage: labels, unknown operations, and the seed's programs as they were compiled."""
+
+from pathlib import Path
+
+import pytest
+from cost_examples import BLOCK, HEADER, fusion, module_text, priced
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hloscope.analysis import analyze_module
+from hloscope.analysis.model import Mesh
+from hloscope.analysis.vocabulary import Bound
+from hloscope.cost import price_module
+from hloscope.hardware import parse_slice
+from hloscope.hardware.overrides import overridden
+from hloscope.hlo import parse_module
+
+CAPTURED = Path(__file__).parents[2] / "fixtures" / "captured"
+ARGUMENT = f"%a = {BLOCK} parameter(0)"
+
+
+def captured(name, mesh, slice_name="v5e:2x4"):
+    text = (CAPTURED / f"{name}.jax-0.10.hlo").read_text()
+    return priced(text, slice_name, Mesh(axis_names=tuple(mesh), axis_sizes=tuple(mesh.values())))
+
+
+def test_the_naive_matmul_of_the_seed_takes_312_us():
+    found = captured("collective_matmul.naive", {"X": 2, "Y": 4})
+    assert found.time.step_us == pytest.approx(312, rel=0.01)
+    assert found.collectives[0].exposed_us == pytest.approx(89.2, rel=0.02)
+    assert found.time.notes == ()
+
+
+def test_the_collective_matmul_of_the_seed_takes_about_240_us():
+    found = captured("collective_matmul.collective", {"X": 2, "Y": 4})
+    assert found.time.step_us == pytest.approx(240, rel=0.06)
+    assert found.time.hidden_us > found.time.exposed_us > 0
+
+
+def test_the_mixture_of_experts_is_nearly_all_exposed_all_gather():
+    found = captured("mixture_of_experts.mixture_of_experts", {"X": 8})
+    (gather,) = found.collectives
+    assert found.time.step_us == pytest.approx(73_000, rel=0.06)
+    assert gather.executions * gather.exposed_us == pytest.approx(found.time.exposed_us)
+    assert found.time.exposed_us > 0.95 * found.time.step_us
+
+
+def test_every_rule_in_use_says_whether_it_was_calibrated():
+    time = captured("collective_matmul.naive", {"X": 2, "Y": 4}).time
+    assert time.calibrated == ("cycles", "ring in one direction")
+    assert time.uncalibrated == ()
+    assert (time.spread.rows, time.spread.worst < 1.25, time.spread.median < 1.05) == (21, True, True)
+    elsewhere = captured("collective_matmul.naive", {"X": 2, "Y": 4}, "v4:2x2x2").time
+    assert (elsewhere.calibrated, elsewhere.spread) == ((), None)
+
+
+def test_text_without_cycles_is_a_roofline_and_says_so():
+    matmul = "f32[512,512] dot(%a, %a), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    found = priced(
+        f"HloModule m, is_scheduled=true\nENTRY %e {{\n  %a = f32[512,512] parameter(0)\n  ROOT %d = {matmul}\n}}\n"
+    )
+    memory_us = 3 * 2**20 / (819e9 * 0.832) * 1e6
+    assert found.time.basis == "roofline"
+    assert found.time.step_us == pytest.approx(max(memory_us, 2 * 512**3 / 197e12 * 1e6))
+    assert found.time.flops == 2 * 512**3
+    assert found.time.roofline_us == found.time.compute_us == found.time.step_us
+    assert found.time.notes == (
+        "the text carries no cycle estimates: computation is a roofline of FLOPs and bytes, a lower bound",
+    )
+
+
+def test_text_without_a_schedule_says_so():
+    found = priced(module_text(f"{ARGUMENT}\nROOT {fusion('f', 'a', 15)}", header="HloModule m, num_partitions=8"))
+    assert not found.time.is_scheduled
+    assert found.time.notes[-1] == (
+        "the text carries no schedule: its order is taken as one, and what would overlap is not known"
+    )
+
+
+def test_unknown_operations_are_listed_with_their_bytes():
+    found = priced(
+        module_text(f"""
+      {ARGUMENT}
+      %s = {BLOCK} sort(%a), dimensions={{0}}, to_apply=%sum
+      %k = {BLOCK} custom-call(%s), custom_call_target="SomeKernel"
+      ROOT {fusion("f", "k", 15_000)}
+    """)
+    )
+    sort, kernel = sorted(found.time.unknown_operations, key=lambda one: one.what, reverse=True)
+    assert (sort.what, sort.count, sort.bytes) == ("sort", 1, 2 * 2**22)
+    assert (kernel.what, kernel.count, kernel.bytes) == ("custom-call SomeKernel", 1, 2 * 2**22)
+    assert found.time.step_us == pytest.approx(10.0 + sort.time_us + kernel.time_us)
+
+
+def test_a_kernel_that_says_what_it_costs_is_not_unknown():
+    config = '{"custom_call_config":{"cost_estimate":{"flops":"197000000000","bytes_accessed":"1000"}}}'
+    found = priced(
+        module_text(f"""
+      {ARGUMENT}
+      ROOT %k = {BLOCK} custom-call(%a), custom_call_target="tpu_custom_call", backend_config={config}
+    """)
+    )
+    assert found.time.unknown_operations == ()
+    assert (found.time.step_us, found.time.flops) == (pytest.approx(1000.0), 197_000_000_000)
+
+
+def test_a_transfer_that_is_not_understood_makes_the_step_a_lower_bound():
+    config = '{"custom_call_config":{"has_communication":true}}'
+    found = priced(
+        module_text(f"""
+      {ARGUMENT}
+      ROOT %k = {BLOCK} custom-call(%a), custom_call_target="tpu_custom_call", backend_config={config}
+    """)
+    )
+    assert found.collectives[0].time_us is None
+    assert found.time.bound is Bound.AT_LEAST
+    assert found.time.notes[-1].startswith("transfers that are not understood take no time here")
+
+
+def test_text_for_more_devices_than_the_mesh_tells_says_what_it_assumes():
+    found = priced(module_text(f"{ARGUMENT}\nROOT {fusion('f', 'a', 15)}"))
+    assert found.time.notes == (
+        "devices are taken in the order of their numbers: jax.make_mesh has no order for an unknown mesh on v5e:2x4",
+    )
+
+
+def test_devices_that_are_no_tpu_are_not_priced():
+    assert priced(module_text(f"{ARGUMENT}\nROOT {fusion('f', 'a', 15)}"), "cpu:8").time is None
+
+
+def test_an_override_changes_the_price():
+    module = parse_module(module_text(f"{ARGUMENT}\nROOT {fusion('f', 'a', 15_000)}"))
+    analysis = analyze_module(module, target="m", mesh=None)
+    slower = overridden(parse_slice("v5e:2x4"), ["clock_hz=0.75e9"])
+    assert price_module(analysis, module, slower).time.step_us == 20.0
+
+
+@given(st.permutations(range(8)))
+def test_the_device_order_decides_what_a_permute_costs(order):
+    ring = "{" + ",".join(f"{{{source},{(source + 1) % 8}}}" for source in range(8)) + "}"
+    text = module_text(f"""
+      {ARGUMENT}
+      ROOT %p = {BLOCK} collective-permute(%a), channel_id=1, source_target_pairs={ring}
+    """)
+    module = parse_module(text)
+    analysis = analyze_module(module, target="m", mesh=None)
+    chosen = parse_slice("v5e:2x4")
+    best = price_module(analysis, module, chosen, device_ids=(0, 1, 3, 5, 7, 6, 4, 2))
+    other = price_module(analysis, module, chosen, device_ids=tuple(order))
+    assert other.time.step_us >= best.time.step_us - 1e-9
+
+
+def test_the_order_of_make_mesh_is_taken_for_a_known_mesh():
+    text = module_text(f"{ARGUMENT}\nROOT {fusion('f', 'a', 15)}", header=HEADER)
+    found = priced(text, mesh=Mesh(axis_names=("X",), axis_sizes=(8,)))
+    assert found.time.notes == ()
+
+
+def test_a_part_of_the_peak():
+    matmul = "f32[512,512] dot(%a, %a), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    time = priced(
+        f"HloModule m, is_scheduled=true\nENTRY %e {{\n  %a = f32[512,512] parameter(0)\n  ROOT %d = {matmul}\n}}\n"
+    ).time
+    assert time.peak_flops_share == pytest.approx(time.flops / (time.step_us * 1e-6) / 197e12)

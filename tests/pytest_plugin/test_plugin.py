@@ -1,0 +1,313 @@
+"""The pytest plugin, in suites of its own: HLO text where a compile is not the point."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HLO = """\
+HloModule m, num_partitions=8
+
+sum {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT add = f32[] add(x, y)
+}
+
+ENTRY main {
+  p = f32[16,128] parameter(0)
+  ROOT r = f32[16,128] all-reduce(p), channel_id=1, replica_groups=[2,4]<=[8], use_global_device_ids=true, to_apply=sum
+}
+"""
+PREAMBLE = """
+import pytest
+from hloscope.contracts import all_gather, all_reduce, none, only
+
+MESH = {"X": 2, "Y": 4}
+"""
+
+
+@pytest.fixture
+def hlo_suite(pytester, suite):
+    """A suite whose tests find `step.hlo` in the current directory."""
+
+    def run(tests, *arguments):
+        (pytester.path / "step.hlo").write_text(HLO)
+        pytester.makepyfile(test_model=PREAMBLE + tests)
+        return suite(*arguments)
+
+    return run
+
+
+def test_what_passes(hlo_suite):
+    result = hlo_suite(
+        """
+        @pytest.mark.hloscope(mesh=MESH)
+        class TestStep:
+            def test_report(self, hlo):
+                report = hlo.analyze("step.hlo")
+                assert report == only(all_reduce("Y", max_bytes="8 KiB"))
+                assert report.collectives == [all_reduce("Y")]
+                assert report.collectives == ["all-reduce@Y <= 8KiB x1"]
+                assert report.collectives[0].kind == "all-reduce"
+                assert report.collectives != []
+                assert report != none()
+                assert len(report.collectives) == 1
+                assert report.totals.wire_bytes == 12288
+
+            @pytest.mark.parametrize("contract", ["all-reduce@Y; nothing else", ["no all-gather"], {"only": True,
+                "expect": [{"kind": "all-reduce"}]}])
+            def test_expect(self, hlo, contract):
+                assert hlo.expect("step.hlo", contract).num_partitions == 8
+
+        def test_call_over_marker(hlo):
+            hlo.expect("step.hlo", "no all-gather@data", mesh={"data": 8})
+
+        async def coroutine(hlo):
+            return hlo.analyze("step.hlo", mesh=MESH)
+
+        def test_async(hlo):
+            import asyncio
+            assert asyncio.run(coroutine(hlo)) == all_reduce("Y")
+        """.replace("\n        ", "\n")
+    )
+    result.assert_outcomes(passed=6)
+
+
+def test_failure_text(hlo_suite):
+    result = hlo_suite(
+        """
+        def test_equal(hlo):
+            assert hlo.analyze("step.hlo", mesh=MESH) == only(all_gather("X"))
+
+        def test_list(hlo):
+            assert hlo.analyze("step.hlo", mesh=MESH).collectives == []
+
+        def test_expect(hlo):
+            hlo.expect("step.hlo", "no all-reduce@Y", mesh=MESH)
+
+        def test_mistake(hlo):
+            hlo.expect("step.hlo", "no all-redcue@Y", mesh=MESH)
+        """.replace("\n        ", "\n"),
+        "-vv",
+    )
+    result.assert_outcomes(failed=4)
+    result.stdout.fnmatch_lines(
+        [
+            "E       AssertionError: assert the program keeps to its contract",
+            "*step.hlo breaks its contract in 2 ways: all-gather@X; nothing else",
+            "*error[[]contract-broken[]]: all-gather@X is expected, and there is none",
+            "*   = expected: all-gather@X",
+            "*   =    found: all-reduce@Y 8.19 kB x1",
+            "*error[[]contract-broken[]]: all-reduce@Y 8.19 kB x1 is not in the contract",
+            "*  --> source not known: 8.19 kB, %r at HLO line 11",
+            "*   = to accept it: all-reduce@Y <= 8KiB x1",
+            "*assert the collectives are these and no others",
+            "*   = expected: nothing moves",
+            "*step.hlo breaks its contract in 1 way: no all-reduce@Y",
+            "*hloscope.errors.NotationError: error: there is no kind of collective 'all-redcue'",
+            "*   = fix: did you mean all-reduce?",
+        ]
+    )
+
+
+BASELINE = """
+        @pytest.mark.hloscope(mesh=MESH)
+        @pytest.mark.parametrize("size", ["small", "a/b"])
+        def test_step(hlo, size):
+            hlo.expect.baseline("step.hlo")
+            hlo.expect.baseline("step.hlo", name="second")
+        """.replace("\n        ", "\n")
+
+
+def test_baselines(hlo_suite, suite, pytester):
+    missing = hlo_suite(BASELINE)
+    missing.assert_outcomes(failed=2)
+    missing.stdout.fnmatch_lines(
+        [
+            "there is no baseline hloscope_baselines/test_model/test_step-small.txt",
+            "   = fix: pytest --hloscope-update writes it; read it before you commit",
+        ]
+    )
+    folder = pytester.path / "hloscope_baselines" / "test_model"
+    assert not folder.exists()
+    written = suite("--hloscope-update")
+    written.assert_outcomes(passed=2)
+    written.stdout.fnmatch_lines(["baseline written: hloscope_baselines/test_model/test_step-small.second.txt"])
+    names = sorted(path.name for path in folder.iterdir())
+    assert len(names) == 4
+    assert {"test_step-small.txt", "test_step-small.second.txt"} < set(names)
+    again = suite("--hloscope-update")
+    assert "baseline written" not in again.stdout.str()
+    passed = suite()
+    passed.assert_outcomes(passed=2)
+    assert "hloscope" not in passed.stdout.str()
+
+    (pytester.path / "step.hlo").write_text(HLO.replace("16,128", "32,128"))
+    changed = suite("-k", "small")
+    changed.assert_outcomes(failed=1, deselected=1)
+    changed.stdout.fnmatch_lines(
+        [
+            "step.hlo is not what its baseline hloscope_baselines/test_model/test_step-small.txt says",
+            "error[[]baseline-changed[]]: ~ all-reduce Y 1 x 8.19 kB -> 1 x 16.4 kB  source not known *",
+        ]
+    )
+    assert "to be removed" not in changed.stdout.str()
+
+
+def test_baselines_that_no_test_uses_are_told(hlo_suite, suite, pytester):
+    hlo_suite(BASELINE, "--hloscope-update").assert_outcomes(passed=2)
+    pytester.makepyfile(
+        test_model=PREAMBLE
+        + """
+@pytest.mark.hloscope(mesh=MESH)
+@pytest.mark.parametrize("size", ["small"])
+def test_step(hlo, size):
+    hlo.expect.baseline("step.hlo")
+"""
+    )
+    result = suite()
+    result.assert_outcomes(passed=1)
+    told = [line for line in result.stdout.lines if line.startswith("baseline of no test, to be removed: ")]
+    assert len(told) == 3
+    assert told[-1].endswith("test_step-small.second.txt")
+    by_name = suite("test_model.py::test_step")
+    told = [line for line in by_name.stdout.lines if line.startswith("baseline of no test")]
+    assert [line.rpartition("/")[2] for line in told] == ["test_step-small.second.txt"]
+
+
+def test_one_baseline_for_two_calls_is_refused(hlo_suite):
+    result = hlo_suite(
+        """
+def test_step(hlo):
+    hlo.expect.baseline("step.hlo", mesh=MESH)
+    hlo.expect.baseline("step.hlo", mesh=MESH)
+""",
+        "--hloscope-update",
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["*is used twice by one test", '   = fix: tell them apart: baseline(*, name="forward")']
+    )
+
+
+def test_reports(hlo_suite, pytester):
+    result = hlo_suite(
+        """
+def test_step(hlo):
+    hlo.analyze("step.hlo", mesh=MESH)
+    hlo.analyze("step.hlo")
+""",
+        "--hloscope-report",
+        "reports",
+    )
+    result.assert_outcomes(passed=1)
+    first = pytester.path / "reports" / "test_model.py-test_step.json"
+    assert json.loads(first.read_text())["mesh"]["axis_names"] == ["X", "Y"]
+    assert (pytester.path / "reports" / "test_model.py-test_step-2.json").is_file()
+
+
+STEP = """
+import pytest
+from hloscope.contracts import all_reduce, only
+
+
+def step(x, w):
+    return x @ w
+
+
+ARGS = ("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]")
+"""
+
+
+@pytest.mark.tpu_compiler
+def test_compiled_functions_of_several_processes(suite, pytester):
+    pytester.makepyfile(
+        test_step=STEP
+        + """
+@pytest.mark.hloscope(mesh={"X": 8, "Y": 2}, out="P('X', None)")
+@pytest.mark.parametrize("slice_name", ["v5e:4x4", "v6e:4x4"])
+def test_step(hlo, slice_name):
+    report = hlo.analyze(step, ARGS, slice=slice_name)
+    assert report.collectives == [all_reduce("Y", max_bytes="16 KiB")]
+    hlo.expect.baseline(report)
+
+
+@pytest.mark.hloscope(mesh={"X": 4, "Y": 2}, out="P('X', None)")
+def test_from_the_command_line(hlo):
+    assert hlo.analyze(step, ARGS).slice.name == "v5e:4x2"
+"""
+    )
+    options = ("-p", "xdist", "-n", "2", "--hloscope-slice", "v5e:4x2")
+    result = suite(*options, "--hloscope-update")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["baseline written: hloscope_baselines/test_step/test_step-v5e-4x4-*.txt"])
+    again = suite(*options)
+    again.assert_outcomes(passed=3)
+    assert "to be removed" not in again.stdout.str()
+
+
+@pytest.mark.tpu_compiler
+def test_too_few_devices_say_how_to_get_more(suite, pytester):
+    pytester.makepyfile(
+        test_step="import jax\n\njax.devices()\n"
+        + STEP
+        + """
+def test_step(hlo):
+    hlo.analyze(step, ARGS, mesh={"X": 8, "Y": 2})
+"""
+    )
+    result = suite()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "E*error: 16 simulated devices are needed, and JAX was started with 1",
+            "E*= fix: set hloscope_devices = 16 under [[]tool.pytest.ini_options[]]*",
+        ]
+    )
+
+
+def test_devices_are_arranged_before_jax_starts(suite, pytester):
+    pytester.makeini("[pytest]\nhloscope_devices = 12\n")
+    pytester.makepyfile(
+        """
+import jax
+
+
+def test_devices(hlo):
+    assert len(jax.devices("cpu")) == 12
+"""
+    )
+    suite().assert_outcomes(passed=1)
+
+
+def test_a_suite_without_the_fixture_is_left_alone(suite, pytester):
+    pytester.makepyfile(
+        """
+import os
+import sys
+
+
+def test_nothing():
+    assert "JAX_NUM_CPU_DEVICES" not in os.environ
+    assert not {"jax", "numpy", "lark", "hloscope.analysis"} & set(sys.modules)
+"""
+    )
+    suite("--strict-markers").assert_outcomes(passed=1)
+
+
+def test_loading_imports_nothing_heavy():
+    code = (
+        "import sys, pytest; before = set(sys.modules); import hloscope.pytest_plugin\n"
+        "print(*set(sys.modules) - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) <= {
+        "importlib.metadata",
+        "hloscope",
+        "hloscope.version",
+        "hloscope.pytest_plugin",
+    }

@@ -1,0 +1,60 @@
+"""The side-by-side report of prices."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from report_examples import FULL
+
+from hloscope.analysis.model import Spread, StepTime
+from hloscope.report import Canvas
+from hloscope.report.price import PRICE_FORMATS
+
+ONE = StepTime(
+    step_us=1000.0,
+    compute_us=600.0,
+    exposed_us=400.0,
+    hidden_us=100.0,
+    first_step_us=1000.0,
+    peak_flops_share=0.5,
+    spread=Spread(rows=21, median=1.02, worst=1.15),
+)
+OTHER = replace(ONE, step_us=500.0, compute_us=450.0, exposed_us=50.0, spread=None, basis="roofline", notes=("a note",))
+PRICED = (
+    replace(FULL, time=ONE, notes=()),
+    replace(FULL, time=OTHER, notes=(), slice=replace(FULL.slice, name="v4:2x2x2", chips=8)),
+    replace(FULL, time=None, notes=("not priced",), slice=replace(FULL.slice, name="v5p:2x2x2")),
+)
+
+
+def report(width=120):
+    return PRICE_FORMATS["text"](PRICED, Canvas(width=width))
+
+
+def test_each_slice_is_a_row():
+    rows = [" ".join(line.split()) for line in report().splitlines()]
+    chips = FULL.slice.chips
+    first, second, third = (
+        next(row for row in rows if row.startswith(name)) for name in (FULL.slice.name, "v4", "v5p")
+    )
+    assert first.endswith(f"600 us 400 us 100 us 50.0% {chips} ms within ×1.15")
+    assert second.endswith("450 us 50 us 100 us 50.0% 4 ms never")
+    assert third.startswith("v5p:2x2x2 unknown unknown unknown unknown")
+
+
+def test_what_was_assumed_is_said_for_each_slice():
+    lines = report().splitlines()
+    assert "  • v4:2x2x2: a roofline of FLOPs and bytes, which no program reaches" in lines
+    assert "  • v4:2x2x2: a note" in lines
+    assert "  • not priced" in lines
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 160])
+def test_no_line_is_wider_than_the_terminal(width):
+    assert max(map(len, report(width).splitlines())) <= width
+
+
+def test_json_has_the_times_of_every_slice():
+    found = json.loads(PRICE_FORMATS["json"](PRICED, Canvas()))
+    assert found["target"] == FULL.target
+    assert [None if one["time"] is None else one["time"]["step_us"] for one in found["prices"]] == [1000.0, 500.0, None]

@@ -1,0 +1,78 @@
+"""The lines of the report about a step's time."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hloscope.analysis.model import RuleUse, Spread, StepTime, UnknownOperation
+from hloscope.analysis.vocabulary import Bound
+from hloscope.report.time import time_bar, time_line, time_lines
+
+SEED = StepTime(
+    step_us=312.4,
+    compute_us=222.7,
+    exposed_us=89.7,
+    hidden_us=0.0,
+    first_step_us=312.4,
+    peak_flops_share=0.07,
+    rules=(
+        RuleUse(rule="cycles", time_us=222.7, calibrated=True),
+        RuleUse(rule="memory", time_us=0.2, calibrated=False),
+    ),
+    spread=Spread(rows=21, median=1.016, worst=1.146),
+)
+MICROSECONDS = st.floats(0, 1e6, allow_subnormal=False)
+
+
+def plain(time, width=120):
+    return [line.plain for line in time_lines(time, width)]
+
+
+def test_the_split_is_one_line():
+    assert time_line(SEED, 120).plain == (
+        "312 us  ████████████░░░░  compute 223 us · communication 89.7 us exposed (29%), 0 us hidden"
+    )
+
+
+def test_what_it_rests_on_follows():
+    assert plain(SEED, 200)[1:] == [
+        "7.0% of peak FLOP/s · memory-bound 0 us",
+        "from the compiler's own cycles; on 21 published timings of this generation off by a factor of 1.02 (median) "
+        "to 1.15 (worst); not calibrated on it: memory",
+    ]
+
+
+def test_a_roofline_a_bound_and_what_is_unknown_are_said():
+    time = StepTime(
+        step_us=10.0,
+        compute_us=10.0,
+        exposed_us=0.0,
+        hidden_us=4.0,
+        first_step_us=12.0,
+        basis="roofline",
+        bound=Bound.AT_LEAST,
+        unknown_operations=tuple(UnknownOperation(what=what, count=2, bytes=2000, time_us=1.5) for what in "abcd"),
+        notes=("one more thing",),
+    )
+    assert plain(time, 200) == [
+        "≥10 us  ██████████▓▓▓▓▓▓  compute 10 us · communication 0 us exposed, 4 us hidden",
+        "memory-bound 0 us · first step 12 us",
+        "a roofline of FLOPs and bytes, at least this; no measurement of this generation to compare with",
+        "priced without knowing what they do: a (2 times, 2 kB, 1.50 us), b (2 times, 2 kB, 1.50 us), "
+        "c (2 times, 2 kB, 1.50 us) and 1 more kind",
+        "one more thing",
+    ]
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 100])
+def test_no_line_is_wider_than_asked(width):
+    assert max(map(len, plain(SEED, width))) <= width
+
+
+@given(MICROSECONDS, MICROSECONDS, MICROSECONDS)
+def test_the_bar_shows_every_part_that_is_there(compute, exposed, hidden):
+    time = StepTime(step_us=compute + exposed, compute_us=compute, exposed_us=exposed, hidden_us=hidden)
+    bar = time_bar(time, 24).plain
+    assert len(bar) == (24 if compute + exposed > 0 else 0)
+    assert ("░" in bar) == (exposed > 0)
+    assert ("▓" in bar) == (min(hidden, compute) > 0)

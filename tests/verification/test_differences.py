@@ -1,0 +1,174 @@
+"""Values, tolerances and differences: pure functions on NumPy arrays."""
+
+from __future__ import annotations
+
+from math import inf
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from hloscope.verification.differences import (
+    Shard,
+    compare_shards,
+    error_ratios,
+    is_informative,
+    root_mean_square,
+    whole,
+)
+from hloscope.verification.model import Tolerance
+from hloscope.verification.tolerances import relative_tolerance, rounding_of, tolerance_at
+from hloscope.verification.values import described_bounds, random_values
+
+EXACT = Tolerance()
+LOOSE = Tolerance(relative=0.01, absolute=0.001)
+
+
+def compared(shards, expected, tolerance=LOOSE):
+    return compare_shards(shards, expected, tolerance, name="out", subject="target", against="reference")
+
+
+def split(array, parts):
+    pieces = np.split(array, parts)
+    return [
+        Shard(place=f"X={i}", start=(i * len(piece), *[0] * (array.ndim - 1)), values=piece)
+        for i, piece in enumerate(pieces)
+    ]
+
+
+@given(arrays.arrays(np.float32, (8, 3), elements=st.floats(width=32, allow_subnormal=False)))
+def test_an_array_agrees_with_itself_whatever_it_holds(array):
+    assert compared(split(array, 4), array, EXACT).wrong == 0
+    assert np.array_equal(whole(split(array, 4), array.shape, array.dtype), array, equal_nan=True)
+
+
+@given(st.integers(0, 7), st.integers(0, 2), st.sampled_from([np.float32, np.int32, np.bool_, ml_dtypes.bfloat16]))
+def test_one_wrong_element_is_found_where_it_is(row, column, dtype):
+    expected = np.ones((8, 3), dtype)
+    found = expected.copy()
+    found[row, column] = 0
+    one = compared(split(found, 4), expected)
+    assert one.wrong == 1
+    assert one.wrong_shards == (f"X={row // 2}",)
+    assert (one.worst.index, one.worst.local_index, one.worst.shard) == (
+        (row, column),
+        (row % 2, column),
+        f"X={row // 2}",
+    )
+    assert {one.worst.found, one.worst.expected} in ({"0", "1"}, {"false", "true"})
+
+
+def test_the_worst_element_is_the_one_furthest_beyond_what_is_allowed():
+    expected = np.array([1000.0, 1.0])
+    one = compared([Shard(place="X=0", start=(0,), values=np.array([1011.0, 1.5]))], expected)
+    assert one.wrong == 2
+    assert one.worst.index == (1,)
+    assert one.worst.allowed == pytest.approx(0.011)
+    assert one.largest_error == pytest.approx(0.5 / 0.011)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "ratio"),
+    [
+        (np.nan, np.nan, 0),
+        (inf, inf, 0),
+        (-inf, -inf, 0),
+        (inf, -inf, inf),
+        (np.nan, 1.0, inf),
+        (1.0, np.nan, inf),
+        (inf, 1e30, inf),
+        (0.0, -0.0, 0),
+        (0.0005, 0.0, 0.5),
+    ],
+)
+def test_numbers_that_are_not_finite(found, expected, ratio):
+    assert error_ratios(np.array([found]), np.array([expected]), LOOSE)[0] == ratio
+
+
+def test_integers_are_exact_whatever_the_tolerance():
+    assert error_ratios(np.array([1000000]), np.array([1000001]), LOOSE)[0] == inf
+
+
+def test_each_copy_counts():
+    good, bad = np.ones(4, np.float32), np.array([1, 1, 2, 1], np.float32)
+    one = compared([Shard(place="X=0", start=(0,), values=good), Shard(place="X=1", start=(0,), values=bad)], good)
+    assert (one.elements, one.copies, one.wrong, one.wrong_shards) == (8, 2, 1, ("X=1",))
+
+
+@pytest.mark.parametrize(
+    ("array", "tells"),
+    [(np.zeros(4), False), (np.full(4, np.nan), False), (np.zeros(0), False), (np.array([0, 0, 1]), True),
+     (np.array([np.inf, 2.0]), True), (np.zeros(3, bool), False)],
+)  # fmt: skip
+def test_arrays_that_tell_nothing(array, tells):
+    assert is_informative(array) is tells
+
+
+def test_the_size_of_an_array_leaves_out_what_is_not_finite():
+    assert root_mean_square(np.array([3.0, -4.0, np.inf, np.nan])) == pytest.approx(np.sqrt(12.5))
+    assert root_mean_square(np.array([3, 4])) == 0
+
+
+@given(st.integers(0, 2**32), st.integers(0, 9), st.sampled_from(["float32", "bfloat16", "int8", "uint8", "bool"]))
+def test_inputs_depend_on_seed_and_position_alone(seed, position, name):
+    dtype = np.dtype(getattr(ml_dtypes, name, name))
+    one, again = (random_values(dtype, (4, 5), None, seed=seed, position=position) for _ in range(2))
+    assert one.dtype == dtype
+    assert np.array_equal(one, again)
+    other = random_values(dtype, (64, 5), None, seed=seed, position=position + 1)
+    assert not np.array_equal(random_values(dtype, (64, 5), None, seed=seed, position=position), other)
+
+
+@given(st.sampled_from([np.int8, np.uint8, np.int32, ml_dtypes.int4]), st.integers(0, 5), st.integers(1, 7))
+def test_indices_stay_in_their_range(dtype, low, width):
+    values = random_values(dtype, (100,), (low, low + width), seed=0, position=0).astype(int)
+    limit = 7 if dtype == ml_dtypes.int4 else 255
+    assert set(values) <= set(range(low, min(low + width, limit + 1)))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bounds", "words"),
+    [("float32", None, "standard normal"), ("float32", (-1, 1), "-1 to 1"), ("int32", (0, 8), "0 to 7"),
+     ("int8", None, "-100 to 99"), ("uint8", None, "0 to 99"), ("int8", (0, 1000), "0 to 127"),
+     ("bool", None, "true or false")],
+)  # fmt: skip
+def test_ranges_in_words(dtype, bounds, words):
+    assert described_bounds(dtype, bounds) == words
+
+
+DOT = (
+    "%2 = stablehlo.dot_general %0, %1, contracting_dims = [1] x [0], precision = [DEFAULT, DEFAULT] : "
+    "(tensor<8x2048x{0}>, tensor<2048x512x{0}>) -> tensor<8x512x{0}>"
+)
+
+
+def test_rounding_is_read_from_the_lowered_program():
+    rounding = rounding_of(DOT.format("bf16"), devices=8)
+    assert (rounding.narrowest, rounding.sum_length, rounding.products) == (2.0**-8, 2048, 1)
+    inside = rounding_of("sdy.manual_computation(%arg0) {" + DOT.format("f32"), devices=8)
+    assert (inside.narrowest, inside.sum_length) == (2.0**-24, 8 * 2048)
+    assert rounding_of("stablehlo.add %0, %1 : tensor<8xi32>", devices=8).narrowest == 0
+
+
+def test_tolerances_grow_with_the_sum_and_with_narrow_types():
+    def relative(dtype, platform="cpu", devices=8):
+        return relative_tolerance((rounding_of(DOT.format(dtype), devices),), devices=devices, platform=platform)
+
+    assert relative("f32") == pytest.approx(4 * 2**-24 * (3 + 2048**0.5))
+    assert relative("bf16") == pytest.approx(4 * (2**-8 * 3 + 2**-24 * 2048**0.5))
+    assert relative("f32", "tpu") > 100 * relative("f32")
+    assert relative("f8E4M3FN") == 0.25
+
+
+def test_a_program_of_integers_has_no_tolerance():
+    rounding = rounding_of("stablehlo.add %0, %1 : tensor<8xi32>", devices=8)
+    assert relative_tolerance((rounding,), devices=8, platform="cpu") == 0
+
+
+def test_the_users_own_tolerances_replace_those():
+    assert tolerance_at(0.1, 2.0, rtol=None, atol=None) == Tolerance(relative=0.1, absolute=0.2)
+    assert tolerance_at(0.1, 2.0, rtol=0.5, atol=None) == Tolerance(relative=0.5, absolute=1.0)
+    assert tolerance_at(0.1, 2.0, rtol=None, atol=0.0) == Tolerance(relative=0.1, absolute=0.0)

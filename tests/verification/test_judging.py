@@ -1,0 +1,192 @@
+"""Structure and communication of two analyses beside each other, and what is made of both; no compiler needed."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import hloscope
+from hloscope.analysis.vocabulary import Bound, Kind
+from hloscope.errors import NotationError
+from hloscope.findings import Severity
+from hloscope.verification.judging import judged
+from hloscope.verification.model import Numerics, NumericsStatus, OutputComparison
+from hloscope.verification.platforms import attached_platform
+from hloscope.verification.settings import Settings, parse_range
+from hloscope.verification.structure import compare_structure
+
+CAPTURED = Path(__file__).parent.parent.parent / "fixtures" / "captured"
+COMPARED = OutputComparison(
+    name="result",
+    against="reference",
+    subject="target",
+    elements=8,
+    copies=1,
+    wrong=0,
+    shards=8,
+    wrong_shards=(),
+    worst=None,
+    largest_error=0.0,
+    informative=True,
+)
+AGREED = Numerics(status=NumericsStatus.RAN, ran_on="8 simulated CPU devices", comparisons=(COMPARED,))
+
+
+def captured(name, **mesh):
+    path = CAPTURED / f"{name}.jax-0.10.hlo"
+    return hloscope.analyze_text(path.read_text(), name=name, mesh=mesh)
+
+
+@pytest.fixture(scope="module")
+def naive():
+    return captured("collective_matmul.naive", X=2, Y=4)
+
+
+@pytest.fixture(scope="module")
+def collective():
+    return captured("collective_matmul.collective", X=2, Y=4)
+
+
+def test_an_all_gather_and_its_permutes_are_the_same_traffic(naive, collective):
+    for target, reference in ((naive, collective), (collective, naive)):
+        found = judged(target, reference, AGREED)
+        assert found.communication.same
+        assert found.findings == ()
+        assert found.passed
+        assert found.bytes_ratio == 1
+
+
+def test_what_moves_beyond_the_reference_is_an_error_with_its_line(naive):
+    nothing = replace(naive, collectives=())
+    found = judged(naive, nothing, AGREED)
+    (finding,) = found.findings
+    assert (finding.rule, finding.severity) == ("more-than-reference", Severity.ERROR)
+    assert finding.message == ("1 all-gather over Y: 3.15 MB per step and device more than in the reference (added)")
+    assert finding.cost == "over Y the program moves 3.15 MB, and the reference 0 B"
+    assert finding.source.endswith("collective_matmul.py:22")
+    assert finding.line == naive.collectives[0].line
+    assert not found.passed
+    assert found.bytes_ratio is None
+    assert judged(nothing, naive, AGREED).passed
+    assert judged(naive, nothing, AGREED, ignore=["more-than-reference"]).passed
+
+
+def test_another_collective_that_moves_no_more_is_a_note(naive):
+    (gather,) = naive.collectives
+    reduce = replace(gather, kind=Kind.ALL_REDUCE, payload_bytes=1000, wire_bytes=1500, operand_shapes=("s32[250]",))
+    found = judged(replace(naive, collectives=(reduce,)), naive, AGREED)
+    assert [(one.rule, one.severity) for one in found.findings] == [("more-than-reference", Severity.NOTE)]
+    assert found.passed
+
+
+def test_what_is_not_known_is_never_the_same(naive):
+    (gather,) = naive.collectives
+    unsure = replace(naive, collectives=(replace(gather, executions_bound=Bound.AT_LEAST),))
+    found = judged(unsure, unsure, AGREED)
+    assert not found.communication.same
+    assert {one.rule for one in found.findings} == {"communication-unsure"}
+
+
+def test_unknown_bytes_beyond_the_reference_are_an_error(naive):
+    (gather,) = naive.collectives
+    opaque = replace(gather, kind=Kind.OPAQUE, payload_bytes=None, wire_bytes=None)
+    found = judged(replace(naive, collectives=(gather, opaque)), naive, AGREED)
+    assert not found.passed
+    assert found.findings[0].message == (
+        "1 opaque over Y: an unknown number of bytes per step and device more than in the reference (added)"
+    )
+
+
+def test_outputs_of_other_types_shapes_and_shardings(naive):
+    (output,) = naive.outputs
+
+    def against(**changes):
+        return [
+            (one.rule, one.severity, one.message)
+            for one in compare_structure(replace(naive, outputs=(replace(output, **changes),)), naive)
+        ]
+
+    output = replace(output, global_shape=(1024, 8192), sharding="P('X', 'Y')")
+    naive = replace(naive, outputs=(output,))
+    assert against() == []
+    assert against(dtype="f32") == [
+        ("other-structure", Severity.ERROR, "result is f32[1024,8192], and s32[1024,8192] in the reference")
+    ]
+    assert against(sharding="P('X', None)", local_shape=(512, 8192)) == [
+        (
+            "other-sharding",
+            Severity.WARNING,
+            "result is sharded P('X', None) (s32[512,8192] on a device), and P('X', 'Y') (s32[512,2048] on a device) "
+            "in the reference",
+        )
+    ]
+    (finding,) = compare_structure(replace(naive, outputs=()), naive)
+    assert finding.message == "the program returns 0 arrays, and its reference 1"
+
+
+@pytest.mark.parametrize("status", [status for status in NumericsStatus if status != "ran"])
+def test_no_end_of_a_run_but_a_good_one_passes(naive, status):
+    found = judged(naive, naive, Numerics(status=status))
+    assert not found.passed
+    assert found.findings[0].rule == f"numerics-{status.replace(' ', '-')}"
+
+
+def test_the_document_is_plain_data(naive, collective):
+    import json
+
+    infinite = replace(COMPARED, largest_error=float("inf"), wrong=1, wrong_shards=("X=0",))
+    found = judged(naive, collective, replace(AGREED, comparisons=(infinite,)))
+    document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert document["schema"] == 1
+    assert document["passed"] is False
+    assert document["numerics"]["comparisons"][0]["largest_error"] == "inf"
+    assert document["communication"]["same"] is True
+    assert {row["kind"] for row in document["communication"]["rows"]} == {"all-gather", "collective-permute"}
+    assert document["communication"]["bytes_ratio"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [("B=0:8", ("B", (0, 8))), ("x=-1:1.5", ("x", (-1, 1.5))), ("params['w'] = 0 : E", ("params['w']", (0, "E")))],
+)
+def test_ranges_are_read(text, read):
+    assert parse_range(text) == read
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("B", "error: 'B' is no range\n   = fix: write NAME=LOW:HIGH, such as B=0:8 or x=-1:1"),
+        ("B=8:0", "error: the range 'B=8:0' is empty\n   = why: 8 is not below 0"),
+        ("B=0:nan", "error: 'nan' in 'B=0:nan' is not finite\n   = fix: write numbers, such as x=-1:1"),
+        ("B=0:8x", "error: '8x' in 'B=0:8x' is no number\n   = fix: write NAME=LOW:HIGH, such as B=0:8 or x=-1:1"),
+    ],
+)
+def test_ranges_that_are_none(text, message):
+    with pytest.raises(NotationError) as caught:
+        parse_range(text)
+    assert str(caught.value) == message
+
+
+def test_settings_are_checked():
+    with pytest.raises(NotationError, match="'moon' is no platform to run on"):
+        Settings(on="moon")
+    with pytest.raises(NotationError, match="a seed cannot be negative: -1"):
+        Settings(seed=-1)
+
+
+def test_what_is_attached_is_told_by_device_files(tmp_path):
+    assert attached_platform(tmp_path) is None
+    (tmp_path / "nvidia0").touch()
+    assert attached_platform(tmp_path) is None  # JAX cannot use it here
+    (tmp_path / "accel0").touch()
+    assert attached_platform(tmp_path) == ("tpu" if "libtpu" in sys.modules or _has_libtpu() else None)
+
+
+def _has_libtpu():
+    from importlib.util import find_spec
+
+    return find_spec("libtpu") is not None
