@@ -19,6 +19,9 @@ from hloscope.hlo import HloInstruction
 from hloscope.hlo.replica_groups import MAX_DEVICES
 
 _FIRST_HALVES = frozenset({Kind.REDUCE_SCATTER, Kind.ALL_REDUCE})
+_OPERATION = "_xla_megascale_reduce_operation"
+_OPERATIONS = {"add": "SUM", "maximum": "MAX", "minimum": "MIN", "multiply": "PROD"}
+"""How the words begin that say between slices what the opcodes of a reducer say within one."""
 
 
 def join_across_slices(recorder: Recorder, moves: Sequence[Move]) -> Iterator[Move]:
@@ -67,7 +70,7 @@ class _Search:
         if first.transfer.kind not in _FIRST_HALVES or first.collective.link is not Link.ICI:
             return []
         sends = [self._fed_by(value, through_slices=True) for value in first.results]
-        between = [move for move in sends if move is not None and _is_between_slices(move)]
+        between = [move for move in sends if move is not None and _continues(first, move)]
         if not between or len({id(move) for move in between}) < len(first.results):
             return []
         gathers = [self._fed_by(value) for move in between for value in move.results]
@@ -87,9 +90,20 @@ class _Search:
         return self._by_start.get(reading.outermost) or self._by_start.get(reading.reader)
 
 
+def _continues(first: Move, other: Move) -> bool:
+    """Whether a transfer between slices reduces as the one within them does: a sum of maxima is neither."""
+    said = other.transfer.op.frontend_attributes.get(_OPERATION)
+    reducers = [name for attribute, name in first.transfer.op.called if attribute == "to_apply"]
+    if not _is_between_slices(other) or len(reducers) != 1:
+        return False
+    reducer = first.transfer.op.computation.module.computation(reducers[0])
+    words = {_OPERATIONS[one.opcode] for one in reducer.instructions if one.opcode in _OPERATIONS}
+    return len(words) == 1 and (said is None or said.startswith(words.pop()))
+
+
 def _gathers_back(first: Move, between: Sequence[Move], after: Sequence[Move]) -> bool:
     """Whether the last half gathers what the first one scattered, from the devices that it was scattered to."""
-    groups = _sets(first)
+    groups = set(first.transfer.groups or ())
     operands = sum(len(move.transfer.operands) for move in after)
     whole = first.collective.payload_bytes
     shards = [move.collective.payload_bytes for move in between]
@@ -97,7 +111,7 @@ def _gathers_back(first: Move, between: Sequence[Move], after: Sequence[Move]) -
         whole is not None
         and None not in shards
         and operands == len(between)
-        and all(_sets(move) == groups for move in after)
+        and all(set(move.transfer.groups or ()) == groups and _along_one_dimension(first, move) for move in after)
         and len({len(group) for group in groups}) == 1
         and sum(shard or 0 for shard in shards) * len(next(iter(groups))) == whole
         and sum(move.collective.payload_bytes or 0 for move in after) == whole
@@ -111,8 +125,14 @@ def _keeps_all(first: Move, between: Sequence[Move]) -> bool:
     return is_whole and sum(shard or 0 for shard in shards) == first.collective.payload_bytes
 
 
-def _sets(move: Move) -> set[frozenset[int]]:
-    return {frozenset(group) for group in move.transfer.groups or ()}
+def _along_one_dimension(first: Move, last: Move) -> bool:
+    """Whether a gather joins the dimension that was scattered; a fusion that scatters does not name it."""
+    scattered, gathered = first.transfer.op, last.transfer.op
+    if scattered.dimensions is None:
+        return True
+    return scattered.dimensions == gathered.dimensions and len(first.transfer.operands[0].dimensions) == len(
+        last.transfer.results[0].dimensions
+    )
 
 
 def _joined(recorder: Recorder, parts: Sequence[Move]) -> Move | None:

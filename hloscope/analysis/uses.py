@@ -11,6 +11,8 @@ from hloscope.analysis.values.readers import Reading, own_slice, readings_of
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction, Shape
 
+_SLICES = frozenset({"dynamic-slice"})
+_CONVERSIONS = frozenset({"convert"})
 _ELEMENTWISE = frozenset({"convert", "negate", "abs", "exponential", "tanh", "logistic", "rsqrt", "sqrt"})
 """Opcodes of one operand after which each device still needs only its own part."""
 
@@ -20,7 +22,7 @@ def result_slices(graph: HloGraph, results: Iterable[Value]) -> tuple[str, ...]:
     shapes: list[str] = []
     for value in results:
         before = len(shapes)
-        for reading in readings_of(graph, value):
+        for reading in readings_of(graph, value, wanted=_SLICES):
             part = own_slice(graph, reading)
             if part is None:
                 return ()
@@ -34,7 +36,7 @@ def narrower_uses(graph: HloGraph, results: Iterable[Value]) -> str | None:
     """The narrower element type that every reader converts some values to; None when one does not."""
     types = set()
     for value in results:
-        for reading in readings_of(graph, value):
+        for reading in readings_of(graph, value, wanted=_CONVERSIONS):
             if reading is None or reading.reader.opcode != "convert":
                 return None
             types.add(narrower(reading.reader.shape.element_type, reading.value.instruction.shape.element_type))
@@ -56,7 +58,7 @@ def undone_by(graph: HloGraph, transfer: Transfer, results: Sequence[Value]) -> 
     found: list[HloInstruction] = []
     parts = transfer.operands if len(transfer.operands) == len(results) else ()
     for value, part in zip(results, parts, strict=False):
-        for reading in readings_of(graph, value, also=_ELEMENTWISE):
+        for reading in readings_of(graph, value, also=_ELEMENTWISE, wanted=_SLICES):
             if reading is None or not _is_own_part(graph, transfer, part, reading):
                 return None
             found.append(reading.outermost)

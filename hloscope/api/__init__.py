@@ -2,6 +2,16 @@
 
 from hloscope.api.analyzing import analyze, analyze_function, analyze_text, capture_target
 from hloscope.api.joining import analysis_of
+from hloscope.api.pricing import price
 from hloscope.api.verifying import verify, verify_functions
 
-__all__ = ["analysis_of", "analyze", "analyze_function", "analyze_text", "capture_target", "verify", "verify_functions"]
+__all__ = [
+    "analysis_of",
+    "analyze",
+    "analyze_function",
+    "analyze_text",
+    "capture_target",
+    "price",
+    "verify",
+    "verify_functions",
+]

@@ -4,19 +4,82 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from hloscope.analysis.model import Analysis
-from hloscope.api.analyzing import analyze_text, capture_target, name_of
+from hloscope.api.analyzing import HLO_SUFFIXES, analyze_text, capture_target, name_of
 from hloscope.api.joining import analysis_of
 from hloscope.errors import HloscopeError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice
-
-if TYPE_CHECKING:
-    from hloscope.program.target import TargetFacts
+from hloscope.program.files import read_hlo
+from hloscope.program.target import TargetFacts, make_facts
 
 Stage = Callable[[str], None]
+
+
+def price(
+    target: Callable[..., Any] | str | Path,
+    slices: Sequence[str],
+    args: Any = None,
+    *,
+    mesh: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    out: Any = None,
+    static: Mapping[str, Any] | None = None,
+    donate: tuple[int, ...] | None = None,
+    dims: Mapping[str, int] | None = None,
+    axis_types: str | None = None,
+    dcn: Mapping[str, int] | None = None,
+    compiler_options: Mapping[str, str] | None = None,
+    chip_overrides: Sequence[str] = (),
+) -> tuple[Analysis, ...]:
+    """Predicts how long one step takes on each of several slices.
+
+    Example:
+        >>> small, large = price(step, ("v5e:2x4", "v6e:2x4"), ("bf16[8@X,2048]", "bf16[2048,8192@X]"), mesh={"X": 8})
+        >>> small.time.step_us, large.time.exposed_us
+
+    Args:
+        target: As for `analyze`.
+        slices: Names of slices, each with as many devices as the mesh.
+        args: This and what follows: as for `analyze`.
+        mesh: Axis name to size, or a mesh.
+        kwargs: Arguments by keyword.
+        out: Output shardings.
+        static: Python values passed by keyword.
+        donate: Positions of donated arguments.
+        dims: Sizes of the letters used in notations.
+        axis_types: `auto`, `explicit`, or one for each axis.
+        dcn: For several slices: the mesh axis that crosses DCN and how many slices it spans.
+        compiler_options: XLA compiler options by name.
+        chip_overrides: Figures of the chips, as `name=value` or as TOML files.
+
+    Returns:
+        An analysis for each slice, with `time` filled in.
+
+    Raises:
+        HloscopeError: Bad input, or JAX or the compiler refuses the program.
+    """
+    largest_slice(slices)
+    if isinstance(target, Path) or (isinstance(target, str) and target.endswith(HLO_SUFFIXES)):
+        sizes = make_facts(mesh=mesh, dcn=dcn)
+        text = read_hlo(target)
+        return price_text(text, slices, name=str(target), mesh=sizes.mesh, dcn=sizes.dcn, chip_overrides=chip_overrides)
+    facts = make_facts(
+        mesh=mesh,
+        axis_types=axis_types,
+        dcn=dcn,
+        args=args,
+        kwargs=kwargs,
+        out=out,
+        static=static,
+        donate=donate,
+        dims=dims,
+        compiler_options=compiler_options,
+    )
+    return price_function(target, facts, slices, chip_overrides=chip_overrides)
 
 
 def price_function(

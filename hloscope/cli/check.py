@@ -9,10 +9,12 @@ import click
 
 from hloscope.cli import running
 from hloscope.cli.options import report_options
-from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK
+from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, NotationError
 
 if TYPE_CHECKING:
     from hloscope.report.checks import CheckReport
+
+_FORMATS = ("text", "json", "github", "sarif", "markdown", "junit")
 
 _EPILOG = """\b
 The targets are those of [tool.hloscope] in pyproject.toml, or of hloscope.toml:
@@ -35,21 +37,42 @@ Exit codes: 0 all as expected, 1 something is not, 2 a target could not be analy
 @click.option(
     "--jobs", type=click.IntRange(1), metavar="N", help="Processes at once. [default: as cores and memory allow]"
 )
-@report_options(("text", "json", "github", "sarif", "markdown", "junit"))
+@click.option(
+    "--write", "also", multiple=True, metavar="FORMAT=FILE", help="Write a report in another format as well. Repeats."
+)
+@report_options(_FORMATS)
 def command(
     names: tuple[str, ...],
     config: str | None,
     no_cache: bool,
     jobs: int | None,
+    also: tuple[str, ...],
     format_name: str,
     output: str | None,
     debug: bool,
 ) -> None:
     """Hold targets, all of them or those NAMED, against their contracts and their baselines."""
     running.check_streams()
+    others = running.guarded(lambda: [_format_and_file(text) for text in also], debug=debug)
     report = running.guarded(lambda: checked(names, config=config, cached=not no_cache, workers=jobs), debug=debug)
+    running.guarded(lambda: _write(report, others), debug=debug)
     running.guarded(lambda: running.write_report(_rendered(report, format_name, output), output), debug=debug)
     raise SystemExit(exit_code(report))
+
+
+def _write(report: CheckReport, others: list[tuple[str, str]]) -> None:
+    for format_name, path in others:
+        running.write_report(_rendered(report, format_name, path), path)
+
+
+def _format_and_file(text: str) -> tuple[str, str]:
+    """`sarif=hloscope.sarif`, as its two parts."""
+    name, equals, path = text.partition("=")
+    if not equals or not path or name not in _FORMATS:
+        raise NotationError(
+            f"--write {text!r} is no format and file", fix=f"write FORMAT=FILE, FORMAT one of {', '.join(_FORMATS)}"
+        )
+    return name, path
 
 
 def checked(names: tuple[str, ...], *, config: str | None, cached: bool, workers: int | None) -> CheckReport:

@@ -65,7 +65,7 @@ def check_analysis(
     Raises:
         HloscopeError: The baseline file cannot be read.
     """
-    verdict = None if contract is None else evaluate(contract, analysis)
+    verdict = None if contract is None else evaluate(contract, analysis, root=root)
     findings = list(verdict.findings) if verdict is not None else []
     kept = None if baseline is None else read_baseline(baseline)
     if kept is not None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterator
+from pathlib import Path, PurePath
 
 from hloscope.analysis.model import Analysis, Memory
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.contracts.model import Ban, Contract, Expectation, Limit
-from hloscope.contracts.selecting import axis_fits
+from hloscope.contracts.selecting import axis_fits, is_at
 from hloscope.contracts.verdict import Breach, BreachKind
 from hloscope.units import format_capacity, plural
 
 _ACCEPT = "at-least-ok"
 _SHOWN = 5
+_NO_SOURCES = frozenset({"node_modules", "__pycache__", "venv"})
 
 
 def doubts(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
@@ -76,6 +79,33 @@ def _misnamed_axes(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
             message = f"the mesh axis {pattern} has size 1, so nothing can move over it"
             expected = f"an axis {pattern} of 2 devices or more"
             yield Breach(kind=BreachKind.VACUOUS, message=message, expected=expected, found=found)
+
+
+def missing_files(contract: Contract, analysis: Analysis, root: Path | None) -> Iterator[Breach]:
+    """Bans on what comes from a file that is nowhere in the project: a name that was mistyped, or a file that moved."""
+    bans = (clause for clause in contract.clauses if isinstance(clause, Ban))
+    for source in dict.fromkeys(ban.selector.source for ban in bans):
+        if root is None or source is None:
+            continue
+        seen = any(is_at(source, frame) for one in analysis.collectives for frame in one.source)
+        path = source.rpartition(":")[0] if source.rpartition(":")[2].isdigit() else source
+        if not seen and not _is_below(root, path):
+            yield Breach(
+                kind=BreachKind.VACUOUS,
+                message=f"there is no file {path} in {root}, so nothing can come from it",
+                expected=f"a file {path}",
+                found="no such file",
+            )
+
+
+def _is_below(root: Path, path: str) -> bool:
+    if (root / path).is_file() or Path(path).is_absolute():
+        return Path(root / path).is_file()
+    for folder, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in _NO_SOURCES]
+        if any(PurePath(folder, name).match(path) for name in files):
+            return True
+    return False
 
 
 def _axes_of(clause: object) -> tuple[str, ...]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.vocabulary import Bound
 from hloscope.contracts.accepting import accepting, by_kind_and_axes, found_words
-from hloscope.contracts.doubts import doubts
+from hloscope.contracts.doubts import doubts, missing_files
 from hloscope.contracts.exchanging import with_expected_spellings
 from hloscope.contracts.limits import broken_limits
 from hloscope.contracts.model import Ban, Contract, Expectation
@@ -18,15 +20,20 @@ from hloscope.contracts.verdict import Breach, BreachKind, Verdict
 from hloscope.units import format_bytes, format_count
 
 
-def evaluate(contract: Contract, analysis: Analysis) -> Verdict:
+def evaluate(contract: Contract, analysis: Analysis, *, root: Path | None = None) -> Verdict:
     """Holds a program against a contract.
 
     A contract that speaks of collectives fails over anything that was not understood, unless it says `at-least-ok`;
     it fails where nothing could have broken it; and a limit on what is not known, such as the time of a program that
     was not priced, fails.
+
+    Args:
+        contract: What is expected.
+        analysis: What the program does.
+        root: The project's folder, to tell a ban on a file that is not there; None to believe that it is.
     """
     counted, remarks, untold = with_trips(contract, analysis)
-    breaches = [*untold, *doubts(contract, counted)]
+    breaches = [*untold, *doubts(contract, counted), *missing_files(contract, counted, root)]
     moving = [one for one in counted.collectives if not _stays(one)]
     if contract.equivalent:
         moving = with_expected_spellings(contract, moving, counted.mesh)
@@ -45,8 +52,9 @@ def evaluate(contract: Contract, analysis: Analysis) -> Verdict:
 
 
 def _stays(one: Collective) -> bool:
-    """Whether nothing leaves a device: groups of one."""
-    return one.axes == () and one.wire_bytes == 0
+    """Whether nothing leaves a device: groups of one, or a loop of no trips around it."""
+    never_runs = one.executions == 0 and one.executions_bound in (Bound.EXACT, Bound.AT_MOST)
+    return never_runs or (one.axes == () and one.wire_bytes == 0)
 
 
 def _taken(clauses: Sequence[Expectation], moving: Sequence[Collective]) -> dict[Expectation, list[Collective]]:

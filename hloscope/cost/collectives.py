@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hloscope.analysis.model import Analysis, Collective, CollectivePart
+from hloscope.analysis.placement import DEVICES_PER_SLICE_ID
 from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.cost.algorithm import NOT_PRINTED, Algorithm, read_algorithm
-from hloscope.cost.network import Groups, Network, NetworkTime, Transfer
+from hloscope.cost.network import Network
+from hloscope.cost.paths import Groups, NetworkTime, Transfer
 from hloscope.cost.records import Key, Priced
 from hloscope.graph import HloGraph
 from hloscope.hlo import HloComputation
@@ -22,12 +24,12 @@ class Pricing:
     Attributes:
         network: The links.
         device_of: The device of the slice that each partition of the text runs on.
-        partitions: Partitions of the whole program, over all slices.
+        device_ids: The device of each partition of the whole program, when that is known.
     """
 
     network: Network
     device_of: tuple[int, ...]
-    partitions: int
+    device_ids: tuple[int, ...] | None = None
     _groups: dict[Groups, Groups | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def time_of(self, one: Collective | CollectivePart, algorithm: Algorithm, padded: int | None) -> NetworkTime | None:
@@ -48,9 +50,20 @@ class Pricing:
     def _between_slices(self, one: Collective | CollectivePart) -> NetworkTime | None:
         if one.wire_bytes is None:
             return None
-        members = {device for group in one.groups for device in group}
-        slices = max(self.partitions // max(len(self.device_of), 1), 1)
-        return self.network.time_between_slices(one.kind, one.wire_bytes, max(len(members) // slices, 1))
+        members = {member for group in one.groups for member in group}
+        return self.network.time_between_slices(one.kind, one.wire_bytes, map(self._placed, members))
+
+    def _placed(self, member: int) -> tuple[int, int]:
+        """The slice and the device in it of a member of a transfer between slices.
+
+        The member is a physical device, else a partition of the whole program.
+        """
+        if member >= DEVICES_PER_SLICE_ID:
+            return divmod(member, DEVICES_PER_SLICE_ID)
+        if self.device_ids is not None and member < len(self.device_ids):
+            return divmod(self.device_ids[member], DEVICES_PER_SLICE_ID)
+        index, partition = divmod(member, len(self.device_of))
+        return index, self.device_of[partition]
 
     def _devices(self, groups: Groups) -> Groups | None:
         if groups not in self._groups:

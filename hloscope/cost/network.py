@@ -11,76 +11,19 @@ from math import prod
 import numpy as np
 
 from hloscope.analysis.vocabulary import Kind
-from hloscope.cost.algorithm import NOT_PRINTED, Algorithm, Way
+from hloscope.cost.algorithm import Way
 from hloscope.cost.constants import CONSTANTS, Constants
+from hloscope.cost.paths import Groups, NetworkTime, Path, Transfer, path_on
 from hloscope.hardware.chip_model import Chip
 from hloscope.hardware.rings import ring_order
 from hloscope.hardware.torus import Torus
-
-Groups = tuple[tuple[int, ...], ...]
 
 _MICROSECONDS = 1e6
 _DCN_ROUND_TRIP_US = 20.0
 """Not measured: the order of a round trip between hosts of one data centre."""
 
-_MOST_ROUTED_PAIRS = 1 << 18
-"""Pairs of an all-to-all that are routed one by one; beyond, the bisection of the whole slice is taken."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transfer:
-    """What is needed to price one collective within a slice.
-
-    Attributes:
-        kind: What it does.
-        groups: Groups of devices of the slice; for a permute, (source, target) pairs.
-        payload_bytes: The larger side on one device.
-        algorithm: What the compiler prints about it.
-    """
-
-    kind: Kind
-    groups: Groups
-    payload_bytes: int
-    algorithm: Algorithm = NOT_PRINTED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkTime:
-    """The time of one collective when nothing else uses its links.
-
-    Attributes:
-        bandwidth_us: Bytes on the busiest link over its bandwidth.
-        latency_us: The fixed time, and what each step adds.
-        rule: The rule of the model that made it.
-        links: The directed links it uses, flattened; None for a network that is not modelled link by link.
-    """
-
-    bandwidth_us: float
-    latency_us: float
-    rule: str
-    links: np.ndarray | None = field(default=None, compare=False)
-
-    @property
-    def time_us(self) -> float:
-        """Both together."""
-        return self.bandwidth_us + self.latency_us
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Path:
-    """Where some transfers go at once.
-
-    Attributes:
-        load: Transfers over the busiest directed link.
-        inner: Transfers from the busiest device to others of its own chip.
-        hops: Links on the longest of their ways.
-        links: The directed links in use, flattened; None when all of them may be.
-    """
-
-    load: float
-    inner: int
-    hops: int
-    links: np.ndarray | None
+_MOST_ROUTED_PAIRS = 1 << 16
+"""Pairs of an all-to-all that are routed one by one; beyond, the bisection of the groups' blocks is taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,23 +65,28 @@ class Network:
             way = Way.RING if alone else Way.GRID
         return self._grid(transfer, size) if way is Way.GRID else self._ring(transfer, size)
 
-    def time_between_slices(self, kind: Kind, wire_bytes: int, senders: int) -> NetworkTime | None:
+    def time_between_slices(
+        self, kind: Kind, wire_bytes: int, senders: Iterable[tuple[int, int]]
+    ) -> NetworkTime | None:
         """The time of a transfer over the data-centre network; None when its bandwidth is not known.
 
         Args:
-            kind: What it does; a ring over the slices, whose steps each cost a round trip.
+            kind: What it does; an all-reduce crosses twice.
             wire_bytes: Bytes that one device sends.
-            senders: Devices of one slice that send; together they have the bandwidth of the slice.
+            senders: (slice, device of the slice) of each device that sends. Those of a host share what its chips bring.
 
-        Source: the scaling book, "How to Think About TPUs": every chip brings its share of DCN bandwidth.
+        Source: the scaling book, "How to Think About TPUs": every chip brings its share of DCN bandwidth to its host.
         """
         if self.chip.dcn_bytes_per_s is None:
             return None
-        slice_bytes_per_s = self.chip.dcn_bytes_per_s * prod(self.torus.shape)
-        seconds = wire_bytes * senders / slice_bytes_per_s
-        steps = 2 if kind is Kind.ALL_REDUCE else 1
+        hosts = Counter((index, self.torus.host_of(device)) for index, device in senders)
+        host_bytes_per_s = self.chip.dcn_bytes_per_s * prod(self.torus.host_shape)
+        seconds = wire_bytes * max(hosts.values(), default=1) / host_bytes_per_s
+        crossings = 2 if kind is Kind.ALL_REDUCE else 1
         return NetworkTime(
-            bandwidth_us=seconds * _MICROSECONDS, latency_us=steps * _DCN_ROUND_TRIP_US, rule="data-centre network"
+            bandwidth_us=seconds * _MICROSECONDS,
+            latency_us=crossings * _DCN_ROUND_TRIP_US,
+            rule="data-centre network",
         )
 
     def _permute(self, transfer: Transfer) -> NetworkTime:
@@ -229,15 +177,19 @@ class Network:
         if pairs <= _MOST_ROUTED_PAIRS:
             path = self._path(("exchange", transfer.groups), lambda: _all_pairs(transfer.groups))
         else:
-            path = self._bisection(size)
+            path = self._bisection(transfer.groups, size)
         steps = sum(self._steps(transfer.groups))
         sent = transfer.payload_bytes / size
         return self._timed(transfer, path, sent, steps, self.constants.link_share, "all-to-all")
 
-    def _bisection(self, size: int) -> Path:
-        """The load of the busiest link when all devices of the slice exchange with all others."""
-        edges = zip(self.torus.shape, self.torus.wraparound, strict=True)
-        longest = max(count / (8 if closed else 4) for count, closed in edges)
+    def _bisection(self, groups: Groups, size: int) -> Path:
+        """The load of the busiest link of large groups, halfway along the longest side of the block that each spans."""
+        longest = 0.0
+        for axis, (edge, closed) in enumerate(zip(self.torus.shape, self.torus.wraparound, strict=True)):
+            for group in groups:
+                positions = {self.torus.coordinates(device)[axis] for device in group}
+                span = max(positions) - min(positions) + 1
+                longest = max(longest, span / (8 if closed and span == edge else 4) if span > 1 else 0.0)
         cores = self.torus.devices_per_chip
         return Path(load=longest * size * cores, inner=cores - 1, hops=0, links=None)
 
@@ -248,9 +200,9 @@ class Network:
         having more links makes nothing slower.
         """
         if key not in self._paths:
-            found = _path_on(self.torus, pairs())
+            found = path_on(self.torus, pairs())
             if any(self.torus.wraparound):
-                straight = _path_on(replace(self.torus, wraparound=(False,) * len(self.torus.shape)), pairs())
+                straight = path_on(replace(self.torus, wraparound=(False,) * len(self.torus.shape)), pairs())
                 found = straight if straight.load < found.load else found
             self._paths[key] = found
         return self._paths[key]
@@ -269,20 +221,6 @@ class Network:
             rule=rule,
             links=path.links,
         )
-
-
-def _path_on(torus: Torus, pairs: Iterable[tuple[int, int]]) -> Path:
-    ends = list(pairs)
-    loads = torus.link_loads(ends)
-    within: Counter[int] = Counter()
-    if torus.devices_per_chip > 1:
-        within.update(a for a, b in ends if a != b and torus.chip_of(a) == torus.chip_of(b))
-    return Path(
-        load=float(loads.max(initial=0.0)),
-        inner=max(within.values(), default=0),
-        hops=torus.longest_way(ends),
-        links=(loads > 0).reshape(-1),
-    )
 
 
 def _all_pairs(groups: Groups) -> Iterator[tuple[int, int]]:

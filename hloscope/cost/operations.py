@@ -120,12 +120,16 @@ class Operations:
         return self._roofline(instruction, flops, known=opcode in MATMULS or _is_plain_fusion(instruction))
 
     def copy_us(self, instruction: HloInstruction) -> float:
-        """How long a copy between memories takes: the larger side at the bandwidth of the slower memory."""
+        """How long an asynchronous copy takes at the pace of the slower memory: of a whole array, or of a slice."""
         leaves = [leaf for leaf in instruction.shape.leaves() if leaf.dimensions]
-        sizes = [leaf.padded_byte_size or 0 for leaf in leaves[:2]]
+        sizes = [self._padded_bytes(leaf) for leaf in leaves]
+        moved = (max if instruction.opcode == "copy-start" else min)(sizes, default=0)
         if any(_space(leaf) == _HOST for leaf in leaves) and self.chip.pcie_bytes_per_s is not None:
-            return max(sizes, default=0) / self.chip.pcie_bytes_per_s * _MICROSECONDS
-        return max(sizes, default=0) / self.hbm_bytes_per_us
+            return moved / self.chip.pcie_bytes_per_s * _MICROSECONDS
+        return moved / self.hbm_bytes_per_us
+
+    def _padded_bytes(self, leaf: Shape) -> int:
+        return sum(self._bytes_by_memory(leaf))
 
     def _counted(self, instruction: HloInstruction, cycles: int, flops: int) -> OperationTime:
         hbm_bytes, vmem_bytes, _ = self._traffic(instruction)

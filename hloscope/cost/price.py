@@ -13,7 +13,7 @@ from hloscope.cost.collectives import Pricing, priced_collectives
 from hloscope.cost.constants import CONSTANTS, Constants
 from hloscope.cost.network import Network
 from hloscope.cost.operations import Basis, Operations
-from hloscope.cost.placement import devices_of_partitions
+from hloscope.cost.placement import devices_of_partitions, partition_count
 from hloscope.cost.records import CollectiveCost, Key, Priced, Sums
 from hloscope.cost.timeline import Timeline
 from hloscope.graph import HloGraph
@@ -57,9 +57,9 @@ def _priced(
     assert chosen.chip is not None
     graph = HloGraph(module)
     network = Network(torus=Torus.of(chosen), chip=chosen.chip, constants=constants)
-    device_of, notes = devices_of_partitions(analysis, chosen, device_ids)
-    partitions = len(device_of) * chosen.slice_count
-    priced = priced_collectives(analysis, graph, Pricing(network=network, device_of=device_of, partitions=partitions))
+    device_of, notes = devices_of_partitions(analysis, chosen, partition_count(analysis, module), device_ids)
+    known = None if device_ids is None else tuple(device_ids)
+    priced = priced_collectives(analysis, graph, Pricing(network=network, device_of=device_of, device_ids=known))
     operations = Operations(graph=graph, chip=chosen.chip, constants=constants)
     sums = Timeline(graph, operations, priced).step()
     return replace(
@@ -86,7 +86,7 @@ def _step_time(sums: Sums, analysis: Analysis, chip: Chip, module: HloModule, no
     step_us = sums.total_us
     peak = chip.bf16_flops_per_s / chip.devices_per_chip
     from_cycles = sums.by_basis[Basis.CYCLES] > 0
-    roofline_us = float(sums.by_basis[Basis.ROOFLINE])
+    roofline_us = sums.by_basis[Basis.ROOFLINE]
     return StepTime(
         step_us=step_us,
         compute_us=sums.compute_us,
@@ -117,8 +117,7 @@ def _bound(sums: Sums, analysis: Analysis) -> Bound:
 
 
 def _rules(sums: Sums, chip: Chip) -> tuple[RuleUse, ...]:
-    amounts = {basis.value: float(amount) for basis, amount in sums.by_basis.items()}
-    amounts |= {rule: float(amount) for rule, amount in sums.rules.items()}
+    amounts = {basis.value: amount for basis, amount in sums.by_basis.items()} | dict(sums.rules)
     uses = [
         RuleUse(rule=rule, time_us=amount, calibrated=is_calibrated(chip.name, rule))
         for rule, amount in amounts.items()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.network import NetworkTime
 from hloscope.cost.operations import Basis, OperationTime
+from hloscope.cost.paths import NetworkTime
 
 Key = tuple[str, str]
 """The computation and the name of the instruction that starts a collective."""
@@ -31,6 +32,10 @@ class Priced:
     starts: frozenset[Key]
     asynchronous: frozenset[Key]
     inside: dict[str, tuple[Key, ...]]
+
+
+def _zeros() -> defaultdict[Any, float]:
+    return defaultdict(float)
 
 
 @dataclass(slots=True)
@@ -73,9 +78,9 @@ class Sums:
     hbm_us: float = 0.0
     prefetched_us: float = 0.0
     flops: int = 0
-    by_basis: Counter[Basis] = field(default_factory=Counter)
+    by_basis: dict[Basis, float] = field(default_factory=_zeros)
     unknown: dict[str, tuple[float, int, int]] = field(default_factory=dict)
-    rules: Counter[str] = field(default_factory=Counter)
+    rules: dict[str, float] = field(default_factory=_zeros)
     bound: Bound = Bound.EXACT
     unpriced: int = 0
     costs: dict[Key, CollectiveCost] = field(default_factory=dict)
@@ -89,7 +94,7 @@ class Sums:
         """Adds one instruction that computes."""
         self.compute_us += cost.time_us
         self.flops += cost.flops
-        self.by_basis[cost.basis] += cost.time_us  # type: ignore[assignment]
+        self.by_basis[cost.basis] += cost.time_us
         if cost.basis is Basis.MEMORY or cost.memory_us >= cost.time_us > 0:
             self.hbm_us += cost.time_us
 
@@ -97,7 +102,7 @@ class Sums:
         """Adds time in which the device waits for its own memory."""
         self.compute_us += waited_us
         self.hbm_us += waited_us
-        self.by_basis[Basis.MEMORY] += waited_us  # type: ignore[assignment]
+        self.by_basis[Basis.MEMORY] += waited_us
 
     def add_collective(self, key: Key | None, time_us: float | None, exposed_us: float, rule: str | None) -> None:
         """Adds one collective."""
@@ -107,7 +112,7 @@ class Sums:
         else:
             self.hidden_us += max(time_us - exposed_us, 0.0)
         if rule is not None and time_us is not None:
-            self.rules[rule] += time_us  # type: ignore[assignment]
+            self.rules[rule] += time_us
         if key is not None:
             cost = self.costs.setdefault(key, CollectiveCost(time_us))
             cost.exposed_us += exposed_us
@@ -129,6 +134,10 @@ class Sums:
             self.rules[rule] += times * amount
         for label, (time_us, moved, count) in other.unknown.items():
             self.add_unknown(label, times * time_us, times * moved, times * count)
+        self.add_costs(other, times)
+
+    def add_costs(self, other: Sums, times: int = 1) -> None:
+        """Notes what the collectives of a computation cost, without adding their time to the total."""
         for key, cost in other.costs.items():
             mine = self.costs.setdefault(key, CollectiveCost(cost.time_us))
             mine.exposed_us += times * cost.exposed_us

@@ -8,8 +8,8 @@ import numpy as np
 
 from hloscope.analysis.loops import trip_count
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.network import NetworkTime
 from hloscope.cost.operations import Basis, OperationTime
+from hloscope.cost.paths import NetworkTime
 from hloscope.cost.records import InFlight, Key, Sums
 from hloscope.hlo import HloComputation, HloInstruction
 
@@ -93,9 +93,7 @@ class Walk:
             case "while":
                 self._loop(instruction)
             case "conditional":
-                branches = [self._timeline.sums_of(name) for _, name in instruction.called]
-                longest = max(branches, key=lambda sums: sums.total_us)
-                self._run(longest, 1, Bound.AT_MOST if longest.total_us > 0 else Bound.EXACT)
+                self._branch(instruction)
             case "call":
                 for _, name in instruction.called:
                     self._run(self._timeline.sums_of(name), 1, Bound.EXACT)
@@ -110,6 +108,15 @@ class Walk:
         self._sums.add(sums, times)
         self._sums.bound += bound
         self._now_us += times * sums.total_us
+
+    def _branch(self, instruction: HloInstruction) -> None:
+        """A conditional takes at most as long as its longest branch."""
+        branches = [self._timeline.sums_of(name) for _, name in instruction.called]
+        longest = max(branches, key=lambda sums: sums.total_us)
+        self._run(longest, 1, Bound.AT_MOST if longest.total_us > 0 else Bound.EXACT)
+        for branch in branches:
+            if branch is not longest:
+                self._sums.add_costs(branch)
 
     def _loop(self, instruction: HloInstruction) -> None:
         trips = trip_count(self._timeline.graph, instruction)

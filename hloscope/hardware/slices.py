@@ -23,7 +23,7 @@ from hloscope.hardware.shapes import (
 
 SliceKind = Literal["tpu", "cpu", "attached"]
 
-_HOST_BLOCK = (2, 2, 1)
+HOST_BLOCK = (2, 2, 1)
 """libtpu's default block of chips per host; a slice must be divisible by it or bring its own bounds."""
 
 _NAME = re.compile(
@@ -119,7 +119,7 @@ class Slice:
         if self.chip is None:
             return None
         first, second, third = _padded(self.shape)
-        divisible = all(edge % host == 0 for edge, host in zip((first, second, third), _HOST_BLOCK, strict=True))
+        divisible = all(edge % host == 0 for edge, host in zip((first, second, third), HOST_BLOCK, strict=True))
         return None if divisible else (first, second, third)
 
     @property

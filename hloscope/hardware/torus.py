@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from hloscope.hardware.slices import Slice
+from hloscope.hardware.slices import HOST_BLOCK, Slice
 
 Coordinates = tuple[int, ...]
-HOST_BLOCK = (2, 2, 1)
-"""Chips of one host, as libtpu lays them out; a slice that is not made of such blocks has one host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +72,17 @@ class Torus:
             number = number * size + position
         return number
 
-    def host_of(self, device: int) -> Coordinates:
-        """The host that a device belongs to, by the position of its block of chips."""
+    @property
+    def host_shape(self) -> Coordinates:
+        """The block of chips of one host, as libtpu lays them out; a slice not made of such blocks has one host."""
         block = (*HOST_BLOCK, *(1,) * len(self.shape))[: len(self.shape)]
         divisible = all(size % edge == 0 for size, edge in zip(self.shape, block, strict=True))
-        edges = block if divisible else self.shape
-        return tuple(position // edge for position, edge in zip(self.coordinates(device), edges, strict=True))
+        return block if divisible else self.shape
+
+    def host_of(self, device: int) -> Coordinates:
+        """The host that a device belongs to, by the position of its block of chips."""
+        places = zip(self.coordinates(device), self.host_shape, strict=True)
+        return tuple(position // edge for position, edge in places)
 
     def hops(self, source: int, target: int) -> int:
         """Links on the shortest way between two devices."""

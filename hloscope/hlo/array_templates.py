@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from hloscope.hlo.language import language
@@ -37,8 +38,14 @@ class ArrayTemplate(NamedTuple):
             return None
         bits = rest.pop(0) if layout.element_size_in_bits else 0
         space = rest.pop(0) if layout.memory_space else 0
-        filled = Layout(minor_to_major=order, tiles=tuple(tiles), element_size_in_bits=bits, memory_space=space)
+        filled = _layout(order, tuple(tiles), bits, space)
         return replace(example, dimensions=dimensions, layout=filled)
+
+
+@lru_cache(maxsize=1 << 10)
+def _layout(order: tuple[int, ...], tiles: tuple[tuple[int, ...], ...], bits: int, space: int) -> Layout:
+    """A layout; the same few belong to very many shapes."""
+    return Layout(minor_to_major=order, tiles=tiles, element_size_in_bits=bits, memory_space=space)
 
 
 def array_template(pieces: tuple[str, ...]) -> ArrayTemplate | None:

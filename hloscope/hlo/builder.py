@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hloscope.hlo.columns import Columns, ComputationRow, Details, FixedForm
+from hloscope.hlo.columns import Columns, ComputationRow, FixedForm
 from hloscope.hlo.frames import frame_tables
 from hloscope.hlo.reader import MAX_DEPTH
 from hloscope.hlo.records import (
@@ -18,7 +18,6 @@ from hloscope.hlo.records import (
     Row,
     Span,
 )
-from hloscope.hlo.shape import Shape
 
 
 @dataclass(slots=True)
@@ -108,11 +107,13 @@ class Builder:
         """Takes back the instructions that belong to no complete computation; reading goes on from a 1-based line."""
         columns = self.columns
         end = columns.computations[-1].end if columns.computations else 0
-        columns.names[end:] = []
-        columns.forms[end:] = []
+        for column in (columns.names, columns.forms, columns.runs, columns.metadata, columns.rests):
+            del column[end:]
         del columns.lines[end:], columns.operand_starts[end + 1 :]
         del columns.operands[columns.operand_starts[end] :]
         columns.called = {index: called for index, called in columns.called.items() if index < end}
+        columns.cut_out = {index: cut_out for index, cut_out in columns.cut_out.items() if index < end}
+        columns.more = {index: more for index, more in columns.more.items() if index < end}
 
     def close_scope(
         self, scope: Scope, *, is_entry: bool, thread: str | None, position: int, end: int | None = None
@@ -172,24 +173,16 @@ class Builder:
         attributes = {item.key: self._text(item.span) for item in operation.attributes}
         argument = None if operation.argument is None else self._text(operation.argument)
         shape = None if operation.shape is None else operation.shape.shape
-        details = Details(attributes, argument)
-        return self._append(scope, name, start, operation.opcode, shape, details, operands)
+        return self._append(scope, name, start, FixedForm(operation.opcode, shape, attributes, argument), operands)
 
-    def _append(
-        self,
-        scope: Scope,
-        name: str,
-        start: int,
-        opcode: str,
-        shape: Shape | None,
-        details: Details,
-        operands: list[int],
-    ) -> int:
+    def _append(self, scope: Scope, name: str, start: int, form: FixedForm, operands: list[int]) -> int:
         columns = self.columns
         index = len(columns.names)
         scope.indexes[name] = index
         columns.names.append(name)
-        columns.forms.append(FixedForm(opcode=opcode, shape=shape, details=details))
+        columns.forms.append(form)
+        for texts in (columns.runs, columns.metadata, columns.rests):
+            texts.append("")
         columns.lines.append(self._line_at(self._base + start))
         columns.operands.extend(operands)
         columns.operand_starts.append(len(columns.operands))
@@ -221,17 +214,17 @@ class Builder:
 
     def _implied_parameter(self, scope: Scope, operand: Operand) -> int:
         name = operand.name or f"parameter.{scope.implied}"
-        details = Details({}, str(scope.implied))
+        form = FixedForm("parameter", operand.shape, {}, str(scope.implied))
         scope.implied += 1
-        return self._append(scope, name, operand.span.start, "parameter", operand.shape, details, [])
+        return self._append(scope, name, operand.span.start, form, [])
 
     def _tuple_element(self, scope: Scope, index: int, tuple_index: int, start: int) -> int:
         """The instruction that `%t#0` stands for; one for each place, as XLA makes it."""
         name = f"{self.columns.names[index]}#{tuple_index}"
         if name in scope.indexes:
             return scope.indexes[name]
-        details = Details({"index": str(tuple_index)}, None)
-        return self._append(scope, name, start, "get-tuple-element", None, details, [index])
+        form = FixedForm("get-tuple-element", None, {"index": str(tuple_index)}, None)
+        return self._append(scope, name, start, form, [index])
 
     def _add_bodies(self, computation: str, instructions: tuple[Instruction, ...], depth: int = 0) -> None:
         """Makes the inline bodies of called computations, the innermost first, computations of their own."""

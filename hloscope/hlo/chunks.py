@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, auto
 from functools import cached_property
 from itertools import compress
@@ -18,7 +18,9 @@ MOST_LINES = 64
 """Lines that one instruction or head may take here."""
 
 
-_NOTHING = ("",)
+Rows = Row[tuple[str, ...]]
+_NAME = Row._fields.index("name")
+_NO_ROWS: Rows = Row._make([()] * len(Row._fields))
 
 
 class Doing(Enum):
@@ -83,17 +85,25 @@ class Chunk:
         self._learnt = learnt
         self._text = text
         self._start, self._end, self._line = start, end, line
-        row: Row[list[str]] = Row._make(zip(*learnt.dialect.pattern.findall(text, start, end), strict=True))
-        self._names, self._others = list(row.name), list(row.other)
-        self._operands = list(row.operands) if learnt.dialect.split else row.operands
+        self._rows: list[tuple[str, ...]] = learnt.dialect.pattern.findall(text, start, end)
+        self._names = [row[_NAME] for row in self._rows]
         self.in_computation = in_computation
         self.length = len(self._names)
-        self._put_odd_rows_aside(row)
+        row = self._plain_rows()
+        changed = self._put_odd_rows_aside(row)
         self.events = self._find_events()
-        del self._names[self.length :]
-        changed = row._replace(name=self._names, operands=self._operands, metadata=[], other=[])
-        self.row: Row[list[str]] = Row._make([list(compress(column, self._names)) for column in changed])
+        if changed or self.length < len(self._rows) or any(event.lines > 1 for event in self.events):
+            del self._names[self.length :]
+            row = self._plain_rows()
+        if learnt.dialect.split is not None:
+            row = row._replace(operands=tuple(", ".join(learnt.operands(operands)) for operands in row.operands))
+        self.row = row
         self.lines = list(compress(range(line, line + self.length), self._names))
+
+    def _plain_rows(self) -> Rows:
+        """The columns of the rows that have a name still."""
+        found = list(compress(self._rows, self._names))
+        return Row._make(zip(*found, strict=True)) if found else _NO_ROWS
 
     @cached_property
     def _raw(self) -> list[str]:
@@ -102,62 +112,35 @@ class Chunk:
 
     def next_start(self) -> int:
         """Offset of the first line that was not read."""
-        if self.length == len(self._others):
+        if self.length == len(self._rows):
             return self._end + 1
         return self._start + sum(len(line) + 1 for line in self._raw[: self.length])
 
     # ---- the words of plain rows
 
-    def _put_odd_rows_aside(self, row: Row[list[str]]) -> None:
-        """Learns the words that are new; rows with one that cannot be learnt are no plain rows."""
+    def _put_odd_rows_aside(self, row: Rows) -> bool:
+        """Learns the words that are new. Rows with one that cannot be learnt lose their name; says whether any did."""
         learnt = self._learnt
-        odd = [
-            *self._odd_rows(row.opening, learnt.forms, learnt.learn_form),
-            *self._odd_rows(row.attributes, learnt.runs, learnt.learn_run),
-            *self._odd_rows(row.more, learnt.runs, learnt.learn_run),
-            *self._odd_rows(row.rest, learnt.rests, learnt.learn_rest),
-        ]
+        odd = {
+            *_odd_rows(row.opening, learnt.forms, learnt.learn_form),
+            *_odd_rows(row.attributes, learnt.runs, learnt.learn_run),
+            *_odd_rows(row.more, learnt.runs, learnt.learn_run),
+            *_odd_rows(row.rest, learnt.rests, learnt.learn_rest),
+        }
         if learnt.dialect.split is not None:
-            odd += self._operands_without_shapes(self._operands)
-        for number in odd:
-            self._names[number] = ""
-        for number in self._to_be_checked(row):
-            try:
-                learnt.check_unique(Row(*(column[number] for column in row)))
-            except ReadError:
-                odd.append(number)
-                self._names[number] = ""
-        for number in odd:
-            self._others[number] = self._raw[number]
+            odd |= _failing(range(len(row.name)), lambda number: learnt.operands(row.operands[number]))
+        doubtful = [number for number in _with_several_runs(row, learnt) if number not in odd]
+        odd |= _failing(doubtful, lambda number: learnt.check_unique(Row(*(column[number] for column in row))))
+        if odd:
+            numbers = list(compress(range(self.length), self._names))
+            for number in odd:
+                self._names[numbers[number]] = ""
+        return bool(odd)
 
-    def _odd_rows(self, column: list[str], known: Mapping[str, object], learn: Callable[[str], None]) -> list[int]:
-        odd: set[str] = set()
-        for word in set(column).difference(known, _NOTHING if known is self._learnt.forms else ()):
-            try:
-                learn(word)
-            except (ReadError, Irregular):
-                odd.add(word)
-        if not odd:
-            return []
-        return [number for number, word in enumerate(column) if word in odd and self._names[number]]
-
-    def _operands_without_shapes(self, column: list[str]) -> list[int]:
-        """Replaces lists of operands by the names alone; returns the rows where it cannot."""
-        odd = []
-        for number, operands in enumerate(column):
-            try:
-                column[number] = ", ".join(self._learnt.operands(operands))
-            except (ReadError, Irregular):
-                odd.append(number)
-        return odd
-
-    def _to_be_checked(self, row: Row[list[str]]) -> list[int]:
-        """The rows in which a key may stand twice."""
-        rests = self._learnt.rests
-        unusual = {word for word in set(row.rest) if rests.get(word)}
-        found = list(compress(range(len(row.more)), row.more))
-        found += [number for number, rest in enumerate(row.rest) if rest in unusual] if unusual else []
-        return [number for number in found if self._names[number]]
+    def _other(self, number: int) -> str:
+        """The line of a row that is no plain one."""
+        row = self._rows[number]
+        return self._raw[number] if row[_NAME] else row[-1]
 
     # ---- everything else
 
@@ -166,7 +149,7 @@ class Chunk:
         odd = [number for number, name in enumerate(self._names) if not name]
         next_row, removed = 0, 0
         for number in odd:
-            source = self._others[number]
+            source = self._other(number)
             if source == "}" and self.in_computation and number >= next_row:
                 self.in_computation = False
                 events.append(Event(Doing.CLOSES, number - removed, self._line + number))
@@ -200,7 +183,7 @@ class Chunk:
                 self.in_computation = False
                 return Event(Doing.CLOSES, place, line, thread=thread)
             if self.in_computation:
-                instruction, source, count = self._joined(number, self._others[number], _instruction)
+                instruction, source, count = self._joined(number, self._other(number), _instruction)
                 return Event(Doing.ADDS, place, line, count, instruction=instruction, source=source)
             (name, is_entry), source, count = self._joined(number, source, self._learnt.signatures.read)
         except ReadError:
@@ -221,12 +204,37 @@ class Chunk:
             except ReadError as error:
                 if not error.at_end:
                     raise
-            if number + count >= len(self._others):
+            if number + count >= len(self._rows):
                 break
             source = f"{source}\n{self._raw[number + count]}"
         if count == MOST_LINES or self._end >= len(self._text):
             raise ReadError(0, "too many lines")
         raise _Incomplete
+
+
+def _odd_rows(column: tuple[str, ...], known: Mapping[str, object], learn: Callable[[str], None]) -> list[int]:
+    """Learns what is new in a column; returns the rows where that fails."""
+    new = [word for word in set(column) if word not in known]
+    odd = {new[number] for number in _failing(range(len(new)), lambda number: learn(new[number]))}
+    return [number for number, word in enumerate(column) if word in odd] if odd else []
+
+
+def _failing(numbers: Iterable[int], read: Callable[[int], object]) -> set[int]:
+    """The numbers whose reading fails."""
+    failing = set()
+    for number in numbers:
+        try:
+            read(number)
+        except (ReadError, Irregular):
+            failing.add(number)
+    return failing
+
+
+def _with_several_runs(row: Rows, learnt: Learnt) -> list[int]:
+    """The rows in which a key may stand twice."""
+    unusual = {word for word in set(row.rest) if learnt.rests.get(word)}
+    found = list(compress(range(len(row.more)), row.more))
+    return found + [number for number, rest in enumerate(row.rest) if rest in unusual] if unusual else found
 
 
 def _instruction(text: str) -> Instruction:

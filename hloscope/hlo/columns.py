@@ -1,7 +1,7 @@
 """How a module's instructions are stored: one column for each fact, one entry for each instruction.
 
-An instruction's attributes are not stored. Its form knows where they stand in the text, and they are read from there
-when somebody asks.
+An instruction's attributes are stored as the text they are, once for all instructions with the same text, and taken
+apart when somebody asks.
 """
 
 from __future__ import annotations
@@ -27,18 +27,6 @@ class _Blocks(NamedTuple):
     offsets: list[int]
 
 
-class Details(NamedTuple):
-    """What is read from the text on demand.
-
-    Attributes:
-        attributes: Raw value text by key, in printed order.
-        argument: What stands in the parentheses of a parameter or a constant; None for other opcodes.
-    """
-
-    attributes: Mapping[str, str]
-    argument: str | None
-
-
 class Form(Protocol):
     """What many instructions have in common, and how to read the rest.
 
@@ -50,23 +38,31 @@ class Form(Protocol):
     opcode: str
     shape: Shape | None
 
-    def details(self, line: str) -> Details:
-        """Reads the attributes from the instruction's text."""
+    def attributes(self, columns: Columns, index: int) -> Mapping[str, str]:
+        """Raw value text by key, in printed order."""
+
+    def argument(self, columns: Columns, index: int) -> str | None:
+        """What stands in the parentheses of a parameter or a constant; None for other opcodes."""
 
 
 class FixedForm:
     """The form of one instruction, with everything read already."""
 
-    __slots__ = ("_details", "opcode", "shape")
+    __slots__ = ("_argument", "_attributes", "opcode", "shape")
 
-    def __init__(self, *, opcode: str, shape: Shape | None, details: Details) -> None:
+    def __init__(self, opcode: str, shape: Shape | None, attributes: Mapping[str, str], argument: str | None) -> None:
         self.opcode = opcode
         self.shape = shape
-        self._details = details
+        self._attributes = attributes
+        self._argument = argument
 
-    def details(self, line: str) -> Details:
-        """The details; `line` is not needed."""
-        return self._details
+    def attributes(self, columns: Columns, index: int) -> Mapping[str, str]:
+        """Raw value text by key, in printed order."""
+        return self._attributes
+
+    def argument(self, columns: Columns, index: int) -> str | None:
+        """What stands in the parentheses of a parameter or a constant; None for other opcodes."""
+        return self._argument
 
 
 class ComputationRow(NamedTuple):
@@ -92,6 +88,11 @@ class Columns:
         names: Instruction names without `%`.
         forms: Opcode and shape, and how to read the rest.
         lines: 1-based line of the instruction.
+        runs: The attributes, as one text up to those that are kept apart; empty where the form holds them.
+        metadata: The value of `metadata`, or nothing.
+        rests: The attributes after the metadata, mostly a backend's configuration.
+        cut_out: Key and callee of the attribute after the run, for the instructions that have it.
+        more: The attributes between that and the metadata.
         operand_starts: Where each instruction's operands begin in `operands`; one more entry than instructions.
         operands: Indexes of the operands, one instruction after the other.
         inferred: Shapes that the text leaves out, once they have been asked for.
@@ -113,6 +114,11 @@ class Columns:
         self.names: list[str] = []
         self.forms: list[Form] = []
         self.lines = array("q")
+        self.runs: list[str] = []
+        self.metadata: list[str] = []
+        self.rests: list[str] = []
+        self.cut_out: dict[int, tuple[str, str]] = {}
+        self.more: dict[int, str] = {}
         self.operand_starts = array("q", [0])
         self.operands = array("q")
         self.inferred: dict[int, Shape] = {}

@@ -24,6 +24,9 @@ _cut_entries = re.compile(rf"({STRING}|(?<==)[0-9]++(?=[ }}]))").split
 _entry_keys: dict[tuple[str, ...], tuple[str, ...]] = {}
 """Keys of entries, by the attribute and what stands between the values; the grammar has read each of these once."""
 
+_entries: dict[tuple[str, str], Mapping[str, str]] = {}
+"""Entries that have been read, by the attribute and its text."""
+
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -101,22 +104,32 @@ def integers(columns: Columns, index: int, attributes: Mapping[str, str], key: s
     return found
 
 
-def entries(columns: Columns, index: int, attributes: Mapping[str, str], key: str) -> Mapping[str, str]:
-    """The entries of `metadata` or `frontend_attributes`."""
-    raw = attributes.get(key)
+def entries(columns: Columns, index: int, key: str, raw: str | None) -> Mapping[str, str]:
+    """The entries of `metadata` or `frontend_attributes`, from the value's text."""
     if raw is None:
         return _EMPTY
+    found = _entries.get((key, raw))
+    if found is None:
+        if len(_entries) >= _MOST_TEXTS:
+            _entries.clear()
+        found = _entries[key, raw] = MappingProxyType(_cut(key, raw) or _read_entries(columns, index, key, raw))
+    return found
+
+
+def _cut(key: str, raw: str) -> dict[str, str] | None:
     parts = _cut_entries(raw)
-    pieces = (key, *parts[::2])
-    keys = _entry_keys.get(pieces)
-    if keys is not None:
-        return MappingProxyType(dict(zip(keys, map(_entry, parts[1::2]), strict=True)))
+    keys = _entry_keys.get((key, *parts[::2]))
+    return None if keys is None else dict(zip(keys, map(_entry, parts[1::2]), strict=True))
+
+
+def _read_entries(columns: Columns, index: int, key: str, raw: str) -> dict[str, str]:
     found: dict[str, str] = read(columns, index, key, key, raw).values
+    parts = _cut_entries(raw)
     if is_plain(parts[::2]) and list(found.values()) == list(map(_entry, parts[1::2])):
         if len(_entry_keys) >= _MOST_TEXTS:
             _entry_keys.clear()
-        _entry_keys[pieces] = tuple(found)
-    return MappingProxyType(found)
+        _entry_keys[(key, *parts[::2])] = tuple(found)
+    return found
 
 
 def _entry(raw: str) -> str:

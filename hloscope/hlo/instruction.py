@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hloscope.hlo import decode
-from hloscope.hlo.columns import Details
 from hloscope.hlo.infer import infer_shape
 from hloscope.hlo.replica_groups import ReplicaGroups
 from hloscope.hlo.shape import Shape
@@ -15,8 +13,6 @@ from hloscope.hlo.sharding import Sharding
 
 if TYPE_CHECKING:
     from hloscope.hlo.model import HloComputation
-
-_EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 class HloInstruction:
@@ -26,13 +22,13 @@ class HloInstruction:
         computation: The computation it belongs to.
     """
 
-    __slots__ = ("_columns", "_details", "_index", "_metadata", "computation")
+    __slots__ = ("_attributes", "_columns", "_index", "_metadata", "computation")
 
     def __init__(self, computation: HloComputation, index: int) -> None:
         self.computation = computation
         self._columns = computation._columns
         self._index = index
-        self._details: Details | None = None
+        self._attributes: Mapping[str, str] | None = None
         self._metadata: Mapping[str, str] | None = None
 
     def __repr__(self) -> str:
@@ -98,7 +94,10 @@ class HloInstruction:
     @property
     def attributes(self) -> Mapping[str, str]:
         """Raw value text by key, as printed."""
-        return self._read().attributes
+        if self._attributes is None:
+            columns = self._columns
+            self._attributes = columns.forms[self._index].attributes(columns, self._index)
+        return self._attributes
 
     @property
     def called(self) -> tuple[tuple[str, str], ...]:
@@ -108,18 +107,19 @@ class HloInstruction:
     @property
     def argument(self) -> str | None:
         """What stands in the parentheses instead of operands: a parameter's number, a constant's literal."""
-        return self._read().argument
+        columns = self._columns
+        return columns.forms[self._index].argument(columns, self._index)
 
     @property
     def parameter_number(self) -> int | None:
         """The number of a parameter."""
-        argument = self._read().argument if self.opcode == "parameter" else None
+        argument = self.argument if self.opcode == "parameter" else None
         return None if argument is None else int(argument)
 
     @property
     def literal(self) -> str | None:
         """The raw text inside `constant(…)`; `{...}` where it is elided."""
-        return self._read().argument if self.opcode == "constant" else None
+        return self.argument if self.opcode == "constant" else None
 
     @property
     def tuple_index(self) -> int | None:
@@ -155,7 +155,8 @@ class HloInstruction:
     def metadata(self) -> Mapping[str, str]:
         """The entries of `metadata`, unquoted."""
         if self._metadata is None:
-            self._metadata = decode.entries(self._columns, self._index, self.attributes, "metadata")
+            raw = self._columns.metadata[self._index] or self.attributes.get("metadata")
+            self._metadata = decode.entries(self._columns, self._index, "metadata", raw)
         return self._metadata
 
     @property
@@ -186,20 +187,13 @@ class HloInstruction:
     @property
     def frontend_attributes(self) -> Mapping[str, str]:
         """Unquoted strings, and raw text for values in braces."""
-        if "frontend_attributes" not in self.attributes:
-            return _EMPTY
-        return decode.entries(self._columns, self._index, self.attributes, "frontend_attributes")
+        raw = self.attributes.get("frontend_attributes")
+        return decode.entries(self._columns, self._index, "frontend_attributes", raw)
 
     @property
     def custom_call_target(self) -> str | None:
         """The target of a custom-call, unquoted."""
         return decode.string(self.attributes.get("custom_call_target"))
-
-    def _read(self) -> Details:
-        if self._details is None:
-            form = self._columns.forms[self._index]
-            self._details = form.details(self._columns.line_text(self._index))
-        return self._details
 
     def _integer(self, key: str) -> int | None:
         return decode.plain_integer(self.attributes.get(key))

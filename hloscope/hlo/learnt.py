@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from hloscope.hlo.columns import Details
+from hloscope.hlo.columns import Columns
 from hloscope.hlo.holes import cut_attributes, has_comment, is_plain, is_plain_config, without_index_comments
 from hloscope.hlo.kept import Kept, key_of
 from hloscope.hlo.language import language
@@ -24,13 +25,15 @@ from hloscope.hlo.signatures import Signatures
 from hloscope.hlo.templates import Irregular, Template, template
 from hloscope.store import default_store
 
-MOST_WORDS = 1 << 15
+MOST_WORDS = 1 << 14
 """Words of a kind that are kept for later lines; beyond it all are forgotten and learnt again."""
+
+MOST_TEMPLATES = 1 << 12
+"""Templates that are kept for later lines; a text that needs more repeats none of them."""
 
 MOST_READ = 1 << 12
 """Runs of attributes whose values are kept for the next instruction that asks."""
 
-_OPENING_GROUP = Row._fields.index("opening") + 1
 _LINE = "x = f32[] add()"
 _CONFIG = ", backend_config={}"
 _LEAVES = ("parameter", "constant")
@@ -62,9 +65,17 @@ class Form:
         self.opcode = opcode
         self.shape = shape
 
-    def details(self, line: str) -> Details:
-        """Reads the attributes, and what stands in the parentheses of a parameter or a constant, from a line."""
-        return self._learnt.details(self.opcode, line)
+    def attributes(self, columns: Columns, index: int) -> Mapping[str, str]:
+        """Raw value text by key, in printed order."""
+        return self._learnt.attributes(columns, index)
+
+    def argument(self, columns: Columns, index: int) -> str | None:
+        """What stands in the parentheses of a parameter or a constant; None for other opcodes."""
+        if self.opcode not in _LEAVES:
+            return None
+        line = columns.line_text(index)
+        start = line.index(f" {self.opcode}(") + len(self.opcode) + 2
+        return line[start : line.index(")", start)]
 
 
 class Learnt:
@@ -77,6 +88,7 @@ class Learnt:
         rests: By the text of what stands behind the metadata; False for a configuration alone.
         shapes: By their text.
         signatures: What computations' heads say.
+        texts: Every text of attributes that stands on several lines, by itself.
         kept: What the disk holds of them.
     """
 
@@ -86,6 +98,7 @@ class Learnt:
         self.forms: dict[str, Form] = {}
         self.runs: dict[str, Run | Literal[False]] = {}
         self.rests: dict[str, Run | Literal[False]] = {}
+        self.texts: dict[str, str] = {}
         self.shapes = ShapeWords(kept)
         self.signatures = Signatures(self.shapes, kept)
         self._around_names: set[str] = set()
@@ -96,9 +109,11 @@ class Learnt:
 
     def trim(self) -> None:
         """Forgets what has become too much."""
-        for words in (self.forms, self.runs, self.rests, self._templates, self._unique, self._around_names):
+        for words in (self.forms, self.runs, self.rests, self.texts, self._unique, self._around_names):
             if len(words) >= MOST_WORDS:
                 words.clear()
+        if len(self._templates) >= MOST_TEMPLATES:
+            self._templates.clear()
 
     # ---- the opening of a row
 
@@ -193,22 +208,19 @@ class Learnt:
         """The keys of a run; a configuration may hold more than templates describe."""
         return list(self._run(_CONFIG if is_plain_config(text) else text).keys)
 
-    def details(self, opcode: str, line: str) -> Details:
-        """Reads what a row's form leaves out from the line."""
-        match = self.dialect.pattern.match(line)
-        if match is None:
-            raise Irregular
-        row: Row[str] = Row._make(match.groups(""))
-        attributes = dict(self._values(row.attributes))
-        if row.calling:
-            attributes[row.calling] = self.dialect.sigil + row.callee
-        attributes |= self._values(row.more)
-        if row.metadata:
-            attributes["metadata"] = row.metadata
-        attributes |= self._values(row.rest)
-        start = match.end(_OPENING_GROUP)
-        argument = line[start : line.index(")", start)] if opcode in ("parameter", "constant") else None
-        return Details(attributes, argument)
+    def attributes(self, columns: Columns, index: int) -> Mapping[str, str]:
+        """The attributes of a plain row, raw, by key and in printed order."""
+        metadata, rest, cut_out = columns.metadata[index], columns.rests[index], columns.cut_out.get(index)
+        found = self._values(columns.runs[index])
+        if not metadata and not rest and cut_out is None:
+            return found
+        return {
+            **found,
+            **({} if cut_out is None else {cut_out[0]: self.dialect.sigil + cut_out[1]}),
+            **self._values(columns.more.get(index, "")),
+            **({"metadata": metadata} if metadata else {}),
+            **self._values(rest),
+        }
 
     def _values(self, text: str) -> Mapping[str, str]:
         """The values of a run of attributes, by key."""
@@ -221,9 +233,10 @@ class Learnt:
 
     def _cut_values(self, text: str) -> Mapping[str, str]:
         if is_plain_config(text):
-            return {"backend_config": text.partition("=")[2].rstrip(" \r")}
+            return MappingProxyType({"backend_config": text.partition("=")[2].rstrip(" \r")})
         parts = cut_attributes(text)
-        return {key: place.text(parts) for key, place in self._template_of(parts, text).attributes}
+        found = self._template_of(parts, text).attributes
+        return MappingProxyType({key: place.text(parts) for key, place in found})
 
     # ---- operands with shapes
 

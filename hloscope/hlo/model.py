@@ -160,6 +160,12 @@ class HloComputation:
         """In text order; in a scheduled module the order of execution."""
         return tuple(self.instruction_at(index) for index in range(self._row.first, self._row.end))
 
+    @cached_property
+    def opcodes(self) -> frozenset[str]:
+        """The opcodes of its instructions."""
+        forms = self._columns.forms
+        return frozenset(forms[index].opcode for index in range(self._row.first, self._row.end))
+
     @property
     def calling(self) -> tuple[HloInstruction, ...]:
         """The instructions that name other computations, in text order."""

@@ -85,7 +85,7 @@ def _read(columns: Columns) -> HloModule:
                 builder.finish(truncated=True)
             else:
                 _read_rest(builder, stop.line)
-    return _module(columns)
+        return _module(columns)
 
 
 def _read_rest(builder: Builder, line: int) -> None:

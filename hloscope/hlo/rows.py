@@ -34,7 +34,7 @@ def _attributes(*stops: str) -> str:
     return rf"[^,\n\r]*+(?:,(?! (?:{'|'.join(stops)})=)[^,\n\r]*+)*+"
 
 
-Piece = TypeVar("Piece", str, list[str])
+Piece = TypeVar("Piece", str, tuple[str, ...])
 
 
 class Row(NamedTuple, Generic[Piece]):

@@ -16,12 +16,12 @@ from operator import add
 import numpy
 
 from hloscope.hlo.builder import Builder, Scope
-from hloscope.hlo.chunks import Chunk, Doing, Event
+from hloscope.hlo.chunks import Chunk, Doing, Event, Rows
 from hloscope.hlo.columns import Columns
 from hloscope.hlo.learnt import Learnt, learnt
 from hloscope.hlo.preamble import Preamble
 from hloscope.hlo.records import Instruction, ReadError
-from hloscope.hlo.rows import Row, dialect_of
+from hloscope.hlo.rows import dialect_of
 
 CHUNK = 1 << 17
 """Characters that are cut into rows at once."""
@@ -116,15 +116,24 @@ class Scanner:
         columns.names += row.name[start:end]
         columns.forms += map(known.forms.__getitem__, row.opening[start:end])
         _extend(columns.lines, chunk.lines[start:end])
+        for texts, words in (
+            (columns.runs, row.attributes),
+            (columns.metadata, row.metadata),
+            (columns.rests, row.rest),
+        ):
+            texts.extend(map(known.texts.setdefault, words[start:end], words[start:end]))
+        more = compress(range(start, end), row.more[start:end])
+        columns.more.update((index + self._shift, row.more[index]) for index in more)
         lists = row.operands[start:end]
         counts = map(add, map(str.count, lists, repeat(", ")), map(bool, lists))
         _extend(columns.operand_starts, list(accumulate(counts, initial=columns.operand_starts[-1]))[1:])
 
-    def _note_called(self, row: Row[list[str]], known: Learnt, start: int, end: int) -> None:
+    def _note_called(self, row: Rows, known: Learnt, start: int, end: int) -> None:
         """Notes the calls of plain rows, most of which the row's pattern has cut out."""
-        called = self._columns.called
+        called, cut_out = self._columns.called, self._columns.cut_out
         for index in compress(range(start, end), row.callee[start:end]):
-            called[index + self._shift] = ((row.calling[index], row.callee[index]),)
+            found = cut_out[index + self._shift] = (row.calling[index], row.callee[index])
+            called[index + self._shift] = (found,)
         for column, words in ((row.attributes, known.runs), (row.more, known.runs), (row.rest, known.rests)):
             calling = {word for word in set(column) if (run := words[word]) and run.called}
             for index in range(start, end) if calling else ():
@@ -231,7 +240,7 @@ def _extend(column: array[int], numbers: list[int]) -> None:
     column.frombytes(numpy.array(numbers, dtype=numpy.int64).tobytes())
 
 
-def _found(lists: list[str], indexes: dict[str, int], between: str) -> list[int]:
+def _found(lists: tuple[str, ...], indexes: dict[str, int], between: str) -> list[int]:
     """The indexes of all names in some lists of operands.
 
     Raises:
@@ -244,7 +253,7 @@ def _found(lists: list[str], indexes: dict[str, int], between: str) -> list[int]
     return list(map(indexes.__getitem__, names.split(between)))
 
 
-def _called(row: Row[list[str]], known: Learnt, index: int) -> tuple[tuple[str, str], ...]:
+def _called(row: Rows, known: Learnt, index: int) -> tuple[tuple[str, str], ...]:
     """Everything that a plain row calls, in printed order."""
     runs = (known.runs[row.attributes[index]], known.runs[row.more[index]], known.rests[row.rest[index]])
     before, *after = (run.called if run else () for run in runs)

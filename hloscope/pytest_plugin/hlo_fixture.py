@@ -46,7 +46,8 @@ class Hlo:
         """
         if isinstance(target, Report):
             return target
-        report = Report(target if isinstance(target, Analysis) else self._analyzed(target, args, options))
+        found = target if isinstance(target, Analysis) else self._analyzed(target, args, options)
+        report = Report(found, self._request.config.rootpath)
         self._write(report.analysis)
         return report
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, overload
 
 from hloscope.analysis.model import Analysis, Collective
@@ -69,13 +70,15 @@ class Report:
 
     Attributes:
         analysis: The analysis itself.
+        root: The project's folder; None when it is not known.
     """
 
-    __slots__ = ("analysis",)
+    __slots__ = ("analysis", "root")
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, analysis: Analysis) -> None:
+    def __init__(self, analysis: Analysis, root: Path | None = None) -> None:
         self.analysis = analysis
+        self.root = root
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.analysis, name)
@@ -87,7 +90,7 @@ class Report:
 
     def verdict(self, contract: object) -> Verdict:
         """What a contract says of it."""
-        return evaluate(contract_of(contract), self.analysis)
+        return evaluate(contract_of(contract), self.analysis, root=self.root)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Report):

@@ -144,16 +144,22 @@ def _time(microseconds: float | None, total: Total) -> str:
 
 def _verdict(found: Verification) -> Text:
     comparison = found.communication
+    steps = _steps(found)
     if comparison.same:
         spelled = ", some of it in another spelling" if comparison.changes else ""
         ratio = "" if found.bytes_ratio in (None, 1) else _times(found.bytes_ratio)
-        return Text(f"Both move the same{spelled}{ratio}.", style="green")
+        return Text(f"Both move the same{spelled}{ratio}{steps}.", style="green")
     totals = [marked(format_bytes(one.wire_bytes), one.bound) for one in (comparison.new_total, comparison.old_total)]
-    words = f"In all {totals[0]}, and {totals[1]} in the reference{_times(found.bytes_ratio)}"
-    if found.target.time is not None and found.reference.time is not None:
-        times = [format_time(one.time.step_us) for one in (found.target, found.reference) if one.time is not None]
-        words += f"; a step takes {times[0]}, and {times[1]}{_times(found.time_ratio)}"
-    return Text(f"{words}.")
+    return Text(f"In all {totals[0]}, and {totals[1]} in the reference{_times(found.bytes_ratio)}{steps}.")
+
+
+def _steps(found: Verification) -> str:
+    """`; a step takes 312 us, and 253 us in the reference (1.23 times as much)`; nothing where one is not priced."""
+    times = [one.time for one in (found.target, found.reference) if one.time is not None]
+    if len(times) < 2:
+        return ""
+    shown = [marked(format_time(time.step_us), time.bound) for time in times]
+    return f"; a step takes {shown[0]}, and {shown[1]} in the reference{_times(found.time_ratio)}"
 
 
 def _times(ratio: float | None) -> str:

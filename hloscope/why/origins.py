@@ -26,8 +26,8 @@ def ancestry_of(
 ) -> Ancestry:
     """Tells the origin of a collective; unknown when there is no evidence.
 
-    The partitioner's text holds the user's collectives and its own, and no others. What is in it and was not written
-    under shard_map is the partitioner's; what is not in it, or is of another kind there, was made by a later pass.
+    The partitioner's text holds the user's collectives and its own, and no others. What is in it and is not the user's,
+    which is told before this is asked, is the partitioner's; what is of another kind there was made by a later pass.
 
     Args:
         final: The collective, with the origin that its own text tells.
@@ -39,8 +39,6 @@ def ancestry_of(
         kind = None if ancestor is None or final.origin is Origin.AUTHORED else ancestor.kind.value
         return Ancestry(origin=final.origin, rewritten_from=kind)
     if earlier is not None:
-        if earlier.origin is Origin.AUTHORED:
-            return Ancestry(origin=Origin.AUTHORED)
         combined = len(final.operand_shapes) > len(earlier.operand_shapes)
         return Ancestry(
             origin=Origin.REWRITTEN if combined else Origin.INSERTED,

@@ -12,10 +12,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.origin import KIND_OF_PRIMITIVE
+from hloscope.analysis.vocabulary import Kind, Origin
 from hloscope.hlo import HloInstruction, HloModule
 
 _SHAPE = re.compile(r"^\w+\[([\d,]*)\]")
 _CHANNEL_DEPTH = 3
+_SUMS = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
 _KEEPS_ELEMENTS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose"})
 
 Dimensions = tuple[int, ...]
@@ -64,12 +67,32 @@ def link(final: Collective, channel: int | None, earlier: Partitioned) -> Collec
 
 
 def ancestor_of(final: Collective, channel: int | None, earlier: Partitioned) -> Collective | None:
-    """The partitioner's collective of another kind that a later pass made a final one from; None when nothing tells."""
-    for one, number in zip(earlier.collectives, earlier.channels, strict=True):
-        other_kind = one.kind is not final.kind and one.axes is not None and one.axes == final.axes
-        if other_kind and number == channel is not None and one.op_name == final.op_name and _same_line(one, final):
+    """The partitioner's collective of another kind that a later pass made a final one from; None when nothing tells.
+
+    A later pass keeps the channel and the metadata, or drops both: then what is left are axes and operands, and that a
+    reduce-scatter is an all-reduce of which a part is kept.
+    """
+    others = [
+        (one, number)
+        for one, number in zip(earlier.collectives, earlier.channels, strict=True)
+        if one.kind is not final.kind and one.axes is not None and one.axes == final.axes
+    ]
+    for one, number in others:
+        if number == channel is not None and one.op_name == final.op_name and _same_line(one, final):
             return one
-    return None
+    if final.source_of is None or final.kind not in _SUMS:
+        return None
+    alike = [one for one, _ in others if one.kind in _SUMS and _significant(one) == _significant(final)]
+    return alike[0] if len(alike) == 1 else None
+
+
+def is_authored(earlier: Collective) -> bool:
+    """Whether a collective of the partitioner's text is the user's: there, names under shard_map are relative."""
+    name = earlier.op_name or ""
+    is_primitive = name.rpartition("/")[2] in KIND_OF_PRIMITIVE
+    return earlier.origin is Origin.AUTHORED or (
+        earlier.source_of is None and is_primitive and not name.startswith("jit(")
+    )
 
 
 def channel_of(module: HloModule, collective: Collective) -> int | None:

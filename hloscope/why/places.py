@@ -11,6 +11,7 @@ from hloscope.program.shardy_model import ShardyModule, ShardyOp, ShardyValue
 from hloscope.why.graph import MOVES
 from hloscope.why.matching import SAME_PLACE, Clues, Match, Matcher, at_place
 from hloscope.why.moves import moves_of, sharding_known
+from hloscope.why.partitioned import significant
 from hloscope.why.reasons import reason_at, reason_of_move
 from hloscope.why.tensors import Program
 
@@ -104,7 +105,8 @@ class Places:
         """How well an operand's part on one device, or the argument it comes from, fits a collective's operand."""
         if clues.argument is not None and self._argument_of(value) == clues.argument:
             return 3
-        return self.matcher.alike(value, sharding_known(value), clues.operands)
+        fit = self.matcher.alike(value, sharding_known(value), clues.operands)
+        return max(fit, int(any(len(significant(value.shape)) == len(significant(one)) for one in clues.operands)))
 
     def _near(self, clues: Clues) -> Iterator[ShardyOp]:
         """Operations with the collective's line or name, and those that use their results."""

@@ -129,6 +129,8 @@ def _requested_output(reason: Reason) -> str:
 
 
 def _merged(reason: Reason) -> str:
+    if reason.moved is not None and all(reason.moved.shape[number] == 1 for number in reason.dimensions):
+        return f"{_state(reason)}, and {_consumer(reason)} drops this dimension"
     return f"{_state(reason)}, and {_consumer(reason)} merges it into a dimension that cannot keep this sharding"
 
 
@@ -148,7 +150,8 @@ def _choice(reason: Reason) -> str:
 
 def _authored(reason: Reason) -> str:
     name = reason.producer.name if reason.producer else "a collective"
-    return f"written by the user: `{name}`{_at(reason.producer)} over {axes_words(reason)}"
+    made = f", made from this {reason.rewritten_from}" if reason.rewritten_from else ""
+    return f"written by the user: `{name}`{_at(reason.producer)} over {axes_words(reason)}{made}"
 
 
 def _unknown(reason: Reason) -> str:

@@ -16,7 +16,15 @@ from hloscope.program.shardy_model import ShardyModule
 from hloscope.why.graph import ShardyGraph
 from hloscope.why.matching import Taken, clues_of
 from hloscope.why.origins import ancestry_of
-from hloscope.why.partitioned import Partitioned, ancestor_of, argument_of, channel_of, link, read_partitioned
+from hloscope.why.partitioned import (
+    Partitioned,
+    ancestor_of,
+    argument_of,
+    channel_of,
+    is_authored,
+    link,
+    read_partitioned,
+)
 from hloscope.why.places import Places
 from hloscope.why.sentences import sentence
 from hloscope.why.tensors import program_of
@@ -122,9 +130,12 @@ class _Explainer:
         """One collective with reason, why and origin."""
         channel = channel_of(self._module, one)
         earlier = None if self._earlier is None else link(one, channel, self._earlier)
-        if one.origin is Origin.AUTHORED or (earlier is not None and earlier.origin is Origin.AUTHORED):
-            return _told(replace(one, origin=Origin.AUTHORED), _authored(one))
         ancestor = None if self._earlier is None or earlier is not None else ancestor_of(one, channel, self._earlier)
+        if one.origin is Origin.AUTHORED or (earlier is not None and is_authored(earlier)):
+            return _told(replace(one, origin=Origin.AUTHORED), _authored(one))
+        if ancestor is not None and is_authored(ancestor):
+            reason = replace(_authored(ancestor), rewritten_from=ancestor.kind.value, axes=one.axes or ())
+            return _told(replace(one, origin=Origin.REWRITTEN), reason)
         found = self._reason(one, earlier or ancestor)
         ancestry = ancestry_of(one, earlier, ancestor, found.reason is not None)
         one = replace(one, origin=ancestry.origin)

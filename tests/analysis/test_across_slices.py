@@ -12,12 +12,20 @@ WITHIN = "channel_id=1, replica_groups={{0,4},{1,5},{2,6},{3,7}}, use_global_dev
 OTHERS = "channel_id=1, replica_groups={{0,1,2,3},{4,5,6,7}}, use_global_device_ids=true"
 
 
-def between(number: str, data: str, shape: str, *, target: str = "{1,2}x{0:7}", kind: str = "ALL_REDUCE") -> str:
+def between(
+    number: str,
+    data: str,
+    shape: str,
+    *,
+    target: str = "{1,2}x{0:7}",
+    kind: str = "ALL_REDUCE",
+    operation: str = "SUM",
+) -> str:
     attributes = (
         "channel_id=2, is_host_transfer=true, frontend_attributes={"
         '_xla_host_transfer_handler_name="xla_megascale_runtime",'
         f'_xla_host_transfer_rendezvous="{number}",_xla_megascale_target="{target}",'
-        f'_xla_megascale_transfer_type="{kind}"}}'
+        f'_xla_megascale_reduce_operation="{operation}",_xla_megascale_transfer_type="{kind}"}}'
     )
     return f"""
     %t{number} = token[] after-all()
@@ -37,12 +45,13 @@ def hierarchical(
     more: str = "",
     target: str = "{1,2}x{0:7}",
     kind: str = "ALL_REDUCE",
+    operation: str = "SUM",
 ) -> str:
     return f"""
     %p = f32[64] parameter(0)
     %rs = f32[32] reduce-scatter(%p), {scatter}, dimensions={{0}}, to_apply=%sum
     %b = f32[4,8] bitcast(%rs)
-    {between("", "%b", "f32[4,8]", target=target, kind=kind)}
+    {between("", "%b", "f32[4,8]", target=target, kind=kind, operation=operation)}
     %c = f32[32] bitcast(%got)
     {more}
     ROOT %ag = {gathered} all-gather(%c), {gather}, dimensions={{0}}, metadata={{op_name="jit(f)/shard_map/psum"}}
@@ -152,13 +161,25 @@ def test_several_operands_in_one_scatter_and_one_gather(analyze):
         hierarchical(gather=OTHERS, gathered="f32[128]"),
         hierarchical(gathered="f32[65]"),
         hierarchical(kind="ALL_GATHER"),
+        hierarchical(operation="MAX"),
+        hierarchical(gather=WITHIN.replace("{0,4}", "{4,0}")),
         hierarchical(kind="GOSSIP"),
         hierarchical(target="{1,2}x{0:3}"),
         hierarchical(more="%d = f32[32] negate(%c)"),
         hierarchical(more="%d = f32[32] negate(%rs)"),
     ],
-    ids=["other groups", "other bytes", "a gather", "an unknown type", "half the devices", "used after", "used before"],
-)
+    ids=[
+        "other groups",
+        "other bytes",
+        "a gather",
+        "another operation",
+        "another order",
+        "an unknown type",
+        "half the devices",
+        "used after",
+        "used before",
+    ],
+)  # fmt: skip
 def test_what_does_not_fit_together_stays_apart(analyze, entry):
     analysis = analyze(entry, mesh=MESH)
     assert len(analysis.collectives) == 3

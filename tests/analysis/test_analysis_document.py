@@ -12,18 +12,23 @@ import pytest
 from hloscope.analysis import to_document
 from hloscope.analysis.model import (
     ArrayFact,
+    AskedBy,
     AxisShift,
     Collective,
     CollectivePart,
     IntermediateFact,
     Memory,
     Mesh,
+    Operation,
     PermutePattern,
+    Reason,
+    Rematerialization,
     RuleUse,
     SliceFact,
     SourceFrame,
     Spread,
     StepTime,
+    Tensor,
     Total,
     UnknownOperation,
     Unmodelled,
@@ -178,6 +183,11 @@ MODELS = {
     "finding": Finding,
     "unmodelled": Unmodelled,
     "total": Total,
+    "reason": Reason,
+    "tensor": Tensor,
+    "operation": Operation,
+    "asked_by": AskedBy,
+    "rematerialization": Rematerialization,
 }
 
 

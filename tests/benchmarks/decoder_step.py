@@ -1,14 +1,16 @@
 """How long everything after the compile takes, for the training step of a large decoder on 512 chips.
 
-Run it with `python tests/benchmarks/decoder_step.py`; it needs some 10 GB of memory and a minute or two, nearly all of it
-the compiler's. The bar: what hloscope does once the compiler is done takes less than 5% of the compile, and less than a
-second. Nothing that was learnt before is used.
+Run it with `python tests/benchmarks/decoder_step.py`; it needs some 10 GB of memory and a minute or two, nearly all of
+it the compiler's. The bar: what hloscope does once the compiler is done takes less than 5% of the compile, and less
+than a second. Nothing that was learnt before is used.
 
-What is measured, in one process, by the clock on the wall:
+What is measured, in one process, by the clock on the wall and in seconds of a processor, which a busy machine does not
+stretch as much:
 
 * `tracing and lowering`: JAX's work on the user's function.
 * `compiling`: from the lowered program to the executable, inside libtpu.
-* `after the compile`: the executable's text, memory and shardings, parsing, the analysis, rules and the report.
+* `after the compile`: the executable's text, memory and shardings, parsing, the analysis, rules and the report, and the
+  import of all that these need.
 """
 
 from __future__ import annotations
@@ -16,14 +18,32 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent.parent
-TARGET = ROOT / "fixtures" / "programs" / "decoder_step.py"
+TARGET = Path(__file__).parent.parent.parent / "fixtures" / "programs" / "decoder_step.py"
 DEVICES = 512
 MAX_RATIO = 0.05
 MAX_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Seconds on the wall and of a processor; of a moment, since the process began."""
+
+    wall: float
+    processor: float
+
+    @classmethod
+    def now(cls) -> Span:
+        return cls(time.perf_counter(), time.process_time())
+
+    def __sub__(self, other: Span) -> Span:
+        return Span(self.wall - other.wall, self.processor - other.processor)
+
+    def __str__(self) -> str:
+        return f"{self.wall:8.2f} s, {self.processor:8.2f} s of a processor"
 
 
 def main() -> None:
@@ -37,38 +57,39 @@ def main() -> None:
     from hloscope.program.target import TargetFacts
     from hloscope.report import FORMATS, Canvas
 
-    compiling: list[float] = []
+    compiling: list[Span] = []
     compile_for = jax_internals.compile_for
 
     def timed(*args: Any) -> Any:
-        compiling.append(time.perf_counter())
+        compiling.append(Span.now())
         executable = compile_for(*args)
-        compiling.append(time.perf_counter())
+        compiling.append(Span.now())
         return executable
 
     jax_internals.compile_for = timed
-    start = time.perf_counter()
+    moments = [Span.now()]
     captured = analyzing.capture_target(f"{TARGET}:decoder_step", TargetFacts())
-    got = time.perf_counter()
+    moments.append(Span.now())
     found = analyzing.analysis_of(captured, "decoder_step")
-    analyzed = time.perf_counter()
+    moments.append(Span.now())
     print(FORMATS["text"](found, Canvas(width=120)))
-    end = time.perf_counter()
-    report(start, compiling, got, analyzed, end, captured.hlo_text)
+    moments.append(Span.now())
+    judge(moments, compiling, len(captured.hlo_text))
 
 
-def report(start: float, compiling: list[float], got: float, analyzed: float, end: float, text: str) -> None:
-    """Prints the figures; the compiler may have run more than once."""
-    compile_seconds = sum(compiling[1::2]) - sum(compiling[0::2])
-    after = end - compiling[-1]
-    ratio = after / compile_seconds
-    print(f"tracing and lowering  {compiling[0] - start:8.2f} s")
-    print(f"compiling             {compile_seconds:8.2f} s")
-    print(f"after the compile     {after:8.3f} s  ({ratio:.2%} of it)")
-    print(f"  text and facts      {got - compiling[-1]:8.3f} s  ({len(text) / 1e6:.2f} MB of HLO)")
-    print(f"  analysis            {analyzed - got:8.3f} s")
-    print(f"  report              {end - analyzed:8.3f} s")
-    if ratio >= MAX_RATIO or after >= MAX_SECONDS:
+def judge(moments: list[Span], compiling: list[Span], characters: int) -> None:
+    """Prints the figures and holds them to the bar."""
+    start, captured, analyzed, end = moments
+    before, compiled = compiling
+    after, compile_time = end - compiled, compiled - before
+    ratio = after.wall / compile_time.wall
+    print(f"tracing and lowering  {before - start}")
+    print(f"compiling             {compile_time}")
+    print(f"after the compile     {after}: {ratio:.2%} of it")
+    print(f"  text and facts      {captured - compiled}, {characters / 1e6:.2f} MB of HLO")
+    print(f"  analysis            {analyzed - captured}")
+    print(f"  report              {end - analyzed}")
+    if ratio >= MAX_RATIO or after.wall >= MAX_SECONDS:
         sys.exit(f"missed: less than {MAX_RATIO:.0%} of the compile and less than {MAX_SECONDS:g} s")
 
 

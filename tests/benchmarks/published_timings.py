@@ -16,6 +16,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from published.prediction import Prediction
+    from published.rows import Row
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -24,7 +29,7 @@ MOST_DEVICES = 256
 RESIDUALS = Path(__file__).parent / "published" / "residuals.json"
 
 
-def left_out(rows: Sequence[object]) -> dict[str, object]:
+def left_out(rows: Sequence[Row]) -> dict[str, Prediction]:
     """Predictions of each row with constants fitted to the other sources' rows."""
     from published.prediction import fit, predict
 
@@ -35,18 +40,55 @@ def left_out(rows: Sequence[object]) -> dict[str, object]:
     return found
 
 
-def summary(predictions: Sequence[object]) -> dict[str, float]:
+def summary(predictions: Sequence[Prediction]) -> dict[str, float]:
     """Rows, median and worst factor."""
     factors = [one.factor for one in predictions]
     return {"rows": len(factors), "median": round(statistics.median(factors), 3), "worst": round(max(factors), 3)}
 
 
-def broken_rankings(predictions: dict[str, object]) -> list[tuple[str, ...]]:
+def broken_rankings(predictions: dict[str, Prediction]) -> list[tuple[str, ...]]:
     """Groups of programs that are predicted in another order than measured."""
     from published.rows import RANKINGS
 
     times = {name: one.predicted_us for name, one in predictions.items()}
     return [group for group in RANKINGS if sorted(group, key=times.__getitem__) != list(group)]
+
+
+def print_table(shipped: dict[str, Prediction], honest: dict[str, Prediction]) -> None:
+    """One line for each row: measured, predicted, and predicted without the row's source."""
+    print(f"{'row':<26}{'source':<17}{'measured':>12}{'predicted':>12}{'ratio':>8}{'left out':>12}{'ratio':>8}{'±':>7}")
+    for name, mine in shipped.items():
+        row, other = mine.row, honest[name]
+        print(
+            f"{row.name:<26}{row.source:<17}{row.measured_us:>12.2f}{mine.predicted_us:>12.2f}{mine.ratio:>8.3f}"
+            f"{other.predicted_us:>12.2f}{other.ratio:>8.3f}{row.uncertainty:>7.1%}{'  extra' if row.extra else ''}"
+        )
+
+
+def spreads_of(shipped: dict[str, Prediction], honest: dict[str, Prediction]) -> dict[str, dict[str, float]]:
+    """The summary of each generation, shipped and left out; rows beyond the required ones are left aside."""
+    found = {}
+    for generation in dict.fromkeys(one.row.generation for one in shipped.values()):
+        for what, predictions in (("shipped", shipped), ("left out", honest)):
+            asked = [one for one in predictions.values() if one.row.generation == generation and not one.row.extra]
+            found[f"{generation} {what}"] = summary(asked)
+    return found
+
+
+def residuals(shipped: dict[str, Prediction], honest: dict[str, Prediction]) -> dict[str, dict[str, object]]:
+    """Each row with what was measured and predicted."""
+    return {
+        name: {
+            "source": one.row.source,
+            "generation": one.row.generation,
+            "measured_us": round(one.row.measured_us, 2),
+            "uncertainty": one.row.uncertainty,
+            "predicted_us": round(shipped[name].predicted_us, 2),
+            "left_out_us": round(one.predicted_us, 2),
+            "extra": one.row.extra,
+        }
+        for name, one in honest.items()
+    }
 
 
 def main() -> None:
@@ -60,41 +102,16 @@ def main() -> None:
     from published.prediction import fit, predict
     from published.rows import ROWS
 
-    shipped = {row.name: predict(row) for row in ROWS}
-    honest = left_out(ROWS)
-    print(f"{'row':<26}{'source':<17}{'measured':>12}{'predicted':>12}{'ratio':>8}{'left out':>12}{'ratio':>8}{'±':>7}")
-    for row in ROWS:
-        mine, other = shipped[row.name], honest[row.name]
-        print(
-            f"{row.name:<26}{row.source:<17}{row.measured_us:>12.2f}{mine.predicted_us:>12.2f}{mine.ratio:>8.3f}"
-            f"{other.predicted_us:>12.2f}{other.ratio:>8.3f}{row.uncertainty:>7.1%}{'  extra' if row.extra else ''}"
-        )
-    spreads = {}
-    for generation in dict.fromkeys(row.generation for row in ROWS):
-        for what, predictions in (("shipped", shipped), ("left out", honest)):
-            asked = [one for one in predictions.values() if one.row.generation == generation and not one.row.extra]
-            spreads[f"{generation} {what}"] = summary(asked)
-            print(f"{generation} {what}: {spreads[f'{generation} {what}']}")
+    shipped, honest = {row.name: predict(row) for row in ROWS}, left_out(ROWS)
+    print_table(shipped, honest)
+    spreads = spreads_of(shipped, honest)
+    for name, spread in spreads.items():
+        print(f"{name}: {spread}")
     print("rankings broken:", broken_rankings(shipped) or "none", "| left out:", broken_rankings(honest) or "none")
     if arguments.fit:
-        constants = fit(ROWS)
-        print(json.dumps(asdict(constants), indent=1))
-        document = {
-            "constants": asdict(constants),
-            "rows": {
-                name: {
-                    "source": one.row.source,
-                    "generation": one.row.generation,
-                    "measured_us": round(one.row.measured_us, 2),
-                    "uncertainty": one.row.uncertainty,
-                    "predicted_us": round(shipped[name].predicted_us, 2),
-                    "left_out_us": round(one.predicted_us, 2),
-                    "extra": one.row.extra,
-                }
-                for name, one in honest.items()
-            },
-            "spreads": spreads,
-        }
+        constants = asdict(fit(ROWS))
+        print(json.dumps(constants, indent=1))
+        document = {"constants": constants, "rows": residuals(shipped, honest), "spreads": spreads}
         RESIDUALS.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 

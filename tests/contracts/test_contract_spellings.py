@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
 from textwrap import indent
 
 import pytest
 
 import hloscope
+from hloscope.analysis.model import Memory
+from hloscope.contracts.baselines import against_baseline, baseline_of, format_baseline, parse_baseline
 from hloscope.contracts.evaluate import evaluate
 from hloscope.contracts.notation import parse_contract
 from hloscope.contracts.verdict import BreachKind
@@ -58,27 +64,30 @@ ALL_REDUCE_OVER_Y = {
 }
 
 
-def in_a_loop(trips):
-    state = f"(s32[], {TYPE})"
+def in_a_loop(bound="constant(5)", start="constant(0)"):
+    """An all-reduce in a loop that counts up to a constant, or to what the program is given."""
+    state = f"(s32[], {TYPE}, s32[])"
     return module(
-        f"zero = s32[] constant(0)\np = {TYPE} parameter(0)\nstate = {state} tuple(zero, p)\n"
+        f"first = s32[] {start}\np = {TYPE} parameter(0)\nn = s32[] parameter(1)\n"
+        f"state = {state} tuple(first, p, n)\n"
         f"w = {state} while(state), condition=more, body=body\n"
         f"ROOT r = {TYPE} get-tuple-element(w), index=1",
         f"""
 more {{
   s = {state} parameter(0)
   i = s32[] get-tuple-element(s), index=0
-  n = s32[] constant({trips})
+  n = s32[] {bound}
   ROOT less = pred[] compare(i, n), direction=LT
 }}
 body {{
   s = {state} parameter(0)
   i = s32[] get-tuple-element(s), index=0
   x = {TYPE} get-tuple-element(s), index=1
+  n = s32[] get-tuple-element(s), index=2
   one = s32[] constant(1)
   next = s32[] add(i, one)
   r = {TYPE} all-reduce(x), {ATTRIBUTES.format(groups=EXPLICIT)}
-  ROOT out = {state} tuple(next, r)
+  ROOT out = {state} tuple(next, r, n)
 }}
 """,
     )
@@ -111,9 +120,25 @@ def test_every_spelling_gives_the_same_verdict(spelling, contract):
 
 
 def test_a_loop_is_counted():
-    assert verdict(in_a_loop(5), "all-reduce@Y <= 8KiB x5; nothing else").holds
-    assert not verdict(in_a_loop(5), "all-reduce@Y <= 8KiB x4; nothing else").holds
-    assert not verdict(in_a_loop(5), "wire <= 12288B/step").holds
+    assert verdict(in_a_loop(), "all-reduce@Y <= 8KiB x5; nothing else").holds
+    assert not verdict(in_a_loop(), "all-reduce@Y <= 8KiB x4; nothing else").holds
+    assert not verdict(in_a_loop(), "wire <= 12288B/step").holds
+
+
+def test_the_users_word_for_a_loop_that_the_program_ends():
+    unknown = in_a_loop("get-tuple-element(s), index=2")
+    assert {breach.kind for breach in verdict(unknown, "all-reduce@Y").breaches} == {BreachKind.UNDECIDED}
+    told = verdict(unknown, 'all-reduce@Y <= 8KiB x5; nothing else; trips "%w" = 5')
+    assert told.holds, str(told)
+    assert not verdict(unknown, 'all-reduce@Y x4; trips "%w" = 5').holds
+    assert not verdict(unknown, 'wire@Y <= 61439B/step; trips "%w" = 5').holds
+    assert verdict(unknown, 'wire@Y <= 61440B/step; trips "%w" = 5').holds
+
+
+def test_a_loop_of_no_trips_moves_nothing():
+    never = in_a_loop(start="constant(9)")
+    assert verdict(never, "none").holds
+    assert not verdict(never, "all-reduce@Y").holds
 
 
 def test_two_with_one_channel_are_two():
@@ -183,3 +208,24 @@ def test_groups_that_are_no_axis_do_not_pass():
     assert {breach.kind for breach in verdict(odd, "no all-reduce@X").breaches} == {BreachKind.UNDECIDED}
     assert not verdict(odd, "none").holds
     assert not verdict(odd, "wire@Y <= 1GB/step").holds
+
+
+CORPUS = os.environ.get("HLOSCOPE_CORPUS")
+SPELLINGS = Path(CORPUS) / "spellings" if CORPUS else None
+EXPECTED = json.loads((SPELLINGS / "expected.json").read_text()) if SPELLINGS else {}
+
+
+@pytest.mark.skipif(SPELLINGS is None, reason="HLOSCOPE_CORPUS names no corpus")
+@pytest.mark.parametrize("name", sorted(EXPECTED) or ["none"])
+def test_what_is_found_in_compiled_text_can_be_accepted(name):
+    text = (SPELLINGS / f"{name}.hlo").read_text(encoding="utf-8")
+    analysis = hloscope.analyze_text(text, name=f"{name}.hlo", mesh=EXPECTED[name]["mesh"])
+    failed = evaluate(parse_contract("none; at-least-ok"), analysis)
+    moving = [one for one in analysis.collectives if one.axes != () or one.wire_bytes]
+    assert {id(one) for breach in failed.breaches for one in breach.offenders} == {id(one) for one in moving}
+    lines = [breach.accept for breach in failed.breaches] + ["nothing else", "at-least-ok"]
+    accepted = evaluate(parse_contract("; ".join(lines)), analysis)
+    assert accepted.holds, str(accepted)
+    baseline = baseline_of(analysis)
+    assert parse_baseline(format_baseline(baseline), name=name) == replace(baseline, memory=Memory())
+    assert against_baseline(baseline, analysis) == ()

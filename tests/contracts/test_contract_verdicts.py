@@ -298,6 +298,25 @@ def test_dead_code_is_noticed(text):
     assert verdict(text, program()).holds
 
 
+def test_a_ban_on_a_file_that_is_not_there(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "attention.py").touch()
+    for text, holds in (
+        ('no all-gather in "model/attention.py"', True),
+        ('no all-gather in "attention.py:12"', True),
+        ('no all-gather in "*tention.py"', True),
+        ('no all-gather in "model/atention.py"', False),
+        ('no all-reduce in "moe.py"', True),
+    ):
+        found = evaluate(parse_contract(text), BOTH, root=tmp_path)
+        assert found.holds is holds, str(found)
+    (breach,) = evaluate(parse_contract('no all-to-all in "atention.py:3"'), BOTH, root=tmp_path).breaches
+    assert (breach.kind, breach.message) == (
+        BreachKind.VACUOUS,
+        f"there is no file atention.py in {tmp_path}, so nothing can come from it",
+    )
+
+
 def test_groups_of_one_device_move_nothing():
     assert verdict("none", program(replace(GATHER, axes=(), group_size=1, wire_bytes=0))).holds
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hloscope.analysis.vocabulary import Kind
 from hloscope.cost.algorithm import NOT_PRINTED, Algorithm, Way
 from hloscope.cost.constants import CONSTANTS
-from hloscope.cost.network import Network, Transfer
+from hloscope.cost.network import Network
+from hloscope.cost.paths import Transfer
 from hloscope.hardware import chip, parse_slice
 from hloscope.hardware.torus import Torus
 
@@ -114,7 +115,16 @@ def test_an_all_to_all_of_a_closed_ring_follows_the_book():
     assert time_us(net, Kind.ALL_TO_ALL, (tuple(range(16)),)) == pytest.approx(16 / 8 * LINK_US)
 
 
-def test_very_large_groups_take_the_bisection_of_the_slice():
+@pytest.mark.parametrize(
+    ("name", "group"), [("v5e:8x8", range(64)), ("v6e:16x16", range(256)), ("v5p:4x4x8", range(128))]
+)
+def test_the_bisection_is_what_routing_every_pair_gives(name, group, monkeypatch):
+    routed = time_us(network(name), Kind.ALL_TO_ALL, (tuple(group),))
+    monkeypatch.setattr("hloscope.cost.network._MOST_ROUTED_PAIRS", 0)
+    assert time_us(network(name), Kind.ALL_TO_ALL, (tuple(group),)) == pytest.approx(routed, rel=0.01)
+
+
+def test_very_large_groups_take_the_bisection_of_their_block():
     net = network("v5p:8x8x16")
     found = time_us(net, Kind.ALL_TO_ALL, (tuple(range(1024)),))
     assert found == pytest.approx(16 / 8 * MEGABYTE / 90e9 * 1e6)
@@ -141,17 +151,22 @@ def test_groups_of_one_move_nothing():
     assert time_us(network(), Kind.ALL_REDUCE, ((0,), (1,))) == 0
 
 
-def test_slices_have_the_bandwidth_of_all_their_chips():
+def between(net, senders):
+    return net.time_between_slices(Kind.ALL_GATHER, MEGABYTE, senders)
+
+
+def test_hosts_have_the_bandwidth_of_all_their_chips():
     net = network()
-    found = net.time_between_slices(Kind.ALL_GATHER, MEGABYTE, senders=8)
-    assert found.bandwidth_us == pytest.approx(MEGABYTE / 3.125e9 * 1e6)
-    assert net.time_between_slices(Kind.ALL_GATHER, MEGABYTE, senders=1).bandwidth_us == pytest.approx(
-        found.bandwidth_us / 8
-    )
+    everyone = [(index, device) for index in range(2) for device in range(8)]
+    all_us = MEGABYTE / 3.125e9 * 1e6
+    assert between(net, everyone).bandwidth_us == pytest.approx(all_us)
+    assert between(net, [(0, 5), (1, 5)]).bandwidth_us == pytest.approx(all_us / 4)
+    assert between(net, [(0, 0), (0, 1)]).bandwidth_us == pytest.approx(all_us / 2)
+    assert between(net, [(0, 0), (0, 4)]).bandwidth_us == pytest.approx(all_us / 4)
 
 
 def test_without_a_figure_for_dcn_there_is_no_time():
-    assert network("v2:2x2").time_between_slices(Kind.ALL_REDUCE, MEGABYTE, senders=8) is None
+    assert between(network("v2:2x2"), [(0, 0)]) is None
 
 
 # ---- physical sense

@@ -264,3 +264,16 @@ def test_what_is_never_waited_for_is_waited_for_at_the_end():
     text = module_text(f"{ARGUMENT}\n{permute_start('a')}\nROOT {fusion('f', 'a', 15)}")
     found = priced(text)
     assert found.time.step_us == pytest.approx(found.collectives[0].time_us, rel=1e-2)
+
+
+def test_no_nesting_is_too_deep():
+    body = f"  %p = {BLOCK} parameter(0)\n  ROOT {fusion('f', 'p', 15)}\n"
+    deepest = f"%c0 (p: f32[1024,1024]) -> f32[1024,1024] {{\n{body}}}\n"
+    calls = "".join(
+        f"%c{level} (p: f32[1024,1024]) -> f32[1024,1024] {{\n  %p = {BLOCK} parameter(0)\n"
+        f"  ROOT %r = {BLOCK} call(%p), to_apply=%c{level - 1}\n}}\n"
+        for level in range(1, 2000)
+    )
+    entry = f"{ARGUMENT}\nROOT %r = {BLOCK} call(%a), to_apply=%c1999"
+    found = priced(module_text(entry, before=deepest + calls))
+    assert found.time.step_us == pytest.approx(0.01)

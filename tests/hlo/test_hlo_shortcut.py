@@ -17,6 +17,7 @@ from hloscope.hlo.scanner import GaveUp, Scanner
 
 HEAD = "HloModule m\n\n"
 ENTRY = HEAD + "ENTRY %e (p: f32[2]) -> f32[2] {\n  %p = f32[2]{0} parameter(0)\n"
+CALLEE = HEAD + "%f (x: f32[2]) -> f32[2] {\n  %x = f32[2]{0} parameter(0)\n}\n\n"
 TEXTS = {
     "module": MODULE,
     "bare": BARE,
@@ -54,6 +55,27 @@ TEXTS = {
     "bad dimensions": MODULE.replace("f32[4]{0} custom-call", "f32[4,,4]{0} custom-call"),
     "bad rank": MODULE.replace("f32[4]{0} custom-call", "f32[4]{1,0} custom-call"),
     "huge number": MODULE.replace("channel_id=3", f"channel_id={'3' * 50}"),
+    "operand of another computation": CALLEE + ENTRY[len(HEAD) :] + "  ROOT %r = f32[] add(%p, %x)\n}\n",
+    "used before it is defined": ENTRY + "  %a = f32[] add(%b, %p)\n  ROOT %b = f32[] negate(%p)\n}\n",
+    "called before it is defined": ENTRY + "  ROOT %r = f32[] call(%p), to_apply=%f\n}\n\n" + CALLEE[len(HEAD) :],
+    "calls itself": HEAD
+    + "%f (x: f32[2]) -> f32[2] {\n  %x = f32[2] parameter(0)\n  %y = f32[2] call(%x), to_apply=%f\n}\n",
+    "attribute twice": CALLEE + ENTRY[len(HEAD) :] + "  ROOT %r = f32[] call(%p), a=1, to_apply=%f, a=2\n}\n",
+    "metadata twice": ENTRY + "  ROOT %r = f32[] add(%p, %p), metadata={a=1}, backend_config={}, metadata={a=2}\n}\n",
+    "several calls": CALLEE
+    + ENTRY[len(HEAD) :]
+    + "  ROOT %r = f32[] while(%p), condition=%f, body=%f, a=1, calls=%f, b=2\n}\n",
+    "comment up to the line's end": ENTRY + '  ROOT %r = f32[2] add(%p, %p), a=1 // x, metadata={op_name="a"}\n}\n',
+    "comment for the operation": ENTRY + "  ROOT %r = f32[2] // add(%p, %p), a=1\n  negate(%p)\n}\n",
+    "attributes behind the metadata": ENTRY
+    + '  ROOT %r = f32[2] add(%p, %p), metadata={op_name="a"}, sharding={replicated}, a="x"\n}\n',
+    "nested tuples": ENTRY + "  ROOT %r = ((f32[2]{0}, (s32[])), u32[]{:S(2)}) foo-start(%p)\n}\n",
+    "dynamic shapes": ENTRY + "  ROOT %r = f32[<=8,?,4]{2,1,0:T(8,*)L(2)E(4)S(1)} foo(%p)\n}\n",
+    "layout of another rank": ENTRY + "  ROOT %r = f32[8]{1,0} negate(%p)\n}\n",
+    "no tile": ENTRY + "  ROOT %r = f32[8]{0:T(0)} negate(%p)\n}\n",
+    "frontend attributes": ENTRY + '  ROOT %r = f32[2] negate(%p), frontend_attributes={a={x,y},b="c",d=e}\n}\n',
+    "broken frontend attributes": ENTRY
+    + "  %a = f32[2] negate(%p), frontend_attributes={a=b}\n  %b = f32[2] negate(%p), frontend_attributes={a}\n}\n",
     "huge parameter": MODULE.replace("parameter(1)", f"parameter({'1' * 50})"),
 }
 
@@ -105,6 +127,13 @@ def takes_the_quick_way(text):
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_both_ways_agree(name):
+    assert outcome(parse_module, TEXTS[name]) == outcome(parse_whole, TEXTS[name])
+
+
+@pytest.mark.parametrize("size", [1, 60, 500])
+@pytest.mark.parametrize("name", TEXTS)
+def test_both_ways_agree_wherever_chunks_end(name, size, monkeypatch):
+    monkeypatch.setattr("hloscope.hlo.scanner.CHUNK", size)
     assert outcome(parse_module, TEXTS[name]) == outcome(parse_whole, TEXTS[name])
 
 
@@ -271,6 +300,9 @@ def test_plain_skeletons(piece, plain):
 
 @needs_corpus
 @pytest.mark.parametrize("path", corpus_files(), ids=lambda path: path.name)
-def test_both_ways_agree_on_the_corpus(path):
+def test_both_ways_agree_on_the_corpus(path, monkeypatch):
     text = path.read_bytes().decode()
-    assert outcome(parse_module, text) == outcome(parse_whole, text)
+    whole = outcome(parse_whole, text)
+    assert outcome(parse_module, text) == whole
+    monkeypatch.setattr("hloscope.hlo.scanner.CHUNK", 300)
+    assert outcome(parse_module, text) == whole

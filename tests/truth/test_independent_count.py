@@ -49,6 +49,7 @@ def count_text(found: Analysis) -> Count:
     total: Count = {}
     for one in found.collectives:
         assert one.executions_bound == "exact"
+        assert one.origin != "inserted"  # under shard_map the partitioner has nothing to add
         if one.wire_bytes:
             moved = Moved(one.executions, one.payload_bytes_per_step, one.wire_bytes_per_step)
             add(total, (one.kind.value, frozenset(one.axes)), moved)

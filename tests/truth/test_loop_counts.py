@@ -52,7 +52,7 @@ class Counter:
 
 
 def is_miscounted_by_xla(counter):
-    """XLA of jaxlib 0.10 runs loops that count up from below zero in larger steps once too little, or says that it does.
+    """XLA of jaxlib 0.10 runs loops that count up from below zero in larger steps once too little, or says so.
 
     `while i < -4: i += 6` from -11 runs once on CPU, where Python runs it twice; jaxlib 0.12 is right.
     """
@@ -110,7 +110,7 @@ def test_a_loop_without_a_known_trip_count(counter):
     trips = counter.trips()
     assume(trips is not None)
     text = KNOWN.sub("", text_of(looped(counter, lambda x: lax.psum(x * x, "x")), "cpu:4"))
-    assert "known_trip_count" not in text
+    assert '"known_trip_count"' not in text
     check(text, trips, linear=counter.advance != "*")
 
 
@@ -121,7 +121,7 @@ def test_a_loop_on_a_tpu(counter):
     trips = counter.trips()
     assume(trips is not None)
     text = text_of(looped(counter, lambda x: lax.psum(x * x, "x")), "v5e:2x2")
-    assert "known_trip_count" not in text
+    assert '"known_trip_count"' not in text
     check(text, trips, linear=counter.advance != "*")
 
 

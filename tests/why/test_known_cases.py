@@ -71,7 +71,9 @@ def test_a_vmapped_shuffle_sorts_along_the_sharded_dimension(explained):
     line = line_of("jax.vmap(jax.random.permutation)")
     assert all(one.reason.consumer is None or one.reason.consumer.source[0].line == line for one in found)
     sorted_rows = [reason for reason in reasons if reason.moved.name == "rows"]
-    assert [(reason.consumer.name, reason.dimensions, reason.axes) for reason in sorted_rows] == [("sort", (1,), ("X",))]
+    assert [(reason.consumer.name, reason.dimensions, reason.axes) for reason in sorted_rows] == [
+        ("sort", (1,), ("X",))
+    ]
 
 
 def test_a_foreign_call_on_an_explicit_mesh_gets_everything(explained):

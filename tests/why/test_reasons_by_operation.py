@@ -21,9 +21,9 @@ SENTENCES = {
     ),
     "embedding": (
         ReasonKind.PARTIAL_SUM,
-        "`gather` (operations.py:{} in embedding) looks up along the dimension of 50000 of `table[50000_Y, 256]`, sharded "
-        "over Y, so each device holds a partial sum; the requested output P('X', None) is replicated over Y: all-reduce "
-        "over Y",
+        "`gather` (operations.py:{} in embedding) looks up along the dimension of 50000 of `table[50000_Y, 256]`, "
+        "sharded over Y, so each device holds a partial sum; the requested output P('X', None) is replicated over Y: "
+        "all-reduce over Y",
     ),
     "another_output": (
         ReasonKind.REQUESTED_OUTPUT,
@@ -36,8 +36,8 @@ SENTENCES = {
     ),
     "asked_in_explicit_mode": (
         ReasonKind.PARTIAL_SUM,
-        "contracting dimension D of `x[B_X, D_Y]` and `w[D_Y, F]` is sharded over Y, so each device holds a partial sum; "
-        "the requested output P('X', None) is replicated over Y: all-reduce over Y",
+        "contracting dimension D of `x[B_X, D_Y]` and `w[D_Y, F]` is sharded over Y, so each device holds a partial "
+        "sum; the requested output P('X', None) is replicated over Y: all-reduce over Y",
     ),
     "authored": (
         ReasonKind.AUTHORED,

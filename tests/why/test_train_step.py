@@ -34,8 +34,8 @@ def test_each_weight_is_gathered_because_fsdp_shards_the_batch(step):
 def test_tensor_parallel_sums_name_the_contracted_dimension(step):
     sums = [one for one in step.collectives if one.kind is Kind.ALL_REDUCE and one.axes == ("tensor",)]
     letters = [one.reason.summed for one in sums if one.reason.producer.name == "dot_general"]
-    assert sorted(letters) == [("F",), ("F",), ("F",), ("F",), ("V",)][: len(letters)]
-    assert len(letters) >= 4
+    assert sorted(set(letters)) == [("F",), ("V",)]
+    assert letters.count(("F",)) >= 3
     maximum = next(one for one in sums if one.reason.producer.name == "reduce_max")
     assert "holds a partial maximum" in maximum.why
 

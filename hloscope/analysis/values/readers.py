@@ -13,6 +13,7 @@ from hloscope.hlo import HloInstruction, Shape
 _LIMIT = 64
 """Values looked at before a search gives up."""
 _HANDS_ON = frozenset({"bitcast", "copy", "reshape", "opt-barrier"})
+_ONLY_HANDS_ON = _HANDS_ON | {"parameter", "tuple", "get-tuple-element"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,12 @@ class Reading:
 
 
 def readings_of(
-    graph: HloGraph, value: Value, frames: Frames = (), *, also: Collection[str] = ()
+    graph: HloGraph,
+    value: Value,
+    frames: Frames = (),
+    *,
+    also: Collection[str] = (),
+    wanted: frozenset[str] | None = None,
 ) -> Iterator[Reading | None]:
     """Every place where a value is read, behind copies, bitcasts, tuples and the fusions that it enters.
 
@@ -45,6 +51,8 @@ def readings_of(
         value: The value.
         frames: The fusions around it, outermost first.
         also: Opcodes of one operand that are looked through as well.
+        wanted: The opcodes of readers that matter: a fusion that holds none of them, and does more than hand on, is
+            told as the reader itself. None to enter every fusion.
 
     Yields:
         The readers; None when there are too many values on the way, as the last one.
@@ -56,7 +64,7 @@ def readings_of(
         current, around = pending.pop()
         for user in current.instruction.users:
             found: list[Reading] = []
-            pending.extend(_handed_on(graph, Reading(user, current, around), also, found))
+            pending.extend(_handed_on(graph, Reading(user, current, around), also, wanted, found))
             yield from found
         if current.instruction.is_root and around:
             pending.append((Value(around[-1], current.path), around[:-1]))
@@ -103,7 +111,7 @@ def _same_value(value: Value, user: HloInstruction, also: Collection[str]) -> Va
 
 
 def _handed_on(
-    graph: HloGraph, reading: Reading, also: Collection[str], found: list[Reading]
+    graph: HloGraph, reading: Reading, also: Collection[str], wanted: frozenset[str] | None, found: list[Reading]
 ) -> Iterator[tuple[Value, Frames]]:
     """The values that a user merely hands on; it is noted in `found` when it does anything else."""
     value, user, frames = reading.value, reading.reader, reading.frames
@@ -112,12 +120,17 @@ def _handed_on(
         yield same, frames
     elif user.opcode == "tuple" and (frames or not user.is_root):
         yield from ((Value(user, (position, *value.path)), frames) for position in _positions(value, user))
-    elif user.opcode == "fusion" and user.called:
+    elif user.opcode == "fusion" and user.called and _is_entered(graph, user, wanted):
         parameters = graph.module.computation(user.called[0][1]).parameters
         inside = (parameters[position] for position in _positions(value, user) if position < len(parameters))
         yield from ((Value(parameter, value.path), (*frames, user)) for parameter in inside)
     elif user.opcode not in ("get-tuple-element", "copy-done"):
         found.append(reading)
+
+
+def _is_entered(graph: HloGraph, fusion: HloInstruction, wanted: frozenset[str] | None) -> bool:
+    opcodes = graph.module.computation(fusion.called[0][1]).opcodes
+    return wanted is None or not wanted.isdisjoint(opcodes) or opcodes <= _ONLY_HANDS_ON
 
 
 def _positions(value: Value, user: HloInstruction) -> list[int]:

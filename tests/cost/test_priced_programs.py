@@ -162,3 +162,27 @@ def test_a_part_of_the_peak():
         f"HloModule m, is_scheduled=true\nENTRY %e {{\n  %a = f32[512,512] parameter(0)\n  ROOT %d = {matmul}\n}}\n"
     ).time
     assert time.peak_flops_share == pytest.approx(time.flops / (time.step_us * 1e-6) / 197e12)
+
+
+ALL_REDUCE = f"ROOT %r = {BLOCK} all-reduce(%a), channel_id=1, replica_groups={{{{0,1,2,3}}}}, to_apply=%sum"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "HloModule m, is_scheduled=true, num_partitions=4",
+        "HloModule m, is_scheduled=true, replica_count=4",
+        "HloModule m, is_scheduled=true",
+    ],
+)
+def test_a_collective_without_a_printed_algorithm_is_priced_from_first_principles(header):
+    found = priced(module_text(f"{ARGUMENT}\n{ALL_REDUCE}", header=header), "v5e:2x2")
+    payload_us = 2 * 3 / 4 * 2**22 / 45e9 * 1e6
+    assert found.time.uncalibrated == ("first principles",)
+    assert found.collectives[0].time_us == pytest.approx(payload_us / 2, rel=0.1)
+
+
+def test_a_slice_that_is_too_small_prices_nothing_that_it_cannot_hold():
+    found = priced(module_text(f"{ARGUMENT}\n{ALL_REDUCE}", header="HloModule m, num_partitions=4"), "v5e:1x2")
+    assert found.collectives[0].time_us is None
+    assert found.time.bound is Bound.AT_LEAST

@@ -1,0 +1,92 @@
+"""`hloscope explain` and `hloscope shardings`, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+MATMUL = "fixtures/programs/matmul.py:matmul"
+CAPTURED = "fixtures/captured/matmul.matmul.jax-0.10.hlo"
+
+
+def hloscope(root, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "hloscope", *arguments]
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("JAX_", "XLA_", "COLUMNS", "TPU_"))}
+    return subprocess.run(command, cwd=root, env=clean, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.tpu_compiler
+def test_the_whole_chain_as_text(root):
+    done = hloscope(root, "explain", MATMUL, "1")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    cost = next(number for number, line in enumerate(lines) if line.startswith("   = cost: one device sends 32.8 kB"))
+    assert lines[:cost] == [
+        "all-reduce over Y of bf16[2,8192] per device, %all-reduce",
+        "  --> matmul.py:19 in matmul",
+        '   |     return jnp.einsum("bd,df->bf", jnp.square(In), W)',
+        "   |            ^",
+        "   = why: contracting dimension D of `In[B_X, D_Y]` and `W[D_Y, F]` is sharded over Y, so each",
+        "          device holds a partial sum; the requested output P('X', None) is replicated over Y:",
+        "          all-reduce over Y",
+        "   = chain",
+        "       argument In asks for P('X', 'Y')",
+        "       argument W asks for P('Y', None)",
+        "     > dot_general leaves a part of its result on each device, because D is sharded over Y",
+        "         (matmul.py:19 in matmul): In[B_X, D_Y], W[D_Y, F]",
+        "       each device holds a partial sum: Out[B_X, F] {U_Y}",
+        "       output result asks for P('X', None)",
+        "   = notation",
+        "       Out[B_X, F] {U_Y} = In[B_X, D_Y] *_D W[D_Y, F]",
+        "       Out[B_X, F] = AllReduce_Y(Out[B_X, F] {U_Y})",
+    ]
+    assert "   = origin: inserted by the partitioner" in lines
+    assert "   = fix: ask for the result sharded over Y too: a reduce-scatter moves half of what an all-reduce" in lines
+
+
+def test_a_bare_file_is_explained_as_far_as_it_goes(root):
+    done = hloscope(root, "explain", CAPTURED, "--mesh", "X=4,Y=2", "--format", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    (one,) = json.loads(done.stdout)["explanations"]
+    assert (one["kind"], one["axes"], one["copies"], one["steps"], one["advice"]) == ("all-reduce", ["Y"], 1, [], [])
+    assert one["why"].startswith("not known: HLO text keeps no shardings of the program it was compiled from; ")
+    assert (one["place"]["line"], one["wire_bytes"], one["executions"]) == (19, 32768, 1)
+
+
+def test_a_collective_that_is_not_there_is_one_message(root):
+    done = hloscope(root, "explain", CAPTURED, "all-gather.9")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "error: there is no collective 'all-gather.9' in the compiled program\n"
+        "   = why: it has %all-reduce\n"
+        "   = fix: name one of them, or give its number in the list that `hloscope analyze` prints, counted from 1\n"
+    )
+
+
+@pytest.mark.tpu_compiler
+def test_shardings_of_everything_without_a_compile(root):
+    done = hloscope(root, "shardings", MATMUL, "--format", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    table = json.loads(done.stdout)
+    assert (table["target"], table["slice_name"], table["axis_sizes"]) == (MATMUL, "v5e:4x2", {"X": 4, "Y": 2})
+    rows = [(one["role"], one["name"], one["sharding"], one["local_shape"], one["is_moved"]) for one in table["arrays"]]
+    assert rows == [
+        ("argument", "In", "P('X', 'Y')", [2, 1024], False),
+        ("argument", "W", "P('Y', None)", [1024, 8192], False),
+        ("output", "result", "P('X', None)", [2, 8192], False),
+        ("intermediate", "Out", "P('X', None)", [2, 8192], True),
+        ("intermediate", "result of square", "P('X', 'Y')", [2, 1024], False),
+    ]
+
+
+def test_shardings_need_a_function(root):
+    done = hloscope(root, "shardings", CAPTURED)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"error: {CAPTURED} is compiled already, and its shardings are propagated\n"
+        "   = fix: name the function itself, or use hloscope analyze\n"
+    )

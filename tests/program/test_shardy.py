@@ -1,0 +1,182 @@
+"""The MLIR door: what Shardy says of a module, as plain data."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from hloscope.program.argument_letters import argument_letters
+from hloscope.program.dumps import Dumps, dump_folder, read_dumps
+from hloscope.program.shardy_model import ShardyModule
+from hloscope.program.shardy_passes import shardy_of_lowered, shardy_of_text
+from hloscope.program.target import TargetFacts
+
+MATMUL = """
+module @m {
+  sdy.mesh @mesh = <["X"=2, "Y"=4]>
+  func.func @main(
+      %arg0: tensor<8x32xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"X"}, {"Y"}]>} loc("In"),
+      %arg1: tensor<32x16xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"Y":(1)2}, {}]>} loc("W"))
+      -> (tensor<8x16xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"X"}, {}]>}) {
+    %0 = stablehlo.dot_general %arg0, %arg1, contracting_dims = [1] x [0]
+        : (tensor<8x32xbf16>, tensor<32x16xbf16>) -> tensor<8x16xbf16> loc(#dot)
+    return %0 : tensor<8x16xbf16> loc(#end)
+  }
+}
+#frame = loc("f"("model.py":3:8 to :20))
+#outer = loc("main"("model.py":9:0))
+#end = loc("jit(f)")
+#dot = loc("jit(f)/dot_general"(callsite(#frame at #outer)))
+"""
+
+
+def module_of(text: str) -> ShardyModule:
+    notes: list[str] = []
+    found = shardy_of_text(text, notes)
+    assert (notes, found is None) == ([], False)
+    return found
+
+
+def is_plain(value: object) -> bool:
+    if dataclasses.is_dataclass(value):
+        return all(is_plain(getattr(value, field.name)) for field in dataclasses.fields(value))
+    if isinstance(value, dict):
+        return all(is_plain(key) and is_plain(item) for key, item in value.items())
+    if isinstance(value, tuple | frozenset):
+        return all(map(is_plain, value))
+    return value is None or isinstance(value, int | str)
+
+
+def test_no_mlir_object_leaves_the_room():
+    assert is_plain(module_of(MATMUL))
+
+
+def test_values_have_names_shardings_and_who_asked():
+    module = module_of(MATMUL)
+    assert (dict(module.mesh), module.seen_by) == ({"X": 2, "Y": 4}, "compiler")
+    arguments = [value for value in module.values if value.is_argument]
+    assert [(one.name, one.shape, one.element_type) for one in arguments] == [
+        ("In", (8, 32), "bf16"),
+        ("W", (32, 16), "bf16"),
+    ]
+    assert [one.sharding for one in arguments] == [(("X",), ("Y",)), (("Y:(1)2",), ())]
+    (dot,) = [op for op in module.ops if op.kind == "stablehlo.dot_general"]
+    result = module.values[dot.results[0]]
+    assert (result.sharding, dict(result.origins)) == ((("X",), ()), {"X": "output: 0"})
+
+
+def test_operations_have_rules_names_and_stacks():
+    (dot,) = [op for op in module_of(MATMUL).ops if op.kind == "stablehlo.dot_general"]
+    assert dot.op_name == "jit(f)/dot_general"
+    assert [(place.file, place.line, place.column, place.function) for place in dot.source] == [
+        ("model.py", 3, 8, "f"),
+        ("model.py", 9, 0, "main"),
+    ]
+    assert dot.rule is not None
+    assert (dot.rule.operands, dot.rule.results) == ((((0,), (2,)), ((2,), (1,))), (((0,), (1,)),))
+    assert (dot.rule.reduction, dot.rule.sizes) == ({2}, (8, 16, 32))
+
+
+def test_data_that_must_move_has_an_operation_of_its_own():
+    module = module_of(MATMUL)
+    (total,) = [op for op in module.ops if op.kind == "sdy.all_reduce"]
+    (reshard,) = [op for op in module.ops if op.kind == "sdy.reshard"]
+    assert (total.axes, total.op_name) == (("Y",), "jit(f)/dot_general")
+    assert module.values[reshard.operands[0]].name == "W"
+    assert module.values[reshard.results[0]].sharding == (("Y",), ())
+    dot = module.ops[module.values[total.operands[0]].owner]
+    assert module.users[reshard.results[0]] == ((dot.index, 1),)
+
+
+def test_private_functions_take_their_place_from_the_call():
+    text = """
+module @m {
+  sdy.mesh @mesh = <["X"=2]>
+  func.func @main(%arg0: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"X"}]>} loc("x")) -> tensor<8xf32> {
+    %0 = func.call @g(%arg0) : (tensor<8xf32>) -> tensor<8xf32> loc(#call)
+    return %0 : tensor<8xf32>
+  }
+  func.func private @g(%arg0: tensor<8xf32>) -> tensor<8xf32> {
+    %0 = stablehlo.sine %arg0 : tensor<8xf32> loc("sin")
+    return %0 : tensor<8xf32>
+  }
+}
+#frame = loc("f"("model.py":3:8))
+#call = loc("jit(f)/jit(g)"(#frame))
+"""
+    (sine,) = [op for op in module_of(text).ops if op.kind == "stablehlo.sine"]
+    assert (sine.op_name, [place.line for place in sine.source]) == ("jit(f)/jit(g)/sin", [3])
+
+
+def test_what_cannot_be_propagated_is_a_note_and_no_error():
+    notes: list[str] = []
+    assert shardy_of_text("module {", notes) is None
+    (note,) = notes
+    assert note.startswith("Shardy's propagation could not be run again (MLIRError: ")
+    assert note.endswith("): reasons are less exact")
+
+
+@pytest.mark.smoke
+def test_a_lowered_program_can_be_asked_and_is_not_changed():
+    import jax
+    import jax.numpy as jnp
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    from hloscope.program.devices import make_mesh
+
+    mesh = make_mesh({"X": 2, "Y": 2}, {"X": "auto", "Y": "auto"})
+    x = jax.ShapeDtypeStruct((8, 16), jnp.float32, sharding=NamedSharding(mesh, PartitionSpec("X", "Y")))
+    lowered = jax.jit(lambda x: jnp.sin(x).sum(axis=1)).lower(x)
+    before = lowered.as_text(debug_info=True)
+    notes: list[str] = []
+    module = shardy_of_lowered(lowered, notes)
+    assert (notes, module.seen_by) == ([], "jax")
+    assert [op.axes for op in module.ops if op.kind == "sdy.all_reduce"] == [("Y",)]
+    assert lowered.as_text(debug_info=True) == before
+
+
+def test_dumps_live_in_a_folder_of_their_own_which_is_gone_afterwards(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with dump_folder({"xla_a": "1"}) as (options, folder):
+        assert folder is not None
+        assert (options["xla_dump_to"], options["xla_a"]) == (str(folder), "1")
+        (folder / "shardy" / "module_1.jit_f").mkdir(parents=True)
+        (folder / "shardy" / "module_1.jit_f" / "01.before_propagation.mlir").write_text("module {}")
+        (folder / "module_1.x.0003.p.after_tpu-spmd-partitioning.before_y.txt").write_text("HloModule p")
+        (folder / "module_1.x.0002.p.after_dce.before_tpu-spmd-partitioning.txt").write_text("HloModule longer text")
+        (folder / "module_1.x.after_optimizations.txt").write_text("HloModule f")
+        found = read_dumps(folder)
+    assert found == Dumps(before_propagation="module {}", partitioned="HloModule p", final="HloModule f")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_users_keep_dumps_that_they_ask_for_themselves():
+    with dump_folder({"xla_dump_to": "mine"}) as (options, folder):
+        assert (options, folder) == ({"xla_dump_to": "mine"}, None)
+    assert read_dumps(None) == Dumps()
+
+
+@pytest.mark.tpu_compiler
+@pytest.mark.parametrize("slice_name", [None, "cpu:8"])
+def test_one_compile_yields_everything_and_leaves_nothing(compiled, slice_name, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    captured = compiled("matmul.py:matmul", **({"slice": slice_name} if slice_name else {}))
+    assert "all-reduce" in captured.partitioned_text
+    assert captured.shardy.seen_by == ("jax" if slice_name else "compiler")
+    assert (captured.shardy_as_written is None) == bool(slice_name)
+    assert [one.letters for one in captured.arguments] == [("B", "D"), ("D", "F")]
+    assert not [path for path in Path(tmp_path).iterdir() if path.name.startswith("hloscope-")]
+
+
+@pytest.mark.parametrize(("args", "count", "expected"), [
+    (("bf16[B@X,D]", "f32[128,F@(X,Y)]"), 2, (("B", "D"), (None, "F"))),
+    (({"a": "f32[N]", "b": "f32[]"}, "s32[4*D]"), 3, (("N",), None, (None,))),
+    (("f32[N]",), 2, (None, None)),
+    (lambda: ("f32[N]",), 1, (None,)),
+    (None, 0, ()),
+])  # fmt: skip
+def test_letters_of_arguments(args, count, expected):
+    assert argument_letters(TargetFacts(args=args), count) == expected

@@ -1,0 +1,52 @@
+"""Every array's sharding before a compile."""
+
+from __future__ import annotations
+
+import pytest
+
+from hloscope.api.propagating import shardings_of
+from hloscope.program.target import TargetFacts
+from hloscope.report import Canvas
+from hloscope.report.shardings import render_text
+from hloscope.why.shardings import Role
+
+pytestmark = pytest.mark.tpu_compiler
+
+
+@pytest.fixture
+def table(root, monkeypatch):
+    def of(target: str):
+        monkeypatch.chdir(root)
+        return shardings_of(target, TargetFacts())
+
+    return of
+
+
+def test_constraints_are_those_that_the_user_wrote(table):
+    found = table("fixtures/programs/two_matmuls.py:two_matmuls")
+    (constraint,) = [one for one in found.arrays if one.role is Role.CONSTRAINT]
+    assert (constraint.name, constraint.sharding, constraint.local_shape) == ("hidden", "P('X', 'Y')", (128, 4096))
+    assert (constraint.bytes_per_device, constraint.source.line) == (128 * 4096 * 2, 21)
+
+
+def test_an_argument_that_has_to_move_is_marked_also_inside_a_loop(table):
+    found = table("fixtures/programs/mixture_of_experts.py:mixture_of_experts")
+    arguments = {one.name: one for one in found.arrays if one.role is Role.ARGUMENT}
+    assert {name: one.is_moved for name, one in arguments.items()} == {"W": True, "A": False, "B": False}
+    assert (arguments["W"].element_type, arguments["B"].element_type) == ("f32", "s32")
+    largest = next(one for one in found.arrays if one.role is Role.INTERMEDIATE)
+    assert (largest.local_shape, largest.sharding) == ((4096, 14336), "P(None, None)")
+
+
+def test_inside_shard_map_there_is_nothing_to_propagate(table):
+    found = table("fixtures/programs/two_matmuls.py:two_matmuls_shard_map")
+    intermediates = [one for one in found.arrays if one.role is Role.INTERMEDIATE]
+    assert [(one.local_shape, one.sharding) for one in intermediates] == [((128, 2048), "P('X', None)")]
+    assert not any(one.is_moved for one in found.arrays)
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 200])
+def test_the_table_fits_its_width(table, width):
+    text = render_text(table("tests/why/programs/train_step.py:train_step"), Canvas(width=width))
+    assert max(map(len, text.splitlines())) <= width
+    assert "parameters['layers'][1]['wo']" in text.replace("\n", "").replace(" ", "")

@@ -1,0 +1,133 @@
+"""Sentences, notation and advice, from evidence written by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hloscope.analysis.model import AskedBy, Operation, Reason, ReasonKind, SourceFrame, Tensor
+from hloscope.analysis.vocabulary import Kind
+from hloscope.why.advice import advice
+from hloscope.why.notation import equations, notated
+from hloscope.why.sentences import sentence
+
+FRAME = (SourceFrame(file="model.py", line=7, function="layer", column=4),)
+DOT = Operation(name="dot_general", op_name="jit(f)/dot_general", source=FRAME)
+
+
+def tensor(name="W", letters=("D", "F"), sharding=(("Y",), ()), **facts) -> Tensor:
+    shape = tuple(8 for _ in letters)
+    return Tensor(name=name, named=True, element_type="bf16", shape=shape, letters=letters, sharding=sharding, **facts)
+
+
+SUM = Reason(
+    kind=ReasonKind.PARTIAL_SUM,
+    axes=("Y",),
+    moved=tensor("Out", ("B", "F"), (("X",), ()), partial_over=("Y",)),
+    wanted=(("X",), ()),
+    producer=DOT,
+    operands=(tensor("In", ("B", "D"), (("X",), ("Y",))), tensor()),
+    result=tensor("Out", ("B", "F"), (("X",), ())),
+    summed=("D",),
+    held_by=(AskedBy(axis="Y", by="argument", name="W", sharding="P('Y', None)"),),
+    asked_by=(AskedBy(axis="Y", by="output", name="result", sharding="P('X', None)"),),
+)
+CONFLICT = Reason(
+    kind=ReasonKind.OPERAND_CONFLICT,
+    axes=("fsdp",),
+    moved=tensor("w", ("D", "F"), (("fsdp",), ("tensor",)), argument="w"),
+    wanted=((), ("tensor",)),
+    dimensions=(0,),
+    consumer=DOT,
+    operand=1,
+    operands=(tensor("x", ("B", "D"), (("fsdp",), ())), tensor("w", ("D", "F"), ((), ("tensor",)))),
+    result=tensor("y", ("B", "F"), (("fsdp",), ("tensor",))),
+    conflicting="B",
+)
+
+
+def test_a_partial_sum_reads_as_in_the_book():
+    assert sentence(SUM, Kind.ALL_REDUCE) == (
+        "contracting dimension D of `In[B_X, D_Y]` and `W[D_Y, F]` is sharded over Y, so each device holds a partial "
+        "sum; the requested output P('X', None) is replicated over Y: all-reduce over Y"
+    )
+    assert equations(SUM, Kind.ALL_REDUCE) == (
+        "Out[B_X, F] {U_Y} = In[B_X, D_Y] *_D W[D_Y, F]",
+        "Out[B_X, F] = AllReduce_Y(Out[B_X, F] {U_Y})",
+    )
+    assert advice(SUM) == (
+        "ask for the result sharded over Y too: a reduce-scatter moves half of what an all-reduce does",
+        "take Y off D, and shard another dimension with it (argument W asks for P('Y', None))",
+    )
+
+
+def test_a_conflict_names_both_sides():
+    assert sentence(CONFLICT, Kind.ALL_GATHER) == (
+        "`w[D_fsdp, F_tensor]` is sharded along D over fsdp, and `dot_general` (model.py:7 in layer) needs it whole "
+        "because fsdp shards B of `x[B_fsdp, D]` there: all-gather over fsdp"
+    )
+    assert equations(CONFLICT, Kind.ALL_GATHER) == (
+        "w[D, F_tensor] = AllGather_fsdp(w[D_fsdp, F_tensor])",
+        "y[B_fsdp, F_tensor] = x[B_fsdp, D] *_D w[D, F_tensor]",
+    )
+
+
+@pytest.mark.parametrize(("change", "end"), [
+    ({"certain": False}, None),
+    ({"in_loop": True}, "all-gather over fsdp in every iteration"),
+    ({"in_loop": True, "loop_invariant": True},
+     "all-gather over fsdp in every iteration, although it is the same in each"),
+    ({"rewritten_from": "all-reduce"}, "all-gather over fsdp, made from the partitioner's all-reduce"),
+    ({"rewritten_from": "all-gather", "combined": 3}, "all-gather over fsdp, with 2 others in one transfer"),
+    ({"candidates": 2}, "all-gather over fsdp (one of 2 such places)"),
+])  # fmt: skip
+def test_doubts_loops_and_later_passes_are_told(change, end):
+    text = sentence(replace(CONFLICT, **change), Kind.ALL_GATHER)
+    assert text.startswith("likely: ") == (not change.get("certain", True))
+    assert end is None or text.endswith(end)
+
+
+def test_what_is_not_known_says_what_is_missing():
+    unknown = Reason(kind=ReasonKind.UNKNOWN, missing="HLO text keeps no shardings")
+    assert sentence(unknown, Kind.ALL_TO_ALL) == "not known: HLO text keeps no shardings"
+    assert (advice(unknown), equations(unknown, Kind.ALL_TO_ALL)) == ((), ())
+
+
+def test_every_kind_of_reason_has_a_sentence_and_all_but_three_have_advice():
+    for kind in ReasonKind:
+        reason = replace(CONFLICT, kind=kind, missing="the program")
+        assert sentence(reason, Kind.ALL_GATHER)
+        assert bool(advice(reason)) == (kind not in (ReasonKind.UNKNOWN, ReasonKind.AUTHORED))
+
+
+def test_several_axes_and_sizes_without_letters():
+    several = tensor("x", ("1024", "D"), (("data", "fsdp"), ()))
+    assert notated(several) == "x[1024_(data,fsdp), D]"
+    assert (
+        notated(
+            tensor(
+                "result of add",
+                ("D",),
+                ((),),
+            ),
+            (),
+        )
+        != ""
+    )
+
+
+@given(st.lists(st.sampled_from("BDFSE"), unique=True, max_size=4), st.data())
+def test_the_notation_holds_every_letter_and_every_axis_once(letters, data):
+    axes = data.draw(st.lists(st.sampled_from(["X", "Y", "Z"]), unique=True))
+    cut = [[] for _ in letters]
+    for axis in axes if letters else []:
+        cut[data.draw(st.integers(0, len(letters) - 1))].append(axis)
+    text = notated(tensor("T", tuple(letters), tuple(tuple(one) for one in cut)))
+    entries = [entry for entry in text.removeprefix("T[").removesuffix("]").split(", ") if entry]
+    assert [entry.partition("_")[0] for entry in entries] == letters
+    assert sorted("".join(entry.partition("_")[2].strip("()").replace(",", "") for entry in entries)) == sorted(
+        axes if letters else []
+    )
