@@ -91,14 +91,18 @@ def analyze(
 
 
 def analyze_function(
-    target: Callable[..., Any] | str, facts: TargetFacts, *, stage: Stage = lambda _: None
+    target: Callable[..., Any] | str,
+    facts: TargetFacts,
+    *,
+    stage: Stage = lambda _: None,
+    store: Store | None = None,
 ) -> Analysis:
-    """`analyze` for a function, with its facts in one piece and a progress display.
+    """`analyze` for a function, with its facts in one piece, a progress display and a store of compiles.
 
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
-    captured = capture_target(target, facts, stage=stage)
+    captured = capture_target(target, facts, stage=stage, store=store)
     stage("reading the compiled program")
     return analysis_of(captured, name_of(target))
 

@@ -108,7 +108,7 @@ def _array(array: CapturedArray, printed: ArrayFact | None) -> ArrayFact:
         chosen_by=None if not array.used else "user" if array.asked else "compiler",
         bytes_per_device=count * array.itemsize_bytes if known is None else known,
         donated=array.donated or (printed is not None and printed.donated),
-        used=array.used,
+        used=array.used and (printed is None or printed.used),  # the compiler drops reads that JAX does not
     )
 
 

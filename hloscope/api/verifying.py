@@ -164,7 +164,8 @@ def _analyses(
     _check_ranges(settings.ranges, found)
     own = facts.over(attached_facts(functions[1]))
     borrowed = references_facts(all_facts, own, is_factory=not required_parameters(functions[1]))
-    twin = capture(functions[1], replace(borrowed, slice=captured.slice.name), name=name_of(reference), stage=stage)
+    chosen = captured.slice.name if captured.slice_chosen_by == "user" else None
+    twin = capture(functions[1], replace(borrowed, slice=chosen), name=name_of(reference), stage=stage)
     return found, analysis_of(twin, name_of(reference))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.model import Analysis, Collective, StepTime
+from hloscope.analysis.vocabulary import Bound
 from hloscope.contracts.accepting import accepting_limit
 from hloscope.contracts.model import Contract, Limit, Quantity, Selector
 from hloscope.contracts.notation import format_clause, units_of
@@ -24,7 +25,7 @@ def broken_limits(contract: Contract, analysis: Analysis, moving: Sequence[Colle
             if clause.quantity in (Quantity.WIRE, Quantity.PAYLOAD):
                 yield from _moved(clause, moving, at_least_ok=contract.at_least_ok)
             else:
-                yield from _measured(clause, analysis)
+                yield from _measured(clause, analysis, at_least_ok=contract.at_least_ok)
 
 
 def _moved(limit: Limit, moving: Sequence[Collective], *, at_least_ok: bool) -> Iterator[Breach]:
@@ -80,7 +81,7 @@ def _bytes(limit: Limit, one: Collective) -> int | None:
     return one.wire_bytes_per_step if limit.quantity is Quantity.WIRE else one.payload_bytes_per_step
 
 
-def _measured(limit: Limit, analysis: Analysis) -> Iterator[Breach]:
+def _measured(limit: Limit, analysis: Analysis, *, at_least_ok: bool) -> Iterator[Breach]:
     found, words = _found(limit, analysis)
     if found is None:
         yield Breach(
@@ -98,6 +99,19 @@ def _measured(limit: Limit, analysis: Analysis) -> Iterator[Breach]:
             found=words,
             accept=accepting_limit(limit, found),
         )
+    elif limit.quantity is not Quantity.HBM and not at_least_ok and _is_a_floor(analysis.time):
+        yield Breach(
+            kind=BreachKind.UNDECIDED,
+            message=f"{format_clause(limit)} cannot be decided: the predicted time is a lower bound",
+            expected=format_clause(limit),
+            found=f"at least {words}",
+            accept="at-least-ok",
+        )
+
+
+def _is_a_floor(time: StepTime | None) -> bool:
+    """Whether a step takes longer than predicted: a roofline, or something in it that was not counted."""
+    return time is not None and (time.basis == "roofline" or time.bound in (Bound.AT_LEAST, Bound.UNKNOWN))
 
 
 def _found(limit: Limit, analysis: Analysis) -> tuple[int | None, str]:

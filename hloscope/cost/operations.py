@@ -8,12 +8,10 @@ from enum import StrEnum
 
 from hloscope.cost.constants import CONSTANTS, Constants
 from hloscope.cost.flops import MATMULS, flops_by_computation, flops_of
+from hloscope.cost.traffic import HOST, Traffic, space_of
 from hloscope.graph import HloGraph
 from hloscope.hardware.chip_model import Chip
-from hloscope.hlo import HloInstruction, Shape
-
-Sizes = tuple[int, int, int]
-"""Bytes in HBM, in VMEM and in the host's memory."""
+from hloscope.hlo import HloInstruction
 
 _MICROSECONDS = 1e6
 _CYCLES = re.compile(r'"estimated_cycles"\s*:\s*"?(\d+)')
@@ -21,9 +19,6 @@ _COST_ESTIMATE = re.compile(r'"(flops|bytes_accessed)"\s*:\s*"?(\d+)')
 
 VMEM_OVER_HBM = 22
 """Bandwidth of the vector memory as a multiple of HBM's. Source: the scaling book, "How to Think About TPUs"."""
-
-_VMEM, _SMEM, _HOST = 1, frozenset({2, 3, 4, 6, 7}), 5
-"""XLA's numbers of memory spaces on TPU; all others are HBM."""
 
 _FREE = frozenset({
     "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "opt-barrier", "partition-id",
@@ -92,10 +87,11 @@ class Operations:
     chip: Chip
     constants: Constants = CONSTANTS
     _flops: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _sizes: dict[int, tuple[Shape, Sizes]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _traffic: Traffic = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self._flops.update(flops_by_computation(self.graph))
+        object.__setattr__(self, "_traffic", Traffic(self.graph))
 
     @property
     def hbm_bytes_per_us(self) -> float:
@@ -122,22 +118,22 @@ class Operations:
     def copy_us(self, instruction: HloInstruction) -> float:
         """How long an asynchronous copy takes at the pace of the slower memory: of a whole array, or of a slice."""
         leaves = [leaf for leaf in instruction.shape.leaves() if leaf.dimensions]
-        sizes = [self._padded_bytes(leaf) for leaf in leaves]
+        sizes = [sum(self._traffic.of_shape(leaf)) for leaf in leaves]
         moved = (max if instruction.opcode == "copy-start" else min)(sizes, default=0)
-        if any(_space(leaf) == _HOST for leaf in leaves) and self.chip.pcie_bytes_per_s is not None:
+        if any(space_of(leaf) == HOST for leaf in leaves) and self.chip.pcie_bytes_per_s is not None:
             return moved / self.chip.pcie_bytes_per_s * _MICROSECONDS
         return moved / self.hbm_bytes_per_us
 
-    def _padded_bytes(self, leaf: Shape) -> int:
-        return sum(self._bytes_by_memory(leaf))
-
     def _counted(self, instruction: HloInstruction, cycles: int, flops: int) -> OperationTime:
-        hbm_bytes, vmem_bytes, _ = self._traffic(instruction)
+        time_us = cycles / self.chip.clock_hz * _MICROSECONDS
+        moved = self._traffic.of(instruction)
+        if instruction.opcode == "fusion" and moved.hbm_bytes >= time_us * self.hbm_bytes_per_us:
+            moved = self._traffic.inside(instruction)
         return OperationTime(
-            time_us=cycles / self.chip.clock_hz * _MICROSECONDS,
+            time_us=time_us,
             basis=Basis.CYCLES,
-            memory_us=hbm_bytes / self.hbm_bytes_per_us,
-            moved_bytes=hbm_bytes + vmem_bytes,
+            memory_us=moved.hbm_bytes / self.hbm_bytes_per_us,
+            moved_bytes=moved.device_bytes,
             flops=flops,
         )
 
@@ -146,25 +142,24 @@ class Operations:
 
         Source: profiles of v5e and v6e, in which copies run at the HBM bandwidth.
         """
-        hbm_bytes, vmem_bytes, _ = self._traffic(instruction)
-        memory_us = hbm_bytes / self.hbm_bytes_per_us
-        time_us = memory_us + vmem_bytes / (self.hbm_bytes_per_us * VMEM_OVER_HBM)
-        if cycles is not None and hbm_bytes == 0:
-            time_us = min(cycles / self.chip.clock_hz * _MICROSECONDS, vmem_bytes / self.hbm_bytes_per_us)
-        return OperationTime(
-            time_us=time_us, basis=Basis.MEMORY, memory_us=memory_us, moved_bytes=hbm_bytes + vmem_bytes
-        )
+        moved = self._traffic.of(instruction)
+        memory_us = moved.hbm_bytes / self.hbm_bytes_per_us
+        time_us = memory_us + moved.vmem_bytes / (self.hbm_bytes_per_us * VMEM_OVER_HBM)
+        if cycles is not None and moved.hbm_bytes == 0:
+            time_us = min(cycles / self.chip.clock_hz * _MICROSECONDS, moved.vmem_bytes / self.hbm_bytes_per_us)
+        return OperationTime(time_us=time_us, basis=Basis.MEMORY, memory_us=memory_us, moved_bytes=moved.device_bytes)
 
     def _roofline(self, instruction: HloInstruction, flops: int, *, known: bool) -> OperationTime:
-        hbm_bytes, vmem_bytes, _ = self._traffic(instruction)
-        memory_us = hbm_bytes / self.hbm_bytes_per_us
-        vmem_us = vmem_bytes / (self.hbm_bytes_per_us * VMEM_OVER_HBM)
+        fused = instruction.opcode == "fusion" and known
+        moved = self._traffic.inside(instruction) if fused else self._traffic.of(instruction)
+        memory_us = moved.hbm_bytes / self.hbm_bytes_per_us
+        vmem_us = moved.vmem_bytes / (self.hbm_bytes_per_us * VMEM_OVER_HBM)
         peak = self.chip.bf16_flops_per_s / self.chip.devices_per_chip
         return OperationTime(
             time_us=max(flops / peak * _MICROSECONDS, memory_us + vmem_us),
             basis=Basis.ROOFLINE if known else Basis.UNKNOWN,
             memory_us=memory_us,
-            moved_bytes=hbm_bytes + vmem_bytes,
+            moved_bytes=moved.device_bytes,
             flops=flops,
         )
 
@@ -198,35 +193,7 @@ class Operations:
             return 0
         return sum(self._flops.get(name, 0) for _, name in instruction.called)
 
-    def _traffic(self, instruction: HloInstruction) -> Sizes:
-        """Bytes of operands and results in HBM, in VMEM and in the host's memory, with tile padding."""
-        shapes = [operand.shape for operand in instruction.operands]
-        result = instruction.shape
-        if instruction.opcode == "dynamic-update-slice" and len(shapes) > 1:
-            shapes, result = [shapes[1]], shapes[1]
-        elif instruction.opcode in ("dynamic-slice", "slice", "gather"):
-            shapes = [result]
-        sizes = [self._bytes_by_memory(shape) for shape in (*shapes, result)]
-        return sum(size[0] for size in sizes), sum(size[1] for size in sizes), sum(size[2] for size in sizes)
-
-    def _bytes_by_memory(self, shape: Shape) -> Sizes:
-        kept = self._sizes.get(id(shape))
-        if kept is not None:
-            return kept[1]
-        sizes = [0, 0, 0]
-        for leaf in shape.leaves():
-            space = _space(leaf)
-            if space not in _SMEM:
-                sizes[1 if space == _VMEM else 2 if space == _HOST else 0] += leaf.padded_byte_size or 0
-        found = (sizes[0], sizes[1], sizes[2])
-        self._sizes[id(shape)] = (shape, found)  # the shape itself is kept so that its id stays its own
-        return found
-
 
 def _is_plain_fusion(instruction: HloInstruction) -> bool:
     """Whether a fusion is made of elementwise operations and matmuls; a custom one may do anything."""
     return instruction.opcode == "fusion" and instruction.attributes.get("kind") != "kCustom"
-
-
-def _space(shape: Shape) -> int:
-    return 0 if shape.layout is None else shape.layout.memory_space

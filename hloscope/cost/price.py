@@ -85,8 +85,8 @@ def _with_times(one: Collective, priced: Priced, costs: dict[Key, CollectiveCost
 def _step_time(sums: Sums, analysis: Analysis, chip: Chip, module: HloModule, notes: tuple[str, ...]) -> StepTime:
     step_us = sums.total_us
     peak = chip.bf16_flops_per_s / chip.devices_per_chip
-    from_cycles = sums.by_basis[Basis.CYCLES] > 0
     roofline_us = sums.by_basis[Basis.ROOFLINE]
+    is_roofline = sums.compute_us > 0 and not module.mentions("estimated_cycles")
     return StepTime(
         step_us=step_us,
         compute_us=sums.compute_us,
@@ -96,14 +96,14 @@ def _step_time(sums: Sums, analysis: Analysis, chip: Chip, module: HloModule, no
         first_step_us=step_us + sums.prefetched_us,
         flops=sums.flops,
         peak_flops_share=sums.flops * _MICROSECONDS / (step_us * peak) if step_us > 0 else None,
-        basis="cycles" if from_cycles or roofline_us == 0 else "roofline",
+        basis="roofline" if is_roofline else "cycles",
         is_scheduled=module.is_scheduled,
         roofline_us=roofline_us,
         bound=_bound(sums, analysis),
         rules=_rules(sums, chip),
         spread=spread_of(chip.name),
         unknown_operations=_unknown(sums),
-        notes=(*notes, *_assumptions(module, analysis, from_cycles=from_cycles)),
+        notes=(*notes, *_assumptions(module, analysis, is_roofline=is_roofline)),
     )
 
 
@@ -134,10 +134,10 @@ def _unknown(sums: Sums) -> tuple[UnknownOperation, ...]:
     return tuple(sorted(found, key=lambda one: one.time_us, reverse=True))
 
 
-def _assumptions(module: HloModule, analysis: Analysis, *, from_cycles: bool) -> Iterator[str]:
+def _assumptions(module: HloModule, analysis: Analysis, *, is_roofline: bool) -> Iterator[str]:
     if not module.is_scheduled:
         yield "the text carries no schedule: its order is taken as one, and what would overlap is not known"
-    if not from_cycles:
+    if is_roofline:
         yield "the text carries no cycle estimates: computation is a roofline of FLOPs and bytes, a lower bound"
     unpriced = sum(one.time_us is None and one.kind is Kind.OPAQUE for one in analysis.collectives)
     if unpriced:

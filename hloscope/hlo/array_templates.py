@@ -23,8 +23,8 @@ class ArrayTemplate(NamedTuple):
     example: Shape
     tiles: tuple[int, ...]
 
-    def filled(self, numbers: list[int]) -> Shape | None:
-        """The shape with these numbers, in printed order; None where the grammar has to say what is wrong with them."""
+    def filled(self, numbers: list[int]) -> Shape:
+        """The shape with these numbers, in printed order."""
         example, layout, rank = self.example, self.example.layout, len(self.example.dimensions)
         dimensions, rest = tuple(numbers[:rank]), numbers[rank:]
         if layout is None:
@@ -34,8 +34,6 @@ class ArrayTemplate(NamedTuple):
         for length in self.tiles:
             tiles.append(tuple(rest[:length]))
             rest = rest[length:]
-        if any(0 in tile for tile in tiles):
-            return None
         bits = rest.pop(0) if layout.element_size_in_bits else 0
         space = rest.pop(0) if layout.memory_space else 0
         filled = _layout(order, tuple(tiles), bits, space)

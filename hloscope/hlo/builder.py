@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from hloscope.hlo.columns import Columns, ComputationRow, FixedForm
 from hloscope.hlo.frames import frame_tables
+from hloscope.hlo.instruction_names import RESERVED
 from hloscope.hlo.reader import MAX_DEPTH
 from hloscope.hlo.records import (
     Callee,
@@ -156,6 +157,8 @@ class Builder:
         operation = instruction.operation
         name = str(instruction.name).lstrip("%") if instruction.name else operation.opcode
         start = operation.span.start if instruction.name is None else instruction.name.start_pos or 0
+        if instruction.name in RESERVED:
+            raise ReadError(self._base + start, f"an instruction cannot have the name {instruction.name}")
         called = self._called(scope, instruction)
         operands = self._operands(scope, operation)
         index = len(self.columns.names)

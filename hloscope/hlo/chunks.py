@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import compress
 from typing import Any, NamedTuple
 
+from hloscope.hlo.instruction_names import RESERVED
 from hloscope.hlo.language import language
 from hloscope.hlo.learnt import Learnt
 from hloscope.hlo.records import Instruction, ReadError
@@ -129,6 +130,8 @@ class Chunk:
         }
         if learnt.dialect.split is not None:
             odd |= _failing(range(len(row.name)), lambda number: learnt.operands(row.operands[number]))
+        if not RESERVED.isdisjoint(row.name):
+            odd |= {number for number, name in enumerate(row.name) if name in RESERVED}
         doubtful = [number for number in _with_several_runs(row, learnt) if number not in odd]
         odd |= _failing(doubtful, lambda number: learnt.check_unique(Row(*(column[number] for column in row))))
         if odd:

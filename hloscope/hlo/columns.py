@@ -11,7 +11,9 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import accumulate
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import numpy
 
 from hloscope.hlo.frames import FrameTables
 from hloscope.hlo.shape import Shape
@@ -130,6 +132,20 @@ class Columns:
         self.is_single = False
         self.lines_before = 0
         self._line_starts: dict[int, list[int]] = {}
+
+    def users(self, index: int) -> list[int]:
+        """The instructions that have one as an operand, in text order, each once."""
+        starts, users = self._users
+        return list(dict.fromkeys(users[starts[index] : starts[index + 1]].tolist()))
+
+    @cached_property
+    def _users(self) -> tuple[numpy.ndarray[Any, Any], numpy.ndarray[Any, Any]]:
+        """The columns of operands turned round: where each instruction's users begin, and the users."""
+        operands = numpy.array(self.operands, dtype=numpy.int64)
+        users = numpy.repeat(numpy.arange(len(self.names)), numpy.diff(numpy.array(self.operand_starts)))
+        counts = numpy.bincount(operands, minlength=len(self.names))
+        starts = numpy.concatenate([[0], numpy.cumsum(counts)])
+        return starts, users[numpy.argsort(operands, kind="stable")]
 
     def of_same_text(self) -> Columns:
         """Columns that nothing has been read into."""

@@ -88,8 +88,7 @@ class HloInstruction:
     @property
     def users(self) -> tuple[HloInstruction, ...]:
         """The instructions of the same computation that have it as an operand, in text order, each once."""
-        computation = self.computation
-        return tuple(computation.instruction_at(index) for index in computation._users.get(self._index, ()))
+        return tuple(map(self.computation.instruction_at, self._columns.users(self._index)))
 
     @property
     def attributes(self) -> Mapping[str, str]:

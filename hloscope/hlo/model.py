@@ -204,15 +204,3 @@ class HloComputation:
             KeyError: There is none.
         """
         return self._by_name[name]
-
-    @cached_property
-    def _users(self) -> dict[int, list[int]]:
-        """The rows that use each row, in order, each once."""
-        starts, operands = self._columns.operand_starts, self._columns.operands
-        users: dict[int, list[int]] = {}
-        for index in range(self._row.first, self._row.end):
-            for operand in operands[starts[index] : starts[index + 1]]:
-                found = users.setdefault(operand, [])
-                if not found or found[-1] != index:
-                    found.append(index)
-        return users

@@ -92,6 +92,8 @@ class Shape:
             return _sum_known([element.padded_byte_size for element in self.elements])
         if self.byte_size is None or self.layout is None:
             return self.byte_size
+        if any(0 in tile for tile in self.layout.tiles):
+            return None  # XLA reads such a tile and says nothing of what it would mean
         count = prod(_tiled_dimensions(self.dimensions, self.layout))
         count = _round_up(count, _tail_alignment(self.layout))
         bits = self.layout.element_size_in_bits

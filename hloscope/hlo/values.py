@@ -113,8 +113,8 @@ class ValueReader:
 
     def tile(self, children: list[Token]) -> tuple[int, ...]:
         sizes = tuple(COMBINED if child == "*" else int(child) for child in children[1:-1])
-        if any(size < 1 and size != COMBINED for size in sizes):
-            raise ReadError(children[0].start_pos, "a tile dimension is not positive")
+        if any(child.startswith("-") for child in children):
+            raise ReadError(children[0].start_pos, "a tile dimension is negative")
         return sizes
 
     def memory_space(self, children: list[Token]) -> _Tag:

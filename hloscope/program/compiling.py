@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from dataclasses import replace
 from typing import Any
 
@@ -68,29 +69,20 @@ def capture(
     options = facts.compiler_options
     with captured_stderr():
         physical = _assignment(seen, chosen, mesh, plan)
-        compiled = compiled_once(
-            store,
-            lowered,
-            physical,
-            chosen,
-            options,
-            versions,
-            lambda: _compiled_or_too_large(lowered, physical, chosen, options),
-        )
-        written = shardy_of_lowered(lowered, plan.notes)
-        seen_by_compiler = _shardy_of_dumps(compiled.dumps) if chosen.chip else None
-    several = chosen.slice_count > 1
+        compile_now = partial(_compiled_or_too_large, lowered, physical, chosen, options)
+        compiled = compiled_once(store, lowered, physical, chosen, options, versions, compile_now)
+        shardy, as_written = _shardy(lowered, compiled.dumps, chosen, plan.notes)
     letters = argument_letters(facts, len(seen.argument_names))
     return Capture(
         hlo_text=compiled.text,
         partitioned_text=compiled.dumps.partitioned,
-        shardy=seen_by_compiler or written,
-        shardy_as_written=written if seen_by_compiler else None,
+        shardy=shardy,
+        shardy_as_written=as_written,
         slice=chosen,
         slice_chosen_by=chosen_by,
         used_devices=seen.device_count,
         mesh=_captured_mesh(mesh, seen),
-        slice_of_partition=tuple(device.slice_index for device in physical) if several else None,
+        slice_of_partition=tuple(device.slice_index for device in physical) if chosen.slice_count > 1 else None,
         device_ids=tuple(device.id for device in physical) or None,
         arguments=leaves.arguments(seen, compiled, mesh, plan.argument_shardings, letters),
         outputs=leaves.outputs(seen, compiled, mesh),
@@ -181,6 +173,15 @@ def _text(executable: Any, dumps: Dumps) -> str:
             raise
         return dumps.final
     return text
+
+
+def _shardy(
+    lowered: jax.stages.Lowered, dumps: Dumps, chosen: Slice, notes: list[str]
+) -> tuple[ShardyModule | None, ShardyModule | None]:
+    """What Shardy says, of the compiler's own module where that tells lines; and of the lowered one beside it."""
+    written = shardy_of_lowered(lowered, notes)
+    compiled = _shardy_of_dumps(dumps) if chosen.chip is not None else None
+    return (written, None) if compiled is None else (compiled, written)
 
 
 def _shardy_of_dumps(dumps: Dumps) -> ShardyModule | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -32,6 +33,8 @@ from hloscope.store import Store
 from hloscope.version import __version__
 
 _KIND = "compile"
+_COMPILER_SETTINGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
+"""Environment variables that XLA and libtpu take options from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +113,7 @@ def _key(
         lowered.as_text(),
         hashlib.sha256(settings).hexdigest(),
         repr((chosen.name, placed, sorted(options.items()), sorted(versions.items()), __version__)),
+        repr([os.environ.get(name) for name in _COMPILER_SETTINGS]),
     )
     return "\0".join(hashlib.sha256(part.encode()).hexdigest() for part in parts)
 

@@ -36,10 +36,13 @@ class Hlo:
     def __init__(self, request: pytest.FixtureRequest) -> None:
         self._request = request
         self._reports = 0
+        self._last: Report | None = None
         self.expect = Expect(self, TestBaselines(request.node))
 
     def analyze(self, target: Program, args: Any = None, **options: Any) -> Report:
         """`hloscope.analyze`; what is not given is taken from the marker, then from `--hloscope-slice`.
+
+        An unchanged program is not compiled again: what it was compiled to is in the user's cache.
 
         Raises:
             HloscopeError: Bad input, or JAX or the compiler refuses the program.
@@ -49,18 +52,33 @@ class Hlo:
         found = target if isinstance(target, Analysis) else self._analyzed(target, args, options)
         report = Report(found, self._request.config.rootpath)
         self._write(report.analysis)
+        self._last = report
         return report
 
+    def last_report(self) -> Report:
+        """The program that this test analysed last.
+
+        Raises:
+            NotationError: It has analysed none.
+        """
+        if self._last is None:
+            raise NotationError("this test has analysed no program", fix="give one: hlo.expect.baseline(step, args)")
+        return self._last
+
     def _analyzed(self, target: Callable[..., Any] | str | Path, args: Any, options: dict[str, Any]) -> Analysis:
-        from hloscope.api import analyze
+        from hloscope.api import analyze, analyze_function
+        from hloscope.program.target import make_facts
+        from hloscope.store import default_store
 
         settings = self._settings(options)
+        if isinstance(target, Path) or (isinstance(target, str) and target.endswith((".hlo", ".txt"))):
+            return analyze(
+                target, **{name: value for name, value in settings.items() if name in ("mesh", "slice", "dcn")}
+            )
         if args is not None:
             settings["args"] = args
-        if isinstance(target, Path) or (isinstance(target, str) and target.endswith((".hlo", ".txt"))):
-            settings = {name: value for name, value in settings.items() if name in ("mesh", "slice", "dcn")}
         try:
-            return analyze(target, **settings)
+            return analyze_function(target, make_facts(**settings), store=default_store())
         except DeviceCountError as error:
             raise _more_devices(error) from error
 
@@ -69,8 +87,7 @@ class Hlo:
         slice_name = self._request.config.getoption("--hloscope-slice")
         settings: dict[str, Any] = {} if slice_name is None else {"slice": slice_name}
         for marker in reversed(list(self._request.node.iter_markers("hloscope"))):
-            if marker.args:
-                raise NotationError("the marker hloscope takes keywords only", fix='write hloscope(slice="v5e:2x4")')
+            _check_marker(marker)
             settings.update(marker.kwargs)
         return {**settings, **options}
 
@@ -130,11 +147,11 @@ class Expect:
             pytest.fail(str(verdict), pytrace=False)
         return report
 
-    def baseline(self, program: Program, args: Any = None, *, name: str = "", **options: Any) -> Report:
+    def baseline(self, program: Program | None = None, args: Any = None, *, name: str = "", **options: Any) -> Report:
         """Fails the test when a program does not move what it moved when its baseline was written.
 
         Args:
-            program: A report, or what `analyze` takes.
+            program: A report, or what `analyze` takes; the program analysed last when None.
             args: As for `analyze`.
             name: Tells several baselines of one test apart.
             options: As for `analyze`.
@@ -143,11 +160,27 @@ class Expect:
             HloscopeError: Bad input, JAX or the compiler refuses the program, or the baseline file is damaged.
         """
         __tracebackhide__ = True
-        report = self._hlo.analyze(program, args, **options)
+        report = self._hlo.last_report() if program is None else self._hlo.analyze(program, args, **options)
         problem = self._baselines.check(report.analysis, name)
         if problem is not None:
             pytest.fail(problem, pytrace=False)
         return report
+
+
+def _check_marker(marker: pytest.Mark) -> None:
+    from difflib import get_close_matches
+    from inspect import signature
+
+    from hloscope.program.target import make_facts
+
+    if marker.args:
+        raise NotationError("the marker hloscope takes keywords only", fix='write hloscope(slice="v5e:2x4")')
+    known = list(signature(make_facts).parameters)
+    for name in marker.kwargs:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            fix = f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"
+            raise NotationError(f"the marker hloscope has no setting {name!r}", fix=fix)
 
 
 def _more_devices(error: DeviceCountError) -> HloscopeError:

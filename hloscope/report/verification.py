@@ -20,6 +20,7 @@ from hloscope.verification.communication import TrafficRow, traffic_rows
 from hloscope.verification.model import NumericsStatus, OutputComparison, Verification
 
 _INDENT = 2
+_SAME = 0.005
 
 
 def _text(found: Verification, canvas: Canvas) -> str:
@@ -147,8 +148,7 @@ def _verdict(found: Verification) -> Text:
     steps = _steps(found)
     if comparison.same:
         spelled = ", some of it in another spelling" if comparison.changes else ""
-        ratio = "" if found.bytes_ratio in (None, 1) else _times(found.bytes_ratio)
-        return Text(f"Both move the same{spelled}{ratio}{steps}.", style="green")
+        return Text(f"Both move the same{spelled}{_times(found.bytes_ratio)}{steps}.", style="green")
     totals = [marked(format_bytes(one.wire_bytes), one.bound) for one in (comparison.new_total, comparison.old_total)]
     return Text(f"In all {totals[0]}, and {totals[1]} in the reference{_times(found.bytes_ratio)}{steps}.")
 
@@ -163,7 +163,8 @@ def _steps(found: Verification) -> str:
 
 
 def _times(ratio: float | None) -> str:
-    return "" if ratio is None else f" ({ratio:.3g} times as much)"
+    """` (1.23 times as much)`; nothing where both are as good as equal."""
+    return "" if ratio is None or abs(ratio - 1) < _SAME else f" ({ratio:.3g} times as much)"
 
 
 def _memory(found: Verification, width: int) -> Iterator[Text]:

@@ -59,8 +59,8 @@ class Clues:
 
     @property
     def certain_place(self) -> int:
-        """What `at_place` must say of an operation to be sure of it: name and line, as far as there are both."""
-        told = any("/" in name for name in self.op_names) and bool(self.places)
+        """What `at_place` must say of an operation to be sure of it: name and line, as far as it has both of its own."""
+        told = any("/" in name for name in self.op_names) and bool(self.places) and not self.is_guess
         return SAME_PLACE if told else SAME_PLACE // 2
 
 

@@ -71,8 +71,14 @@ def resident():
     pages = Path("/proc/self/statm")
     return int(pages.read_text().split()[1]) * 4096 if pages.exists() else 0
 
-ways = {"graph": graph, "fields": fields, "analyze": analyze} | ({"xla": xla} if _hlo else {})
-ways = ways if way == "all" else {way: ways[way]}
+def is_read_by_xla():
+    try:
+        return _hlo is not None and xla()[1] > 0
+    except RuntimeError:
+        return False
+
+ways = {"graph": graph, "fields": fields, "analyze": analyze}
+ways = {way: ways[way]} if way in ways else ways | ({"xla": xla} if is_read_by_xla() else {})
 before, seconds = resident(), {name: [] for name in ways}
 for _ in range(runs):
     for name, read in ways.items():

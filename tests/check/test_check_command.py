@@ -87,6 +87,11 @@ function = "model.py:dead"
 args = ["f32[8@X,128]"]
 contract = "no all-gather"
 
+[targets.folded]
+function = "model.py:folded"
+args = ["s32[64@X]"]
+contract = "none"
+
 [targets.returns_nothing]
 function = "model.py:returns_nothing"
 args = ["f32[8@X,128]"]
@@ -139,6 +144,10 @@ def dead(x):
     return jnp.zeros(8)
 
 
+def folded(x):
+    return jnp.sum(x) * 0
+
+
 def returns_nothing(x):
     jnp.sum(x)
 """
@@ -165,8 +174,9 @@ def test_what_passes_vacuously_elsewhere_is_noticed(tmp_path):
         for name, check in found.items()
     }
     no_baseline = {name: rows.pop() for name, rows in told.items() if rows and rows[-1][0] == "no-baseline"}
-    assert set(no_baseline) == {"dead", "returns_nothing", "alone", "cut", "two@v5e:2x2", "two@v6e:2x2"}
-    assert told["dead"] == [("contract-vacuous", "the compiled program reads none of its arguments: its code is dead")]
+    assert set(no_baseline) == {"dead", "folded", "returns_nothing", "alone", "cut", "two@v5e:2x2", "two@v6e:2x2"}
+    dead = [("contract-vacuous", "the compiled program reads none of its arguments: its code is dead")]
+    assert told["dead"] == told["folded"] == dead
     assert told["returns_nothing"] == [("contract-vacuous", "the program computes nothing: it returns no array")]
     assert told["alone"] == [
         ("contract-vacuous", "the program runs on one device, so no contract on communication can fail")

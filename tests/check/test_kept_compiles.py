@@ -107,6 +107,13 @@ def test_what_changes_the_program_or_its_options_is_compiled(compiled):
 
 
 @pytest.mark.tpu_compiler
+def test_the_compilers_environment_counts(compiled, monkeypatch):
+    assert compiled(SOURCE)[1] == 1
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_tpu_enable_async_collective_fusion=false")
+    assert compiled(SOURCE)[1] == 1
+
+
+@pytest.mark.tpu_compiler
 def test_a_damaged_entry_is_compiled_again(compiled):
     first, _ = compiled(SOURCE)
     (entry,) = compiled.store.folder.iterdir()

@@ -249,6 +249,15 @@ def test_memory_and_time():
     }
 
 
+@pytest.mark.parametrize("facts", [{"basis": "roofline"}, {"bound": Bound.AT_LEAST}, {"bound": Bound.UNKNOWN}])
+@pytest.mark.parametrize("text", ["time <= 2ms", "exposed <= 50%", "exposed <= 1ms"])
+def test_a_time_that_is_a_lower_bound_passes_no_limit(facts, text):
+    analysis = program(REDUCE, time=replace(PRICED, **facts))
+    assert breaches(text, analysis) == [("undecided", f"{text} cannot be decided: the predicted time is a lower bound")]
+    assert verdict(f"{text}; at-least-ok", analysis).holds
+    assert breaches("time <= 1us; at-least-ok", analysis) == [("broken", "time is 1 ms, more than 1us")]
+
+
 @pytest.mark.parametrize("text", ["no all-gather@fspd", "all-gather@X; no *@fspd", "wire@fspd <= 1MB/step"])
 def test_an_axis_that_the_mesh_does_not_have(text):
     analysis = program(replace(GATHER, axes=("X",)), mesh=("X=4", "fsdp=2"))

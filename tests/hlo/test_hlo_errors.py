@@ -111,7 +111,7 @@ def test_only_a_header():
             "unexpected `123456789012345678901` where a number was expected",
             25,
         ),
-        ("%r = f32[2]{0:T(0)} add(%p)", "a tile dimension is not positive", 18),
+        ("%r = f32[2]{0:T(-1)} add(%p)", "a tile dimension is negative", 18),
     ],
 )
 def test_broken_lines(line, what, column):
@@ -192,3 +192,17 @@ def test_unbounded_dimensions_cannot_be_counted():
     assert shape.byte_size is None
     with pytest.raises(HloscopeError, match=r"the elements of f32\[\?,4\] cannot be counted"):
         _ = shape.element_count
+
+
+@pytest.mark.parametrize("name", ["token", "f32", "replicated", "nan", "HloModule"])
+def test_reserved_words_are_no_names(name):
+    body = f"  {name} = f32[] constant(1)\n"
+    message = message_of(f"HloModule m\n\nENTRY e {{\n{body}}}\n")
+    assert f"an instruction cannot have the name {name}" in message
+    assert "--> f.hlo:4:3" in message
+
+
+@pytest.mark.parametrize("name", ["%replicated", "%nan", "%ROOT", "%f32", "__x", "T", "mesh", "add", "shard"])
+def test_words_that_are_names(name):
+    module = parse_module(f"HloModule m\n\nENTRY e {{\n  {name} = f32[] constant(1)\n}}\n")
+    assert module.entry.root.name == name.lstrip("%")

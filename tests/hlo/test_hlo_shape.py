@@ -102,3 +102,10 @@ def test_leaves_of_nested_tuples_and_buffers():
 
 def test_shapes_are_values():
     assert len({shape_of("f32[2]{0}"), shape_of("f32[ 2 ]{0}"), shape_of("f32[2]")}) == 2
+
+
+def test_a_tile_of_nothing_has_no_known_size():
+    """XLA reads it."""
+    shape = language().parse("shape", "f32[2]{0:T(0)}").shape
+    assert shape.byte_size == 8
+    assert shape.padded_byte_size is None

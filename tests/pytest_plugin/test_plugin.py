@@ -114,6 +114,34 @@ def test_failure_text(hlo_suite):
     )
 
 
+def test_a_marker_that_is_written_wrongly(hlo_suite):
+    result = hlo_suite(
+        """
+@pytest.mark.hloscope(slise="v5e:2x4")
+def test_name(hlo):
+    hlo.analyze("step.hlo")
+
+
+@pytest.mark.hloscope("v5e:2x4")
+def test_position(hlo):
+    hlo.analyze("step.hlo")
+
+
+def test_no_program(hlo):
+    hlo.expect.baseline()
+"""
+    )
+    result.assert_outcomes(failed=3)
+    result.stdout.fnmatch_lines(
+        [
+            "E*error: the marker hloscope has no setting 'slise'",
+            "E*= fix: did you mean slice?",
+            "E*error: the marker hloscope takes keywords only",
+            "E*error: this test has analysed no program",
+        ]
+    )
+
+
 BASELINE = """
         @pytest.mark.hloscope(mesh=MESH)
         @pytest.mark.parametrize("size", ["small", "a/b"])
@@ -233,7 +261,7 @@ def test_compiled_functions_of_several_processes(suite, pytester):
 def test_step(hlo, slice_name):
     report = hlo.analyze(step, ARGS, slice=slice_name)
     assert report.collectives == [all_reduce("Y", max_bytes="16 KiB")]
-    hlo.expect.baseline(report)
+    hlo.expect.baseline()
 
 
 @pytest.mark.hloscope(mesh={"X": 4, "Y": 2}, out="P('X', None)")

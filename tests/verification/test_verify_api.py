@@ -68,6 +68,15 @@ def test_gradients_and_one_device():
     assert found.passed
 
 
+@pytest.mark.parametrize("name", ["pytree", "three_chips", "two_slices"])
+def test_keys_pytrees_and_slices_of_all_kinds(name, root):
+    target = f"{root}/tests/program/user_code/modern.py:{name}"
+    found = hloscope.verify(target, target)
+    assert found.passed
+    assert found.communication.same
+    assert found.numerics.comparisons
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
