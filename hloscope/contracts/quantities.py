@@ -65,7 +65,7 @@ def format_amount(amount: int, units: Units) -> str:
 
 def _in_unit(amount: int, unit: str, size: int) -> str | None:
     number = Decimal(amount) / Decimal(size)
-    if number * size != amount or (amount and number < Decimal("0.01")):
+    if number * size != amount:
         return None
     return f"{number:f}{unit}" if "." not in f"{number:f}" else f"{f'{number:f}'.rstrip('0').rstrip('.')}{unit}"
 

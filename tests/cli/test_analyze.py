@@ -373,5 +373,6 @@ def test_save_hlo_does_not_go_with_text(hlo_file, tmp_path):
     done = hloscope("analyze", hlo_file, "--save-hlo", tmp_path / "again.hlo")
     assert done.returncode == 2
     assert done.stderr == (
-        f"error: --save-hlo does not go with HLO text\n   = why: {hlo_file} is compiled already\n   = fix: leave it out\n"
+        "error: --save-hlo does not go with HLO text\n"
+        f"   = why: {hlo_file} is compiled already\n   = fix: leave it out\n"
     )

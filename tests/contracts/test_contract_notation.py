@@ -25,7 +25,7 @@ from hloscope.contracts import (
 )
 from hloscope.contracts.model import Ban, Expectation, Limit, Quantity, Selector, Trips
 from hloscope.contracts.notation import format_contract, parse_contract
-from hloscope.contracts.quantities import BYTE_UNITS, NANOSECONDS, format_amount, parse_amount, rounded_up
+from hloscope.contracts.quantities import BYTE_UNITS, MILLIONTHS, NANOSECONDS, format_amount, parse_amount, rounded_up
 from hloscope.contracts.tables import contract_from_toml, contract_to_toml
 from hloscope.errors import NotationError
 
@@ -273,7 +273,7 @@ def test_mistakes_in_toml(toml, what, where, fix):
     assert (caught.value.what, caught.value.where, caught.value.fix) == (what, where, fix)
 
 
-@given(st.integers(0, 10**18), st.sampled_from([BYTE_UNITS, NANOSECONDS]))
+@given(st.integers(0, 10**18), st.sampled_from([BYTE_UNITS, NANOSECONDS, MILLIONTHS]))
 def test_amounts_print_and_read_back(amount, units):
     assert parse_amount(format_amount(amount, units), units, where="") == amount
 
