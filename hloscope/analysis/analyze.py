@@ -80,6 +80,13 @@ def _devices(module: HloModule) -> int:
 
 def _cut_off(module: HloModule) -> Iterator[Unmodelled]:
     last = module.computations[-1].name
+    if not module.truncated and _lost_its_entry(module):
+        yield Unmodelled(
+            what=f"no computation is marked ENTRY: %{last}, the last one, is taken for it",
+            effect="the text is likely cut off between two computations; what came after is in no total, so totals "
+            "are lower bounds",
+            computation=last,
+        )
     if module.truncated and entry_of(module) is None:
         yield Unmodelled(
             what=f"the text is cut off before ENTRY, after %{last}, its last whole computation",
@@ -93,3 +100,12 @@ def _cut_off(module: HloModule) -> Iterator[Unmodelled]:
             effect="what came after it is in no total, so totals are lower bounds",
             computation=last,
         )
+
+
+def _lost_its_entry(module: HloModule) -> bool:
+    """Whether the ENTRY that compilers print is missing; without it, text written by hand begins in its last part."""
+    if module.mentions("ENTRY"):
+        return False
+    is_called = {name for computation in module.computations for one in computation.calling for _, name in one.called}
+    alone = len(is_called) < len(module.computations) - 1
+    return "entry_computation_layout" in module.header or alone

@@ -24,12 +24,14 @@ class Context:
     Attributes:
         loops: Names of the `while` instructions around it, outermost first; those that all have in common, where one
             context stands for many.
+        trips: How often each of them runs it each time it is reached; None for one that cannot be read.
         wrappers: The fusions and asynchronous starts that hold it inside the innermost loop or call, outermost first.
         executions: Runs per step.
         bound: How `executions` relates to the truth.
     """
 
     loops: tuple[str, ...] = ()
+    trips: tuple[int | None, ...] = ()
     wrappers: tuple[HloInstruction, ...] = ()
     executions: int = 1
     bound: Bound = Bound.EXACT
@@ -82,6 +84,8 @@ def count_executions(graph: HloGraph, computations: Collection[str]) -> Executio
             if site.caller.opcode == "while" and site.caller.name not in trips:
                 trips[site.caller.name] = trip_count(graph, site.caller)
                 unmodelled.extend(_unread(site.caller, trips[site.caller.name]))
+            if not _runs_as_known(site.caller.opcode):
+                unmodelled.append(_run_by_chance(site))
             for context in list(found.get(computation.name, {}).values()):
                 _add(found.setdefault(site.callee, {}), _enter(context, site, trips.get(site.caller.name)))
     contexts = {name: tuple(by_key.values()) for name, by_key in found.items() if name in wanted}
@@ -108,9 +112,12 @@ def _add(contexts: dict[object, Context], new: Context) -> None:
         key = new.form
     old = contexts.get(key)
     if old is not None:
+        loops = _common_start(old.loops, new.loops)
+        both = zip(old.trips, new.trips, strict=False)
         new = replace(
             old,
-            loops=_common_start(old.loops, new.loops),
+            loops=loops,
+            trips=tuple(one if one == other else None for one, other in both)[: len(loops)],
             executions=old.executions + new.executions,
             bound=old.bound + new.bound,
         )
@@ -129,6 +136,7 @@ def _enter(context: Context, site: CallSite, trips: TripCount | None) -> Context
         runs = _runs_of_condition(trips) if site.attribute == "condition" else trips
         return Context(
             loops=(*context.loops, caller.name),
+            trips=(*context.trips, None if runs.bound in _EFFECT_OF_UNREAD else runs.count),
             executions=context.executions * runs.count,
             bound=context.bound + runs.bound,
         )
@@ -137,9 +145,27 @@ def _enter(context: Context, site: CallSite, trips: TripCount | None) -> Context
             return replace(context, wrappers=(), bound=context.bound + Bound.AT_MOST)
         case "call":
             return replace(context, wrappers=())
-        case opcode if opcode == "fusion" or opcode.endswith("-start"):
+        case opcode if _wraps(opcode):
             return replace(context, wrappers=(*context.wrappers, caller))
     return replace(context, wrappers=(), bound=Bound.UNKNOWN)
+
+
+def _wraps(opcode: str) -> bool:
+    return opcode == "fusion" or opcode.endswith("-start")
+
+
+def _runs_as_known(opcode: str) -> bool:
+    """Whether it is known how often an instruction runs what it calls."""
+    return opcode in ("while", "conditional", "call") or _wraps(opcode)
+
+
+def _run_by_chance(site: CallSite) -> Unmodelled:
+    caller = site.caller
+    return not_understood(
+        caller,
+        f"%{caller.name} is a {caller.opcode} that calls %{site.callee}, which holds collectives",
+        "nothing tells how often it runs them: they are counted once, which is neither a lower nor an upper bound",
+    )
 
 
 def _runs_of_condition(trips: TripCount) -> TripCount:

@@ -12,6 +12,7 @@ from hloscope.analysis.model import Collective, CollectivePart
 from hloscope.analysis.origin import origin_of
 from hloscope.analysis.placement import Placement
 from hloscope.analysis.records import Move, Recorder
+from hloscope.analysis.reductions import says_reduction
 from hloscope.analysis.values.readers import only_reading_of, own_slice
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.graph import Value
@@ -19,9 +20,6 @@ from hloscope.hlo import HloInstruction
 from hloscope.hlo.replica_groups import MAX_DEVICES
 
 _FIRST_HALVES = frozenset({Kind.REDUCE_SCATTER, Kind.ALL_REDUCE})
-_OPERATION = "_xla_megascale_reduce_operation"
-_OPERATIONS = {"add": "SUM", "maximum": "MAX", "minimum": "MIN", "multiply": "PROD"}
-"""How the words begin that say between slices what the opcodes of a reducer say within one."""
 
 
 def join_across_slices(recorder: Recorder, moves: Sequence[Move]) -> Iterator[Move]:
@@ -92,13 +90,10 @@ class _Search:
 
 def _continues(first: Move, other: Move) -> bool:
     """Whether a transfer between slices reduces as the one within them does: a sum of maxima is neither."""
-    said = other.transfer.op.frontend_attributes.get(_OPERATION)
-    reducers = [name for attribute, name in first.transfer.op.called if attribute == "to_apply"]
-    if not _is_between_slices(other) or len(reducers) != 1:
+    within, between = first.collective.reduction, other.collective.reduction
+    if not _is_between_slices(other) or within is None:
         return False
-    reducer = first.transfer.op.computation.module.computation(reducers[0])
-    words = {_OPERATIONS[one.opcode] for one in reducer.instructions if one.opcode in _OPERATIONS}
-    return len(words) == 1 and (said is None or said.startswith(words.pop()))
+    return between == within or not says_reduction(other.transfer.op)
 
 
 def _gathers_back(first: Move, between: Sequence[Move], after: Sequence[Move]) -> bool:

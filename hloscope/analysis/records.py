@@ -14,6 +14,7 @@ from hloscope.analysis.permutes import pattern_of_pairs
 from hloscope.analysis.placement import Layout
 from hloscope.analysis.provenance import Provenance, own_instructions, provenance_of
 from hloscope.analysis.reach import Reach, reach_of
+from hloscope.analysis.reductions import reduction_of
 from hloscope.analysis.spellings import may_transfer
 from hloscope.analysis.transfers import Place, Transfer
 from hloscope.analysis.uses import narrower_uses, result_slices, undone_by
@@ -21,6 +22,8 @@ from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.analysis.volume import sizes_of, volume_of, volume_of_permute
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction
+
+_REDUCTIONS = frozenset({Kind.ALL_REDUCE, Kind.REDUCE_SCATTER})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +129,8 @@ class Recorder:
             padded_bytes=sizes.padded,
             permute=self._pattern(transfer) if is_permute else None,
             loops=place.context.loops,
+            loop_trips=place.context.trips,
+            reduction=reduction_of(transfer.op) if transfer.kind in _REDUCTIONS else None,
             origin=origin_of(transfer.kind, transfer.op, own, provenance.own_op_name, near_op_name),
             asynchronous=transfer.asynchronous,
             op_name=provenance.op_name,

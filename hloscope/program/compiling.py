@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax

@@ -7,7 +7,9 @@ Why it matters: a reduce-scatter gives each device its part for half the bytes a
 Example: an einsum with a sharded contracting dimension and `out_sharding=P('X', 'Y')`, which today's TPU compiler
 prints as an all-reduce over `Y` and a slice when the result is small.
 
-Use instead: `jax.lax.psum_scatter` under `shard_map`; or leave that dimension unsharded where the result is small.
+Use instead: `jax.lax.psum_scatter` under `shard_map`; or leave that dimension unsharded where the result is small. Of
+maxima and minima, for which JAX has no scatter: `jax.lax.all_to_all`, and the reduction on each device. Where the
+compiler makes this of a `psum_scatter`: `tiled=True`, and one mesh axis at a time.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hloscope.analysis.model import Analysis
+from hloscope.analysis.model import Analysis, Collective
 from hloscope.findings import Finding, Severity
 from hloscope.rules.rule import finding_at, over_axes
+
+_SCATTERS = ("reduce_scatter", "psum_scatter")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,5 +41,13 @@ class AllReduceThenSlice:
                     one,
                     f"{over_axes(one)} of {', '.join(one.operand_shapes)} is paid for, "
                     f"and only {', '.join(one.result_slices)} of it is kept",
-                    fix="write it as jax.lax.psum_scatter under shard_map: half the bytes",
+                    fix=_fix(one),
                 )
+
+
+def _fix(one: Collective) -> str:
+    if one.reduction not in (None, "add"):
+        return "exchange the parts with jax.lax.all_to_all under shard_map and reduce them there: half the bytes"
+    if one.op_name is not None and one.op_name.endswith(_SCATTERS):
+        return "the compiler made this of a psum_scatter: try it with tiled=True, over one mesh axis at a time"
+    return "write it as jax.lax.psum_scatter under shard_map: half the bytes"

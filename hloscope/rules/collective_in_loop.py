@@ -1,14 +1,15 @@
 """A collective that moves the same values in every iteration of a loop.
 
-What it does: reports a collective in a loop when what it moves does not change from one iteration to the next.
+What it does: reports a collective in a loop when what it moves does not change from one iteration to the next. Of loops
+in loops it is the innermost one that counts.
 
 Why it matters: the same bytes cross the network again and again, and the loop waits each time.
 
 Example: a scan over experts that takes `W[e]` of weights sharded over their expert dimension: all of `W` is gathered
 for each expert.
 
-Use instead: move once, before the loop (`with_sharding_constraint` on the operand outside it); or shard a
-dimension that the loop does not index; or let the data travel to the weights.
+Use instead: move once, before the loop (`with_sharding_constraint` on the operand outside it), if there is memory for
+the result; or shard a dimension that the loop does not index; or let the data travel to the weights.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hloscope.analysis.model import Analysis
+from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.vocabulary import Kind
 from hloscope.findings import Finding, Severity
 from hloscope.rules.rule import finding_at, over_axes
@@ -37,16 +38,20 @@ class CollectiveInLoop:
     min_payload_bytes: int = 65_536
 
     def check(self, analysis: Analysis) -> Iterator[Finding]:
-        """Yields a warning for each collective of loop-invariant values that runs more than once."""
+        """Yields a warning for each collective of loop-invariant values in a loop of more than one trip."""
         for one in analysis.collectives:
-            if not one.loop_invariant or one.executions < 2 or one.kind is Kind.OPAQUE:
+            if not one.loop_invariant or one.loop_trips[-1:] in ((), (0,), (1,)) or one.kind is Kind.OPAQUE:
                 continue
             if (one.payload_bytes or 0) >= self.min_payload_bytes:
                 yield finding_at(
                     self,
                     one,
-                    f"{over_axes(one)} moves the same {format_bytes(one.payload_bytes)} in each of "
-                    f"{format_count(one.executions)} iterations",
+                    f"{over_axes(one)} moves the same {format_bytes(one.payload_bytes)} in {_iterations(one)}",
                     fix="move it once before the loop, shard a dimension that the loop does not index, "
                     "or let the other operand travel instead",
                 )
+
+
+def _iterations(one: Collective) -> str:
+    trips = one.loop_trips[-1]
+    return f"every iteration of %{one.loops[-1]}" if trips is None else f"each of {format_count(trips)} iterations"

@@ -53,7 +53,8 @@ class ModelParallelOverDcn:
                     self,
                     one,
                     f"{over_axes(one)} crosses DCN {often}",
-                    fix="let the axis across slices be one of data parallelism: --dcn data=2",
+                    fix=f"keep {','.join(one.axes) if one.axes else 'its axis'} within a slice: "
+                    "let --dcn name an axis of data parallelism",
                 )
 
 

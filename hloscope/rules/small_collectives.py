@@ -1,7 +1,7 @@
 """Many small collectives that could be one.
 
-What it does: reports collectives of one kind over the same axes and from the same HLO computation that each move so
-little that their time is latency, when there are several of them.
+What it does: reports collectives of one kind over the same axes, of the same element types and from the same HLO
+computation that each move so little that their time is latency, when there are several of them.
 
 Why it matters: a collective takes some microseconds however little it moves, so ten of a kilobyte cost as
 much as ten of a hundred kilobytes.
@@ -9,7 +9,8 @@ much as ten of a hundred kilobytes.
 Example: a `psum` for each of a model's scalar metrics, or for the gradient of each bias, that the compiler could not
 combine because each waits for the one before.
 
-Use instead: one collective over a tuple or a stacked array: `jax.lax.psum((a, b, c), "X")`.
+Use instead: one collective over a tuple or a stacked array, `jax.lax.psum((a, b, c), "X")`, of what does not need the
+result of another one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,13 @@ from hloscope.findings import Finding, Severity
 from hloscope.rules.rule import finding_at, over_axes
 from hloscope.units import format_bytes, plural
 
-_COMBINABLE = (Kind.ALL_GATHER, Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL)
+_COMBINED = {
+    Kind.ALL_GATHER: "jax.lax.all_gather of one stacked array",
+    Kind.ALL_REDUCE: "jax.lax.psum of a tuple or of one stacked array",
+    Kind.REDUCE_SCATTER: "jax.lax.psum_scatter of one stacked array",
+    Kind.ALL_TO_ALL: "jax.lax.all_to_all of one stacked array",
+}
+_REDUCING = {"maximum": "pmax", "minimum": "pmin"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,17 +53,28 @@ class SmallCollectives:
         """Yields one warning for each group of small collectives, at the first of them."""
         alike: dict[tuple[object, ...], list[Collective]] = defaultdict(list)
         for one in analysis.collectives:
-            if one.kind in _COMBINABLE and one.wire_bytes and (one.payload_bytes or 0) <= self.max_payload_bytes:
-                alike[one.computation, one.kind, one.groups].append(one)
+            if one.kind in _COMBINED and one.wire_bytes and (one.payload_bytes or 0) <= self.max_payload_bytes:
+                alike[_what_combines(one)].append(one)
         for group in alike.values():
             if len(group) < self.min_collectives:
                 continue
             group.sort(key=lambda one: one.line)
-            total = sum(one.payload_bytes or 0 for one in group)
+            first, total = group[0], sum(one.payload_bytes or 0 for one in group)
             found = finding_at(
                 self,
-                group[0],
-                f"{plural(len(group), over_axes(group[0]))} move {format_bytes(total)} together: their time is latency",
-                fix='combine them: jax.lax.psum((a, b, c), "X"), or one stacked array',
+                first,
+                f"{plural(len(group), first.kind)}{over_axes(first).removeprefix(first.kind)} "
+                f"move {format_bytes(total)} together: their time is latency",
+                fix=f"combine those that do not need each other's results: {_combined(first)}",
             )
             yield replace(found, cost=None)
+
+
+def _combined(one: Collective) -> str:
+    return _COMBINED[one.kind].replace("psum ", f"{_REDUCING.get(one.reduction or '', 'psum')} ")
+
+
+def _what_combines(one: Collective) -> tuple[object, ...]:
+    """Collectives of which this is equal could be one."""
+    types = {shape.partition("[")[0] for shape in one.operand_shapes}
+    return one.computation, one.loops, one.kind, one.groups, one.reduction, frozenset(types)

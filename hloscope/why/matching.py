@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -18,6 +19,7 @@ from hloscope.why.windows import Window
 _ENOUGH = 3
 """A match needs the same operation or line, or the same shape: axes and kind alone say too little."""
 SAME_PLACE = 4
+_HANDED_OUT = object()
 _SUITS = 3
 
 Shape = tuple[int, ...]
@@ -59,7 +61,7 @@ class Clues:
 
     @property
     def certain_place(self) -> int:
-        """What `at_place` must say of an operation to be sure of it: name and line, as far as it has both of its own."""
+        """What `at_place` must say of an operation to be sure of it: name and line, as far as both are its own."""
         told = any("/" in name for name in self.op_names) and bool(self.places) and not self.is_guess
         return SAME_PLACE if told else SAME_PLACE // 2
 
@@ -97,26 +99,51 @@ class Match:
     ties: tuple[Move, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class Matcher:
-    """Finds the move of a collective.
+    """Finds the move of a collective, among those that share a line, a name or a shape with it."""
 
-    Attributes:
-        moves: All moves of the program, in text order.
-        mesh: Size of each axis.
-        argument_of: The program's argument that a value is, up to element-wise operations and rearrangement.
-    """
+    def __init__(self, moves: Sequence[Move], mesh: dict[str, int], argument_of: ArgumentOf) -> None:
+        """Takes all moves of a program, in text order.
 
-    moves: Sequence[Move]
-    mesh: dict[str, int]
-    argument_of: ArgumentOf
+        Args:
+            moves: The moves.
+            mesh: Size of each axis.
+            argument_of: The program's argument that a value is, up to element-wise operations and rearrangement.
+        """
+        self._moves = moves
+        self._mesh = mesh
+        self._argument_of = argument_of
+        self._by_clue: dict[object, set[int]] = defaultdict(set)
+        for number, move in enumerate(moves):
+            for clue in self._clues_in(move):
+                self._by_clue[clue].add(number)
+
+    def _clues_in(self, move: Move) -> Iterator[object]:
+        """What a collective must have one of to be this move's."""
+        if move.is_returned and not move.consumers:
+            yield _HANDED_OUT
+        for op in (*_operations(move), *move.passed):
+            if op.op_name:
+                yield _last(op.op_name)
+            if op.source:
+                yield op.source[0].file, op.source[0].line
+        for sharding in (move.before, move.after, move.final):
+            yield significant(local_shape(move.value.shape, sharding, self._mesh))
+
+    def _candidates(self, clues: Clues) -> list[Move]:
+        """The moves that share a clue, in text order."""
+        shapes = [significant(one) for one in (*clues.operands, *clues.results)]
+        guessed = (_HANDED_OUT,) if clues.is_guess else ()
+        keys: list[object] = [*map(_last, clues.op_names), *clues.places, *shapes, *guessed]
+        numbers = set().union(*(self._by_clue.get(key, set()) for key in keys))
+        return [self._moves[number] for number in sorted(numbers)]
 
     def best(self, clues: Clues, taken: Iterable[Taken] = ()) -> Match | None:
         """The move that a collective carries out; None when none fits.
 
         Among equals the first that no other collective was matched to: unrolled layers come in one order in both.
         """
-        scored = [(score, move) for move in self.moves if (score := self._score(clues, move))]
+        scored = [(score, move) for move in self._candidates(clues) if (score := self._score(clues, move))]
         if not scored:
             return None
         highest = max(score for score, _ in scored)
@@ -144,7 +171,7 @@ class Matcher:
         return axes + kind + place + shape + same_type + (clues.in_loop == (move.loop is not None))
 
     def _is_another_argument(self, clues: Clues, move: Move) -> bool:
-        argument = None if clues.argument is None or move.is_sum else self.argument_of(move.value)
+        argument = None if clues.argument is None or move.is_sum else self._argument_of(move.value)
         return argument is not None and argument != clues.argument
 
     def _shape(self, clues: Clues, move: Move) -> int:
@@ -155,7 +182,7 @@ class Matcher:
 
     def alike(self, value: ShardyValue, sharding: ValueSharding, given: Iterable[Shape]) -> int:
         """2 when the part on one device has one of these shapes, 1 when it has its sizes or its elements, else 0."""
-        wanted = significant(local_shape(value.shape, sharding, self.mesh))
+        wanted = significant(local_shape(value.shape, sharding, self._mesh))
         found = [significant(one) for one in given]
         if wanted in found:
             return 2
@@ -221,3 +248,8 @@ def _ends_alike(one: str, other: str) -> bool:
     """Names agree, or one is relative to a function that the other is called in."""
     short, long = sorted((one.rstrip(":"), other.rstrip(":")), key=len)
     return long == short or long.endswith(f"/{short}")
+
+
+def _last(name: str) -> str:
+    """The operation at the end of a name."""
+    return name.rpartition("/")[2].rstrip(":")

@@ -114,6 +114,9 @@ class Collective:
             result to; None when there is none.
         parts: What an all-reduce across slices is made of, in the order in which it runs; empty for all others.
         loops: Names of the `while` instructions around it, outermost first.
+        loop_trips: How often each of them runs each time it is reached; None for one that cannot be read.
+        reduction: The opcode with which a reduction combines two elements, such as `add` or `maximum`; None for all
+            others, and for a reducer that is more than one operation.
         origin: Who put it there.
         asynchronous: Whether it is printed as a start and a done.
         time_us: Predicted microseconds per execution; None when not priced.
@@ -151,6 +154,8 @@ class Collective:
     narrow_type: str | None = None
     parts: tuple[CollectivePart, ...] = ()
     loops: tuple[str, ...] = ()
+    loop_trips: tuple[int | None, ...] = ()
+    reduction: str | None = None
     origin: Origin = Origin.UNKNOWN
     asynchronous: bool = False
     time_us: float | None = None
