@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import product
+from itertools import chain, product
 from math import prod
 
 from hloscope.analysis.model import Mesh
@@ -30,11 +30,15 @@ def mesh_from_text(module: HloModule) -> Mesh | None:
         The mesh, without axis types; None when the text names none that fits the number of devices. The text of one
         slice's program names the mesh of all slices, so a multiple of its own devices fits.
     """
+    return next(meshes_in_text(module), None)
+
+
+def meshes_in_text(module: HloModule) -> Iterator[Mesh]:
+    """All meshes of the user's that a module names, as `mesh_from_text` reads them; one of them may come again."""
     devices = module.num_partitions * module.replica_count
-    for mesh in (*_shardy_meshes(module), *_named_meshes(module)):
+    for mesh in chain(_shardy_meshes(module), _named_meshes(module)):
         if mesh.device_count > 1 and mesh.device_count % devices == 0:
-            return mesh
-    return None
+            yield mesh
 
 
 def shardy_devices(module: HloModule) -> int | None:

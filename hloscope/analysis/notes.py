@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from hloscope.analysis.collectives import Found
+from hloscope.analysis.mesh_doubts import doubts_about_mesh
 from hloscope.analysis.model import Mesh
 from hloscope.hlo import HloModule
 
@@ -32,6 +33,8 @@ def _notes(module: HloModule, mesh: Mesh, found: Found, *, assumed: bool) -> Ite
             "so collectives cannot be named by mesh axes"
         )
         return
+    if mesh.axis_types is None:
+        yield from doubts_about_mesh(module, mesh, [move.collective for move in found.moves])
     if assumed:
         yield (
             "the text is the program of one slice and does not say which part of the mesh a slice holds: taken to be "

@@ -59,7 +59,7 @@ def test_a_bound_decided_at_run_time_leaves_the_total_without_a_bound():
 def test_small_collectives_are_told_once_at_the_first():
     (finding,) = judged(chain_of_all_reduces(5, 16), select=["small-collectives"]).findings
     assert (finding.instruction, finding.cost) == ("r1", None)
-    assert finding.message == "5 all-reduce over Xs move 320 B together: their time is latency"
+    assert finding.message == "5 all-reduces over X move 320 B together: their time is latency"
 
 
 def test_what_crosses_dcn_has_its_cost():

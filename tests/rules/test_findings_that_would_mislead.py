@@ -1,0 +1,217 @@
+"""Programs beside those that a rule is about: what it must not say of them, and which advice fits which of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from rule_cases import across_slices, chain_of_all_reduces
+
+import hloscope
+from hloscope.rules.selection import judged
+
+GROUPS = "channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3},{4,5,6,7}}"
+REDUCERS = """
+sum {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT r = f32[] add(x, y)
+}
+
+largest {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT r = f32[] maximum(x, y)
+}
+"""
+BRANCHES = f"""
+branch_a {{
+  u = f32[512,1024] parameter(0)
+  ROOT r = f32[512,1024] all-reduce(u), {GROUPS}, to_apply=sum
+}}
+
+branch_b {{
+  u = f32[512,1024] parameter(0)
+  q = f32[512,1024] all-reduce(u), {GROUPS}, to_apply=sum
+  ROOT n = f32[512,1024] negate(q)
+}}
+"""
+
+
+def findings(entry: str, rule: str, computations: str = ""):
+    text = f"HloModule m, num_partitions=8\n{REDUCERS}{computations}\nENTRY main {{\n{entry}\n}}\n"
+    return judged(hloscope.analyze_text(text, mesh={"X": 2, "Y": 4}), select=[rule]).findings
+
+
+def loop_over(name: str, trips: int, gathered: str) -> str:
+    """A loop that counts to `trips` and carries `v`; `gathered` are lines that make `r` of it."""
+    return f"""
+{name}_condition {{
+  s = (s32[], f32[512,1024]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant({trips})
+  ROOT more = pred[] compare(i, n), direction=LT
+}}
+
+{name}_body {{
+  s = (s32[], f32[512,1024]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  v = f32[512,1024] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+{gathered}
+  ROOT out = (s32[], f32[512,1024]) tuple(next, r)
+}}
+"""
+
+
+def run(name: str, start: str = "constant(0)", value: str = "p", to: str = "w") -> str:
+    state = "(s32[], f32[512,1024])"
+    return (
+        f"  {to}_zero = s32[] {start}\n  {to}_state = {state} tuple({to}_zero, {value})\n"
+        f"  {to} = {state} while({to}_state), condition={name}_condition, body={name}_body"
+    )
+
+
+GATHER = f"  g = f32[2048,1024] all-gather(v), {GROUPS}, dimensions={{0}}\n  r = f32[512,1024] copy(v)"
+ARGUMENT = "  p = f32[512,1024] parameter(0)\n"
+
+
+def pair(first: str, second: str) -> str:
+    return f"{ARGUMENT}  h = bf16[512,1024] convert(p)\n  a = {first}\n  b = {second}\n  ROOT t = f32[512,1024] copy(p)"
+
+
+def test_the_same_values_reduced_in_the_same_way_are_a_duplicate():
+    one = f"f32[512,1024] all-reduce(p), {GROUPS}, to_apply=sum"
+    [found] = findings(pair(one, one), "duplicate-collective")
+    assert found.message == "all-reduce over Y moves the same values as %a at %a"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (f"f32[512,1024] all-reduce(p), {GROUPS}, to_apply=sum", f"f32[512,1024] all-reduce(p), {GROUPS}, to_apply=largest"),
+        (f"f32[2048,1024] all-gather(p), {GROUPS}, dimensions={{0}}", f"f32[512,4096] all-gather(p), {GROUPS}, dimensions={{1}}"),
+        (f"f32[2048,1024] all-gather(p), {GROUPS}, dimensions={{0}}", f"bf16[2048,1024] all-gather(h), {GROUPS}, dimensions={{0}}"),
+    ],
+    ids=["sum and maximum", "two dimensions", "two element types"],
+)  # fmt: skip
+def test_the_same_values_for_something_else_are_no_duplicate(first, second):
+    assert findings(pair(first, second), "duplicate-collective") == ()
+
+
+def test_of_two_branches_only_one_runs():
+    entry = f"{ARGUMENT}  i = s32[] parameter(1)\n  ROOT c = f32[512,1024] conditional(i, p, p), "
+    assert findings(f"{entry}branch_computations={{branch_a, branch_b}}", "duplicate-collective", BRANCHES) == ()
+
+
+def test_what_runs_anyway_and_again_in_a_branch_is_a_duplicate():
+    entry = (
+        f"{ARGUMENT}  i = s32[] parameter(1)\n  a = f32[512,1024] all-reduce(p), {GROUPS}, to_apply=sum\n"
+        "  c = f32[512,1024] conditional(i, p, p), branch_computations={branch_a, branch_b}\n"
+        "  ROOT t = f32[512,1024] add(a, c)"
+    )
+    names = [one.instruction for one in findings(entry, "duplicate-collective", BRANCHES)]
+    assert names[-1:] == ["a"] or set(names) == {"r", "q"}
+
+
+def test_one_body_in_two_loops_with_different_values_is_no_duplicate():
+    entry = f"{ARGUMENT}  q = f32[512,1024] parameter(1)\n{run('l')}\n{run('l', value='q', to='ROOT last')}"
+    entry = entry.replace("ROOT last_", "last_")
+    assert findings(entry, "duplicate-collective", loop_over("l", 5, GATHER)) == ()
+
+
+def test_iterations_are_those_of_the_innermost_loop():
+    inside = f"  fresh = f32[512,1024] negate(v)\n{run('inner', value='fresh')}"
+    inside += "\n  r = f32[512,1024] get-tuple-element(w), index=1"
+    computations = loop_over("inner", 4, GATHER) + loop_over("outer", 8, inside)
+    [found] = findings(f"{ARGUMENT}{run('outer')}", "collective-in-loop", computations)
+    assert found.message == "all-gather over Y moves the same 8.39 MB in each of 4 iterations"
+    assert found.cost == "6.29 MB sent per device, 32 times per step (201 MB)"
+
+
+def test_a_loop_of_one_trip_in_a_loop_moves_something_else_each_time():
+    inside = f"  fresh = f32[512,1024] negate(v)\n{run('inner', value='fresh')}"
+    inside += "\n  r = f32[512,1024] get-tuple-element(w), index=1"
+    computations = loop_over("inner", 1, GATHER) + loop_over("outer", 8, inside)
+    assert findings(f"{ARGUMENT}{run('outer')}", "collective-in-loop", computations) == ()
+
+
+def test_a_loop_whose_trips_are_not_known_is_a_loop():
+    entry = f"{ARGUMENT}{run('l', start='parameter(1)')}"
+    [found] = findings(entry, "collective-in-loop", loop_over("l", 5, GATHER))
+    assert found.message == "all-gather over Y moves the same 8.39 MB in every iteration of %w"
+
+
+OWN_PART = f"""  p = f32[64] parameter(0)
+  id = u32[] partition-id()
+  four = u32[] constant(4)
+  position = u32[] remainder(id, four)
+  sixteen = u32[] constant(16)
+  offset = u32[] multiply(position, sixteen)
+  a = f32[64] all-reduce(p), {GROUPS}, to_apply=REDUCER, metadata={{op_name="jit(f)/NAME"}}
+  ROOT part = f32[16] dynamic-slice(a, offset), dynamic_slice_sizes={{16}}"""
+
+
+@pytest.mark.parametrize(
+    ("reducer", "name", "fix"),
+    [
+        ("sum", "dot_general", "write it as jax.lax.psum_scatter under shard_map: half the bytes"),
+        (
+            "sum",
+            "reduce_scatter",
+            "the compiler made this of a psum_scatter: try it with tiled=True, over one mesh axis at a time",
+        ),
+        (
+            "largest",
+            "reduce_max",
+            "exchange the parts with jax.lax.all_to_all under shard_map and reduce them there: half the bytes",
+        ),
+    ],
+)
+def test_the_way_to_scatter_fits_what_is_reduced_and_what_was_written(reducer, name, fix):
+    [found] = findings(OWN_PART.replace("REDUCER", reducer).replace("NAME", name), "all-reduce-then-slice")
+    assert found.fix == fix
+
+
+def four(lines: list[str]) -> str:
+    return "\n".join([*lines, "  ROOT t = f32[16] parameter(0)"])
+
+
+def reduced(number: int, element_type: str = "f32", reducer: str = "sum") -> str:
+    shape = f"{element_type}[{16 + number}]"
+    argument = f"  p{number} = {shape} parameter({number + 1})\n"
+    return f"{argument}  r{number} = {shape} all-reduce(p{number}), {GROUPS}, to_apply={reducer}"
+
+
+@pytest.mark.parametrize(("reducer", "called"), [("sum", "psum"), ("largest", "pmax")])
+def test_small_collectives_are_combined_by_the_function_that_does_it(reducer, called):
+    [found] = findings(four([reduced(n, reducer=reducer) for n in range(4)]), "small-collectives")
+    assert found.message == "4 all-reduces over Y move 280 B together: their time is latency"
+    wanted = f"jax.lax.{called} of a tuple or of one stacked array"
+    assert found.fix == f"combine those that do not need each other's results: {wanted}"
+
+
+def test_small_collectives_of_another_type_or_reduction_cannot_be_one():
+    types = [reduced(n, element_type) for n, element_type in enumerate(("f32", "f32", "bf16", "s32"))]
+    reducers = [reduced(n, reducer=reducer) for n, reducer in enumerate(("sum", "sum", "largest", "largest"))]
+    assert findings(four(types), "small-collectives") == ()
+    assert findings(four(reducers), "small-collectives") == ()
+
+
+def test_one_small_collective_in_several_loops_is_not_several():
+    small = GATHER.replace("f32[2048,1024] all-gather(v)", "f32[64] all-gather(few)")
+    body = loop_over("l", 5, f"  few = f32[16] constant({{...}})\n{small}")
+    loops = "\n".join(run("l", value=value, to=to) for value, to in (("p", "w"), ("p", "x"), ("p", "y"), ("p", "z")))
+    assert findings(f"{ARGUMENT}{loops}", "small-collectives", body) == ()
+
+
+def test_the_axis_that_should_stay_in_a_slice_is_named():
+    found = judged(across_slices("all-gather", "f32[1024,1024]", "f32[2048,1024]"), select=["model-parallel-over-dcn"])
+    assert found.findings[0].fix == "keep data within a slice: let --dcn name an axis of data parallelism"
+
+
+def test_reduction_is_what_the_reducer_does():
+    [one] = chain_of_all_reduces(1, 8).collectives
+    assert (one.reduction, one.loop_trips) == ("add", ())
+    assert replace(one, reduction=None).reduction is None
