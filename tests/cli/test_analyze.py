@@ -224,7 +224,7 @@ TRUNCATED = ONE_ALL_REDUCE[: ONE_ALL_REDUCE.index("replica_groups") + 20]
 
 @pytest.mark.parametrize(
     ("text", "what"),
-    [("", "empty"), ("hello world\n", "not HLO"), (TRUNCATED, "cut off")],
+    [("", "empty"), ("hello world\n", "not HLO")],
 )
 def test_text_that_cannot_be_read_shows_line_column_and_caret(text, what):
     done = hloscope("analyze", "-", stdin=text)
@@ -233,6 +233,15 @@ def test_text_that_cannot_be_read_shows_line_column_and_caret(text, what):
     assert "Traceback" not in done.stderr
     assert "  --> <stdin>:" in done.stderr
     assert done.stderr.splitlines()[3].endswith("^")
+
+
+def test_text_cut_off_inside_entry_is_read_and_every_total_is_a_lower_bound():
+    found = document("-", stdin=TRUNCATED)
+    assert found["totals"]["bound"] == "at least"
+    assert [finding["rule"] for finding in found["findings"]] == ["unmodelled-text"] * len(found["findings"])
+    assert found["findings"][0]["message"].startswith("the text is cut off before ENTRY, after %add, ")
+    failed = hloscope("analyze", "-", "--fail-on", "warning", stdin=TRUNCATED)
+    assert failed.returncode == 1
 
 
 @pytest.mark.parametrize(
