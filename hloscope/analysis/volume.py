@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from hloscope.analysis.vocabulary import Bound, Kind
@@ -53,6 +53,29 @@ def total_bytes(shapes: Iterable[Shape]) -> int | None:
         return None
     known = [size for size in sizes if size is not None]
     return sum(known) if len(known) == len(sizes) else None
+
+
+def shapes_fit(
+    kind: Kind, operands: Collection[Shape], results: Collection[Shape], groups: Iterable[tuple[int, ...]]
+) -> bool:
+    """Whether as many elements come out as groups of this size make of what goes in; True where nothing tells.
+
+    Args:
+        kind: What the collective does.
+        operands: The arrays that one device puts in.
+        results: The arrays that one device gets out.
+        groups: Groups of devices; for a permute its pairs.
+    """
+    if kind is Kind.RAGGED_ALL_TO_ALL or total_bytes(operands) is None or total_bytes(results) is None:
+        return True
+    put_in, got_out = (sum(shape.element_count for shape in shapes) for shapes in (operands, results))
+    members = max(map(len, groups), default=1)
+    match kind:
+        case Kind.ALL_GATHER:
+            return put_in * members == got_out
+        case Kind.REDUCE_SCATTER:
+            return put_in == got_out * members
+    return put_in == got_out
 
 
 def volume_of(kind: Kind, operand_bytes: int | None, result_bytes: int | None, group_size: int | None) -> Volume:

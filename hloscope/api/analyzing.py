@@ -36,6 +36,7 @@ def analyze(
     axis_types: str | None = None,
     dcn: Mapping[str, int] | None = None,
     compiler_options: Mapping[str, str] | None = None,
+    chip_overrides: Sequence[str] = (),
 ) -> Analysis:
     """Compiles a function for a TPU slice that nobody needs to have, and says what really moves.
 
@@ -62,6 +63,8 @@ def analyze(
         axis_types: `auto` (the default), `explicit`, or `X=explicit,Y=auto`.
         dcn: For several slices: the mesh axis that crosses DCN and how many slices it spans.
         compiler_options: XLA compiler options by name.
+        chip_overrides: Figures of the slice's chip that you know better than the table, as `name=value` such as
+            `hbm_bytes_per_s=750e9`, or as TOML files.
 
     Returns:
         The analysis; `to_dict()` gives plain data.
@@ -72,8 +75,10 @@ def analyze(
     if isinstance(target, Path) or (isinstance(target, str) and target.endswith(HLO_SUFFIXES)):
         from hloscope.program.files import read_hlo
 
-        sizes = make_facts(mesh=mesh, slice=slice, dcn=dcn)
-        return analyze_text(read_hlo(target), name=str(target), mesh=sizes.mesh, slice=slice, dcn=sizes.dcn)
+        sizes, text = make_facts(mesh=mesh, slice=slice, dcn=dcn), read_hlo(target)
+        return analyze_text(
+            text, name=str(target), mesh=sizes.mesh, slice=slice, dcn=sizes.dcn, chip_overrides=chip_overrides
+        )
     facts = make_facts(
         mesh=mesh,
         axis_types=axis_types,
@@ -86,6 +91,7 @@ def analyze(
         donate=donate,
         dims=dims,
         compiler_options=compiler_options,
+        chip_overrides=chip_overrides,
     )
     return analyze_function(target, facts)
 
@@ -170,7 +176,7 @@ def analyze_text(
     from hloscope.why import unexplained
 
     module = parse_module(text, name=name)
-    chosen = overridden(parse_slice(slice), chip_overrides) if slice else None
+    chosen = overridden(parse_slice(slice) if slice else None, chip_overrides)
     facts = make_facts(mesh=mesh, dcn=dcn)
     axis_sizes = facts.mesh or {}
     user_mesh = Mesh(axis_names=tuple(axis_sizes), axis_sizes=tuple(axis_sizes.values())) if axis_sizes else None

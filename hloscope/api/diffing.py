@@ -104,7 +104,10 @@ def side_of_file(path: Path, name: str, target: TargetConfig) -> Side | None:
     from hloscope.api.analyzing import analyze_text
 
     chosen = target.slices[0]
-    found = analyze_text(read_hlo(path), name=name, mesh=target.mesh, slice=chosen, dcn=target.dcn)
+    overrides = target.chip_overrides or ()
+    found = analyze_text(
+        read_hlo(path), name=name, mesh=target.mesh, slice=chosen, dcn=target.dcn, chip_overrides=overrides
+    )
     return Side(name=name, found=found)
 
 

@@ -246,5 +246,6 @@ def facts_of(job: Job) -> TargetFacts:
         "donate": target.donate,
         "dims": target.dims,
         "compiler_options": target.compiler_options,
+        "chip_overrides": target.chip_overrides or (),
     }
     return make_facts(**given)

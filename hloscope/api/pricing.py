@@ -11,7 +11,6 @@ from hloscope.analysis.model import Analysis
 from hloscope.api.analyzing import HLO_SUFFIXES, analyze_text, capture_target, name_of
 from hloscope.api.joining import analysis_of
 from hloscope.errors import HloscopeError
-from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice
 from hloscope.program.files import read_hlo
 from hloscope.program.target import TargetFacts, make_facts
@@ -78,8 +77,9 @@ def price(
         donate=donate,
         dims=dims,
         compiler_options=compiler_options,
+        chip_overrides=chip_overrides,
     )
-    return price_function(target, facts, slices, chip_overrides=chip_overrides)
+    return price_function(target, facts, slices)
 
 
 def price_function(
@@ -87,7 +87,6 @@ def price_function(
     facts: TargetFacts,
     slices: Sequence[str],
     *,
-    chip_overrides: Sequence[str] = (),
     stage: Stage = lambda _: None,
 ) -> tuple[Analysis, ...]:
     """Compiles a function for each slice and prices it there.
@@ -96,7 +95,6 @@ def price_function(
         target: The function.
         facts: How to call it; its slice is not used.
         slices: Names of slices, each with as many devices as the mesh.
-        chip_overrides: Figures of the chips, as `name=value` or as TOML files.
         stage: Told what is happening, for a progress display.
 
     Raises:
@@ -105,7 +103,6 @@ def price_function(
     found = []
     for name in slices:
         captured = capture_target(target, replace(facts, slice=name), stage=stage)
-        captured = replace(captured, slice=overridden(captured.slice, chip_overrides))
         stage(f"pricing on {name}")
         found.append(analysis_of(captured, name_of(target)))
     return tuple(found)

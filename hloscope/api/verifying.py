@@ -10,7 +10,7 @@ from typing import Any
 from hloscope.analysis.model import Analysis
 from hloscope.api.analyzing import name_of
 from hloscope.api.joining import analysis_of
-from hloscope.errors import NotationError
+from hloscope.errors import NotationError, TargetError
 from hloscope.program.target import TargetFacts, make_facts
 from hloscope.verification.job import Job, Side, references_facts
 from hloscope.verification.judging import RULE_NAMES, judged
@@ -157,6 +157,11 @@ def _analyses(
 
     stage("importing")
     functions = [_loaded(one, facts) for one in (target, reference)]
+    if functions[0] is functions[1] and not settings.against_single_device:
+        raise TargetError(
+            f"{name_of(target)} is its own reference, so nothing could differ",
+            fix="name another function, or add --against-single-device to compare it with itself on one device",
+        )
     all_facts = facts.over(attached_facts(functions[0]))
     _check_scale(settings.scale, all_facts)
     captured = capture(functions[0], all_facts, name=name_of(target), stage=stage)

@@ -53,7 +53,7 @@ def _analyze(target: str, options: dict[str, Any]) -> Analysis:
 
     if targets.is_text(target):
         name, text = targets.read_text(target, options)
-        found = analyze_text(text, name=name, slice=options["slice_name"], mesh=options["mesh"], dcn=options["dcn"])
+        found = analyze_text(text, name=name, slice=options["slice_name"], **targets.text_facts(options))
         return _judged(found, options)
     captured = targets.capture_function(target, options)
     if options["save_hlo"]:

@@ -130,6 +130,7 @@ def _target_config(options: dict[str, Any]) -> TargetConfig:
         axis_types=facts.axis_types,
         dcn=facts.dcn,
         compiler_options=facts.compiler_options,
+        chip_overrides=facts.chip_overrides,
     )
 
 

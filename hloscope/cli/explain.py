@@ -51,5 +51,5 @@ def _analysis(target: str, options: dict[str, Any]) -> Analysis:
 
     if targets.is_text(target):
         name, text = targets.read_text(target, options)
-        return analyze_text(text, name=name, slice=options["slice_name"], mesh=options["mesh"], dcn=options["dcn"])
+        return analyze_text(text, name=name, slice=options["slice_name"], **targets.text_facts(options))
     return analysis_of(targets.capture_function(target, options), target)

@@ -51,6 +51,14 @@ _TARGET_OPTIONS = {
         metavar="NAME=VALUE",
         help="An XLA option, such as xla_tpu_…=true. Repeats.",
     ),
+    "chip_overrides": click.option(
+        "--chip-override",
+        "--chip-file",
+        "chip_overrides",
+        multiple=True,
+        metavar="NAME=VALUE|FILE",
+        help="For times: a figure of the chip, such as hbm_bytes_per_s=750e9, or a TOML file of them. Repeats.",
+    ),
 }
 
 

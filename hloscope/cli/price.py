@@ -30,43 +30,26 @@ Examples
     help="v5e:2x4, v5p-16, 2*v5e:2x4. Repeats: each is a row of the table.",
 )
 @target_options(without=("slice_name",))
-@click.option(
-    "--chip-override",
-    "chip_overrides",
-    multiple=True,
-    metavar="NAME=VALUE|FILE",
-    help="A chip's figure, such as hbm_bytes_per_s=750e9, or a TOML file of them. Repeats.",
-)
 @report_options()
 def command(
-    target: str,
-    slices: tuple[str, ...],
-    chip_overrides: tuple[str, ...],
-    format_name: str,
-    output: str | None,
-    debug: bool,
-    **options: Any,
+    target: str, slices: tuple[str, ...], format_name: str, output: str | None, debug: bool, **options: Any
 ) -> None:
     """Predict how long one step of TARGET takes on each slice: computing, and waiting for communication."""
     running.check_streams()
-    priced = running.guarded(lambda: _price(target, slices, chip_overrides, options), debug=debug)
+    priced = running.guarded(lambda: _price(target, slices, options), debug=debug)
     running.guarded(lambda: running.write_report(_rendered(priced, format_name, output), output), debug=debug)
 
 
-def _price(
-    target: str, slices: tuple[str, ...], chip_overrides: tuple[str, ...], options: dict[str, Any]
-) -> tuple[Analysis, ...]:
+def _price(target: str, slices: tuple[str, ...], options: dict[str, Any]) -> tuple[Analysis, ...]:
     from hloscope.api.pricing import largest_slice, price_function, price_text
 
     largest = largest_slice(slices)
     if targets.is_text(target):
         name, text = targets.read_text(target, options)
-        return price_text(
-            text, slices, name=name, mesh=options["mesh"], dcn=options["dcn"], chip_overrides=chip_overrides
-        )
+        return price_text(text, slices, name=name, **targets.text_facts(options))
     facts = targets.prepared_facts({**options, "slice_name": largest})
     with running.stdout_kept_for_the_report(), running.progress() as stage:
-        return price_function(target, facts, slices, chip_overrides=chip_overrides, stage=stage)
+        return price_function(target, facts, slices, stage=stage)
 
 
 def _rendered(priced: tuple[Analysis, ...], format_name: str, output: str | None) -> str:

@@ -61,6 +61,11 @@ def read_text(target: str, options: Options) -> tuple[str, str]:
     return target, read_hlo(target)
 
 
+def text_facts(options: Options) -> Options:
+    """What the options say beside HLO text, by the names that the use cases have for it."""
+    return {name: options[name] for name in ("mesh", "dcn", "chip_overrides")}
+
+
 def capture_function(target: str, options: Options) -> Capture:
     """Compiles a target that is a function, with a progress display; what it prints does not reach the report.
 
@@ -80,6 +85,7 @@ def prepared_facts(options: Options) -> TargetFacts:
     Raises:
         HloscopeError: Bad input, or there is no JAX.
     """
+    from hloscope.hardware.overrides import overridden
     from hloscope.hardware.slices import default_slice, parse_slice
     from hloscope.program.devices import check_device_count, prepare_environment, require_jax
 
@@ -92,6 +98,7 @@ def prepared_facts(options: Options) -> TargetFacts:
         check_device_count(chosen or default_slice(asked), facts.mesh, at_least=chosen is None)
     elif chosen is not None and not attached:
         asked = chosen.device_count
+    overridden(chosen or default_slice(1), options["chip_overrides"])
     prepare_environment(running.simulated_device_count(asked), attached=attached)
     return facts
 
@@ -127,6 +134,7 @@ def facts_of(options: Options) -> TargetFacts:
         donate=notation.parse_indices(options["donate"]) if options["donate"] else None,
         dims=dims,
         compiler_options=dict(_compiler_option(text) for text in options["compiler_options"]),
+        chip_overrides=options["chip_overrides"] or None,
     )
 
 

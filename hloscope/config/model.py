@@ -36,6 +36,7 @@ class TargetConfig:
         axis_types: `auto`, `explicit`, or `X=explicit,Y=auto`; None for the target's own.
         dcn: For several slices: the axis that crosses DCN; None for the first that divides.
         compiler_options: XLA options by name.
+        chip_overrides: Figures of the slice's chip that replace the table's; None for none.
         contract: The contract as TOML has it: text, a list of texts or a table; None for none.
         baseline: Whether what it moves is held against a baseline file.
         place: The file and the line where it is written; None for one that is written nowhere.
@@ -55,6 +56,7 @@ class TargetConfig:
     axis_types: str | None = None
     dcn: Mapping[str, int] | str | None = None
     compiler_options: Mapping[str, str] = field(default_factory=dict)
+    chip_overrides: tuple[str, ...] | None = None
     contract: Any = None
     baseline: bool = True
     place: str | None = None

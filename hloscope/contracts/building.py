@@ -45,7 +45,7 @@ def collective(
         selector=_selector(kind, axes, source, link),
         max_bytes=_amount("max_bytes", max_bytes, BYTE_UNITS),
         max_bytes_per_step=_amount("max_bytes_per_step", max_bytes_per_step, BYTE_UNITS),
-        max_count=count,
+        max_count=None if count is None else _count("count", count, least=0),
     )
     return _just(clause)
 
@@ -171,7 +171,13 @@ def exposed(*, max: str) -> Contract:
 
 def trips(source: str, count: int) -> Contract:
     """The user's word for how often a loop runs: `trips "moe.py:40" = 16`."""
-    return _just(Trips(source=source, count=count))
+    return _just(Trips(source=source, count=_count("trips", count, least=1)))
+
+
+def _count(name: str, count: object, *, least: int) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or count < least:
+        raise NotationError(f"{name} is {count!r}", fix=f"give a whole number of executions, {least} or more")
+    return count
 
 
 def _just(clause: Clause) -> Contract:
@@ -209,6 +215,8 @@ def _amount(name: str, amount: Amount | None, units: Units) -> int | None:
         return None
     if isinstance(amount, str):
         return parse_amount(amount, units, where=name)
+    if units is not BYTE_UNITS:
+        raise NotationError(f"{name} is limited by {amount!r}, without a unit", fix=f'write {name}(max="1.2 ms")')
     if isinstance(amount, bool) or not isinstance(amount, int) or amount < 0:
         raise NotationError(f"{name} is {amount!r}", fix=f'write {name}="32 KiB", or a whole number of bytes')
     return amount

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from hloscope.analysis.model import Analysis
 from hloscope.contracts.baselines import against_baseline, read_baseline
+from hloscope.contracts.doubts import nothing_to_move
 from hloscope.contracts.evaluate import evaluate
 from hloscope.contracts.model import Contract
-from hloscope.contracts.verdict import Verdict
+from hloscope.contracts.verdict import BreachKind, Verdict
 from hloscope.errors import HloscopeError
 from hloscope.findings import Finding, Severity
 
@@ -70,11 +71,17 @@ def check_analysis(
     kept = None if baseline is None else read_baseline(baseline)
     if kept is not None:
         findings += against_baseline(kept, analysis, root=root)
+        findings += [] if verdict is not None else _nothing_to_move(analysis)
     elif verdict is None:
         findings.append(_nothing_expected(name))
     elif baseline is not None:
         findings.append(_no_baseline(name))
     return Checked(name=name, analysis=analysis, verdict=verdict, baseline=baseline, findings=tuple(findings))
+
+
+def _nothing_to_move(analysis: Analysis) -> list[Finding]:
+    messages = nothing_to_move(analysis)
+    return [Finding(rule=BreachKind.VACUOUS, severity=Severity.WARNING, message=message) for message in messages]
 
 
 def _nothing_expected(name: str) -> Finding:

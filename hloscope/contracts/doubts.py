@@ -23,12 +23,22 @@ def doubts(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
     """What was not understood, and what could not break the contract whatever the program did."""
     if analysis.memory.fits is False:
         yield _does_not_fit(analysis.memory)
+    if not contract.says_something:
+        yield _vacuous("the contract says nothing that a program could break", "a clause", str(contract))
+    if not analysis.collectives:
+        yield from _computes_nothing(str(contract), analysis)
     if not contract.speaks_of_collectives:
         return
-    yield from _vacuous(contract, analysis)
+    yield from _on_one_device(str(contract), analysis)
     yield from _misnamed_axes(contract, analysis)
     if not contract.at_least_ok:
         yield from _not_understood(contract, analysis)
+
+
+def nothing_to_move(analysis: Analysis) -> tuple[str, ...]:
+    """Why a program could not move anything, whatever its shardings are; empty when it could."""
+    found = [] if analysis.collectives else list(_computes_nothing("", analysis))
+    return tuple(breach.message for breach in (*found, *_on_one_device("", analysis)))
 
 
 def _does_not_fit(memory: Memory) -> Breach:
@@ -40,19 +50,24 @@ def _does_not_fit(memory: Memory) -> Breach:
     )
 
 
-def _vacuous(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
-    def breach(message: str, found: str) -> Breach:
-        return Breach(kind=BreachKind.VACUOUS, message=message, expected=str(contract), found=found)
+def _vacuous(message: str, expected: str, found: str) -> Breach:
+    return Breach(kind=BreachKind.VACUOUS, message=message, expected=expected, found=found or "nothing")
 
-    if analysis.collectives:
-        return
-    devices = analysis.mesh.device_count if analysis.mesh is not None else analysis.num_partitions
-    if max(devices, analysis.num_partitions) <= 1:
-        yield breach("the program runs on one device, so no contract on communication can fail", "a mesh of 1 device")
+
+def _computes_nothing(expected: str, analysis: Analysis) -> Iterator[Breach]:
     if not analysis.outputs:
-        yield breach("the program computes nothing: it returns no array", "no outputs")
+        message = "the program computes nothing: it returns no array"
+        yield _vacuous(message, expected, "no outputs")
     elif analysis.arguments and not any(argument.used for argument in analysis.arguments):
-        yield breach("the compiled program reads none of its arguments: its code is dead", "no argument that is read")
+        message = "the compiled program reads none of its arguments: its code is dead"
+        yield _vacuous(message, expected, "no argument that is read")
+
+
+def _on_one_device(expected: str, analysis: Analysis) -> Iterator[Breach]:
+    devices = analysis.mesh.device_count if analysis.mesh is not None else analysis.num_partitions
+    if not analysis.collectives and max(devices, analysis.num_partitions) <= 1:
+        message = "the program runs on one device, so no contract on communication can fail"
+        yield _vacuous(message, expected, "a mesh of 1 device")
 
 
 def _misnamed_axes(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
@@ -74,11 +89,10 @@ def _misnamed_axes(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
         if not fitting:
             near = difflib.get_close_matches(pattern, list(sizes), n=1)
             message = f"the mesh has no axis {pattern}" + (f": did you mean {near[0]}?" if near else "")
-            yield Breach(kind=BreachKind.VACUOUS, message=message, expected=f"an axis {pattern}", found=found)
+            yield _vacuous(message, f"an axis {pattern}", found)
         elif all(sizes[name] == 1 for name in fitting):
             message = f"the mesh axis {pattern} has size 1, so nothing can move over it"
-            expected = f"an axis {pattern} of 2 devices or more"
-            yield Breach(kind=BreachKind.VACUOUS, message=message, expected=expected, found=found)
+            yield _vacuous(message, f"an axis {pattern} of 2 devices or more", found)
 
 
 def missing_files(contract: Contract, analysis: Analysis, root: Path | None) -> Iterator[Breach]:
@@ -90,12 +104,8 @@ def missing_files(contract: Contract, analysis: Analysis, root: Path | None) -> 
         seen = any(is_at(source, frame) for one in analysis.collectives for frame in one.source)
         path = source.rpartition(":")[0] if source.rpartition(":")[2].isdigit() else source
         if not seen and not _is_below(root, path):
-            yield Breach(
-                kind=BreachKind.VACUOUS,
-                message=f"there is no file {path} in {root}, so nothing can come from it",
-                expected=f"a file {path}",
-                found="no such file",
-            )
+            message = f"there is no file {path} in {root}, so nothing can come from it"
+            yield _vacuous(message, f"a file {path}", "no such file")
 
 
 def _is_below(root: Path, path: str) -> bool:

@@ -177,6 +177,11 @@ class Contract:
         return tuple(clause for clause in self.clauses if isinstance(clause, Expectation))
 
     @property
+    def says_something(self) -> bool:
+        """Whether there is anything in it that a program could break: flags and trip counts alone are not."""
+        return self.closed or any(not isinstance(clause, Trips) for clause in self.clauses)
+
+    @property
     def speaks_of_collectives(self) -> bool:
         """Whether it says anything about what moves, and not only about memory and time."""
         limits = (clause for clause in self.clauses if isinstance(clause, Limit))

@@ -114,8 +114,10 @@ def units_of(quantity: Quantity, *, share: bool = False) -> Units:
     return NANOSECONDS if quantity in (Quantity.TIME, Quantity.EXPOSED) else BYTE_UNITS
 
 
-def _trips(tree: Tree[Token], _: ContractSource) -> Trips:
+def _trips(tree: Tree[Token], source: ContractSource) -> Trips:
     place, count = tokens_of(tree)
+    if not int(count):
+        raise source.error("a loop of no trips moves nothing", start_of(count), fix="give 1 trip or more")
     return Trips(source=str(place)[1:-1], count=int(count))
 
 

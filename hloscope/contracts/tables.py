@@ -66,8 +66,12 @@ def _table(table: Mapping[str, Any], where: str) -> Contract:
         for entry in _limits(table.get(quantity, []), f"{where}, {quantity}"):
             joined &= _limit(quantity, entry, f"{where}, {quantity}")
     for place, count in _mapping(table.get("trips", {}), f"{where}, trips").items():
-        joined &= building.trips(place, _integer(count, f"{where}, trips"))
+        joined &= _trips(place, count, f"{where}, trips")
     return joined
+
+
+def _trips(place: str, count: Any, where: str) -> Contract:
+    return _said_where(where, lambda: building.trips(place, _integer(count, where)))
 
 
 def _both(one: Contract, other: Contract, where: str) -> Contract:

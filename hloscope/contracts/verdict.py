@@ -76,6 +76,11 @@ class Verdict:
         return not self.breaches
 
     @property
+    def broken(self) -> bool:
+        """Whether the program surely breaks the contract; false as well where that cannot be decided."""
+        return any(breach.kind is BreachKind.BROKEN for breach in self.breaches)
+
+    @property
     def findings(self) -> tuple[Finding, ...]:
         """The breaches as findings, one for each place where there are places."""
         return tuple(finding for breach in self.breaches for finding in _findings(breach))

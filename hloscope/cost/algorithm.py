@@ -31,26 +31,39 @@ class Algorithm:
     Attributes:
         way: A ring through the group, rings along all axes of the torus at once, or every device with every other.
         directions: Directions in which a ring runs: 1 or 2.
+        doubles_on_torus: Whether a ring that is said to be one runs both ways where the torus itself closes it.
+        halves: Whether each part travels half way round in both directions, rather than all the way in one.
         offloaded: Whether a SparseCore carries it out.
         name: The emitter and strategy as printed; empty when nothing is.
     """
 
     way: Way = Way.UNKNOWN
     directions: int = 2
+    doubles_on_torus: bool = False
+    halves: bool = False
     offloaded: bool = False
     name: str = ""
 
 
 NOT_PRINTED = Algorithm()
 
-_RING_EMITTERS = {"1DAllGatherNonMajorDim": 1, "1DAllGatherOnMajorDim": 2, "SinglePhaseRingSumEmitter": 1}
+_RING_EMITTERS = {
+    "1DAllGatherNonMajorDim": 1,
+    "1DAllGatherNonMajorDimImbalanced": 2,
+    "1DAllGatherOnMajorDim": 2,
+    "SinglePhaseRingSumEmitter": 1,
+}
 _RING_STRATEGIES = frozenset({"StrategyRing", "UniDirection1DRingStrategy"})
-_GRID_STRATEGIES = frozenset({"StrategyND", "UniDirectionNDRingStrategy"})
+_GRID_STRATEGIES = frozenset({"StrategyND", "StrategySubgroupND", "UniDirectionNDRingStrategy"})
+_GRID_EMITTERS = ("2D", "3D")
 
 
 @lru_cache(maxsize=4096)
 def read_algorithm(backend_config: str) -> Algorithm:
     """Reads the algorithm from a collective's raw `backend_config`.
+
+    A colour is a part of the data with a way of its own. Those of a "UniDirection" strategy run one way each; the one
+    of `StrategyRing` must run both ways round a closed axis, where libtpu prefers it to two that run one way each.
 
     Source: the emitters and strategies that libtpu 0.0.42 and 0.0.50 print for v4 to 7x; a SparseCore's collective
     prints its rings instead, one list of phases for each colour.
@@ -59,13 +72,16 @@ def read_algorithm(backend_config: str) -> Algorithm:
         return _offloaded(backend_config)
     emitter, strategy = _first(_EMITTER, backend_config), _first(_STRATEGY, backend_config)
     name = f"{emitter}/{strategy}" if strategy else emitter
-    if strategy in _GRID_STRATEGIES or emitter.startswith("2D"):
+    if strategy in _GRID_STRATEGIES or emitter.startswith(_GRID_EMITTERS):
         return Algorithm(way=Way.GRID, name=name)
     if strategy in _RING_STRATEGIES:
         colors = _COLORS.search(backend_config)
-        return Algorithm(way=Way.RING, directions=min(int(colors[1]) if colors else 1, 2) or 1, name=name)
+        directions = min(int(colors[1]) if colors else 1, 2) or 1
+        doubles = strategy == "StrategyRing"
+        return Algorithm(way=Way.RING, directions=directions, doubles_on_torus=doubles, name=name)
     if emitter in _RING_EMITTERS:
-        return Algorithm(way=Way.RING, directions=_RING_EMITTERS[emitter], name=name)
+        directions = _RING_EMITTERS[emitter]
+        return Algorithm(way=Way.RING, directions=directions, halves=directions == 2, name=name)
     if emitter == "AllToAllEmitter":
         return Algorithm(way=Way.EXCHANGE, name=name)
     return Algorithm(name=name)

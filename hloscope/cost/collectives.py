@@ -119,5 +119,7 @@ def _algorithm(graph: HloGraph, key: Key) -> Algorithm:
 
 def _collective_configs(computation: HloComputation) -> Sequence[str]:
     return [
-        one.attributes.get("backend_config", "") for one in computation.instructions if one.opcode.startswith("all-")
+        one.attributes.get("backend_config", "")
+        for one in computation.instructions
+        if one.opcode.startswith(("all-", "reduce-scatter", "ragged-", "collective-"))
     ]

@@ -1,4 +1,4 @@
-"""Floating-point operations of matmuls and convolutions, from their printed shapes."""
+"""Operations of matmuls and convolutions, and the passes of the matrix unit that they take, from their printed text."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 from hloscope.graph import HloGraph
 from hloscope.hlo import HloInstruction
@@ -14,6 +15,56 @@ MATMULS = frozenset({"dot", "convolution"})
 
 _LABELS = re.compile(r"(\w+)_(\w+)->(\w+)")
 _WINDOW_ITEM = re.compile(r"(\w+)=([\dx_-]+)")
+
+_PRECISION_PASSES = {"high": 3.0, "highest": 6.0}
+"""Passes of an f32 matmul, by `operand_precision`; at the default precision it is one. Source: JAX, `lax.Precision`."""
+
+_INTEGER_PASSES = 10.0
+"""Passes of a matmul of 32-bit integers. Source: libtpu's estimated cycles, beside those of the same matmul in bf16."""
+
+_NARROW = re.compile(r"[su][248]|f8\w*|f4\w*")
+_INTEGERS = frozenset({"s16", "u16", "s32", "u32"})
+
+
+class Work(NamedTuple):
+    """What matmuls and convolutions ask of the matrix unit.
+
+    Attributes:
+        flops: Multiply-adds, two operations each.
+        bf16_flops: The same, as if each pass of the matrix unit were a bf16 matmul.
+        is_whole: Whether the text told all of it.
+    """
+
+    flops: int = 0
+    bf16_flops: float = 0.0
+    is_whole: bool = True
+
+    def plus(self, other: Work) -> Work:
+        """Both together."""
+        return Work(self.flops + other.flops, self.bf16_flops + other.bf16_flops, self.is_whole and other.is_whole)
+
+
+def work_of(instruction: HloInstruction, narrow_passes: float) -> Work:
+    """What a `dot` or `convolution` asks of the matrix unit.
+
+    Args:
+        instruction: The instruction.
+        narrow_passes: Time of an 8-bit operation over that of a bf16 one.
+    """
+    flops = flops_of(instruction)
+    if flops is None:
+        return Work(is_whole=False)
+    return Work(flops, flops * _passes(instruction, narrow_passes))
+
+
+def _passes(instruction: HloInstruction, narrow_passes: float) -> float:
+    types = {operand.shape.element_type for operand in instruction.operands[:2]}
+    if types & _INTEGERS:
+        return _INTEGER_PASSES
+    if all(_NARROW.fullmatch(one) for one in types):
+        return narrow_passes
+    words = re.findall(r"\w+", instruction.attributes.get("operand_precision", ""))
+    return max((_PRECISION_PASSES.get(word, 1.0) for word in words), default=1.0) if "f32" in types else 1.0
 
 
 def flops_of(instruction: HloInstruction) -> int | None:
@@ -36,16 +87,16 @@ def flops_of(instruction: HloInstruction) -> int | None:
     return _convolution(labels.groups(), (left, right, result), instruction.attributes)
 
 
-def flops_by_computation(graph: HloGraph) -> dict[str, int]:
-    """FLOPs of each computation, with the fusions in it; computations without any are left out."""
-    found: dict[str, int] = {}
+def work_by_computation(graph: HloGraph, narrow_passes: float) -> dict[str, Work]:
+    """The work of each computation, with the fusions in it; computations without any are left out."""
+    found: dict[str, Work] = {}
     for instruction in graph.module.with_opcodes(MATMULS):
         name = instruction.computation.name
-        found[name] = found.get(name, 0) + (flops_of(instruction) or 0)
+        found[name] = found.get(name, Work()).plus(work_of(instruction, narrow_passes))
     for computation in reversed(graph.reachable):
         for site in graph.calls(computation.name):
             if site.caller.opcode == "fusion" and site.callee in found:
-                found[computation.name] = found.get(computation.name, 0) + found[site.callee]
+                found[computation.name] = found.get(computation.name, Work()).plus(found[site.callee])
     return found
 
 

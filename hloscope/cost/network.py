@@ -96,15 +96,28 @@ class Network:
         return self._timed(transfer, path, transfer.payload_bytes, path.hops, self.constants.link_share, "permute")
 
     def _ring(self, transfer: Transfer, size: int) -> NetworkTime:
-        two_way = transfer.algorithm.directions == 2
+        algorithm = transfer.algorithm
+        doubled = algorithm.directions == 1 and algorithm.doubles_on_torus and self._goes_round(transfer.groups)
+        two_way = algorithm.directions == 2 or doubled
         path = self._path(("ring", transfer.groups, two_way), lambda: self._ring_pairs(transfer.groups, two_way))
         passes = 2 if transfer.kind is Kind.ALL_REDUCE else 1
         part = 1.0 if transfer.kind is Kind.COLLECTIVE_BROADCAST else (size - 1) / size
         sent = passes * part * transfer.payload_bytes / (2 if two_way else 1)
-        one_way = size > 2 and not two_way
-        share = self.constants.one_way_ring_share if one_way else self.constants.link_share
-        rule = "ring in one direction" if one_way else "ring in both directions" if size > 2 else "pair"
-        return self._timed(transfer, path, sent, passes * (size - 1), share, rule)
+        slow = size > 2 and (doubled or not two_way)
+        share = self.constants.one_way_ring_share if slow else self.constants.link_share
+        steps = size // 2 if algorithm.halves and path.hops <= 1 else size - 1
+        return self._timed(transfer, path, sent, passes * steps, share, _ring_rule(size, two_way, doubled))
+
+    def _goes_round(self, groups: Groups) -> bool:
+        """Whether every group is one axis of the torus, and closed."""
+        return all(self._is_closed_axis(group) for group in groups)
+
+    def _is_closed_axis(self, group: Sequence[int]) -> bool:
+        places = {self.torus.coordinates(device) for device in group}
+        axes = [axis for axis in range(len(self.torus.shape)) if len({place[axis] for place in places}) > 1]
+        return (
+            len(axes) == 1 and self.torus.wraparound[axes[0]] and len(places) == self.torus.shape[axes[0]] == len(group)
+        )
 
     def _ring_pairs(self, groups: Groups, two_way: bool) -> Iterator[tuple[int, int]]:
         for group in groups:
@@ -132,12 +145,11 @@ class Network:
             load=1 / sum(2 / path.load for path in used),
             inner=int(any(self._has_cores_of_one_chip(group) for group in transfer.groups)),
             hops=0,
-            links=np.any([path.links for path in used if path.links is not None], axis=0),
+            links=np.any([path.links for path in used], axis=0),
         )
         passes = 2 if transfer.kind is Kind.ALL_REDUCE else 1
-        several = transfer.algorithm.way is Way.GRID
-        share = self.constants.grid_share if several else self.constants.link_share
-        rule = "rings along several axes" if several else "first principles"
+        share = self.constants.grid_share if len(used) > 1 else self.constants.link_share
+        rule = "rings along several axes" if transfer.algorithm.way is Way.GRID else "first principles"
         sent = passes * (size - 1) / size * transfer.payload_bytes
         return self._timed(transfer, together, sent, passes * sum(self._steps(transfer.groups)), share, rule)
 
@@ -191,7 +203,8 @@ class Network:
                 span = max(positions) - min(positions) + 1
                 longest = max(longest, span / (8 if closed and span == edge else 4) if span > 1 else 0.0)
         cores = self.torus.devices_per_chip
-        return Path(load=longest * size * cores, inner=cores - 1, hops=0, links=None)
+        every_link = np.ones(prod(self.torus.shape) * len(self.torus.shape) * 2, dtype=bool)
+        return Path(load=longest * size * cores, inner=cores - 1, hops=0, links=every_link)
 
     def _path(self, key: object, pairs: Callable[[], Iterable[tuple[int, int]]]) -> Path:
         """The load of the busiest link, and the links in use; remembered under `key`.
@@ -221,6 +234,12 @@ class Network:
             rule=rule,
             links=path.links,
         )
+
+
+def _ring_rule(size: int, two_way: bool, doubled: bool) -> str:
+    if size <= 2:
+        return "pair"
+    return "ring round a closed axis" if doubled else f"ring in {'both directions' if two_way else 'one direction'}"
 
 
 def _all_pairs(groups: Groups) -> Iterator[tuple[int, int]]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hloscope.cost.constants import CONSTANTS, Constants
-from hloscope.cost.flops import MATMULS, flops_by_computation, flops_of
-from hloscope.cost.traffic import HOST, Traffic, space_of
+from hloscope.cost.flops import MATMULS, Work, work_by_computation, work_of
+from hloscope.cost.traffic import HOST, Moved, Traffic, space_of
 from hloscope.graph import HloGraph
 from hloscope.hardware.chip_model import Chip
 from hloscope.hlo import HloInstruction
@@ -16,6 +16,9 @@ from hloscope.hlo import HloInstruction
 _MICROSECONDS = 1e6
 _CYCLES = re.compile(r'"estimated_cycles"\s*:\s*"?(\d+)')
 _COST_ESTIMATE = re.compile(r'"(flops|bytes_accessed)"\s*:\s*"?(\d+)')
+
+_LARGE_MATMUL_FLOPS = 1e10
+"""FLOPs from which on a matmul that memory does not slow down comes near the peak."""
 
 VMEM_OVER_HBM = 22
 """Bandwidth of the vector memory as a multiple of HBM's. Source: the scaling book, "How to Think About TPUs"."""
@@ -61,6 +64,8 @@ class OperationTime:
         memory_us: How long its HBM traffic alone would take.
         moved_bytes: Bytes of its operands and results, with tile padding.
         flops: Multiply-adds in it, two operations each.
+        bf16_flops_per_cycle: Of a large matmul that memory does not slow down, in the compiler's cycles; 0 for others.
+        is_over_host: Whether it is a copy that crosses the link between the host and the device.
     """
 
     time_us: float
@@ -68,6 +73,8 @@ class OperationTime:
     memory_us: float = 0.0
     moved_bytes: int = 0
     flops: int = 0
+    bf16_flops_per_cycle: float = 0.0
+    is_over_host: bool = False
 
 
 FREE = OperationTime(time_us=0.0, basis=Basis.FREE)
@@ -86,11 +93,11 @@ class Operations:
     graph: HloGraph
     chip: Chip
     constants: Constants = CONSTANTS
-    _flops: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _work: dict[str, Work] = field(default_factory=dict, init=False, repr=False, compare=False)
     _traffic: Traffic = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self._flops.update(flops_by_computation(self.graph))
+        self._work.update(work_by_computation(self.graph, self._narrow_passes))
         object.__setattr__(self, "_traffic", Traffic(self.graph))
 
     @property
@@ -108,33 +115,58 @@ class Operations:
             return self._custom_call(instruction)
         config = instruction.attributes.get("backend_config", "")
         cycles = _CYCLES.search(config)
-        flops = self._flops_in(instruction)
         if opcode in _MOVES:
             return self._moved(instruction, None if cycles is None else int(cycles[1]))
+        work = self._work_in(instruction)
         if cycles is not None:
-            return self._counted(instruction, int(cycles[1]), flops)
-        return self._roofline(instruction, flops, known=opcode in MATMULS or _is_plain_fusion(instruction))
+            return self._counted(instruction, int(cycles[1]), work)
+        return self._roofline(instruction, work, known=opcode in MATMULS or _is_plain_fusion(instruction))
 
-    def copy_us(self, instruction: HloInstruction) -> float:
-        """How long an asynchronous copy takes at the pace of the slower memory: of a whole array, or of a slice."""
+    def copy_time(self, instruction: HloInstruction) -> OperationTime:
+        """An asynchronous copy at the pace of the slower memory: of a whole array, or of a slice."""
         leaves = [leaf for leaf in instruction.shape.leaves() if leaf.dimensions]
         sizes = [sum(self._traffic.of_shape(leaf)) for leaf in leaves]
         moved = (max if instruction.opcode == "copy-start" else min)(sizes, default=0)
-        if any(space_of(leaf) == HOST for leaf in leaves) and self.chip.pcie_bytes_per_s is not None:
-            return moved / self.chip.pcie_bytes_per_s * _MICROSECONDS
-        return moved / self.hbm_bytes_per_us
+        is_over_host = any(space_of(leaf) == HOST for leaf in leaves)
+        return OperationTime(
+            time_us=moved / (self._host_bytes_per_us if is_over_host else self.hbm_bytes_per_us),
+            basis=self._basis_of_host() if is_over_host else Basis.MEMORY,
+            moved_bytes=moved,
+            is_over_host=is_over_host,
+        )
 
-    def _counted(self, instruction: HloInstruction, cycles: int, flops: int) -> OperationTime:
+    @property
+    def _narrow_passes(self) -> float:
+        """Time of an 8-bit operation over that of a bf16 one; where the chip's figure is not known, half."""
+        chip = self.chip
+        return 0.5 if chip.int8_ops_per_s is None else chip.bf16_flops_per_s / chip.int8_ops_per_s
+
+    @property
+    def _host_bytes_per_us(self) -> float:
+        """The pace of the link to the host; where it is not known that of the memory, which it cannot exceed."""
+        chip = self.chip
+        if chip.pcie_bytes_per_s is None:
+            return self.hbm_bytes_per_us
+        return chip.pcie_bytes_per_s / chip.devices_per_chip / _MICROSECONDS
+
+    def _basis_of_host(self) -> Basis:
+        return Basis.UNKNOWN if self.chip.pcie_bytes_per_s is None else Basis.MEMORY
+
+    def _counted(self, instruction: HloInstruction, cycles: int, work: Work) -> OperationTime:
         time_us = cycles / self.chip.clock_hz * _MICROSECONDS
         moved = self._traffic.of(instruction)
         if instruction.opcode == "fusion" and moved.hbm_bytes >= time_us * self.hbm_bytes_per_us:
             moved = self._traffic.inside(instruction)
+        memory_us = moved.hbm_bytes / self.hbm_bytes_per_us
+        peak = self.chip.bf16_flops_per_s / self.chip.devices_per_chip
+        is_large = work.bf16_flops >= max(_LARGE_MATMUL_FLOPS, 2 * memory_us * peak / _MICROSECONDS)
         return OperationTime(
             time_us=time_us,
             basis=Basis.CYCLES,
-            memory_us=moved.hbm_bytes / self.hbm_bytes_per_us,
+            memory_us=memory_us,
             moved_bytes=moved.device_bytes,
-            flops=flops,
+            flops=work.flops,
+            bf16_flops_per_cycle=work.bf16_flops / cycles if cycles and is_large else 0.0,
         )
 
     def _moved(self, instruction: HloInstruction, cycles: int | None) -> OperationTime:
@@ -144,23 +176,33 @@ class Operations:
         """
         moved = self._traffic.of(instruction)
         memory_us = moved.hbm_bytes / self.hbm_bytes_per_us
-        time_us = memory_us + moved.vmem_bytes / (self.hbm_bytes_per_us * VMEM_OVER_HBM)
         if cycles is not None and moved.hbm_bytes == 0:
             time_us = min(cycles / self.chip.clock_hz * _MICROSECONDS, moved.vmem_bytes / self.hbm_bytes_per_us)
-        return OperationTime(time_us=time_us, basis=Basis.MEMORY, memory_us=memory_us, moved_bytes=moved.device_bytes)
+        else:
+            time_us = self._memory_time_us(moved)
+        return OperationTime(
+            time_us=max(time_us, moved.host_bytes / self._host_bytes_per_us),
+            basis=self._basis_of_host() if moved.host_bytes else Basis.MEMORY,
+            memory_us=memory_us,
+            moved_bytes=sum(moved),
+        )
 
-    def _roofline(self, instruction: HloInstruction, flops: int, *, known: bool) -> OperationTime:
+    def _memory_time_us(self, moved: Moved) -> float:
+        """How long the traffic takes in the memories of the device, one after the other."""
+        vmem_us = moved.vmem_bytes / (self.hbm_bytes_per_us * VMEM_OVER_HBM)
+        return moved.hbm_bytes / self.hbm_bytes_per_us + vmem_us
+
+    def _roofline(self, instruction: HloInstruction, work: Work, *, known: bool) -> OperationTime:
         fused = instruction.opcode == "fusion" and known
         moved = self._traffic.inside(instruction) if fused else self._traffic.of(instruction)
-        memory_us = moved.hbm_bytes / self.hbm_bytes_per_us
-        vmem_us = moved.vmem_bytes / (self.hbm_bytes_per_us * VMEM_OVER_HBM)
         peak = self.chip.bf16_flops_per_s / self.chip.devices_per_chip
+        is_known = known and work.is_whole
         return OperationTime(
-            time_us=max(flops / peak * _MICROSECONDS, memory_us + vmem_us),
-            basis=Basis.ROOFLINE if known else Basis.UNKNOWN,
-            memory_us=memory_us,
+            time_us=max(work.bf16_flops / peak * _MICROSECONDS, self._memory_time_us(moved)),
+            basis=Basis.ROOFLINE if is_known else Basis.UNKNOWN,
+            memory_us=moved.hbm_bytes / self.hbm_bytes_per_us,
             moved_bytes=moved.device_bytes,
-            flops=flops,
+            flops=work.flops,
         )
 
     def _custom_call(self, instruction: HloInstruction) -> OperationTime:
@@ -170,9 +212,10 @@ class Operations:
         config = instruction.attributes.get("backend_config", "")
         cycles = _CYCLES.search(config)
         if cycles is not None:
-            return self._counted(instruction, int(cycles[1]), 0)
+            return self._counted(instruction, int(cycles[1]), Work())
         said = {key: int(value) for key, value in _COST_ESTIMATE.findall(config)}
-        found = self._roofline(instruction, said.get("flops", 0), known=bool(said))
+        flops = said.get("flops", 0)
+        found = self._roofline(instruction, Work(flops, flops), known=bool(said))
         if "bytes_accessed" not in said:
             return found
         peak = self.chip.bf16_flops_per_s / self.chip.devices_per_chip
@@ -185,13 +228,15 @@ class Operations:
             flops=found.flops,
         )
 
-    def _flops_in(self, instruction: HloInstruction) -> int:
-        """Multiply-adds in an instruction and the computations fused into it."""
+    def _work_in(self, instruction: HloInstruction) -> Work:
+        """The work of an instruction and of the computations fused into it."""
         if instruction.opcode in MATMULS:
-            return flops_of(instruction) or 0
-        if instruction.opcode != "fusion":
-            return 0
-        return sum(self._flops.get(name, 0) for _, name in instruction.called)
+            return work_of(instruction, self._narrow_passes)
+        found = Work()
+        if instruction.opcode == "fusion":
+            for _, name in instruction.called:
+                found = found.plus(self._work.get(name, Work()))
+        return found
 
 
 def _is_plain_fusion(instruction: HloInstruction) -> bool:

@@ -40,7 +40,7 @@ class NetworkTime:
         bandwidth_us: Bytes on the busiest link over its bandwidth.
         latency_us: The fixed time, and what each step adds.
         rule: The rule of the model that made it.
-        links: The directed links it uses, flattened; None for a network that is not modelled link by link.
+        links: The directed links it uses, flattened; None for the data-centre network, which is one for all.
     """
 
     bandwidth_us: float
@@ -62,13 +62,13 @@ class Path:
         load: Transfers over the busiest directed link.
         inner: Transfers from the busiest device to others of its own chip.
         hops: Links on the longest of their ways.
-        links: The directed links in use, flattened; None when all of them may be.
+        links: The directed links in use, flattened.
     """
 
     load: float
     inner: int
     hops: int
-    links: np.ndarray | None
+    links: np.ndarray
 
 
 def path_on(torus: Torus, pairs: Iterable[tuple[int, int]]) -> Path:

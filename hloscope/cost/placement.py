@@ -12,6 +12,8 @@ from hloscope.hardware.shapes import shown
 from hloscope.hardware.slices import Slice
 from hloscope.hlo import HloModule
 
+_ACROSS = "within a slice devices are taken in the order for a mesh whose first axis alone crosses slices"
+
 
 def devices_of_partitions(
     analysis: Analysis, chosen: Slice, count: int, device_ids: Sequence[int] | None
@@ -33,6 +35,7 @@ def devices_of_partitions(
         return (0,), ()
     shape = _mesh_within_slice(analysis.mesh, chosen, count)
     order = None if shape is None else device_order(chosen, shape)
+    several = () if chosen.slice_count == 1 else (_ACROSS,)
     if order is None:
         return tuple(range(min(count, chosen.devices_per_slice))), (
             f"devices are taken in the order of their numbers: jax.make_mesh has no order for "
@@ -40,9 +43,9 @@ def devices_of_partitions(
         )
     ids = analysis.mesh.partition_ids if analysis.mesh is not None else None
     if ids is None or sorted(ids) != list(range(count)):
-        return order, ()
+        return order, several
     placed = dict(zip(ids, order, strict=True))
-    return tuple(placed[partition] for partition in range(count)), ()
+    return tuple(placed[partition] for partition in range(count)), several
 
 
 def partition_count(analysis: Analysis, module: HloModule) -> int:

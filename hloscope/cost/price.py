@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hloscope.analysis.model import Analysis, Collective
@@ -12,6 +12,7 @@ from hloscope.cost.calibration import is_calibrated, spread_of
 from hloscope.cost.collectives import Pricing, priced_collectives
 from hloscope.cost.constants import CONSTANTS, Constants
 from hloscope.cost.network import Network
+from hloscope.cost.notes import about_generation, about_text, about_transfers, is_from_tpu
 from hloscope.cost.operations import Basis, Operations
 from hloscope.cost.placement import devices_of_partitions, partition_count
 from hloscope.cost.records import CollectiveCost, Key, Priced, Sums
@@ -62,11 +63,21 @@ def _priced(
     priced = priced_collectives(analysis, graph, Pricing(network=network, device_of=device_of, device_ids=known))
     operations = Operations(graph=graph, chip=chosen.chip, constants=constants)
     sums = Timeline(graph, operations, priced).step()
-    return replace(
-        analysis,
-        collectives=tuple(_with_times(one, priced, sums.costs) for one in analysis.collectives),
-        time=_step_time(sums, analysis, chosen.chip, module, notes),
-    )
+    collectives = tuple(_with_times(one, priced, sums.costs) for one in analysis.collectives)
+    is_roofline = _is_roofline(sums, module)
+    notes += tuple(about_text(module, sums, is_roofline=is_roofline))
+    if known is None:
+        notes += tuple(about_generation(module, sums, chosen.chip))
+    notes += tuple(about_transfers(collectives, chosen.name))
+    time = _step_time(sums, analysis, chosen.chip, is_roofline=is_roofline)
+    return replace(analysis, collectives=collectives, time=replace(time, is_scheduled=module.is_scheduled, notes=notes))
+
+
+def _is_roofline(sums: Sums, module: HloModule) -> bool:
+    """Whether a text has nothing better than its FLOPs and bytes to tell how long it computes."""
+    if sums.compute_us == 0 or module.mentions("estimated_cycles"):
+        return False
+    return not is_from_tpu(module) or sums.by_basis[Basis.ROOFLINE] + sums.by_basis[Basis.UNKNOWN] > 0
 
 
 def _with_times(one: Collective, priced: Priced, costs: dict[Key, CollectiveCost]) -> Collective:
@@ -82,11 +93,9 @@ def _with_times(one: Collective, priced: Priced, costs: dict[Key, CollectiveCost
     )
 
 
-def _step_time(sums: Sums, analysis: Analysis, chip: Chip, module: HloModule, notes: tuple[str, ...]) -> StepTime:
+def _step_time(sums: Sums, analysis: Analysis, chip: Chip, *, is_roofline: bool) -> StepTime:
     step_us = sums.total_us
     peak = chip.bf16_flops_per_s / chip.devices_per_chip
-    roofline_us = sums.by_basis[Basis.ROOFLINE]
-    is_roofline = sums.compute_us > 0 and not module.mentions("estimated_cycles")
     return StepTime(
         step_us=step_us,
         compute_us=sums.compute_us,
@@ -97,13 +106,11 @@ def _step_time(sums: Sums, analysis: Analysis, chip: Chip, module: HloModule, no
         flops=sums.flops,
         peak_flops_share=sums.flops * _MICROSECONDS / (step_us * peak) if step_us > 0 else None,
         basis="roofline" if is_roofline else "cycles",
-        is_scheduled=module.is_scheduled,
-        roofline_us=roofline_us,
+        roofline_us=sums.by_basis[Basis.ROOFLINE],
         bound=_bound(sums, analysis),
         rules=_rules(sums, chip),
         spread=spread_of(chip.name),
         unknown_operations=_unknown(sums),
-        notes=(*notes, *_assumptions(module, analysis, is_roofline=is_roofline)),
     )
 
 
@@ -132,15 +139,3 @@ def _unknown(sums: Sums) -> tuple[UnknownOperation, ...]:
         for what, (time_us, moved, count) in sums.unknown.items()
     ]
     return tuple(sorted(found, key=lambda one: one.time_us, reverse=True))
-
-
-def _assumptions(module: HloModule, analysis: Analysis, *, is_roofline: bool) -> Iterator[str]:
-    if not module.is_scheduled:
-        yield "the text carries no schedule: its order is taken as one, and what would overlap is not known"
-    if is_roofline:
-        yield "the text carries no cycle estimates: computation is a roofline of FLOPs and bytes, a lower bound"
-    unpriced = sum(one.time_us is None and one.kind is Kind.OPAQUE for one in analysis.collectives)
-    if unpriced:
-        yield "transfers that are not understood take no time here, so the step takes at least as long as it says"
-    if any(one.kind is Kind.RAGGED_ALL_TO_ALL for one in analysis.collectives):
-        yield "a ragged all-to-all is priced as if its whole buffer moved; with fewer rows in use it takes less"

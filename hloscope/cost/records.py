@@ -64,6 +64,7 @@ class Sums:
         hbm_us: The part of `compute_us` in which memory sets the pace.
         prefetched_us: Time that the first step waits for what later steps find prefetched.
         flops: Multiply-adds, two operations each.
+        densest: The most FLOPs that a large matmul does in one of the compiler's cycles.
         by_basis: Parts of `compute_us` by what they rest on.
         unknown: (time, bytes, executions) by the opcode of what is not known.
         rules: Time of collectives by the rule that priced them.
@@ -78,6 +79,7 @@ class Sums:
     hbm_us: float = 0.0
     prefetched_us: float = 0.0
     flops: int = 0
+    densest: float = 0.0
     by_basis: dict[Basis, float] = field(default_factory=_zeros)
     unknown: dict[str, tuple[float, int, int]] = field(default_factory=dict)
     rules: dict[str, float] = field(default_factory=_zeros)
@@ -94,6 +96,7 @@ class Sums:
         """Adds one instruction that computes."""
         self.compute_us += cost.time_us
         self.flops += cost.flops
+        self.densest = max(self.densest, cost.bf16_flops_per_cycle)
         self.by_basis[cost.basis] += cost.time_us
         if cost.basis is Basis.MEMORY or cost.memory_us >= cost.time_us > 0:
             self.hbm_us += cost.time_us
@@ -126,6 +129,7 @@ class Sums:
         self.hbm_us += times * other.hbm_us
         self.prefetched_us += other.prefetched_us
         self.flops += times * other.flops
+        self.densest = max(self.densest, other.densest)
         self.unpriced += times * other.unpriced
         self.bound += other.bound
         for basis, amount in other.by_basis.items():
@@ -142,6 +146,19 @@ class Sums:
             mine = self.costs.setdefault(key, CollectiveCost(cost.time_us))
             mine.exposed_us += times * cost.exposed_us
             mine.executions += times * cost.executions
+
+    def add_doubts(self, other: Sums) -> None:
+        """Notes that a computation which is not on the critical path may take longer than it says."""
+        self.unpriced += other.unpriced
+        self.bound += other.bound
+
+    def add_beside(self, other: Sums) -> None:
+        """Notes everything but the time of a computation that runs beside this one."""
+        self.flops += other.flops
+        self.add_doubts(other)
+        self.add_costs(other)
+        for label, (time_us, moved, count) in other.unknown.items():
+            self.add_unknown(label, time_us, moved, count)
 
     def add_unknown(self, label: str, time_us: float, moved: int, count: int = 1) -> None:
         """Notes operations that were priced without knowing what they do."""

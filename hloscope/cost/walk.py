@@ -42,7 +42,7 @@ class Walk:
         self._computation = computation
         self._sums = Sums()
         self._now_us = 0.0
-        self._memory_free_us = 0.0
+        self._free_us: dict[bool, float] = {}
         self._in_flight: dict[str, InFlight] = {}
         self._chains: dict[str, InFlight] = {}
         self._sent: dict[str, InFlight] = {}
@@ -110,13 +110,14 @@ class Walk:
         self._now_us += times * sums.total_us
 
     def _branch(self, instruction: HloInstruction) -> None:
-        """A conditional takes at most as long as its longest branch."""
+        """A conditional takes at most as long as its longest branch, unless one holds what cannot be priced."""
         branches = [self._timeline.sums_of(name) for _, name in instruction.called]
         longest = max(branches, key=lambda sums: sums.total_us)
         self._run(longest, 1, Bound.AT_MOST if longest.total_us > 0 else Bound.EXACT)
         for branch in branches:
             if branch is not longest:
                 self._sums.add_costs(branch)
+                self._sums.add_doubts(branch)
 
     def _loop(self, instruction: HloInstruction) -> None:
         trips = trip_count(self._timeline.graph, instruction)
@@ -136,10 +137,8 @@ class Walk:
         if chain is not None and self._ends_chain(callee):
             self._finish(chain)
             return
-        inside = self._priced.inside.get(callee, ())
-        if not inside:
-            self._operate(instruction)
-        for key in inside:
+        self._operate(instruction)
+        for key in self._priced.inside.get(callee, ()):
             self._transfer(key)
 
     def _ends_chain(self, callee: str) -> bool:
@@ -240,13 +239,16 @@ class Walk:
     # ---- copies and asynchronous calls
 
     def _start_copy(self, instruction: HloInstruction) -> None:
-        time_us = self._timeline.operations.copy_us(instruction)
+        """A copy within the device's memory, or between it and the host; each of the two has its own queue."""
+        copy = self._timeline.operations.copy_time(instruction)
+        if copy.basis is Basis.UNKNOWN:
+            self._sums.add_unknown(f"{instruction.opcode} between host and device", copy.time_us, copy.moved_bytes)
         is_prefetch = "cross_program_prefetch_index" in instruction.attributes
-        begin = max(self._now_us, self._memory_free_us)
+        begin = max(self._now_us, self._free_us.get(copy.is_over_host, 0.0))
         if not is_prefetch:
-            self._memory_free_us = begin + time_us
+            self._free_us[copy.is_over_host] = begin + copy.time_us
         self._in_flight[instruction.name] = InFlight(
-            finish_us=begin + time_us, time_us=time_us, is_prefetch=is_prefetch
+            finish_us=begin + copy.time_us, time_us=copy.time_us, is_prefetch=is_prefetch
         )
 
     def _start_call(self, instruction: HloInstruction) -> None:
@@ -258,15 +260,16 @@ class Walk:
         sums = Sums()
         for _, name in instruction.called:
             sums.add(self._timeline.sums_of(name))
+        self._sums.add_beside(sums)
         beside_us = sums.total_us
         self._in_flight[instruction.name] = InFlight(finish_us=self._now_us + beside_us, time_us=beside_us)
 
 
 def _meet(other: InFlight, found: NetworkTime) -> bool:
-    """Whether two transfers use one link."""
+    """Whether two transfers use one link, or both the data-centre network."""
     if other.links is None or found.links is None:
-        return False
-    return other.links.shape == found.links.shape and bool(np.any(other.links & found.links))
+        return other.links is found.links and other.rule == found.rule
+    return bool(np.any(other.links & found.links))
 
 
 def _label(instruction: HloInstruction) -> str:

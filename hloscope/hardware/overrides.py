@@ -8,11 +8,14 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import TypeVar
 
 from hloscope.errors import SliceError
 from hloscope.hardware.chip_model import Chip
 from hloscope.hardware.chips import chip as find_chip
 from hloscope.hardware.slices import Slice
+
+SliceOrNone = TypeVar("SliceOrNone", Slice, Slice | None)
 
 _NOT_FIGURES = ("devices_per_chip", "cores_per_chip", "torus_dimensions", "wraparound_size", "max_slice_chips")
 _FIGURES = {
@@ -23,21 +26,29 @@ _FIGURES = {
 """What may be overridden: sizes and rates. What decides which slices exist is no matter of measurement."""
 
 
-def overridden(chosen: Slice, overrides: Iterable[str]) -> Slice:
+def overridden(chosen: SliceOrNone, overrides: Iterable[str]) -> SliceOrNone:
     """A slice with some of its chip's figures replaced, later ones winning.
 
     Args:
-        chosen: The slice; one without TPU chips is returned as it is.
+        chosen: The slice; None where none was named.
         overrides: Each is `name=value`, such as `hbm_bytes_per_s=750e9`, or the path of a TOML file with such lines,
             at the top for all generations or in a table named after one (`[v5e]`).
 
     Raises:
-        SliceError: A figure is not known, its value is no positive number, or a file cannot be read.
+        SliceError: There is no chip to override, a figure is not known, its value is no positive number, or a file
+            cannot be read.
     """
-    if chosen.chip is None:
+    given = tuple(overrides)
+    if not given:
         return chosen
+    if chosen is None or chosen.chip is None:
+        raise SliceError(
+            f"there is no chip whose figures {given[0]} could override",
+            why="no slice is named" if chosen is None else f"{chosen.name} has no TPU chips",
+            fix="name a slice such as v5e:2x4, or leave --chip-override out",
+        )
     figures: dict[str, float] = {}
-    for override in overrides:
+    for override in given:
         name, equals, value = override.partition("=")
         if equals:
             figures.update(_checked({name.strip(): _number(value)}, override))

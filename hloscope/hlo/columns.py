@@ -136,16 +136,16 @@ class Columns:
     def users(self, index: int) -> list[int]:
         """The instructions that have one as an operand, in text order, each once."""
         starts, users = self._users
-        return list(dict.fromkeys(users[starts[index] : starts[index + 1]].tolist()))
+        return list(dict.fromkeys(users[starts[index] : starts[index + 1]]))
 
     @cached_property
-    def _users(self) -> tuple[numpy.ndarray[Any, Any], numpy.ndarray[Any, Any]]:
+    def _users(self) -> tuple[array[int], array[int]]:
         """The columns of operands turned round: where each instruction's users begin, and the users."""
         operands = numpy.array(self.operands, dtype=numpy.int64)
         users = numpy.repeat(numpy.arange(len(self.names)), numpy.diff(numpy.array(self.operand_starts)))
         counts = numpy.bincount(operands, minlength=len(self.names))
         starts = numpy.concatenate([[0], numpy.cumsum(counts)])
-        return starts, users[numpy.argsort(operands, kind="stable")]
+        return _array_of(starts), _array_of(users[numpy.argsort(operands, kind="stable")])
 
     def of_same_text(self) -> Columns:
         """Columns that nothing has been read into."""
@@ -184,3 +184,8 @@ class Columns:
             lines.append(lines[-1] + text.count("\n", offsets[-1], end))
             offsets.append(end)
         return _Blocks(lines, [*offsets, len(text) + 1])
+
+
+def _array_of(numbers: numpy.ndarray[Any, Any]) -> array[int]:
+    """The same numbers, to be asked for one by one, which takes NumPy longer."""
+    return array("q", numbers.astype(numpy.int64).tobytes())

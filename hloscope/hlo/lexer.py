@@ -6,7 +6,11 @@ Nested brackets no regular expression can delimit; the end of a bracketed raw va
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
+
+USES_BEFORE_COMPILED = 64
+"""Uses of a state after which a pattern of its own pays: making one takes as long as some hundred tokens do."""
 
 _CLOSER = {"{": "}", "[": "]", "(": ")"}
 _OPENER = {"BRACED": "{", "RAW_DICT": "{", "BRACKETED": "[", "PARENTHESIZED": "("}
@@ -47,19 +51,35 @@ class HloSyntaxError(Exception):
 
 
 class StateLexer:
-    """What can come next in one parser state: one pattern, and the raw values by their opening bracket.
+    """What can come next in one parser state: the terminals, best first, and the raw values by their opening bracket.
 
     Attributes:
         match: Matches the next token; its `lastgroup` is the terminal.
     """
 
-    __slots__ = ("_accepted", "_raw", "match")
+    __slots__ = ("_accepted", "_known", "_matchers", "_raw", "_uses", "match")
+
+    match: Callable[[str, int], re.Match[str] | None]
 
     def __init__(self, terminals: list[tuple[str, str]], accepted: Accepted) -> None:
-        known = [(name, pattern) for name, pattern in terminals if name in accepted]
-        self.match = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in known) or r"(?!)").match
+        self._known = [_named(name, pattern) for name, pattern in terminals if name in accepted]
+        self._matchers = [_matcher(pattern) for pattern in self._known]
+        self._uses = 0
         self._raw = {opener: name for name, opener in _OPENER.items() if name in accepted}
         self._accepted = accepted
+        self.match = self._match_one_by_one
+
+    def _match_one_by_one(self, text: str, position: int) -> re.Match[str] | None:
+        """Tries the terminals' own patterns, which many states share, as the state's one pattern would."""
+        self._uses += 1
+        if self._uses > USES_BEFORE_COMPILED:
+            self.match = re.compile("|".join(self._known) or r"(?!)").match
+            return self.match(text, position)
+        for matcher in self._matchers:
+            found = matcher(text, position)
+            if found is not None:
+                return found
+        return None
 
     def raw(self, text: str, position: int) -> tuple[str, int]:
         """The bracketed value or literal at an offset: its terminal, and the offset after it.
@@ -73,6 +93,15 @@ class StateLexer:
         if "LITERAL" in self._accepted:
             return "LITERAL", _literal_end(text, position, self._accepted)
         raise HloSyntaxError(position, opened_at=None, accepted=self._accepted)
+
+
+def _named(name: str, pattern: str) -> str:
+    return f"(?P<{name}>{pattern})"
+
+
+@cache
+def _matcher(pattern: str) -> Callable[[str, int], re.Match[str] | None]:
+    return re.compile(pattern).match
 
 
 def _balanced_end(text: str, position: int, finder: re.Pattern[str], accepted: Accepted) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from functools import cached_property
 from types import MappingProxyType
+
+import numpy
 
 from hloscope.hlo import decode
 from hloscope.hlo.columns import Columns, ComputationRow
@@ -31,6 +34,7 @@ class HloModule:
         self.name = columns.name
         self.header: Mapping[str, str] = MappingProxyType(columns.header)
         self.truncated = columns.truncated
+        self._frames: dict[int, tuple[Frame, ...]] = {}
         self.computations = tuple(
             HloComputation(self, columns, row, is_entry=index == columns.entry)
             for index, row in enumerate(columns.computations)
@@ -94,8 +98,12 @@ class HloModule:
         return self.computations[bisect_right(self._first_indexes, index) - 1].instruction_at(index)
 
     @cached_property
-    def _calling(self) -> list[int]:
-        return sorted(self._columns.called)
+    def _calling(self) -> dict[int, list[int]]:
+        """The instructions that call, by the first instruction of their computation."""
+        firsts, found = self._first_indexes, defaultdict[int, list[int]](list)
+        for index in sorted(self._columns.called):
+            found[firsts[bisect_right(firsts, index) - 1]].append(index)
+        return found
 
     @cached_property
     def _first_indexes(self) -> list[int]:
@@ -103,10 +111,15 @@ class HloModule:
 
     @cached_property
     def _by_opcode(self) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
-        for index, form in enumerate(self._columns.forms):
-            found.setdefault(form.opcode, []).append(index)
-        return found
+        """The instructions of each opcode. They share few forms, so that no form need be asked twice."""
+        forms = self._columns.forms
+        opcodes = {form: form.opcode for form in dict.fromkeys(forms)}
+        numbers = {opcode: number for number, opcode in enumerate(dict.fromkeys(opcodes.values()))}
+        codes = {form: numbers[opcode] for form, opcode in opcodes.items()}
+        column = numpy.array(list(map(codes.__getitem__, forms)), dtype=numpy.int64)
+        order = numpy.argsort(column, kind="stable")
+        parts = numpy.split(order, numpy.cumsum(numpy.bincount(column, minlength=len(numbers)))[:-1])
+        return {opcode: part.tolist() for opcode, part in zip(numbers, parts, strict=True)}
 
     @cached_property
     def _by_name(self) -> dict[str, HloComputation]:
@@ -122,13 +135,15 @@ class HloModule:
 
     def frames(self, stack_frame_id: int) -> tuple[Frame, ...]:
         """The source frames of an instruction's `stack_frame_id`, innermost first; empty when the id is unknown."""
-        return self._columns.tables.frames(stack_frame_id)
+        found = self._frames.get(stack_frame_id)
+        if found is None:
+            found = self._frames[stack_frame_id] = self._columns.tables.frames(stack_frame_id)
+        return found
 
     @cached_property
     def unknown_opcodes(self) -> tuple[str, ...]:
         """Opcodes that XLA did not have when this was written, sorted."""
-        opcodes = {form.opcode for form in self._columns.forms}
-        return tuple(sorted(opcode for opcode in opcodes if not is_known_opcode(opcode)))
+        return tuple(sorted(opcode for opcode in self.opcodes if not is_known_opcode(opcode)))
 
 
 class HloComputation:
@@ -169,9 +184,7 @@ class HloComputation:
     @property
     def calling(self) -> tuple[HloInstruction, ...]:
         """The instructions that name other computations, in text order."""
-        indexes = self.module._calling
-        first, end = bisect_left(indexes, self._row.first), bisect_left(indexes, self._row.end)
-        return tuple(self.instruction_at(index) for index in indexes[first:end])
+        return tuple(map(self.instruction_at, self.module._calling.get(self._row.first, ())))
 
     def instruction_at(self, index: int) -> HloInstruction:
         """The instruction in row `index` of the module's columns, which is one of this computation's."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from hloscope.errors import HloscopeError
@@ -11,6 +11,8 @@ from hloscope.units import array_bytes
 
 UNBOUNDED = -1
 """The dimension that XLA prints as `?`."""
+
+_NOT_COUNTED = -1
 
 COMBINED = -1
 """The tile dimension that XLA prints as `*`: it is merged with the next more minor one before tiling."""
@@ -53,6 +55,7 @@ class Shape:
     dynamic: tuple[bool, ...] = ()
     layout: Layout | None = None
     elements: tuple[Shape, ...] = ()
+    _counted_bytes: int | None = field(default=_NOT_COUNTED, init=False, repr=False, compare=False)
 
     @property
     def is_tuple(self) -> bool:
@@ -75,6 +78,11 @@ class Shape:
     @property
     def byte_size(self) -> int | None:
         """Logical bytes without padding; None when the element type is not known or a dimension has no bound."""
+        if self._counted_bytes == _NOT_COUNTED:  # the same few shapes belong to very many instructions
+            object.__setattr__(self, "_counted_bytes", self._count_bytes())
+        return self._counted_bytes
+
+    def _count_bytes(self) -> int | None:
         if self.elements or self.is_tuple:
             return _sum_known([element.byte_size for element in self.elements])
         if UNBOUNDED in self.dimensions:

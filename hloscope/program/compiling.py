@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from hloscope.errors import CompileError, HbmError, MeshError
+from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import Slice
 from hloscope.program import devices, jax_internals, leaves
 from hloscope.program.argument_letters import argument_letters
@@ -64,6 +65,7 @@ def capture(
     seen = jax_internals.lowered_facts(lowered)
     mesh = users_mesh(plan, seen)
     chosen, chosen_by = choose_slice(plan, mesh, seen.device_count)
+    chosen = overridden(chosen, facts.chip_overrides or ())
     stage(f"compiling for {chosen.name}")
     versions = _versions(chosen)
     options = facts.compiler_options

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
@@ -34,6 +34,7 @@ class TargetFacts:
         donate: Positions of donated arguments.
         dims: Sizes of the letters used in notations.
         compiler_options: XLA compiler options by name.
+        chip_overrides: Figures of the slice's chip, as `name=value` or as TOML files; for pricing only.
     """
 
     mesh: Any = None
@@ -47,6 +48,7 @@ class TargetFacts:
     donate: tuple[int, ...] | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
     compiler_options: Mapping[str, str] = field(default_factory=dict)
+    chip_overrides: tuple[str, ...] | None = None
 
     def over(self, other: TargetFacts) -> TargetFacts:
         """These facts, with what they leave open taken from `other`; mappings are joined key by key."""
@@ -75,6 +77,7 @@ def make_facts(
     donate: Any = None,
     dims: Mapping[str, int] | None = None,
     compiler_options: Mapping[str, Any] | None = None,
+    chip_overrides: Iterable[str] = (),
 ) -> TargetFacts:
     """Facts as users write them in Python, checked: a mesh as a dict or as `X=4,Y=2`, one donated position or several.
 
@@ -101,6 +104,7 @@ def make_facts(
         donate=(donate,) if isinstance(donate, int) else None if donate is None else tuple(donate),
         dims=dict(dims or {}),
         compiler_options={name: str(value) for name, value in (compiler_options or {}).items()},
+        chip_overrides=tuple(chip_overrides) or None,
     )
 
 

@@ -18,6 +18,9 @@ from hloscope.pytest_plugin.reports import Report, contract_of
 if TYPE_CHECKING:
     from hloscope.verification.model import Verification
 
+_OF_TEXT = ("mesh", "slice", "dcn")
+"""What HLO text can be told beside itself."""
+
 Program = Report | Analysis | Callable[..., Any] | str | Path
 
 
@@ -47,6 +50,8 @@ class Hlo:
         Raises:
             HloscopeError: Bad input, or JAX or the compiler refuses the program.
         """
+        if isinstance(target, Report | Analysis) and (options or args is not None):
+            raise NotationError("a program that is analysed already takes no options", fix="give them to hlo.analyze")
         if isinstance(target, Report):
             return target
         found = target if isinstance(target, Analysis) else self._analyzed(target, args, options)
@@ -72,9 +77,8 @@ class Hlo:
 
         settings = self._settings(options)
         if isinstance(target, Path) or (isinstance(target, str) and target.endswith((".hlo", ".txt"))):
-            return analyze(
-                target, **{name: value for name, value in settings.items() if name in ("mesh", "slice", "dcn")}
-            )
+            _check_text_options(target, args, options)
+            return analyze(target, **{name: value for name, value in settings.items() if name in _OF_TEXT})
         if args is not None:
             settings["args"] = args
         try:
@@ -165,6 +169,14 @@ class Expect:
         if problem is not None:
             pytest.fail(problem, pytrace=False)
         return report
+
+
+def _check_text_options(target: str | Path, args: Any, options: dict[str, Any]) -> None:
+    others = [name for name in options if name not in _OF_TEXT] + ([] if args is None else ["args"])
+    if others:
+        raise NotationError(
+            f"{others[0]} does not go with HLO text", where=str(target), fix=f"give {', '.join(_OF_TEXT)} alone"
+        )
 
 
 def _check_marker(marker: pytest.Mark) -> None:

@@ -56,6 +56,12 @@ class CollectiveList(Sequence[Collective]):
             return self.analysis.collectives == other.analysis.collectives
         return NotImplemented
 
+    def __ne__(self, other: object) -> bool:
+        """Whether it surely moves something else than a list of expectations says."""
+        if isinstance(other, list) and all(isinstance(one, Contract | str) for one in other):
+            return evaluate(only_these(other), self.analysis).broken
+        return not self == other
+
     def __repr__(self) -> str:
         return f"[{found_words(self.analysis.collectives)}]" if self.analysis.collectives else "[]"
 
@@ -98,6 +104,12 @@ class Report:
         if isinstance(other, Contract):
             return self.verdict(other).holds
         return NotImplemented
+
+    def __ne__(self, other: object) -> bool:
+        """Whether it surely breaks a contract: one that cannot be decided is neither kept nor broken."""
+        if isinstance(other, Contract):
+            return self.verdict(other).broken
+        return not self == other
 
     def __repr__(self) -> str:
         return repr(self.analysis)

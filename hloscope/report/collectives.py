@@ -74,13 +74,14 @@ def collective_lines(collectives: Sequence[Collective], width: int) -> list[Text
     """One row for collectives that read the same, most bytes per step first."""
     rows = _rows(collectives)
     shown = rows[:_ROWS_SHOWN]
-    whys = [_why(row) if turn < _WHYS_SHOWN else Text() for turn, row in enumerate(shown)]
+    unknown = _unknown_of_all(rows)
+    whys = [_why(row) if turn < _WHYS_SHOWN and unknown is None else Text() for turn, row in enumerate(shown)]
     lines = table_lines(_columns(shown, with_link=leaves_ici(collectives)), width, whys)
     rest = rows[_ROWS_SHOWN:]
     if rest:
         words = f"+{plural(len(rest), 'smaller row')}, {_wire(rest)} in all {ELSEWHERE}"
         lines.extend(fold(Text(words, style="dim"), width))
-    return lines
+    return lines if unknown is None else [*lines, *fold(unknown, width)]
 
 
 def _columns(rows: Sequence[_Row], *, with_link: bool) -> tuple[Column, ...]:
@@ -232,6 +233,13 @@ def _why(row: _Row) -> Text:
         return Text()
     more = f" (+{plural(len(whys) - 1, 'other reason')}: hloscope explain)" if len(whys) > 1 else ""
     return Text.assemble(("why: ", "bold dim"), (whys[0] + more, "dim"))
+
+
+def _unknown_of_all(rows: Sequence[_Row]) -> Text | None:
+    """Why nothing is known about several rows, where it is the same for all of them: told once, below the table."""
+    told = {_why(row).plain: _why(row) for row in rows}
+    alike = len(rows) > 1 and len(told) == 1
+    return next((words for plain, words in told.items() if alike and plain.startswith("why: not known")), None)
 
 
 def _source(row: _Row) -> Text:

@@ -41,9 +41,9 @@ class DuplicateCollective:
     min_payload_bytes: int = 1_000_000
 
     def check(self, analysis: Analysis) -> Iterator[Finding]:
-        """Yields a note for each collective that repeats an earlier one."""
+        """Yields a note for each collective that repeats another one that surely runs, or that stands before it."""
         seen: dict[tuple[object, ...], Collective] = {}
-        for one in sorted(analysis.collectives, key=lambda one: one.line):
+        for one in sorted(analysis.collectives, key=lambda one: (one.executions_bound in _MAY_NOT_RUN, one.line)):
             if one.kind in (Kind.OPAQUE, Kind.COLLECTIVE_PERMUTE) or (one.payload_bytes or 0) < self.min_payload_bytes:
                 continue
             if not one.moved_values or any(_RUN_TIME_SLICE.search(value) for value in one.moved_values):

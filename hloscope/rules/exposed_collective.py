@@ -33,7 +33,7 @@ class ExposedCollective:
 
     name: ClassVar[str] = "exposed-collective"
     severity: ClassVar[Severity] = Severity.WARNING
-    share: float = 0.1
+    share: float = 0.25
     min_exposed_us: float = 100.0
 
     def check(self, analysis: Analysis) -> Iterator[Finding]:

@@ -5,7 +5,8 @@ result is only read after a conversion to one; and one whose tiles hold noticeab
 
 Why it matters: f32 takes twice the bytes and the time of bf16; a trailing dimension of 1 is padded to 128 lanes.
 
-Example: gradients computed in bf16, converted to f32 and then reduced.
+Example: gradients computed in bf16, converted to f32 and then reduced. Compilers for CPUs do so by themselves whatever
+the program says, so nothing is reported of programs compiled for one.
 
 Use instead: convert after the collective, where the precision of the sum allows; put a large dimension last.
 """
@@ -39,6 +40,9 @@ class WidenedCollective:
 
     def check(self, analysis: Analysis) -> Iterator[Finding]:
         """Yields a warning for each widened or much padded collective."""
+        if analysis.slice is not None and analysis.slice.chip == "cpu":
+            return
+        anywhere = "" if analysis.slice else "; a compiler for CPUs widens by itself"
         for one in analysis.collectives:
             if one.kind is Kind.OPAQUE or (one.payload_bytes or 0) < self.min_payload_bytes:
                 continue
@@ -48,7 +52,8 @@ class WidenedCollective:
                     self,
                     one,
                     f"{over_axes(one)} moves {wide}, and the values on one side of it are {one.narrow_type}",
-                    fix=f"move {one.narrow_type}: convert on the other side of the collective, if the precision allows",
+                    fix=f"move {one.narrow_type}: convert on the other side of the collective, if the precision allows"
+                    f"{anywhere}",
                 )
             elif one.padded_bytes is not None and one.padded_bytes >= self.padding * (one.payload_bytes or 0):
                 yield finding_at(

@@ -95,6 +95,23 @@ def judge_communication(comparison: Comparison) -> Iterator[Finding]:
         )
 
 
+def judge_not_understood(target: Analysis, reference: Analysis, comparison: Comparison) -> Iterator[Finding]:
+    """Yields a finding for each thing in the program, and not in its reference, that may move what nobody counted."""
+    told = {loop for one in comparison.unsure for loop in one.loops} | {one.name for one in comparison.unsure}
+    known = {(item.what, item.effect) for item in reference.unmodelled}
+    for item in target.unmodelled:
+        if item.instruction in told or (item.what, item.effect) in known:
+            continue
+        yield Finding(
+            rule=UNSURE,
+            severity=Severity.WARNING,
+            message=f"{item.what}, so nobody can say that the program moves no more than its reference",
+            instruction=item.instruction,
+            line=item.line,
+            why=item.effect,
+        )
+
+
 def _by_place(changes: Iterable[Change]) -> list[list[Change]]:
     """Changes of one kind to collectives of one kind, over the same axes and from the same line, together."""
     places: dict[object, list[Change]] = {}

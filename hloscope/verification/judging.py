@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from hloscope.analysis.model import Analysis
 from hloscope.compare import Comparison
 from hloscope.findings import Finding, Severity
 from hloscope.units import format_bytes, plural
-from hloscope.verification.communication import MORE, UNSURE, compare_communication, judge_communication
+from hloscope.verification.communication import (
+    MORE,
+    UNSURE,
+    compare_communication,
+    judge_communication,
+    judge_not_understood,
+)
 from hloscope.verification.model import Numerics, NumericsStatus, OutputComparison, Verification
 from hloscope.verification.structure import OTHER_SHARDING, OTHER_STRUCTURE, compare_structure
 
@@ -72,6 +78,7 @@ def _findings(
     yield from judge_numerics(numerics)
     yield from compare_structure(target, reference)
     yield from judge_communication(communication)
+    yield from judge_not_understood(target, reference, communication)
 
 
 def judge_numerics(numerics: Numerics) -> Iterator[Finding]:
@@ -80,21 +87,35 @@ def judge_numerics(numerics: Numerics) -> Iterator[Finding]:
         yield _not_run(numerics)
         return
     for what, why in numerics.not_compared.items():
-        message = f"the {what} could not be compared, which was asked for"
+        message = f"the {what} could not be compared"
         yield Finding(rule=NOT_COMPARED, severity=Severity.ERROR, message=message, why=why)
     if not numerics.comparisons:
         message = "no output of the program has the shape of one of the reference's, so none could be compared"
         yield Finding(rule=NOTHING, severity=Severity.ERROR, message=message)
     elif not any(one.informative for one in numerics.comparisons):
-        message = "no output tells anything: all that was expected is empty, zero or not finite"
+        message = "no output tells anything: all that was expected is empty, not finite, or zero as far as can be told"
         fix = "give arguments that are indices their range (--range B=0:8), or return what the program computes"
         yield Finding(rule=NOTHING, severity=Severity.ERROR, message=message, fix=fix)
     for one in numerics.comparisons:
         if one.wrong:
             yield _wrong(one)
         elif not one.informative and any(other.informative for other in numerics.comparisons):
-            message = f"{one.name} is zero or not finite everywhere, so comparing it says nothing"
+            message = (
+                f"{one.name} is zero, not finite or within its tolerance of zero everywhere, so comparing it says nothing"
+            )
             yield Finding(rule=UNINFORMATIVE, severity=Severity.WARNING, message=message)
+        elif one.blind_shards:
+            yield _blind(one)
+
+
+def _blind(one: OutputComparison) -> Finding:
+    places = _devices(one.blind_shards, one.shards)
+    return Finding(
+        rule=UNINFORMATIVE,
+        severity=Severity.WARNING,
+        message=f"most of {one.name} is not finite, or so small that zeros would pass, on {places}",
+        fix="scale the inputs (--range x=-1:1) so that every device holds numbers of one size, or give a smaller --atol",
+    )
 
 
 def _not_run(numerics: Numerics) -> Finding:
@@ -117,17 +138,17 @@ def _wrong(one: OutputComparison) -> Finding:
     return Finding(
         rule=WRONG,
         severity=Severity.ERROR,
-        message=f"{subject}{one.name} differs from {against} in {elements}, on {_devices(one)}",
+        message=f"{subject}{one.name} differs from {against} in {elements}, on {_devices(one.wrong_shards, one.shards)}",
         why=None if one.worst is None else _worst_words(one),
     )
 
 
-def _devices(one: OutputComparison) -> str:
-    if len(one.wrong_shards) == one.shards:
-        return "every device" if one.shards > 1 else "its only device"
-    shown = "; ".join(one.wrong_shards[:_SHARDS_SHOWN])
-    more = f"; and {len(one.wrong_shards) - _SHARDS_SHOWN:,} more" if len(one.wrong_shards) > _SHARDS_SHOWN else ""
-    return f"{len(one.wrong_shards):,} of {plural(one.shards, 'device')} ({shown}{more})"
+def _devices(places: Sequence[str], shards: int) -> str:
+    if len(places) == shards:
+        return "every device" if shards > 1 else "its only device"
+    shown = "; ".join(places[:_SHARDS_SHOWN])
+    more = f"; and {len(places) - _SHARDS_SHOWN:,} more" if len(places) > _SHARDS_SHOWN else ""
+    return f"{len(places):,} of {plural(shards, 'device')} ({shown}{more})"
 
 
 def _worst_words(one: OutputComparison) -> str:

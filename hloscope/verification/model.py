@@ -73,7 +73,10 @@ class OutputComparison:
         wrong_shards: Those that hold a wrong element, such as `X=1, Y=0`.
         worst: The element that differs most; None where there is none.
         largest_error: The largest difference, as a multiple of what is allowed; infinite where none is allowed.
-        informative: Whether the expected output tells anything: it is not empty, and not all zero or not finite.
+        informative: Whether the expected output tells anything: some element is finite, and zero in its place would be
+            wrong.
+        blind_shards: Devices on which most of what is expected is not finite, or so small beside the rest of the output
+            that zeros would pass.
     """
 
     name: str
@@ -87,6 +90,7 @@ class OutputComparison:
     worst: Worst | None
     largest_error: float
     informative: bool
+    blind_shards: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +107,8 @@ class Numerics:
         comparisons: One for each output of each pair that was compared.
         estimated_bytes: Memory that the runs need; None when it was not estimated.
         available_bytes: Memory that was free; None when it is not known.
-        not_compared: What was asked for beyond the outputs and could not be run: `gradients` or `single device`, and
-            why.
+        not_compared: What could not be compared, and why: `gradients` or `single device` that were asked for, an
+            output of another shape.
         notes: Choices made for the user, one sentence each.
     """
 

@@ -69,7 +69,7 @@ def compare(both: Both, job: Job, stage: Stage) -> tuple[tuple[OutputComparison,
         runs[name] = Run(program=program, outputs=executing.run(program, both.values))
     found = list(compared(runs["target"], runs["reference"], job, subject="target", against="reference"))
     found += own_copies(runs["reference"], job)
-    not_compared = {}
+    not_compared = left_out(runs["target"], runs["reference"])
     for wanted, what, extra in (
         (job.against_single_device, "single device", _against_single_device),
         (job.grad, "gradients", _gradients),
@@ -139,6 +139,17 @@ def compared(
         expected = whole(expected_shards, shape, expected_shards[0].values.dtype)
         tolerance = tolerance_at(relative, root_mean_square(expected), rtol=job.rtol, atol=job.atol)
         yield compare_shards(found, expected, tolerance, name=name, subject=subject, against=against)
+
+
+def left_out(mine: Run, theirs: Run) -> dict[str, str]:
+    """The outputs that `compared` leaves out, and why: at other sizes two programs may differ where they did not."""
+    names = mine.program.seen.result_names
+    rows = zip(names, mine.outputs, theirs.outputs, strict=False)
+    shapes = {f"output {name}": (_shape(found), _shape(expected)) for name, found, expected in rows}
+    unlike = {name: both for name, both in shapes.items() if both[0] != both[1]}
+    if not shapes or len(unlike) == len(shapes):
+        return {}  # that nothing is compared is told as such
+    return {name: f"its shape is {list(one)}, and {list(other)} in the reference" for name, (one, other) in unlike.items()}
 
 
 def own_copies(run: Run, job: Job) -> Iterator[OutputComparison]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite
 
 from hloscope.errors import NotationError
 
@@ -47,6 +47,9 @@ class Settings:
             raise NotationError(f"{self.on!r} is no platform to run on", fix=f"use one of {', '.join(PLATFORMS)}")
         if self.seed < 0:
             raise NotationError(f"a seed cannot be negative: {self.seed}", fix="use 0 or more")
+        for name, tolerance in (("rtol", self.rtol), ("atol", self.atol)):
+            if tolerance is not None and not 0 <= tolerance < inf:
+                raise NotationError(f"{name} cannot be {tolerance:g}", fix="give a number that is 0 or more")
 
 
 def parse_range(text: str) -> tuple[str, Range]:

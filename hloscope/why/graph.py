@@ -134,6 +134,9 @@ class ShardyGraph:
                 break
             op = self.op(one)
             found += [] if op is None else [op]
+            inside = None if op is None or op.kind != "sdy.manual_computation" else self.returns.get((op.index, 0))
+            made = None if inside is None else self.maker(self.value(inside.operands[one.number]))
+            found += [] if made is None else [made]
         return found
 
     def is_program_argument(self, value: ShardyValue) -> bool:
@@ -159,12 +162,25 @@ class ShardyGraph:
             return self.value(callers[0].operands[value.number])
         return None
 
+    def is_carried(self, value: ShardyValue) -> bool:
+        """Whether a value is what a loop changes from one iteration to the next."""
+        if not value.is_argument or self.module.ops[value.owner].kind != "stablehlo.while":
+            return False
+        returned = self.returns.get((value.owner, _LOOP_BODY))
+        inside = None if returned is None else self.value(returned.operands[value.number])
+        return inside is None or not inside.is_argument or (inside.owner, inside.number) != (value.owner, value.number)
+
     def before(self, value: ShardyValue) -> tuple[ShardyValue, bool, bool] | None:
-        """One step back to the array that a value is made from alone, with whether it is exact, or rearranged."""
+        """One step back to the array that a value is made from alone, with whether it is exact, or rearranged.
+
+        None for what a loop carries: it is what it was before the loop in the first iteration only.
+        """
         op = self.op(value)
         if op is None:
-            outside = self.outside(value)
+            outside = None if self.is_carried(value) else self.outside(value)
             return None if outside is None else (outside, True, False)
+        if op.kind == "stablehlo.optimization_barrier":
+            return self.value(op.operands[value.number]), True, False
         if op.kind == "func.call":
             function = next((f for f in self.module.ops if f.kind == "func.func" and f.symbol == op.symbol), None)
             returned = None if function is None else self.returns.get((function.index, 0))
@@ -244,9 +260,7 @@ class ShardyGraph:
         """Whether a value is the same in every iteration: made outside the loop, or carried through it unchanged."""
         for step in self.chain(value):
             if step.is_argument and step.owner == loop.index:
-                returned = self.returns.get((loop.index, _LOOP_BODY))
-                inside = None if returned is None else self.value(returned.operands[step.number])
-                return inside is not None and inside.is_argument and inside.number == step.number
+                return not self.is_carried(step)
             maker = self.module.ops[step.owner]
             if maker.kind == "stablehlo.dynamic_slice":
                 return False

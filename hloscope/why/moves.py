@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from hloscope.program.shardy_model import Axes, ShardyOp, ShardyValue, ValueSharding
-from hloscope.why.graph import MOVES, RESHARDS, ShardyGraph, axes_in, is_asked_for, whole_axis
+from hloscope.why.graph import MOVES, RESHARDS, ShardyGraph, axes_in, is_asked_for, is_written, whole_axis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,18 @@ def _constraint(graph: ShardyGraph, op: ShardyOp) -> ShardyOp | None:
     result = graph.value(op.results[0])
     following = [user for user, _ in graph.users(result) if user.kind in RESHARDS]
     reached = [user for user in following if graph.value(user.results[0]).sharding == result.sharding]
-    return next((one for one in (op, *reached) if is_asked_for(one)), None)
+    left = _left_open(graph, op)
+    return next((one for one in (op, *reached, *left) if is_asked_for(one)), None)
+
+
+def _left_open(graph: ShardyGraph, op: ShardyOp) -> tuple[ShardyOp, ...]:
+    """The constraint before a move when it does not ask for the axes that are lost: `jax.sharding.reshard` is that."""
+    value = graph.value(op.operands[0])
+    asked = graph.op(value)
+    if asked is None or not is_written(asked) or asked.source != op.source:
+        return ()
+    lost = _moved_axes(sharding_known(value), sharding_known(graph.value(op.results[0])))
+    return () if any(axis in value.origins for axis in lost) else (asked,)
 
 
 def _final(graph: ShardyGraph, value: ShardyValue) -> ValueSharding:

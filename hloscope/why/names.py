@@ -13,6 +13,8 @@ from hloscope.why.graph import ShardyGraph
 RESULT = "Out"
 """What a value is called that a `return` hands out, as in the scaling literature."""
 
+_RECOMPUTED = "rematted_computation"
+
 
 @dataclass(frozen=True, slots=True)
 class Statement:
@@ -45,8 +47,11 @@ def assigned_name(graph: ShardyGraph, value: ShardyValue) -> str | None:
 
 
 def is_gradient(op: ShardyOp) -> bool:
-    """Whether an operation belongs to a backward pass, which carries the lines of the forward one."""
-    return "transpose(" in (op.op_name or "")
+    """Whether an operation belongs to a backward pass, which carries the lines of the forward one.
+
+    What `jax.checkpoint` computes again there is the forward pass once more.
+    """
+    return "transpose(" in (op.op_name or "") and _RECOMPUTED not in (op.op_name or "")
 
 
 def _is_elsewhere(user: ShardyOp, file: str, statement: Statement) -> bool:

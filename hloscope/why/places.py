@@ -20,7 +20,18 @@ _CHOICE = ReasonKind.PARTITIONERS_CHOICE
 _SURE = (ReasonKind.HALO, ReasonKind.NO_RULE)
 """Reasons that need no shape to be sure: an edge is smaller than the array, and foreign calls get what they want."""
 _EXPANDED = frozenset({"stablehlo.fft", "stablehlo.reduce_window"})
-_NO_TRANSFER = frozenset({"func.func", "func.call", "func.return", "stablehlo.return", "sdy.return", "stablehlo.while"})
+_NO_TRANSFER = frozenset(
+    {
+        "func.func",
+        "func.call",
+        "func.return",
+        "stablehlo.return",
+        "sdy.return",
+        "sdy.manual_computation",
+        "sdy.named_computation",
+        "stablehlo.while",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def tensor_of(
     if name is None and argument is not None:
         shown = f"part of {argument}" if root.rearranged else argument
     else:
-        shown = name or (_made_by(maker) if maker else "a value")
+        shown = name or (_made_by(maker) if maker else _carried(program, root.value))
     return Tensor(
         name=shown,
         named=name is not None or (argument is not None and not root.rearranged),
@@ -71,6 +71,13 @@ def tensor_of(
         argument=argument,
         source=frames_of(maker.source) if maker else (),
     )
+
+
+def _carried(program: Program, value: ShardyValue) -> str:
+    """What a loop carries, by the name that it has before the loop."""
+    outside = program.graph.outside(value)
+    first = None if outside is None else tensor_of(program, outside)
+    return f"carried {first.name}" if first is not None and first.named else "a carried value"
 
 
 def own_name(program: Program, value: ShardyValue) -> str:
@@ -94,7 +101,7 @@ def operation_of(op: ShardyOp) -> Operation:
 
 def operation_name(op: ShardyOp) -> str:
     """`dot_general`: the last part of JAX's name, or of MLIR's where there is none."""
-    last = (op.op_name or "").rpartition("/")[2].rstrip(":")
+    last = (op.op_name or "").partition(";")[0].rpartition("/")[2].rstrip(":")  # fused names are one after the other
     return last if last and not last.startswith("jit(") else op.symbol or op.kind.rpartition(".")[2]
 
 

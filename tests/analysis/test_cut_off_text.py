@@ -108,3 +108,28 @@ def test_a_text_may_be_cut_after_any_line():
         module = parse_module("".join(lines[:end]) + "%cut (")
         found = analyze_module(module, target="cut.hlo", mesh=None)
         assert (found.totals.bound, module.truncated) == (Bound.AT_LEAST, True)
+
+
+BRANCH = """
+%doubled (x: f32[4]) -> f32[4] {
+  ROOT %x = f32[4] parameter(0)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("header", "parts", "is_told"),
+    [
+        (", entry_computation_layout={(f32[4])->f32[4]}", BRANCH, True),
+        ("", BRANCH, False),
+        ("", BRANCH.replace("doubled", "other") + BRANCH, True),
+        (", entry_computation_layout={(f32[4])->f32[4]}", BRANCH.replace("%doubled", "ENTRY %doubled"), False),
+    ],
+    ids=["printed by a compiler", "one part by hand", "two parts that nothing calls", "whole"],
+)
+def test_a_text_that_ends_between_two_computations(header, parts, is_told):
+    module = parse_module(f"HloModule cut, num_partitions=8{header}\n{parts}")
+    found = analyze_module(module, target="cut.hlo", mesh=None)
+    what = "no computation is marked ENTRY: %doubled, the last one, is taken for it"
+    assert [item.what for item in found.unmodelled] == [what] * is_told
+    assert found.totals.bound is (Bound.AT_LEAST if is_told else Bound.EXACT)

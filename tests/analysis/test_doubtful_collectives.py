@@ -222,3 +222,47 @@ def test_broken_or_endless_megascale_targets_are_opaque(analyze, text):
     analysis = analyze(entry)
     assert [found.kind for found in analysis.collectives] == [Kind.OPAQUE]
     assert analysis.totals.bound is Bound.AT_LEAST
+
+
+@pytest.mark.parametrize(
+    ("kind", "operand", "result"),
+    [
+        ("all-gather", "f32[4]", "f32[32]"),
+        ("reduce-scatter", "f32[16]", "f32[8]"),
+        ("all-to-all", "f32[16]", "f32[4]"),
+        ("all-reduce", "f32[16]", "f32[4]"),
+        ("collective-broadcast", "f32[16]", "f32[4]"),
+    ],
+)
+def test_shapes_that_do_not_fit_the_groups(analyze, kind, operand, result):
+    dimensions = ", dimensions={0}" if kind in ("all-gather", "reduce-scatter", "all-to-all") else ""
+    reducer = ", to_apply=%sum" if "reduce" in kind else ""
+    entry = f"%p = {operand} parameter(0)\nROOT %c = {result} {kind}(%p), {GLOBAL}{dimensions}{reducer}"
+    assert doubt(analyze(entry)) == "the shapes of %c do not fit the size of its groups"
+
+
+def test_a_gather_of_twice_as_much_is_not_over_groups_of_one(analyze):
+    entry = "%p = f32[4] parameter(0)\nROOT %c = f32[8] all-gather(%p), dimensions={0}, replica_groups={}"
+    assert doubt(analyze(entry, header="num_partitions=2")) == "the shapes of %c do not fit the size of its groups"
+
+
+@pytest.mark.parametrize(
+    ("caller", "opcode"),
+    [
+        ("map(%p), dimensions={0}, to_apply=%inner", "map"),
+        ('custom-call(%p), custom_call_target="TopK", called_computations={%inner}', "custom-call"),
+    ],
+)
+def test_a_caller_that_does_not_say_how_often_it_calls(analyze, caller, opcode):
+    computations = (
+        "%inner (a: f32[4]) -> f32[4] {\n  %a = f32[4] parameter(0)\n"
+        f"  ROOT %r = f32[4] all-reduce(%a), {GLOBAL}, to_apply=%sum\n}}"
+    )
+    found = analyze(f"%p = f32[4] parameter(0)\nROOT %c = f32[4] {caller}", computations=computations)
+    assert [(item.what, item.effect) for item in found.unmodelled] == [
+        (
+            f"%c is a {opcode} that calls %inner, which holds collectives",
+            "nothing tells how often it runs them: they are counted once, which is neither a lower nor an upper bound",
+        )
+    ]
+    assert (found.totals.wire_bytes, found.totals.bound) == (24, Bound.UNKNOWN)

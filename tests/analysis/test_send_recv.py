@@ -7,7 +7,7 @@ import pytest
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.placement import Placement
 from hloscope.analysis.spellings.send_recv import Target, groups_of_target
-from hloscope.analysis.vocabulary import Kind, Link
+from hloscope.analysis.vocabulary import Bound, Kind, Link
 
 MEGASCALE = '_xla_host_transfer_handler_name="xla_megascale_runtime",_xla_host_transfer_rendezvous="r"'
 
@@ -144,3 +144,33 @@ def test_megascale_targets(text, kind, placement, groups, device_ids):
 @pytest.mark.parametrize("text", ["{{100000->200000}}", "", "{}", "everyone"])
 def test_other_megascale_targets_cannot_be_read(text):
     assert groups_of_target(text, Kind.ALL_REDUCE, 2) is None
+
+
+@pytest.mark.parametrize(
+    ("transfer_type", "target", "what"),
+    [
+        ("ALL_REDUCE", "{1,1}x{0:7}", "the megascale target of %send is inconsistent"),
+        ("ALL_REDUCE", "{{100000,200000},{100000,200001}}", "the megascale target of %send is inconsistent"),
+        ("ALL_GATHER", "{1,2}x{0:7}", "the shapes of %send do not fit the size of its groups"),
+        ("REDUCE_SCATTER", "{1,2}x{0:7}", "the shapes of %send do not fit the size of its groups"),
+    ],
+)
+def test_what_contradicts_itself_between_slices_is_opaque(analyze, two_slices, transfer_type, target, what):
+    attributes = f'{MEGASCALE},_xla_megascale_target="{target}",_xla_megascale_transfer_type="{transfer_type}"'
+    found = analyze(transfer(attributes), mesh=two_slices)
+    assert [item.what for item in found.unmodelled] == [what]
+    assert (found.totals.wire_bytes, found.totals.bound) == (0, Bound.AT_LEAST)
+
+
+def test_a_gather_between_slices_whose_result_is_nowhere_is_not_as_small_as_its_operand(analyze, two_slices):
+    attributes = f'{MEGASCALE},_xla_megascale_target="{{1,2}}x{{0:7}}",_xla_megascale_transfer_type="ALL_GATHER"'
+    lines = [line for line in transfer(attributes).splitlines() if "%recv" not in line]
+    found = analyze("\n".join([*lines, "ROOT %r = f32[4] negate(%p)"]), mesh=two_slices)
+    assert [item.what for item in found.unmodelled] == ["the shapes of %send do not fit the size of its groups"]
+
+
+@pytest.mark.parametrize("pairs", ["{{0,11}}", "{{-1,2}}"])
+def test_pairs_of_devices_that_there_are_not_are_opaque(analyze, pairs):
+    found = analyze(transfer(f"_xla_send_recv_source_target_pairs={pairs}", host=""))
+    assert [item.what for item in found.unmodelled] == ["the source-target pairs of %send are inconsistent"]
+    assert found.totals.bound is Bound.AT_LEAST

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hloscope.cost.flops import flops_by_computation, flops_of
+from hloscope.cost.flops import Work, flops_of, work_by_computation, work_of
 from hloscope.graph import HloGraph
 from hloscope.hlo import parse_module
 
@@ -88,7 +88,41 @@ ENTRY %e (p: f32[8,8]) -> f32[8,8] {
 }
 """
     one = 2 * 8**3
-    assert flops_by_computation(HloGraph(parse_module(text))) == {"inner": one, "outer": 2 * one, "e": 2 * one}
+    found = work_by_computation(HloGraph(parse_module(text)), 0.5)
+    assert found == {"inner": Work(one, one), "outer": Work(2 * one, 2 * one), "e": Work(2 * one, 2 * one)}
+
+
+@pytest.mark.parametrize(
+    ("element_type", "attributes", "passes"),
+    [
+        ("bf16", "", 1),
+        ("f32", "", 1),
+        ("f32", ", operand_precision={high,high}", 3),
+        ("f32", ", operand_precision={highest,highest}", 6),
+        ("bf16", ", operand_precision={highest,highest}", 1),
+        ("s32", "", 10),
+        ("s8", "", 0.5),
+        ("f8e4m3fn", "", 0.5),
+    ],
+)
+def test_wider_types_pass_the_matrix_unit_several_times(element_type, attributes, passes):
+    array = f"{element_type}[8,8]"
+    text = (
+        f"HloModule m\nENTRY %e {{\n  %a = {array} parameter(0)\n"
+        f"  ROOT %d = {array} dot(%a, %a), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}{attributes}\n}}\n"
+    )
+    assert work_of(parse_module(text).entry.root, 0.5) == Work(2 * 8**3, passes * 2 * 8**3)
+
+
+def test_a_matmul_that_is_not_understood_makes_the_work_partial():
+    text = """HloModule m
+ENTRY %e (p: f32[8,32], w: f32[32,16]) -> f32[8,16] {
+  %p = f32[8,32] parameter(0)
+  %w = f32[32,16] parameter(1)
+  ROOT %c = f32[8,16] convolution(%p, %w), dim_labels=b0f_0io->b0f
+}
+"""
+    assert work_by_computation(HloGraph(parse_module(text)), 0.5) == {"e": Work(is_whole=False)}
 
 
 def test_labels_that_do_not_fit_are_not_counted():

@@ -58,6 +58,36 @@ def test_a_line_without_wraparound_gains_nothing_from_the_second_direction():
     assert (one, two) == (pytest.approx(3 / 4 * LINK_US), pytest.approx(3 / 4 * LINK_US))
 
 
+ONE_COLOR = replace(ONE_WAY, doubles_on_torus=True)
+
+
+def test_a_ring_of_one_colour_runs_both_ways_round_a_closed_axis():
+    closed, column = network("v5e:16x16"), tuple(tuple(16 * y + x for y in range(16)) for x in range(16))
+    found = time_us(closed, Kind.REDUCE_SCATTER, column, algorithm=ONE_COLOR)
+    assert found == pytest.approx(15 / 16 * LINK_US / 2)
+    assert time_us(closed, Kind.REDUCE_SCATTER, column, algorithm=ONE_WAY) == pytest.approx(2 * found)
+    half = tuple(group[:8] for group in column)
+    assert time_us(closed, Kind.REDUCE_SCATTER, half, algorithm=ONE_COLOR) == pytest.approx(7 / 8 * LINK_US)
+    assert time_us(network(), Kind.REDUCE_SCATTER, RING_OF_8, algorithm=ONE_COLOR) == pytest.approx(7 / 8 * LINK_US)
+
+
+def test_parts_that_travel_half_way_round_take_half_the_steps():
+    net = network(constants=replace(IDEAL, hop_us=1.0))
+    halves = replace(TWO_WAY, halves=True)
+    ring, line = RING_OF_8, ((0, 2, 4, 6),)
+    assert [time_us(net, Kind.ALL_GATHER, ring, 0, algorithm) for algorithm in (TWO_WAY, halves)] == [7.0, 4.0]
+    assert time_us(net, Kind.ALL_GATHER, line, 0, halves) == 3.0
+
+
+def test_several_axes_reach_the_same_share_whether_or_not_the_algorithm_is_printed():
+    net = network("v6e:16x16", replace(IDEAL, grid_share=0.5))
+    everyone = (tuple(range(256)),)
+    printed, guessed = (time_us(net, Kind.ALL_REDUCE, everyone, algorithm=one) for one in (GRID, NOT_PRINTED))
+    assert printed == guessed == pytest.approx(2 * 255 / 256 * MEGABYTE / (0.5 * 4 * 90e9) * 1e6)
+    row = (tuple(range(16)),)
+    assert time_us(net, Kind.ALL_REDUCE, row) == pytest.approx(2 * 15 / 16 * MEGABYTE / (2 * 90e9) * 1e6)
+
+
 def test_an_all_reduce_moves_twice_as_much_as_a_reduce_scatter():
     times = [time_us(network(), kind, RING_OF_8, algorithm=TWO_WAY) for kind in (Kind.REDUCE_SCATTER, Kind.ALL_REDUCE)]
     assert times[1] == pytest.approx(2 * times[0])

@@ -11,18 +11,20 @@ from hloscope.hlo import parse_module
 HBM_BYTES_PER_US = 819e9 * 0.832 / 1e6
 BLOCK_BYTES = 2**22
 IN_VMEM = "f32[1024,1024]{1,0:T(8,128)S(1)}"
+ON_HOST = "f32[1024,1024]{1,0:T(8,128)S(5)}"
+TYPES = ("bf16", "s32")
 
 
-def operation(*lines):
+def operation(*lines, on="v5e"):
     """The time of the last instruction of ENTRY."""
     module = parse_module(module_text("\n".join(lines)))
-    operations = Operations(graph=HloGraph(module), chip=chip("v5e"))
+    operations = Operations(graph=HloGraph(module), chip=chip(on))
     last = module.entry.root
     return operations, last
 
 
-def time_of(*lines):
-    operations, last = operation(*lines)
+def time_of(*lines, on="v5e"):
+    operations, last = operation(*lines, on=on)
     return operations.time_of(last)
 
 
@@ -78,14 +80,37 @@ def test_an_asynchronous_slice_moves_the_slice():
     operations, start = operation(
         ARGUMENT, f"ROOT %s = (({BLOCK}), f32[8,1024]{{1,0:T(8,128)S(1)}}, s32[]{{:S(2)}}) slice-start(%a)"
     )
-    assert operations.copy_us(start) == pytest.approx(8 * 1024 * 4 / HBM_BYTES_PER_US)
+    assert operations.copy_time(start).time_us == pytest.approx(8 * 1024 * 4 / HBM_BYTES_PER_US)
+
+
+TO_HOST = f"ROOT %s = ({ON_HOST}, {BLOCK}, u32[]{{:S(2)}}) copy-start(%a)"
+PCIE_US = BLOCK_BYTES / 16e9 * 1e6
 
 
 def test_the_host_is_reached_over_pcie():
-    operations, start = operation(
-        ARGUMENT, f"ROOT %s = (f32[1024,1024]{{1,0:T(8,128)S(5)}}, {BLOCK}, u32[]{{:S(2)}}) copy-start(%a)"
-    )
-    assert operations.copy_us(start) == pytest.approx(BLOCK_BYTES / 16e9 * 1e6)
+    operations, start = operation(ARGUMENT, TO_HOST)
+    found = operations.copy_time(start)
+    assert (found.time_us, found.basis, found.is_over_host) == (pytest.approx(PCIE_US), Basis.MEMORY, True)
+    waited_for = time_of(ARGUMENT, f"ROOT %c = {ON_HOST} copy(%a)")
+    assert (waited_for.time_us, waited_for.basis) == (pytest.approx(PCIE_US), Basis.MEMORY)
+
+
+def test_a_link_to_the_host_whose_pace_is_not_published_is_unknown():
+    operations, start = operation(ARGUMENT, TO_HOST, on="v7x")
+    assert operations.copy_time(start).basis is Basis.UNKNOWN
+    assert time_of(ARGUMENT, f"ROOT %c = {ON_HOST} copy(%a)", on="v7x").basis is Basis.UNKNOWN
+
+
+def test_a_roofline_counts_the_passes_of_the_matrix_unit():
+    array, dot = "[2048,2048]", "dot(%m, %m), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    narrow, wide = (time_of(f"%m = {kind}{array} parameter(0)", f"ROOT %d = {kind}{array} {dot}") for kind in TYPES)
+    assert wide.flops == narrow.flops == 2 * 2048**3
+    assert wide.time_us == pytest.approx(10 * narrow.time_us) == pytest.approx(20 * 2048**3 / 197e6)
+
+
+def test_a_matmul_that_is_not_understood_is_unknown():
+    found = time_of(ARGUMENT, f"ROOT %c = {BLOCK} convolution(%a, %a), dim_labels=b01f_01io->b01f")
+    assert (found.basis, found.moved_bytes) == (Basis.UNKNOWN, 3 * BLOCK_BYTES)
 
 
 def test_a_custom_fusion_without_cycles_is_unknown_and_any_other_is_a_roofline():

@@ -11,6 +11,7 @@ from hloscope.analysis import analyze_module
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cost import price_module
+from hloscope.cost.constants import CONSTANTS
 from hloscope.hardware import parse_slice
 from hloscope.hardware.overrides import overridden
 from hloscope.hlo import parse_module
@@ -66,6 +67,7 @@ def test_text_without_cycles_is_a_roofline_and_says_so():
     assert found.time.roofline_us == found.time.compute_us == found.time.step_us
     assert found.time.notes == (
         "the text carries no cycle estimates: computation is a roofline of FLOPs and bytes, a lower bound",
+        "the text does not look compiled for a TPU, which would choose other fusions and collectives",
     )
 
 
@@ -179,10 +181,47 @@ def test_a_collective_without_a_printed_algorithm_is_priced_from_first_principle
     found = priced(module_text(f"{ARGUMENT}\n{ALL_REDUCE}", header=header), "v5e:2x2")
     payload_us = 2 * 3 / 4 * 2**22 / 45e9 * 1e6
     assert found.time.uncalibrated == ("first principles",)
-    assert found.collectives[0].time_us == pytest.approx(payload_us / 2, rel=0.1)
+    assert found.collectives[0].time_us == pytest.approx(payload_us / 2 / CONSTANTS.grid_share, rel=0.1)
 
 
 def test_a_slice_that_is_too_small_prices_nothing_that_it_cannot_hold():
     found = priced(module_text(f"{ARGUMENT}\n{ALL_REDUCE}", header="HloModule m, num_partitions=4"), "v5e:1x2")
     assert found.collectives[0].time_us is None
     assert found.time.bound is Bound.AT_LEAST
+    assert found.time.notes[-1] == (
+        "nothing tells how long %r would take on v5e:1x2, so the step takes at least as long as it says"
+    )
+
+
+def test_a_branch_that_is_not_the_longest_may_hold_what_cannot_be_priced():
+    config = '{"custom_call_config":{"has_communication":true}}'
+    branches = f"""
+%opaque (p: f32[1024,1024]) -> f32[1024,1024] {{
+  %p = {BLOCK} parameter(0)
+  ROOT %k = {BLOCK} custom-call(%p), custom_call_target="tpu_custom_call", backend_config={config}
+}}
+%long (p: f32[1024,1024]) -> f32[1024,1024] {{
+  %p = {BLOCK} parameter(0)
+  ROOT {fusion("f", "p", 15_000)}
+}}
+"""
+    which = "%which = s32[] constant(0)"
+    taken = f"ROOT %c = {BLOCK} conditional(%which, %a, %a), branch_computations={{%opaque, %long}}"
+    found = priced(module_text(f"{ARGUMENT}\n{which}\n{taken}", before=branches))
+    assert (found.time.step_us, found.time.bound) == (10.0, Bound.UNKNOWN)
+
+
+def test_the_algorithm_of_an_offloaded_reduce_scatter_is_read_from_the_called_computation():
+    rings = '{"phase_rings":[{"ring_type":"CW"}]},{"phase_rings":[{"ring_type":"CCW"}]}'
+    config = f'{{"collective_offload_config":{{"ici_strategy_config":{{"color_strategies":[{rings}]}}}}}}'
+    part = "f32[128,1024]{1,0:T(8,128)}"
+    text = module_text(
+        f'{ARGUMENT}\n%s = (({BLOCK}), {part}) call-start(%a), async_execution_thread="sparsecore", to_apply=%c\n'
+        f"ROOT %d = {part} call-done(%s)",
+        before=f"%c (p: f32[1024,1024]) -> f32[128,1024] {{\n  %p = {BLOCK} parameter(0)\n"
+        f"  ROOT %r = {part} reduce-scatter(%p), replica_groups={{{{0,1,2,3,4,5,6,7}}}}, dimensions={{0}}, "
+        f'to_apply=%sum, backend_config={config}\n}}, execution_thread="sparsecore"\n',
+    )
+    found = priced(text, "v6e:2x4")
+    assert "ring in both directions" in {use.rule for use in found.time.rules}
+    assert found.collectives[0].time_us > CONSTANTS.offloaded_start_us

@@ -84,7 +84,7 @@ def breaks_in(text, width):
     for line in lines(text, width)[:-1]:
         end = rest.index(line) + len(line)
         yield rest[end - 1 : end + 1]
-        rest = rest[end:].lstrip(" ·")
+        rest = re.sub(r"^ (?:· )?", "", rest[end:])
 
 
 @given(TEXTS, st.integers(2, 60))

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import hloscope
-from hloscope.analysis.model import Analysis, ArrayFact, Memory
+from hloscope.analysis.model import Analysis, ArrayFact, Memory, SliceFact
 from hloscope.analysis.vocabulary import Link
 
 KERNEL = """HloModule kernel, num_partitions=2
@@ -117,6 +117,9 @@ MIXTURE = "mixture_of_experts.mixture_of_experts"
 TWIN = "mixture_of_experts.mixture_of_experts_shard_map"
 
 
+CPU = SliceFact(name="cpu:8", chip="cpu", chips=8, devices=8, slices=1, used_devices=8, chosen_by="user")
+
+
 def one_collective(**facts: object) -> Analysis:
     """A program with one all-reduce of 1 MB, of which this is known."""
     found = chain_of_all_reduces(1, 262_144)
@@ -183,6 +186,7 @@ SILENT = {
     "uneven-sharding": [lambda: compiled("tokens_to_every_expert")],
     "widened-collective": [
         one_collective,
+        lambda: replace(one_collective(narrow_type="bf16"), slice=CPU),
         lambda: one_collective(narrow_type="f32"),
         lambda: one_collective(padded_bytes=2**20),
     ],

@@ -74,6 +74,8 @@ def run(name: str, start: str = "constant(0)", value: str = "p", to: str = "w") 
 
 
 GATHER = f"  g = f32[2048,1024] all-gather(v), {GROUPS}, dimensions={{0}}\n  r = f32[512,1024] copy(v)"
+SUM = f"f32[512,1024] all-reduce(p), {GROUPS}, to_apply=sum"
+GATHERED = f"f32[2048,1024] all-gather(p), {GROUPS}, dimensions={{0}}"
 ARGUMENT = "  p = f32[512,1024] parameter(0)\n"
 
 
@@ -82,20 +84,19 @@ def pair(first: str, second: str) -> str:
 
 
 def test_the_same_values_reduced_in_the_same_way_are_a_duplicate():
-    one = f"f32[512,1024] all-reduce(p), {GROUPS}, to_apply=sum"
-    [found] = findings(pair(one, one), "duplicate-collective")
+    [found] = findings(pair(SUM, SUM), "duplicate-collective")
     assert found.message == "all-reduce over Y moves the same values as %a at %a"
 
 
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        (f"f32[512,1024] all-reduce(p), {GROUPS}, to_apply=sum", f"f32[512,1024] all-reduce(p), {GROUPS}, to_apply=largest"),
-        (f"f32[2048,1024] all-gather(p), {GROUPS}, dimensions={{0}}", f"f32[512,4096] all-gather(p), {GROUPS}, dimensions={{1}}"),
-        (f"f32[2048,1024] all-gather(p), {GROUPS}, dimensions={{0}}", f"bf16[2048,1024] all-gather(h), {GROUPS}, dimensions={{0}}"),
+        (SUM, SUM.replace("=sum", "=largest")),
+        (GATHERED, f"f32[512,4096] all-gather(p), {GROUPS}, dimensions={{1}}"),
+        (GATHERED, f"bf16[2048,1024] all-gather(h), {GROUPS}, dimensions={{0}}"),
     ],
     ids=["sum and maximum", "two dimensions", "two element types"],
-)  # fmt: skip
+)
 def test_the_same_values_for_something_else_are_no_duplicate(first, second):
     assert findings(pair(first, second), "duplicate-collective") == ()
 
@@ -112,8 +113,8 @@ def test_what_runs_anyway_and_again_in_a_branch_is_a_duplicate():
         "  ROOT t = f32[512,1024] add(a, c)"
     )
     found = findings(entry, "duplicate-collective", BRANCHES)
-    assert "a" in {one.instruction for one in found}
-    assert {one.message for one in found} == {"all-reduce over Y moves the same values as %r at %r"}
+    assert {one.instruction for one in found} == {"r", "q"}
+    assert {one.message for one in found} == {"all-reduce over Y moves the same values as %a at %a"}
 
 
 def test_one_body_in_two_loops_with_different_values_is_no_duplicate():

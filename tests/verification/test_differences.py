@@ -15,8 +15,8 @@ from hloscope.verification.differences import (
     Shard,
     compare_shards,
     error_ratios,
-    is_informative,
     root_mean_square,
+    telling,
     whole,
 )
 from hloscope.verification.model import Tolerance
@@ -104,7 +104,7 @@ def test_each_copy_counts():
      (np.array([np.inf, 2.0]), True), (np.zeros(3, bool), False)],
 )  # fmt: skip
 def test_arrays_that_tell_nothing(array, tells):
-    assert is_informative(array) is tells
+    assert np.any(telling(array, LOOSE)) == tells
 
 
 def test_the_size_of_an_array_leaves_out_what_is_not_finite():
@@ -172,3 +172,15 @@ def test_the_users_own_tolerances_replace_those():
     assert tolerance_at(0.1, 2.0, rtol=None, atol=None) == Tolerance(relative=0.1, absolute=0.2)
     assert tolerance_at(0.1, 2.0, rtol=0.5, atol=None) == Tolerance(relative=0.5, absolute=1.0)
     assert tolerance_at(0.1, 2.0, rtol=None, atol=0.0) == Tolerance(relative=0.1, absolute=0.0)
+
+
+def test_what_a_tolerance_allows_for_zero_tells_nothing():
+    array = np.array([1.0, 0.05, 0.0, np.nan])
+    assert telling(array, Tolerance(absolute=0.1)).tolist() == [True, False, False, False]
+    assert telling(array, Tolerance(relative=1.0)).tolist() == [False, False, False, False]
+
+
+def test_a_device_that_holds_small_numbers_only_is_told():
+    expected = np.array([1000.0, 1000.0, 0.5, 0.5, 0.0, 0.0])
+    one = compared(split(expected, 3), expected, Tolerance(absolute=1.0))
+    assert (one.wrong, one.informative, one.blind_shards) == (0, True, ("X=1",))

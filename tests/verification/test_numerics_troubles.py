@@ -98,7 +98,7 @@ def test_gradients_that_do_not_exist_are_no_pass():
     found = run_job(job("troubles", "integers", "integers", grad=True))
     (finding,) = judge_numerics(found)
     assert finding.rule == "not-compared"
-    assert finding.message == "the gradients could not be compared, which was asked for"
+    assert finding.message == "the gradients could not be compared"
     assert finding.why.endswith("has no gradient\n   = why: it needs a floating-point argument and result")
     assert not found.agree
 

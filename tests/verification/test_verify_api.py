@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import jax
 import pytest
 from jax.sharding import PartitionSpec as P
@@ -69,9 +71,10 @@ def test_gradients_and_one_device():
 
 
 @pytest.mark.parametrize("name", ["pytree", "three_chips", "two_slices"])
-def test_keys_pytrees_and_slices_of_all_kinds(name, root):
-    target = f"{root}/tests/program/user_code/modern.py:{name}"
-    found = hloscope.verify(target, target)
+def test_keys_pytrees_and_slices_of_all_kinds(name, root, tmp_path):
+    target = root / "tests/program/user_code/modern.py"
+    twin = shutil.copy(target, tmp_path / f"twin_of_{name}.py")
+    found = hloscope.verify(f"{target}:{name}", f"{twin}:{name}")
     assert found.passed
     assert found.communication.same
     assert found.numerics.comparisons
@@ -94,7 +97,7 @@ def test_keys_pytrees_and_slices_of_all_kinds(name, root):
     ],
 )
 def test_names_that_do_not_exist(options, message):
-    name = f"{USER_CODE}/wrong_twins.py:matmul"
+    names = (f"{USER_CODE}/wrong_twins.py:{name}" for name in ("matmul", "wrong_axis"))
     with pytest.raises(hloscope.HloscopeError) as caught:
-        hloscope.verify(name, name, **options)
+        hloscope.verify(*names, **options)
     assert str(caught.value) == message

@@ -12,7 +12,7 @@ from hloscope.analysis.spellings.opaque import LOWER_BOUND
 from hloscope.analysis.transfers import Place, Transfer
 from hloscope.analysis.unmodelled import not_understood
 from hloscope.analysis.vocabulary import Kind
-from hloscope.analysis.volume import arrays, total_bytes
+from hloscope.analysis.volume import arrays, shapes_fit, total_bytes
 from hloscope.hlo import HloInstruction, Shape
 from hloscope.units import array_bytes
 
@@ -38,8 +38,8 @@ def read(place: Place) -> Transfer:
         kind, results = Kind.REDUCE_SCATTER, arrays([scattered])
     named = device_groups(op, kind, place.mesh)
     groups = named if named is not None and _fit(named, place, kind) else None
-    misfit = groups is not None and not _shapes_fit(op, kind, operands, results, groups)
     sliced = _sliced_bytes(op)
+    misfit = groups is not None and sliced is None and not shapes_fit(kind, operands, results, groups)
     counted = results if kind is Kind.ALL_GATHER else operands
     size = total_bytes(counted) if sliced is None else sliced
     return Transfer(
@@ -110,27 +110,6 @@ def _sliced_bytes(op: HloInstruction) -> int | None:
 
 def _fit(groups: Groups, place: Place, kind: Kind) -> bool:
     return are_consistent(groups, kind, device_count(place.op.computation.module, place.mesh))
-
-
-def _shapes_fit(
-    op: HloInstruction, kind: Kind, operands: tuple[Shape, ...], results: tuple[Shape, ...], groups: Groups
-) -> bool:
-    """Whether as many elements come out as groups of this size make of what goes in."""
-    put_in, got_out = (_element_count(shapes) for shapes in (operands, results))
-    if kind is Kind.RAGGED_ALL_TO_ALL or "slice_sizes" in op.attributes or put_in is None or got_out is None:
-        return True
-    members = max(map(len, groups), default=1)
-    match kind:
-        case Kind.ALL_GATHER:
-            return put_in * members == got_out
-        case Kind.REDUCE_SCATTER:
-            return put_in == got_out * members
-    return put_in == got_out
-
-
-def _element_count(shapes: tuple[Shape, ...]) -> int | None:
-    """Elements of all arrays together; None when one of them is not known, or when there is none."""
-    return None if total_bytes(shapes) is None else sum(shape.element_count for shape in shapes)
 
 
 def _misfitting(op: HloInstruction) -> Unmodelled:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from hloscope.analysis.groups import Groups, pairs_in_text
+from hloscope.analysis.groups import Groups, are_consistent, device_count, pairs_in_text
 from hloscope.analysis.placement import DEVICES_PER_SLICE_ID, Placement
 from hloscope.analysis.spellings.opaque import opaque_transfer
 from hloscope.analysis.transfers import Place, Transfer
 from hloscope.analysis.vocabulary import Kind, Link
-from hloscope.analysis.volume import arrays
+from hloscope.analysis.volume import arrays, shapes_fit
 from hloscope.hlo import HloInstruction, Shape
 from hloscope.hlo.replica_groups import MAX_DEVICES
 
@@ -64,7 +64,11 @@ def _between_slices(place: Place) -> Transfer | None:
     target = groups_of_target(attributes.get(_TARGET, ""), kind, partitions, place.layout.placement)
     if target is None:
         return opaque_transfer(place, f"the megascale target of %{place.op.name} cannot be read", Link.DCN)
+    if not are_consistent(target.groups, kind, None):
+        return opaque_transfer(place, f"the megascale target of %{place.op.name} is inconsistent", Link.DCN)
     sent, received = _data(place.op, partners)
+    if not shapes_fit(kind, sent, received, target.groups):
+        return opaque_transfer(place, f"the shapes of %{place.op.name} do not fit the size of its groups", Link.DCN)
     return Transfer(
         kind=kind,
         start=place.op,
@@ -88,6 +92,8 @@ def _between_devices(place: Place) -> Transfer | None:
     pairs = pairs_in_text(place.op.frontend_attributes.get(_PAIRS, ""))
     if pairs is None:
         return opaque_transfer(place, f"%{place.op.name} does not say between which devices it moves data")
+    if not are_consistent(pairs, Kind.COLLECTIVE_PERMUTE, device_count(place.op.computation.module, place.mesh)):
+        return opaque_transfer(place, f"the source-target pairs of %{place.op.name} are inconsistent")
     sent, received = _data(place.op, partners)
     return Transfer(
         kind=Kind.COLLECTIVE_PERMUTE,

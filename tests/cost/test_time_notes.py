@@ -1,0 +1,42 @@
+"""What a predicted time says of the text that it was read from."""
+
+from cost_examples import BLOCK, HEADER, cycles, module_text, priced
+
+ARGUMENT = f"%a = {BLOCK} parameter(0)"
+
+
+def matmul_text(count, element_type="bf16"):
+    array = f"{element_type}[4096,4096]{{1,0:T(8,128)(2,1)}}"
+    dot = f"convolution(%a, %a), dim_labels=bf_io->bf, {cycles(count)}"
+    return f"{HEADER}\nENTRY %e {{\n  %a = {array} parameter(0)\n  ROOT %d = {array} {dot}\n}}\n"
+
+
+def about_generation(text, slice_name):
+    return [note for note in priced(text, slice_name).time.notes if "generation" in note]
+
+
+def test_text_for_another_generation_is_noticed_by_its_matmuls():
+    v5e = matmul_text(1_083_000)  # as libtpu prints it for v5e
+    assert about_generation(v5e, "v5e:2x4") == []
+    assert about_generation(v5e, "v6e:2x4") == [
+        "the text was likely compiled for a slower generation: in its cycles no large matmul comes above 24% of the "
+        "peak of v6e"
+    ]
+    assert about_generation(v5e, "v2:2x2") == [
+        "the text was compiled for a faster generation: a matmul in it takes 3.9 times fewer cycles than v2 would "
+        "need at its peak"
+    ]
+    assert about_generation(matmul_text(1_083_000 * 10, "s32"), "v5e:2x4") == []
+
+
+def test_text_for_a_sparse_core_is_not_for_v5e():
+    text = module_text(
+        f'{ARGUMENT}\n%s = (({BLOCK}), {BLOCK}) call-start(%a), async_execution_thread="sparsecore", to_apply=%c\n'
+        f"ROOT %d = {BLOCK} call-done(%s)",
+        before=f"%c (p: f32[1024,1024]) -> f32[1024,1024] {{\n  %p = {BLOCK} parameter(0)\n"
+        f'  ROOT %r = {BLOCK} all-reduce(%p), replica_groups={{}}, to_apply=%sum\n}}, execution_thread="sparsecore"\n',
+    )
+    assert about_generation(text, "v6e:2x4") == []
+    assert about_generation(text, "v5e:2x4") == [
+        "the text was compiled for a generation with SparseCores, which v5e does not have"
+    ]
