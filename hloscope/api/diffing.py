@@ -14,7 +14,8 @@ from pathlib import Path
 
 from hloscope.analysis.from_document import from_document
 from hloscope.analysis.model import Analysis
-from hloscope.api.jobs import Job, jobs_of, run_jobs
+from hloscope.api.jobs import Checkout, Job, jobs_of
+from hloscope.api.processes import run_jobs
 from hloscope.compare import Comparison, match
 from hloscope.config import ConfigError, ProjectConfig, TargetConfig, find_project
 from hloscope.contracts.baselines import Baseline, baseline_of, read_baseline
@@ -119,8 +120,22 @@ def _report(path: Path, name: str) -> Analysis:
     return from_document(document, name=name)
 
 
-def jobs_for(names: Sequence[str], options: TargetConfig, *, start: Path, config: Path | None) -> list[Job]:
+def jobs_for(
+    names: Sequence[str],
+    options: TargetConfig,
+    *,
+    start: Path,
+    config: Path | None,
+    checkout: Checkout | None = None,
+) -> list[Job]:
     """The jobs of targets, by their names in the targets file, or as `file.py:fn` with the options given.
+
+    Args:
+        names: The targets.
+        options: What the command line says of functions.
+        start: The folder to begin at.
+        config: The targets file that the user named; None to look for it.
+        checkout: The older state that `start` is in; None for the working tree.
 
     Raises:
         HloscopeError: There is no such target.
@@ -132,7 +147,7 @@ def jobs_for(names: Sequence[str], options: TargetConfig, *, start: Path, config
             jobs.append(Job(name=name, target=made, slice=options.slices[0], root=start, baseline=None))
         else:
             jobs.append(_configured(name, find_project(start, named=config)))
-    return jobs
+    return [replace(job, checkout=checkout) for job in jobs]
 
 
 def _configured(name: str, project: ProjectConfig) -> Job:
@@ -161,13 +176,13 @@ def sides_of_jobs(jobs: Sequence[Job], *, cached: bool) -> list[Side]:
 
 
 @contextmanager
-def revision(name: str, start: Path) -> Iterator[Path]:
-    """The folder `start` as it is in a git revision, in a temporary folder.
+def revision(name: str, start: Path) -> Iterator[Checkout]:
+    """The repository of the folder `start` as it is in a git revision, in a temporary folder.
 
     Raises:
         HloscopeError: `start` is in no repository, or there is no such revision.
     """
-    top = Path(_git("rev-parse", "--show-toplevel", cwd=start).decode().strip())
+    top = Path(_git("rev-parse", "--show-toplevel", cwd=start).decode().strip()).resolve()
     commit = _git(
         "rev-parse",
         "--verify",
@@ -181,10 +196,10 @@ def revision(name: str, start: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="hloscope-base-", ignore_cleanup_errors=True) as folder:
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
             tar.extractall(folder, filter="data")
-        place = Path(folder).resolve() / start.resolve().relative_to(top.resolve())
-        if not place.is_dir():
+        unpacked = Checkout(folder=Path(folder).resolve(), working_tree=top)
+        if unpacked.here(start.resolve()) is None:
             raise HloscopeError(f"{start} does not exist in {name}", fix="name a revision that has it")
-        yield place
+        yield unpacked
 
 
 def _git(*arguments: str, cwd: Path, what: str | None = None) -> bytes:

@@ -14,6 +14,7 @@ from hloscope.units import plural
 
 if TYPE_CHECKING:
     from hloscope.api.diffing import Side
+    from hloscope.api.jobs import Checkout
     from hloscope.config import TargetConfig
     from hloscope.report.diffs import DiffReport
 
@@ -95,10 +96,10 @@ def _sides(programs: tuple[str, ...], options: dict[str, Any]) -> list[Side]:
     config = None if options["config"] is None else Path(options["config"])
     cached, here = not options["no_cache"], Path.cwd()
     if options["base"]:
-        with revision(options["base"], here) as there:
-            moved = None if config is None else there / config
+        with revision(options["base"], here) as older:
+            then = None if config is None else _config_then(config, older, options["base"])
             jobs = [
-                *jobs_for(programs, given, start=there, config=moved),
+                *jobs_for(programs, given, start=older.here(here.resolve()) or here, config=then, checkout=older),
                 *jobs_for(programs, given, start=here, config=config),
             ]
             old, new = sides_of_jobs(jobs, cached=cached)
@@ -109,6 +110,13 @@ def _sides(programs: tuple[str, ...], options: dict[str, Any]) -> list[Side]:
         zip(targets, sides_of_jobs(jobs_for(targets, given, start=here, config=config), cached=cached), strict=True)
     )
     return [side if (side := files.get(name)) is not None else compiled[name] for name in programs]
+
+
+def _config_then(config: Path, older: Checkout, revision: str) -> Path:
+    then = older.here(config.resolve())
+    if then is None:
+        raise TargetError(f"{config} does not exist in {revision}", fix="name a targets file that the revision has")
+    return then
 
 
 def _target_config(options: dict[str, Any]) -> TargetConfig:

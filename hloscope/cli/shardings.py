@@ -18,7 +18,7 @@ Arrays marked "moves" are resharded before they are used; `hloscope explain` say
 
 @click.command(epilog=_EPILOG)
 @click.argument("target")
-@target_options()
+@target_options(without=("chip_overrides",))
 @report_options()
 def command(target: str, format_name: str, output: str | None, debug: bool, **options: Any) -> None:
     """Show the sharding of TARGET's arguments, constraints, outputs and large arrays, as Shardy propagates them."""
@@ -41,6 +41,6 @@ def _table(target: str, options: dict[str, Any]) -> Any:
             f"{target} is compiled already, and its shardings are propagated",
             fix="name the function itself, or use hloscope analyze",
         )
-    facts = targets.prepared_facts(options)
+    facts = targets.prepared_facts({**options, "chip_overrides": ()})
     with running.stdout_kept_for_the_report(), running.progress() as stage:
         return shardings_of(target, facts, stage=stage)

@@ -71,7 +71,8 @@ def _table(table: Mapping[str, Any], where: str) -> Contract:
 
 
 def _trips(place: str, count: Any, where: str) -> Contract:
-    return _said_where(where, lambda: building.trips(place, _integer(count, where)))
+    whole = _integer(count, where)
+    return _said_where(where, lambda: building.trips(place, whole))
 
 
 def _both(one: Contract, other: Contract, where: str) -> Contract:

@@ -9,7 +9,7 @@ _RULES: dict[str, frozenset[str]] = {
     "v5e": frozenset({
         "cycles", "pair", "ring in one direction", "ring in both directions", "permute", "all-to-all",
     }),
-    "v6e": frozenset({"cycles", "memory", "rings along several axes"}),
+    "v6e": frozenset({"cycles", "memory", "rings along several axes", "data-centre network"}),
     "v7x": frozenset({"cycles", "ring in both directions"}),
 }  # fmt: skip
 """The rules that the measured programs of a generation use."""

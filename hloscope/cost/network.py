@@ -80,7 +80,7 @@ class Network:
         if self.chip.dcn_bytes_per_s is None:
             return None
         hosts = Counter((index, self.torus.host_of(device)) for index, device in senders)
-        host_bytes_per_s = self.chip.dcn_bytes_per_s * prod(self.torus.host_shape)
+        host_bytes_per_s = self.chip.dcn_bytes_per_s * self.constants.dcn_share * prod(self.torus.host_shape)
         seconds = wire_bytes * max(hosts.values(), default=1) / host_bytes_per_s
         crossings = 2 if kind is Kind.ALL_REDUCE else 1
         return NetworkTime(

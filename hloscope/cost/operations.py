@@ -78,6 +78,7 @@ class OperationTime:
 
 
 FREE = OperationTime(time_us=0.0, basis=Basis.FREE)
+_NO_WORK = Work()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +213,7 @@ class Operations:
         config = instruction.attributes.get("backend_config", "")
         cycles = _CYCLES.search(config)
         if cycles is not None:
-            return self._counted(instruction, int(cycles[1]), Work())
+            return self._counted(instruction, int(cycles[1]), _NO_WORK)
         said = {key: int(value) for key, value in _COST_ESTIMATE.findall(config)}
         flops = said.get("flops", 0)
         found = self._roofline(instruction, Work(flops, flops), known=bool(said))
@@ -232,11 +233,7 @@ class Operations:
         """The work of an instruction and of the computations fused into it."""
         if instruction.opcode in MATMULS:
             return work_of(instruction, self._narrow_passes)
-        found = Work()
-        if instruction.opcode == "fusion":
-            for _, name in instruction.called:
-                found = found.plus(self._work.get(name, Work()))
-        return found
+        return self._work.get(instruction.called[0][1], _NO_WORK) if instruction.opcode == "fusion" else _NO_WORK
 
 
 def _is_plain_fusion(instruction: HloInstruction) -> bool:

@@ -29,10 +29,6 @@ class Moved(NamedTuple):
         """Those of the device."""
         return self.hbm_bytes + self.vmem_bytes
 
-    def plus(self, other: Moved) -> Moved:
-        """Both together."""
-        return Moved(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
-
 
 class Traffic:
     """Counts bytes; remembers shapes it has seen.
@@ -110,10 +106,14 @@ class Traffic:
 
     @staticmethod
     def _sum(parts: list[Moved]) -> Moved:
-        total = Moved()
+        if len(parts) == 1:
+            return parts[0]
+        hbm_bytes = vmem_bytes = host_bytes = 0
         for part in parts:
-            total = total.plus(part)
-        return total
+            hbm_bytes += part.hbm_bytes
+            vmem_bytes += part.vmem_bytes
+            host_bytes += part.host_bytes
+        return Moved(hbm_bytes, vmem_bytes, host_bytes)
 
 
 def space_of(shape: Shape) -> int:

@@ -171,7 +171,8 @@ class Walk:
         found = self._priced.time_of(key)
         if found is None:
             return InFlight(finish_us=self._now_us, time_us=None, key=key)
-        begin = max([self._now_us, *(other.finish_us for other in self._in_flight.values() if _meet(other, found))])
+        late = [other for other in self._in_flight.values() if other.finish_us > self._now_us]
+        begin = max([self._now_us, *(other.finish_us for other in late if _meet(other, found))])
         return InFlight(
             finish_us=begin + found.time_us, time_us=found.time_us, key=key, rule=found.rule, links=found.links
         )

@@ -128,17 +128,26 @@ class Builder:
             position: Its offset, for errors.
             end: The instruction after its last one; by default all that have been added are its own.
         """
+        end = len(self.columns.names) if end is None else end
+        root = end - 1 if scope.root is None else scope.root
+        row = ComputationRow(scope.name, scope.line, thread, scope.first, end, root)
+        self.add_computation(row, is_entry=is_entry, position=position)
+
+    def add_computation(self, row: ComputationRow, *, is_entry: bool, position: int) -> None:
+        """Adds a computation whose instructions have been added.
+
+        Raises:
+            ReadError: Another one has its name, or is the entry as well.
+        """
         columns = self.columns
-        if scope.name in self.computation_names:
-            raise ReadError(position, f"computation %{scope.name} is defined twice")
+        if row.name in self.computation_names:
+            raise ReadError(position, f"computation %{row.name} is defined twice")
         if is_entry and columns.entry >= 0:
             raise ReadError(position, "a second computation is marked `ENTRY`")
         if is_entry:
             columns.entry = len(columns.computations)
-        end = len(columns.names) if end is None else end
-        root = end - 1 if scope.root is None else scope.root
-        self.computation_names.add(scope.name)
-        columns.computations.append(ComputationRow(scope.name, scope.line, thread, scope.first, end, root))
+        self.computation_names.add(row.name)
+        columns.computations.append(row)
 
     def finish(self, *, truncated: bool = False) -> None:
         """Settles what the whole text decides: without `ENTRY`, the last computation is the entry.

@@ -217,7 +217,7 @@ class Chunk:
 
 def _odd_rows(column: tuple[str, ...], known: Mapping[str, object], learn: Callable[[str], None]) -> list[int]:
     """Learns what is new in a column; returns the rows where that fails."""
-    new = [word for word in set(column) if word not in known]
+    new = list(set(column).difference(known))
     odd = {new[number] for number in _failing(range(len(new)), lambda number: learn(new[number]))}
     return [number for number, word in enumerate(column) if word in odd] if odd else []
 
@@ -235,7 +235,7 @@ def _failing(numbers: Iterable[int], read: Callable[[int], object]) -> set[int]:
 
 def _with_several_runs(row: Rows, learnt: Learnt) -> list[int]:
     """The rows in which a key may stand twice."""
-    unusual = {word for word in set(row.rest) if learnt.rests.get(word)}
+    unusual = learnt.unusual.intersection(row.rest)
     found = list(compress(range(len(row.more)), row.more))
     return found + [number for number, rest in enumerate(row.rest) if rest in unusual] if unusual else found
 

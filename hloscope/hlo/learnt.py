@@ -86,6 +86,8 @@ class Learnt:
         forms: By the opening of a row.
         runs: By the text of a run of attributes before the metadata; False for the many that call nothing.
         rests: By the text of what stands behind the metadata; False for a configuration alone.
+        calling: The texts of both that call computations.
+        unusual: The texts behind the metadata that are more than a configuration.
         shapes: By their text.
         signatures: What computations' heads say.
         texts: Every text of attributes that stands on several lines, by itself.
@@ -98,6 +100,8 @@ class Learnt:
         self.forms: dict[str, Form] = {}
         self.runs: dict[str, Run | Literal[False]] = {}
         self.rests: dict[str, Run | Literal[False]] = {}
+        self.calling: set[str] = set()
+        self.unusual: set[str] = set()
         self.texts: dict[str, str] = {}
         self.shapes = ShapeWords(kept)
         self.signatures = Signatures(self.shapes, kept)
@@ -109,8 +113,11 @@ class Learnt:
 
     def trim(self) -> None:
         """Forgets what has become too much."""
-        for words in (self.forms, self.runs, self.rests, self.texts, self._unique, self._around_names):
+        for words in (self.forms, self.texts, self._unique, self._around_names):
             if len(words) >= MOST_WORDS:
+                words.clear()
+        if max(len(self.runs), len(self.rests)) >= MOST_WORDS:
+            for words in (self.runs, self.rests, self.calling, self.unusual):
                 words.clear()
         if len(self._templates) >= MOST_TEMPLATES:
             self._templates.clear()
@@ -159,6 +166,8 @@ class Learnt:
         if not _CUT_OUT.isdisjoint(run.keys):
             raise Irregular
         self.runs[text] = run if run.called else False
+        if run.called:
+            self.calling.add(text)
 
     def learn_rest(self, text: str) -> None:
         """Learns what stands behind the metadata, which is a backend's configuration as a rule.
@@ -170,6 +179,10 @@ class Learnt:
         is_config = text == "" or is_plain_config(text)
         run = self._run(_CONFIG if is_config else text)
         self.rests[text] = False if is_config else run
+        if not is_config:
+            self.unusual.add(text)
+            if run.called:
+                self.calling.add(text)
 
     def _run(self, text: str) -> Run:
         parts = cut_attributes(text)

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import re
 from array import array
-from bisect import bisect_right
-from itertools import accumulate, chain, compress, count, repeat
+from bisect import bisect_left, bisect_right
+from itertools import chain, compress, count, repeat
 from operator import add
 
 import numpy
+from numpy.typing import ArrayLike
 
 from hloscope.hlo.builder import Builder, Scope
 from hloscope.hlo.chunks import Chunk, Doing, Event, Rows
-from hloscope.hlo.columns import Columns
+from hloscope.hlo.columns import Columns, ComputationRow
 from hloscope.hlo.learnt import Learnt, learnt
+from hloscope.hlo.order import first_early_call, first_early_use
 from hloscope.hlo.preamble import Preamble
 from hloscope.hlo.records import Instruction, ReadError
 from hloscope.hlo.rows import dialect_of
@@ -91,12 +93,13 @@ class Scanner:
 
     def _add(self, chunk: Chunk, known: Learnt) -> None:
         """Adds what a chunk holds to the columns."""
-        start, ends = 0, [event.place for event in chunk.events if event.does is Doing.ADDS]
+        ends = [event.place for event in chunk.events if event.does is Doing.ADDS]
         at_once = not ends and self._scope is None
         ends.append(len(chunk.lines))
         self._append(chunk, known, 0, ends.pop(0))
         at_once = at_once and self._resolve_at_once(chunk, known)
-        for event in chunk.events:
+        done, start = self._add_whole(chunk) if at_once else (0, 0)
+        for event in chunk.events[done:]:
             if event.place > start:
                 self._resolve(chunk, known, start, event.place, at_once=at_once)
                 start = event.place
@@ -125,8 +128,8 @@ class Scanner:
         more = compress(range(start, end), row.more[start:end])
         columns.more.update((index + self._shift, row.more[index]) for index in more)
         lists = row.operands[start:end]
-        counts = map(add, map(str.count, lists, repeat(", ")), map(bool, lists))
-        _extend(columns.operand_starts, list(accumulate(counts, initial=columns.operand_starts[-1]))[1:])
+        counts = list(map(add, map(str.count, lists, repeat(", ")), map(bool, lists)))
+        _extend(columns.operand_starts, numpy.cumsum(counts, dtype=numpy.int64) + columns.operand_starts[-1])
 
     def _note_called(self, row: Rows, known: Learnt, start: int, end: int) -> None:
         """Notes the calls of plain rows, most of which the row's pattern has cut out."""
@@ -134,8 +137,8 @@ class Scanner:
         for index in compress(range(start, end), row.callee[start:end]):
             found = cut_out[index + self._shift] = (row.calling[index], row.callee[index])
             called[index + self._shift] = (found,)
-        for column, words in ((row.attributes, known.runs), (row.more, known.runs), (row.rest, known.rests)):
-            calling = {word for word in set(column) if (run := words[word]) and run.called}
+        for column in (row.attributes, row.more, row.rest) if known.calling else ():
+            calling = known.calling.intersection(column)
             for index in range(start, end) if calling else ():
                 if column[index] in calling:
                     called[index + self._shift] = _called(row, known, index)
@@ -155,6 +158,25 @@ class Scanner:
             return False
         _extend(self._columns.operands, found)
         return True
+
+    def _add_whole(self, chunk: Chunk) -> tuple[int, int]:
+        """Adds the whole computations that a chunk begins with; returns how many events and plain rows these are."""
+        start, shift, events = 0, self._shift, chunk.events
+        roots = list(compress(count(), chunk.row.root))
+        for number, (opens, closes) in enumerate(zip(events[::2], events[1::2], strict=False)):
+            end = closes.place
+            first_root, end_root = bisect_left(roots, start), bisect_left(roots, end)
+            is_usual = opens.does is Doing.OPENS and closes.does is Doing.CLOSES and end_root - first_root <= 1
+            if not is_usual or not opens.place == start < end:
+                return 2 * number, start
+            root = roots[first_root] if first_root < end_root else end - 1
+            row = ComputationRow(opens.name, opens.line, closes.thread, start + shift, end + shift, root + shift)
+            try:
+                self._builder.add_computation(row, is_entry=opens.is_entry, position=0)
+            except ReadError:
+                raise GaveUp(opens.line - 1) from None
+            start = end
+        return 2 * (len(events) // 2), start
 
     def _resolve(self, chunk: Chunk, known: Learnt, start: int, end: int, *, at_once: bool) -> None:
         """Finishes plain rows that stand in one computation; with `at_once`, their operands have been added before."""
@@ -218,7 +240,7 @@ class Scanner:
         ends = [row.end for row in columns.computations]
         if not ends:
             return
-        first = min(_first_early_use(columns, ends[-1]), _first_early_call(columns, ends[-1]))
+        first = min(first_early_use(columns, ends[-1]), first_early_call(columns, ends[-1]))
         if first < ends[-1]:
             place = bisect_right(ends, first)
             lost = columns.computations[place:]
@@ -235,7 +257,7 @@ def _end_of_chunk(text: str, position: int) -> int:
     return len(text) if end < 0 else end
 
 
-def _extend(column: array[int], numbers: list[int]) -> None:
+def _extend(column: array[int], numbers: ArrayLike) -> None:
     """Appends to a column, three times as fast as the array's own method does."""
     column.frombytes(numpy.array(numbers, dtype=numpy.int64).tobytes())
 
@@ -259,23 +281,3 @@ def _called(row: Rows, known: Learnt, index: int) -> tuple[tuple[str, str], ...]
     before, *after = (run.called if run else () for run in runs)
     cut_out = ((row.calling[index], row.callee[index]),) if row.callee[index] else ()
     return (*before, *cut_out, *chain.from_iterable(after))
-
-
-def _first_early_use(columns: Columns, end: int) -> int:
-    """The first instruction with an operand that is no earlier one of its computation; `end` where none has."""
-    starts = numpy.frombuffer(columns.operand_starts, dtype=numpy.int64)[: end + 1]
-    operands = numpy.frombuffer(columns.operands, dtype=numpy.int64)[: starts[-1]] if starts[-1] else starts[:0]
-    users = numpy.repeat(numpy.arange(end), numpy.diff(starts))
-    firsts = numpy.array([row.first for row in columns.computations])
-    sizes = numpy.array([row.end - row.first for row in columns.computations])
-    wrong = users[(operands >= users) | (operands < numpy.repeat(firsts, sizes)[users])]
-    return int(wrong[0]) if len(wrong) else end
-
-
-def _first_early_call(columns: Columns, end: int) -> int:
-    """The first instruction that calls a computation that is not whole before it; `end` where none does."""
-    ends = {row.name: row.end for row in columns.computations}
-    for index, called in sorted(columns.called.items()):
-        if index < end and any(ends.get(name, end) > index for _, name in called):
-            return index
-    return end

@@ -11,7 +11,7 @@ from hloscope.hlo.rows import NAME
 from hloscope.hlo.shape_words import ShapeWords
 from hloscope.hlo.templates import Irregular
 
-_NAME = re.compile(rf"(ENTRY )?(?!ENTRY)(%?)({NAME})").fullmatch
+_HEAD = re.compile(rf"(ENTRY )?(?!ENTRY)(%?)({NAME})(?: \((.*)\) -> (.*))? \{{").fullmatch
 _PARAMETER = re.compile(rf"(?:^|, (?:/\*index=[0-9]++\*/)?){NAME}: ").split
 
 
@@ -29,19 +29,17 @@ class Signatures:
         Raises:
             ReadError: The line opens none; `at_end` where it is only the beginning of one that does.
         """
-        opening, _, brace = line.rpartition(" ")
-        before, arrow, result = opening.rpartition(") -> ")
-        named, _, parameters = before.partition(" (") if arrow else (opening, "", "")
-        match = _NAME(named)
-        if match is not None and brace == "{":
+        match = _HEAD(line)
+        if match is not None:
+            entry, sigil, name, parameters, result = match.groups()
             try:
-                form = (match[1], match[2], self._shape_count(parameters, result) if arrow else -1)
+                form = (entry, sigil, -1 if result is None else self._shape_count(parameters, result))
             except Irregular:
                 form = None
             if form is not None:
                 if form not in self._forms:
                     self._learn(*form)
-                return match[3], match[1] is not None
+                return name, entry is not None
         head: ComputationHead = language().parse("computation_head", line)
         return head.name.lstrip("%"), head.is_entry
 

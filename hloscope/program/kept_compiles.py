@@ -1,7 +1,8 @@
 """Compiles that need not be done again: what the compiler made of a program, kept by the content of the program.
 
-The key is the lowered program without its source places, the compiler's options with the devices, the slice and the
-versions. What is kept takes its places from the program as it is written now.
+The key is the lowered program with the names of its functions, scopes and arguments but without its source places, the
+compiler's options with the devices, the slice and the versions. What is kept takes its places from the program as it is
+written now.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from hloscope.hardware.slices import Slice
 from hloscope.program import jax_internals
 from hloscope.program.dumps import Dumps
 from hloscope.program.relocating import (
+    Locations,
     Places,
     as_lists,
     from_lists,
+    locations_of,
     moves_between,
-    places_of,
     relocated_hlo,
     relocated_mlir,
 )
@@ -90,18 +92,19 @@ def compiled_once(
     """
     if store is None or not devices or "xla_dump_to" in options:
         return compile_now()
-    key = _key(lowered, devices, chosen, options, versions)
-    places = places_of(lowered.as_text(debug_info=True))
+    locations = locations_of(lowered.as_text(debug_info=True))
+    key = _key(lowered, locations, devices, chosen, options, versions)
     body = store.get(_KIND, key)
-    kept = None if body is None else _restored(body, places)
+    kept = None if body is None else _restored(body, locations.places)
     if kept is None:
         kept = compile_now()
-        store.put(_KIND, key, _packed(kept, places))
+        store.put(_KIND, key, _packed(kept, locations.places))
     return kept
 
 
 def _key(
     lowered: jax.stages.Lowered,
+    locations: Locations,
     devices: Sequence[Any],
     chosen: Slice,
     options: Mapping[str, str],
@@ -111,6 +114,7 @@ def _key(
     settings = jax_internals.compile_options(lowered, devices, options).SerializeAsString()
     parts = (
         lowered.as_text(),
+        repr(locations.names),
         hashlib.sha256(settings).hexdigest(),
         repr((chosen.name, placed, sorted(options.items()), sorted(versions.items()), __version__)),
         repr([os.environ.get(name) for name in _COMPILER_SETTINGS]),

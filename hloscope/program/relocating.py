@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 Place = tuple[str, int, int]
@@ -19,6 +20,7 @@ Places = tuple[tuple[Place, ...], ...]
 _OWN = str(Path(__file__).parent)
 _DEFINITION = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
 _USE = re.compile(r"loc\((#loc\d*)\)")
+_NAMED_ARGUMENT = re.compile(r'loc\(("(?:[^"\\]|\\.)*")\)')
 _PARTS = re.compile(r'"(?P<file>(?:[^"\\]|\\.)*)":(?P<line>\d+):(?P<column>\d+)|(?P<alias>#loc\d*)|"(?:[^"\\]|\\.)*"')
 _SPAN = re.compile(r'("(?:[^"\\]|\\.)*"):(\d+):(\d+)(?: to (\d+)?:(\d+))?')
 _NAMES = re.compile(r'(?:^|\n)FileNames\n(?P<names>(?:\d+ "(?:[^"\\]|\\.)*"\n)*)')
@@ -30,29 +32,51 @@ _LOCATION = re.compile(
 )
 
 
-def places_of(text: str) -> Places:
-    """The places of every operation of a module in MLIR, printed with its locations."""
-    definitions = {match[1]: match[2] for match in _DEFINITION.finditer(text)}
-    expanded: dict[str, tuple[Place, ...]] = {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Locations:
+    """Where the operations of a program were written, and under which names.
 
-    def expand(alias: str) -> tuple[Place, ...]:
+    Attributes:
+        places: Files, lines and columns, which move without changing the program.
+        names: The arguments; then for every operation in order its functions and scopes.
+    """
+
+    places: Places
+    names: tuple[tuple[str, ...], ...]
+
+
+def locations_of(text: str) -> Locations:
+    """The locations of every operation of a module in MLIR, printed with its locations."""
+    definitions = {match[1]: match[2] for match in _DEFINITION.finditer(text)}
+    expanded: dict[str, tuple[Place | str, ...]] = {}
+
+    def expand(alias: str) -> tuple[Place | str, ...]:
         if alias not in expanded:
-            found: list[Place] = []
+            found: list[Place | str] = []
             for part in _PARTS.finditer(definitions.get(alias, "")):
                 if part["alias"]:
                     found += expand(part["alias"])
                 elif part["file"] is not None:
                     found.append((part["file"], int(part["line"]), int(part["column"])))
-            expanded[alias] = tuple(found)
+                else:
+                    found.append(part[0])
+            expanded[alias] = _users(found)
         return expanded[alias]
 
-    body = text[: first.start()] if (first := _DEFINITION.search(text, text.find("module"))) else text
-    return tuple(_users(expand(use[1])) for use in _USE.finditer(body, body.find("module")))
+    begin = text.find("module")
+    body = text[begin : first.start()] if (first := _DEFINITION.search(text, begin)) else text[begin:]
+    stacks = [expand(use[1]) for use in _USE.finditer(body)]
+    names = (tuple(part for part in stack if isinstance(part, str)) for stack in stacks)
+    return Locations(
+        places=tuple(tuple(part for part in stack if not isinstance(part, str)) for stack in stacks),
+        names=(tuple(_NAMED_ARGUMENT.findall(body)), *names),
+    )
 
 
-def _users(frames: tuple[Place, ...]) -> tuple[Place, ...]:
-    own = next((index for index, (file, _, _) in enumerate(frames) if file.startswith(_OWN)), len(frames))
-    return frames[:own]
+def _users(parts: Sequence[Place | str]) -> tuple[Place | str, ...]:
+    """Up to the first frame of hloscope's own."""
+    owns = (index for index, part in enumerate(parts) if not isinstance(part, str) and part[0].startswith(_OWN))
+    return tuple(parts[: next(owns, len(parts))])
 
 
 def moves_between(old: Places, new: Places) -> dict[Place, Place] | None:

@@ -32,6 +32,14 @@ def device_settings_ignored() -> Iterator[None]:
         jax.config.update = original
 
 
+def compiling_settings() -> dict[str, str]:
+    """What decides of this process how a program is traced and compiled: JAX's settings, XLA's and libtpu's."""
+    import jax
+
+    chosen = {name: repr(value) for name, value in jax.config.values.items() if name not in _OURS}
+    return chosen | {name: os.environ.get(name, "") for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")}
+
+
 def check_xla_flags() -> None:
     """Tries the environment's XLA_FLAGS in a process of its own: XLA ends the process over a flag it does not know.
 

@@ -100,11 +100,9 @@ def judge_numerics(numerics: Numerics) -> Iterator[Finding]:
         if one.wrong:
             yield _wrong(one)
         elif not one.informative and any(other.informative for other in numerics.comparisons):
-            message = (
-                f"{one.name} is zero, not finite or within its tolerance of zero everywhere, so comparing it says nothing"
-            )
+            message = f"{one.name} is zero, not finite or within its tolerance of zero everywhere, so comparing it says nothing"
             yield Finding(rule=UNINFORMATIVE, severity=Severity.WARNING, message=message)
-        elif one.blind_shards:
+        elif one.informative and one.blind_shards:
             yield _blind(one)
 
 

@@ -149,7 +149,9 @@ def left_out(mine: Run, theirs: Run) -> dict[str, str]:
     unlike = {name: both for name, both in shapes.items() if both[0] != both[1]}
     if not shapes or len(unlike) == len(shapes):
         return {}  # that nothing is compared is told as such
-    return {name: f"its shape is {list(one)}, and {list(other)} in the reference" for name, (one, other) in unlike.items()}
+    return {
+        name: f"its shape is {list(one)}, and {list(other)} in the reference" for name, (one, other) in unlike.items()
+    }
 
 
 def own_copies(run: Run, job: Job) -> Iterator[OutputComparison]:

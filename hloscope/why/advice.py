@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from hloscope.analysis.model.reason import Reason, ReasonKind
-from hloscope.why.sentences import asked_words, axes_words, lost_words
+from hloscope.why.sentences import asked_words, axes_words, is_window, lost_words, summed_words
 from hloscope.why.tensors import spec_of
 
 
@@ -23,8 +23,7 @@ def _partial_sum(reason: Reason) -> Iterator[str]:
     if not left & set(reason.axes) and reason.wanted:
         yield f"ask for the result sharded over {axes} too: a reduce-scatter moves half of what an all-reduce does"
     held = "; ".join(dict.fromkeys(asked_words(one) for one in reason.held_by))
-    summed = " and ".join(reason.summed) or "the summed dimension"
-    yield f"take {axes} off {summed}, and shard another dimension with it{f' ({held})' if held else ''}"
+    yield f"take {axes} off {summed_words(reason)}, and shard another dimension with it{f' ({held})' if held else ''}"
 
 
 def _operand_conflict(reason: Reason) -> Iterator[str]:
@@ -54,7 +53,8 @@ def _indexed_in_loop(reason: Reason) -> Iterator[str]:
 
 def _halo(reason: Reason) -> Iterator[str]:
     yield f"shard another dimension than {lost_words(reason)}{_held(reason)}"
-    yield "or leave it: only the edges move"
+    if is_window(reason):
+        yield "or leave it: only the edges move"
 
 
 def _constraint(reason: Reason) -> Iterator[str]:

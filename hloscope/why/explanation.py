@@ -12,7 +12,7 @@ from hloscope.analysis.places import users_frame
 from hloscope.errors import TargetError
 from hloscope.why.advice import advice
 from hloscope.why.notation import equations, notated
-from hloscope.why.sentences import asked_words
+from hloscope.why.sentences import asked_words, part_words, summed_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,16 +129,16 @@ def _steps(reason: Reason) -> Iterator[Step]:
 
 def _sum_steps(reason: Reason) -> Iterator[Step]:
     name = "the operation" if reason.producer is None else reason.producer.name
-    letters = " and ".join(reason.summed) or "a sharded dimension"
+    part = part_words(reason)
     operands = tuple(notated(one) for one in reason.operands)
-    cut = f"{letters} is sharded over {', '.join(reason.axes)}"
+    cut = f"{summed_words(reason)} is sharded over {', '.join(reason.axes)}"
     what = f"{name} leaves a part of its result on each device, because {cut}"
     yield Step(what=what, arrays=operands, source=_line(reason.producer), is_loss=True)
     if reason.moved is not None:
-        yield Step(what="each device holds a partial sum", arrays=(notated(reason.moved),))
+        yield Step(what=f"each device holds a partial {part}", arrays=(notated(reason.moved),))
     if reason.consumer is not None:
         arrays = () if reason.moved is None else (notated(reason.moved, reason.wanted),)
-        yield Step(what=f"{reason.consumer.name} needs the sum", arrays=arrays, source=_line(reason.consumer))
+        yield Step(what=f"{reason.consumer.name} needs the {part}", arrays=arrays, source=_line(reason.consumer))
 
 
 def _move_steps(reason: Reason, moved: Tensor) -> Iterator[Step]:

@@ -14,7 +14,8 @@ MOVES = RESHARDS | {"sdy.all_reduce"}
 """Operations that Shardy puts in wherever data must move."""
 
 _WRITTEN = ("sharding_constraint", "reshard")
-_SAME_ELEMENTS = MOVES | frozenset({"stablehlo.convert", "stablehlo.optimization_barrier", "stablehlo.copy"})
+_SAME_ELEMENTS = MOVES | frozenset({"stablehlo.convert", "stablehlo.copy"})
+_BARRIERS = frozenset({"stablehlo.optimization_barrier"})
 _REARRANGED = frozenset(
     {
         "stablehlo.transpose",
@@ -73,8 +74,9 @@ class ShardyGraph:
     def maker(self, value: ShardyValue) -> ShardyOp | None:
         """The operation that computes a value, looking through those that only move it; None for an argument."""
         op = self.op(value)
-        while op is not None and op.kind in MOVES:
-            op = self.op(self.value(op.operands[0]))
+        while op is not None and op.kind in MOVES | _BARRIERS:
+            value = self.value(op.operands[value.number])
+            op = self.op(value)
         return op
 
     def unmoved(self, value: ShardyValue) -> ShardyValue:
@@ -179,7 +181,7 @@ class ShardyGraph:
         if op is None:
             outside = None if self.is_carried(value) else self.outside(value)
             return None if outside is None else (outside, True, False)
-        if op.kind == "stablehlo.optimization_barrier":
+        if op.kind in _BARRIERS:
             return self.value(op.operands[value.number]), True, False
         if op.kind == "func.call":
             function = next((f for f in self.module.ops if f.kind == "func.func" and f.symbol == op.symbol), None)

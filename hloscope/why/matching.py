@@ -12,7 +12,7 @@ from hloscope.analysis.vocabulary import Kind
 from hloscope.program.shardy_model import ShardyOp, ShardyValue, ValueSharding
 from hloscope.why.element_types import hlo_type, is_float
 from hloscope.why.graph import whole_axis
-from hloscope.why.moves import Move, is_reshuffle, local_shape
+from hloscope.why.moves import Move, is_reshuffle, local_shape, without
 from hloscope.why.partitioned import dimensions_of, significant
 from hloscope.why.windows import Window
 
@@ -20,7 +20,9 @@ _ENOUGH = 3
 """A match needs the same operation or line, or the same shape: axes and kind alone say too little."""
 SAME_PLACE = 4
 _HANDED_OUT = object()
-_SUITS = 3
+SUITS = 3
+_EXACT = 2
+_BOTH = 5
 
 Shape = tuple[int, ...]
 Taken = tuple[int, Kind, tuple[str, ...]]
@@ -90,11 +92,12 @@ def clues_of(
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The move that fits best, how well its place does, and the moves that fit as well."""
+    """The move that fits best, how well its place and its shape do, and the moves that fit as well."""
 
     move: Move
     key: Taken
     place: int
+    shape: int
     is_certain: bool
     ties: tuple[Move, ...]
 
@@ -151,11 +154,11 @@ class Matcher:
         used = set(taken)
         chosen = next((move for move in ties if _key(move, clues) not in used), ties[0])
         place, shape = _place(clues, chosen), self._shape(clues, chosen)
-        suits = _kind(clues, chosen) >= _SUITS
-        enough = shape > 0 if suits else shape >= _SUITS
+        suits = _kind(clues, chosen) >= SUITS
+        enough = shape > 0 if suits else shape >= SUITS
         is_certain = enough and place >= clues.certain_place
         left = tuple(move for move in ties if _key(move, clues) not in used)
-        return Match(chosen, _key(chosen, clues), place, is_certain, left or (chosen,))
+        return Match(chosen, _key(chosen, clues), place, shape, is_certain, left or (chosen,))
 
     def _score(self, clues: Clues, move: Move) -> int:
         axes = _axes(clues, move)
@@ -175,17 +178,22 @@ class Matcher:
         return argument is not None and argument != clues.argument
 
     def _shape(self, clues: Clues, move: Move) -> int:
-        """4 when operand and result have the shapes before and after, 3 for one of them, less for mere sizes."""
+        """5 when operand and result have the shapes before and after, 3 for one of them, less for mere sizes."""
         had = self.alike(move.value, move.before, clues.operands)
-        gets = max(self.alike(move.value, one, clues.results) for one in (move.after, move.final))
-        return max(had + gets, had * 3 // 2, gets * 3 // 2)
+        left = {
+            move.after,
+            move.final,
+            without(move.before, clues.axes) if clues.kind is Kind.ALL_GATHER else move.after,
+        }
+        gets = max(self.alike(move.value, one, clues.results) for one in left)
+        return _BOTH if had == gets == _EXACT else max(had + gets, had * 3 // 2, gets * 3 // 2)
 
     def alike(self, value: ShardyValue, sharding: ValueSharding, given: Iterable[Shape]) -> int:
         """2 when the part on one device has one of these shapes, 1 when it has its sizes or its elements, else 0."""
         wanted = significant(local_shape(value.shape, sharding, self._mesh))
         found = [significant(one) for one in given]
         if wanted in found:
-            return 2
+            return _EXACT
         return int(any(prod(wanted) == prod(one) for one in found))
 
 
@@ -214,11 +222,11 @@ def _kind(clues: Clues, move: Move) -> int:
     if move.is_sum:
         return {Kind.ALL_REDUCE: 4, Kind.REDUCE_SCATTER: 4, Kind.ALL_GATHER: 1, Kind.COLLECTIVE_PERMUTE: 1}.get(kind, 0)
     if kind is Kind.ALL_TO_ALL:
-        return 4 if is_reshuffle(move) else _SUITS
+        return 4 if is_reshuffle(move) else SUITS
     if kind is Kind.ALL_GATHER:
-        return _SUITS if is_reshuffle(move) else 4
+        return SUITS if is_reshuffle(move) else 4
     if kind is Kind.COLLECTIVE_PERMUTE:
-        return _SUITS if is_reshuffle(move) else 1
+        return SUITS if is_reshuffle(move) else 1
     return int(kind in (Kind.ALL_REDUCE, Kind.COLLECTIVE_BROADCAST))
 
 

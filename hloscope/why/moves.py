@@ -148,6 +148,11 @@ def _final(graph: ShardyGraph, value: ShardyValue) -> ValueSharding:
         value = graph.value(users[0][0].results[0])
 
 
+def without(sharding: ValueSharding, axes: Axes) -> ValueSharding:
+    """A sharding with some axes given up, as a gather over them leaves it."""
+    return tuple(tuple(axis for axis in here if axis not in axes) for here in sharding)
+
+
 def is_reshuffle(move: Move) -> bool:
     """Whether axes go from one dimension to another, which an all-to-all does; else they are given up."""
     gone = {whole_axis(axis) for axis in move.axes}

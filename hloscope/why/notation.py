@@ -6,6 +6,8 @@ that cut a dimension, `{U_Y}` an array of which each device along Y holds a part
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hloscope.analysis.model.reason import Axes, Reason, ReasonKind, Tensor
 from hloscope.analysis.vocabulary import Kind
 
@@ -40,23 +42,65 @@ def subscript(axes: Axes) -> str:
 
 def equations(reason: Reason, kind: Kind) -> tuple[str, ...]:
     """What happens to the array, one equation for each step; empty when the array is not known."""
-    if reason.moved is None or kind not in _FUNCTIONS:
+    if reason.moved is None or reason.of_part or kind not in _FUNCTIONS:
         return ()
     moved, function = reason.moved, f"{_FUNCTIONS[kind]}_{subscript(reason.axes)}"
     if reason.kind is ReasonKind.PARTIAL_SUM and kind not in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER):
         return (f"{notated(moved)} = {_computed(reason)}",)
     if reason.kind is ReasonKind.PARTIAL_SUM:
-        summed = f"{notated(moved, reason.wanted)} = {function}({notated(moved)})"
-        return (f"{notated(moved)} = {_computed(reason)}", summed)
-    if reason.wanted is None:
+        return (f"{notated(moved)} = {_computed(reason)}", *_added_up(reason, moved, kind, function))
+    left = _left_by(reason, moved, kind)
+    if left is None:
         return (f"{function}({notated(moved)})",)
-    resharded = f"{notated(moved, reason.wanted)} = {function}({notated(moved)})"
+    resharded = f"{notated(moved, left)} = {function}({notated(moved)})"
     if reason.result is None or not _is_contraction(reason):
         return (resharded,)
     operands = [
-        notated(one, reason.wanted if number == reason.operand else None) for number, one in enumerate(reason.operands)
+        replace(one, sharding=left) if number == reason.operand else one for number, one in enumerate(reason.operands)
     ]
-    return (resharded, f"{notated(reason.result)} = {_product(operands, _contracted(reason))}")
+    contracted = _contracted(reason)
+    result = replace(reason.result, partial_over=_summed_axes(operands, contracted))
+    return (resharded, f"{notated(result)} = {_product([notated(one) for one in operands], contracted)}")
+
+
+def _added_up(reason: Reason, moved: Tensor, kind: Kind, function: str) -> tuple[str, ...]:
+    """What adds the parts up, and the free slice after an all-reduce of which only a part is needed.
+
+    Of several collectives that add up over one axis each, every one is told by itself.
+    """
+    rest = tuple(axis for axis in moved.partial_over if axis not in reason.axes)
+    here = replace(moved, partial_over=reason.axes)
+    if kind is Kind.REDUCE_SCATTER:
+        return (f"{notated(moved, reason.wanted)} = {function}({notated(here)})",)
+    summed = f"{notated(moved, moved.sharding)} = {function}({notated(here)})"
+    wanted, had = reason.wanted or (), moved.sharding or ()
+    cut = tuple(axis for axes in wanted for axis in axes if axis in reason.axes)
+    is_cut = all(gets[: len(held)] == held for held, gets in zip(had, wanted, strict=False))
+    if rest or not cut or not is_cut:
+        return (summed,)
+    return (summed, f"{notated(moved, wanted)} = Slice_{subscript(cut)}({notated(moved, had)})")
+
+
+def _left_by(reason: Reason, moved: Tensor, kind: Kind) -> tuple[Axes, ...] | None:
+    """The sharding that a collective leaves: a gather gives its axes up, wherever Shardy would have moved them."""
+    had = moved.sharding
+    if kind is not Kind.ALL_GATHER or had is None or not {*reason.axes} <= {axis for axes in had for axis in axes}:
+        return reason.wanted
+    return tuple(tuple(axis for axis in axes if axis not in reason.axes) for axes in had)
+
+
+def _summed_axes(operands: list[Tensor], summed: tuple[str, ...]) -> Axes:
+    """The axes that cut a summed dimension of both operands, so that the product is a partial sum over them."""
+    each = [
+        [
+            axis
+            for letter, axes in zip(one.letters, one.sharding or (), strict=False)
+            if letter in summed
+            for axis in axes
+        ]
+        for one in operands
+    ]
+    return tuple(axis for axis in each[0] if axis in each[1])
 
 
 def _computed(reason: Reason) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import prod
 
 from hloscope.analysis.model.reason import Reason, ReasonKind
+from hloscope.analysis.vocabulary import Kind
 from hloscope.program.shardy_model import ShardyModule, ShardyOp, ShardyValue
 from hloscope.why.graph import MOVES
 from hloscope.why.matching import SAME_PLACE, Clues, Match, Matcher, at_place
-from hloscope.why.moves import moves_of, sharding_known
+from hloscope.why.moves import local_shape, moves_of, sharding_known
 from hloscope.why.partitioned import significant
 from hloscope.why.reasons import reason_at, reason_of_move
 from hloscope.why.tensors import Program
@@ -19,6 +21,9 @@ _FITS = 2
 _CHOICE = ReasonKind.PARTITIONERS_CHOICE
 _SURE = (ReasonKind.HALO, ReasonKind.NO_RULE)
 """Reasons that need no shape to be sure: an edge is smaller than the array, and foreign calls get what they want."""
+_SUMS = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
+_NO_SUMS = (ReasonKind.OPERAND_CONFLICT, ReasonKind.MERGED_DIMENSIONS)
+"""Reasons that bring an array elsewhere, which nothing is added up for."""
 _EXPANDED = frozenset({"stablehlo.fft", "stablehlo.reduce_window"})
 _NO_TRANSFER = frozenset(
     {
@@ -85,12 +90,14 @@ class Places:
                 place = at_place(clues, [op, *([maker] if maker else [])])
                 fit = self._fit(clues, value)
                 reason = reason_at(self.program, op, number, clues.axes) if place + fit > 1 else None
-                if reason is None:
+                if reason is None or (clues.kind in _SUMS and reason.kind in _NO_SUMS):
                     continue
                 strength = place + fit + 2 * (reason.kind is not _CHOICE)
                 if best is None or strength > best[0]:
                     certain = place >= SAME_PLACE and (reason.kind in _SURE or fit >= _FITS)
-                    reason = replace(reason, certain=certain and reason.kind is not _CHOICE)
+                    reason = replace(
+                        reason, certain=certain and reason.kind is not _CHOICE, of_part=self._is_part(clues, value)
+                    )
                     best = (strength, AtOperand(reason, place))
         return None if best is None else best[1]
 
@@ -110,7 +117,7 @@ class Places:
             return None
         found = (reason_at(self.program, op, 0, clues.axes) for op in here or gone)
         reason = next((one for one in found if one is not None), None)
-        return None if reason is None else replace(reason, certain=bool(here))
+        return None if reason is None else replace(reason, certain=bool(here), of_part=True)
 
     def _fit(self, clues: Clues, value: ShardyValue) -> int:
         """How well an operand's part on one device, or the argument it comes from, fits a collective's operand."""
@@ -118,6 +125,11 @@ class Places:
             return 3
         fit = self.matcher.alike(value, sharding_known(value), clues.operands)
         return max(fit, int(any(len(significant(value.shape)) == len(significant(one)) for one in clues.operands)))
+
+    def _is_part(self, clues: Clues, value: ShardyValue) -> bool:
+        """Whether a collective moves something else than the whole part of an array that a device has."""
+        wanted = prod(local_shape(value.shape, sharding_known(value), dict(self.program.graph.module.mesh)))
+        return all(prod(one) != wanted for one in clues.operands)
 
     def _near(self, clues: Clues) -> Iterator[ShardyOp]:
         """Operations with the collective's line or name, and those that use their results."""

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from hloscope.analysis.model.reason import AskedBy, Axes, Reason, ReasonKind
-from hloscope.program.shardy_model import ShardingRule, ShardyOp, ShardyValue
+from hloscope.analysis.model.reason import AskedBy, Axes, Reason, ReasonKind, Tensor
+from hloscope.program.shardy_model import ShardyOp, ShardyValue
 from hloscope.why.graph import whole_axis
 from hloscope.why.moves import Move, sharding_known
-from hloscope.why.tensors import Program, askers, frames_of, holders, operation_of, output_asker, spec_of, tensor_of
+from hloscope.why.tensors import (
+    Program,
+    askers,
+    frames_of,
+    holders,
+    operands_of,
+    operation_of,
+    output_asker,
+    spec_of,
+    tensor_of,
+)
 
 _REGIONS = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if"})
 _INDEXING = frozenset({"stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice", "stablehlo.gather"})
@@ -25,7 +36,8 @@ def reason_of_move(program: Program, move: Move) -> Reason:
         return _of_move(program, move, kind, _outputs(program, move))
     consumer, operand = move.consumers[0]
     kind, conflict = _need(program, consumer, operand, move.dimensions, move.axes)
-    kind = ReasonKind.OPERAND_CONFLICT if kind is ReasonKind.PARTITIONERS_CHOICE else kind
+    if kind in (ReasonKind.PARTITIONERS_CHOICE, ReasonKind.HALO):  # Shardy moves no array for its edges alone
+        kind, conflict = ReasonKind.OPERAND_CONFLICT, _conflict(program, consumer, operand, move.axes)
     asked = () if conflict is None else askers(program, conflict[0], move.axes)
     return _of_move(program, move, kind, asked, None if conflict is None else conflict[1])
 
@@ -45,6 +57,8 @@ def reason_at(program: Program, op: ShardyOp, number: int, axes: Axes) -> Reason
     if not dimensions:
         return None
     kind, conflict = _need(program, op, number, dimensions, axes)
+    if kind is ReasonKind.PARTITIONERS_CHOICE and _sums(op, number, dimensions):
+        return _sum_reason(program, op, axes, tensor_of(program, graph.value(op.results[0]), None, axes))
     maker, loop = graph.op(value), graph.loop(op)
     return Reason(
         kind=kind,
@@ -54,7 +68,7 @@ def reason_at(program: Program, op: ShardyOp, number: int, axes: Axes) -> Reason
         producer=None if maker is None else operation_of(maker),
         consumer=operation_of(op),
         operand=number,
-        operands=tuple(tensor_of(program, graph.value(one)) for one in op.operands),
+        operands=operands_of(program, op),
         result=tensor_of(program, graph.value(op.results[0])) if op.results else None,
         held_by=holders(program, value, axes),
         asked_by=() if conflict is None else askers(program, conflict[0], axes),
@@ -85,14 +99,26 @@ def _need(
         return ReasonKind.HALO, None
     if op.kind == "stablehlo.reshape" and any(len(rule.operands[operand]) > len(result) for result in rule.results):
         return ReasonKind.MERGED_DIMENSIONS, None
-    conflict = _conflict(program, op, rule, operand, axes)
+    conflict = _conflict(program, op, operand, axes)
     return ReasonKind.OPERAND_CONFLICT if conflict else ReasonKind.PARTITIONERS_CHOICE, conflict
 
 
-def _conflict(
-    program: Program, op: ShardyOp, rule: ShardingRule, operand: int, axes: Axes
-) -> tuple[ShardyValue, str] | None:
+def _sums(op: ShardyOp, operand: int, dimensions: Sequence[int]) -> bool:
+    """Whether an operation reduces several arrays together along these dimensions, as `argmax` does.
+
+    Shardy puts together only the results that are used, and the partitioner all of them.
+    """
+    if op.rule is None or len(op.results) < 2:
+        return False
+    factors = {one for number in dimensions for one in op.rule.operands[operand][number]}
+    return bool(factors) and factors <= op.rule.reduction
+
+
+def _conflict(program: Program, op: ShardyOp, operand: int, axes: Axes) -> tuple[ShardyValue, str] | None:
     """Another array of an operation that these axes shard along another dimension, with that dimension's letter."""
+    rule = op.rule
+    if rule is None or operand >= len(rule.operands):
+        return None
     own = rule.operands[operand]
     mine = {
         factor
@@ -134,7 +160,7 @@ def _of_move(
         producer=None if move.producer is None else operation_of(move.producer),
         consumer=None if consumer is None else operation_of(consumer),
         operand=operand,
-        operands=() if shown is None else tuple(tensor_of(program, graph.value(one)) for one in shown.operands),
+        operands=() if shown is None else operands_of(program, shown),
         result=None if shown is None or not shown.results else tensor_of(program, graph.value(shown.results[0])),
         held_by=holders(program, move.value, move.axes),
         asked_by=asked_by,
@@ -145,28 +171,36 @@ def _of_move(
 
 
 def _partial_sum(program: Program, move: Move) -> Reason:
-    graph = program.graph
-    maker = move.producer
-    summed, dimensions = _summed(program, maker, move.axes)
     consumer, operand = move.consumers[0] if move.consumers else (None, None)
-    arrays = [] if maker is None else [graph.value(one) for one in maker.operands if graph.value(one).shape]
     partial = tensor_of(program, move.value, move.before, move.axes)
-    return Reason(
-        kind=ReasonKind.PARTIAL_SUM,
-        axes=move.axes,
-        moved=partial,
+    return replace(
+        _sum_reason(program, move.producer, move.axes, partial),
         wanted=move.final,
-        dimensions=dimensions,
-        producer=None if maker is None else operation_of(maker),
         consumer=None if consumer is None else operation_of(consumer),
         operand=operand,
-        operands=tuple(tensor_of(program, one) for one in arrays),
-        result=partial,
-        summed=summed,
-        held_by=tuple(dict.fromkeys(asker for one in arrays for asker in _held(program, one, move.axes))),
         asked_by=_outputs(program, move),
         in_loop=move.loop is not None,
-        loop_invariant=move.loop is not None and graph.is_invariant(move.value, move.loop),
+        loop_invariant=move.loop is not None and program.graph.is_invariant(move.value, move.loop),
+    )
+
+
+def _sum_reason(program: Program, maker: ShardyOp | None, axes: Axes, partial: Tensor) -> Reason:
+    """The partial result of an operation that sums over a sharded dimension."""
+    graph = program.graph
+    summed, dimensions = _summed(program, maker, axes)
+    arrays = [] if maker is None else [graph.value(one) for one in maker.operands if graph.value(one).shape]
+    return Reason(
+        kind=ReasonKind.PARTIAL_SUM,
+        axes=axes,
+        moved=partial,
+        wanted=partial.sharding,
+        dimensions=dimensions,
+        producer=None if maker is None else operation_of(maker),
+        operands=() if maker is None else tuple(one for one in operands_of(program, maker) if one.shape),
+        result=partial,
+        summed=summed,
+        held_by=tuple(dict.fromkeys(asker for one in arrays for asker in _held(program, one, axes))),
+        in_loop=maker is not None and graph.loop(maker) is not None,
     )
 
 

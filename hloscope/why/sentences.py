@@ -21,11 +21,13 @@ def sentence(reason: Reason, kind: Kind) -> str:
     if reason.kind in (ReasonKind.UNKNOWN, ReasonKind.AUTHORED):
         return body
     doubt = "" if reason.certain else "likely: "
-    several = f" (one of {reason.candidates} such places)" if reason.candidates > 1 else ""
+    several = f" (one of {reason.candidates} such places)" if reason.candidates > reason.combined else ""
     was = reason.rewritten_from if reason.rewritten_from != kind else None
     made = f", made from the partitioner's {was}" if was else ""
-    more = f", with {reason.combined - 1} others in one transfer" if reason.combined > 1 else ""
-    return f"{doubt}{body}: {kind} over {axes_words(reason)}{_in_loop(reason)}{made}{more}{several}"
+    others = "another" if reason.combined == 2 else f"{reason.combined - 1} others"
+    more = f", with {others} in one transfer" if reason.combined > 1 else ""
+    spare = ", where a reduce-scatter would do" if kind is Kind.ALL_REDUCE and _kept_axes(reason) else ""
+    return f"{doubt}{body}: {kind} over {axes_words(reason)}{_in_loop(reason)}{spare}{made}{more}{several}"
 
 
 def _partial_sum(reason: Reason) -> str:
@@ -33,22 +35,35 @@ def _partial_sum(reason: Reason) -> str:
     arrays = _list([f"`{notated(one)}`" for one in reason.operands if _is_cut(one, reason)])
     name = reason.producer.name if reason.producer else "the operation"
     letters = _list(list(reason.summed))
+    part = part_words(reason)
     if name in ("dot_general", "dot") and reason.summed:
         dimensions = f"dimension{'s' * (len(reason.summed) > 1)}"
         start = f"contracting {dimensions} {letters} of {arrays} {cut} sharded over {axes}, "
     elif name in ("gather", "take") and reason.summed:
         start = (
-            f"`{name}`{_at(reason.producer)} looks up along {_dimension(letters)} of {arrays}, sharded over {axes}, "
+            f"`{name}`{_at(reason.producer)} looks up along {summed_words(reason)} of {arrays}, sharded over {axes}, "
         )
     elif reason.summed:
-        start = f"`{name}`{_at(reason.producer)} reduces over {_dimension(letters)} of {arrays}, sharded over {axes}, "
+        start = f"`{name}`{_at(reason.producer)} reduces over {summed_words(reason)} of {arrays}, sharded over {axes}, "
     else:
         start = f"`{name}`{_at(reason.producer)} leaves a part of the result on each device along {axes}, "
-    part = _PARTS.get(name, "sum")
     return f"{start}so each device holds a partial {part}; {_demand(reason, part)}"
 
 
+def summed_words(reason: Reason) -> str:
+    """The dimensions that an operation sums over: by letter, or by number and size of the array that it sums."""
+    if reason.operands and reason.dimensions and any(letter.isdigit() for letter in reason.summed):
+        return _list([dimension_words(reason.operands[0], number) for number in dict.fromkeys(reason.dimensions)])
+    return _list([dimension_of(letter) for letter in reason.summed]) if reason.summed else "the summed dimension"
+
+
+def part_words(reason: Reason) -> str:
+    """What each device holds a part of: a sum, or what else the operation makes of its operands."""
+    return _PARTS.get(reason.producer.name if reason.producer else "", "sum")
+
+
 _PARTS = {
+    "reduce": "result",
     "reduce_max": "maximum",
     "reduce_min": "minimum",
     "argmax": "result",
@@ -61,17 +76,29 @@ _PARTS = {
 
 def _demand(reason: Reason, part: str) -> str:
     """Who wants the sum, and how."""
-    left = {axis for axes in reason.wanted or () for axis in axes} & set(reason.axes)
-    state = f"is sharded over {', '.join(sorted(left))}" if left else f"is replicated over {axes_words(reason)}"
+    left = _kept_axes(reason)
+    state = f"is sharded over {', '.join(left)}" if left else f"is replicated over {axes_words(reason)}"
     output = next((one for one in reason.asked_by if one.by == "output"), None)
     if output is not None:
         return f"the requested output {output.sharding or output.name} {state}"
+    needed = f"its own part of the {part} along {', '.join(left)}" if left else f"the whole {part}"
     if reason.consumer is not None:
-        return f"`{reason.consumer.name}`{_at(reason.consumer)} needs the whole {part}"
+        return f"`{reason.consumer.name}`{_at(reason.consumer)} needs {needed}"
     return f"the whole {part} is needed"
 
 
+def _kept_axes(reason: Reason) -> tuple[str, ...]:
+    """The axes of a partial sum over which the sum is needed in parts only."""
+    wanted = {axis for axes in reason.wanted or () for axis in axes}
+    is_sum = reason.kind is ReasonKind.PARTIAL_SUM
+    return tuple(axis for axis in reason.axes if axis in wanted) if is_sum else ()
+
+
 def _operand_conflict(reason: Reason) -> str:
+    elsewhere = _elsewhere(reason)
+    if elsewhere is not None:
+        asked = "".join(f", because {asked_words(one)}" for one in reason.asked_by[:1])
+        return f"{_state(reason)}, and {_consumer(reason)} needs it {elsewhere}{asked}"
     start = f"{_state(reason)}, and {_consumer(reason)} needs it whole"
     if reason.conflicting is None:
         return start
@@ -79,10 +106,24 @@ def _operand_conflict(reason: Reason) -> str:
         (one for one in (*reason.operands, *([reason.result] if reason.result else ())) if _cuts(one, reason)), None
     )
     holder = "" if other is None else f" of `{notated(other)}`"
-    return f"{start} because {axes_words(reason)} shards {_dimension(reason.conflicting)}{holder} there"
+    return f"{start} because {axes_words(reason)} shards {dimension_of(reason.conflicting)}{holder} there"
 
 
-def _dimension(letter: str) -> str:
+def _elsewhere(reason: Reason) -> str | None:
+    """How an array is needed that keeps the axes which move: along another dimension, or in another order."""
+    if reason.moved is None or reason.wanted is None:
+        return None
+    found = [number for number, axes in enumerate(reason.wanted) if {*axes} & {*reason.axes}]
+    if not {*reason.axes} <= {axis for number in found for axis in reason.wanted[number]}:
+        return None
+    if found == list(reason.dimensions):
+        order = "; ".join(", ".join(reason.wanted[number]) for number in found)
+        return f"over these axes in the order {order}"
+    return f"along {_list([dimension_words(reason.moved, number) for number in found])} instead"
+
+
+def dimension_of(letter: str) -> str:
+    """`D`, or `the dimension of 2048` where it has no letter."""
     return letter if not letter.isdigit() else f"the dimension of {letter}"
 
 
@@ -109,10 +150,19 @@ def _indexed_in_loop(reason: Reason) -> str:
 
 
 def _halo(reason: Reason) -> str:
+    whose = "its neighbours'" if is_window(reason) else "other devices'"
     return (
-        f"{_consumer(reason)} needs its neighbours' elements along {lost_words(reason)} of `{_name(reason.moved)}`, "
+        f"{_consumer(reason)} needs {whose} elements along {lost_words(reason)} of `{_name(reason.moved)}`, "
         f"which is sharded over {axes_words(reason)}"
     )
+
+
+def is_window(reason: Reason) -> bool:
+    """Whether the consumer slides a window over its operand, so that only edges move."""
+    return reason.consumer is not None and reason.consumer.name.startswith(_WINDOWS)
+
+
+_WINDOWS = ("conv_general_dilated", "reduce_window", "select_and_scatter")
 
 
 def _constraint(reason: Reason) -> str:
@@ -135,6 +185,11 @@ def _merged(reason: Reason) -> str:
 
 
 def _no_rule(reason: Reason) -> str:
+    if reason.of_part:
+        return (
+            f"Shardy has no sharding rule for {_consumer(reason)}, so the partitioner decides what moves of "
+            f"`{_name(reason.moved)}`, which is sharded over {axes_words(reason)}"
+        )
     return (
         f"Shardy has no sharding rule for {_consumer(reason)}, so the partitioner hands it all of "
         f"`{_name(reason.moved)}`, which is sharded over {axes_words(reason)}"

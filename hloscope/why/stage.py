@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from hloscope.analysis import analyze_module
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.model.reason import Operation, Reason, ReasonKind
-from hloscope.analysis.vocabulary import Kind, Origin
+from hloscope.analysis.vocabulary import Origin
 from hloscope.errors import HloParseError
 from hloscope.hlo import HloModule, parse_module
 from hloscope.program.capture import Capture
 from hloscope.program.shardy_model import ShardyModule
 from hloscope.why.graph import ShardyGraph
-from hloscope.why.matching import Taken, clues_of
+from hloscope.why.matching import SUITS, Match, Taken, clues_of
 from hloscope.why.origins import ancestry_of
 from hloscope.why.partitioned import (
     Partitioned,
@@ -25,7 +25,7 @@ from hloscope.why.partitioned import (
     link,
     read_partitioned,
 )
-from hloscope.why.places import Places
+from hloscope.why.places import AtOperand, Places
 from hloscope.why.sentences import sentence
 from hloscope.why.tensors import program_of
 from hloscope.why.warnings import rematerializations
@@ -82,16 +82,6 @@ def _authored(one: Collective) -> Reason:
     )
 
 
-def _left_by(one: Collective, reason: Reason) -> tuple[tuple[str, ...], ...] | None:
-    """The sharding that a collective leaves: a gather gives its axes up, wherever Shardy would have moved them."""
-    had = None if reason.moved is None else reason.moved.sharding
-    if one.kind is not Kind.ALL_GATHER or one.axes is None or had is None or reason.kind is ReasonKind.PARTIAL_SUM:
-        return reason.wanted
-    if not {*one.axes} <= {axis for axes in had for axis in axes}:
-        return reason.wanted
-    return tuple(tuple(axis for axis in axes if axis not in one.axes) for axes in had)
-
-
 @dataclass(frozen=True, slots=True)
 class _Found:
     reason: Reason | None
@@ -146,7 +136,8 @@ class _Explainer:
             axes=one.axes or found.reason.axes,
             rewritten_from=found.reason.rewritten_from or ancestry.rewritten_from,
             combined=max(len(one.operand_shapes), 1),
-            wanted=_left_by(one, found.reason),
+            in_loop=found.reason.in_loop and bool(one.loops),  # a pass may have moved it out of the loop
+            loop_invariant=found.reason.loop_invariant and bool(one.loops),
         )
         return _told(one, reason)
 
@@ -174,9 +165,16 @@ class _Explainer:
                 reason = self._windows[window] = replace(reason, rewritten_from=window.stands_for.value)
             return _Found(reason, _NO_MATCH)
         at_operand = self._places.at_operand(clues)
-        if at_operand is not None and (match is None or at_operand.reason.certain or at_operand.place > match.place):
+        if at_operand is not None and (match is None or _fits_better(at_operand, match)):
             return _Found(at_operand.reason, _NO_MATCH)
         return _Found(None if match is None else self._places.reason_of(match), _NO_MATCH)
+
+
+def _fits_better(found: AtOperand, match: Match) -> bool:
+    """Whether an operand explains a collective better than a move that nothing but its place may speak for."""
+    if found.reason.kind is ReasonKind.PARTITIONERS_CHOICE and match.shape >= SUITS:
+        return False
+    return found.reason.certain or found.place > match.place or (found.place == match.place and not match.shape)
 
 
 def _places(module: ShardyModule, captured: Capture) -> Places:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hloscope.analysis.model import SourceFrame
 from hloscope.analysis.model.reason import AskedBy, Axes, Operation, Tensor
@@ -13,6 +13,7 @@ from hloscope.why.graph import ShardyGraph, axes_in, is_written, whole_axis
 from hloscope.why.letters import Letters, letters_of_values, shown_letters
 from hloscope.why.names import assigned_name, is_gradient
 
+_READS = frozenset({"stablehlo.dynamic_slice", "stablehlo.reshape", "stablehlo.slice"})
 _NUMBERED = re.compile(r"^(?:(?P<holder>\w+)_)?(?P<side>input|output): (?P<number>\d+)$")
 
 
@@ -73,6 +74,23 @@ def tensor_of(
     )
 
 
+def operands_of(program: Program, op: ShardyOp) -> tuple[Tensor, ...]:
+    """The operands of an operation, each dimension under the letter that it has in any of them."""
+    found = [tensor_of(program, program.graph.value(one)) for one in op.operands]
+    if op.rule is None or len(op.rule.operands) != len(found):
+        return tuple(found)
+    factors: dict[int, str] = {}
+    for one, mapping in zip(found, op.rule.operands, strict=True):
+        known = zip(one.letters, mapping, strict=False)
+        factors |= {made[0]: letter for letter, made in known if len(made) == 1 and letter.isalpha()}
+    lettered = []
+    for one, mapping in zip(found, op.rule.operands, strict=True):
+        pairs = zip(one.letters, mapping, strict=False)
+        letters = tuple(letter if letter.isalpha() else factors.get((*made, -1)[0], letter) for letter, made in pairs)
+        lettered.append(replace(one, letters=letters) if len(letters) == len(one.letters) else one)
+    return tuple(lettered)
+
+
 def _carried(program: Program, value: ShardyValue) -> str:
     """What a loop carries, by the name that it has before the loop."""
     outside = program.graph.outside(value)
@@ -87,7 +105,8 @@ def own_name(program: Program, value: ShardyValue) -> str:
 
 
 def _made_by(op: ShardyOp) -> str:
-    return f"{'gradient' if is_gradient(op) else 'result'} of {operation_name(op)}"
+    is_read = op.kind in _READS  # of what the forward pass has kept, or of a gradient: it does not tell
+    return f"{'gradient' if is_gradient(op) and not is_read else 'result'} of {operation_name(op)}"
 
 
 def _name(graph: ShardyGraph, value: ShardyValue) -> str | None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-MOST_DEVICES = 256
+MOST_DEVICES = 512
 """Simulated devices that the largest row needs; JAX fixes their number when it is imported."""
 RESIDUALS = Path(__file__).parent / "published" / "residuals.json"
 

@@ -6,11 +6,12 @@ import importlib.util
 import itertools
 from dataclasses import replace
 
+import jax
 import pytest
 
 from hloscope.api import analysis_of
-from hloscope.program import compiling
-from hloscope.program.relocating import moves_between, places_of, relocated_hlo, relocated_mlir
+from hloscope.program import compiling, kept_compiles
+from hloscope.program.relocating import locations_of, moves_between, relocated_hlo, relocated_mlir
 from hloscope.program.target import make_facts
 from hloscope.store import Store
 
@@ -41,18 +42,30 @@ def function_in(folder, source, name="model.py"):
     return module.step
 
 
+@pytest.fixture(scope="module")
+def real_compile():
+    """What the compiler makes of the first program; whatever else it is asked for here gets the same."""
+    original, made = compiling._compiled, []
+
+    def once(*args):
+        if not made:
+            made.append(original(*args))
+        return made[0]
+
+    return once
+
+
 @pytest.fixture
-def compiled(tmp_path, monkeypatch):
-    """Captures a source text with a store; returns the analysis and whether the compiler ran."""
-    ran = []
-    original = compiling._compiled
-    monkeypatch.setattr(compiling, "_compiled", lambda *args: ran.append(args) or original(*args))
+def compiled(tmp_path, monkeypatch, real_compile):
+    """Captures a source text with a store; returns the capture and how often the compiler was asked."""
+    asked = []
+    monkeypatch.setattr(compiling, "_compiled", lambda *args: asked.append(args) or real_compile(*args))
     store = Store(tmp_path / "cache")
 
     def run(source, facts=FACTS, **options):
-        before = len(ran)
+        before = len(asked)
         captured = compiling.capture(function_in(tmp_path, source, **options), facts, name="step", store=store)
-        return analysis_of(captured, "step"), len(ran) - before
+        return captured, len(asked) - before
 
     run.store = store
     return run
@@ -71,13 +84,17 @@ def without_lines(analysis):
 
 @pytest.mark.tpu_compiler
 def test_a_function_that_moved_is_not_compiled_and_has_its_new_lines(compiled):
-    first, compiles = compiled(SOURCE)
+    def analysed(source, **options):
+        captured, compiles = compiled(source, **options)
+        return analysis_of(captured, "step"), compiles
+
+    first, compiles = analysed(SOURCE)
     assert compiles == 1
     assert ("model.py", 6) in lines(first)
-    same, compiles = compiled(SOURCE)
+    same, compiles = analysed(SOURCE)
     assert compiles == 0
     assert same.collectives == first.collectives
-    moved, compiles = compiled("# moved\n" * 10 + SOURCE)
+    moved, compiles = analysed("# moved\n" * 10 + SOURCE)
     assert compiles == 0
     assert lines(moved) == [(file, line + 10) for file, line in lines(first)]
     assert without_lines(moved) == without_lines(first)
@@ -87,18 +104,26 @@ def test_a_function_that_moved_is_not_compiled_and_has_its_new_lines(compiled):
         first.memory,
         first.totals,
     )
-    renamed, compiles = compiled(SOURCE, name="other.py")
+    renamed, compiles = analysed(SOURCE, name="other.py")
     assert compiles == 0
     assert {file for file, _ in lines(renamed)} == {"other.py"}
 
 
 @pytest.mark.tpu_compiler
-def test_what_changes_the_program_or_its_options_is_compiled(compiled):
+def test_what_changes_the_program_its_names_or_its_options_is_compiled(compiled):
     compiled(SOURCE)
     for source, facts in (
         (SOURCE.replace("jnp.sin", "jnp.cos"), FACTS),
+        (SOURCE.replace("helper", "helping"), FACTS),
+        (
+            SOURCE.replace("def step(x", "def step(activations").replace("helper(x, w))", "helper(activations, w))"),
+            FACTS,
+        ),
+        (SOURCE.replace("    return x @ w", "    with jax.named_scope('up'):\n        return x @ w"), FACTS),
         (SOURCE, replace(FACTS, compiler_options={"xla_tpu_enable_async_collective_fusion": "false"})),
         (SOURCE, replace(FACTS, args=("bf16[16@X,2048@Y]", "bf16[2048@Y,8192]"))),
+        (SOURCE, replace(FACTS, mesh={"X": 2, "Y": 4})),
+        (SOURCE, replace(FACTS, axis_types="explicit", args=("bf16[8@X,2048]", "bf16[2048,8192@Y]"), out=None)),
         (SOURCE, replace(FACTS, slice="v6e:2x4")),
         (SOURCE, replace(FACTS, out="P(None, None)")),
     ):
@@ -107,9 +132,25 @@ def test_what_changes_the_program_or_its_options_is_compiled(compiled):
 
 
 @pytest.mark.tpu_compiler
-def test_the_compilers_environment_counts(compiled, monkeypatch):
+@pytest.mark.parametrize(("name", "value"), [("LIBTPU_INIT_ARGS", "--xla_a=1"), ("XLA_FLAGS", "--xla_b=1")])
+def test_the_compilers_environment_counts(compiled, monkeypatch, name, value):
     assert compiled(SOURCE)[1] == 1
-    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_tpu_enable_async_collective_fusion=false")
+    monkeypatch.setenv(name, value)
+    assert compiled(SOURCE)[1] == 1
+
+
+@pytest.mark.tpu_compiler
+def test_settings_of_jax_that_change_the_program_count(compiled):
+    assert compiled(SOURCE)[1] == 1
+    with jax.default_matmul_precision("highest"):
+        assert compiled(SOURCE)[1] == 1
+    assert compiled(SOURCE)[1] == 0
+
+
+@pytest.mark.tpu_compiler
+def test_another_hloscope_compiles_anew(compiled, monkeypatch):
+    assert compiled(SOURCE)[1] == 1
+    monkeypatch.setattr(kept_compiles, "__version__", "0.0.1")
     assert compiled(SOURCE)[1] == 1
 
 
@@ -122,7 +163,7 @@ def test_a_damaged_entry_is_compiled_again(compiled):
         entry.write_bytes(damaged)
         again, compiles = compiled(SOURCE)
         assert compiles == 1
-        assert again.collectives == first.collectives
+        assert again.hlo_text == first.hlo_text
 
 
 @pytest.mark.tpu_compiler
@@ -149,8 +190,10 @@ HERE = ("/home/me/model.py", 14, 8)
 MAIN = ("/home/me/main.py", 3, 1)
 
 
-def test_places_of_operations():
-    assert places_of(MLIR) == ((HERE, MAIN), (HERE,), (), ())
+def test_locations_of_operations():
+    found = locations_of(MLIR)
+    assert found.places == ((HERE, MAIN), (HERE,), (), ())
+    assert found.names == (('"x"',), ('"jit(f)/sin"', '"f"'), (), (), ())
 
 
 def test_moves():

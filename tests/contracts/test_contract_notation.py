@@ -333,7 +333,7 @@ CONTRACTS = st.builds(
         st.lists(st.builds(Ban, selector=SELECTORS), max_size=2),
         st.lists(LIMITS, max_size=2),
         st.lists(
-            st.builds(Trips, source=PLACES, count=st.integers(0, 99)), max_size=2, unique_by=lambda one: one.source
+            st.builds(Trips, source=PLACES, count=st.integers(1, 99)), max_size=2, unique_by=lambda one: one.source
         ),
     ).map(lambda parts: tuple(clause for part in parts for clause in part)),
     closed=st.booleans(),

@@ -15,6 +15,7 @@ from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.contracts import no, only
 from hloscope.contracts.evaluate import evaluate
 from hloscope.contracts.notation import parse_contract
+from hloscope.contracts.tables import contract_from_toml
 from hloscope.contracts.verdict import BreachKind
 
 BOTH = program(REDUCE, GATHER)
@@ -407,3 +408,27 @@ def test_contracts_join():
     assert only(no("all-gather")).closed
     joined = parse_contract("all-reduce@Y") & parse_contract("no all-gather; equivalent")
     assert joined == parse_contract("all-reduce@Y; no all-gather; equivalent")
+
+
+@pytest.mark.parametrize("text", ["equivalent", "at-least-ok", "equivalent; at-least-ok"])
+def test_a_contract_that_says_nothing_fails(text):
+    assert ("vacuous", "the contract says nothing that a program could break") in breaches(text)
+
+
+@pytest.mark.parametrize("value", [[], {}, {"only": False}, {"expect": [], "hbm": []}])
+def test_an_empty_contract_in_toml_fails(value):
+    (breach,) = evaluate(contract_from_toml(value), BOTH).breaches
+    assert (breach.kind, breach.found) == (BreachKind.VACUOUS, "nothing")
+
+
+def test_dead_code_keeps_no_limit_on_memory_or_time():
+    dead = replace(program(), arguments=(replace(ARRAY, used=False),))
+    found = breaches("hbm <= 1GiB", replace(dead, memory=Memory(peak_bytes=10)))
+    assert found == [("vacuous", "the compiled program reads none of its arguments: its code is dead")]
+
+
+@pytest.mark.parametrize(
+    "contract", [only(), no("all-gather", "Z"), no("all-to-all")], ids=["broken", "vacuous", "kept"]
+)
+def test_only_what_is_surely_broken_is_broken(contract):
+    assert evaluate(contract, BOTH).broken is (contract == only())

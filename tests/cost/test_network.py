@@ -18,7 +18,14 @@ V5E = chip("v5e")
 ONE_WAY, TWO_WAY = Algorithm(way=Way.RING, directions=1), Algorithm(way=Way.RING, directions=2)
 GRID = Algorithm(way=Way.GRID)
 IDEAL = replace(
-    CONSTANTS, link_share=1.0, one_way_ring_share=1.0, grid_share=1.0, start_us=0.0, offloaded_start_us=0.0, hop_us=0.0
+    CONSTANTS,
+    link_share=1.0,
+    one_way_ring_share=1.0,
+    grid_share=1.0,
+    start_us=0.0,
+    offloaded_start_us=0.0,
+    hop_us=0.0,
+    dcn_share=1.0,
 )
 MEGABYTE = 1_000_000
 LINK_US = MEGABYTE / 45e9 * 1e6

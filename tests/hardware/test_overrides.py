@@ -24,8 +24,16 @@ def test_a_file_speaks_of_all_generations_or_of_one(tmp_path):
     assert overridden(parse_slice("v5p:2x2x1"), [str(path)]).chip.ici_bytes_per_s == 1e9
 
 
-def test_devices_without_a_chip_have_no_figures():
-    assert overridden(parse_slice("cpu:8"), ["hbm_bytes_per_s=1"]) == parse_slice("cpu:8")
+@pytest.mark.parametrize(("slice_name", "why"), [("cpu:8", "cpu:8 has no TPU chips"), (None, "no slice is named")])
+def test_devices_without_a_chip_have_no_figures(slice_name, why):
+    chosen = None if slice_name is None else parse_slice(slice_name)
+    assert overridden(chosen, ()) is chosen
+    with pytest.raises(SliceError) as caught:
+        overridden(chosen, ["hbm_bytes_per_s=1"])
+    assert str(caught.value) == (
+        f"error: there is no chip whose figures hbm_bytes_per_s=1 could override\n   = why: {why}\n"
+        "   = fix: name a slice such as v5e:2x4, or leave --chip-override out"
+    )
 
 
 @pytest.mark.parametrize(

@@ -265,3 +265,11 @@ def test_unknown_bytes_are_unknown_in_every_row():
     kernel = replace(GATHER, kind=Kind.OPAQUE, wire_bytes=None)
     (row,) = rows(report(replace(FULL, collectives=(kernel,)), 160), "opaque")
     assert row.split()[5] == "unknown"
+
+
+def test_what_is_not_known_of_any_collective_is_said_once():
+    unknown = "not known: HLO text keeps no shardings"
+    one, other = (replace(GATHER, why=unknown, executions=trips) for trips in (8, 9))
+    assert report(replace(FULL, collectives=(one, other)), 100).count(unknown) == 1
+    told = report(replace(FULL, collectives=(one, replace(other, why="W is gathered"))), 100)
+    assert (told.count(unknown), told.count("why: W is gathered")) == (1, 1)

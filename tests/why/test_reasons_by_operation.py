@@ -11,7 +11,7 @@ pytestmark = pytest.mark.tpu_compiler
 SENTENCES = {
     "rolled": (
         ReasonKind.HALO,
-        "`concatenate` (operations.py:{} in rolled) needs its neighbours' elements along dimension 0 (1) of "
+        "`concatenate` (operations.py:{} in rolled) needs other devices' elements along dimension 0 (1) of "
         "`part_of_rows[1_X, 256]`, which is sharded over X: collective-permute over X",
     ),
     "merged_dimensions": (

@@ -116,6 +116,7 @@ class Reason:
         candidates: How many places of the program fit equally well; 1 when there is no doubt.
         rewritten_from: What the partitioner had put there, when a later pass made this collective from it.
         combined: How many transfers the compiler combined into this collective.
+        of_part: Whether what moves is not `moved` itself but its edges, a part of it, or something made from it.
         missing: What is not known and how to get it; None when nothing is missing.
     """
 
@@ -139,6 +140,7 @@ class Reason:
     candidates: int = 1
     rewritten_from: str | None = None
     combined: int = 1
+    of_part: bool = False
     missing: str | None = None
 
 

@@ -27,6 +27,7 @@ PRIOR = Constants(
     offloaded_start_us=5.0,
     hop_us=1.0,  # the scaling book
     hbm_share=0.9,
+    dcn_share=0.9,
 )
 """What one would guess before any measurement."""
 
@@ -38,6 +39,7 @@ PRIOR_WIDTH = {
     "offloaded_start_us": 1.0,
     "hop_us": 0.3,
     "hbm_share": 0.1,
+    "dcn_share": 0.5,
 }
 """How sure one would be of it: standard deviations of the logarithms."""
 
@@ -78,7 +80,10 @@ def parsed(row_name: str) -> tuple[HloModule, Analysis, tuple[int, ...] | None]:
             axis_names=tuple(found.mesh), axis_sizes=tuple(found.mesh.values()), partition_ids=found.partition_ids
         )
     module = parse_module(found.text, name=row_name)
-    return module, analyze_module(module, target=row_name, mesh=mesh), found.device_ids
+    chosen = parse_slice(row_named(row_name).slice)
+    per_slice = chosen.devices_per_slice if chosen.slice_count > 1 else None
+    analysis = analyze_module(module, target=row_name, mesh=mesh, devices_per_slice=per_slice)
+    return module, analysis, found.device_ids
 
 
 def priced(row: Row, constants: Constants = CONSTANTS, *, own_source: bool = True) -> Analysis:
@@ -127,7 +132,7 @@ def fit(rows: Sequence[Row], rounds: int = 6) -> Constants:
     return Constants(**dict(zip(NAMES, (float(value) for value in np.exp(logs)), strict=True)))
 
 
-_LIMIT = {"link_share": 1.0, "one_way_ring_share": 1.0, "grid_share": 1.0, "hbm_share": 1.0}
+_LIMIT = {"link_share": 1.0, "one_way_ring_share": 1.0, "grid_share": 1.0, "hbm_share": 1.0, "dcn_share": 1.0}
 
 
 def _errors(rows: Sequence[Row], logs: np.ndarray) -> np.ndarray:

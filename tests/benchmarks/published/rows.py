@@ -61,7 +61,8 @@ class Row:
     @property
     def generation(self) -> str:
         """The chip's name."""
-        return {"tpu7x": "v7x"}.get(self.slice.partition(":")[0], self.slice.partition(":")[0])
+        prefix = self.slice.rpartition("*")[2].partition(":")[0]
+        return {"tpu7x": "v7x"}.get(prefix, prefix)
 
 
 _ASYNC = {"xla_tpu_enable_async_collective_fusion": "true"}
@@ -340,6 +341,17 @@ ROWS: tuple[Row, ...] = (
         measured_us=2 * 3 * 4096 * 1024 / 161.9e9 * 1e6,  # 25.2 MB that both cores of a chip receive, at 161.9 GB/s
         uncertainty=0.01,
         source="microbenchmarks",
+    ),
+    Row(
+        name="2xv6e-256-psum",
+        program=programs.sum_over_slices,
+        slice="2*v6e:16x16",
+        mesh={"dcn": 2, "ici": 256},
+        args=("bf16[17408@dcn,17408]",),
+        measured_us=17408 * 17408 / 4.1131e9 * 1e6,  # half a matrix per chip, at 4.11 GB/s
+        uncertainty=0.05,  # one line of a log
+        source="recipes",
+        extra=True,
     ),
     _matmul_7x(1024, 349.7, extra=True),
     _matmul_7x(4096, 892.9, extra=True),

@@ -1,0 +1,83 @@
+"""Targets that must not be taken for one another: of one name, of one process, of two revisions."""
+
+from __future__ import annotations
+
+import pytest
+from check_examples import Repository
+
+from hloscope.api.jobs import jobs_of
+from hloscope.config import ConfigError, read_project
+
+DEFAULTS = '[defaults]\nmesh = { X = 8 }\nslice = "v5e:2x4"\nargs = ["f32[8@X,128]"]\nout = ["P(None, None)"]\n'
+
+
+def project(folder, targets):
+    path = folder / "hloscope.toml"
+    path.write_text(DEFAULTS + targets)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("targets", "what"),
+    [
+        (
+            '[targets."a b"]\nfunction = "m.py:f"\n[targets.a-b]\nfunction = "m.py:f"\n',
+            "the targets a b and a-b have one baseline file a-b.txt",
+        ),
+        (
+            '[targets.a]\nfunction = "m.py:f"\nslices = ["v5e:2x4", "v6e:2x4"]\n'
+            '[targets."a@v5e:2x4"]\nfunction = "m.py:g"\nbaseline = false\n',
+            "the targets a@v5e:2x4 and a@v5e:2x4 have one name",
+        ),
+    ],
+)
+def test_targets_of_one_name_or_one_baseline_are_refused(tmp_path, targets, what):
+    with pytest.raises(ConfigError) as caught:
+        jobs_of(read_project(project(tmp_path, targets)), ())
+    assert caught.value.what == what
+    assert caught.value.fix == "give one of them another name"
+
+
+@pytest.mark.tpu_compiler
+def test_settings_of_one_target_do_not_reach_the_next(tmp_path):
+    project(
+        tmp_path,
+        '[targets.wide]\nfunction = "wide.py:f"\ncontract = "all-gather@X"\nbaseline = false\n'
+        '[targets.plain]\nfunction = "plain.py:f"\ncontract = "all-gather@X <= 4096B"\nbaseline = false\n',
+    )
+    plain = "import jax.numpy as jnp\n\ndef f(x):\n    return x * 2 + jnp.asarray(1.5, 'float64').astype(x.dtype)\n"
+    (tmp_path / "wide.py").write_text("import jax\njax.config.update('jax_enable_x64', True)\n" + plain)
+    (tmp_path / "plain.py").write_text(
+        "import jax\nimport jax.numpy as jnp\n\ndef f(x):\n    assert not jax.config.jax_enable_x64\n    return x * 2\n"
+    )
+    done = Repository(tmp_path, tmp_path / "cache").run("check", "--jobs", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("2 passed\n")
+
+
+@pytest.mark.tpu_compiler
+def test_a_revision_does_not_import_the_working_tree(tmp_path):
+    repository = Repository(tmp_path / "repository", tmp_path / "cache")
+    source = repository.folder / "src"
+    source.mkdir(parents=True)
+    project(repository.folder, '[targets.step]\nfunction = "stepping:step"\n')
+    (source / "stepping.py").write_text("def step(x):\n    return x * 2\n")
+    repository.git("init", "-q")
+    repository.commit("before")
+    (source / "stepping.py").write_text(
+        "import jax\n\ndef step(x):\n    return jax.lax.with_sharding_constraint(x, jax.P(None, None)) @ x.T @ x * 2\n"
+    )
+    repository.environment["PYTHONPATH"] += f":{source}"
+    done = repository.run("diff", "--base", "HEAD", "step", "--fail-on", "any")
+    assert done.returncode == 1, done.stdout + done.stderr
+    hook = tmp_path / "hook"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(
+        "import importlib.util, sys\n\nclass Finder:\n    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == 'stepping':\n            return importlib.util.spec_from_file_location(name, {str(source / 'stepping.py')!r})\n"
+        "\nsys.meta_path.append(Finder())\n"
+    )
+    repository.environment["PYTHONPATH"] = repository.environment["PYTHONPATH"].replace(str(source), str(hook))
+    done = repository.run("diff", "--base", "HEAD", "step")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: step: step imports stepping as it is now, not as it was in the older revision")

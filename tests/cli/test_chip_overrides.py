@@ -1,0 +1,99 @@
+"""`--chip-override`, which every command that tells times understands."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hloscope
+
+ROOT = Path(__file__).parent.parent.parent
+EXPERTS = ROOT / "fixtures/captured/mixture_of_experts.mixture_of_experts.jax-0.10.hlo"
+ON_V5E = (EXPERTS, "--mesh", "X=8", "--slice", "v5e:2x4", "--format", "json")
+CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("JAX_", "XLA_", "COLUMNS", "TPU_"))}
+HALF = "ici_bytes_per_s=22.5e9"
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "hloscope", *map(str, arguments)],
+        cwd=ROOT,
+        env={**CLEAN, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def exposed_us(*more):
+    done = run("analyze", *ON_V5E, *more)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["time"]["exposed_us"]
+
+
+def test_analyze_takes_a_figure_or_a_file_of_them(tmp_path):
+    path = tmp_path / "chips.toml"
+    path.write_text("[v5e]\nici_bytes_per_s = 22.5e9\n\n[v6e]\nici_bytes_per_s = 1e9\n")
+    plain, slower, from_file = exposed_us(), exposed_us("--chip-override", HALF), exposed_us("--chip-file", path)
+    assert slower == from_file == pytest.approx(2 * plain, rel=1e-2)
+
+
+def test_from_python_too():
+    plain = hloscope.analyze(EXPERTS, mesh={"X": 8}, slice="v5e:2x4")
+    slower = hloscope.analyze(EXPERTS, mesh={"X": 8}, slice="v5e:2x4", chip_overrides=[HALF])
+    assert slower.time.exposed_us == pytest.approx(2 * plain.time.exposed_us, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("analyze", ("--slice", "v5e:2x4")),
+        ("explain", ("--slice", "v5e:2x4")),
+        ("price", ("--slice", "v5e:2x4")),
+        ("diff", (EXPERTS, "--slice", "v5e:2x4")),
+    ],
+)
+def test_a_misspelt_figure_is_refused(command, arguments):
+    done = run(command, EXPERTS, *arguments, "--chip-override", "ici_byte_per_s=1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "error: ici_byte_per_s is no figure of a chip\n"
+        "  --> ici_byte_per_s=1\n"
+        "   = fix: did you mean ici_bytes_per_s?\n"
+    )
+
+
+def test_without_a_slice_there_is_nothing_to_override():
+    done = run("analyze", EXPERTS, "--chip-override", HALF)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"error: there is no chip whose figures {HALF} could override\n   = why: no slice is named\n"
+        "   = fix: name a slice such as v5e:2x4, or leave --chip-override out\n"
+    )
+
+
+@pytest.mark.tpu_compiler
+@pytest.mark.parametrize("command", ["analyze", "explain", "verify"])
+def test_a_function_is_not_compiled_for_a_misspelt_figure(command):
+    target = "fixtures/programs/matmul.py:matmul"
+    more = ("--reference", f"{target}_shard_map") if command == "verify" else ()
+    done = run(command, target, *more, "--chip-override", "clock_hz=fast")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: clock_hz must be a positive number, not 'fast'\n  --> clock_hz=fast\n"
+
+
+@pytest.mark.tpu_compiler
+def test_a_function_is_priced_with_the_figure():
+    times = []
+    for more in ((), ("--chip-override", "clock_hz=0.75e9")):
+        done = run("analyze", "fixtures/programs/matmul.py:matmul", "--format", "json", *more)
+        assert done.returncode == 0, done.stderr
+        (cycles,) = [use for use in json.loads(done.stdout)["time"]["rules"] if use["rule"] == "cycles"]
+        times.append(cycles["time_us"])
+    assert times[1] == pytest.approx(2 * times[0])
