@@ -16,11 +16,11 @@ nox.options.reuse_existing_virtualenvs = True
 def tests(session: nox.Session) -> None:
     """Runs every test: the tool itself, its house rules (ruff, mypy, layers) and its packaging."""
     session.install("-e", ".[test]")
-    session.run("pytest", *session.posargs)
+    session.run("pytest", "-n", "auto", *session.posargs)
 
 
 @nox.session(python=[version for version in SUPPORTED if version in ("3.11", "3.13") and version != HERE])
 def smoke(session: nox.Session) -> None:
     """Runs the tests marked `smoke` with the newest JAX of another Python."""
     session.install("-e", ".[test]")
-    session.run("pytest", "-m", "smoke", *session.posargs)
+    session.run("pytest", "-n", "auto", "-m", "smoke", *session.posargs)

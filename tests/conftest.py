@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -12,6 +13,11 @@ os.environ.setdefault("JAX_NUM_CPU_DEVICES", "16")
 os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 os.environ.setdefault("HLOSCOPE_CACHE", "0")
+
+hypothesis.settings.register_profile("hloscope", deadline=None)  # machines differ, and so do their loads
+hypothesis.settings.load_profile("hloscope")
+
+pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parent.parent
 

@@ -161,7 +161,7 @@ def _check_origin(job: Job) -> None:
             continue
         if job.checkout.here(Path(file).resolve()) is not None:
             raise TargetError(
-                f"{job.name} imports {name} as it is now, not as it was in the older revision",
+                f"{job.target.function} imports {name} as it is now, not as it was in the older revision",
                 where=file,
                 why="it is found where it is installed, or by an absolute path, and not below the project's folder",
                 fix="name the target by its file, such as src/model.py:step, or compare two baselines",

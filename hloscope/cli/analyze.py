@@ -37,7 +37,7 @@ Examples
 @click.option(
     "--fail-on", type=click.Choice(["note", "warning", "error"]), help="Exit 1 when a finding is this severe or worse."
 )
-@report_options()
+@report_options(("text", "json", "github", "sarif"))
 def command(
     target: str, format_name: str, output: str | None, fail_on: str | None, debug: bool, **options: Any
 ) -> None:

@@ -21,7 +21,7 @@ PAGES: tuple[RuleDoc, ...] = (
         "The program moves, takes or waits for more than its contract says, or not what it says.",
         "holds each clause of the target's contract against the compiled program.",
         "a collective that nobody asked for often costs more than the computation it stands beside.",
-        'contract = ["all-reduce@model <= 2MB", "nothing else"], and the program gathers its weights as well.',
+        '`contract = ["all-reduce@model <= 2MB", "nothing else"]`, and the program gathers its weights as well.',
         "another sharding; or, when the traffic is meant, the line after `to accept it`.",
     ),
     _page(
@@ -31,7 +31,7 @@ PAGES: tuple[RuleDoc, ...] = (
         "fails a contract over text that was not understood, opaque kernels, loops whose end is decided at run time, "
         "and limits on a time or a memory that is not known.",
         "what is unknown is not zero: a contract that passes over it proves nothing.",
-        "no all-gather, over a program with a Pallas kernel that communicates by itself.",
+        "`no all-gather`, over a program with a Pallas kernel that communicates by itself.",
         '`trips "file.py:40" = 16` for such a loop, or `at-least-ok` to check what is known.',
     ),
     _page(
@@ -40,7 +40,7 @@ PAGES: tuple[RuleDoc, ...] = (
         "Nothing that the program could do would break the contract.",
         "notices programs on one device, dead code, axes of size 1 and axes that the mesh does not have.",
         "a test that cannot fail is worse than none: it is believed.",
-        "no all-gather@fspd, on a mesh whose axis is called fsdp.",
+        "`no all-gather@fspd`, on a mesh whose axis is called fsdp.",
         "a mesh with the axes that the contract names, and a function that returns what it computes.",
     ),
     _page(

@@ -98,6 +98,8 @@ class Chunk:
             row = self._plain_rows()
         if learnt.dialect.split is not None:
             row = row._replace(operands=tuple(", ".join(learnt.operands(operands)) for operands in row.operands))
+        if len(self.forms) != len(row.name):
+            self._look_up(row)
         self.row = row
         self.lines = list(compress(range(line, line + self.length), self._names))
 
@@ -119,15 +121,26 @@ class Chunk:
 
     # ---- the words of plain rows
 
+    def _look_up(self, row: Rows) -> bool:
+        """Looks up what is known of the words of plain rows; says whether every one is."""
+        learnt = self._learnt
+        try:
+            self.forms = list(map(learnt.forms.__getitem__, row.opening))
+            self.runs = list(map(learnt.runs.__getitem__, row.attributes))
+            self.rests = list(map(learnt.rests.__getitem__, row.rest))
+        except KeyError:
+            return False
+        return all(map(learnt.runs.__contains__, filter(None, row.more)))
+
     def _put_odd_rows_aside(self, row: Rows) -> bool:
         """Learns the words that are new. Rows with one that cannot be learnt lose their name; says whether any did."""
         learnt = self._learnt
-        odd = {
-            *_odd_rows(row.opening, learnt.forms, learnt.learn_form),
-            *_odd_rows(row.attributes, learnt.runs, learnt.learn_run),
-            *_odd_rows(row.more, learnt.runs, learnt.learn_run),
-            *_odd_rows(row.rest, learnt.rests, learnt.learn_rest),
-        }
+        odd: set[int] = set()
+        if not self._look_up(row):
+            odd.update(_odd_rows(row.opening, learnt.forms, learnt.learn_form))
+            odd.update(_odd_rows(row.attributes, learnt.runs, learnt.learn_run))
+            odd.update(_odd_rows(row.more, learnt.runs, learnt.learn_run))
+            odd.update(_odd_rows(row.rest, learnt.rests, learnt.learn_rest))
         if learnt.dialect.split is not None:
             odd |= _failing(range(len(row.name)), lambda number: learnt.operands(row.operands[number]))
         if not RESERVED.isdisjoint(row.name):

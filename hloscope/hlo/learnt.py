@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from hloscope.hlo.columns import Columns
 from hloscope.hlo.holes import cut_attributes, has_comment, is_plain, is_plain_config, without_index_comments
@@ -84,13 +84,13 @@ class Learnt:
     Attributes:
         dialect: How its lines are cut.
         forms: By the opening of a row.
-        runs: By the text of a run of attributes before the metadata; False for the many that call nothing.
-        rests: By the text of what stands behind the metadata; False for a configuration alone.
-        calling: The texts of both that call computations.
-        unusual: The texts behind the metadata that are more than a configuration.
+        runs: The runs of attributes before the metadata, each by itself.
+        rests: What stands behind the metadata, each by itself.
+        calls: What is called, by the texts of both that call anything.
+        unusual: What stands behind the metadata and is more than a configuration.
         shapes: By their text.
         signatures: What computations' heads say.
-        texts: Every text of attributes that stands on several lines, by itself.
+        texts: Metadata that stands on several lines, each by itself.
         kept: What the disk holds of them.
     """
 
@@ -98,9 +98,9 @@ class Learnt:
         self.dialect = dialect
         self.kept = kept
         self.forms: dict[str, Form] = {}
-        self.runs: dict[str, Run | Literal[False]] = {}
-        self.rests: dict[str, Run | Literal[False]] = {}
-        self.calling: set[str] = set()
+        self.runs: dict[str, str] = {}
+        self.rests: dict[str, str] = {}
+        self.calls: dict[str, tuple[tuple[str, str], ...]] = {}
         self.unusual: set[str] = set()
         self.texts: dict[str, str] = {}
         self.shapes = ShapeWords(kept)
@@ -117,8 +117,8 @@ class Learnt:
             if len(words) >= MOST_WORDS:
                 words.clear()
         if max(len(self.runs), len(self.rests)) >= MOST_WORDS:
-            for words in (self.runs, self.rests, self.calling, self.unusual):
-                words.clear()
+            for texts in (self.runs, self.rests, self.calls, self.unusual):
+                texts.clear()
         if len(self._templates) >= MOST_TEMPLATES:
             self._templates.clear()
 
@@ -165,9 +165,9 @@ class Learnt:
         run = self._run(text)
         if not _CUT_OUT.isdisjoint(run.keys):
             raise Irregular
-        self.runs[text] = run if run.called else False
+        self.runs[text] = text
         if run.called:
-            self.calling.add(text)
+            self.calls[text] = run.called
 
     def learn_rest(self, text: str) -> None:
         """Learns what stands behind the metadata, which is a backend's configuration as a rule.
@@ -178,11 +178,11 @@ class Learnt:
         """
         is_config = text == "" or is_plain_config(text)
         run = self._run(_CONFIG if is_config else text)
-        self.rests[text] = False if is_config else run
+        self.rests[text] = text
         if not is_config:
             self.unusual.add(text)
-            if run.called:
-                self.calling.add(text)
+        if run.called:
+            self.calls[text] = run.called
 
     def _run(self, text: str) -> Run:
         parts = cut_attributes(text)

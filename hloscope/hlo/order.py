@@ -21,7 +21,9 @@ def first_early_use(columns: Columns, end: int) -> int:
 def first_early_call(columns: Columns, end: int) -> int:
     """The first instruction that calls a computation that is not whole before it; `end` where none does."""
     ends = {row.name: row.end for row in columns.computations}
-    for index, called in sorted(columns.called.items()):
-        if index < end and any(ends.get(name, end) > index for _, name in called):
-            return index
-    return end
+    first = end
+    for index, called in columns.called.items():
+        for _, name in called:
+            if index < first and ends.get(name, end) > index:
+                first = index
+    return first

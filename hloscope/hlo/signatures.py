@@ -12,7 +12,8 @@ from hloscope.hlo.shape_words import ShapeWords
 from hloscope.hlo.templates import Irregular
 
 _HEAD = re.compile(rf"(ENTRY )?(?!ENTRY)(%?)({NAME})(?: \((.*)\) -> (.*))? \{{").fullmatch
-_PARAMETER = re.compile(rf"(?:^|, (?:/\*index=[0-9]++\*/)?){NAME}: ").split
+_PARAMETER = re.compile(rf", (?:/\*index=[0-9]++\*/)?{NAME}: ").split
+"""Cuts before every parameter; that each begins with a comma lets `re` skip to the next one quickly."""
 
 
 class Signatures:
@@ -45,7 +46,7 @@ class Signatures:
 
     def _shape_count(self, parameters: str, result: str) -> int:
         """Checks the shapes of a signature, and counts the parameters."""
-        first, *shapes = _PARAMETER(parameters) if parameters else [""]
+        first, *shapes = _PARAMETER(f", {parameters}") if parameters else [""]
         if first:
             raise Irregular
         known = self._shapes.known

@@ -1,11 +1,13 @@
-"""Reports: an analysis as text or JSON. A new format is one file and one line in `FORMATS`."""
+"""Reports: an analysis as text or JSON, its findings for CI. A new format is one file and one line in `FORMATS`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from hloscope.analysis.model import Analysis
+from hloscope.units import plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +35,22 @@ def _json(analysis: Analysis, canvas: Canvas) -> str:
     return json.render(analysis)
 
 
+def _github(analysis: Analysis, canvas: Canvas) -> str:
+    from hloscope.report import checks, github
+
+    lines = github.annotations(checks.report_of(analysis, Path.cwd()))
+    return "\n".join([*lines, f"hloscope analyze: {plural(len(lines), 'finding')}"]) + "\n"
+
+
+def _sarif(analysis: Analysis, canvas: Canvas) -> str:
+    from hloscope.report import checks, sarif
+
+    return sarif.render(checks.report_of(analysis, Path.cwd()))
+
+
 FORMATS: dict[str, Callable[[Analysis, Canvas], str]] = {
     "text": _text,
     "json": _json,
+    "github": _github,
+    "sarif": _sarif,
 }

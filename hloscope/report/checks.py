@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hloscope.analysis.model import Analysis
 from hloscope.contracts.checked import COULD_NOT_RUN, Checked
 from hloscope.findings import Finding, Severity
 from hloscope.report import Canvas
@@ -60,6 +61,12 @@ class CheckReport:
         """A path below the project's folder, from there; another one as it is."""
         whole = Path(path)
         return whole.relative_to(self.root).as_posix() if whole.is_relative_to(self.root) else path
+
+
+def report_of(analysis: Analysis, root: Path) -> CheckReport:
+    """What rules found in one program as a report, without what the user accepts."""
+    findings = tuple(finding for finding in analysis.findings if finding.allowed is None)
+    return CheckReport(checks=(Checked(name=analysis.target, analysis=analysis, findings=findings),), root=root)
 
 
 def error_finding(error: str) -> Finding:

@@ -14,6 +14,8 @@ from hloscope.contracts.checked import Checked
 from hloscope.contracts.pages import PAGES
 from hloscope.findings import Finding, RuleDoc, Severity
 from hloscope.report.checks import CheckReport, once_each, split_source
+from hloscope.rules import RULES
+from hloscope.rules.rule import doc_of
 from hloscope.version import __version__
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -25,7 +27,7 @@ def render(report: CheckReport) -> str:
     """The log, with one run, the pages of the rules that it names, and one result for each finding."""
     findings = once_each(report)
     names = tuple(dict.fromkeys(finding.rule for _, finding in findings))
-    pages = {page.name: page for page in PAGES}
+    pages = {page.name: page for page in (*PAGES, *map(doc_of, RULES))}
     run = {
         "tool": {
             "driver": {

@@ -100,7 +100,7 @@ def judge_numerics(numerics: Numerics) -> Iterator[Finding]:
         if one.wrong:
             yield _wrong(one)
         elif not one.informative and any(other.informative for other in numerics.comparisons):
-            message = f"{one.name} is zero, not finite or within its tolerance of zero everywhere, so comparing it says nothing"
+            message = f"{one.name} is zero, not finite or within its tolerance of zero everywhere: it says nothing"
             yield Finding(rule=UNINFORMATIVE, severity=Severity.WARNING, message=message)
         elif one.informative and one.blind_shards:
             yield _blind(one)
@@ -112,7 +112,7 @@ def _blind(one: OutputComparison) -> Finding:
         rule=UNINFORMATIVE,
         severity=Severity.WARNING,
         message=f"most of {one.name} is not finite, or so small that zeros would pass, on {places}",
-        fix="scale the inputs (--range x=-1:1) so that every device holds numbers of one size, or give a smaller --atol",
+        fix="scale the inputs (--range x=-1:1) so that every device holds numbers of one size, or a smaller --atol",
     )
 
 
@@ -132,11 +132,12 @@ def _wrong(one: OutputComparison) -> Finding:
     subject = "" if one.subject == "target" else "the reference's "
     against = "the reference" if one.against == "reference" else one.against
     copies = f" (each of {one.copies:,} copies counted)" if one.copies > 1 else ""
+    places = _devices(one.wrong_shards, one.shards)
     elements = f"{one.wrong:,} of {plural(one.elements, 'element')}{copies}"
     return Finding(
         rule=WRONG,
         severity=Severity.ERROR,
-        message=f"{subject}{one.name} differs from {against} in {elements}, on {_devices(one.wrong_shards, one.shards)}",
+        message=f"{subject}{one.name} differs from {against} in {elements}, on {places}",
         why=None if one.worst is None else _worst_words(one),
     )
 

@@ -6,15 +6,11 @@ from collections.abc import Callable
 from textwrap import dedent
 
 import pytest
-from hypothesis import settings
 
 from hloscope.analysis import analyze_module
 from hloscope.analysis.model import Analysis, Mesh
 from hloscope.analysis.placement import Placement
 from hloscope.hlo import parse_module
-
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
 
 ADD = """
 %sum (x: f32[], y: f32[]) -> f32[] {

@@ -70,14 +70,17 @@ def test_a_revision_does_not_import_the_working_tree(tmp_path):
     repository.environment["PYTHONPATH"] += f":{source}"
     done = repository.run("diff", "--base", "HEAD", "step", "--fail-on", "any")
     assert done.returncode == 1, done.stdout + done.stderr
-    hook = tmp_path / "hook"
+    hook, file = tmp_path / "hook", str(source / "stepping.py")
     hook.mkdir()
     (hook / "sitecustomize.py").write_text(
-        "import importlib.util, sys\n\nclass Finder:\n    def find_spec(self, name, path=None, target=None):\n"
-        f"        if name == 'stepping':\n            return importlib.util.spec_from_file_location(name, {str(source / 'stepping.py')!r})\n"
+        "import sys\nfrom importlib.util import spec_from_file_location\n\n"
+        "class Finder:\n    def find_spec(self, name, path=None, target=None):\n"
+        f"        return spec_from_file_location(name, {file!r}) if name == 'stepping' else None\n"
         "\nsys.meta_path.append(Finder())\n"
     )
     repository.environment["PYTHONPATH"] = repository.environment["PYTHONPATH"].replace(str(source), str(hook))
     done = repository.run("diff", "--base", "HEAD", "step")
     assert done.returncode == 2
-    assert done.stderr.startswith("error: step: step imports stepping as it is now, not as it was in the older revision")
+    assert done.stderr.startswith(
+        "error: step: stepping:step imports stepping as it is now, not as it was in the older revision\n"
+    )

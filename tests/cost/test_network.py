@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hloscope.analysis.vocabulary import Kind
@@ -245,6 +245,11 @@ def test_more_bytes_never_take_less_time(case, more):
     assert net.time_of(larger).time_us >= net.time_of(transfer).time_us
 
 
+CROSSING = Transfer(kind=Kind.COLLECTIVE_PERMUTE, groups=((0, 3), (4, 2)), payload_bytes=MEGABYTE)
+"""On a ring of five the shorter ways of these two share a link; on an open line they do not."""
+
+
+@example(((5,), CROSSING))
 @given(transfers())
 def test_wraparound_is_never_slower(case):
     shape, transfer = case

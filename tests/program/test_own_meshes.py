@@ -13,7 +13,7 @@ OUTSIDE = {"data": 2, "model": 4}
 
 @pytest.mark.parametrize("mesh", [None, OUTSIDE])
 def test_a_jitted_function_keeps_its_in_shardings(compiled, mesh):
-    capture = compiled("meshes.py:jitted", mesh=mesh, args=("f32[512,512]", "f32[64,512]"))
+    capture = compiled("meshes_of_users.py:jitted", mesh=mesh, args=("f32[512,512]", "f32[64,512]"))
     w, x = capture.arguments
     opened = "arguments written without axes are left to the function's shardings: it refuses them replicated"
     assert capture.notes == (() if mesh is None else (opened,))
@@ -21,27 +21,27 @@ def test_a_jitted_function_keeps_its_in_shardings(compiled, mesh):
 
 
 def test_a_factory_with_an_explicit_mesh_is_reported_as_explicit(compiled):
-    capture = compiled("meshes.py:explicit_factory", mesh=OUTSIDE)
+    capture = compiled("meshes_of_users.py:explicit_factory", mesh=OUTSIDE)
     assert capture.mesh.axis_types == ("explicit", "explicit")
     assert capture.notes == ("traced without the mesh being current, because the program brings its own",)
 
 
 def test_the_mesh_of_the_arguments_is_made_current_where_it_is_needed(compiled):
-    capture = compiled("meshes.py:constrained_factory")
+    capture = compiled("meshes_of_users.py:constrained_factory")
     assert capture.outputs[0].sharding == "P('data', 'model')"
     assert capture.notes == ("traced with the mesh of its arguments current, as jax.set_mesh would make it",)
 
 
 @pytest.mark.smoke
 def test_a_function_jitted_by_nnx(compiled):
-    capture = compiled("meshes.py:nnx_jitted", mesh=OUTSIDE)
+    capture = compiled("meshes_of_users.py:nnx_jitted", mesh=OUTSIDE)
     assert "P(None, 'model')" in [a.sharding for a in capture.arguments]
 
 
 @pytest.mark.smoke
 @pytest.mark.parametrize(("target", "slices"), [("hybrid", (0,) * 8 + (1,) * 8), ("model_over_dcn", (0, 1) * 8)])
 def test_a_hybrid_mesh_made_by_the_program_decides_what_crosses_dcn(compiled, target, slices):
-    capture = compiled(f"meshes.py:{target}", slice="2*v5e:2x4")
+    capture = compiled(f"meshes_of_users.py:{target}", slice="2*v5e:2x4")
     assert capture.slice_of_partition == slices
     assert ("xla_megascale_runtime" in capture.hlo_text) is (target == "hybrid")
     assert capture.notes == ()
@@ -55,7 +55,7 @@ def test_the_default_dcn_axis_is_told(compiled):
 
 def test_axis_types_without_a_mesh(compiled):
     with pytest.raises(NotationError, match="axis types are given, and no mesh to give them to"):
-        compiled("meshes.py:explicit_factory", axis_types="auto")
+        compiled("meshes_of_users.py:explicit_factory", axis_types="auto")
 
 
 def test_a_program_that_needs_a_mesh_is_told_how_to_give_one(compiled):

@@ -80,7 +80,7 @@ def test_a_tolerance_under_which_zeros_pass_compares_nothing():
     (finding,) = findings("wrong_details", "all_zero", "block", atol=10.0)
     assert finding.rule == "uninformative-output"
     assert finding.message == (
-        "result[0] is zero, not finite or within its tolerance of zero everywhere, so comparing it says nothing"
+        "result[0] is zero, not finite or within its tolerance of zero everywhere: it says nothing"
     )
     (finding,) = findings("wrong_details", "of_two_sizes_and_zero_elsewhere", "of_two_sizes", rtol=1.0)
     assert finding.rule == "nothing-compared"
