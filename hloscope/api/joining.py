@@ -53,7 +53,7 @@ def analysis_of(captured: Capture, name: str) -> Analysis:
             arguments=_arrays(captured.arguments, found.arguments),
             outputs=_arrays(captured.outputs, found.outputs),
             memory=_memory(captured),
-            notes=(*captured.notes, *_refusal(captured), *captured.diagnostics, *found.notes),
+            notes=(*captured.notes, *_refusal(captured), *_other_diagnostics(captured, found), *found.notes),
             versions={**captured.versions, **found.versions},
         )
     )
@@ -117,6 +117,12 @@ def _refusal(captured: Capture) -> tuple[str, ...]:
     if captured.too_large is None:
         return ()
     return (f"the compiler refuses the program: {captured.too_large}. It was compiled once more without that limit",)
+
+
+def _other_diagnostics(captured: Capture, found: Analysis) -> tuple[str, ...]:
+    """What the compiler said, without the warnings that are rematerializations of the analysis already."""
+    told = {one.text for one in found.rematerializations}
+    return tuple(text for text in captured.diagnostics if text not in told)
 
 
 def _memory(captured: Capture) -> Memory:

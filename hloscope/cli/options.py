@@ -107,7 +107,8 @@ def rule_options(command: Command) -> Command:
             "--allow",
             multiple=True,
             metavar="WHAT: REASON",
-            help="Accept what a rule finds, or a kind of collective: 'all-gather@X: weights of FSDP'. Repeats.",
+            help="Accept what a rule finds, or a kind of collective: 'all-gather@X: weights of FSDP'. Allowing a kind "
+            "makes every other collective that nobody wrote an error. Repeats.",
         ),
         click.option("--ignore", multiple=True, metavar="RULE", help="Do not run this rule. Repeats."),
         click.option("--select", multiple=True, metavar="RULE", help="Run this rule only. Repeats. [default: all]"),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, auto
 from functools import cached_property
-from itertools import compress
+from itertools import compress, count
 from typing import Any, NamedTuple
 
 from hloscope.hlo.instruction_names import RESERVED
 from hloscope.hlo.language import language
-from hloscope.hlo.learnt import Learnt
+from hloscope.hlo.learnt import Form, Learnt
 from hloscope.hlo.records import Instruction, ReadError
 from hloscope.hlo.rows import Row
 from hloscope.hlo.templates import Irregular
@@ -22,6 +22,22 @@ MOST_LINES = 64
 Rows = Row[tuple[str, ...]]
 _NAME = Row._fields.index("name")
 _NO_ROWS: Rows = Row._make([()] * len(Row._fields))
+
+
+class Words(NamedTuple):
+    """What was learnt from the words of plain rows.
+
+    Attributes:
+        forms: Opcode and shape of each row.
+        runs: The attributes of each row before `calling`, equal ones as one string.
+        rests: What comes after the metadata, likewise.
+        more: The attributes between `calling` and the metadata, by the number of the row, where there are any.
+    """
+
+    forms: list[Form]
+    runs: list[str]
+    rests: list[str]
+    more: dict[int, str]
 
 
 class Doing(Enum):
@@ -76,6 +92,7 @@ class Chunk:
 
     Attributes:
         row: The columns of the plain rows: those of usual instructions.
+        words: What was learnt from their words.
         lines: The line of each of them.
         events: What is to be done between them.
         length: Lines that were read: all up to one that goes on behind the end.
@@ -91,16 +108,16 @@ class Chunk:
         self.in_computation = in_computation
         self.length = len(self._names)
         row = self._plain_rows()
-        changed = self._put_odd_rows_aside(row)
+        words = self._look_up(row)
+        changed = self._put_odd_rows_aside(row, are_known=words is not None)
         self.events = self._find_events()
         if changed or self.length < len(self._rows) or any(event.lines > 1 for event in self.events):
             del self._names[self.length :]
-            row = self._plain_rows()
+            row, words = self._plain_rows(), None
         if learnt.dialect.split is not None:
             row = row._replace(operands=tuple(", ".join(learnt.operands(operands)) for operands in row.operands))
-        if len(self.forms) != len(row.name):
-            self._look_up(row)
         self.row = row
+        self.words = words or self._known_words(row)
         self.lines = list(compress(range(line, line + self.length), self._names))
 
     def _plain_rows(self) -> Rows:
@@ -121,22 +138,32 @@ class Chunk:
 
     # ---- the words of plain rows
 
-    def _look_up(self, row: Rows) -> bool:
-        """Looks up what is known of the words of plain rows; says whether every one is."""
-        learnt = self._learnt
+    def _look_up(self, row: Rows) -> Words | None:
+        """What is known of the words of plain rows; None where one of them is new."""
         try:
-            self.forms = list(map(learnt.forms.__getitem__, row.opening))
-            self.runs = list(map(learnt.runs.__getitem__, row.attributes))
-            self.rests = list(map(learnt.rests.__getitem__, row.rest))
+            return self._known_words(row)
         except KeyError:
-            return False
-        return all(map(learnt.runs.__contains__, filter(None, row.more)))
+            return None
 
-    def _put_odd_rows_aside(self, row: Rows) -> bool:
+    def _known_words(self, row: Rows) -> Words:
+        """What was learnt from the words of plain rows.
+
+        Raises:
+            KeyError: One of them is new.
+        """
+        learnt = self._learnt
+        return Words(
+            list(map(learnt.forms.__getitem__, row.opening)),
+            list(map(learnt.runs.__getitem__, row.attributes)),
+            list(map(learnt.rests.__getitem__, row.rest)),
+            {number: learnt.runs[row.more[number]] for number in compress(count(), row.more)},
+        )
+
+    def _put_odd_rows_aside(self, row: Rows, *, are_known: bool) -> bool:
         """Learns the words that are new. Rows with one that cannot be learnt lose their name; says whether any did."""
         learnt = self._learnt
         odd: set[int] = set()
-        if not self._look_up(row):
+        if not are_known:
             odd.update(_odd_rows(row.opening, learnt.forms, learnt.learn_form))
             odd.update(_odd_rows(row.attributes, learnt.runs, learnt.learn_run))
             odd.update(_odd_rows(row.more, learnt.runs, learnt.learn_run))
@@ -214,16 +241,16 @@ class Chunk:
             ReadError: The line is no beginning of what it should be.
             _Incomplete: It goes on behind the end of the chunk.
         """
-        for count in range(1, MOST_LINES + 1):
+        for taken in range(1, MOST_LINES + 1):
             try:
-                return read(source), source, count
+                return read(source), source, taken
             except ReadError as error:
                 if not error.at_end:
                     raise
-            if number + count >= len(self._rows):
+            if number + taken >= len(self._rows):
                 break
-            source = f"{source}\n{self._raw[number + count]}"
-        if count == MOST_LINES or self._end >= len(self._text):
+            source = f"{source}\n{self._raw[number + taken]}"
+        if taken == MOST_LINES or self._end >= len(self._text):
             raise ReadError(0, "too many lines")
         raise _Incomplete
 

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from hloscope.hlo.builder import Builder, Scope
 from hloscope.hlo.chunks import Chunk, Doing, Event, Rows
-from hloscope.hlo.columns import Columns, ComputationRow
+from hloscope.hlo.columns import ComputationRow
 from hloscope.hlo.learnt import Learnt, learnt
 from hloscope.hlo.order import first_early_call, first_early_use
 from hloscope.hlo.preamble import Preamble
@@ -113,22 +113,20 @@ class Scanner:
 
     def _append(self, chunk: Chunk, known: Learnt, start: int, end: int) -> None:
         """Adds plain rows, of which the operands are still to come."""
-        columns, row = self._columns, chunk.row
+        columns, row, words = self._columns, chunk.row, chunk.words
         self._shift = len(columns.names) - start
         self._note_called(row, known, start, end)
         columns.names += row.name[start:end]
-        columns.forms += map(known.forms.__getitem__, row.opening[start:end])
+        columns.forms += words.forms[start:end]
+        columns.runs += words.runs[start:end]
+        columns.rests += words.rests[start:end]
+        columns.metadata += map(known.texts.setdefault, row.metadata[start:end], row.metadata[start:end])
+        for number, text in words.more.items():
+            if start <= number < end:
+                columns.more[number + self._shift] = text
         _extend(columns.lines, chunk.lines[start:end])
-        for texts, words in (
-            (columns.runs, row.attributes),
-            (columns.metadata, row.metadata),
-            (columns.rests, row.rest),
-        ):
-            texts.extend(map(known.texts.setdefault, words[start:end], words[start:end]))
-        more = compress(range(start, end), row.more[start:end])
-        columns.more.update((index + self._shift, row.more[index]) for index in more)
         lists = row.operands[start:end]
-        counts = list(map(add, map(str.count, lists, repeat(", ")), map(bool, lists)))
+        counts = list(map(add, map(str.count, lists, repeat(",")), map(bool, lists)))  # a name holds no comma
         _extend(columns.operand_starts, numpy.cumsum(counts, dtype=numpy.int64) + columns.operand_starts[-1])
 
     def _note_called(self, row: Rows, known: Learnt, start: int, end: int) -> None:
@@ -137,8 +135,8 @@ class Scanner:
         for index in compress(range(start, end), row.callee[start:end]):
             found = cut_out[index + self._shift] = (row.calling[index], row.callee[index])
             called[index + self._shift] = (found,)
-        for column in (row.attributes, row.more, row.rest) if known.calling else ():
-            calling = known.calling.intersection(column)
+        for column in (row.attributes, row.more, row.rest) if known.calls else ():
+            calling = known.calls.keys() & column
             for index in range(start, end) if calling else ():
                 if column[index] in calling:
                     called[index + self._shift] = _called(row, known, index)
@@ -277,7 +275,6 @@ def _found(lists: tuple[str, ...], indexes: dict[str, int], between: str) -> lis
 
 def _called(row: Rows, known: Learnt, index: int) -> tuple[tuple[str, str], ...]:
     """Everything that a plain row calls, in printed order."""
-    runs = (known.runs[row.attributes[index]], known.runs[row.more[index]], known.rests[row.rest[index]])
-    before, *after = (run.called if run else () for run in runs)
+    before, *after = (known.calls.get(text[index], ()) for text in (row.attributes, row.more, row.rest))
     cut_out = ((row.calling[index], row.callee[index]),) if row.callee[index] else ()
     return (*before, *cut_out, *chain.from_iterable(after))

@@ -70,7 +70,7 @@ class Capture:
         partitioned_text: The module right after the partitioner; None when the compiler did not write it down.
         shardy: Every value's sharding and what must move, as Shardy propagates; None when it could not be asked.
         shardy_as_written: The same for the program as JAX lowered it, where `shardy` is of the compiler's own module,
-            in which some operations are expanded into others; None where `shardy` is that already.
+            in which some operations are expanded into others; None where `shardy` is that already, or none are.
     """
 
     hlo_text: str

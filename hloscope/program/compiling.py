@@ -32,6 +32,7 @@ from hloscope.store import Store
 
 Stage = Callable[[str], None]
 _NO_HBM_LIMIT = "xla_tpu_no_crash_on_oom"
+_EXPANDED = re.compile(r"\bstablehlo\.(fft|reduce_window)\b")
 _MEMORY_FIELD = re.compile(r"^(?!host_)\w+_in_bytes$")
 
 
@@ -180,10 +181,14 @@ def _text(executable: Any, dumps: Dumps) -> str:
 def _shardy(
     lowered: jax.stages.Lowered, dumps: Dumps, chosen: Slice, notes: list[str]
 ) -> tuple[ShardyModule | None, ShardyModule | None]:
-    """What Shardy says, of the compiler's own module where that tells lines; and of the lowered one beside it."""
-    written = shardy_of_lowered(lowered, notes)
+    """What Shardy says, of the compiler's own module where that tells lines; else of the lowered one.
+
+    Of the lowered one besides where it has operations that the compiler expands into others before it partitions.
+    """
     compiled = _shardy_of_dumps(dumps) if chosen.chip is not None else None
-    return (written, None) if compiled is None else (compiled, written)
+    if compiled is None:
+        return shardy_of_lowered(lowered, notes), None
+    return compiled, shardy_of_lowered(lowered, notes) if _EXPANDED.search(lowered.as_text()) else None
 
 
 def _shardy_of_dumps(dumps: Dumps) -> ShardyModule | None:

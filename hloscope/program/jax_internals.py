@@ -118,11 +118,18 @@ def op_sharding(serialized: bytes) -> Any:
 
 @contextmanager
 def no_persistent_cache() -> Iterator[None]:
-    """Compiles afresh meanwhile: a program from JAX's compilation cache is not dumped."""
-    from jax._src import config
+    """Compiles afresh meanwhile: a program from JAX's compilation cache is not dumped.
 
-    with config.enable_compilation_cache(False):
-        yield
+    JAX decides once in a process whether it uses its cache, so it is made to decide again before and after.
+    """
+    from jax._src import compilation_cache, config
+
+    compilation_cache.reset_cache()
+    try:
+        with config.enable_compilation_cache(False):
+            yield
+    finally:
+        compilation_cache.reset_cache()
 
 
 def executable_of(compiled: jax.stages.Compiled) -> Any:

@@ -25,12 +25,14 @@ class Locations:
 
     def __init__(self) -> None:
         self._read: dict[Any, Place] = {}
+        self._stacks: dict[Any, tuple[CodePlace, ...]] = {}
 
     def of(self, location: Any) -> Place:
         """The name and the frames of a location, innermost first, down to where hloscope called the program."""
-        found = self._read.get(location)
+        key = location.attr  # locations themselves are hashed by identity
+        found = self._read.get(key)
         if found is None:
-            found = self._read[location] = self._of(location)
+            found = self._read[key] = self._of(location)
         return found
 
     def _of(self, location: Any) -> Place:
@@ -42,25 +44,26 @@ class Locations:
             name = location.name_str
             if type(location.child_loc).__name__ == _FILE:  # a frame by itself: no operation's name is around it
                 return None, _users((_frame(location),))
-            return name, _users(_frames(location.child_loc))
-        return None, _users(_frames(location))
+            return name, _users(self._frames(location.child_loc))
+        return None, _users(self._frames(location))
 
+    def _frames(self, location: Any) -> tuple[CodePlace, ...]:
+        """The frames of a stack; stacks share their outer parts."""
+        key = location.attr
+        found = self._stacks.get(key)
+        if found is None:
+            found = self._stacks[key] = self._frames_of(location)
+        return found
 
-def _frames(location: Any) -> tuple[CodePlace, ...]:
-    frames: list[CodePlace] = []
-    pending = [location]
-    while pending:
-        current = pending.pop()
-        kind = type(current).__name__
+    def _frames_of(self, location: Any) -> tuple[CodePlace, ...]:
+        kind = type(location).__name__
         if kind == _CALL:
-            pending += [current.caller, current.callee]
-        elif kind == _NAME and type(current.child_loc).__name__ == _FILE:
-            frames.append(_frame(current))
-        elif kind == _NAME:
-            pending.append(current.child_loc)
-        elif kind == _FILE:
-            frames.append(_file(current, ""))
-    return tuple(frames)
+            return (*self._frames(location.callee), *self._frames(location.caller))
+        if kind == _NAME and type(location.child_loc).__name__ == _FILE:
+            return (_frame(location),)
+        if kind == _NAME:
+            return self._frames(location.child_loc)
+        return (_file(location, ""),) if kind == _FILE else ()
 
 
 def _frame(location: Any) -> CodePlace:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -10,6 +10,9 @@ from typing import Any
 from hloscope.program import shardy_attributes as read
 from hloscope.program.shardy_locations import Locations
 from hloscope.program.shardy_model import Axes, ShardyModule, ShardyOp, ShardyValue, ValueSharding
+
+Once = Callable[..., Any]
+"""Calls a reader of attributes, unless it has read the attribute before."""
 
 _MAIN = "main"
 _FUNCTION = "func.func"
@@ -97,6 +100,15 @@ class _Reader:
         self.values: list[ShardyValue] = []
         self._indices: dict[Any, int] = {}
         self._locations = Locations()
+        self._attributes: dict[object, Any] = {}
+
+    def _once(self, read_attribute: Callable[..., Any], attribute: Any, *count: int) -> Any:
+        """What an attribute says; many operations and values share one."""
+        key = (read_attribute, attribute, *count)
+        found = self._attributes.get(key)
+        if found is None:
+            found = self._attributes[key] = read_attribute(attribute, *count)
+        return found
 
     def read(self, op: Any, *, parent: int | None, region: int) -> None:
         """Reads one operation and what its regions hold."""
@@ -123,7 +135,7 @@ class _Reader:
             results=(),
             op_name=name,
             source=frames,
-            rule=None if rule is None else read.rule_of(rule),
+            rule=None if rule is None else self._once(read.rule_of, rule),
             parent=parent,
             region=region,
             symbol=None if symbol is None else symbol.value,
@@ -134,8 +146,8 @@ class _Reader:
 
     def _results(self, op: Any, index: int) -> Iterator[int]:
         count = len(op.results)
-        shardings = _result_shardings(op)
-        origins = _origins(op, ("sdy.result_sharding_origins", "sdy.sharding_origins"), count)
+        shardings = _result_shardings(op, self._once)
+        origins = _origins(op, ("sdy.result_sharding_origins", "sdy.sharding_origins"), count, self._once)
         constant = read.whole_number(op)
         for number, result in enumerate(op.results):
             yield self._add(
@@ -144,7 +156,7 @@ class _Reader:
 
     def _arguments(self, op: Any, block: Any, index: int, region: int) -> None:
         count = len(block.arguments)
-        shardings, origins = _argument_facts(op, count)
+        shardings, origins = _argument_facts(op, count, self._once)
         for number, argument in enumerate(block.arguments):
             self._add(
                 argument,
@@ -181,39 +193,41 @@ def _axes(op: Any) -> Axes:
     return ()
 
 
-def _result_shardings(op: Any) -> list[ValueSharding | None]:
+def _result_shardings(op: Any, once: Once) -> list[ValueSharding | None]:
     """One for each result, wherever this kind of operation keeps it."""
     count = len(op.results)
     for key in ("sdy.sharding", "sharding", "out_sharding", "out_shardings"):
         attribute = _given(op.attributes, key)
-        found = None if attribute is None else read.shardings_of(attribute, count)
+        found: list[ValueSharding | None] | None = (
+            None if attribute is None else once(read.shardings_of, attribute, count)
+        )
         if found is not None:
             return found
     return [None] * count
 
 
-def _argument_facts(op: Any, count: int) -> tuple[list[ValueSharding | None], list[dict[str, str]]]:
+def _argument_facts(op: Any, count: int, once: Once) -> tuple[list[ValueSharding | None], list[dict[str, str]]]:
     """Shardings and origins of the arguments of a block of `op`."""
     if op.name == _FUNCTION and "arg_attrs" in op.attributes:
         each = list(op.attributes["arg_attrs"])
         given = [(_given(one, "sdy.sharding"), _given(one, "sdy.sharding_origins")) for one in each]
-        return [None if one is None else read.sharding_of(one) for one, _ in given], [
-            {} if one is None else read.origins_of(one) for _, one in given
+        return [None if one is None else once(read.sharding_of, one) for one, _ in given], [
+            {} if one is None else once(read.origins_of, one) for _, one in given
         ]
-    origins = _origins(op, ("sdy.block_arg_sharding_origins", "sdy.result_sharding_origins"), count)
+    origins = _origins(op, ("sdy.block_arg_sharding_origins", "sdy.result_sharding_origins"), count, once)
     if op.name == "stablehlo.while":
-        return _result_shardings(op), origins
+        return _result_shardings(op, once), origins
     if op.name == "sdy.named_computation" and "in_shardings" in op.attributes:
-        found = read.shardings_of(op.attributes["in_shardings"], count)
+        found = once(read.shardings_of, op.attributes["in_shardings"], count)
         return found or [None] * count, origins
     return [None] * count, origins
 
 
-def _origins(op: Any, keys: tuple[str, ...], count: int) -> list[dict[str, str]]:
+def _origins(op: Any, keys: tuple[str, ...], count: int, once: Once) -> list[dict[str, str]]:
     """Origins of `count` values, under the first key that has them for all."""
     for key in keys:
         attribute = _given(op.attributes, key)
-        found = [] if attribute is None else read.origins_per_value(attribute, count)
+        found = [] if attribute is None else once(read.origins_per_value, attribute, count)
         if any(found):
             return found
     return [{} for _ in range(count)]

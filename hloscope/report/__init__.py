@@ -38,7 +38,7 @@ def _json(analysis: Analysis, canvas: Canvas) -> str:
 def _github(analysis: Analysis, canvas: Canvas) -> str:
     from hloscope.report import checks, github
 
-    lines = github.annotations(checks.report_of(analysis, Path.cwd()))
+    lines = github.commands(checks.report_of(analysis, Path.cwd()))
     return "\n".join([*lines, f"hloscope analyze: {plural(len(lines), 'finding')}"]) + "\n"
 
 

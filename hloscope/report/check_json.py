@@ -1,4 +1,4 @@
-"""A check as one JSON document: each target with its findings and its analysis."""
+"""A check as one JSON document, which `check_schema.json` describes: each target with its findings and its analysis."""
 
 from __future__ import annotations
 

@@ -24,9 +24,15 @@ _WHYS_SHOWN = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """Collectives that read the same: one row of the table."""
+    """Collectives that read the same: one row of the table.
+
+    Attributes:
+        members: In the order of the analysis.
+        number: The first one's place in that order, counted from 1, by which `hloscope explain` finds it.
+    """
 
     members: tuple[Collective, ...]
+    number: int
 
     @property
     def first(self) -> Collective:
@@ -56,10 +62,10 @@ def _per_step(collectives: Sequence[Collective], name: str) -> float | None:
 
 def _rows(collectives: Iterable[Collective]) -> list[_Row]:
     """Joins collectives that read the same, largest sum first, unknown before all."""
-    alike: dict[object, list[Collective]] = {}
-    for one in collectives:
-        alike.setdefault(_reads(one), []).append(one)
-    rows = [_Row(members=tuple(members)) for members in alike.values()]
+    alike: dict[object, list[tuple[int, Collective]]] = {}
+    for number, one in enumerate(collectives, start=1):
+        alike.setdefault(_reads(one), []).append((number, one))
+    rows = [_Row(members=tuple(one for _, one in members), number=members[0][0]) for members in alike.values()]
     return sorted(rows, key=lambda row: (row.wire_bytes is not None, -(row.wire_bytes or 0)))
 
 
@@ -81,6 +87,9 @@ def collective_lines(collectives: Sequence[Collective], width: int) -> list[Text
     if rest:
         words = f"+{plural(len(rest), 'smaller row')}, {_wire(rest)} in all {ELSEWHERE}"
         lines.extend(fold(Text(words, style="dim"), width))
+    if unknown is None and any(_why(row).plain for row in shown[_WHYS_SHOWN:]):
+        words = f"why the others are there: hloscope explain TARGET {shown[_WHYS_SHOWN].number}, or its name in the HLO"
+        lines.extend(fold(Text(words, style="dim"), width))
     return lines if unknown is None else [*lines, *fold(unknown, width)]
 
 
@@ -88,9 +97,18 @@ def _columns(rows: Sequence[_Row], *, with_link: bool) -> tuple[Column, ...]:
     return (*_what_moves(rows, with_link=with_link), *_how_much(rows), *_from_where(rows))
 
 
+def _kind_column(rows: Sequence[_Row]) -> Column:
+    """The kinds, behind their numbers where there are several."""
+    if len(rows) < 2:
+        return Column(header="collective", cells=[Text(row.first.kind, style="bold") for row in rows])
+    digits = max(len(str(row.number)) for row in rows)
+    cells = [Text.assemble((f"{row.number:>{digits}} ", "dim"), (row.first.kind, "bold")) for row in rows]
+    return Column(header=f"{' ' * digits} collective", cells=cells)
+
+
 def _what_moves(rows: Sequence[_Row], *, with_link: bool) -> tuple[Column, ...]:
     return (
-        Column(header="collective", cells=[Text(row.first.kind, style="bold") for row in rows]),
+        _kind_column(rows),
         Column(
             header="axes",
             cells=[Text(_axes(row.first), style="cyan") for row in rows],

@@ -15,10 +15,10 @@ _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE
 
 def render(report: CheckReport) -> str:
     """One command for each finding, then the headline, which is printed as it is."""
-    return "\n".join([*annotations(report), f"hloscope check: {report.headline}"]) + "\n"
+    return "\n".join([*commands(report), f"hloscope check: {report.headline}"]) + "\n"
 
 
-def annotations(report: CheckReport) -> list[str]:
+def commands(report: CheckReport) -> list[str]:
     """One command for each finding."""
     return [_command(report, one, finding) for one, finding in once_each(report)]
 

@@ -81,15 +81,16 @@ def parse_allow(text: str, *, known_rules: Iterable[str], where: str = "--allow"
 
 
 def allows_in_code(analysis: Analysis, *, known_rules: Sequence[str]) -> Iterator[Allow]:
-    """The comments on the lines of the user's code that collectives come from.
+    """The comments on, or on a line of their own above, the lines of the user's code that collectives come from.
 
     Raises:
         NotationError: A comment begins like one of them and cannot be read.
     """
     lines = {(frame.file, frame.line) for one in analysis.collectives for frame in one.source}
     for file, line in sorted(lines):
-        comment = _COMMENT.search(linecache.getline(file, line).rstrip())
-        if comment is not None:
+        above = linecache.getline(file, line - 1).strip() if line > 1 else ""
+        lines_to_read = (linecache.getline(file, line).rstrip(), above if above.startswith("#") else "")
+        for comment in filter(None, map(_COMMENT.search, lines_to_read)):
             read = parse_allow(comment["text"], known_rules=known_rules, where=f"{file}:{line}")
             yield replace(read, file=file, line=line)
 
@@ -133,9 +134,10 @@ def _at(allow: Allow, file: str, line: int) -> bool:
 
 
 def _unused(allow: Allow) -> Finding:
+    axes = f"@{','.join(allow.axes)}" if allow.axes else ""
     return Finding(
         rule=UNUSED,
         severity=Severity.NOTE,
-        message=f"{allow.where} allows {allow.what}, and nothing of it was found: {allow.reason}",
+        message=f"{allow.where} allows {allow.what}{axes}, and nothing of it was found: {allow.reason}",
         fix="remove it",
     )

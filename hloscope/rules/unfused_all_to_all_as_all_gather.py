@@ -1,7 +1,8 @@
 """Tokens gathered to every expert, where each expert needs only its own.
 
-What it does: reports an all-gather of one operand of a matmul whose other operand, of three dimensions or more, is
-sharded over the same axis on a dimension that the first does not have and that the matmul does not sum over: experts.
+What it does: reports an all-gather of the leading dimension of one operand of a matmul whose other operand, an argument
+of three dimensions or more, is sharded over the same axis on its own leading dimension, which the first does not have
+and the matmul does not sum over: experts.
 
 Why it matters: with n devices every expert multiplies all tokens, n times what is routed to it, and n - 1 of n gathered
 bytes are for nothing.
@@ -50,12 +51,18 @@ class UnfusedAllToAllAsAllGather:
 
 
 def _experts(reason: Reason, moved: Tensor) -> Tensor | None:
-    """The other operand of the matmul, where the axes of the gather shard a dimension of experts."""
+    """The other operand of the matmul, where the axes of the gather shard its leading dimension, one of experts.
+
+    Experts are an argument, and tokens lie along a leading dimension that the matmul does not sum over. Weights that
+    are gathered because the same axis shards the batch (fully sharded data parallelism) are the other way round.
+    """
+    if reason.dimensions != (0,) or not moved.letters or moved.letters[0] in reason.summed:
+        return None
     for other in reason.operands:
-        if other == moved or len(other.shape) < 3 or other.sharding is None or len(moved.shape) >= len(other.shape):
+        if other == moved or other.argument is None or not other.sharding or len(other.shape) < 3:
             continue
-        for letter, axes in zip(other.letters, other.sharding, strict=True):
-            own = letter not in moved.letters and letter not in reason.summed
-            if own and not letter.isdigit() and set(axes) & set(reason.axes):
-                return other
+        letter, axes = other.letters[0], other.sharding[0]
+        own = letter not in moved.letters and letter not in reason.summed and not letter.isdigit()
+        if own and set(axes) & set(reason.axes) and len(moved.shape) < len(other.shape):
+            return other
     return None

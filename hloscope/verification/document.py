@@ -1,4 +1,4 @@
-"""A verification as plain data: the document that `--format json` prints."""
+"""A verification as plain data: the document that `--format json` prints, described by `schema.json`."""
 
 from __future__ import annotations
 

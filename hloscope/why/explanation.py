@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from hloscope.analysis.model import Analysis, Collective, SourceFrame
 from hloscope.analysis.model.reason import Operation, Reason, ReasonKind, Tensor
@@ -89,8 +90,16 @@ def _find(collectives: Sequence[Collective], named: str) -> Collective:
     raise TargetError(
         f"there is no collective {named!r} in the compiled program",
         why=f"it has {names}{more}" if collectives else "it has no collectives at all",
-        fix="name one of them, or give its number in the list that `hloscope analyze` prints, counted from 1",
+        fix=_how_to_name([one.name for one in collectives], wanted),
     )
+
+
+def _how_to_name(names: Sequence[str], wanted: str) -> str:
+    if not names:
+        return "leave the name out"
+    near = get_close_matches(wanted, names, n=1)
+    first = f"did you mean %{near[0]}? Else " if near else ""
+    return f"{first}name one of them, or give its number in the list that `hloscope analyze` prints, counted from 1"
 
 
 def _explanation(one: Collective, copies: int) -> Explanation:

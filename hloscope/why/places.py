@@ -14,7 +14,7 @@ from hloscope.why.graph import MOVES
 from hloscope.why.matching import SAME_PLACE, Clues, Match, Matcher, at_place
 from hloscope.why.moves import local_shape, moves_of, sharding_known
 from hloscope.why.partitioned import significant
-from hloscope.why.reasons import reason_at, reason_of_move
+from hloscope.why.reasons import kind_at, reason_at, reason_of_move
 from hloscope.why.tensors import Program
 
 _FITS = 2
@@ -82,24 +82,29 @@ class Places:
         Of several operands one that must move comes first, then one with the collective's shape, then one at the
         collective's own operation. JAX 0.12's compiler names the operation that made the operand.
         """
-        best: tuple[int, AtOperand] | None = None
+        best: tuple[int, ShardyOp, int, int, int] | None = None
         for op in dict.fromkeys(self._near(clues)):
             for number in range(len(op.operands)):
                 value = self.program.graph.value(op.operands[number])
                 maker = self.program.graph.maker(value)
                 place = at_place(clues, [op, *([maker] if maker else [])])
                 fit = self._fit(clues, value)
-                reason = reason_at(self.program, op, number, clues.axes) if place + fit > 1 else None
-                if reason is None or (clues.kind in _SUMS and reason.kind in _NO_SUMS):
+                kind = kind_at(self.program, op, number, clues.axes) if place + fit > 1 else None
+                if kind is None or (clues.kind in _SUMS and kind in _NO_SUMS):
                     continue
-                strength = place + fit + 2 * (reason.kind is not _CHOICE)
+                strength = place + fit + 2 * (kind is not _CHOICE)
                 if best is None or strength > best[0]:
-                    certain = place >= SAME_PLACE and (reason.kind in _SURE or fit >= _FITS)
-                    reason = replace(
-                        reason, certain=certain and reason.kind is not _CHOICE, of_part=self._is_part(clues, value)
-                    )
-                    best = (strength, AtOperand(reason, place))
-        return None if best is None else best[1]
+                    best = strength, op, number, place, fit
+        return None if best is None else self._reason_at(clues, *best[1:])
+
+    def _reason_at(self, clues: Clues, op: ShardyOp, number: int, place: int, fit: int) -> AtOperand | None:
+        """The reason at an operand, with how sure it is."""
+        reason = reason_at(self.program, op, number, clues.axes)
+        if reason is None:
+            return None
+        certain = place >= SAME_PLACE and (reason.kind in _SURE or fit >= _FITS) and reason.kind is not _CHOICE
+        of_part = self._is_part(clues, self.program.graph.value(op.operands[number]))
+        return AtOperand(replace(reason, certain=certain, of_part=of_part), place)
 
     def expanded(self, clues: Clues, compiled: ShardyModule) -> Reason | None:
         """A reason at an operation that the compiler expands into others before it partitions, such as an FFT.

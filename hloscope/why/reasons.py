@@ -57,7 +57,7 @@ def reason_at(program: Program, op: ShardyOp, number: int, axes: Axes) -> Reason
     if not dimensions:
         return None
     kind, conflict = _need(program, op, number, dimensions, axes)
-    if kind is ReasonKind.PARTITIONERS_CHOICE and _sums(op, number, dimensions):
+    if kind is ReasonKind.PARTIAL_SUM:
         return _sum_reason(program, op, axes, tensor_of(program, graph.value(op.results[0]), None, axes))
     maker, loop = graph.op(value), graph.loop(op)
     return Reason(
@@ -76,6 +76,13 @@ def reason_at(program: Program, op: ShardyOp, number: int, axes: Axes) -> Reason
         in_loop=loop is not None,
         loop_invariant=loop is not None and graph.is_invariant(value, loop),
     )
+
+
+def kind_at(program: Program, op: ShardyOp, number: int, axes: Axes) -> ReasonKind | None:
+    """The kind of `reason_at`."""
+    value = program.graph.unmoved(program.graph.value(op.operands[number]))
+    dimensions = _dimensions_over(value, axes)
+    return _need(program, op, number, dimensions, axes)[0] if dimensions else None
 
 
 def _need(
@@ -99,6 +106,8 @@ def _need(
         return ReasonKind.HALO, None
     if op.kind == "stablehlo.reshape" and any(len(rule.operands[operand]) > len(result) for result in rule.results):
         return ReasonKind.MERGED_DIMENSIONS, None
+    if _sums(op, operand, dimensions):
+        return ReasonKind.PARTIAL_SUM, None
     conflict = _conflict(program, op, operand, axes)
     return ReasonKind.OPERAND_CONFLICT if conflict else ReasonKind.PARTITIONERS_CHOICE, conflict
 

@@ -31,7 +31,7 @@ MOST_COLD_MS = 50.0
 MOST_RESIDENT = 2.5
 
 CHILD = r"""
-import json, sys, time
+import gc, json, sys, time
 from pathlib import Path
 way, path, runs = sys.argv[1], sys.argv[2], int(sys.argv[3])
 text = Path(path).read_bytes().decode()
@@ -82,6 +82,7 @@ ways = {way: ways[way]} if way in ways else ways | ({"xla": xla} if is_read_by_x
 before, seconds = resident(), {name: [] for name in ways}
 for _ in range(runs):
     for name, read in ways.items():
+        gc.collect()  # what the run before left behind is not this one's to clear away
         start = time.process_time()
         kept = read()
         seconds[name].append(time.process_time() - start)

@@ -69,9 +69,9 @@ class Repository:
 
 
 def demonstration(folder: Path) -> Repository:
-    """The repository of `fixtures/ci`, its first commit made and its baselines accepted."""
+    """The repository of `fixtures/ci`, its first commit made and its baselines accepted; all share one cache."""
     shutil.copytree(ROOT / "fixtures" / "ci", folder / "repository")
-    repository = Repository(folder / "repository", folder / "cache")
+    repository = Repository(folder / "repository", folder.parent / "demonstration-cache")
     repository.git("init", "-q")
     accepted = repository.run("accept")
     assert accepted.returncode == 0, accepted.stdout + accepted.stderr

@@ -202,13 +202,13 @@ def test_a_killed_check_or_accept_leaves_nothing_wrong(good):
 
 def test_checks_side_by_side_on_one_cache(good, tmp_path):
     repository = Repository(good.folder, tmp_path / "fresh")
-    both = [repository.start("check") for _ in range(2)]
+    both = [repository.start("check", "loss") for _ in range(2)]
     for process in both:
         output, _ = process.communicate(timeout=300)
         assert process.returncode == 0, output
     for entry in repository.cache.iterdir():
         entry.write_bytes(entry.read_bytes()[:-7])
-    assert repository.run("check").returncode == 0
+    assert repository.run("check", "loss").returncode == 0
 
 
 def test_a_damaged_baseline_and_one_of_no_target(good):

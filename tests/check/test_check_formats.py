@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,7 +21,8 @@ from hloscope.contracts.baselines import baseline_of, write_baseline
 from hloscope.contracts.checked import check_analysis, could_not_run
 from hloscope.contracts.pages import PAGES
 from hloscope.contracts.verdict import BreachKind
-from hloscope.report import Canvas
+from hloscope.findings import Finding, Severity
+from hloscope.report import FORMATS, Canvas
 from hloscope.report.checks import CHECK_FORMATS, CheckReport
 
 ROOT = Path("/home/me/project")
@@ -180,6 +184,12 @@ def test_junit_holds_no_control_characters():
 
 def test_json(rendered):
     document = json.loads(rendered("json"))
+    published = json.loads(files("hloscope.report").joinpath("check_schema.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(published)
+    jsonschema.validate(document, published)
+    assert document.keys() == published["properties"].keys()
+    assert document["checks"][1].keys() == published["$defs"]["check"]["properties"].keys()
+    assert document["checks"][1]["findings"][0].keys() == published["$defs"]["finding"]["properties"].keys()
     assert (document["passed"], document["unused_baselines"]) == (False, ["baselines/old.txt"])
     good, bad, gone = document["checks"]
     assert (good["passed"], bad["passed"], gone["passed"]) == (True, False, False)
@@ -199,3 +209,40 @@ def test_every_finding_of_a_check_has_a_page():
             "Use instead",
         ]
         assert all(text for _, text in page.sections)
+
+
+FOUND = (
+    Finding(rule="duplicate-collective", severity=Severity.NOTE, message="moved twice", source=f"{ROOT}/moe.py:91"),
+    Finding(rule="small-collectives", severity=Severity.WARNING, message="many", allowed="metrics"),
+)
+
+
+def test_findings_of_one_program_as_annotations(monkeypatch):
+    monkeypatch.setattr(Path, "cwd", lambda: ROOT)
+    assert FORMATS["github"](replace(program(REDUCE), findings=FOUND), Canvas()) == (
+        "::notice file=moe.py,line=91,title=duplicate-collective (model.py%3Astep)::moved twice\n"
+        "hloscope analyze: 1 finding\n"
+    )
+
+
+def test_findings_of_one_program_as_sarif(monkeypatch):
+    monkeypatch.setattr(Path, "cwd", lambda: ROOT)
+    log = json.loads(FORMATS["sarif"](replace(program(REDUCE), findings=FOUND), Canvas()))
+    jsonschema.validate(log, json.loads((Path(__file__).parent / "sarif_essentials.json").read_text()))
+    (run,) = log["runs"]
+    (rule,), (result,) = run["tool"]["driver"]["rules"], run["results"]
+    assert (rule["id"], result["ruleId"], result["level"]) == ("duplicate-collective",) * 2 + ("note",)
+    assert rule["shortDescription"]["text"] == "The same values moved twice in the same way."
+
+
+def test_every_page_is_listed_and_can_be_read():
+    def said(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "hloscope", "rules", *arguments], capture_output=True, text=True, check=True
+        ).stdout
+
+    listed = said()
+    assert all(f"\n{page.name} " in listed for page in PAGES)
+    assert said(PAGES[0].name).startswith(
+        f"{PAGES[0].name} (error)\n\n{PAGES[0].summary}\n\nWhat it does\n  Holds each"
+    )

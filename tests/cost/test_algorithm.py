@@ -46,3 +46,13 @@ def test_a_sparse_core_prints_its_rings():
     assert read_algorithm(sparse_core(["CW"])).directions == 1
     assert read_algorithm(sparse_core(["CW", "CW"], ["CCW", "CCW"])).way is Way.GRID
     assert read_algorithm('{"collective_offload_config":{}}') == Algorithm(offloaded=True, name="SparseCore")
+
+
+def test_only_a_ring_of_one_colour_may_run_both_ways_round_a_closed_axis():
+    one = read_algorithm(config("RotatedPincerEmitter", "StrategyRing", "{colors:1 phases:1"))
+    two = read_algorithm(config("RotatedPincerEmitter", "UniDirection1DRingStrategy", "{colors:2 phases:1"))
+    assert (one.doubles_on_torus, two.doubles_on_torus) == (True, False)
+    assert [read_algorithm(config(name)).halves for name in ("1DAllGatherNonMajorDim", "1DAllGatherOnMajorDim")] == [
+        False,
+        True,
+    ]

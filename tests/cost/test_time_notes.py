@@ -2,6 +2,8 @@
 
 from cost_examples import BLOCK, HEADER, cycles, module_text, priced
 
+from hloscope.analysis.vocabulary import Bound
+
 ARGUMENT = f"%a = {BLOCK} parameter(0)"
 
 
@@ -40,3 +42,19 @@ def test_text_for_a_sparse_core_is_not_for_v5e():
     assert about_generation(text, "v5e:2x4") == [
         "the text was compiled for a generation with SparseCores, which v5e does not have"
     ]
+
+
+def test_a_ragged_all_to_all_is_a_bound_from_above():
+    numbers = "\n".join(f"%n{index} = s64[8] parameter({index})" for index in range(2, 6))
+    found = priced(
+        module_text(f"""
+{ARGUMENT}
+%b = {BLOCK} parameter(1)
+{numbers}
+ROOT %r = {BLOCK} ragged-all-to-all(%a, %b, %n2, %n3, %n4, %n5), replica_groups={{{{0,1,2,3,4,5,6,7}}}}
+""")
+    )
+    assert found.time.bound is Bound.AT_MOST
+    assert found.time.notes[-1] == (
+        "a ragged all-to-all is priced as if its whole buffer moved; with fewer rows in use it takes less"
+    )

@@ -36,8 +36,9 @@ def report(analysis, width=100, colour=False):
 
 
 def rows(text, start):
-    """The lines that begin with a word, each with single blanks."""
-    return [" ".join(line.split()) for line in text.splitlines() if line.strip().startswith(start)]
+    """The lines that begin with a word, each with single blanks and without its number."""
+    lines = (re.sub(r"^ *(\d+ )?", "", line) for line in text.splitlines())
+    return [" ".join(line.split()) for line in lines if line.startswith(start)]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -89,12 +89,20 @@ def test_another_axis_or_another_file_is_not_allowed():
     for text in ("all-reduce@Y: other axis", "all-reduce@X in model.py: other file"):
         found = judged(chain_of_all_reduces(1, 1024), allow=[text]).findings
         assert [finding.allowed for finding in found] == [None, None]
-        assert found[1].message.startswith("--allow allows all-reduce, and nothing of it was found: ")
+        axis = text.split("@")[1][0]
+        assert found[1].message.startswith(f"--allow allows all-reduce@{axis}, and nothing of it was found: ")
 
 
-def test_a_comment_on_the_line_of_code_allows(tmp_path):
+@pytest.mark.parametrize(
+    "code_text",
+    [
+        "import jax\ntotal = psum(loss)  # hloscope: allow small-collectives: once per step\n",
+        "# hloscope: allow small-collectives: once per step\ntotal = psum(loss)\n",
+    ],
+)
+def test_a_comment_on_the_line_of_code_or_above_it_allows(tmp_path, code_text):
     code = tmp_path / "metrics.py"
-    code.write_text("import jax\ntotal = psum(loss)  # hloscope: allow small-collectives: once per step\n")
+    code.write_text(code_text)
     step = LOOP.replace("BOUND", "constant(5)").replace(
         "to_apply=add\n  ROOT out", f'to_apply=add, metadata={{source_file="{code}" source_line=2}}\n  ROOT out'
     )

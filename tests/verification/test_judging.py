@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 import hloscope
@@ -13,7 +16,7 @@ from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.errors import NotationError
 from hloscope.findings import Severity
 from hloscope.verification.judging import judged
-from hloscope.verification.model import Numerics, NumericsStatus, OutputComparison
+from hloscope.verification.model import Numerics, NumericsStatus, OutputComparison, Worst
 from hloscope.verification.platforms import attached_platform
 from hloscope.verification.settings import Settings, parse_range
 from hloscope.verification.structure import compare_structure
@@ -135,8 +138,6 @@ def test_no_end_of_a_run_but_a_good_one_passes(naive, status):
 
 
 def test_the_document_is_plain_data(naive, collective):
-    import json
-
     infinite = replace(COMPARED, largest_error=float("inf"), wrong=1, wrong_shards=("X=0",))
     found = judged(naive, collective, replace(AGREED, comparisons=(infinite,)))
     document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
@@ -146,6 +147,25 @@ def test_the_document_is_plain_data(naive, collective):
     assert document["communication"]["same"] is True
     assert {row["kind"] for row in document["communication"]["rows"]} == {"all-gather", "collective-permute"}
     assert document["communication"]["bytes_ratio"] == 1
+
+
+def test_the_published_schema_has_every_field(naive, collective):
+    published = json.loads(files("hloscope.verification").joinpath("schema.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(published)
+    worst = Worst(index=(1, 2), shard="X=0", local_index=(1, 2), found="nan", expected="1", allowed=0.1)
+    compared = replace(COMPARED, largest_error=float("inf"), wrong=1, wrong_shards=("X=0",), worst=worst)
+    numerics = replace(AGREED, comparisons=(compared,), dims={"B": 8}, not_compared={"gradients": "no floats"})
+    document = json.loads(json.dumps(judged(naive, collective, numerics).to_dict()))
+    jsonschema.validate(document, published)
+    assert document.keys() == published["properties"].keys()
+    for name, found in (
+        ("numerics", document["numerics"]),
+        ("comparison", document["numerics"]["comparisons"][0]),
+        ("worst", document["numerics"]["comparisons"][0]["worst"]),
+        ("row", document["communication"]["rows"][0]),
+        ("finding", document["findings"][0]),
+    ):
+        assert found.keys() == published["$defs"][name]["properties"].keys()
 
 
 @pytest.mark.parametrize(

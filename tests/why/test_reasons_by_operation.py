@@ -21,7 +21,7 @@ SENTENCES = {
     ),
     "embedding": (
         ReasonKind.PARTIAL_SUM,
-        "`gather` (operations.py:{} in embedding) looks up along the dimension of 50000 of `table[50000_Y, 256]`, "
+        "`gather` (operations.py:{} in embedding) looks up along dimension 0 (50000) of `table[50000_Y, 256]`, "
         "sharded over Y, so each device holds a partial sum; the requested output P('X', None) is replicated over Y: "
         "all-reduce over Y",
     ),

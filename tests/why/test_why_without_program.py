@@ -60,6 +60,15 @@ def test_a_name_that_is_none_is_refused(named):
     )
 
 
+def test_a_name_that_is_nearly_one_is_answered_with_that_one():
+    with pytest.raises(TargetError) as refused:
+        explain(hloscope.analyze_text(TEXT), "sumed")
+    assert refused.value.fix == (
+        "did you mean %summed? Else name one of them, or give its number in the list that `hloscope analyze` prints, "
+        "counted from 1"
+    )
+
+
 def test_a_program_without_collectives_says_so():
     text = "HloModule m\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n"
     with pytest.raises(TargetError, match="it has no collectives at all"):

@@ -1,0 +1,78 @@
+"""Programs whose collectives are easily put down to the wrong array or the wrong operation."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+import hloscope
+
+MESH = {"X": 2, "Y": 4}
+LAYERS = {"up": "bf16[L,D@Y,F]", "down": "bf16[L,F,D@Y]"}
+
+
+@hloscope.target(mesh=MESH, slice="v5e:2x4", args=("f32[64@X,4096@Y]",), out="P('X')")
+def largest(scores):
+    """Reduces values and positions together, and uses the positions alone."""
+    return jnp.argmax(scores, axis=-1)
+
+
+@hloscope.target(mesh=MESH, slice="v5e:2x4", args=("f32[64,512@Y]",), out="P(None, 'Y')")
+def turned_around(rows):
+    """Reverses a sharded dimension: no edges move, but everything."""
+    return rows[:, ::-1]
+
+
+@hloscope.target(mesh=MESH, slice="v5e:2x4", args=("f32[8@Y,64,32]", "f32[8,32,64]"), out="P(None, 'Y', None)")
+def batched(a, b):
+    """Is handed out sharded along another dimension than it comes in."""
+    return jax.vmap(jnp.matmul)(a, b)
+
+
+@hloscope.target(mesh=MESH, slice="v5e:2x4", args=("f32[64,512@(X,Y)]", "f32[512@(Y,X),256]"), out="P('X', None)")
+def axes_in_another_order(x, w):
+    """Contracts a dimension that both operands shard over both axes, in two orders."""
+    return x @ w
+
+
+@hloscope.target(mesh=MESH, slice="v5e:2x4", args=("f32[64@X,512@Y]", "f32[512,256@Y]"), out="P('X', None)")
+def after_a_shard_map(x, w):
+    """Gathers what a shard_map hands out, at the operation inside it."""
+
+    @jax.shard_map(in_specs=(P("X", "Y"), P(None, "Y")), out_specs=P("X", "Y"))
+    def product(x, w):
+        return jax.lax.all_gather(x, "Y", axis=1, tiled=True) @ w
+
+    return jnp.exp(product(jnp.tanh(x), w))
+
+
+@hloscope.target(mesh=MESH, slice="v5e:2x4", args=("f32[64@X,512@Y]",), axis_types="explicit")
+def resharded(x):
+    """Gives up an axis in explicit mode."""
+    return jax.sharding.reshard(jnp.tanh(x), P(None, "Y"))
+
+
+@hloscope.target(mesh=MESH, slice="v5e:2x4", args=("f32[512@Y,512]", "f32[4,64@X,512]"), out="P('Y', None)")
+def accumulated_gradients(w, batches):
+    """Adds up gradients in a loop; the compiler adds them up over devices once, after it."""
+
+    def step(total, batch):
+        return total + jax.grad(lambda w: jnp.mean(jnp.tanh(batch @ w) ** 2))(w), None
+
+    total, _ = jax.lax.scan(step, jnp.zeros_like(w), batches)
+    return w - 0.1 * total
+
+
+@hloscope.target(mesh=MESH, slice="v5e:2x4", args=(LAYERS, "bf16[32@(X,Y),128,D]"), dims={"L": 4, "D": 512, "F": 2048})
+def recomputed_layers(params, x):
+    """Gathers each layer's weights forward, and again in the backward pass."""
+
+    def layer(h, p):
+        return h + jax.nn.relu(h @ p["up"]) @ p["down"], None
+
+    def loss(params):
+        h, _ = jax.lax.scan(jax.checkpoint(layer), x, params)
+        return (h.astype(jnp.float32) ** 2).mean()
+
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, jax.grad(loss)(params))
