@@ -46,6 +46,21 @@ class Side:
         return not self.found.unmodelled
 
     @property
+    def slice_name(self) -> str | None:
+        """The slice that it is for; None when it names none."""
+        slice_of = self.found.slice
+        return slice_of if slice_of is None or isinstance(slice_of, str) else slice_of.name
+
+    @property
+    def mesh_name(self) -> str | None:
+        """Its mesh as `X=4,Y=2`; None when it has none."""
+        mesh = self.found.mesh
+        if mesh is None:
+            return None
+        pairs = mesh if isinstance(mesh, tuple) else zip(mesh.axis_names, mesh.axis_sizes, strict=True)
+        return ",".join(f"{name}={size}" for name, size in pairs)
+
+    @property
     def peak_bytes(self) -> int | None:
         """Its peak memory; None when it is not known."""
         return self.found.memory.peak_bytes
@@ -70,6 +85,17 @@ class Difference:
     old: Side
     new: Side
     comparison: Comparison
+
+    @property
+    def unlike(self) -> tuple[str, ...]:
+        """In what the two are not of one kind, so that their bytes on one device mean different things."""
+        rows = (
+            ("slices", self.old.slice_name, self.new.slice_name),
+            ("meshes", self.old.mesh_name, self.new.mesh_name),
+        )
+        return tuple(
+            f"the {what} differ: {one or 'none'} and {other or 'none'}" for what, one, other in rows if one != other
+        )
 
 
 def difference(old: Side, new: Side, *, equivalent: bool = False) -> Difference:

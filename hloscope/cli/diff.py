@@ -83,6 +83,7 @@ def _report(programs: tuple[str, ...], options: dict[str, Any]) -> DiffReport:
         comparison=found.comparison,
         peak_bytes=(old.peak_bytes, new.peak_bytes),
         step_us=(old.step_us, new.step_us),
+        unlike=found.unlike,
         not_understood=tuple(side.name for side in (old, new) if not side.is_understood),
     )
 

@@ -120,7 +120,7 @@ class Scanner:
         columns.forms += words.forms[start:end]
         columns.runs += words.runs[start:end]
         columns.rests += words.rests[start:end]
-        columns.metadata += map(known.texts.setdefault, row.metadata[start:end], row.metadata[start:end])
+        columns.metadata += _each_once(row.metadata[start:end], known.texts)
         for number, text in words.more.items():
             if start <= number < end:
                 columns.more[number + self._shift] = text
@@ -253,6 +253,14 @@ def _end_of_chunk(text: str, position: int) -> int:
     brace = text.find("\n}", position, position + CHUNK)
     end = text.find("\n", brace + 1 if brace >= 0 else position)
     return len(text) if end < 0 else end
+
+
+def _each_once(words: tuple[str, ...], known: dict[str, str]) -> list[str]:
+    """The same words, equal ones as one string. Mostly all are known, and then half the time will do."""
+    try:
+        return list(map(known.__getitem__, words))
+    except KeyError:
+        return list(map(known.setdefault, words, words))
 
 
 def _extend(column: array[int], numbers: ArrayLike) -> None:

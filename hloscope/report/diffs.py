@@ -32,6 +32,7 @@ class DiffReport:
         peak_bytes: The peak memory before and after; None where it is not known.
         step_us: The predicted time of a step before and after; None where it is not known.
         not_understood: The names of those programs in which something was not understood.
+        unlike: In what the two are not of one kind: their slices, their meshes.
     """
 
     old_name: str
@@ -40,6 +41,7 @@ class DiffReport:
     peak_bytes: tuple[int | None, int | None]
     step_us: tuple[float | None, float | None]
     not_understood: tuple[str, ...] = ()
+    unlike: tuple[str, ...] = ()
 
     @property
     def headline(self) -> str:
@@ -70,6 +72,7 @@ def _bytes(total: Total) -> str:
 
 
 def _doubts(report: DiffReport) -> Iterator[str]:
+    yield from report.unlike
     for name in report.not_understood:
         yield f"not everything in {name} was understood: hloscope analyze tells what"
     unsure = len(report.comparison.unsure)
@@ -124,6 +127,7 @@ def _json(report: DiffReport, _: Canvas) -> str:
         "changes": [_change(change) for change in comparison.changes],
         "unsure": len(comparison.unsure),
         "not_understood": list(report.not_understood),
+        "unlike": list(report.unlike),
         "totals": {"old": asdict(comparison.old_total), "new": asdict(comparison.new_total)},
         "tallies": [asdict(tally) for tally in comparison.tallies],
         "peak_bytes": list(report.peak_bytes),

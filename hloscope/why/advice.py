@@ -5,22 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from hloscope.analysis.model.reason import Reason, ReasonKind
-from hloscope.why.sentences import asked_words, axes_words, is_window, lost_words, summed_words
+from hloscope.analysis.vocabulary import Kind
+from hloscope.why.sentences import asked_words, axes_words, is_window, kept_axes, lost_words, summed_words
 from hloscope.why.tensors import spec_of
 
 
-def advice(reason: Reason) -> tuple[str, ...]:
+def advice(reason: Reason, kind: Kind | None = None) -> tuple[str, ...]:
     """Changes worth a thought, the likeliest first; none for what the user wrote or what is not known.
 
     Whether a change pays depends on the rest of the program, so each names what it trades.
+
+    Args:
+        reason: Why the collective is there.
+        kind: What it does; None where that does not matter.
     """
-    return tuple(_ADVICE[reason.kind](reason)) if reason.kind in _ADVICE else ()
+    if reason.kind not in _ADVICE:
+        return ()
+    spare = (_SCATTER,) if kind is Kind.ALL_REDUCE and kept_axes(reason) else ()
+    return (*spare, *_ADVICE[reason.kind](reason))
+
+
+_SCATTER = "add the parts up with jax.lax.psum_scatter under jax.shard_map, which moves half of it"
 
 
 def _partial_sum(reason: Reason) -> Iterator[str]:
     axes = axes_words(reason)
-    left = {axis for dimension in reason.wanted or () for axis in dimension}
-    if not left & set(reason.axes) and reason.wanted:
+    if reason.wanted and not kept_axes(reason):
         yield f"ask for the result sharded over {axes} too: a reduce-scatter moves half of what an all-reduce does"
     held = "; ".join(dict.fromkeys(asked_words(one) for one in reason.held_by))
     yield f"take {axes} off {summed_words(reason)}, and shard another dimension with it{f' ({held})' if held else ''}"

@@ -112,7 +112,7 @@ def _explanation(one: Collective, copies: int) -> Explanation:
         excerpt=None if place is None else linecache.getline(place.file, place.line).rstrip("\n") or None,
         steps=tuple(_steps(reason)),
         equations=equations(reason, one.kind),
-        advice=advice(reason),
+        advice=advice(reason, one.kind),
     )
 
 

@@ -26,7 +26,7 @@ def sentence(reason: Reason, kind: Kind) -> str:
     made = f", made from the partitioner's {was}" if was else ""
     others = "another" if reason.combined == 2 else f"{reason.combined - 1} others"
     more = f", with {others} in one transfer" if reason.combined > 1 else ""
-    spare = ", where a reduce-scatter would do" if kind is Kind.ALL_REDUCE and _kept_axes(reason) else ""
+    spare = ", where a reduce-scatter would do" if kind is Kind.ALL_REDUCE and kept_axes(reason) else ""
     return f"{doubt}{body}: {kind} over {axes_words(reason)}{_in_loop(reason)}{spare}{made}{more}{several}"
 
 
@@ -76,7 +76,7 @@ _PARTS = {
 
 def _demand(reason: Reason, part: str) -> str:
     """Who wants the sum, and how."""
-    left = _kept_axes(reason)
+    left = kept_axes(reason)
     state = f"is sharded over {', '.join(left)}" if left else f"is replicated over {axes_words(reason)}"
     output = next((one for one in reason.asked_by if one.by == "output"), None)
     if output is not None:
@@ -87,7 +87,7 @@ def _demand(reason: Reason, part: str) -> str:
     return f"the whole {part} is needed"
 
 
-def _kept_axes(reason: Reason) -> tuple[str, ...]:
+def kept_axes(reason: Reason) -> tuple[str, ...]:
     """The axes of a partial sum over which the sum is needed in parts only."""
     wanted = {axis for axes in reason.wanted or () for axis in axes}
     is_sum = reason.kind is ReasonKind.PARTIAL_SUM

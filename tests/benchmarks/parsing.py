@@ -50,7 +50,7 @@ def xla():
 
 def graph():
     module = parse_module(text)
-    return module, sum(1 for _ in module._columns.names)
+    return module, len(list(module._columns.names))
 
 def fields():
     module, count = graph()

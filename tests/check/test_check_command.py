@@ -41,14 +41,14 @@ def test_the_good_commit_passes(good):
 
 
 def test_accept_changes_nothing_where_nothing_changed(good):
-    assert good.run("accept").stdout == (
+    assert good.run("accept", "--jobs", 1).stdout == (
         "block: unchanged  hloscope_baselines/block.txt\nloss: unchanged  hloscope_baselines/loss.txt\n"
     )
     good.git("diff", "--exit-code")
 
 
 def test_the_bad_commit_fails_with_an_annotation_on_the_line(bad):
-    done = bad.run("check", "--format", "github")
+    done = bad.run("check", "--jobs", 1, "--format", "github")
     assert done.returncode == 1, done.stdout + done.stderr
     source = (bad.folder / "model.py").read_text().splitlines()
     line = next(index for index, text in enumerate(source, 1) if "with_sharding_constraint" in text)
@@ -197,7 +197,7 @@ def test_a_killed_check_or_accept_leaves_nothing_wrong(good):
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         process.stdout.close()
-    assert good.run("check").returncode == 0
+    assert good.run("check", "--jobs", 1).returncode == 0
 
 
 def test_checks_side_by_side_on_one_cache(good, tmp_path):
@@ -218,7 +218,7 @@ def test_a_damaged_baseline_and_one_of_no_target(good):
     try:
         baseline.write_text(whole[: len(whole) // 2])
         stray.write_text("anything")
-        done = good.run("check")
+        done = good.run("check", "--jobs", 1)
     finally:
         baseline.write_text(whole)
         stray.unlink()

@@ -151,3 +151,17 @@ def test_a_report_that_is_none(tmp_path):
     path.write_text("{")
     with pytest.raises(HloscopeError, match=r"x\.json is no JSON"):
         side_of_file(path, "x.json", MESH)
+
+
+def test_programs_of_other_meshes_and_slices_are_told(tmp_path):
+    path = tmp_path / "step.hlo"
+    path.write_text(BEFORE)
+    sides = [
+        side_of_file(path, "step.hlo", TargetConfig(name="", mesh=mesh, slices=(slice_name,)))
+        for mesh, slice_name in (({"X": 2, "Y": 4}, "v5e:2x4"), ({"Y": 4, "X": 2}, None))
+    ]
+    assert difference(sides[0], sides[0]).unlike == ()
+    assert difference(*sides).unlike == (
+        "the slices differ: v5e:2x4 and none",
+        "the meshes differ: X=2,Y=4 and Y=4,X=2",
+    )

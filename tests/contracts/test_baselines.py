@@ -20,6 +20,7 @@ from hloscope.contracts.baselines import (
     read_baseline,
     write_baseline,
 )
+from hloscope.contracts.checked import check_analysis
 from hloscope.errors import HloscopeError
 
 MEMORY = Memory(
@@ -265,3 +266,18 @@ def test_files(tmp_path):
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(HloscopeError, match="cannot be read"):
         read_baseline(path)
+
+
+def test_a_baseline_of_what_cannot_move_is_told(tmp_path):
+    alone = replace(program(mesh=("X=1",)), num_partitions=1)
+    path = tmp_path / "alone.txt"
+    write_baseline(path, baseline_of(alone, root=tmp_path))
+    checked = check_analysis("alone", alone, contract=None, baseline=path, root=tmp_path)
+    assert [(one.rule, one.severity, one.message) for one in checked.findings] == [
+        (
+            "contract-vacuous",
+            "warning",
+            "the program runs on one device, so no contract on communication can fail",
+        )
+    ]
+    assert checked.passed

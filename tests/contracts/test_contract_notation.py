@@ -148,6 +148,12 @@ error: all-reduce@Y is expected twice
    |               ^
    = why: each collective is held against one expectation
    = fix: join the two, or tell them apart by their place: in "file.py:12\"""",
+    'trips "a.py:1" = 0': """\
+error: a loop of no trips moves nothing
+  --> contract, column 18
+   | trips "a.py:1" = 0
+   |                  ^
+   = fix: give 1 trip or more""",
     'trips "a.py:1" = 2\ntrips "a.py:1" = 3': """\
 error: the trips of a.py:1 are given twice
   --> contract, line 2, column 7
@@ -212,6 +218,13 @@ def test_mistakes_in_the_notation(text):
             "max_bytes is -1",
             'write max_bytes="32 KiB", or a whole number of bytes',
         ),
+        (
+            lambda: all_reduce("Y", count="2"),
+            "count is '2'",
+            "give a whole number of executions, 0 or more",
+        ),
+        (lambda: trips("moe.py:40", 0), "trips is 0", "give a whole number of executions, 1 or more"),
+        (lambda: time(max=5), "time is limited by 5, without a unit", 'write time(max="1.2 ms")'),
         (at_most, "at_most limits nothing", 'write at_most(wire_bytes="6 MB", axis="fsdp")'),
         (
             lambda: all_reduce("Y", max_bytes=1, max_bytes_per_step=2),

@@ -222,6 +222,37 @@ def test_step(hlo):
     )
 
 
+def test_what_cannot_be_decided_is_neither_equal_nor_unequal(hlo_suite):
+    result = hlo_suite(
+        """
+from hloscope.contracts import no, none, time
+
+
+def test_step(hlo):
+    report = hlo.analyze("step.hlo", mesh=MESH)
+    assert report != none() and report.collectives != []
+    assert not report == time(max="1 s") and not report != time(max="1 s")
+    assert not report == no("all-gather", "Z") and not report != no("all-gather", "Z")
+"""
+    )
+    result.assert_outcomes(passed=1)
+
+
+def test_options_that_nobody_reads_are_refused(hlo_suite):
+    result = hlo_suite(
+        """
+def test_text(hlo):
+    hlo.analyze("step.hlo", mehs=MESH)
+
+def test_report(hlo):
+    hlo.expect(hlo.analyze("step.hlo", mesh=MESH), "none", slice="v5e:2x4")
+"""
+    )
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["*error: mehs does not go with HLO text*"])
+    result.stdout.fnmatch_lines(["*error: a program that is analysed already takes no options*"])
+
+
 def test_reports(hlo_suite, pytester):
     result = hlo_suite(
         """

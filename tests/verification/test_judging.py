@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 
 import hloscope
+from hloscope.analysis.model import Unmodelled
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.errors import NotationError
 from hloscope.findings import Severity
@@ -210,3 +211,14 @@ def _has_libtpu():
     from importlib.util import find_spec
 
     return find_spec("libtpu") is not None
+
+
+def test_what_was_not_understood_in_the_program_alone_is_told(naive):
+    item = Unmodelled(
+        what="the kernel %k does not say whether it communicates", effect="more may move", instruction="k"
+    )
+    opaque = replace(naive, unmodelled=(item,))
+    (finding,) = judged(opaque, naive, AGREED).findings
+    assert (finding.rule, finding.severity, finding.why) == ("communication-unsure", Severity.WARNING, "more may move")
+    assert finding.message == f"{item.what}, so nobody can say that the program moves no more than its reference"
+    assert judged(opaque, opaque, AGREED).findings == ()

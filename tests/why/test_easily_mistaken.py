@@ -84,3 +84,11 @@ def test_recomputed_layers_gather_the_weights_by_name_and_what_the_loop_carries_
     assert "carried x" in names
     assert "x" not in names
     assert all(one.reason.kind in (ReasonKind.OPERAND_CONFLICT, ReasonKind.PARTIAL_SUM) for one in found)
+
+
+def test_a_sum_that_is_cut_afterwards_should_have_been_scattered(explained):
+    (one,) = explained("ambiguous_einsum.py:sharded_columns").collectives
+    assert advice(one.reason, one.kind)[0] == (
+        "add the parts up with jax.lax.psum_scatter under jax.shard_map, which moves half of it"
+    )
+    assert notation(one)[1:] == ("Out[B_X, F] = AllReduce_Y(Out[B_X, F] {U_Y})", "Out[B_X, F_Y] = Slice_Y(Out[B_X, F])")

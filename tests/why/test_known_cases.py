@@ -94,6 +94,7 @@ def test_conflicting_shardings_come_with_the_rematerialization(explained):
     assert (warning.op_name, warning.opcode) == ("jit(conflicting_shardings)/sharding_constraint", "copy")
     assert (warning.shape, warning.source[0].line) == ("f32[8,32,16]", line)
     assert warning.text.startswith("[SPMD] Involuntary full rematerialization. ")
+    assert not any("rematerialization" in note for note in found.notes)
     gather = next(one for one in found.collectives if one.kind is Kind.ALL_GATHER)
     assert gather.why.removeprefix("likely: ") == (
         "`Out[64_(Y,X), 32, 16]` is computed as P(('Y', 'X'), None, None), and the requested output is "
