@@ -35,6 +35,7 @@ _NOT_CAPTURED = (
     "HLO text keeps no shardings of the program it was compiled from; name the function itself (module:fn) to have it "
     "compiled and explained"
 )
+_NEEDED_BY_CONSUMER = (ReasonKind.OPERAND_CONFLICT, ReasonKind.NEEDS_WHOLE_DIMENSION, ReasonKind.INDEXED_IN_LOOP)
 _NOT_ASKED = "Shardy could not be asked about this program (see the notes)"
 _NO_AXES = "its device groups follow no axes of the mesh"
 _NO_MATCH = "Shardy moves nothing here, so the partitioner decided it for reasons of its own"
@@ -69,7 +70,11 @@ def _by_text_alone(one: Collective, missing: str) -> Collective:
 
 
 def _told(one: Collective, reason: Reason) -> Collective:
-    return replace(one, reason=reason, why=sentence(reason, one.kind))
+    told = replace(one, reason=reason, why=sentence(reason, one.kind))
+    needed_by = reason.consumer.source if reason.consumer is not None and reason.kind in _NEEDED_BY_CONSUMER else ()
+    if one.source_of is None or not needed_by or not reason.certain or reason.candidates > 1:
+        return told
+    return replace(told, source=needed_by, source_of=None)  # better than the line of a neighbour
 
 
 def _authored(one: Collective) -> Reason:
