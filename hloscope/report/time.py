@@ -13,6 +13,8 @@ from hloscope.units import format_bytes, format_time, plural
 
 BAR_COLUMNS = 16
 _MOST_UNKNOWN = 3
+_UNKNOWN_SHARE = 0.01
+"""Of the step: less than that is told without emphasis."""
 _MARKS = (("█", "green"), ("▓", "cyan"), ("░", "red"))
 """Computing alone, computing with communication hidden behind it, waiting for communication."""
 
@@ -49,7 +51,8 @@ def _lines(time: StepTime, width: int) -> Iterator[Text]:
     yield Text(" · ".join(_remarks(time)), style="dim")
     yield Text(_trust(time), style="dim")
     if time.unknown_operations:
-        yield Text(f"priced without knowing what they do: {_unknown(time)}", style="yellow")
+        matters = sum(one.time_us for one in time.unknown_operations) >= _UNKNOWN_SHARE * time.step_us
+        yield Text(f"priced without knowing what they do: {_unknown(time)}", style="yellow" if matters else "dim")
     for note in time.notes:
         yield Text(short_note(note), style="dim")
 
@@ -87,7 +90,8 @@ def _trust(time: StepTime) -> str:
         f"{basis}; on {plural(spread.rows, 'published timing')} of this generation off by a factor of "
         f"{spread.median:.2f} (median) to {spread.worst:.2f} (worst)"
     )
-    return f"{known}; not calibrated on it: {', '.join(time.uncalibrated)}" if time.uncalibrated else known
+    untested = ", ".join(time.uncalibrated)
+    return f"{known}; priced by rules that none of them tests: {untested}" if untested else known
 
 
 def _unknown(time: StepTime) -> str:

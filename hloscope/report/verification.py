@@ -147,10 +147,22 @@ def _verdict(found: Verification) -> Text:
     comparison = found.communication
     steps = _steps(found)
     if comparison.same:
-        spelled = ", some of it in another spelling" if comparison.changes else ""
-        return Text(f"Both move the same{spelled}{_times(found.bytes_ratio)}{steps}.", style="green")
-    totals = [marked(format_bytes(one.wire_bytes), one.bound) for one in (comparison.new_total, comparison.old_total)]
+        return Text(f"Both move the same{steps}.", style="green") if not comparison.changes else _spelled(found, steps)
+    totals = _totals(found)
     return Text(f"In all {totals[0]}, and {totals[1]} in the reference{_times(found.bytes_ratio)}{steps}.")
+
+
+def _spelled(found: Verification, steps: str) -> Text:
+    """For the same data in spellings that the compiler may exchange, which can differ in bytes."""
+    here, there = _totals(found)
+    amounts = "" if here == there else f": {here}, and {there} in the reference{_times(found.bytes_ratio)}"
+    return Text(f"Both move the same data, some of it in another spelling{amounts}{steps}.", style="green")
+
+
+def _totals(found: Verification) -> tuple[str, str]:
+    """What one device sends per step, here and in the reference."""
+    new, old = found.communication.new_total, found.communication.old_total
+    return marked(format_bytes(new.wire_bytes), new.bound), marked(format_bytes(old.wire_bytes), old.bound)
 
 
 def _steps(found: Verification) -> str:

@@ -38,7 +38,7 @@ def test_what_it_rests_on_follows():
     assert plain(SEED, 200)[1:] == [
         "7.0% of peak FLOP/s · memory-bound 0 us",
         "from the compiler's own cycles; on 21 published timings of this generation off by a factor of 1.02 (median) "
-        "to 1.15 (worst); not calibrated on it: memory",
+        "to 1.15 (worst); priced by rules that none of them tests: memory",
     ]
 
 
