@@ -177,7 +177,7 @@ def _runs_of_condition(trips: TripCount) -> TripCount:
 
 _EFFECT_OF_UNREAD = {
     Bound.AT_LEAST: "everything inside it is counted for one trip, which is a lower bound",
-    Bound.UNKNOWN: "everything inside it is counted for one trip, which is neither a lower nor an upper bound",
+    Bound.UNKNOWN: "its body is counted for one trip, which is neither a lower nor an upper bound",
 }
 
 

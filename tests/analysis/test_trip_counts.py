@@ -189,7 +189,7 @@ def test_a_conjunction_of_counters_is_exact(analyze):
 
 
 LOWER_BOUND = "everything inside it is counted for one trip, which is a lower bound"
-NO_BOUND = "everything inside it is counted for one trip, which is neither a lower nor an upper bound"
+NO_BOUND = "its body is counted for one trip, which is neither a lower nor an upper bound"
 DATA = (
     "%z = f32[] constant(0)\n%s = f32[] reduce(%v, %z), dimensions={0}, to_apply=%sum\n"
     "%dynamic = pred[] compare(%s, %z), direction=GT\n"
