@@ -10,9 +10,10 @@ from difflib import get_close_matches
 from hloscope.analysis.model import Analysis, Collective, SourceFrame
 from hloscope.analysis.model.reason import Operation, Reason, ReasonKind, Tensor
 from hloscope.analysis.places import users_frame
+from hloscope.analysis.vocabulary import Kind
 from hloscope.errors import TargetError
 from hloscope.why.advice import advice
-from hloscope.why.notation import equations, notated
+from hloscope.why.notation import equations, left_by, notated
 from hloscope.why.sentences import asked_words, part_words, summed_words
 
 
@@ -110,7 +111,7 @@ def _explanation(one: Collective, copies: int) -> Explanation:
         copies=copies,
         place=place,
         excerpt=None if place is None else linecache.getline(place.file, place.line).rstrip("\n") or None,
-        steps=tuple(_steps(reason)),
+        steps=tuple(_steps(reason, one.kind)),
         equations=equations(reason, one.kind),
         advice=advice(reason, one.kind),
     )
@@ -124,13 +125,13 @@ def _place(one: Collective, reason: Reason) -> SourceFrame | None:
     return users_frame(first or (told.source if told is not None else ()) or one.source)
 
 
-def _steps(reason: Reason) -> Iterator[Step]:
+def _steps(reason: Reason, kind: Kind) -> Iterator[Step]:
     for asker in dict.fromkeys(asked_words(one) for one in reason.held_by):
         yield Step(what=asker)
     if reason.kind is ReasonKind.PARTIAL_SUM:
         yield from _sum_steps(reason)
     elif reason.moved is not None:
-        yield from _move_steps(reason, reason.moved)
+        yield from _move_steps(reason, reason.moved, kind)
     if reason.kind is not ReasonKind.CONSTRAINT:
         for asker in dict.fromkeys(asked_words(one) for one in reason.asked_by):
             yield Step(what=asker)
@@ -150,10 +151,11 @@ def _sum_steps(reason: Reason) -> Iterator[Step]:
         yield Step(what=f"{reason.consumer.name} needs the {part}", arrays=arrays, source=_line(reason.consumer))
 
 
-def _move_steps(reason: Reason, moved: Tensor) -> Iterator[Step]:
+def _move_steps(reason: Reason, moved: Tensor, kind: Kind) -> Iterator[Step]:
     if reason.producer is not None and not moved.named:
         yield Step(what=f"{reason.producer.name} makes it", arrays=(notated(moved),), source=_line(reason.producer))
-    had, wanted = (notated(moved),), None if reason.wanted is None else notated(moved, reason.wanted)
+    left = left_by(reason, moved, kind)
+    had, wanted = (notated(moved),), None if left is None else notated(moved, left)
     if reason.kind is ReasonKind.CONSTRAINT:
         asked = reason.asked_by[0] if reason.asked_by else None
         what = "a sharding constraint" if asked is None else asked_words(asked)

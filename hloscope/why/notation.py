@@ -49,7 +49,7 @@ def equations(reason: Reason, kind: Kind) -> tuple[str, ...]:
         return (f"{notated(moved)} = {_computed(reason)}",)
     if reason.kind is ReasonKind.PARTIAL_SUM:
         return (f"{notated(moved)} = {_computed(reason)}", *_added_up(reason, moved, kind, function))
-    left = _left_by(reason, moved, kind)
+    left = left_by(reason, moved, kind)
     if left is None:
         return (f"{function}({notated(moved)})",)
     resharded = f"{notated(moved, left)} = {function}({notated(moved)})"
@@ -81,7 +81,7 @@ def _added_up(reason: Reason, moved: Tensor, kind: Kind, function: str) -> tuple
     return (summed, f"{notated(moved, wanted)} = Slice_{subscript(cut)}({notated(moved, had)})")
 
 
-def _left_by(reason: Reason, moved: Tensor, kind: Kind) -> tuple[Axes, ...] | None:
+def left_by(reason: Reason, moved: Tensor, kind: Kind) -> tuple[Axes, ...] | None:
     """The sharding that a collective leaves: a gather gives its axes up, wherever Shardy would have moved them."""
     had = moved.sharding
     if kind is not Kind.ALL_GATHER or had is None or not {*reason.axes} <= {axis for axes in had for axis in axes}:
