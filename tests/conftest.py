@@ -14,7 +14,8 @@ os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 os.environ.setdefault("HLOSCOPE_CACHE", "0")
 
-hypothesis.settings.register_profile("hloscope", deadline=None)  # machines differ, and so do their loads
+# Machines differ, and so do their loads: no deadlines. The same examples in every run, unless somebody looks for more.
+hypothesis.settings.register_profile("hloscope", deadline=None, derandomize="HLOSCOPE_RANDOM" not in os.environ)
 hypothesis.settings.load_profile("hloscope")
 
 pytest_plugins = ["pytester"]

@@ -3,8 +3,4 @@
 import sys
 from pathlib import Path
 
-from hypothesis import settings
-
 sys.path.insert(0, str(Path(__file__).parent))
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
