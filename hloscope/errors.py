@@ -6,6 +6,8 @@ Every error that bad input can cause derives from `HloscopeError`. The command l
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 EXIT_OK = 0
 EXIT_BROKEN = 1
 """A contract, a check or `--fail-on` is broken."""
@@ -112,6 +114,24 @@ class HloParseError(HloscopeError):
         self.line = line
         self.column = column
         super().__init__(what, where=where, excerpt=excerpt, fix=fix)
+
+
+def did_you_mean(
+    word: str, known: Iterable[str], otherwise: str | None = None, *, most: int = 1, cutoff: float = 0.6
+) -> str | None:
+    """The fix for a name that is not known: the names nearest to it, else `otherwise`.
+
+    Args:
+        word: What was written.
+        known: What could have been.
+        otherwise: The fix where nothing is near.
+        most: How many names are offered.
+        cutoff: How near is near, from 0 to 1, as `difflib.get_close_matches` counts.
+    """
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, list(known), n=most, cutoff=cutoff)
+    return f"did you mean {' or '.join(near)}?" if near else otherwise
 
 
 def caret_excerpt(line_text: str, column: int, width: int = 100) -> str:

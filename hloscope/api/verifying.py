@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any
 
 from hloscope.analysis.model import Analysis
 from hloscope.api.analyzing import name_of
 from hloscope.api.joining import analysis_of
-from hloscope.errors import NotationError, TargetError
+from hloscope.errors import NotationError, TargetError, did_you_mean
 from hloscope.program.target import TargetFacts, make_facts
 from hloscope.verification.job import Job, Side, references_facts
 from hloscope.verification.judging import RULE_NAMES, judged
@@ -197,10 +196,9 @@ def _decided_by_devices(found: Analysis) -> bool:
 def _check_names(ignore: Collection[str]) -> None:
     for name in ignore:
         if name not in RULE_NAMES:
-            near = get_close_matches(name, RULE_NAMES, n=2)
             raise NotationError(
                 f"a verification has no finding named {name!r}",
-                fix=f"did you mean {' or '.join(near)}?" if near else f"they are {', '.join(RULE_NAMES)}",
+                fix=did_you_mean(name, RULE_NAMES, f"they are {', '.join(RULE_NAMES)}", most=2),
             )
 
 
@@ -218,8 +216,7 @@ def _check_ranges(ranges: Mapping[str, Range], found: Analysis) -> None:
     names = [array.name for array in found.arguments]
     for name in ranges:
         if name not in names:
-            near = get_close_matches(name, names, n=2)
             raise NotationError(
                 f"the target has no argument {name!r}",
-                fix=f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(names)}",
+                fix=did_you_mean(name, names, f"it has {', '.join(names)}", most=2),
             )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hloscope.errors import HloscopeError
+from hloscope.errors import HloscopeError, did_you_mean
 
 BASELINES = "hloscope_baselines"
 """The folder of baseline files, unless the project names another."""
@@ -92,14 +92,11 @@ class ProjectConfig:
         Raises:
             ConfigError: There is no target of such a name, or none at all.
         """
-        from difflib import get_close_matches
-
         if not self.targets:
             raise ConfigError("there are no targets", where=str(self.path), fix="write [targets.NAME] with a function")
         by_name = {target.name: target for target in self.targets}
         for name in names:
             if name not in by_name:
-                near = get_close_matches(name, list(by_name), n=1)
-                fix = f"did you mean {near[0]}?" if near else f"the targets are {', '.join(by_name)}"
+                fix = did_you_mean(name, by_name, f"the targets are {', '.join(by_name)}")
                 raise ConfigError(f"there is no target {name!r}", where=str(self.path), fix=fix)
         return tuple(by_name[name] for name in dict.fromkeys(names)) or self.targets

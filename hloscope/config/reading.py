@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hloscope.config.model import BASELINES, ConfigError, ProjectConfig, TargetConfig
-from hloscope.errors import caret_excerpt
+from hloscope.errors import caret_excerpt, did_you_mean
 
 _POSITION = re.compile(r"\(at line (\d+), column (\d+)\)|\(at end of document\)")
 
@@ -172,8 +171,7 @@ class _Reader:
         """Refuses keys that nobody reads."""
         for key in table:
             if key not in known:
-                near = difflib.get_close_matches(key.replace("_", "-"), known, n=1)
-                fix = f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"
+                fix = did_you_mean(key.replace("_", "-"), known, f"use one of {', '.join(known)}")
                 raise self.error(f"unknown key {key!r}", name, key, fix=fix)
 
     def table(self, section: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from fnmatch import fnmatchcase
 from typing import Any
 
 from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.contracts.model import Ban, Clause, Contract, Expectation, Limit, Quantity, Selector, Trips
 from hloscope.contracts.quantities import BYTE_UNITS, MILLIONTHS, NANOSECONDS, Units, parse_amount
-from hloscope.errors import NotationError
+from hloscope.errors import NotationError, did_you_mean
 
 Axes = str | tuple[str, ...] | None
 Amount = str | int
@@ -190,10 +189,9 @@ def _limit(quantity: Quantity, name: str, amount: Amount, units: Units) -> Contr
 
 def _selector(kind: str, axes: Axes, source: str | None, link: str | None) -> Selector:
     if not any(fnmatchcase(one, kind) for one in Kind):
-        near = difflib.get_close_matches(kind.replace("_", "-"), list(Kind), n=1)
         raise NotationError(
             f"there is no kind of collective {kind!r}",
-            fix=f"did you mean {near[0]}?" if near else f"use one of {', '.join(Kind)}, or a pattern such as all-*",
+            fix=did_you_mean(kind.replace("_", "-"), Kind, f"use one of {', '.join(Kind)}, or a pattern such as all-*"),
         )
     return Selector(kind=str(kind), axes=_axes(axes), link=_link(link), source=source)
 

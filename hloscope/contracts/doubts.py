@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterator
 from pathlib import Path, PurePath
@@ -12,6 +11,7 @@ from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.contracts.model import Ban, Contract, Expectation, Limit
 from hloscope.contracts.selecting import axis_fits, is_at
 from hloscope.contracts.verdict import Breach, BreachKind
+from hloscope.errors import did_you_mean
 from hloscope.units import format_capacity, plural
 
 _ACCEPT = "at-least-ok"
@@ -87,8 +87,8 @@ def _misnamed_axes(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
         fitting = [name for name in sizes if axis_fits(pattern.partition(":")[0], name)]
         found = "mesh " + ",".join(f"{name}={size}" for name, size in sizes.items())
         if not fitting:
-            near = difflib.get_close_matches(pattern, list(sizes), n=1)
-            message = f"the mesh has no axis {pattern}" + (f": did you mean {near[0]}?" if near else "")
+            near = did_you_mean(pattern, sizes)
+            message = f"the mesh has no axis {pattern}" + (f": {near}" if near else "")
             yield _vacuous(message, f"an axis {pattern}", found)
         elif all(sizes[name] == 1 for name in fitting):
             message = f"the mesh axis {pattern} has size 1, so nothing can move over it"

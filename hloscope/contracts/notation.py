@@ -10,7 +10,7 @@ from lark import Token, Tree
 from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.contracts.model import Ban, Clause, Contract, Expectation, Limit, Quantity, Selector, Trips
 from hloscope.contracts.quantities import BYTE_UNITS, MILLIONTHS, NANOSECONDS, Units, format_amount, parse_amount
-from hloscope.contracts.syntax import ContractSource, did_you_mean
+from hloscope.contracts.syntax import ContractSource, nearest_word
 from hloscope.errors import NotationError
 from hloscope.program.notation_syntax import start_of, subtrees_of, tokens_of
 
@@ -136,7 +136,7 @@ def _selector(tree: Tree[Token], source: ContractSource) -> Selector:
         raise source.error(
             f"there is no kind of collective {str(kind)!r}",
             start_of(kind),
-            fix=did_you_mean(str(kind)) or f"use one of {', '.join(Kind)}, or a pattern such as all-*",
+            fix=nearest_word(str(kind)) or f"use one of {', '.join(Kind)}, or a pattern such as all-*",
         )
     return Selector(
         kind=str(kind),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from functools import cache
 from typing import NoReturn
@@ -11,7 +10,7 @@ from lark import Lark, Token, Tree, UnexpectedInput
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
 from hloscope.analysis.vocabulary import Kind
-from hloscope.errors import NotationError, caret_excerpt
+from hloscope.errors import NotationError, caret_excerpt, did_you_mean
 from hloscope.grammars_loader import grammar_text
 
 EXAMPLE = "all-reduce@Y <= 32KiB x2"
@@ -142,14 +141,12 @@ class ContractSource:
         first = clause.replace("@", " ").partition(" ")[0]
         if first in ("only", "just"):
             return f"write {clause.removeprefix(first).strip() or EXAMPLE}; nothing else"
-        return None if first in CLAUSE_WORDS or first in set(Kind) else did_you_mean(first)
+        return None if first in CLAUSE_WORDS or first in set(Kind) else nearest_word(first)
 
 
-def did_you_mean(word: str) -> str | None:
+def nearest_word(word: str) -> str | None:
     """The kind or the clause that a word is near to, as a question; None when there is none."""
-    names = (*Kind, *CLAUSE_WORDS)
-    near = difflib.get_close_matches(word.lower().replace("_", "-"), names, n=1, cutoff=0.6)
-    return f"did you mean {near[0]}?" if near else None
+    return did_you_mean(word.lower().replace("_", "-"), (*Kind, *CLAUSE_WORDS))
 
 
 def _any_of(words: list[str]) -> str:

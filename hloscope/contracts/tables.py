@@ -9,7 +9,6 @@ expect = [{ kind = "all-reduce", axes = ["Y"], max-bytes = "32 KiB", count = 2 }
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,7 +16,7 @@ from hloscope.contracts import building
 from hloscope.contracts.model import Ban, Contract, Expectation, Limit, Quantity, Selector, Trips
 from hloscope.contracts.notation import parse_contract, units_of
 from hloscope.contracts.quantities import BYTE_UNITS, format_amount
-from hloscope.errors import NotationError
+from hloscope.errors import NotationError, did_you_mean
 
 _SELECTOR_KEYS = ("kind", "axes", "in", "over")
 _EXPECTATION_KEYS = (*_SELECTOR_KEYS, "max-bytes", "max-bytes-per-step", "count")
@@ -173,8 +172,7 @@ def _integer(value: Any, where: str) -> int:
 def _check_keys(table: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
     for key in table:
         if key not in known:
-            near = difflib.get_close_matches(key.replace("_", "-"), known, n=1)
-            fix = f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"
+            fix = did_you_mean(key.replace("_", "-"), known, f"use one of {', '.join(known)}")
             raise NotationError(f"unknown key {key!r} in a contract", where=where, fix=fix)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -10,7 +9,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TypeVar
 
-from hloscope.errors import SliceError
+from hloscope.errors import SliceError, did_you_mean
 from hloscope.hardware.chip_model import Chip
 from hloscope.hardware.chips import chip as find_chip
 from hloscope.hardware.slices import Slice
@@ -89,11 +88,10 @@ def _checked(values: Mapping[str, object], where: str) -> dict[str, float]:
     checked: dict[str, float] = {}
     for name, value in values.items():
         if name not in _FIGURES:
-            close = difflib.get_close_matches(name, _FIGURES, n=1)
             raise SliceError(
                 f"{name} is no figure of a chip",
                 where=where,
-                fix=f"did you mean {close[0]}?" if close else f"the figures are {', '.join(_FIGURES)}",
+                fix=did_you_mean(name, _FIGURES, f"the figures are {', '.join(_FIGURES)}"),
             )
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
             raise SliceError(f"{name} must be a positive number, not {value!r}", where=where)

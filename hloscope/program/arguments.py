@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from math import prod
@@ -11,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hloscope.errors import HloscopeError, MeshError, NotationError, TargetError
+from hloscope.errors import HloscopeError, MeshError, NotationError, TargetError, did_you_mean
 from hloscope.program.loading import import_error
 from hloscope.program.notation import ArraySpec, parse_array, parse_partition_spec
 
@@ -197,10 +196,9 @@ def _check_names(signature: inspect.Signature, kwargs: Mapping[str, Any], name: 
         return
     for key in kwargs:
         if key not in parameters:
-            near = difflib.get_close_matches(key, parameters, n=2)
             raise TargetError(
                 f"{name}{signature} has no parameter {key!r}",
-                fix=f"did you mean {' or '.join(near)}?" if near else None,
+                fix=did_you_mean(key, parameters, most=2),
             )
 
 

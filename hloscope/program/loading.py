@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import linecache
 import os
@@ -16,7 +15,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from hloscope.errors import DeviceCountError, HloscopeError, TargetError
+from hloscope.errors import DeviceCountError, HloscopeError, TargetError, did_you_mean
 from hloscope.program.target import ATTRIBUTE
 
 
@@ -109,8 +108,8 @@ def _module_of_file(path: Path, target: str) -> tuple[str, Path]:
     if not path.is_file():
         if path.is_dir():
             raise TargetError(f"{path} is a folder", fix="name a file: path/to/file.py:fn")
-        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.py")], n=3, cutoff=0.8)
-        raise TargetError(f"there is no file {path}", fix=f"did you mean {' or '.join(near)}?" if near else None)
+        files = [one.name for one in path.parent.glob("*.py")]
+        raise TargetError(f"there is no file {path}", fix=did_you_mean(path.name, files, most=3, cutoff=0.8))
     if path.suffix != ".py":
         raise TargetError(
             f"{target} is neither a Python file nor HLO text",
@@ -126,10 +125,8 @@ def _module_of_file(path: Path, target: str) -> tuple[str, Path]:
 
 def _nearest(name: str, holder: object) -> str:
     names = _function_names(holder)
-    near = difflib.get_close_matches(name, names, n=3)
-    if near:
-        return f"did you mean {' or '.join(near)}?"
-    return f"it has {', '.join(names[:8])}" if names else "it defines no functions"
+    otherwise = f"it has {', '.join(names[:8])}" if names else "it defines no functions"
+    return did_you_mean(name, names, otherwise, most=3) or otherwise
 
 
 def _choices(module: ModuleType) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import re
 from collections.abc import Sequence
 from typing import Literal
 
 from lark import Token
 
-from hloscope.errors import NotationError
+from hloscope.errors import NotationError, did_you_mean
 from hloscope.program.notation_syntax import Notation, Source, start_of, subtrees_of, tokens_of
 
 AxisTypeName = Literal["auto", "explicit", "manual"]
@@ -95,11 +94,10 @@ def _axis_type(word: Token, source: Source) -> AxisTypeName:
         return known
     if not word:
         raise NotationError(f"an empty {source.what}", fix=f"write, for example, {source.example}")
-    near = difflib.get_close_matches(word.lower(), _AXIS_TYPES, n=1)
     raise source.error(
         f'unknown axis type "{word}"',
         start_of(word),
-        fix=f"did you mean {near[0]}?" if near else "use auto, explicit or manual",
+        fix=did_you_mean(word.lower(), _AXIS_TYPES, "use auto, explicit or manual"),
     )
 
 

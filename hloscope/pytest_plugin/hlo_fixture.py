@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hloscope.analysis.model import Analysis
-from hloscope.errors import DeviceCountError, HloscopeError, NotationError
+from hloscope.errors import DeviceCountError, HloscopeError, NotationError, did_you_mean
 from hloscope.pytest_plugin.baselines import TestBaselines
 from hloscope.pytest_plugin.reports import Report, contract_of
 
@@ -180,7 +180,6 @@ def _check_text_options(target: str | Path, args: Any, options: dict[str, Any]) 
 
 
 def _check_marker(marker: pytest.Mark) -> None:
-    from difflib import get_close_matches
     from inspect import signature
 
     from hloscope.program.target import make_facts
@@ -190,8 +189,7 @@ def _check_marker(marker: pytest.Mark) -> None:
     known = list(signature(make_facts).parameters)
     for name in marker.kwargs:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
-            fix = f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"
+            fix = did_you_mean(name, known, f"use one of {', '.join(known)}")
             raise NotationError(f"the marker hloscope has no setting {name!r}", fix=fix)
 
 

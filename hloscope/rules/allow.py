@@ -12,12 +12,11 @@ import linecache
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from fnmatch import fnmatch
 
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.vocabulary import Kind
-from hloscope.errors import NotationError
+from hloscope.errors import NotationError, did_you_mean
 from hloscope.findings import Finding, Severity
 
 UNUSED = "unused-allow"
@@ -66,8 +65,7 @@ def parse_allow(text: str, *, known_rules: Iterable[str], where: str = "--allow"
         raise NotationError(f"{where} {text!r} does not say what is allowed and why", fix=_HOW)
     names = (*known_rules, *Kind)
     if match["what"] not in names:
-        near = get_close_matches(match["what"], names, n=1)
-        fix = f"did you mean {near[0]}?" if near else "hloscope rules lists them"
+        fix = did_you_mean(match["what"], names, "hloscope rules lists them")
         raise NotationError(f"{where}: there is no rule and no kind of collective {match['what']!r}", fix=fix)
     file, _, line = (match["source"] or "").partition(":")
     return Allow(

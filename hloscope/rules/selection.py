@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 
 from hloscope.analysis.model import Analysis
-from hloscope.errors import NotationError
+from hloscope.errors import NotationError, did_you_mean
 from hloscope.findings import Finding
 from hloscope.rules import RULES
 from hloscope.rules.allow import allows_in_code, apply_allows, parse_allow
@@ -59,6 +58,5 @@ def find_rule(name: str) -> Rule:
     for rule in RULES:
         if rule.name == name:
             return rule
-    near = get_close_matches(name, [rule.name for rule in RULES], n=1)
-    fix = f"did you mean {near[0]}?" if near else "hloscope rules lists them"
+    fix = did_you_mean(name, [rule.name for rule in RULES], "hloscope rules lists them")
     raise NotationError(f"there is no rule {name!r}", fix=fix)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import linecache
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from hloscope.analysis.model import Analysis, Collective, SourceFrame
 from hloscope.analysis.model.reason import Operation, Reason, ReasonKind, Tensor
 from hloscope.analysis.places import users_frame
 from hloscope.analysis.vocabulary import Kind
-from hloscope.errors import TargetError
+from hloscope.errors import TargetError, did_you_mean
 from hloscope.why.advice import advice
 from hloscope.why.notation import equations, left_by, notated
 from hloscope.why.sentences import asked_words, part_words, summed_words
@@ -98,8 +97,8 @@ def _find(collectives: Sequence[Collective], named: str) -> Collective:
 def _how_to_name(names: Sequence[str], wanted: str) -> str:
     if not names:
         return "leave the name out"
-    near = get_close_matches(wanted, names, n=1)
-    first = f"did you mean %{near[0]}? Else " if near else ""
+    near = did_you_mean(wanted, names)
+    first = f"{near} Else " if near else ""
     return f"{first}name one of them, or give its number in the list that `hloscope analyze` prints, counted from 1"
 
 

@@ -64,7 +64,7 @@ def test_a_name_that_is_nearly_one_is_answered_with_that_one():
     with pytest.raises(TargetError) as refused:
         explain(hloscope.analyze_text(TEXT), "sumed")
     assert refused.value.fix == (
-        "did you mean %summed? Else name one of them, or give its number in the list that `hloscope analyze` prints, "
+        "did you mean summed? Else name one of them, or give its number in the list that `hloscope analyze` prints, "
         "counted from 1"
     )
 

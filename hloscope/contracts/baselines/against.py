@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from hloscope.analysis.model import Analysis
+from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.places import users_frame
 from hloscope.compare import Change, match
 from hloscope.compare.model import SAME_TRAFFIC
-from hloscope.compare.wording import change_line
+from hloscope.compare.wording import amount, change_line
 from hloscope.contracts.baselines.model import Baseline, baseline_of
 from hloscope.findings import Finding, Severity
 from hloscope.units import format_bytes, plural
@@ -34,9 +34,11 @@ def against_baseline(baseline: Baseline, analysis: Analysis, *, root: Path | Non
         A finding for each change; empty when nothing changed but lines of source and the number of transfers.
     """
     now = baseline_of(analysis, root=root)
-    changes = match(baseline.collectives, now.collectives).changes
-    found = [*_other_place(baseline, now)]
-    found += [_moved(change, analysis) for change in changes if change.kind not in SAME_TRAFFIC]
+    before, after = baseline.collectives, now.collectives
+    rows = zip((*before, *after), (*baseline.rows, *now.rows), strict=True)
+    transfers = {id(one): row.executions for one, row in rows}
+    changes = (change for change in match(before, after).changes if change.kind not in SAME_TRAFFIC)
+    found = [*_other_place(baseline, now), *(_moved(change, transfers, analysis) for change in changes)]
     found += [*_less_understood(baseline, now), *_larger(baseline, now)]
     return tuple(found)
 
@@ -57,8 +59,8 @@ def _words(value: str | tuple[tuple[str, int], ...] | None) -> str:
     return value or "none"
 
 
-def _moved(change: Change, analysis: Analysis) -> Finding:
-    """The change, at the place in the program as it is now."""
+def _moved(change: Change, transfers: Mapping[int, int], analysis: Analysis) -> Finding:
+    """The change of a row, at the place in the program as it is now."""
     row = change.any
     places = (users_frame(one.source) for one in analysis.collectives if (one.kind, one.axes) == (row.kind, row.axes))
     frame = users_frame(row.source)
@@ -73,7 +75,12 @@ def _moved(change: Change, analysis: Analysis) -> Finding:
         if change.new
         else "is gone"
     )
-    return _finding(f"{change_line(change)} ({verb})", source=source)
+
+    def words(one: Collective) -> str:
+        count = transfers[id(one)]
+        return amount(one) if count == 1 else f"{amount(one)} in {count:,} transfers"
+
+    return _finding(f"{change_line(change, words)} ({verb})", source=source)
 
 
 def _less_understood(then: Baseline, now: Baseline) -> Iterator[Finding]:

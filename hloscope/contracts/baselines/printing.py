@@ -43,7 +43,7 @@ def _row_lines(rows: tuple[BaselineRow, ...]) -> list[str]:
         (
             f"{row.kind}@{'?' if row.axes is None else ','.join(row.axes)}"
             + ("" if row.link is Link.ICI else f" over {row.link}"),
-            f"{'' if row.bound is Bound.EXACT else f'{row.bound} '}{_number(row.executions)} times",
+            f"{'' if row.bound is Bound.EXACT else f'{row.bound} '}{_times(row.executions)}",
             f"{_number(row.payload_bytes)} B payload",
             f"{_number(row.wire_bytes)} B wire",
             _source(row),
@@ -70,10 +70,14 @@ def _number(count: int | None) -> str:
     return "unknown" if count is None else f"{count:,}"
 
 
+def _times(count: int) -> str:
+    return f"{count:,} time" if count == 1 else f"{count:,} times"
+
+
 def total_line(baseline: Baseline) -> str:
     """The last line: what the rows add up to, by which a reader tells that all of them are there."""
     executions, payload, wire = _sums(baseline.rows)
-    return f"total: {_number(executions)} times, {_number(payload)} B payload, {_number(wire)} B wire"
+    return f"total: {_times(executions)}, {_number(payload)} B payload, {_number(wire)} B wire"
 
 
 def _sums(rows: tuple[BaselineRow, ...]) -> tuple[int, int | None, int | None]:

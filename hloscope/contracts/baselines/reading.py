@@ -17,12 +17,12 @@ T = TypeVar("T")
 _COUNT = r"(?:unknown|\d[\d,]*)"
 _ROW = re.compile(
     r"(?P<kind>[\w-]+)@(?P<axes>\S*)(?: over (?P<link>[\w+]+))? +"
-    rf"(?:(?P<bound>at most|at least|unknown) )?(?P<executions>\d[\d,]*) times +"
+    rf"(?:(?P<bound>at most|at least|unknown) )?(?P<executions>\d[\d,]*) times? +"
     rf"(?P<payload>{_COUNT}) B payload +(?P<wire>{_COUNT}) B wire"
     r"(?: +(?P<file>[^\s:][^:]*):(?P<line>\d+)(?: in (?P<function>.+))?)?"
 )
 _TOTAL = re.compile(
-    rf"total: (?P<executions>\d[\d,]*) times, (?P<payload>{_COUNT}) B payload, (?P<wire>{_COUNT}) B wire"
+    rf"total: (?P<executions>\d[\d,]*) times?, (?P<payload>{_COUNT}) B payload, (?P<wire>{_COUNT}) B wire"
 )
 _HEAD = re.compile(r"(?P<name>target|slice|mesh|versions|memory|not understood): (?P<value>.*)")
 FIX = "run hloscope accept to write it anew, after checking the program"
@@ -136,7 +136,7 @@ def _readable(line: str) -> int:
         return 0
     patterns = (
         r"\S+(?: over [\w+]+)?",
-        r"(?:(?:at most|at least|unknown) )?\d[\d,]* times",
+        r"(?:(?:at most|at least|unknown) )?\d[\d,]* times?",
         rf"{_COUNT} B payload",
         rf"{_COUNT} B wire",
     )
