@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Any
 from hloscope.analysis.model import Analysis, Mesh
 from hloscope.api.joining import analysis_of, finished, slice_fact
 from hloscope.devices_of_text import check_devices, placement_of_text, slice_count
+from hloscope.errors import TargetError
 from hloscope.hardware.overrides import overridden
-from hloscope.hardware.slices import parse_slice
+from hloscope.hardware.slices import Slice, parse_slice
+from hloscope.program.files import names_hlo, read_hlo
+from hloscope.program.loading import name_of
 from hloscope.program.target import TargetFacts, make_facts
+from hloscope.rules.selection import DEFAULT_JUDGING, Judging, make_judging
 
 if TYPE_CHECKING:
+    from hloscope.hlo import HloModule
     from hloscope.program.capture import Capture
     from hloscope.store import Store
 
 Stage = Callable[[str], None]
-HLO_SUFFIXES = (".hlo", ".txt")
 
 
 def analyze(
@@ -37,6 +41,10 @@ def analyze(
     dcn: Mapping[str, int] | None = None,
     compiler_options: Mapping[str, str] | None = None,
     chip_overrides: Sequence[str] = (),
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    allow: Sequence[str] = (),
+    rule_options: Mapping[str, Any] | None = None,
 ) -> Analysis:
     """Compiles a function for a TPU slice that nobody needs to have, and says what really moves.
 
@@ -48,8 +56,8 @@ def analyze(
         ['all-reduce']
 
     Args:
-        target: A function (plain, jitted or shard_mapped), `module:fn`, `file.py:fn`, or the path of a file of HLO
-            text.
+        target: A function (plain, jitted or shard_mapped), `module:fn`, `file.py:fn`, or the path of a file of HLO,
+            which may be compressed or serialized.
         args: One entry per positional argument: a notation (`bf16[8@X,2048@Y]`), a pytree of notations,
             ShapeDtypeStructs or arrays, or a callable that returns one of these.
         mesh: Axis name to size, or a `jax.sharding.Mesh` or `AbstractMesh`.
@@ -65,6 +73,10 @@ def analyze(
         compiler_options: XLA compiler options by name.
         chip_overrides: Figures of the slice's chip that you know better than the table, as `name=value` such as
             `hbm_bytes_per_s=750e9`, or as TOML files.
+        select: Names of the rules to run; all when empty.
+        ignore: Names of rules not to run.
+        allow: What of their findings is accepted and why, such as `all-gather@X: weights of FSDP`.
+        rule_options: Values of rules' options, such as `{"small-collectives.min_collectives": 8}`.
 
     Returns:
         The analysis; `to_dict()` gives plain data.
@@ -72,13 +84,20 @@ def analyze(
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
-    if isinstance(target, Path) or (isinstance(target, str) and target.endswith(HLO_SUFFIXES)):
-        from hloscope.program.files import read_hlo
-
+    judging = make_judging(select=select, ignore=ignore, allow=allow, rule_options=rule_options)
+    if isinstance(target, str | Path) and names_hlo(target):
         sizes, text = make_facts(mesh=mesh, slice=slice, dcn=dcn), read_hlo(target)
         return analyze_text(
-            text, name=str(target), mesh=sizes.mesh, slice=slice, dcn=sizes.dcn, chip_overrides=chip_overrides
+            text,
+            name=str(target),
+            mesh=sizes.mesh,
+            slice=slice,
+            dcn=sizes.dcn,
+            chip_overrides=chip_overrides,
+            judging=judging,
         )
+    if isinstance(target, Path):
+        raise TargetError(f"{target} names no function", fix=f"write '{target}:FUNCTION'")
     facts = make_facts(
         mesh=mesh,
         axis_types=axis_types,
@@ -93,7 +112,7 @@ def analyze(
         compiler_options=compiler_options,
         chip_overrides=chip_overrides,
     )
-    return analyze_function(target, facts)
+    return analyze_function(target, facts, judging=judging)
 
 
 def analyze_function(
@@ -102,6 +121,7 @@ def analyze_function(
     *,
     stage: Stage = lambda _: None,
     store: Store | None = None,
+    judging: Judging = DEFAULT_JUDGING,
 ) -> Analysis:
     """`analyze` for a function, with its facts in one piece, a progress display and a store of compiles.
 
@@ -110,7 +130,7 @@ def analyze_function(
     """
     captured = capture_target(target, facts, stage=stage, store=store)
     stage("reading the compiled program")
-    return analysis_of(captured, name_of(target))
+    return analysis_of(captured, name_of(target), judging)
 
 
 def capture_target(
@@ -127,23 +147,13 @@ def capture_target(
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
-    from hloscope.program import devices
     from hloscope.program.compiling import capture
-    from hloscope.program.loading import load
+    from hloscope.program.loading import loaded
     from hloscope.program.target import attached_facts
 
-    if isinstance(target, str):
-        stage("importing")
-        with devices.current_for_import(facts):
-            function = load(target)
-    else:
-        function = target
+    stage("importing")
+    function = loaded(target, facts)
     return capture(function, facts.over(attached_facts(function)), name=name_of(target), stage=stage, store=store)
-
-
-def name_of(target: Callable[..., Any] | str) -> str:
-    """What the report calls a target: as the user wrote it, or the function's qualified name."""
-    return target if isinstance(target, str) else getattr(target, "__qualname__", repr(target))
 
 
 def analyze_text(
@@ -154,30 +164,59 @@ def analyze_text(
     slice: str | None = None,
     dcn: Mapping[str, int] | str | None = None,
     chip_overrides: Sequence[str] = (),
+    judging: Judging = DEFAULT_JUDGING,
 ) -> Analysis:
     """Says what moves in a compiled program's HLO text; needs no JAX.
 
     Args:
-        text: What `compiled.as_text()` prints, or a dump of the final module.
+        text: What `compiled.as_text()` prints, or a dump of the final module. Of a text that is cut off, what is whole
+            is read, and its totals are marked "at least".
         name: The file's name, for messages.
         mesh: Axis name to size, major first; by default the names in the text, else raw groups are shown.
         slice: The slice that the program is meant for.
         dcn: For several slices: the mesh axes that cross DCN and how many slices each spans.
         chip_overrides: Figures of the slice's chip, as `name=value` or as TOML files.
+        judging: Which rules run and what is accepted, as `hloscope.rules.selection.make_judging` makes it.
 
     Raises:
-        HloParseError: The text is not HLO, or is cut off.
+        HloParseError: The text is not HLO.
+        MeshError: The mesh does not have as many devices as the program.
+        SliceError: The slice has fewer devices than the program.
+    """
+    from hloscope.hlo import parse_module
+
+    chosen = overridden(parse_slice(slice) if slice else None, chip_overrides)
+    facts = make_facts(mesh=mesh, dcn=dcn)
+    return analyze_parsed(parse_module(text, name=name), text, facts, chosen, name=name, judging=judging)
+
+
+def analyze_parsed(
+    module: HloModule,
+    text: str,
+    facts: TargetFacts,
+    chosen: Slice | None,
+    *,
+    name: str,
+    judging: Judging = DEFAULT_JUDGING,
+) -> Analysis:
+    """`analyze_text` for a text that is parsed already.
+
+    Args:
+        module: The parsed text.
+        text: The text itself.
+        facts: The mesh and the axes over DCN.
+        chosen: The slice that the program is meant for.
+        name: The file's name, for messages.
+        judging: Which rules run and what is accepted.
+
+    Raises:
         MeshError: The mesh does not have as many devices as the program.
         SliceError: The slice has fewer devices than the program.
     """
     from hloscope.analysis import analyze_module
     from hloscope.cost import price_module
-    from hloscope.hlo import parse_module
     from hloscope.why import unexplained
 
-    module = parse_module(text, name=name)
-    chosen = overridden(parse_slice(slice) if slice else None, chip_overrides)
-    facts = make_facts(mesh=mesh, dcn=dcn)
     axis_sizes = facts.mesh or {}
     user_mesh = Mesh(axis_names=tuple(axis_sizes), axis_sizes=tuple(axis_sizes.values())) if axis_sizes else None
     per_slice = module.num_partitions * module.replica_count
@@ -195,4 +234,4 @@ def analyze_text(
         fact = slice_fact(chosen, "user", per_slice * slices)
         found = replace(found, slice=fact, memory=replace(found.memory, hbm_bytes=hbm))
         found = price_module(found, module, chosen)
-    return finished(unexplained(found))
+    return finished(unexplained(found), judging)

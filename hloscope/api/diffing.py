@@ -21,9 +21,7 @@ from hloscope.config import ConfigError, ProjectConfig, TargetConfig, find_proje
 from hloscope.contracts.baselines import Baseline, baseline_of, read_baseline
 from hloscope.contracts.baselines.printing import TITLE
 from hloscope.errors import HloscopeError, TargetError
-from hloscope.program.files import read_hlo
-
-TEXT_ENDINGS = (".hlo", ".txt", ".pb", ".gz", ".xz", ".zst")
+from hloscope.program.files import names_hlo, read_hlo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +124,7 @@ def side_of_file(path: Path, name: str, target: TargetConfig) -> Side | None:
     if path.suffix == ".txt" and path.read_bytes().startswith(TITLE.encode()):
         baseline = read_baseline(path)
         return None if baseline is None else Side(name=name, found=baseline)
-    if not path.name.endswith(TEXT_ENDINGS):
+    if not names_hlo(path):
         return None
     from hloscope.api.analyzing import analyze_text
 

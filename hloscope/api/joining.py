@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hloscope.analysis.model import Analysis, ArrayFact, Memory, Mesh, SliceFact, SourceFrame
 from hloscope.analysis.placement import Placement
 from hloscope.hardware.slices import Slice
-from hloscope.rules.selection import judged
+from hloscope.rules.selection import DEFAULT_JUDGING, Judging, judged
 from hloscope.units import array_bytes
 from hloscope.version import __version__
 
@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from hloscope.program.capture import Capture, CapturedArray
 
 
-def analysis_of(captured: Capture, name: str) -> Analysis:
-    """The analysis of the text, with what JAX and the compiler know beside it."""
+def analysis_of(captured: Capture, name: str, judging: Judging = DEFAULT_JUDGING) -> Analysis:
+    """The analysis of the text, with what JAX and the compiler know beside it.
+
+    Raises:
+        NotationError: What the target accepts of the rules' findings cannot be read.
+    """
     from hloscope.analysis import analyze_module
     from hloscope.cost import price_module
     from hloscope.hlo import parse_module
@@ -55,13 +59,14 @@ def analysis_of(captured: Capture, name: str) -> Analysis:
             memory=_memory(captured),
             notes=(*captured.notes, *_refusal(captured), *_other_diagnostics(captured, found), *found.notes),
             versions={**captured.versions, **found.versions},
-        )
+        ),
+        judging.of_target(captured.allow, captured.rule_options),
     )
 
 
-def finished(found: Analysis) -> Analysis:
+def finished(found: Analysis, judging: Judging) -> Analysis:
     """The analysis with the version that made it and with what the rules find."""
-    return judged(replace(found, versions={"hloscope": __version__, **found.versions}))
+    return judged(replace(found, versions={"hloscope": __version__, **found.versions}), judging)
 
 
 def _users_frames(frames: tuple[SourceFrame, ...]) -> tuple[SourceFrame, ...]:

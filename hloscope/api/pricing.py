@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from hloscope.analysis.model import Analysis
-from hloscope.api.analyzing import HLO_SUFFIXES, analyze_text, capture_target, name_of
+from hloscope.api.analyzing import analyze_parsed, capture_target
 from hloscope.api.joining import analysis_of
-from hloscope.errors import HloscopeError
+from hloscope.errors import HloscopeError, TargetError
+from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice
-from hloscope.program.files import read_hlo
+from hloscope.program.files import names_hlo, read_hlo
+from hloscope.program.loading import name_of
 from hloscope.program.target import TargetFacts, make_facts
 
 Stage = Callable[[str], None]
@@ -62,10 +64,11 @@ def price(
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
     largest_slice(slices)
-    if isinstance(target, Path) or (isinstance(target, str) and target.endswith(HLO_SUFFIXES)):
-        sizes = make_facts(mesh=mesh, dcn=dcn)
+    if isinstance(target, str | Path) and names_hlo(target):
         text = read_hlo(target)
-        return price_text(text, slices, name=str(target), mesh=sizes.mesh, dcn=sizes.dcn, chip_overrides=chip_overrides)
+        return price_text(text, slices, name=str(target), mesh=mesh, dcn=dcn, chip_overrides=chip_overrides)
+    if isinstance(target, Path):
+        raise TargetError(f"{target} names no function", fix=f"write '{target}:FUNCTION'")
     facts = make_facts(
         mesh=mesh,
         axis_types=axis_types,
@@ -122,9 +125,11 @@ def price_text(
     Raises:
         HloscopeError: The text is not HLO, or a slice has fewer devices than the program.
     """
-    found = tuple(
-        analyze_text(text, name=name, mesh=mesh, slice=one, dcn=dcn, chip_overrides=chip_overrides) for one in slices
-    )
+    from hloscope.hlo import parse_module
+
+    facts, module = make_facts(mesh=mesh, dcn=dcn), parse_module(text, name=name)
+    chosen = (overridden(parse_slice(one), chip_overrides) for one in slices)
+    found = tuple(analyze_parsed(module, text, facts, one, name=name) for one in chosen)
     chips = list(dict.fromkeys(one.slice.chip for one in found if one.slice is not None))
     if len(chips) < 2 or not any(one.time is not None and one.time.basis == "cycles" for one in found):
         return found

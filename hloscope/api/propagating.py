@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hloscope.api.analyzing import name_of
 from hloscope.errors import CompileError
+from hloscope.program.loading import loaded, name_of
 
 if TYPE_CHECKING:
     from hloscope.program.target import TargetFacts
@@ -21,19 +21,13 @@ def shardings_of(
     Raises:
         HloscopeError: Bad input, JAX refuses the program, or Shardy cannot be asked.
     """
-    from hloscope.program import devices
-    from hloscope.program.loading import load
     from hloscope.program.propagating import propagate
     from hloscope.program.target import attached_facts
     from hloscope.report.shardings import ShardingTable
     from hloscope.why.shardings import sharded_arrays
 
-    if isinstance(target, str):
-        stage("importing")
-        with devices.current_for_import(facts):
-            function = load(target)
-    else:
-        function = target
+    stage("importing")
+    function = loaded(target, facts)
     found = propagate(function, facts.over(attached_facts(function)), name=name_of(target), stage=stage)
     if found.shardy is None:
         raise CompileError(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from hloscope.analysis.model import Analysis
-from hloscope.api.analyzing import name_of
 from hloscope.api.joining import analysis_of
 from hloscope.errors import NotationError, TargetError, did_you_mean
+from hloscope.program.loading import loaded, name_of
 from hloscope.program.target import TargetFacts, make_facts
 from hloscope.verification.job import Job, Side, references_facts
 from hloscope.verification.judging import RULE_NAMES, judged
@@ -34,6 +34,7 @@ def verify(
     axis_types: str | None = None,
     dcn: Mapping[str, int] | None = None,
     compiler_options: Mapping[str, str] | None = None,
+    chip_overrides: Sequence[str] = (),
     seed: int = 0,
     ranges: Mapping[str, Range] | None = None,
     scale: Mapping[str, int] | None = None,
@@ -56,7 +57,7 @@ def verify(
     Args:
         target: The program: a function, `module:fn` or `file.py:fn`.
         reference: Its reference; what its own decorator leaves open is taken from the target's.
-        args: Arguments of both, as for `hloscope.analyze`, like all parameters down to `compiler_options`.
+        args: Arguments of both, as for `hloscope.analyze`, like all parameters down to `chip_overrides`.
         mesh: Axis name to size, or a mesh.
         slice: The slice that both are compiled for.
         kwargs: Arguments by keyword.
@@ -66,6 +67,7 @@ def verify(
         axis_types: `auto`, `explicit`, or one for each axis.
         dcn: For several slices: the mesh axis that crosses DCN and how many slices it spans.
         compiler_options: XLA compiler options by name.
+        chip_overrides: Figures of the slice's chip, as `name=value` or as TOML files, for the times of both.
         seed: The seed of the random inputs.
         ranges: Values for arguments by name, from the first up to and without the second: `{"B": (0, 8)}`.
         scale: Smaller sizes for the letters, for the numbers only: `{"B": 64, "F": 256}`.
@@ -94,6 +96,7 @@ def verify(
         static=static,
         dims=dims,
         compiler_options=compiler_options,
+        chip_overrides=chip_overrides,
     )
     settings = Settings(
         seed=seed,
@@ -155,7 +158,7 @@ def _analyses(
     from hloscope.program.target import attached_facts
 
     stage("importing")
-    functions = [_loaded(one, facts) for one in (target, reference)]
+    functions = [loaded(one, facts) for one in (target, reference)]
     if functions[0] is functions[1] and not settings.against_single_device:
         raise TargetError(
             f"{name_of(target)} is its own reference, so nothing could differ",
@@ -171,16 +174,6 @@ def _analyses(
     chosen = captured.slice.name if captured.slice_chosen_by == "user" else None
     twin = capture(functions[1], replace(borrowed, slice=chosen), name=name_of(reference), stage=stage)
     return found, analysis_of(twin, name_of(reference))
-
-
-def _loaded(target: Function | str, facts: TargetFacts) -> Function:
-    from hloscope.program.devices import current_for_import
-    from hloscope.program.loading import load
-
-    if not isinstance(target, str):
-        return target
-    with current_for_import(facts):
-        return load(target)
 
 
 def _device_count(found: Analysis) -> int:

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hloscope.cli import running, targets
-from hloscope.cli.options import report_options, rule_options, target_options
-from hloscope.errors import EXIT_BROKEN, EXIT_OK
-from hloscope.units import plural
+from hloscope.cli.options import fail_on_option, report_options, rule_options, target_options
 
 if TYPE_CHECKING:
     from hloscope.analysis.model import Analysis
@@ -34,9 +32,7 @@ Examples
 @target_options()
 @click.option("--save-hlo", metavar="FILE", help="Write the compiled HLO text, which the report's lines refer to.")
 @rule_options
-@click.option(
-    "--fail-on", type=click.Choice(["note", "warning", "error"]), help="Exit 1 when a finding is this severe or worse."
-)
+@fail_on_option()
 @report_options(("text", "json", "github", "sarif"))
 def command(
     target: str, format_name: str, output: str | None, fail_on: str | None, debug: bool, **options: Any
@@ -45,46 +41,25 @@ def command(
     running.check_streams()
     found = running.guarded(lambda: _analyze(target, options), debug=debug)
     running.guarded(lambda: running.write_report(_rendered(found, format_name, output), output), debug=debug)
-    raise SystemExit(_exit_code(found, fail_on))
+    raise SystemExit(running.exit_code(found.findings, fail_on))
 
 
 def _analyze(target: str, options: dict[str, Any]) -> Analysis:
     from hloscope.api import analysis_of, analyze_text
 
+    judging = targets.judging_of(options)
     if targets.is_text(target):
         name, text = targets.read_text(target, options)
-        found = analyze_text(text, name=name, slice=options["slice_name"], **targets.text_facts(options))
-        return _judged(found, options)
+        return analyze_text(
+            text, name=name, slice=options["slice_name"], judging=judging, **targets.text_facts(options)
+        )
     captured = targets.capture_function(target, options)
     if options["save_hlo"]:
         running.write_report(captured.hlo_text, options["save_hlo"])
-    return _judged(analysis_of(captured, target), options)
-
-
-def _judged(found: Analysis, options: dict[str, Any]) -> Analysis:
-    if not any(options[name] for name in ("select", "ignore", "allow")):
-        return found
-    from hloscope.rules.selection import judged
-
-    return judged(found, select=options["select"], ignore=options["ignore"], allow=options["allow"])
+    return analysis_of(captured, target, judging)
 
 
 def _rendered(found: Analysis, format_name: str, output: str | None) -> str:
     from hloscope.report import FORMATS
 
     return FORMATS[format_name](found, running.canvas(output))
-
-
-def _exit_code(found: Analysis, fail_on: str | None) -> int:
-    from hloscope.findings import Severity
-
-    if fail_on is None:
-        return EXIT_OK
-    limit = Severity(fail_on).rank
-    broken = [one for one in found.findings if one.severity.rank >= limit and one.allowed is None]
-    if not broken:
-        return EXIT_OK
-    click.echo(
-        f"failed: {plural(len(broken), 'finding')} as severe as --fail-on {fail_on}: {broken[0].message}", err=True
-    )
-    return EXIT_BROKEN

@@ -100,8 +100,19 @@ def report_options(formats: tuple[str, ...] = ("text", "json")) -> Callable[[Com
     return decorate
 
 
+def fail_on_option(*, default: str | None = None) -> Callable[[Command], Command]:
+    """`--fail-on`."""
+    return click.option(
+        "--fail-on",
+        type=click.Choice(["note", "warning", "error"]),
+        default=default,
+        show_default=default is not None,
+        help="Exit 1 when a finding is this severe or worse.",
+    )
+
+
 def rule_options(command: Command) -> Command:
-    """`--select`, `--ignore` and `--allow`."""
+    """`--select`, `--ignore`, `--rule-option` and `--allow`."""
     for option in (
         click.option(
             "--allow",
@@ -109,6 +120,14 @@ def rule_options(command: Command) -> Command:
             metavar="WHAT: REASON",
             help="Accept what a rule finds, or a kind of collective: 'all-gather@X: weights of FSDP'. Allowing a kind "
             "makes every other collective that nobody wrote an error. Repeats.",
+        ),
+        click.option(
+            "--rule-option",
+            "rule_options",
+            multiple=True,
+            metavar="RULE.OPTION=VALUE",
+            help="An option of a rule, as `hloscope rules RULE` lists them: small-collectives.min_collectives=8. "
+            "Repeats.",
         ),
         click.option("--ignore", multiple=True, metavar="RULE", help="Do not run this rule. Repeats."),
         click.option("--select", multiple=True, metavar="RULE", help="Run this rule only. Repeats. [default: all]"),

@@ -54,6 +54,7 @@ def _page_lines(doc: RuleDoc) -> list[str]:
         lines += ["", title, *(f"  {line}".rstrip() for line in shown.splitlines())]
     if doc.options:
         lines += ["", "Options", *(f"  {name} = {default}: {text}" for name, default, text in doc.options)]
+        lines += [f"  Set one: --rule-option {doc.name}.{doc.options[0][0]}=VALUE"]
     return lines
 
 

@@ -7,16 +7,18 @@ import shutil
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from hloscope.errors import EXIT_COULD_NOT_RUN, DeviceCountError, HloscopeError
+from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, DeviceCountError, HloscopeError
+from hloscope.units import plural
 
 if TYPE_CHECKING:
+    from hloscope.findings import Finding
     from hloscope.report import Canvas
 
 T = TypeVar("T")
@@ -77,6 +79,22 @@ def simulated_device_count(asked: int | None) -> int:
     """Simulated devices to start JAX with: what a restart found out, else what the options say, else 8."""
     found_out = os.environ.get(DEVICES_VARIABLE)
     return int(found_out) if found_out else asked or DEFAULT_DEVICES
+
+
+def exit_code(findings: Sequence[Finding], fail_on: str | None) -> int:
+    """0, or 1 where a finding that nobody accepted is as severe as `--fail-on` says; which one goes to stderr."""
+    from hloscope.findings import Severity
+
+    if fail_on is None:
+        return EXIT_OK
+    limit = Severity(fail_on).rank
+    broken = [one for one in findings if one.severity.rank >= limit and one.allowed is None]
+    if not broken:
+        return EXIT_OK
+    click.echo(
+        f"failed: {plural(len(broken), 'finding')} as severe as --fail-on {fail_on}: {broken[0].message}", err=True
+    )
+    return EXIT_BROKEN
 
 
 @contextmanager

@@ -41,6 +41,6 @@ def _table(target: str, options: dict[str, Any]) -> Any:
             f"{target} is compiled already, and its shardings are propagated",
             fix="name the function itself, or use hloscope analyze",
         )
-    facts = targets.prepared_facts({**options, "chip_overrides": ()})
+    facts = targets.prepared_facts(options)
     with running.stdout_kept_for_the_report(), running.progress() as stage:
         return shardings_of(target, facts, stage=stage)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import sys
 from math import prod
 from pathlib import Path
@@ -14,8 +15,7 @@ from hloscope.errors import NotationError, TargetError
 if TYPE_CHECKING:
     from hloscope.program.capture import Capture
     from hloscope.program.target import TargetFacts
-
-TEXT_ENDINGS = (".hlo", ".txt", ".pb", ".hlo.gz", ".hlo.xz", ".hlo.zst", ".txt.gz", ".txt.xz", ".txt.zst")
+    from hloscope.rules.selection import Judging
 
 _ONLY_FOR_FUNCTIONS = {
     "args": "--arg",
@@ -32,12 +32,10 @@ Options = dict[str, Any]
 
 
 def is_text(target: str) -> bool:
-    """Whether a target is compiled text: by its ending, or because it is a file that is no Python."""
-    return (
-        target == "-"
-        or target.lower().endswith(TEXT_ENDINGS)
-        or (Path(target).is_file() and not target.endswith(".py"))
-    )
+    """Whether a target is compiled already: standard input, or a file of HLO."""
+    from hloscope.program.files import names_hlo
+
+    return target == "-" or names_hlo(target)
 
 
 def read_text(target: str, options: Options) -> tuple[str, str]:
@@ -64,6 +62,23 @@ def read_text(target: str, options: Options) -> tuple[str, str]:
 def text_facts(options: Options) -> Options:
     """What the options say beside HLO text, by the names that the use cases have for it."""
     return {name: options[name] for name in ("mesh", "dcn", "chip_overrides")}
+
+
+def judging_of(options: Options) -> Judging:
+    """What the options say about rules.
+
+    Raises:
+        NotationError: There is no such rule or option, or an allow cannot be read.
+    """
+    from hloscope.rules.selection import make_judging
+
+    return make_judging(
+        select=options["select"],
+        ignore=options["ignore"],
+        allow=options["allow"],
+        rule_options=dict(_rule_option(text) for text in options["rule_options"]),
+        where="--allow",
+    )
 
 
 def capture_function(target: str, options: Options) -> Capture:
@@ -98,7 +113,7 @@ def prepared_facts(options: Options) -> TargetFacts:
         check_device_count(chosen or default_slice(asked), facts.mesh, at_least=chosen is None)
     elif chosen is not None and not attached:
         asked = chosen.device_count
-    overridden(chosen or default_slice(1), options["chip_overrides"])
+    overridden(chosen or default_slice(1), facts.chip_overrides or ())
     prepare_environment(running.simulated_device_count(asked), attached=attached)
     return facts
 
@@ -131,10 +146,10 @@ def facts_of(options: Options) -> TargetFacts:
         kwargs=keywords,
         out=[None if text.strip() == "None" else text for text in options["outs"]] or None,
         static=dict(notation.parse_static(text) for text in options["statics"]),
-        donate=notation.parse_indices(options["donate"]) if options["donate"] else None,
+        donate=notation.parse_indices(options["donate"]) if options.get("donate") else None,
         dims=dims,
         compiler_options=dict(_compiler_option(text) for text in options["compiler_options"]),
-        chip_overrides=options["chip_overrides"] or None,
+        chip_overrides=options.get("chip_overrides") or None,
     )
 
 
@@ -159,3 +174,15 @@ def _compiler_option(text: str) -> tuple[str, str]:
             f"{text!r} is no compiler option", fix="write --compiler-option NAME=VALUE, such as xla_tpu_enable_x=true"
         )
     return name.strip(), value.strip()
+
+
+def _rule_option(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise NotationError(
+            f"{text!r} is no rule's option", fix="write --rule-option small-collectives.min_collectives=8"
+        )
+    try:
+        return name.strip(), json.loads(value)
+    except ValueError:
+        return name.strip(), value.strip()  # refused with the rule's own words

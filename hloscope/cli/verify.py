@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hloscope.cli import running, targets
-from hloscope.cli.options import report_options, target_options
-from hloscope.errors import EXIT_BROKEN, EXIT_OK, TargetError
+from hloscope.cli.options import fail_on_option, report_options, target_options
+from hloscope.errors import TargetError
 
 if TYPE_CHECKING:
     from hloscope.verification.model import Verification
@@ -65,13 +65,7 @@ Examples
 @click.option("--rtol", type=click.FloatRange(min=0), help="Relative tolerance. [default: from types and sums]")
 @click.option("--atol", type=click.FloatRange(min=0), help="Absolute tolerance. [default: from types and sums]")
 @click.option("--ignore", multiple=True, metavar="RULE", help="Leave this finding out. Repeats.")
-@click.option(
-    "--fail-on",
-    type=click.Choice(["note", "warning", "error"]),
-    default="error",
-    show_default=True,
-    help="Exit 1 when a finding is this severe or worse.",
-)
+@fail_on_option(default="error")
 @report_options()
 def command(
     target: str, reference: str, format_name: str, output: str | None, fail_on: str, debug: bool, **options: Any
@@ -80,7 +74,7 @@ def command(
     running.check_streams()
     found = running.guarded(lambda: _verify(target, reference, options), debug=debug)
     running.guarded(lambda: running.write_report(_rendered(found, format_name, output), output), debug=debug)
-    raise SystemExit(_exit_code(found, fail_on))
+    raise SystemExit(running.exit_code(found.findings, fail_on))
 
 
 def _verify(target: str, reference: str, options: dict[str, Any]) -> Verification:
@@ -90,7 +84,7 @@ def _verify(target: str, reference: str, options: dict[str, Any]) -> Verificatio
         if targets.is_text(name):
             raise TargetError(f"{role} must be a function", why=f"{name} is HLO text, which cannot be run with inputs")
     settings = _settings(options)
-    facts = targets.prepared_facts({**options, "donate": None})
+    facts = targets.prepared_facts(options)
     with running.stdout_kept_for_the_report(), running.progress() as stage:
         return verify_functions(target, reference, facts, settings, ignore=options["ignore"], stage=stage)
 
@@ -119,11 +113,3 @@ def _rendered(found: Verification, format_name: str, output: str | None) -> str:
     from hloscope.report.verification import VERIFICATION_FORMATS
 
     return VERIFICATION_FORMATS[format_name](found, running.canvas(output))
-
-
-def _exit_code(found: Verification, fail_on: str) -> int:
-    from hloscope.findings import Severity
-
-    limit = Severity(fail_on).rank
-    broken = any(one.severity.rank >= limit and one.allowed is None for one in found.findings)
-    return EXIT_BROKEN if broken else EXIT_OK

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from hloscope.hardware.slices import Slice
 from hloscope.program.shardy_model import ShardyModule
@@ -69,6 +70,8 @@ class Capture:
         versions: Versions of jax, jaxlib and libtpu.
         partitioned_text: The module right after the partitioner; None when the compiler did not write it down.
         shardy: Every value's sharding and what must move, as Shardy propagates; None when it could not be asked.
+        allow: What the target accepts of the rules' findings.
+        rule_options: Values that the target gives to rules' options, by `rule.option`.
         shardy_as_written: The same for the program as JAX lowered it, where `shardy` is of the compiler's own module,
             in which some operations are expanded into others; None where `shardy` is that already, or none are.
     """
@@ -89,4 +92,6 @@ class Capture:
     versions: Mapping[str, str] = field(default_factory=dict)
     partitioned_text: str | None = None
     shardy: ShardyModule | None = None
+    allow: tuple[str, ...] = ()
+    rule_options: Mapping[str, Any] = field(default_factory=dict)
     shardy_as_written: ShardyModule | None = None

@@ -94,6 +94,8 @@ def capture(
         notes=tuple(plan.notes),
         diagnostics=compiled.diagnostics,
         versions=versions,
+        allow=facts.allow,
+        rule_options=facts.rule_options,
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hloscope.errors import HloParseError, TargetError, caret_excerpt
 
+_PLAIN_ENDINGS = (".hlo", ".txt", ".pb")
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _ZSTD_MODULES = ("compression.zstd", "zstandard")
@@ -18,6 +19,22 @@ _COMPRESSION_FIX = "get the file again, or decompress it to see what it holds"
 _PROTO_ENDING = ".pb"
 _NAME_TAG = b"\x0a"
 """Field 1 of a message, a length and bytes: the module's name in HloModuleProto, the module itself in HloProto."""
+
+
+def names_hlo(target: object) -> bool:
+    """Whether a target is compiled already: a path, or text that ends as files of HLO do or names a file of no Python.
+
+    Args:
+        target: What the user gave: `step.hlo`, `dump.txt.gz`, `model.py:step`, a `Path` or a function.
+    """
+    if isinstance(target, Path):
+        return target.suffix != ".py"
+    if not isinstance(target, str):
+        return False
+    name = target.lower()
+    for _, suffixes, _ in _COMPRESSIONS:
+        name = next((name.removesuffix(one) for one in suffixes if name.endswith(one)), name)
+    return name.endswith(_PLAIN_ENDINGS) or (not target.endswith(".py") and Path(target).is_file())
 
 
 def read_hlo(path: str | Path) -> str:

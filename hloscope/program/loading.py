@@ -16,7 +16,26 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from hloscope.errors import DeviceCountError, HloscopeError, TargetError, did_you_mean
-from hloscope.program.target import ATTRIBUTE
+from hloscope.program.target import ATTRIBUTE, TargetFacts
+
+
+def loaded(target: Callable[..., Any] | str, facts: TargetFacts) -> Callable[..., Any]:
+    """A function itself, or what a target's name imports while the mesh that was asked for is current.
+
+    Raises:
+        TargetError: As for `load`.
+    """
+    from hloscope.program.devices import current_for_import
+
+    if not isinstance(target, str):
+        return target
+    with current_for_import(facts):
+        return load(target)
+
+
+def name_of(target: Callable[..., Any] | str) -> str:
+    """What the report calls a target: as the user wrote it, or the function's qualified name."""
+    return target if isinstance(target, str) else getattr(target, "__qualname__", repr(target))
 
 
 def load(target: str) -> Callable[..., Any]:

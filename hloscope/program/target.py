@@ -35,6 +35,8 @@ class TargetFacts:
         dims: Sizes of the letters used in notations.
         compiler_options: XLA compiler options by name.
         chip_overrides: Figures of the slice's chip, as `name=value` or as TOML files; for pricing only.
+        allow: What of the rules' findings is accepted and why, such as `all-gather@X: weights of FSDP`.
+        rule_options: Values of rules' options by `rule.option`, such as `small-collectives.min_collectives`.
     """
 
     mesh: Any = None
@@ -49,9 +51,11 @@ class TargetFacts:
     dims: Mapping[str, int] = field(default_factory=dict)
     compiler_options: Mapping[str, str] = field(default_factory=dict)
     chip_overrides: tuple[str, ...] | None = None
+    allow: tuple[str, ...] = ()
+    rule_options: Mapping[str, Any] = field(default_factory=dict)
 
     def over(self, other: TargetFacts) -> TargetFacts:
-        """These facts, with what they leave open taken from `other`; mappings are joined key by key."""
+        """These facts, with what they leave open taken from `other`; mappings and `allow` are joined."""
         joined: dict[str, Any] = {}
         for item in fields(self):
             mine, theirs = getattr(self, item.name), getattr(other, item.name)
@@ -59,6 +63,7 @@ class TargetFacts:
                 joined[item.name] = {**theirs, **mine}
             else:
                 joined[item.name] = theirs if mine is None else mine
+        joined["allow"] = tuple(dict.fromkeys((*self.allow, *other.allow)))
         if self.args is not None:
             joined["kwargs"] = dict(self.kwargs)
         return replace(self, **joined)
@@ -78,6 +83,8 @@ def make_facts(
     dims: Mapping[str, int] | None = None,
     compiler_options: Mapping[str, Any] | None = None,
     chip_overrides: Iterable[str] = (),
+    allow: str | Iterable[str] = (),
+    rule_options: Mapping[str, Any] | None = None,
 ) -> TargetFacts:
     """Facts as users write them in Python, checked: a mesh as a dict or as `X=4,Y=2`, one donated position or several.
 
@@ -105,6 +112,8 @@ def make_facts(
         dims=dict(dims or {}),
         compiler_options={name: str(value) for name, value in (compiler_options or {}).items()},
         chip_overrides=tuple(chip_overrides) or None,
+        allow=(allow,) if isinstance(allow, str) else tuple(allow),
+        rule_options=dict(rule_options or {}),
     )
 
 
@@ -139,6 +148,8 @@ def target(
     axis_types: str | None = None,
     dcn: Mapping[str, int] | None = None,
     compiler_options: Mapping[str, str] | None = None,
+    allow: str | Iterable[str] = (),
+    rule_options: Mapping[str, Any] | None = None,
 ) -> Callable[[F], F]:
     """Attaches facts to a function so that `hloscope analyze module:fn` needs no options.
 
@@ -162,6 +173,8 @@ def target(
         axis_types: `auto` (the default), `explicit`, or `X=explicit,Y=auto`.
         dcn: The mesh axis that crosses DCN and how many slices it spans.
         compiler_options: XLA compiler options by name.
+        allow: What of the rules' findings is accepted and why: `all-gather@X: weights of FSDP`.
+        rule_options: Values of rules' options by `rule.option`: `{"small-collectives.min_collectives": 8}`.
 
     Raises:
         NotationError: The mesh, the slice or another fact is not written as it must be.
@@ -179,6 +192,8 @@ def target(
         donate=donate,
         dims=dims,
         compiler_options=compiler_options,
+        allow=allow,
+        rule_options=rule_options,
     )
 
     def attach(function: F) -> F:

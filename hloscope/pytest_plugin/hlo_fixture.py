@@ -72,13 +72,16 @@ class Hlo:
 
     def _analyzed(self, target: Callable[..., Any] | str | Path, args: Any, options: dict[str, Any]) -> Analysis:
         from hloscope.api import analyze, analyze_function
+        from hloscope.program.files import names_hlo
         from hloscope.program.target import make_facts
         from hloscope.store import default_store
 
         settings = self._settings(options)
-        if isinstance(target, Path) or (isinstance(target, str) and target.endswith((".hlo", ".txt"))):
+        if isinstance(target, str | Path) and names_hlo(target):
             _check_text_options(target, args, options)
             return analyze(target, **{name: value for name, value in settings.items() if name in _OF_TEXT})
+        if isinstance(target, Path):
+            return analyze(target)  # which says what is wrong with it
         if args is not None:
             settings["args"] = args
         try:

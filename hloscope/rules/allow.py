@@ -1,29 +1,31 @@
 """Accepting what a rule finds, with a reason: for a whole target, or in a comment on the line of code.
 
 `small-collectives: metrics, once per step` accepts what one rule finds, `all-gather@X: weights of FSDP` accepts
-collectives of a kind over axes, whatever rule finds them. ` in FILE` or ` in FILE:LINE` narrows either. In code:
+collectives of a kind over axes, whatever rule finds them. Both are narrowed as a contract's clauses are: a rule over
+axes, `collective-in-loop@X`, and either by ` over dcn` and ` in FILE` or ` in FILE:LINE`. In code:
 
     metrics = jax.lax.psum(loss, "X")  # hloscope: allow small-collectives: metrics, once per step
 """
 
 from __future__ import annotations
 
+import glob
 import linecache
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatch
 
-from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.model import Analysis, Collective, SourceFrame
 from hloscope.analysis.vocabulary import Kind
+from hloscope.contracts.model import Selector
+from hloscope.contracts.notation import format_selector, parse_selector
+from hloscope.contracts.selecting import is_at, is_exactly
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.findings import Finding, Severity
 
 UNUSED = "unused-allow"
 
-_FORM = re.compile(
-    r"(?P<what>[\w-]+)(?:@(?P<axes>[^\s]+))?(?:\s+in\s+(?P<source>[^\s:]+(?::\d+)?))?\s*:\s*(?P<reason>.+)"
-)
+_FORM = re.compile(r"(?P<subject>(?P<what>[\w*?-]+).*?)\s*:(?![\d(])\s*(?P<reason>\S.*)", re.DOTALL)
 _COMMENT = re.compile(r"#\s*hloscope:\s*allow\s+(?P<text>.+)$")
 _HOW = "write RULE: REASON or KIND@AXES: REASON, such as 'all-gather@X: weights of FSDP'"
 
@@ -33,25 +35,20 @@ class Allow:
     """What is accepted, and why.
 
     Attributes:
-        what: A rule's name, or a kind of collective.
-        axes: Mesh axes of the collective, sorted; None for any.
-        file: A pattern for the end of the source file's path; None for any.
-        line: The line in that file; None for any.
+        rule: The rule whose findings are accepted; None for those of whatever rule.
+        selector: The collectives that they are about.
         reason: The user's words.
         where: Where the user wrote it.
     """
 
-    what: str
-    axes: tuple[str, ...] | None
-    file: str | None
-    line: int | None
+    rule: str | None
+    selector: Selector
     reason: str
     where: str
 
-    @property
-    def names_a_kind(self) -> bool:
-        """Whether it accepts collectives of a kind rather than the findings of a rule."""
-        return self.what in set(Kind)
+    def __str__(self) -> str:
+        words = format_selector(replace(self.selector, source=None))
+        return words if self.rule is None else f"{self.rule}{words.removeprefix('*')}"
 
 
 def parse_allow(text: str, *, known_rules: Iterable[str], where: str = "--allow") -> Allow:
@@ -63,19 +60,13 @@ def parse_allow(text: str, *, known_rules: Iterable[str], where: str = "--allow"
     match = _FORM.fullmatch(text.strip())
     if match is None:
         raise NotationError(f"{where} {text!r} does not say what is allowed and why", fix=_HOW)
-    names = (*known_rules, *Kind)
-    if match["what"] not in names:
-        fix = did_you_mean(match["what"], names, "hloscope rules lists them")
-        raise NotationError(f"{where}: there is no rule and no kind of collective {match['what']!r}", fix=fix)
-    file, _, line = (match["source"] or "").partition(":")
-    return Allow(
-        what=match["what"],
-        axes=tuple(sorted(match["axes"].split(","))) if match["axes"] else None,
-        file=file or None,
-        line=int(line) if line else None,
-        reason=match["reason"].strip(),
-        where=where,
-    )
+    subject, what, rules = match["subject"], match["what"], tuple(known_rules)
+    rule = what if what in rules else None
+    if rule is None and what not in set(Kind) and not {"*", "?"} & set(what):
+        fix = did_you_mean(what, (*rules, *Kind), "hloscope rules lists them")
+        raise NotationError(f"{where}: there is no rule and no kind of collective {what!r}", fix=fix)
+    selector = parse_selector(subject if rule is None else f"*{subject.removeprefix(rule)}", where=where)
+    return Allow(rule=rule, selector=selector, reason=match["reason"].strip(), where=where)
 
 
 def allows_in_code(analysis: Analysis, *, known_rules: Sequence[str]) -> Iterator[Allow]:
@@ -90,7 +81,7 @@ def allows_in_code(analysis: Analysis, *, known_rules: Sequence[str]) -> Iterato
         lines_to_read = (linecache.getline(file, line).rstrip(), above if above.startswith("#") else "")
         for comment in filter(None, map(_COMMENT.search, lines_to_read)):
             read = parse_allow(comment["text"], known_rules=known_rules, where=f"{file}:{line}")
-            yield replace(read, file=file, line=line)
+            yield replace(read, selector=replace(read.selector, source=f"{glob.escape(file)}:{line}"))
 
 
 def apply_allows(findings: Iterable[Finding], allows: Sequence[Allow], analysis: Analysis) -> tuple[Finding, ...]:
@@ -108,34 +99,25 @@ def apply_allows(findings: Iterable[Finding], allows: Sequence[Allow], analysis:
 
 
 def _fits(allow: Allow, finding: Finding, about: Collective | None) -> bool:
-    if allow.names_a_kind:
-        if about is None or about.kind != allow.what:
-            return False
-        if allow.axes is not None and allow.axes != tuple(sorted(about.axes or ())):
-            return False
-    elif allow.what != finding.rule:
+    if allow.rule not in (None, finding.rule):
         return False
-    return allow.file is None or any(_at(allow, file, line) for file, line in _places(finding, about))
-
-
-def _places(finding: Finding, about: Collective | None) -> Iterator[tuple[str, int]]:
     if about is not None:
-        yield from ((frame.file, frame.line) for frame in about.source)
-    elif finding.source is not None:
-        file, _, line = finding.source.rpartition(":")
-        yield file, int(line)
+        return is_exactly(allow.selector, about)
+    speaks_of_collectives = allow.rule is None or allow.selector.axes is not None or allow.selector.link is not None
+    return not speaks_of_collectives and _is_there(allow.selector.source, finding.source)
 
 
-def _at(allow: Allow, file: str, line: int) -> bool:
-    in_file = file == allow.file or fnmatch(file, f"*/{allow.file}") or fnmatch(file, allow.file or "")
-    return in_file and allow.line in (None, line)
+def _is_there(place: str | None, source: str | None) -> bool:
+    if place is None:
+        return True
+    file, _, line = (source or "").rpartition(":")
+    return is_at(place, SourceFrame(file=file, line=int(line))) if line.isdigit() else False
 
 
 def _unused(allow: Allow) -> Finding:
-    axes = f"@{','.join(allow.axes)}" if allow.axes else ""
     return Finding(
         rule=UNUSED,
         severity=Severity.NOTE,
-        message=f"{allow.where} allows {allow.what}{axes}, and nothing of it was found: {allow.reason}",
+        message=f"{allow.where} allows {allow}, and nothing of it was found: {allow.reason}",
         fix="remove it",
     )

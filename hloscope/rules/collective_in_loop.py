@@ -21,7 +21,7 @@ from typing import ClassVar
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.vocabulary import Kind
 from hloscope.findings import Finding, Severity
-from hloscope.rules.rule import finding_at, over_axes
+from hloscope.rules.rule import finding_at, moves_at_least, over_axes
 from hloscope.units import format_bytes, format_count
 
 
@@ -42,14 +42,18 @@ class CollectiveInLoop:
         for one in analysis.collectives:
             if not one.loop_invariant or one.loop_trips[-1:] in ((), (0,), (1,)) or one.kind is Kind.OPAQUE:
                 continue
-            if (one.payload_bytes or 0) >= self.min_payload_bytes:
+            if moves_at_least(one, self.min_payload_bytes):
                 yield finding_at(
                     self,
                     one,
-                    f"{over_axes(one)} moves the same {format_bytes(one.payload_bytes)} in {_iterations(one)}",
+                    f"{over_axes(one)} moves the same {_amount(one)} in {_iterations(one)}",
                     fix="move it once before the loop, shard a dimension that the loop does not index, "
                     "or let the other operand travel instead",
                 )
+
+
+def _amount(one: Collective) -> str:
+    return "values" if one.payload_bytes is None else format_bytes(one.payload_bytes)
 
 
 def _iterations(one: Collective) -> str:

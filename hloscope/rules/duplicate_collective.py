@@ -22,7 +22,7 @@ from typing import ClassVar
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.findings import Finding, Severity
-from hloscope.rules.rule import finding_at, over_axes, place_of
+from hloscope.rules.rule import finding_at, moves_at_least, over_axes, place_of
 
 _MAY_NOT_RUN = (Bound.AT_MOST, Bound.UNKNOWN)
 _RUN_TIME_SLICE = re.compile(r" slice(?: |$)")
@@ -44,7 +44,7 @@ class DuplicateCollective:
         """Yields a note for each collective that repeats another one that surely runs, or that stands before it."""
         seen: dict[tuple[object, ...], Collective] = {}
         for one in sorted(analysis.collectives, key=lambda one: (one.executions_bound in _MAY_NOT_RUN, one.line)):
-            if one.kind in (Kind.OPAQUE, Kind.COLLECTIVE_PERMUTE) or (one.payload_bytes or 0) < self.min_payload_bytes:
+            if one.kind in (Kind.OPAQUE, Kind.COLLECTIVE_PERMUTE) or not moves_at_least(one, self.min_payload_bytes):
                 continue
             if not one.moved_values or any(_RUN_TIME_SLICE.search(value) for value in one.moved_values):
                 continue

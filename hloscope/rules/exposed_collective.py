@@ -38,9 +38,12 @@ class ExposedCollective:
 
     def check(self, analysis: Analysis) -> Iterator[Finding]:
         """Yields a warning for each collective that is exposed for long."""
-        step_us = analysis.time.step_us if analysis.time is not None else 0
-        for one in analysis.collectives if step_us else ():
-            exposed_us = (one.exposed_us or 0) * one.executions
+        step_us = analysis.time.step_us if analysis.time is not None else None
+        if not step_us:
+            return
+        timed = ((one, one.exposed_us) for one in analysis.collectives if one.exposed_us is not None)
+        for one, each_us in timed:
+            exposed_us = each_us * one.executions
             if exposed_us >= self.min_exposed_us and exposed_us >= self.share * step_us:
                 yield finding_at(
                     self,

@@ -21,7 +21,7 @@ from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.model.reason import Reason, ReasonKind
 from hloscope.analysis.vocabulary import Kind
 from hloscope.findings import Finding, Severity
-from hloscope.rules.rule import finding_at, over_axes
+from hloscope.rules.rule import finding_at, moves_at_least, over_axes
 
 _LOSING = (ReasonKind.NEEDS_WHOLE_DIMENSION, ReasonKind.MERGED_DIMENSIONS, ReasonKind.NO_RULE)
 
@@ -42,7 +42,7 @@ class LostSharding:
         """Yields a warning for each move that an operation's needs explain."""
         for one in analysis.collectives:
             reason = one.reason
-            if reason is None or not _loses(one, reason) or (one.payload_bytes or 0) < self.min_payload_bytes:
+            if reason is None or not _loses(one, reason) or not moves_at_least(one, self.min_payload_bytes):
                 continue
             operation = reason.consumer or reason.producer
             yield finding_at(

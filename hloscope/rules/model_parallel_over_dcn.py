@@ -21,7 +21,7 @@ from typing import ClassVar
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.findings import Finding, Severity
-from hloscope.rules.rule import finding_at, over_axes
+from hloscope.rules.rule import finding_at, moves_at_least, over_axes
 
 _CROSSING = (Link.DCN, Link.BOTH)
 _REDUCTIONS = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
@@ -43,11 +43,7 @@ class ModelParallelOverDcn:
     def check(self, analysis: Analysis) -> Iterator[Finding]:
         """Yields a warning for each collective that DCN should not carry."""
         for one in analysis.collectives:
-            if (
-                one.link in _CROSSING
-                and (one.payload_bytes or 0) >= self.min_payload_bytes
-                and _belongs_in_a_slice(one)
-            ):
+            if one.link in _CROSSING and moves_at_least(one, self.min_payload_bytes) and _belongs_in_a_slice(one):
                 often = "in every iteration of a loop" if one.loops else "and is no reduction"
                 yield finding_at(
                     self,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 from hloscope.analysis.model import Analysis, ArrayFact, Mesh
@@ -51,7 +52,8 @@ class ReplicatedLargeArray:
                     )
 
     def _is_whole(self, array: ArrayFact) -> bool:
-        large = (array.bytes_per_device or 0) >= self.min_bytes
+        known = array.bytes_per_device
+        large = (prod(array.local_shape) if known is None else known) >= self.min_bytes  # a byte each, at the least
         return large and array.used and array.global_shape is not None and array.global_shape == array.local_shape
 
 

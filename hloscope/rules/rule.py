@@ -31,9 +31,7 @@ class Rule(Protocol):
         """What the rule finds."""
 
 
-def finding_at(
-    rule: Rule, collective: Collective, message: str, *, fix: str | None = None, why: str | None = None
-) -> Finding:
+def finding_at(rule: Rule, collective: Collective, message: str, *, fix: str | None = None) -> Finding:
     """A finding about one collective, with its place, its reason and its cost."""
     frame = users_frame(collective.source)
     return Finding(
@@ -44,7 +42,7 @@ def finding_at(
         instruction=collective.name,
         line=collective.line,
         source=f"{frame.file}:{frame.line}" if frame else None,
-        why=why or collective.why,
+        why=collective.why,
         cost=cost_of(collective),
         fix=fix,
     )
@@ -59,6 +57,11 @@ def cost_of(collective: Collective) -> str | None:
         total = format_bytes(collective.wire_bytes_per_step)
         words += f", {format_count(collective.executions)} times per step ({total})"
     return words if collective.time_us is None else f"{words}, {format_time(collective.time_us)} each"
+
+
+def moves_at_least(collective: Collective, payload_bytes: int) -> bool:
+    """Whether a collective moves so much; what is not known may be as much as that."""
+    return collective.payload_bytes is None or collective.payload_bytes >= payload_bytes
 
 
 def over_axes(collective: Collective) -> str:

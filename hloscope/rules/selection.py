@@ -1,45 +1,105 @@
-"""Which rules run on an analysis, and what of their findings is accepted."""
+"""Which rules run on an analysis, with which options, and what of their findings is accepted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from hloscope.analysis.model import Analysis
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.findings import Finding
 from hloscope.rules import RULES
-from hloscope.rules.allow import allows_in_code, apply_allows, parse_allow
+from hloscope.rules.allow import Allow, allows_in_code, apply_allows, parse_allow
 from hloscope.rules.rule import Rule
 from hloscope.rules.unexpected_collective import UnexpectedCollective
 
 
-def judged(
-    analysis: Analysis, *, select: Sequence[str] = (), ignore: Sequence[str] = (), allow: Sequence[str] = ()
-) -> Analysis:
-    """The analysis with what the chosen rules find, most severe first, accepted findings marked and last.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judging:
+    """How an analysis is judged; `make_judging` checks what users write.
+
+    Attributes:
+        select: Names of the rules to run; all when empty.
+        ignore: Names of rules not to run.
+        allows: What is accepted, and why.
+        options: Values of rules' options, by `rule.option`.
+    """
+
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    allows: tuple[Allow, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def of_target(self, allow: Sequence[str], rule_options: Mapping[str, Any]) -> Judging:
+        """This, with what the target says of itself; options that are given here come first.
+
+        Raises:
+            NotationError: What the target says cannot be read.
+        """
+        own = make_judging(allow=allow, rule_options=rule_options, where="the target's allow")
+        return replace(self, allows=(*self.allows, *own.allows), options={**own.options, **self.options})
+
+    def rules(self) -> list[Rule]:
+        """The rules to run, with their options."""
+        wanted = [rule for rule in RULES if not self.select or rule.name in self.select]
+        says_what_to_expect = any(one.rule is None for one in self.allows) or UnexpectedCollective.name in self.select
+        return [self._configured(rule, active=says_what_to_expect) for rule in wanted if rule.name not in self.ignore]
+
+    def _configured(self, rule: Rule, *, active: bool) -> Rule:
+        values = {
+            option: self.options[f"{rule.name}.{option}"]
+            for option in option_defaults(rule)
+            if f"{rule.name}.{option}" in self.options
+        }
+        if active and isinstance(rule, UnexpectedCollective):
+            values["active"] = True
+        return replace(rule, **values) if values else rule  # type: ignore[type-var]
+
+
+DEFAULT_JUDGING = Judging()
+
+
+def make_judging(
+    *,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    allow: Sequence[str] = (),
+    rule_options: Mapping[str, Any] | None = None,
+    where: str = "allow",
+) -> Judging:
+    """What users write about rules, checked.
 
     Args:
-        analysis: The facts.
         select: Names of the rules to run; all when empty.
         ignore: Names of rules not to run.
         allow: What is accepted and why, in the notation of `hloscope.rules.allow`.
+        rule_options: Values by `rule.option`, such as `{"small-collectives.min_collectives": 8}`.
+        where: Where the allows are written, for messages.
 
     Raises:
-        NotationError: There is no rule of a name, or an allow cannot be read.
+        NotationError: There is no such rule or option, a value does not fit, or an allow cannot be read.
     """
-    names = [rule.name for rule in RULES]
     for name in (*select, *ignore):
         find_rule(name)
-    allows = [parse_allow(text, known_rules=names) for text in allow]
-    expecting = any(one.names_a_kind for one in allows) or UnexpectedCollective.name in select
-    rules = [rule for rule in RULES if rule.name not in ignore and (not select or rule.name in select)]
-    if expecting:
-        rules = [
-            UnexpectedCollective(active=True) if isinstance(rule, UnexpectedCollective) else rule for rule in rules
-        ]
-    allows.extend(allows_in_code(analysis, known_rules=names))
-    found = apply_allows(run_rules(analysis, rules), allows, analysis)
+    names = [rule.name for rule in RULES]
+    return Judging(
+        select=tuple(select),
+        ignore=tuple(ignore),
+        allows=tuple(parse_allow(text, known_rules=names, where=where) for text in allow),
+        options=dict(_option(name, value) for name, value in (rule_options or {}).items()),
+    )
+
+
+def judged(analysis: Analysis, judging: Judging = DEFAULT_JUDGING) -> Analysis:
+    """The analysis with what the chosen rules find, most severe first, accepted findings marked and last.
+
+    Raises:
+        NotationError: An allow in the user's code cannot be read.
+    """
+    names = [rule.name for rule in RULES]
+    allows = (*judging.allows, *allows_in_code(analysis, known_rules=names))
+    found = apply_allows(run_rules(analysis, replace(judging, allows=allows).rules()), allows, analysis)
     ordered = sorted(found, key=lambda finding: (finding.allowed is not None, -finding.severity.rank))
     return replace(analysis, findings=tuple(ordered))
 
@@ -60,3 +120,43 @@ def find_rule(name: str) -> Rule:
             return rule
     fix = did_you_mean(name, [rule.name for rule in RULES], "hloscope rules lists them")
     raise NotationError(f"there is no rule {name!r}", fix=fix)
+
+
+def option_defaults(rule: Rule) -> dict[str, Any]:
+    """The options of a rule and their values."""
+    return {item.name: getattr(rule, item.name) for item in fields(rule)}  # type: ignore[arg-type]
+
+
+def _option(name: str, value: Any) -> tuple[str, Any]:
+    """`small-collectives.min_collectives` and a value of that option's type.
+
+    Raises:
+        NotationError: There is no such rule or option, or the value does not fit.
+    """
+    rule_name, dot, written = name.partition(".")
+    if not dot:
+        raise NotationError(
+            f"{name!r} names no option of a rule", fix="write RULE.OPTION, as hloscope rules RULE lists them"
+        )
+    known = option_defaults(find_rule(rule_name))
+    option = written.replace("-", "_")
+    if option not in known:
+        raise NotationError(
+            f"the rule {rule_name} has no option {written!r}",
+            fix=did_you_mean(option, known, f"it has {', '.join(known)}" if known else "it has none"),
+        )
+    return f"{rule_name}.{option}", _value(name, value, known[option])
+
+
+def _value(name: str, value: Any, default: Any) -> Any:
+    if isinstance(default, bool):
+        fits, wanted = isinstance(value, bool), "true or false"
+    elif isinstance(default, int):
+        value = int(value) if isinstance(value, float) and value.is_integer() else value
+        fits, wanted = isinstance(value, int) and not isinstance(value, bool) and value >= 0, "a whole number from 0 on"
+    else:
+        fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
+        wanted = "a number from 0 on"
+    if not fits:
+        raise NotationError(f"{name} must be {wanted}, not {value!r}", fix=f"its default is {str(default).lower()}")
+    return value

@@ -23,7 +23,7 @@ from typing import ClassVar
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.vocabulary import Kind
 from hloscope.findings import Finding, Severity
-from hloscope.rules.rule import finding_at, over_axes
+from hloscope.rules.rule import finding_at, moves_at_least, over_axes
 from hloscope.units import format_bytes, plural
 
 _COMBINED = {
@@ -53,7 +53,7 @@ class SmallCollectives:
         """Yields one warning for each group of small collectives, at the first of them."""
         alike: dict[tuple[object, ...], list[Collective]] = defaultdict(list)
         for one in analysis.collectives:
-            if one.kind in _COMBINED and one.wire_bytes and (one.payload_bytes or 0) <= self.max_payload_bytes:
+            if one.kind in _COMBINED and one.wire_bytes and not moves_at_least(one, self.max_payload_bytes + 1):
                 alike[_what_combines(one)].append(one)
         for group in alike.values():
             if len(group) < self.min_collectives:

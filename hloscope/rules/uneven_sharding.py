@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
 from typing import ClassVar
 
-from hloscope.analysis.model import Analysis, Mesh
+from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.reason import Reason, Tensor
 from hloscope.findings import Finding, Severity
+from hloscope.why.moves import axes_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +39,11 @@ class UnevenSharding:
         """Yields a warning for each unevenly sharded dimension of an array that a collective is explained by."""
         if analysis.mesh is None:
             return
+        mesh = dict(zip(analysis.mesh.axis_names, analysis.mesh.axis_sizes, strict=True))
         tensors = {tensor: None for one in analysis.collectives if one.reason for tensor in _tensors(one.reason)}
         for tensor in tensors:
             for position, axes in enumerate(tensor.sharding or ()):
-                size, parts = tensor.shape[position], _parts(axes, analysis.mesh)
+                size, parts = tensor.shape[position], axes_size(axes, mesh)
                 each = -(-size // parts)
                 padding = 1 - size / (each * parts)
                 if padding >= self.min_padding:
@@ -59,9 +60,3 @@ class UnevenSharding:
 
 def _tensors(reason: Reason) -> Iterator[Tensor]:
     yield from (tensor for tensor in (reason.moved, *reason.operands, reason.result) if tensor is not None)
-
-
-def _parts(axes: tuple[str, ...], mesh: Mesh) -> int:
-    """Devices that a dimension is spread over; 1 for axes that are parts of one."""
-    sizes = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
-    return prod(sizes.get(axis, 1) for axis in axes)

@@ -20,6 +20,8 @@ from typing import ClassVar
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.vocabulary import Origin
+from hloscope.contracts.model import Selector
+from hloscope.contracts.notation import format_selector
 from hloscope.findings import Finding, Severity
 from hloscope.rules.rule import finding_at, over_axes, place_of
 
@@ -44,6 +46,6 @@ class UnexpectedCollective:
                     self,
                     one,
                     f"{over_axes(one)} at {place_of(one)} was not asked for",
-                    fix=f"change the shardings that meet there, or allow it: {one.kind}"
-                    f"{'@' + ','.join(one.axes) if one.axes else ''}",
+                    fix="change the shardings that meet there, or allow it: "
+                    + format_selector(Selector(kind=one.kind, axes=one.axes or None)),
                 )

@@ -20,7 +20,7 @@ from typing import ClassVar
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.vocabulary import Kind
 from hloscope.findings import Finding, Severity
-from hloscope.rules.rule import finding_at, over_axes
+from hloscope.rules.rule import finding_at, moves_at_least, over_axes
 from hloscope.units import element_bits, format_bytes
 
 
@@ -44,7 +44,7 @@ class WidenedCollective:
             return
         anywhere = "" if analysis.slice else "; a compiler for CPUs widens by itself"
         for one in analysis.collectives:
-            if one.kind is Kind.OPAQUE or (one.payload_bytes or 0) < self.min_payload_bytes:
+            if one.kind is Kind.OPAQUE or not moves_at_least(one, self.min_payload_bytes):
                 continue
             wide = _element_type(one)
             if one.narrow_type is not None and wide is not None and _is_narrower(one.narrow_type, wide):
@@ -55,7 +55,7 @@ class WidenedCollective:
                     fix=f"move {one.narrow_type}: convert on the other side of the collective, if the precision allows"
                     f"{anywhere}",
                 )
-            elif one.padded_bytes is not None and one.padded_bytes >= self.padding * (one.payload_bytes or 0):
+            elif _padding(one) >= self.padding:
                 yield finding_at(
                     self,
                     one,
@@ -63,6 +63,11 @@ class WidenedCollective:
                     f"{format_bytes(one.padded_bytes)} with the padding of its tiles",
                     fix="put a dimension of 128 or more last",
                 )
+
+
+def _padding(one: Collective) -> float:
+    """Bytes with padding for each byte without it; 1 where one of them is not known."""
+    return one.padded_bytes / one.payload_bytes if one.padded_bytes and one.payload_bytes else 1.0
 
 
 def _element_type(one: Collective) -> str | None:

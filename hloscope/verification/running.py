@@ -11,8 +11,7 @@ import jax
 
 from hloscope.errors import HloscopeError, NotationError
 from hloscope.program.arguments import required_parameters
-from hloscope.program.devices import current_for_import
-from hloscope.program.loading import describe, load
+from hloscope.program.loading import describe, loaded, name_of
 from hloscope.program.target import TargetFacts, attached_facts
 from hloscope.units import plural
 from hloscope.verification import executing, memory
@@ -93,17 +92,12 @@ def _ran_on(job: Job) -> str:
 
 
 def _loaded(side: Side, job: Job, target: Program | None) -> Program:
-    if isinstance(side.target, str):
-        with current_for_import(replace(side.facts, slice="attached")):
-            function = load(side.target)
-        name = side.target
-    else:
-        function, name = side.target, getattr(side.target, "__qualname__", repr(side.target))
+    function = loaded(side.target, replace(side.facts, slice="attached"))
     facts = side.facts.over(attached_facts(function))
     if target is not None:
         facts = references_facts(target.facts, facts, is_factory=not required_parameters(function))
     facts = replace(facts, dcn=None, compiler_options={}, dims={**facts.dims, **job.dims})
-    return Program(function=function, facts=facts, name=name)
+    return Program(function=function, facts=facts, name=name_of(side.target))
 
 
 def _unlike_arguments(target: Prepared, reference: Prepared) -> str:

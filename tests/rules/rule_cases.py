@@ -9,6 +9,7 @@ from pathlib import Path
 import hloscope
 from hloscope.analysis.model import Analysis, ArrayFact, Memory, SliceFact
 from hloscope.analysis.vocabulary import Link
+from hloscope.rules.selection import judged, make_judging
 
 KERNEL = """HloModule kernel, num_partitions=2
 ENTRY main {
@@ -62,6 +63,11 @@ _DENSE = ArrayFact(
     chosen_by="user",
     bytes_per_device=134_217_728,
 )
+
+
+def judged_with(analysis: Analysis, **options: object) -> Analysis:
+    """The analysis, judged with what a user says on the command line."""
+    return judged(analysis, make_judging(where="--allow", **options))
 
 
 def chain_of_all_reduces(count: int, elements: int) -> Analysis:

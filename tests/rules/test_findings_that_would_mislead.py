@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from rule_cases import across_slices, chain_of_all_reduces
+from rule_cases import across_slices, chain_of_all_reduces, judged_with
 
 import hloscope
-from hloscope.rules.selection import judged
 
 GROUPS = "channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3},{4,5,6,7}}"
 REDUCERS = """
@@ -40,7 +39,7 @@ branch_b {{
 
 def findings(entry: str, rule: str, computations: str = ""):
     text = f"HloModule m, num_partitions=8\n{REDUCERS}{computations}\nENTRY main {{\n{entry}\n}}\n"
-    return judged(hloscope.analyze_text(text, mesh={"X": 2, "Y": 4}), select=[rule]).findings
+    return judged_with(hloscope.analyze_text(text, mesh={"X": 2, "Y": 4}), select=[rule]).findings
 
 
 def loop_over(name: str, trips: int, gathered: str) -> str:
@@ -209,7 +208,9 @@ def test_one_small_collective_in_several_loops_is_not_several():
 
 
 def test_the_axis_that_should_stay_in_a_slice_is_named():
-    found = judged(across_slices("all-gather", "f32[1024,1024]", "f32[2048,1024]"), select=["model-parallel-over-dcn"])
+    found = judged_with(
+        across_slices("all-gather", "f32[1024,1024]", "f32[2048,1024]"), select=["model-parallel-over-dcn"]
+    )
     assert found.findings[0].fix == "keep data within a slice: let --dcn name an axis of data parallelism"
 
 

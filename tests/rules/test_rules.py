@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from rule_cases import FIRES, LOOP, SILENT, across_slices, chain_of_all_reduces
+from rule_cases import FIRES, LOOP, SILENT, across_slices, chain_of_all_reduces, judged_with, one_collective
 
 import hloscope
+from hloscope.analysis.model import SourceFrame
+from hloscope.analysis.vocabulary import Link
 from hloscope.errors import NotationError
 from hloscope.rules import RULES
 from hloscope.rules.rule import doc_of
-from hloscope.rules.selection import judged
 
 NAMES = [rule.name for rule in RULES]
 
@@ -19,7 +22,7 @@ def cases(table):
 
 
 def rules_found(analysis, name):
-    return [finding.rule for finding in judged(analysis, select=[name]).findings]
+    return [finding.rule for finding in judged_with(analysis, select=[name]).findings]
 
 
 def test_every_rule_has_a_case_that_fires_and_one_that_is_silent():
@@ -57,13 +60,13 @@ def test_a_bound_decided_at_run_time_leaves_the_total_without_a_bound():
 
 
 def test_small_collectives_are_told_once_at_the_first():
-    (finding,) = judged(chain_of_all_reduces(5, 16), select=["small-collectives"]).findings
+    (finding,) = judged_with(chain_of_all_reduces(5, 16), select=["small-collectives"]).findings
     assert (finding.instruction, finding.cost) == ("r1", None)
     assert finding.message == "5 all-reduces over X move 320 B together: their time is latency"
 
 
 def test_what_crosses_dcn_has_its_cost():
-    (finding,) = judged(
+    (finding,) = judged_with(
         across_slices("all-gather", "f32[1024,1024]", "f32[2048,1024]"), select=["model-parallel-over-dcn"]
     ).findings
     assert finding.message == "all-gather over data crosses DCN and is no reduction"
@@ -72,14 +75,14 @@ def test_what_crosses_dcn_has_its_cost():
 
 def test_unexpected_collectives_are_told_only_when_something_is_expected():
     found = chain_of_all_reduces(2, 1024)
-    assert judged(found).findings == ()
-    expecting = judged(found, allow=["all-gather@X: weights of FSDP"])
+    assert judged_with(found).findings == ()
+    expecting = judged_with(found, allow=["all-gather@X: weights of FSDP"])
     assert [finding.rule for finding in expecting.findings] == ["unexpected-collective"] * 2 + ["unused-allow"]
     assert expecting.findings[0].fix == "change the shardings that meet there, or allow it: all-reduce@X"
 
 
 def test_what_is_allowed_stays_with_its_reason():
-    accepted = judged(chain_of_all_reduces(1, 1024), allow=["all-reduce@X: partial sums"])
+    accepted = judged_with(chain_of_all_reduces(1, 1024), allow=["all-reduce@X: partial sums"])
     assert [(finding.rule, finding.allowed) for finding in accepted.findings] == [
         ("unexpected-collective", "partial sums")
     ]
@@ -87,10 +90,32 @@ def test_what_is_allowed_stays_with_its_reason():
 
 def test_another_axis_or_another_file_is_not_allowed():
     for text in ("all-reduce@Y: other axis", "all-reduce@X in model.py: other file"):
-        found = judged(chain_of_all_reduces(1, 1024), allow=[text]).findings
+        found = judged_with(chain_of_all_reduces(1, 1024), allow=[text]).findings
         assert [finding.allowed for finding in found] == [None, None]
         axis = text.split("@")[1][0]
         assert found[1].message.startswith(f"--allow allows all-reduce@{axis}, and nothing of it was found: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "accepted"),
+    [
+        ("all-reduce@X over ici: fast", True),
+        ("all-*@(X): any", True),
+        ("all-reduce in 'm*.py:2': there", True),
+        ("unexpected-collective@X in me/metrics.py: there", True),
+        ("all-reduce@X over dcn: no", False),
+        ("all-reduce@(X,Y): no", False),
+        ("unexpected-collective@Y: no", False),
+        ("unexpected-collective in metrics.py:3: no", False),
+    ],
+)
+def test_collectives_are_named_as_in_contracts(text, accepted):
+    (one,) = chain_of_all_reduces(1, 1024).collectives
+    placed = replace(one, source=(SourceFrame(file="/home/me/metrics.py", line=2),))
+    analysis = replace(chain_of_all_reduces(1, 1024), collectives=(placed,))
+    findings = judged_with(analysis, select=["unexpected-collective"], allow=[text]).findings
+    assert (findings[0].allowed is not None) is accepted
+    assert any(finding.rule == "unused-allow" for finding in findings) is not accepted
 
 
 @pytest.mark.parametrize(
@@ -106,7 +131,7 @@ def test_a_comment_on_the_line_of_code_or_above_it_allows(tmp_path, code_text):
     step = LOOP.replace("BOUND", "constant(5)").replace(
         "to_apply=add\n  ROOT out", f'to_apply=add, metadata={{source_file="{code}" source_line=2}}\n  ROOT out'
     )
-    found = judged(hloscope.analyze_text(step)).findings
+    found = judged_with(hloscope.analyze_text(step)).findings
     assert [(finding.rule, finding.severity) for finding in found] == [("unused-allow", "note")]
     assert found[0].message == (f"{code}:2 allows small-collectives, and nothing of it was found: once per step")
 
@@ -126,9 +151,76 @@ def test_a_comment_on_the_line_of_code_or_above_it_allows(tmp_path, code_text):
             "--allow 'all-gather@X' does not say what is allowed and why\n"
             "   = fix: write RULE: REASON or KIND@AXES: REASON, such as 'all-gather@X: weights of FSDP'",
         ),
+        (
+            {"allow": ["all-gather@X,: weights"]},
+            "this names no collectives\n  --> --allow, column 14\n   | all-gather@X,\n   |              ^\n"
+            "   = why: it ends here; expected a mesh axis\n"
+            '   = fix: write, for example, all-gather@(X,Y) in "model/attention.py"',
+        ),
+        (
+            {"rule_options": {"small-collectives": 8}},
+            "'small-collectives' names no option of a rule\n"
+            "   = fix: write RULE.OPTION, as hloscope rules RULE lists them",
+        ),
+        (
+            {"rule_options": {"small-collective.min_collectives": 8}},
+            "there is no rule 'small-collective'\n   = fix: did you mean small-collectives?",
+        ),
+        (
+            {"rule_options": {"small-collectives.min-collective": 8}},
+            "the rule small-collectives has no option 'min-collective'\n   = fix: did you mean min_collectives?",
+        ),
+        (
+            {"rule_options": {"opaque-communication.limit": 8}},
+            "the rule opaque-communication has no option 'limit'\n   = fix: it has none",
+        ),
+        (
+            {"rule_options": {"small-collectives.min_collectives": 2.5}},
+            "small-collectives.min_collectives must be a whole number from 0 on, not 2.5\n   = fix: its default is 4",
+        ),
+        (
+            {"rule_options": {"exposed-collective.share": "much"}},
+            "exposed-collective.share must be a number from 0 on, not 'much'\n   = fix: its default is 0.25",
+        ),
+        (
+            {"rule_options": {"unexpected-collective.active": 1}},
+            "unexpected-collective.active must be true or false, not 1\n   = fix: its default is false",
+        ),
     ],
 )
 def test_what_cannot_be_read_says_so(options, message):
     with pytest.raises(NotationError) as error:
-        judged(chain_of_all_reduces(1, 8), **options)
+        judged_with(chain_of_all_reduces(1, 8), **options)
     assert str(error.value) == f"error: {message}"
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"small-collectives.min_collectives": 5}, []),
+        ({"small-collectives.min-collectives": 4.0}, ["small-collectives"]),
+        ({"small-collectives.max_payload_bytes": 63}, []),
+        ({"unexpected-collective.active": True}, ["unexpected-collective"] * 4 + ["small-collectives"]),
+    ],
+)
+def test_an_option_of_a_rule_is_obeyed(options, found):
+    assert [one.rule for one in judged_with(chain_of_all_reduces(4, 16), rule_options=options).findings] == found
+
+
+@pytest.mark.parametrize(
+    ("name", "facts"),
+    [
+        ("collective-in-loop", {"loop_invariant": True, "loops": ("w",), "loop_trips": (5,)}),
+        ("widened-collective", {"narrow_type": "bf16"}),
+        ("model-parallel-over-dcn", {"link": Link.DCN, "loops": ("w",), "loop_trips": (5,)}),
+    ],
+)
+def test_bytes_that_are_not_known_are_not_taken_for_few(name, facts):
+    [finding] = judged_with(one_collective(payload_bytes=None, wire_bytes=None, **facts), select=[name]).findings
+    assert (finding.rule, finding.cost) == (name, None)
+
+
+def test_bytes_that_are_not_known_are_not_small():
+    found = chain_of_all_reduces(4, 16)
+    unknown = replace(found, collectives=tuple(replace(one, payload_bytes=None) for one in found.collectives))
+    assert judged_with(unknown, select=["small-collectives"]).findings == ()
