@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -94,6 +99,62 @@ def test_arguments_win_over_the_decorator():
     assert hloscope.analyze(decorated).arguments[0].local_shape == (8, 128)
     assert hloscope.analyze(decorated, dims={"S": 128}).arguments[0].local_shape == (16, 128)
     assert hloscope.analyze(decorated, ("f32[8@X]",)).arguments[0].local_shape == (1,)
+
+
+@pytest.mark.tpu_compiler
+def test_a_size_of_a_letter_that_no_type_has_is_told():
+    found = hloscope.analyze(lambda x: x + 1, ("f32[S@X,8]",), mesh={"X": 8}, dims={"S": 64, "T": 2, "U": 3})
+    assert found.notes[-1] == "no argument's type has the letter T, U, whose size is given"
+
+
+@pytest.mark.tpu_compiler
+def test_what_a_target_says_of_rules_is_joined_with_what_the_call_says():
+    decorated = hloscope.target(
+        mesh={"X": 4, "Y": 2},
+        args=ARGS,
+        out="P('X', None)",
+        allow="all-gather@X: weights of FSDP",
+        rule_options={"unexpected-collective.active": False, "small-collectives.min_collectives": 1},
+    )(lambda x, w: x @ w)
+    own = hloscope.analyze(decorated)
+    assert [one.rule for one in own.findings] == ["unexpected-collective", "small-collectives", "unused-allow"]
+    assert own.findings[-1].message == (
+        "the target's allow allows all-gather@X, and nothing of it was found: weights of FSDP"
+    )
+    both = hloscope.analyze(
+        decorated,
+        allow=["all-reduce@Y: partial sums"],
+        rule_options={"small-collectives.min_collectives": 2},
+    )
+    assert [(one.rule, one.allowed) for one in both.findings if one.allowed] == [
+        ("unexpected-collective", "partial sums")
+    ]
+    assert "small-collectives" not in [one.rule for one in both.findings]
+
+
+@pytest.mark.tpu_compiler
+def test_libtpus_chatter_is_kept_from_the_user(tmp_path):
+    (tmp_path / "quietly.py").write_text(
+        "import hloscope\n"
+        f"found = hloscope.analyze(lambda a, b: a @ b, {ARGS!r}, mesh={{'X': 4, 'Y': 2}})\n"
+        "print(found.totals.collectives)\n"
+    )
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("JAX_", "TPU_"))}
+    environment["PYTHONPATH"] = str(Path(hloscope.__file__).parent.parent)
+    ran = subprocess.run(
+        [sys.executable, "quietly.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert (ran.stdout.strip(), ran.stderr) == ("1", "")
+
+
+def test_a_compressed_file_is_read_as_text_and_a_path_without_a_function_is_refused(tmp_path):
+    text = "HloModule m, num_partitions=8\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n"
+    (tmp_path / "step.hlo.gz").write_bytes(gzip.compress(text.encode()))
+    assert hloscope.analyze(str(tmp_path / "step.hlo.gz")).module == "m"
+    assert hloscope.analyze(tmp_path / "step.hlo.gz").module == "m"
+    with pytest.raises(hloscope.HloscopeError) as error:
+        hloscope.analyze(Path("model.py"))
+    assert str(error.value) == "error: model.py names no function\n   = fix: write 'model.py:FUNCTION'"
 
 
 def test_a_mesh_that_does_not_fit_hlo_text():

@@ -153,7 +153,15 @@ def capture_target(
 
     stage("importing")
     function = loaded(target, facts)
-    return capture(function, facts.over(attached_facts(function)), name=name_of(target), stage=stage, store=store)
+    captured = capture(function, facts.over(attached_facts(function)), name=name_of(target), stage=stage, store=store)
+    return replace(captured, notes=(*captured.notes, *_unused_letters(facts, captured)))
+
+
+def _unused_letters(facts: TargetFacts, captured: Capture) -> tuple[str, ...]:
+    """A note on sizes of letters that no argument's type has, which is most likely a slip of the pen."""
+    used = {letter for array in captured.arguments for letter in array.letters or ()}
+    unused = ", ".join(letter for letter in facts.dims if letter not in used)
+    return (f"no argument's type has the letter {unused}, whose size is given",) if unused else ()
 
 
 def analyze_text(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from math import prod
@@ -81,6 +82,10 @@ def simulated_devices(count: int) -> list[Any]:
 
     if not backends_are_initialised():
         jax.config.update("jax_num_cpu_devices", max(count, jax.config.jax_num_cpu_devices))
+        with captured_stderr() as told:  # where libtpu is installed and no TPU is, it says so at length
+            jax.devices("cpu")
+        if jax.default_backend() != "cpu":
+            sys.stderr.write(told.text)
     devices: list[Any] = jax.devices("cpu")
     if len(devices) < count:
         raise DeviceCountError(count, len(devices))

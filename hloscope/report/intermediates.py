@@ -20,7 +20,7 @@ def intermediate_lines(intermediates: Sequence[IntermediateFact], width: int) ->
     """A row for each array that reads differently, the largest first; at least one must be given."""
     alike: dict[tuple[object, ...], list[IntermediateFact]] = {}
     for one in intermediates:
-        alike.setdefault((_shape(one), one.memory_space, short_source(one.source)), []).append(one)
+        alike.setdefault((_shape(one), _whole(one), one.memory_space, short_source(one.source)), []).append(one)
     return table_lines(_columns(list(alike.values())[:_SHOWN]), width)
 
 
@@ -32,8 +32,14 @@ def _columns(rows: Sequence[Sequence[IntermediateFact]]) -> tuple[Column, ...]:
             header="arrays",
             cells=[Text(str(len(row))) for row in rows],
             right=True,
-            given_up=2,
+            given_up=3,
             below=[f"{plural(len(row), 'array')} alike" if len(row) > 1 else "" for row in rows],
+        ),
+        Column(
+            header="of the whole",
+            cells=[Text(_whole(row[0])) for row in rows],
+            breaks=Breaks.BETWEEN_WORDS,
+            given_up=2,
         ),
         Column(
             header="source",
@@ -41,12 +47,22 @@ def _columns(rows: Sequence[Sequence[IntermediateFact]]) -> tuple[Column, ...]:
             breaks=Breaks.BETWEEN_WORDS,
             given_up=1,
         ),
-        Column(header="", cells=[Text(_remark(row[0]), style="dim") for row in rows], given_up=3),
+        Column(header="", cells=[Text(_remark(row[0]), style="dim") for row in rows], given_up=4),
     )
 
 
 def _shape(one: IntermediateFact) -> str:
-    return f"{one.dtype}[{','.join(map(str, one.local_shape))}]"
+    return f"{one.dtype}[{_dimensions(one.local_shape)}]"
+
+
+def _whole(one: IntermediateFact) -> str:
+    """`[256,4096] P('X', None)`; empty when neither is known."""
+    whole = "" if one.global_shape is None else f"[{_dimensions(one.global_shape)}]"
+    return f"{whole} {one.sharding or ''}".strip()
+
+
+def _dimensions(shape: tuple[int, ...]) -> str:
+    return ",".join(map(str, shape))
 
 
 def _source(one: IntermediateFact) -> Text:

@@ -1,8 +1,8 @@
 """A dimension that loses its sharding because an operation cannot work on parts of it.
 
-What it does: reports an all-gather or an all-to-all of a dimension that was sharded before an operation and is whole
-for it, although nobody asked for that: the operation needs the whole dimension, merges it with another, or has no
-sharding rule.
+What it does: reports an all-gather, also one that XLA spells as an all-reduce, or an all-to-all of a dimension that was
+sharded before an operation and is whole for it, although nobody asked for that: the operation needs the whole
+dimension, merges it with another, or has no sharding rule.
 
 Why it matters: the whole array is moved, and often all that follows runs replicated.
 
@@ -22,6 +22,9 @@ from hloscope.analysis.model.reason import Reason, ReasonKind
 from hloscope.analysis.vocabulary import Kind
 from hloscope.findings import Finding, Severity
 from hloscope.rules.rule import finding_at, moves_at_least, over_axes
+
+_MOVES = (Kind.ALL_GATHER, Kind.ALL_TO_ALL, Kind.ALL_REDUCE)
+"""An all-reduce gathers too, where devices add zeros for what they do not have: XLA spells small gathers so."""
 
 _LOSING = (ReasonKind.NEEDS_WHOLE_DIMENSION, ReasonKind.MERGED_DIMENSIONS, ReasonKind.NO_RULE)
 
@@ -55,4 +58,4 @@ class LostSharding:
 
 
 def _loses(one: Collective, reason: Reason) -> bool:
-    return one.kind in (Kind.ALL_GATHER, Kind.ALL_TO_ALL) and reason.kind in _LOSING
+    return one.kind in _MOVES and reason.kind in _LOSING

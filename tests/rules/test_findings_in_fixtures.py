@@ -16,6 +16,7 @@ EXPECTED = {
     "elsewhere.kernel_with_remote_copy": {"opaque-communication"},
     "loops.bound_at_run_time": {"unmodelled-text"},
     "mixture_of_experts.mixture_of_experts": {"collective-in-loop"},
+    "mixture_of_experts.mixture_of_experts_shard_map": {"widened-collective"},
     "partitioned.loop_invariant_gather": {"collective-in-loop"},
 }
 

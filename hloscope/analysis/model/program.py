@@ -43,7 +43,7 @@ class IntermediateFact:
         computation: The HLO computation that holds the instruction: ENTRY or the body of a loop.
         line: 1-based line in the HLO text.
         dtype: XLA's short type name.
-        global_shape: Dimensions of the whole array; None when the text does not tell.
+        global_shape: Dimensions of the whole array; None when not known.
         local_shape: Dimensions on one device.
         bytes_per_device: Logical bytes on one device.
         padded_bytes_per_device: What it takes in memory with its tiles; None where the text gives no layout.
@@ -53,6 +53,7 @@ class IntermediateFact:
         op_name: XLA's `op_name`; its own, or that of the instruction `source_of`.
         source: Source frames, innermost first; empty when not known.
         source_of: None when `source` is the instruction's own, else the name of the one it was taken from.
+        sharding: `P('X', None)` as Shardy propagates it; None when that is not known.
     """
 
     name: str
@@ -68,6 +69,7 @@ class IntermediateFact:
     op_name: str | None = None
     source: tuple[SourceFrame, ...] = ()
     source_of: str | None = None
+    sharding: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

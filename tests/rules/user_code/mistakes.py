@@ -50,3 +50,9 @@ def too_much(a, w):
 @hloscope.target(mesh={"X": 4, "Y": 2}, args=("bf16[1024@X,2048]", "bf16[2048,8192@Y]"))
 def well_sharded(a, w):
     return a @ w
+
+
+@hloscope.target(mesh={"X": 8}, args=("f32[8192,64]", "f32[8192@X,128]"))
+def whole_on_the_way(rows, x):
+    distances = constrained(jnp.exp(rows @ rows.T), P(None, None))
+    return distances @ x, jnp.argmax(distances, axis=1)
