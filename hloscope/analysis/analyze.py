@@ -10,7 +10,7 @@ from hloscope.analysis.intermediates import largest_intermediates
 from hloscope.analysis.mesh_text import mesh_from_text
 from hloscope.analysis.model import Analysis, Memory, Mesh, Unmodelled
 from hloscope.analysis.notes import notes_on
-from hloscope.analysis.partitioning import not_partitioned
+from hloscope.analysis.partitioning import made_for_one_device, not_partitioned
 from hloscope.analysis.placement import Placement, lay_out
 from hloscope.analysis.totals import largest_first, totals_of
 from hloscope.analysis.unread import unread_instructions
@@ -51,7 +51,9 @@ def _analysis(
     graph = HloGraph(module)
     found = find_collectives(graph, mesh, layout)
     whole = not_partitioned(module, mesh, one_slice=layout.one_slice)
-    unread = (*unread_instructions(module), *_cut_off(module), *(() if whole is None else (whole,)))
+    alone = None if whole or found.moves else made_for_one_device(module, mesh, one_slice=layout.one_slice)
+    doubts = (one for one in (whole, alone) if one is not None)
+    unread = (*unread_instructions(module), *_cut_off(module), *doubts)
     return Analysis(
         target=target,
         module=module.name,

@@ -25,7 +25,8 @@ class Context:
         loops: Names of the `while` instructions around it, outermost first; those that all have in common, where one
             context stands for many.
         trips: How often each of them runs it each time it is reached; None for one that cannot be read.
-        wrappers: The fusions and asynchronous starts that hold it inside the innermost loop or call, outermost first.
+        wrappers: The fusions and asynchronous starts that hold it inside the innermost loop or branch, outermost first,
+            and the calls inside of these.
         executions: Runs per step.
         bound: How `executions` relates to the truth.
     """
@@ -143,9 +144,9 @@ def _enter(context: Context, site: CallSite, trips: TripCount | None) -> Context
     match caller.opcode:
         case "conditional":
             return replace(context, wrappers=(), bound=context.bound + Bound.AT_MOST)
-        case "call":
-            return replace(context, wrappers=())
-        case opcode if _wraps(opcode):
+        case "call" if not context.wrappers:
+            return context
+        case opcode if opcode == "call" or _wraps(opcode):
             return replace(context, wrappers=(*context.wrappers, caller))
     return replace(context, wrappers=(), bound=Bound.UNKNOWN)
 

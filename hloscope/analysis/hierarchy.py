@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
+from math import prod
 
 from hloscope.analysis.groups import Groups
 from hloscope.analysis.model import Collective, CollectivePart
@@ -13,13 +14,22 @@ from hloscope.analysis.origin import origin_of
 from hloscope.analysis.placement import Placement
 from hloscope.analysis.records import Move, Recorder
 from hloscope.analysis.reductions import says_reduction
+from hloscope.analysis.values.loop_edges import LoopEdge, across_loop_edge
 from hloscope.analysis.values.readers import only_reading_of, own_slice
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.graph import Value
-from hloscope.hlo import HloInstruction
+from hloscope.hlo import HloInstruction, Shape
 from hloscope.hlo.replica_groups import MAX_DEVICES
 
 _FIRST_HALVES = frozenset({Kind.REDUCE_SCATTER, Kind.ALL_REDUCE})
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """The parts of one all-reduce, in the order in which they run, and the edges of loops between them."""
+
+    parts: tuple[Move, ...]
+    edges: frozenset[LoopEdge]
 
 
 def join_across_slices(recorder: Recorder, moves: Sequence[Move]) -> Iterator[Move]:
@@ -28,28 +38,48 @@ def join_across_slices(recorder: Recorder, moves: Sequence[Move]) -> Iterator[Mo
     TPUs spell one as a reduce-scatter within each slice, an all-reduce of the shard between slices, and an all-gather
     within each slice; small ones as two all-reduces. The first half may also be an all-reduce of which each device
     keeps its shard. Parts are joined where their results feed each other and nothing else, and the shapes and groups
-    fit together. Those that a loop carries into its next iteration stay single.
+    fit together.
+
+    In loops the shard of one iteration travels during the next: its first half also runs in front of the loop, and its
+    second half behind it. Those in the loop are one all-reduce of every iteration, those around it one more.
     """
-    joined: dict[int, Move] = {}
-    taken: set[int] = set()
     by_place: dict[object, list[Move]] = {}
     for move in moves:
-        by_place.setdefault((move.collective.computation, move.place.context.key), []).append(move)
+        by_place.setdefault(_surroundings(move), []).append(move)
+    chains: list[_Chain] = []
     for neighbours in by_place.values():
-        if not any(_is_between_slices(move) for move in neighbours):
-            continue
-        search = _Search(recorder, neighbours)
-        for first in neighbours:
-            parts = search.parts(first)
-            whole = _joined(recorder, parts) if parts else None
-            if whole is not None:
-                joined[id(first)] = whole
-                taken.update(id(part) for part in parts)
+        if any(_is_between_slices(move) for move in neighbours):
+            search = _Search(recorder, neighbours)
+            chains.extend(chain for first in neighbours if (chain := search.chain(first)) is not None)
+    joined = {id(chain.parts[0]): _joined(recorder, chain.parts) for chain in _complete(chains)}
+    whole = {first: move for first, move in joined.items() if move is not None}
+    taken = {id(part) for chain in chains if id(chain.parts[0]) in whole for part in chain.parts}
     for move in moves:
-        if id(move) in joined:
-            yield joined[id(move)]
+        if id(move) in whole:
+            yield whole[id(move)]
         elif id(move) not in taken:
             yield move
+
+
+def _complete(chains: Sequence[_Chain]) -> list[_Chain]:
+    """The chains without those that a loop continues, but not by a chain of the same transfers on its other side."""
+    across: dict[LoopEdge, set[object]] = {}
+    for chain in chains:
+        for edge in chain.edges:
+            across.setdefault(edge, set()).add(_signature(chain))
+    return [
+        chain for chain in chains if all(across.get(edge.mirrored()) == {_signature(chain)} for edge in chain.edges)
+    ]
+
+
+def _signature(chain: _Chain) -> object:
+    return tuple((part.transfer.kind, part.transfer.groups, part.collective.payload_bytes) for part in chain.parts)
+
+
+def _surroundings(move: Move) -> object:
+    """What two moves have in common that run together; a fusion or call around one of them alone does not matter."""
+    context, start = move.place.context, move.transfer.start
+    return start.computation.name, context.loops, context.wrappers if start == move.place.op else ()
 
 
 def _is_between_slices(move: Move) -> bool:
@@ -63,29 +93,44 @@ class _Search:
         self._graph = recorder.graph
         self._by_start: dict[HloInstruction, Move] = {move.transfer.start: move for move in moves}
 
-    def parts(self, first: Move) -> list[Move]:
-        """The transfers that make one all-reduce of `first`, in the order in which they run; none if nothing does."""
+    def chain(self, first: Move) -> _Chain | None:
+        """The transfers that make one all-reduce of `first`; None if nothing does."""
         if first.transfer.kind not in _FIRST_HALVES or first.collective.link is not Link.ICI:
-            return []
-        sends = [self._fed_by(value, through_slices=True) for value in first.results]
+            return None
+        edges: set[LoopEdge] = set()
+        sends = [self._fed_by(value, edges, through_slices=True) for value in first.results]
         between = [move for move in sends if move is not None and _continues(first, move)]
         if not between or len({id(move) for move in between}) < len(first.results):
-            return []
-        gathers = [self._fed_by(value) for move in between for value in move.results]
+            return None
+        if _keeps_all(first, between):
+            return _Chain((first, *between), frozenset(edges))
+        gathers = [self._fed_by(value, edges) for move in between for value in move.results]
         after = [move for move in gathers if move is not None and move.transfer.kind is Kind.ALL_GATHER]
         gathering = list({id(move): move for move in after}.values())
-        if len(after) == len(between) and _gathers_back(first, between, gathering):
-            return [first, *between, *gathering]
-        return [first, *between] if _keeps_all(first, between) else []
+        if len(after) < len(between) or not _gathers_back(first, between, gathering):
+            return None
+        return _Chain((first, *between, *gathering), frozenset(edges))
 
-    def _fed_by(self, value: Value, *, through_slices: bool = False) -> Move | None:
-        """The one transfer that alone reads a value."""
+    def _fed_by(self, value: Value, edges: set[LoopEdge], *, through_slices: bool = False) -> Move | None:
+        """The one transfer that alone reads a value, perhaps in the next iteration of a loop; adds that to `edges`."""
         reading = only_reading_of(self._graph, value)
         if through_slices and reading is not None and own_slice(self._graph, reading) is not None:
             reading = only_reading_of(self._graph, Value(reading.reader), reading.frames)
+        crossing = across_loop_edge(self._graph, reading)
+        if crossing is not None:
+            edge, value = crossing
+            edges.add(edge)
+            reading = only_reading_of(self._graph, value)
         if reading is None:
             return None
-        return self._by_start.get(reading.outermost) or self._by_start.get(reading.reader)
+        starts = (_start_of(one) for one in (reading.outermost, reading.reader))
+        return next((self._by_start[start] for start in starts if start in self._by_start), None)
+
+
+def _start_of(reader: HloInstruction) -> HloInstruction:
+    """The instruction that starts what a reader belongs to: late operands stand on the `-update`."""
+    start = reader.operand(0) if reader.opcode.endswith("-update") else None
+    return reader if start is None else start
 
 
 def _continues(first: Move, other: Move) -> bool:
@@ -121,13 +166,20 @@ def _keeps_all(first: Move, between: Sequence[Move]) -> bool:
 
 
 def _along_one_dimension(first: Move, last: Move) -> bool:
-    """Whether a gather joins the dimension that was scattered; a fusion that scatters does not name it."""
+    """Whether a gather joins what was cut; a fusion that scatters names no dimension."""
     scattered, gathered = first.transfer.op, last.transfer.op
     if scattered.dimensions is None:
         return True
-    return scattered.dimensions == gathered.dimensions and len(first.transfer.operands[0].dimensions) == len(
-        last.transfer.results[0].dimensions
-    )
+    cut = {_around(shape, scattered.dimensions) for shape in first.transfer.operands}
+    joined = {_around(shape, gathered.dimensions or ()) for shape in last.transfer.results}
+    return None not in joined and joined <= cut
+
+
+def _around(shape: Shape, dimensions: Sequence[int]) -> tuple[int, int] | None:
+    """Elements before and after a dimension, which a change of rank by dimensions of 1 leaves alone."""
+    if len(dimensions) != 1 or dimensions[0] >= len(shape.dimensions):
+        return None
+    return prod(shape.dimensions[: dimensions[0]]), prod(shape.dimensions[dimensions[0] :])
 
 
 def _joined(recorder: Recorder, parts: Sequence[Move]) -> Move | None:

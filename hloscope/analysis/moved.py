@@ -6,9 +6,9 @@ from hloscope.analysis.transfers import Place, Transfer
 from hloscope.analysis.values.dependencies import is_fixed_in, outside
 from hloscope.analysis.values.handing_on import Frames
 from hloscope.analysis.values.makers import FORMS, maker_of
+from hloscope.analysis.volume import narrower
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction
-from hloscope.units import element_bits
 
 _LOOP_LIMIT = 16
 _SLICES = frozenset({"dynamic-slice", "slice"})
@@ -35,14 +35,6 @@ def narrower_operands(graph: HloGraph, place: Place, transfer: Transfer) -> str 
             return None
         types.add(narrower(maker.operands[0].shape.element_type, maker.shape.element_type))
     return types.pop() if len(types) == 1 else None
-
-
-def narrower(one: str, other: str) -> str | None:
-    """The first of two element types where it has fewer bits and both are floats or both are not."""
-    bits, other_bits = element_bits(one), element_bits(other)
-    if bits is None or other_bits is None or not 0 < bits < other_bits:
-        return None
-    return one if _is_float(one) == _is_float(other) else None
 
 
 def is_loop_invariant(graph: HloGraph, place: Place, transfer: Transfer) -> bool | None:
@@ -88,7 +80,3 @@ def _name(graph: HloGraph, value: Value, frames: Frames) -> str:
 
 def _bounds(instruction: HloInstruction) -> str:
     return f" {instruction.attributes.get('slice', 'slice')}"
-
-
-def _is_float(element_type: str) -> bool:
-    return element_type.startswith(("f", "bf"))

@@ -44,6 +44,23 @@ def not_partitioned(module: HloModule, mesh: Mesh | None = None, *, one_slice: b
     return None if marker is None else _entry(marker, f"%{marker.name} still asks for a sharding")
 
 
+def made_for_one_device(module: HloModule, mesh: Mesh | None, *, one_slice: bool = False) -> Unmodelled | None:
+    """What is to be told of a program for one device that is said to run on a mesh of several; None for all others.
+
+    Args:
+        module: The module, in which there are no collectives.
+        mesh: The user's mesh.
+        one_slice: Whether the text is the program of one slice of several, which may have a single device.
+    """
+    if mesh is None or mesh.device_count == 1 or one_slice or module.num_partitions * module.replica_count > 1:
+        return None
+    axes = " ".join(f"{name}={size}" for name, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+    return Unmodelled(
+        what=f"the program is compiled for one device, and the mesh {axes} has {mesh.device_count}",
+        effect="nothing in it is sharded, so it says nothing about what moves on that mesh",
+    )
+
+
 def _entry(instruction: HloInstruction, evidence: str) -> Unmodelled:
     return not_understood(
         instruction,

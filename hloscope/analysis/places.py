@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from hloscope.analysis.model import SourceFrame
+
+_COMPREHENSION = re.compile(r"(\.<locals>\.<(list|set|dict)comp>)+$")
+"""What Python 3.11 calls a function of its own, and later ones do not."""
 
 _LIBRARIES = ("site-packages", "dist-packages", "<frozen", "<string>")
 
@@ -22,5 +26,5 @@ def short_source(frames: Sequence[SourceFrame]) -> str | None:
     if frame is None:
         return None
     where = f"{Path(frame.file).name}:{frame.line}"
-    function = (frame.function or "").rpartition("<locals>.")[2]
+    function = _COMPREHENSION.sub("", frame.function or "").rpartition("<locals>.")[2]
     return where if function in ("", "<module>", "<lambda>") else f"{where} in {function}"

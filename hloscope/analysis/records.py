@@ -14,12 +14,12 @@ from hloscope.analysis.permutes import pattern_of_pairs
 from hloscope.analysis.placement import Layout
 from hloscope.analysis.provenance import Provenance, own_instructions, provenance_of
 from hloscope.analysis.reach import Reach, reach_of
-from hloscope.analysis.reductions import reduction_of
+from hloscope.analysis.reductions import as_reduced, narrower_side, reduction_of
 from hloscope.analysis.spellings import may_transfer
 from hloscope.analysis.transfers import Place, Transfer
 from hloscope.analysis.uses import narrower_uses, result_slices, undone_by
-from hloscope.analysis.vocabulary import Kind, Link
-from hloscope.analysis.volume import sizes_of, volume_of, volume_of_permute
+from hloscope.analysis.vocabulary import Kind, Link, Origin
+from hloscope.analysis.volume import Sizes, sizes_of, volume_of, volume_of_permute
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction
 
@@ -104,10 +104,9 @@ class Recorder:
         link: Link,
     ) -> Collective:
         """What the text says at the place itself."""
-        sizes = sizes_of(transfer.kind, transfer.operands, transfer.results, transfer.operand_bytes)
+        sizes = _sizes(transfer)
         is_permute = transfer.kind is Kind.COLLECTIVE_PERMUTE
         whole_axes = authored_kind(provenance.own_op_name) is Kind.COLLECTIVE_PERMUTE
-        near_op_name = self._near_op_name(provenance.nearest)
         return Collective(
             kind=transfer.kind,
             name=transfer.start.name,
@@ -131,7 +130,7 @@ class Recorder:
             loops=place.context.loops,
             loop_trips=place.context.trips,
             reduction=reduction_of(transfer.op) if transfer.kind in _REDUCTIONS else None,
-            origin=origin_of(transfer.kind, transfer.op, own, provenance.own_op_name, near_op_name),
+            origin=self._origin(transfer, own, provenance),
             asynchronous=transfer.asynchronous,
             op_name=provenance.op_name,
             source=provenance.source,
@@ -189,6 +188,10 @@ class Recorder:
         spans = any(len({placement.slice_of(device) for device in group}) > 1 for group in transfer.groups)
         return Link.DCN if spans else Link.ICI
 
+    def _origin(self, transfer: Transfer, own: tuple[HloInstruction, ...], provenance: Provenance) -> Origin:
+        near_op_name = self._near_op_name(provenance.nearest)
+        return origin_of(transfer.kind, transfer.op, own, provenance.own_op_name, near_op_name)
+
     def _near_op_name(self, nearest: HloInstruction | None) -> str | None:
         """The `op_name` of an instruction that is no transfer and holds none."""
         if nearest is None or may_transfer(nearest) or nearest.opcode.endswith("-done"):
@@ -207,13 +210,21 @@ class Recorder:
             result_slices=slices,
             moved_values=moved_values(graph, place, transfer),
             loop_invariant=is_loop_invariant(graph, place, transfer),
-            narrow_type=narrower_operands(graph, place, transfer) or narrower_uses(graph, results),
+            narrow_type=narrower_operands(graph, place, transfer)
+            or narrower_uses(graph, results)
+            or narrower_side(transfer.op, transfer.operands, transfer.results),
             undone_by=undone_by(graph, transfer, results) if gathers else None,
         )
 
 
 def _largest_group(groups: Groups | None) -> int | None:
     return None if groups is None else max(map(len, groups), default=None)
+
+
+def _sizes(transfer: Transfer) -> Sizes:
+    """What its arrays say about its payload, in the types that they have on the wire."""
+    operands, results = (as_reduced(transfer.op, side) for side in (transfer.operands, transfer.results))
+    return sizes_of(transfer.kind, operands, results, transfer.operand_bytes)
 
 
 def _wire_bytes(transfer: Transfer, payload_bytes: int | None) -> int | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hloscope.analysis.moved import narrower
 from hloscope.analysis.transfers import Transfer
 from hloscope.analysis.values.offsets import value_on_device
 from hloscope.analysis.values.readers import Reading, own_slice, readings_of
+from hloscope.analysis.volume import narrower
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction, Shape
 

@@ -43,7 +43,11 @@ class Origin(StrEnum):
 
 
 class Link(StrEnum):
-    """The network that carries a collective; both for one that crosses slices in several parts."""
+    """The network that carries a collective; both for one that crosses slices in several parts.
+
+    Simulated CPU devices have no network: `ici` there is what would stay within one slice, so that a contract or a
+    baseline means the same on them as on a slice.
+    """
 
     ICI = "ici"
     DCN = "dcn"

@@ -55,6 +55,14 @@ def total_bytes(shapes: Iterable[Shape]) -> int | None:
     return sum(known) if len(known) == len(sizes) else None
 
 
+def narrower(one: str, other: str) -> str | None:
+    """The first of two element types where it has fewer bits and both are floats or both are not."""
+    bits, other_bits = element_bits(one), element_bits(other)
+    if bits is None or other_bits is None or not 0 < bits < other_bits:
+        return None
+    return one if _is_float(one) == _is_float(other) else None
+
+
 def shapes_fit(
     kind: Kind, operands: Collection[Shape], results: Collection[Shape], groups: Iterable[tuple[int, ...]]
 ) -> bool:
@@ -166,3 +174,7 @@ def _padded(shapes: Iterable[Shape]) -> int | None:
     sizes = [None if shape.layout is None else shape.padded_byte_size for shape in shapes]
     known = [size for size in sizes if size is not None]
     return sum(known) if len(known) == len(sizes) else None
+
+
+def _is_float(element_type: str) -> bool:
+    return element_type.startswith(("f", "bf"))

@@ -8,12 +8,14 @@ from pathlib import Path
 
 from hloscope.api.jobs import Job, Outcome, jobs_of
 from hloscope.api.processes import run_jobs
-from hloscope.config import ProjectConfig
-from hloscope.contracts.baselines import baseline_of, format_baseline, write_baseline
+from hloscope.config import ProjectConfig, TargetConfig, refuse
+from hloscope.contracts.baselines import baseline_of, format_baseline, is_baseline, write_baseline
 from hloscope.contracts.checked import Checked, check_analysis, could_not_run
 from hloscope.contracts.model import Contract
 from hloscope.contracts.tables import contract_from_toml
-from hloscope.errors import HloscopeError
+from hloscope.errors import HloscopeError, NotationError
+from hloscope.findings import Severity
+from hloscope.rules.selection import make_judging
 
 Told = Callable[[str], None]
 
@@ -39,14 +41,45 @@ def check(
         HloscopeError: There is no such target, or a contract is written wrongly.
     """
     jobs = jobs_of(project, names)
-    contracts = {job.name: _contract(job) for job in jobs}  # a mistake is told before anything is compiled
+    contracts = _contracts(jobs)
     outcomes = run_jobs(jobs, cached=cached, workers=workers, told=lambda outcome: told(outcome.job.name))
-    return tuple(_checked(outcome, contracts[outcome.job.name]) for outcome in outcomes)
+    return tuple(_checked(outcome, contracts[outcome.job.target.name]) for outcome in outcomes)
 
 
-def _contract(job: Job) -> Contract | None:
-    value = job.target.contract
-    return None if value is None else contract_from_toml(value, where=f"{job.target.where}, contract")
+def _contracts(jobs: Sequence[Job]) -> dict[str, Contract | None]:
+    """The contract of each target by its name; mistakes are told before anything is compiled.
+
+    Raises:
+        HloscopeError: What is expected of a target, or accepted, is written wrongly.
+    """
+    contracts: dict[str, Contract | None] = {}
+    mistakes: list[HloscopeError] = []
+    for target in {job.target.name: job.target for job in jobs}.values():
+        try:
+            _check_rules(target)
+            contracts[target.name] = _contract(target)
+        except HloscopeError as error:
+            mistakes.append(error)
+    refuse(mistakes)
+    return contracts
+
+
+def _contract(target: TargetConfig) -> Contract | None:
+    value = target.contract
+    return None if value is None else contract_from_toml(value, where=f"{target.where}, contract")
+
+
+def _check_rules(target: TargetConfig) -> None:
+    """Refuses what the target says of rules where nobody could read it.
+
+    Raises:
+        NotationError: It is written wrongly.
+    """
+    try:
+        make_judging(allow=target.allow, rule_options=target.rule_options)
+    except NotationError as error:
+        where = target.where if error.where is None else f"{target.where}, {error.where}"
+        raise NotationError(error.what, where=where, why=error.why, fix=error.fix, excerpt=error.excerpt) from None
 
 
 def _checked(outcome: Outcome, contract: Contract | None) -> Checked:
@@ -54,7 +87,14 @@ def _checked(outcome: Outcome, contract: Contract | None) -> Checked:
     if outcome.analysis is None:
         return could_not_run(job.name, outcome.error or "", place=job.target.place)
     try:
-        found = check_analysis(job.name, outcome.analysis, contract=contract, baseline=job.baseline, root=job.root)
+        found = check_analysis(
+            job.name,
+            outcome.analysis,
+            contract=contract,
+            baseline=job.baseline,
+            root=job.root,
+            fail_on=None if job.target.fail_on is None else Severity(job.target.fail_on),
+        )
     except HloscopeError as error:
         found = could_not_run(job.name, error)
     return replace(found, place=job.target.place, seconds=outcome.seconds)
@@ -63,7 +103,8 @@ def _checked(outcome: Outcome, contract: Contract | None) -> Checked:
 def unused_baselines(project: ProjectConfig) -> tuple[Path, ...]:
     """Baseline files that belong to no target."""
     used = {job.baseline for job in jobs_of(project, ())}
-    return tuple(path for path in sorted(project.baselines.glob("*.txt")) if path not in used)
+    others = (path for path in sorted(project.baselines.glob("*.txt")) if path not in used)
+    return tuple(path for path in others if is_baseline(path))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

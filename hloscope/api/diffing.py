@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
+import os
 import subprocess
-import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,9 +16,8 @@ from hloscope.analysis.model import Analysis
 from hloscope.api.jobs import Checkout, Job, jobs_of
 from hloscope.api.processes import run_jobs
 from hloscope.compare import Comparison, match
-from hloscope.config import ConfigError, ProjectConfig, TargetConfig, find_project
-from hloscope.contracts.baselines import Baseline, baseline_of, read_baseline
-from hloscope.contracts.baselines.printing import TITLE
+from hloscope.config import ConfigError, ConfigMistakesError, ProjectConfig, TargetConfig, find_project
+from hloscope.contracts.baselines import Baseline, baseline_of, is_baseline, read_baseline
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.program.files import names_hlo, read_hlo
 
@@ -121,7 +119,7 @@ def side_of_file(path: Path, name: str, target: TargetConfig) -> Side | None:
         return None
     if path.suffix == ".json":
         return Side(name=name, found=_report(path, name))
-    if path.suffix == ".txt" and path.read_bytes().startswith(TITLE.encode()):
+    if path.suffix == ".txt" and is_baseline(path):
         baseline = read_baseline(path)
         return None if baseline is None else Side(name=name, found=baseline)
     if not names_hlo(path):
@@ -170,11 +168,23 @@ def jobs_for(
             made = replace(options, name=name, function=name)
             jobs.append(Job(name=name, target=made, slice=options.slices[0], root=start, baseline=None))
         else:
-            jobs.append(_configured(name, find_project(start, named=config)))
+            jobs.append(_configured(name, start, config, checkout))
     return [replace(job, checkout=checkout) for job in jobs]
 
 
-def _configured(name: str, project: ProjectConfig) -> Job:
+def _configured(name: str, start: Path, config: Path | None, checkout: Checkout | None) -> Job:
+    """The job of a target of the targets file; a mistake in an older one is told with its revision."""
+    try:
+        return _job_of(name, find_project(start, named=config))
+    except ConfigError as error:
+        if checkout is None or isinstance(error, ConfigMistakesError):
+            raise
+        where = (error.where or "").replace(str(checkout.folder), str(checkout.working_tree))
+        told = ", ".join(filter(None, (where, f"in {checkout.revision}")))
+        raise ConfigError(error.what, where=told, why=error.why, fix=error.fix, excerpt=error.excerpt) from None
+
+
+def _job_of(name: str, project: ProjectConfig) -> Job:
     jobs = jobs_of(project, [name.partition("@")[0]])
     for job in jobs:
         if job.name == name or (len(jobs) == 1 and "@" not in name):
@@ -215,23 +225,45 @@ def revision(name: str, start: Path) -> Iterator[Checkout]:
         f"{name}^{{commit}}",
         cwd=start,
         what=f"there is no revision {name}",
+        fix=f"a shallow clone has none but its own: git fetch --depth=1 origin {name}, then --base FETCH_HEAD"
+        if _is_shallow(start)
+        else None,
     )
-    archive = _git("archive", "--format=tar", commit.decode().strip(), cwd=top)
-    with tempfile.TemporaryDirectory(prefix="hloscope-base-", ignore_cleanup_errors=True) as folder:
-        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-            tar.extractall(folder, filter="data")
-        unpacked = Checkout(folder=Path(folder).resolve(), working_tree=top)
+    with tempfile.TemporaryDirectory(prefix="hloscope-base-", ignore_cleanup_errors=True) as temporary:
+        folder = Path(temporary).resolve() / "base"
+        _unpack(commit.decode().strip(), top, folder)
+        unpacked = Checkout(revision=name, folder=folder, working_tree=top)
         if unpacked.here(start.resolve()) is None:
             raise HloscopeError(f"{start} does not exist in {name}", fix="name a revision that has it")
         yield unpacked
 
 
-def _git(*arguments: str, cwd: Path, what: str | None = None) -> bytes:
+def _is_shallow(folder: Path) -> bool:
+    return _git("rev-parse", "--is-shallow-repository", cwd=folder).strip() == b"true"
+
+
+def _unpack(commit: str, repository: Path, folder: Path) -> None:
+    """Writes the files of a commit as a checkout has them, by an index of its own: the repository stays as it is."""
+    folder.mkdir()
+    index = {"GIT_INDEX_FILE": str(folder.with_name("index"))}
+    _git("read-tree", commit, cwd=repository, environment=index)
+    _git("checkout-index", "--all", f"--prefix={folder}/", cwd=repository, environment=index)
+
+
+def _git(
+    *arguments: str,
+    cwd: Path,
+    what: str | None = None,
+    fix: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> bytes:
     try:
-        done = subprocess.run(["git", *arguments], cwd=cwd, capture_output=True, check=False)
+        done = subprocess.run(
+            ["git", *arguments], cwd=cwd, env={**os.environ, **(environment or {})}, capture_output=True, check=False
+        )
     except OSError as error:
         raise HloscopeError("git cannot be run", why=str(error)) from None
     if done.returncode:
         why = done.stderr.decode(errors="replace").strip() or None
-        raise HloscopeError(what or f"git {arguments[0]} failed in {cwd}", why=why)
+        raise HloscopeError(what or f"git {arguments[0]} failed in {cwd}", why=why, fix=fix)
     return done.stdout

@@ -21,10 +21,12 @@ class Checkout:
     """An older state of a repository, unpacked beside the working tree.
 
     Attributes:
+        revision: What the user called it.
         folder: Where it is unpacked.
         working_tree: The repository as it is now.
     """
 
+    revision: str
     folder: Path
     working_tree: Path
 
@@ -135,6 +137,7 @@ def _analysis(job: Job, *, cached: bool) -> Analysis:
     from hloscope.api.analyzing import analyze_text, capture_target
     from hloscope.api.joining import analysis_of
     from hloscope.program.files import read_hlo
+    from hloscope.rules.selection import make_judging
     from hloscope.store import default_store
 
     target = job.target
@@ -143,7 +146,10 @@ def _analysis(job: Job, *, cached: bool) -> Analysis:
         if not path.exists():
             raise HloscopeError(f"there is no file {target.hlo}", where=target.where)
         facts = make_facts(mesh=target.mesh, dcn=target.dcn)
-        return analyze_text(read_hlo(path), name=target.hlo, mesh=facts.mesh, slice=job.slice, dcn=facts.dcn)
+        judging = make_judging(allow=target.allow, rule_options=target.rule_options)
+        return analyze_text(
+            read_hlo(path), name=target.hlo, mesh=facts.mesh, slice=job.slice, dcn=facts.dcn, judging=judging
+        )
     name = target.function or ""
     store = default_store() if cached else None
     captured = capture_target(name, facts_of(job), store=store)
@@ -188,5 +194,7 @@ def facts_of(job: Job) -> TargetFacts:
         "dims": target.dims,
         "compiler_options": target.compiler_options,
         "chip_overrides": target.chip_overrides or (),
+        "allow": target.allow,
+        "rule_options": target.rule_options,
     }
     return make_facts(**given)

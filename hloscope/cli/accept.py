@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from hloscope.cli import running
 from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_OK
+
+if TYPE_CHECKING:
+    from hloscope.api.checking import Accepted
 
 
 @click.command()
@@ -35,14 +39,12 @@ def _accepted(names: tuple[str, ...], config: str | None, cached: bool, workers:
     with running.progress() as stage:
         stage("compiling")
         done = accept(project, names, cached=cached, workers=workers, told=lambda name: stage(f"{name} is done"))
-    lines = []
-    for one in done:
-        shown = (
-            ""
-            if one.path is None
-            else f"  {one.path.relative_to(project.root) if one.path.is_relative_to(project.root) else one.path}"
-        )
-        lines.append(
-            f"{one.name}: {one.state}{shown}" if one.error is None else f"{one.name}: could not run\n{one.error}"
-        )
-    return "\n".join(lines), any(one.error is not None for one in done)
+    return "\n".join(_line(one, project.root) for one in done), any(one.error is not None for one in done)
+
+
+def _line(one: Accepted, root: Path) -> str:
+    if one.error is not None:
+        return f"{one.name}: could not run\n{one.error}"
+    if one.path is None:
+        return f"{one.name}: {one.state}"
+    return f"{one.name}: {one.state}  {one.path.relative_to(root) if one.path.is_relative_to(root) else one.path}"

@@ -24,6 +24,7 @@ The targets are those of [tool.hloscope] in pyproject.toml, or of hloscope.toml:
   slice = "v5e:2x4"
   args = ["bf16[512@data,2048]", "bf16[2048,8192@model]"]
   contract = ["all-reduce@model <= 2MB", "nothing else", "hbm <= 14GiB"]
+  fail-on = "warning"    # what rules find fails it too
 
 \b
 Exit codes: 0 all as expected, 1 something is not, 2 a target could not be analysed.

@@ -13,15 +13,19 @@ if TYPE_CHECKING:
     from hloscope.analysis.model import Analysis
 
 _EPILOG = """\b
-COLLECTIVE is an instruction's name, such as all-gather.8, or its number in the list of `hloscope analyze`,
-counted from 1. Without it all collectives are explained, those that are alike once.
+COLLECTIVE is an instruction's name, such as all-gather.8, its number in the list of `hloscope analyze`, counted
+from 1, or all. Without it the one that moves most is explained and the others are listed; JSON has all of them.
 
 \b
 Examples
   hloscope explain model.py:step
   hloscope explain model.py:step all-gather.8
+  hloscope explain model.py:step all
   hloscope explain model.py:step 1 --format json
 """
+
+
+_ALL = "all"
 
 
 @click.command(epilog=_EPILOG)
@@ -32,15 +36,19 @@ Examples
 def command(
     target: str, collective: str | None, format_name: str, output: str | None, debug: bool, **options: Any
 ) -> None:
-    """Compile TARGET, and say why its collectives are there: which array, which line, which shardings met."""
+    """Say why the collectives of TARGET are there: which array, which line, which shardings met.
+
+    A program that was compiled before is taken from the cache.
+    """
     running.check_streams()
 
     def run() -> str:
-        from hloscope.report.explanation import FORMATS
+        from hloscope.report.explanation import FORMATS, render_overview
         from hloscope.why import explain
 
-        explanations = explain(_analysis(target, options), collective)
-        return FORMATS[format_name](explanations, running.canvas(output))
+        explanations = explain(_analysis(target, options), None if collective == _ALL else collective)
+        render = render_overview if collective is None and format_name == "text" else FORMATS[format_name]
+        return render(explanations, running.canvas(output))
 
     text = running.guarded(run, debug=debug)
     running.guarded(lambda: running.write_report(text, output), debug=debug)
@@ -48,8 +56,9 @@ def command(
 
 def _analysis(target: str, options: dict[str, Any]) -> Analysis:
     from hloscope.api import analysis_of, analyze_text
+    from hloscope.store import default_store
 
     if targets.is_text(target):
         name, text = targets.read_text(target, options)
         return analyze_text(text, name=name, slice=options["slice_name"], **targets.text_facts(options))
-    return analysis_of(targets.capture_function(target, options), target)
+    return analysis_of(targets.capture_function(target, options, store=default_store()), target)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hloscope.analysis.model import Collective
 from hloscope.analysis.places import short_source
@@ -10,19 +10,21 @@ from hloscope.analysis.totals import axes_key
 from hloscope.compare.model import Change, ChangeKind
 from hloscope.units import format_bytes, format_time
 
+AmountWords = Callable[[Collective], str]
+
 _SIGNS = {ChangeKind.ADDED: "+", ChangeKind.REMOVED: "-"}
 
 
-def change_line(change: Change) -> str:
-    """What happened, to what, and where."""
+def change_line(change: Change, amount_words: AmountWords | None = None) -> str:
+    """What happened, to what, and where; how much moves in words of the caller's where it has better ones."""
     side = change.new or change.old
     count = f"{_SIGNS[change.kind]}{len(side)}" if change.kind in _SIGNS else "~"
     first = side[0]
     where = short_source(first.source) or (f"%{first.name}" if first.name else "source not known")
-    return f"{count} {first.kind} {axes_key(first) or 'none'} {_what(change)}  {where}"
+    return f"{count} {first.kind} {axes_key(first) or 'none'} {_what(change, amount_words or amount)}  {where}"
 
 
-def _what(change: Change) -> str:
+def _what(change: Change, amount: AmountWords) -> str:
     if change.kind in _SIGNS:
         return amount(change.any)
     if change.kind in (ChangeKind.REGROUPED, ChangeKind.EQUIVALENT):
@@ -42,6 +44,7 @@ def _several(side: Sequence[Collective]) -> str:
 
 
 def amount(one: Collective) -> str:
-    """`6 x 2.10 MB`: executions per step and payload bytes of each."""
+    """`6 x 2.10 MB`: executions per step, where they are several, and payload bytes of each."""
     bound = "" if one.executions_bound == "exact" else f"{one.executions_bound} "
-    return f"{bound}{one.executions:,} x {format_bytes(one.payload_bytes)}"
+    count = "" if one.executions == 1 else f"{one.executions:,} x "
+    return f"{bound}{count}{format_bytes(one.payload_bytes)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,34 @@ BASELINES = "hloscope_baselines"
 
 class ConfigError(HloscopeError):
     """The targets file is written wrongly."""
+
+
+class ConfigMistakesError(ConfigError):
+    """Several mistakes in one targets file, told one after the other.
+
+    Attributes:
+        mistakes: Each of them.
+    """
+
+    def __init__(self, mistakes: Sequence[HloscopeError]) -> None:
+        self.mistakes = tuple(mistakes)
+        super().__init__(f"{len(mistakes)} mistakes in the targets file")
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self.mistakes))
+
+
+def refuse(mistakes: Sequence[HloscopeError]) -> None:
+    """Tells all mistakes at once.
+
+    Raises:
+        HloscopeError: There is one.
+        ConfigMistakesError: There are several.
+    """
+    if len(mistakes) == 1:
+        raise mistakes[0]
+    if mistakes:
+        raise ConfigMistakesError(mistakes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +67,10 @@ class TargetConfig:
         chip_overrides: Figures of the slice's chip that replace the table's; None for none.
         contract: The contract as TOML has it: text, a list of texts or a table; None for none.
         baseline: Whether what it moves is held against a baseline file.
+        fail_on: The least severity of what rules find that fails the check, `error`, `warning` or `note`; None where
+            nothing of it does.
+        allow: What of that is accepted and why, such as `all-gather@X: weights of FSDP`.
+        rule_options: Values of rules' options, by `rule.option`.
         place: The file and the line where it is written; None for one that is written nowhere.
     """
 
@@ -59,6 +91,9 @@ class TargetConfig:
     chip_overrides: tuple[str, ...] | None = None
     contract: Any = None
     baseline: bool = True
+    fail_on: str | None = None
+    allow: tuple[str, ...] = ()
+    rule_options: Mapping[str, Any] = field(default_factory=dict)
     place: str | None = None
 
     @property

@@ -4,75 +4,19 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hloscope.config.model import BASELINES, ConfigError, ProjectConfig, TargetConfig
+from hloscope.config.keys import KEYS, OF_RULES, ONLY_FOR_FUNCTIONS
+from hloscope.config.model import BASELINES, ConfigError, ProjectConfig, TargetConfig, refuse
 from hloscope.errors import caret_excerpt, did_you_mean
 
 _POSITION = re.compile(r"\(at line (\d+), column (\d+)\)|\(at end of document\)")
 
-_Check = Callable[[Any], bool]
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _are(check: _Check) -> _Check:
-    return lambda value: isinstance(value, list) and all(map(check, value))
-
-
-def _maps_to(check: _Check) -> _Check:
-    return lambda value: isinstance(value, dict) and all(map(check, value.values()))
-
-
-def _is_mesh(value: Any) -> bool:
-    return _is_text(value) or (_maps_to(_is_count)(value) and all(value.values()))
-
-
-def _is_array(value: Any) -> bool:
-    """A notation, or a pytree of notations."""
-    if isinstance(value, list):
-        return all(map(_is_array, value))
-    return _is_text(value) or (isinstance(value, dict) and all(map(_is_array, value.values())))
-
-
-def _is_contract(value: Any) -> bool:
-    return isinstance(value, str | list | dict)
-
-
-_KEYS: dict[str, tuple[_Check, str]] = {
-    "function": (_is_text, '"model.py:step"'),
-    "hlo": (_is_text, '"step.hlo"'),
-    "slice": (_is_text, '"v5e:2x4"'),
-    "slices": (_are(_is_text), '["v5e:2x4", "v5p:2x2x2"]'),
-    "mesh": (_is_mesh, "{ data = 4, model = 2 }"),
-    "args": (_are(_is_array), '["bf16[512@data,2048]"]'),
-    "kwargs": (_maps_to(_is_array), '{ w = "bf16[2048,8192@model]" }'),
-    "out": (_are(_is_text), "[\"P('data', None)\"]"),
-    "static": (lambda value: isinstance(value, dict), "{ shift = 5 }"),
-    "donate": (_are(_is_count), "[0, 1]"),
-    "dims": (_maps_to(_is_count), "{ S = 2048 }"),
-    "axis-types": (_is_text, '"auto"'),
-    "dcn": (_is_mesh, "{ data = 2 }"),
-    "compiler-options": (lambda value: isinstance(value, dict), "{ xla_tpu_enable_async_collective_fusion = false }"),
-    "contract": (_is_contract, '["all-reduce@model <= 2MB", "nothing else"]'),
-    "baseline": (_is_flag, "false"),
-}
-_ONLY_FOR_FUNCTIONS = ("args", "kwargs", "out", "static", "donate", "dims", "axis-types", "compiler-options")
-_PROJECT_KEYS = ("baselines", "defaults", "targets")
-_NO_DEFAULT = ("function", "hlo")
+_PROJECT_KEYS = ("baselines", "rules", "defaults", "targets")
+_NO_DEFAULT = ("function", "hlo", "rules")
 
 
 def has_section(path: Path) -> bool:
@@ -94,26 +38,26 @@ def read_project(path: Path) -> ProjectConfig:
         path: A pyproject.toml, whose `[tool.hloscope]` is read, or another TOML file, which is read as a whole.
 
     Raises:
-        ConfigError: It is no TOML, a key is unknown, or a value is not what the key needs.
+        ConfigError: It is no TOML, a key is unknown, or a value is not what the key needs; all such mistakes in one.
     """
     text = _text(path)
     whole = _parsed(path, text)
     prefix = "tool.hloscope." if path.name == "pyproject.toml" else ""
-    section = whole.get("tool", {}).get("hloscope", {}) if prefix else whole
     reader = _Reader(path, text, prefix)
+    section = reader.section(whole)
     reader.check_keys(section, _PROJECT_KEYS, "")
-    defaults = reader.table(section, "defaults")
-    reader.check_values(defaults, "defaults", without=_NO_DEFAULT)
-    targets = reader.table(section, "targets")
+    rules = reader.rules(section)
+    defaults = reader.defaults(section)
+    named = reader.table(section, "targets")
     baselines = section.get("baselines", BASELINES)
     if not isinstance(baselines, str) or not baselines:
-        raise reader.error(
-            f"baselines cannot be {baselines!r}", "", "baselines", fix=f'write baselines = "{BASELINES}"'
-        )
+        reader.mistake(f"baselines cannot be {baselines!r}", "", "baselines", fix=f'write baselines = "{BASELINES}"')
+    targets = [reader.target(name, value, defaults, rules) for name, value in named.items()]
+    refuse(reader.mistakes)
     return ProjectConfig(
         path=path.resolve(),
         baselines=path.resolve().parent / baselines,
-        targets=tuple(reader.target(name, value, defaults) for name, value in targets.items()),
+        targets=tuple(target for target in targets if target is not None),
     )
 
 
@@ -141,20 +85,26 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
 
 
 class _Reader:
-    """Checks the tables of one file, and knows where they are written."""
+    """Checks the tables of one file, knows where they are written, and gathers the mistakes in them.
+
+    Attributes:
+        mistakes: What is wrong, in the order in which it was found.
+    """
 
     def __init__(self, path: Path, text: str, prefix: str) -> None:
+        self.mistakes: list[ConfigError] = []
         self._path = path
         self._lines = text.split("\n")
         self._prefix = prefix
 
-    def error(self, what: str, table: str, key: str | None = None, *, fix: str | None = None) -> ConfigError:
-        """An error about a key of a table, with the line where it can be found."""
+    def mistake(self, what: str, table: str, key: str | None = None, *, fix: str | None = None) -> None:
+        """Notes what is wrong with a key of a table, with the line where it can be found."""
         line = self._line(table, key)
         place = str(self._path) if line is None else f"{self._path}:{line + 1}"
         excerpt = None if line is None else self._lines[line].strip()
         inside = (self._prefix + table).rstrip(".")
-        return ConfigError(what, where=f"{place} in [{inside}]" if inside else place, excerpt=excerpt, fix=fix)
+        where = f"{place} in [{inside}]" if inside else place
+        self.mistakes.append(ConfigError(what, where=where, excerpt=excerpt, fix=fix))
 
     def _line(self, table: str, key: str | None) -> int | None:
         """The 0-based line of a key, of its table's header where it is in none, or None."""
@@ -167,48 +117,89 @@ class _Reader:
                 return index
         return at
 
+    def section(self, whole: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The part of the file that is about targets."""
+        found = whole.get("tool", {}).get("hloscope", {}) if self._prefix else whole
+        if isinstance(found, dict):
+            return found
+        self.mistake(f"tool.hloscope is {found!r} and should be a table", "", fix="write [tool.hloscope.targets.step]")
+        return {}
+
     def check_keys(self, table: Mapping[str, Any], known: tuple[str, ...], name: str) -> None:
-        """Refuses keys that nobody reads."""
+        """Notes keys that nobody reads."""
         for key in table:
             if key not in known:
                 fix = did_you_mean(key.replace("_", "-"), known, f"use one of {', '.join(known)}")
-                raise self.error(f"unknown key {key!r}", name, key, fix=fix)
+                self.mistake(f"unknown key {key!r}", name, key, fix=fix)
 
     def table(self, section: Mapping[str, Any], key: str) -> dict[str, Any]:
         """A table of the section; empty where there is none."""
         value = section.get(key, {})
-        if not isinstance(value, dict):
-            raise self.error(f"{key} is {value!r} and should be a table", "", key, fix=f"write [{self._prefix}{key}]")
-        return value
+        if isinstance(value, dict):
+            return value
+        self.mistake(f"{key} is {value!r} and should be a table", "", key, fix=f"write [{self._prefix}{key}]")
+        return {}
 
-    def check_values(self, table: Mapping[str, Any], name: str, *, without: tuple[str, ...] = ()) -> None:
-        """Refuses keys that nobody reads, and values that their keys cannot have."""
-        self.check_keys(table, tuple(key for key in _KEYS if key not in without), name)
+    def rules(self, section: Mapping[str, Any]) -> dict[str, Any]:
+        """What all targets say of rules' options."""
+        rules, (check, example) = self.table(section, "rules"), KEYS["rules"]
+        if check(rules):
+            return rules
+        self.mistake(f"rules cannot be {rules!r}", "", "rules", fix=f"write rules = {example}")
+        return {}
+
+    def defaults(self, section: Mapping[str, Any]) -> dict[str, Any]:
+        """What targets leave open."""
+        defaults = self.table(section, "defaults")
+        return defaults if self.check_values(defaults, "defaults", without=_NO_DEFAULT) else {}
+
+    def check_values(self, table: Mapping[str, Any], name: str, *, without: tuple[str, ...] = ()) -> bool:
+        """Notes keys that nobody reads, and values that their keys cannot have; returns whether there are none."""
+        before = len(self.mistakes)
+        known = {key: said for key, said in KEYS.items() if key not in without}
+        self.check_keys(table, tuple(known), name)
         for key, value in table.items():
-            check, example = _KEYS[key]
-            if not check(value):
-                raise self.error(f"{key} cannot be {value!r}", name, key, fix=f"write {key} = {example}")
+            check, example = known.get(key, (None, ""))
+            if check is not None and not check(value):
+                self.mistake(f"{key} cannot be {value!r}", name, key, fix=f"write {key} = {example}")
         if "slice" in table and "slices" in table:
-            raise self.error("slice and slices are both given", name, "slices", fix="keep one of them")
+            self.mistake("slice and slices are both given", name, "slices", fix="keep one of them")
+        return len(self.mistakes) == before
 
-    def target(self, name: str, value: Any, defaults: Mapping[str, Any]) -> TargetConfig:
-        """One target, with the defaults for what it leaves open."""
+    def target(
+        self, name: str, value: Any, defaults: Mapping[str, Any], rules: Mapping[str, Any]
+    ) -> TargetConfig | None:
+        """One target, with the defaults for what it leaves open; None where something is wrong with it."""
         table = f"targets.{name}"
         if not isinstance(value, dict):
-            raise self.error(f"the target {name} is {value!r} and should be a table", "targets", name)
-        self.check_values(value, table)
-        if ("function" in value) == ("hlo" in value):
-            both = "both a function and a file of HLO" if "hlo" in value else "neither a function nor a file of HLO"
-            raise self.error(f"the target {name} names {both}", table, fix='write function = "model.py:step"')
-        if "hlo" in value:
-            for key in _ONLY_FOR_FUNCTIONS:
-                if key in value:
-                    raise self.error(f"{key} does not go with HLO text", table, key, fix="leave it out")
+            self.mistake(f"the target {name} is {value!r} and should be a table", "targets", name)
+            return None
+        if not self.check_values(value, table) or not self._check_together(name, value, defaults):
+            return None
         own = {"slice", "slices"} & value.keys()
         taken = {key: setting for key, setting in defaults.items() if not (own and key in ("slice", "slices"))}
-        made = _target(name, {**taken, **value})
+        made = _target(name, {**taken, **value}, rules)
         line = self._line(table, None)
         return replace(made, place=self._path.name if line is None else f"{self._path.name}:{line + 1}")
+
+    def _check_together(self, name: str, value: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
+        """Notes keys that do not go together; returns whether there are none."""
+        table, before = f"targets.{name}", len(self.mistakes)
+        if ("function" in value) == ("hlo" in value):
+            both = "both a function and a file of HLO" if "hlo" in value else "neither a function nor a file of HLO"
+            self.mistake(f"the target {name} names {both}", table, fix='write function = "model.py:step"')
+        for key in ONLY_FOR_FUNCTIONS if "hlo" in value and "function" not in value else ():
+            if key in value:
+                self.mistake(f"{key} does not go with HLO text", table, key, fix="leave it out")
+        for key in OF_RULES if "fail-on" not in {*value, *defaults} else ():
+            if key in value:
+                self.mistake(
+                    f"{key} is about what rules find, and nothing that they find fails this check",
+                    table,
+                    key,
+                    fix='add fail-on = "warning"',
+                )
+        return len(self.mistakes) == before
 
 
 def _spelled(dotted: str) -> str:
@@ -217,10 +208,10 @@ def _spelled(dotted: str) -> str:
     return r"\s*\.\s*".join(parts)
 
 
-def _target(name: str, table: Mapping[str, Any]) -> TargetConfig:
+def _target(name: str, table: Mapping[str, Any], rules: Mapping[str, Any]) -> TargetConfig:
     is_text = "hlo" in table
     options = table.get("compiler-options", {})
-    slices = table.get("slices") or [table.get("slice")]
+    slices = table.get("slices", [table.get("slice")])
     return TargetConfig(
         name=name,
         function=table.get("function"),
@@ -238,7 +229,15 @@ def _target(name: str, table: Mapping[str, Any]) -> TargetConfig:
         compiler_options={} if is_text else {key: _option(value) for key, value in options.items()},
         contract=table.get("contract"),
         baseline=table.get("baseline", True),
+        fail_on=table.get("fail-on"),
+        allow=tuple(table.get("allow", ())),
+        rule_options={**_options_of(rules), **_options_of(table.get("rules", {}))},
     )
+
+
+def _options_of(rules: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Options by `rule.option`."""
+    return {f"{rule}.{option}": value for rule, options in rules.items() for option, value in options.items()}
 
 
 def _option(value: Any) -> str:

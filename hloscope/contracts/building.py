@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -9,6 +11,8 @@ from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.contracts.model import Ban, Clause, Contract, Expectation, Limit, Quantity, Selector, Trips
 from hloscope.contracts.quantities import BYTE_UNITS, MILLIONTHS, NANOSECONDS, Units, parse_amount
 from hloscope.errors import NotationError, did_you_mean
+
+_AXIS = re.compile(r"[\w*?]+(?::\(\d+\)\d+)?")
 
 Axes = str | tuple[str, ...] | None
 Amount = str | int
@@ -116,7 +120,7 @@ def no(kind: str, axes: Axes = None, *, source: str | None = None, link: str | N
         link: `ici` or `dcn`.
 
     Raises:
-        NotationError: There is no such kind or link.
+        NotationError: There is no such kind or link, or a name cannot be one.
     """
     return _just(Ban(selector=_selector(kind, axes, source, link)))
 
@@ -170,7 +174,7 @@ def exposed(*, max: str) -> Contract:
 
 def trips(source: str, count: int) -> Contract:
     """The user's word for how often a loop runs: `trips "moe.py:40" = 16`."""
-    return _just(Trips(source=source, count=_count("trips", count, least=1)))
+    return _just(Trips(source=_place(source), count=_count("trips", count, least=1)))
 
 
 def _count(name: str, count: object, *, least: int) -> int:
@@ -188,16 +192,30 @@ def _limit(quantity: Quantity, name: str, amount: Amount, units: Units) -> Contr
 
 
 def _selector(kind: str, axes: Axes, source: str | None, link: str | None) -> Selector:
-    if not any(fnmatchcase(one, kind) for one in Kind):
+    if not isinstance(kind, str) or not any(fnmatchcase(one, kind) for one in Kind):
         raise NotationError(
             f"there is no kind of collective {kind!r}",
-            fix=did_you_mean(kind.replace("_", "-"), Kind, f"use one of {', '.join(Kind)}, or a pattern such as all-*"),
+            fix=did_you_mean(
+                str(kind).replace("_", "-"), Kind, f"use one of {', '.join(Kind)}, or a pattern such as all-*"
+            ),
         )
-    return Selector(kind=str(kind), axes=_axes(axes), link=_link(link), source=source)
+    place = None if source is None else _place(source)
+    return Selector(kind=str(kind), axes=_axes(axes), link=_link(link), source=place)
 
 
 def _axes(axes: Axes) -> tuple[str, ...] | None:
-    return (axes,) if isinstance(axes, str) else axes if axes is None else tuple(axes)
+    if axes is None:
+        return None
+    named = (axes,) if isinstance(axes, str) else tuple(axes) if isinstance(axes, Iterable) else ()
+    if not named or not all(isinstance(axis, str) and _AXIS.fullmatch(axis) for axis in named):
+        raise NotationError(f"axes cannot be {axes!r}", fix='write "X", or ("X", "Y") for their product')
+    return named
+
+
+def _place(source: object) -> str:
+    if not isinstance(source, str) or not source.strip() or "\n" in source or {'"', "'"} <= set(source):
+        raise NotationError(f"{source!r} is no place in the code", fix='write "model/attention.py" or "moe.py:40"')
+    return source
 
 
 def _link(link: str | None) -> Link | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hloscope.analysis.model import Analysis
@@ -10,13 +10,15 @@ from hloscope.contracts.baselines import against_baseline, read_baseline
 from hloscope.contracts.doubts import nothing_to_move
 from hloscope.contracts.evaluate import evaluate
 from hloscope.contracts.model import Contract
-from hloscope.contracts.verdict import BreachKind, Verdict
+from hloscope.contracts.verdict import Breach, BreachKind, Verdict
 from hloscope.errors import HloscopeError
 from hloscope.findings import Finding, Severity
 
 NOTHING_EXPECTED = "nothing-expected"
 NO_BASELINE = "no-baseline"
 COULD_NOT_RUN = "could-not-run"
+HBM_EXCEEDED = "hbm-exceeded"
+"""The rule on programs that no device has the memory for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +50,26 @@ class Checked:
         """Whether everything expected was found, and nothing else."""
         return self.error is None and not any(finding.severity is Severity.ERROR for finding in self.findings)
 
+    @property
+    def breaches(self) -> tuple[Breach, ...]:
+        """What breaks the contract; empty without one."""
+        return () if self.verdict is None else self.verdict.breaches
+
+    @property
+    def beside_the_contract(self) -> tuple[Finding, ...]:
+        """The findings that are no breaches of the contract."""
+        told = () if self.verdict is None else self.verdict.findings
+        return tuple(finding for finding in self.findings if finding not in told)
+
 
 def check_analysis(
-    name: str, analysis: Analysis, *, contract: Contract | None, baseline: Path | None, root: Path
+    name: str,
+    analysis: Analysis,
+    *,
+    contract: Contract | None,
+    baseline: Path | None,
+    root: Path,
+    fail_on: Severity | None = None,
 ) -> Checked:
     """Holds an analysis against a contract and a baseline file.
 
@@ -62,6 +81,7 @@ def check_analysis(
         contract: Its contract; None for none.
         baseline: Its baseline file; None when it wants none.
         root: The project's folder.
+        fail_on: The least severity of what rules find that fails the check; None where nothing of it does.
 
     Raises:
         HloscopeError: The baseline file cannot be read.
@@ -71,12 +91,28 @@ def check_analysis(
     kept = None if baseline is None else read_baseline(baseline)
     if kept is not None:
         findings += against_baseline(kept, analysis, root=root)
-        findings += [] if verdict is not None else _nothing_to_move(analysis)
+        findings += [] if verdict is not None else [*_too_large(analysis), *_nothing_to_move(analysis)]
     elif verdict is None:
         findings.append(_nothing_expected(name))
     elif baseline is not None:
         findings.append(_no_baseline(name))
-    return Checked(name=name, analysis=analysis, verdict=verdict, baseline=baseline, findings=tuple(findings))
+    findings += [] if fail_on is None else _found_by_rules(analysis, fail_on)
+    told = tuple(dict.fromkeys(findings))
+    return Checked(name=name, analysis=analysis, verdict=verdict, baseline=baseline, findings=told)
+
+
+def _found_by_rules(analysis: Analysis, least: Severity) -> list[Finding]:
+    """What rules find that fails the check, and that the target does not accept."""
+    return [
+        replace(finding, severity=Severity.ERROR)
+        for finding in analysis.findings
+        if finding.severity.rank >= least.rank and finding.allowed is None
+    ]
+
+
+def _too_large(analysis: Analysis) -> list[Finding]:
+    """What a contract fails over as well: a program that no device has the memory for."""
+    return [one for one in analysis.findings if one.rule == HBM_EXCEEDED and one.allowed is None]
 
 
 def _nothing_to_move(analysis: Analysis) -> list[Finding]:

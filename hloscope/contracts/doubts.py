@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 
 from hloscope.analysis.model import Analysis, Memory
-from hloscope.analysis.vocabulary import Bound, Kind
+from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.contracts.model import Ban, Contract, Expectation, Limit
 from hloscope.contracts.selecting import axis_fits, is_at
 from hloscope.contracts.verdict import Breach, BreachKind
@@ -16,6 +17,7 @@ from hloscope.units import format_capacity, plural
 
 _ACCEPT = "at-least-ok"
 _SHOWN = 5
+_PART = re.compile(r":\((\d+)\)(\d+)$")
 _NO_SOURCES = frozenset({"node_modules", "__pycache__", "venv"})
 
 
@@ -31,6 +33,7 @@ def doubts(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
         return
     yield from _on_one_device(str(contract), analysis)
     yield from _misnamed_axes(contract, analysis)
+    yield from _across_one_slice(contract, analysis)
     if not contract.at_least_ok:
         yield from _not_understood(contract, analysis)
 
@@ -90,9 +93,34 @@ def _misnamed_axes(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
             near = did_you_mean(pattern, sizes)
             message = f"the mesh has no axis {pattern}" + (f": {near}" if near else "")
             yield _vacuous(message, f"an axis {pattern}", found)
+        elif not any(_has_part(pattern, sizes[name]) for name in fitting):
+            message = f"no mesh axis has a part {pattern}, so nothing can move over it"
+            yield _vacuous(message, f"a part {pattern}", found)
         elif all(sizes[name] == 1 for name in fitting):
             message = f"the mesh axis {pattern} has size 1, so nothing can move over it"
             yield _vacuous(message, f"an axis {pattern} of 2 devices or more", found)
+
+
+def _has_part(pattern: str, size: int) -> bool:
+    """Whether an axis of so many devices has the part that `X:(1)2` names; true for a pattern that names none."""
+    part = _PART.search(pattern)
+    return part is None or (int(part[2]) > 1 and size % (int(part[1]) * int(part[2])) == 0)
+
+
+def _across_one_slice(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
+    crossing = [clause for clause in contract.clauses if _link_of(clause) is Link.DCN]
+    if crossing and analysis.slice is not None and analysis.slice.slices == 1:
+        message = "the program runs on one slice, so nothing can cross DCN"
+        yield _vacuous(message, "several slices", f"one slice, {analysis.slice.name}")
+
+
+def _link_of(clause: object) -> Link | None:
+    match clause:
+        case Expectation() | Ban():
+            return clause.selector.link
+        case Limit():
+            return clause.link
+    return None
 
 
 def missing_files(contract: Contract, analysis: Analysis, root: Path | None) -> Iterator[Breach]:
@@ -101,21 +129,32 @@ def missing_files(contract: Contract, analysis: Analysis, root: Path | None) -> 
     for source in dict.fromkeys(ban.selector.source for ban in bans):
         if root is None or source is None:
             continue
-        seen = any(is_at(source, frame) for one in analysis.collectives for frame in one.source)
-        path = source.rpartition(":")[0] if source.rpartition(":")[2].isdigit() else source
-        if not seen and not _is_below(root, path):
+        if any(is_at(source, frame) for one in analysis.collectives for frame in one.source):
+            continue
+        path, _, line = source.rpartition(":") if source.rpartition(":")[2].isdigit() else (source, "", "")
+        files = _files_at(root, path)
+        first = next(files, None)
+        if first is None:
             message = f"there is no file {path} in {root}, so nothing can come from it"
             yield _vacuous(message, f"a file {path}", "no such file")
+        elif line and all(_line_count(file) < int(line) for file in (first, *files)):
+            message = f"{path} has no line {line}, so nothing can come from it"
+            yield _vacuous(message, f"{line} lines or more", f"{_line_count(first)} lines")
 
 
-def _is_below(root: Path, path: str) -> bool:
+def _files_at(root: Path, path: str) -> Iterator[Path]:
+    """The files below a folder whose path ends so; folders that hold no code of the project are left out."""
     if (root / path).is_file() or Path(path).is_absolute():
-        return Path(root / path).is_file()
+        yield from (file for file in (root / path,) if file.is_file())
+        return
     for folder, folders, files in os.walk(root):
         folders[:] = [name for name in folders if not name.startswith(".") and name not in _NO_SOURCES]
-        if any(PurePath(folder, name).match(path) for name in files):
-            return True
-    return False
+        yield from (Path(folder, name) for name in files if PurePath(folder, name).match(path))
+
+
+def _line_count(file: Path) -> int:
+    with file.open("rb") as lines:
+        return sum(1 for _ in lines)
 
 
 def _axes_of(clause: object) -> tuple[str, ...]:

@@ -65,14 +65,17 @@ def _joined(scatter: Collective, gather: Collective) -> Collective:
 
 
 def _matmuls(left: Sequence[Collective], mesh: Mesh | None) -> Iterator[tuple[list[Collective], list[Collective]]]:
-    """The permutes of each collective matmul, as its all-gather and as its reduce-scatter."""
+    """The permutes of each collective matmul, as its all-gather and as its reduce-scatter.
+
+    Over n devices it sends n - 1 chunks or more; what sends fewer, such as one shift to a neighbour, is none.
+    """
     groups: dict[object, list[Collective]] = {}
     for one in left:
         if one.kind is Kind.COLLECTIVE_PERMUTE and one.axes and one.payload_bytes is not None:
             groups.setdefault((one.axes, one.link, one.op_name, one.source[:1]), []).append(one)
     for permutes in groups.values():
         size = _axes_size(permutes[0], mesh)
-        if size is not None and size > 1:
+        if size is not None and 1 < size <= sum(one.executions for one in permutes) + 1:
             for kind in (Kind.ALL_GATHER, Kind.REDUCE_SCATTER):
                 yield permutes, [_whole(permutes, kind, size)]
 

@@ -11,7 +11,7 @@ from hloscope.contracts.accepting import accepting_limit
 from hloscope.contracts.model import Contract, Limit, Quantity, Selector
 from hloscope.contracts.notation import format_clause, units_of
 from hloscope.contracts.quantities import format_amount
-from hloscope.contracts.selecting import Fit, touches
+from hloscope.contracts.selecting import Fit, surely_runs, touches
 from hloscope.contracts.verdict import Breach, BreachKind
 from hloscope.units import format_bytes, format_capacity, format_time
 
@@ -34,11 +34,13 @@ def _moved(limit: Limit, moving: Sequence[Collective], *, at_least_ok: bool) -> 
     surely = [(one, size) for one, fit, size in fits if fit is Fit.YES]
     total = sum(size for _, size in surely if size is not None)
     if total > limit.most:
+        certain = sum(size for one, size in surely if size is not None and surely_runs(one))
+        words = f"{'' if certain == total else 'up to '}{format_bytes(total)} per step"
         yield Breach(
-            kind=BreachKind.BROKEN,
-            message=f"{format_bytes(total)} per step, more than {format_clause(limit)}",
+            kind=BreachKind.BROKEN if certain > limit.most else BreachKind.UNDECIDED,
+            message=f"{words}, more than {format_clause(limit)}",
             expected=format_clause(limit),
-            found=f"{format_bytes(total)} per step",
+            found=words,
             offenders=_once(one for one, _ in sorted(surely, key=lambda move: -(move[1] or 0))),
             accept=accepting_limit(limit, total),
         )

@@ -159,6 +159,8 @@ class Contract:
 
     def __and__(self, other: Contract) -> Contract:
         """Both contracts at once."""
+        if not isinstance(other, Contract):
+            return NotImplemented
         return Contract(
             clauses=(*self.clauses, *other.clauses),
             closed=self.closed or other.closed,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 
 from lark import Token, Tree
@@ -45,6 +45,16 @@ def parse_contract(text: str, *, where: str = "contract") -> Contract:
             contract = _joined(contract, child, source)
     _refuse_none(contract, source)
     return contract
+
+
+def parse_selector(text: str, *, where: str) -> Selector:
+    """Reads what collectives a clause speaks of, without the clause: `all-gather@(X,Y) in "model/attention.py"`.
+
+    Raises:
+        NotationError: The text is no selector, or names no kind of collective.
+    """
+    source = ContractSource(text, where)
+    return _selector(source.parse("selector"), source)
 
 
 def _joined(contract: Contract, tree: Tree[Token], source: ContractSource) -> Contract:
@@ -142,8 +152,12 @@ def _selector(tree: Tree[Token], source: ContractSource) -> Selector:
         kind=str(kind),
         axes=_axes(tree),
         link=Link(found["LINK"]) if "LINK" in found else None,
-        source=str(found["QUOTED"])[1:-1] if "QUOTED" in found else None,
+        source=_place(found),
     )
+
+
+def _place(found: Mapping[str, Token]) -> str | None:
+    return str(found["QUOTED"])[1:-1] if "QUOTED" in found else str(found["PLACE"]) if "PLACE" in found else None
 
 
 def _axes(tree: Tree[Token]) -> tuple[str, ...] | None:

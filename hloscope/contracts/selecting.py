@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePath
 
 from hloscope.analysis.model import Collective, SourceFrame
-from hloscope.analysis.vocabulary import Kind, Link
+from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.contracts.model import Selector
 
 
@@ -39,6 +39,11 @@ def touches(selector: Selector, collective: Collective) -> Fit:
     if collective.kind is Kind.OPAQUE and kind is Fit.NO:
         kind = Fit.MAYBE
     return kind & _fits(selector, collective, _has_axes(selector.axes, collective, alone=False))
+
+
+def surely_runs(collective: Collective) -> bool:
+    """Whether it runs as often as is counted, or more often: in no branch that the program may leave out."""
+    return collective.executions_bound in (Bound.EXACT, Bound.AT_LEAST)
 
 
 def _fits(selector: Selector, collective: Collective, axes: Fit) -> Fit:

@@ -14,6 +14,7 @@ from hloscope.errors import NotationError, caret_excerpt, did_you_mean
 from hloscope.grammars_loader import grammar_text
 
 EXAMPLE = "all-reduce@Y <= 32KiB x2"
+_EXAMPLES = {"contract": EXAMPLE, "selector": 'all-gather@(X,Y) in "model/attention.py"'}
 CLAUSE_WORDS = (
     "no",
     "wire",
@@ -32,7 +33,7 @@ _UP_TO_BLANK = re.compile(r"[^\s;]+")
 _WORDS = {
     "KIND": "a kind of collective",
     "AXIS": "a mesh axis",
-    "QUOTED": "a quoted place",
+    "QUOTED": "a place",
     "LINK": "ici or dcn",
     "AMOUNT": "an amount with its unit",
     "COUNT": '"x" and a count',
@@ -52,7 +53,7 @@ _WORDS = {
 
 @cache
 def _parser() -> Lark:
-    return Lark(grammar_text("contract"), parser="lalr", start="contract", maybe_placeholders=False)
+    return Lark(grammar_text("contract"), parser="lalr", start=["contract", "selector"], maybe_placeholders=False)
 
 
 class ContractSource:
@@ -69,16 +70,19 @@ class ContractSource:
         self.text = text
         self.where = where
 
-    def parse(self) -> Tree[Token]:
+    def parse(self, start: str = "contract") -> Tree[Token]:
         """Reads the text.
 
+        Args:
+            start: What it is: a `contract`, or only the `selector` of a clause.
+
         Raises:
-            NotationError: It is no contract.
+            NotationError: It is none.
         """
         try:
-            return _parser().parse(self.text)
+            return _parser().parse(self.text, start=start)
         except UnexpectedInput as error:
-            self._refuse(error)
+            self._refuse(error, start)
 
     def error(self, what: str, position: int, *, why: str | None = None, fix: str | None = None) -> NotationError:
         """The error `what` at the 0-based `position` in the text."""
@@ -107,7 +111,7 @@ class ContractSource:
         end = self.text.find("\n", position)
         return self.text[start : len(self.text) if end < 0 else end]
 
-    def _refuse(self, error: UnexpectedInput) -> NoReturn:
+    def _refuse(self, error: UnexpectedInput, start: str) -> NoReturn:
         expected: set[str] = set()
         if isinstance(error, UnexpectedToken):
             expected = set(error.accepts or error.expected)
@@ -116,10 +120,10 @@ class ContractSource:
         position, found = self._found(error)
         words = [word for name, word in _WORDS.items() if name in expected]
         raise self.error(
-            "this is no contract",
+            "this is no contract" if start == "contract" else "this names no collectives",
             position,
             why=f"{found}; expected {_any_of(words)}" if words else found,
-            fix=self._suggestion(position) or f"write, for example, {EXAMPLE}",
+            fix=self._suggestion(position) or f"write, for example, {_EXAMPLES[start]}",
         ) from None
 
     def _found(self, error: UnexpectedInput) -> tuple[int, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from math import prod
+from math import gcd, prod
 from typing import NamedTuple
 
 from hloscope.graph import HloGraph
@@ -19,11 +19,24 @@ _WINDOW_ITEM = re.compile(r"(\w+)=([\dx_-]+)")
 _PRECISION_PASSES = {"high": 3.0, "highest": 6.0}
 """Passes of an f32 matmul, by `operand_precision`; at the default precision it is one. Source: JAX, `lax.Precision`."""
 
-_INTEGER_PASSES = 10.0
-"""Passes of a matmul of 32-bit integers. Source: libtpu's estimated cycles, beside those of the same matmul in bf16."""
+_INTEGER_PASSES = {"s16": 4.0, "u16": 4.0, "s32": 10.0, "u32": 10.0}
+"""Passes of a matmul of integers. Source: libtpu's estimated cycles, beside those of the same matmul in bf16."""
 
-_NARROW = re.compile(r"[su][248]|f8\w*|f4\w*")
-_INTEGERS = frozenset({"s16", "u16", "s32", "u32"})
+
+class Window(NamedTuple):
+    """How the window of a convolution moves along one axis.
+
+    Attributes:
+        stride: From one window to the next.
+        hole: From one element of the operand to the next (`lhs_dilate`).
+        spread: From one element of the window to the next (`rhs_dilate`).
+        low: Padding before the operand.
+    """
+
+    stride: int = 1
+    hole: int = 1
+    spread: int = 1
+    low: int = 0
 
 
 class Work(NamedTuple):
@@ -44,12 +57,13 @@ class Work(NamedTuple):
         return Work(self.flops + other.flops, self.bf16_flops + other.bf16_flops, self.is_whole and other.is_whole)
 
 
-def work_of(instruction: HloInstruction, narrow_passes: float) -> Work:
+def work_of(instruction: HloInstruction, narrow_passes: Mapping[str, float]) -> Work:
     """What a `dot` or `convolution` asks of the matrix unit.
 
     Args:
         instruction: The instruction.
-        narrow_passes: Time of an 8-bit operation over that of a bf16 one.
+        narrow_passes: Time of an operation over that of a bf16 one, for the types narrower than bf16 that the matrix
+            unit takes as they are; others are widened to bf16.
     """
     flops = flops_of(instruction)
     if flops is None:
@@ -57,14 +71,11 @@ def work_of(instruction: HloInstruction, narrow_passes: float) -> Work:
     return Work(flops, flops * _passes(instruction, narrow_passes))
 
 
-def _passes(instruction: HloInstruction, narrow_passes: float) -> float:
-    types = {operand.shape.element_type for operand in instruction.operands[:2]}
-    if types & _INTEGERS:
-        return _INTEGER_PASSES
-    if all(_NARROW.fullmatch(one) for one in types):
-        return narrow_passes
+def _passes(instruction: HloInstruction, narrow_passes: Mapping[str, float]) -> float:
     words = re.findall(r"\w+", instruction.attributes.get("operand_precision", ""))
-    return max((_PRECISION_PASSES.get(word, 1.0) for word in words), default=1.0) if "f32" in types else 1.0
+    known = {"f32": max((_PRECISION_PASSES.get(word, 1.0) for word in words), default=1.0)}
+    known |= {**_INTEGER_PASSES, **narrow_passes}
+    return max(known.get(operand.shape.element_type, 1.0) for operand in instruction.operands[:2])
 
 
 def flops_of(instruction: HloInstruction) -> int | None:
@@ -87,7 +98,7 @@ def flops_of(instruction: HloInstruction) -> int | None:
     return _convolution(labels.groups(), (left, right, result), instruction.attributes)
 
 
-def work_by_computation(graph: HloGraph, narrow_passes: float) -> dict[str, Work]:
+def work_by_computation(graph: HloGraph, narrow_passes: Mapping[str, float]) -> dict[str, Work]:
     """The work of each computation, with the fusions in it; computations without any are left out."""
     found: dict[str, Work] = {}
     for instruction in graph.module.with_opcodes(MATMULS):
@@ -113,43 +124,47 @@ def _convolution(labels: Sequence[str], shapes: Sequence[Sequence[int]], attribu
     window = dict(_WINDOW_ITEM.findall(attributes.get("window", "")))
     count = result.get("b", 1) * result.get("f", 1) * right.get("i", 1)
     for position, axis in enumerate(sorted(name for name in result if name.isdigit())):
-        if axis not in left or axis not in right:
-            return None
         along = _of_axis(window, position)
-        count *= _valid_positions(
-            left[axis],
-            right[axis],
-            result[axis],
-            stride=int(along.get("stride", "1")),
-            hole=int(along.get("lhs_dilate", "1")),
-            spread=int(along.get("rhs_dilate", "1")),
-            low=int(along.get("pad", "0_0").split("_")[0]),
-        )
+        if axis not in left or axis not in right or along is None:
+            return None
+        count *= _valid_positions(left[axis], right[axis], result[axis], along)
     return 2 * count
 
 
-def _of_axis(window: dict[str, str], position: int) -> dict[str, str]:
-    return {key: value.split("x")[position] for key, value in window.items() if position < len(value.split("x"))}
+def _of_axis(window: Mapping[str, str], position: int) -> Window | None:
+    """The window along one axis; None when it cannot be meant."""
+    said = {key: value.split("x")[position] for key, value in window.items() if position < len(value.split("x"))}
+    found = Window(
+        stride=int(said.get("stride", "1")),
+        hole=int(said.get("lhs_dilate", "1")),
+        spread=int(said.get("rhs_dilate", "1")),
+        low=int(said.get("pad", "0_0").split("_")[0]),
+    )
+    return found if min(found.stride, found.hole, found.spread) > 0 else None
 
 
 @lru_cache(maxsize=1024)
-def _valid_positions(size: int, kernel: int, outputs: int, *, stride: int, hole: int, spread: int, low: int) -> int:
+def _valid_positions(size: int, kernel: int, outputs: int, window: Window) -> int:
     """Pairs of an output and a kernel position, along one axis, that meet an element of the operand.
 
     Args:
         size: Elements of the operand.
         kernel: Elements of the window.
         outputs: Elements of the result.
-        stride: From one window to the next.
-        hole: From one element of the operand to the next (`lhs_dilate`).
-        spread: From one element of the window to the next (`rhs_dilate`).
-        low: Padding before the operand.
+        window: How the window moves.
     """
+    stride, hole, spread, low = window
     end = (size - 1) * hole + 1
+    shared = gcd(stride, hole)
+    period = hole // shared
+    inverse = pow(stride // shared, -1, period)
     found = 0
     for offset in range(kernel):
         at = offset * spread - low
-        found += sum(
-            0 <= position < end and position % hole == 0 for position in range(at, at + outputs * stride, stride)
-        )
+        first = max(-(at // stride), 0)
+        count = min(outputs, -((at - end) // stride)) - first
+        at += first * stride
+        if count > 0 and at % shared == 0:
+            skipped = -at // shared * inverse % period  # windows until one begins on an element, not on a hole
+            found += max(count - skipped + period - 1, 0) // period
     return found

@@ -31,7 +31,7 @@ def is_from_tpu(module: HloModule) -> bool:
     return any(module.mentions(word) for word in _ONLY_TPU_PRINTS)
 
 
-def about_text(module: HloModule, sums: Sums, *, is_roofline: bool) -> Iterator[str]:
+def about_text(module: HloModule, *, is_roofline: bool) -> Iterator[str]:
     """What the text leaves open."""
     if not module.is_scheduled:
         yield "the text carries no schedule: its order is taken as one, and what would overlap is not known"

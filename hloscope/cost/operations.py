@@ -11,7 +11,7 @@ from hloscope.cost.flops import MATMULS, Work, work_by_computation, work_of
 from hloscope.cost.traffic import HOST, Moved, Traffic, space_of
 from hloscope.graph import HloGraph
 from hloscope.hardware.chip_model import Chip
-from hloscope.hlo import HloInstruction
+from hloscope.hlo import HloComputation, HloInstruction
 
 _MICROSECONDS = 1e6
 _CYCLES = re.compile(r'"estimated_cycles"\s*:\s*"?(\d+)')
@@ -25,7 +25,7 @@ VMEM_OVER_HBM = 22
 
 _FREE = frozenset({
     "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "opt-barrier", "partition-id",
-    "replica-id", "add-dependency", "get-dimension-size", "domain", "reshape",
+    "replica-id", "add-dependency", "get-dimension-size", "domain",
 })  # fmt: skip
 _FREE_CALLS = frozenset({
     "AllocateBuffer", "AssumeGatherIndicesInBound", "ConcatBitcast", "PrepareAsyncCallStart", "PrepareAsyncCallDone",
@@ -33,14 +33,20 @@ _FREE_CALLS = frozenset({
     "annotate_device_placement", "MoveToDevice", "MoveToHost",
 })  # fmt: skip
 _MOVES = frozenset({
-    "copy", "convert", "broadcast", "iota", "transpose", "slice", "concatenate", "pad", "reverse", "dynamic-slice",
-    "dynamic-update-slice", "reduce-precision", "bitcast-convert", "select", "add", "subtract", "multiply", "divide",
-    "maximum", "minimum", "negate", "abs", "and", "or", "xor", "not", "compare", "clamp", "exponential", "log", "tanh",
-    "rsqrt", "sqrt", "power", "logistic", "sign", "floor", "ceil", "cosine", "sine", "is-finite", "shift-left",
-    "shift-right-logical", "shift-right-arithmetic", "remainder", "reduce", "map", "exponential-minus-one",
-    "log-plus-one", "cbrt", "round-nearest-even", "round-nearest-afz", "erf", "atan2", "imag", "real", "complex", "tan",
+    "copy", "reshape", "convert", "broadcast", "iota", "transpose", "slice", "concatenate", "pad", "reverse",
+    "dynamic-slice", "dynamic-update-slice", "reduce-precision", "bitcast-convert", "select", "add", "subtract",
+    "multiply", "divide", "maximum", "minimum", "negate", "abs", "and", "or", "xor", "not", "compare", "clamp",
+    "exponential", "log", "tanh", "rsqrt", "sqrt", "power", "logistic", "sign", "floor", "ceil", "cosine", "sine",
+    "is-finite", "shift-left", "shift-right-logical", "shift-right-arithmetic", "remainder", "reduce", "map",
+    "exponential-minus-one", "log-plus-one", "cbrt", "round-nearest-even", "round-nearest-afz", "erf", "atan2", "imag",
+    "real", "complex", "tan",
 })  # fmt: skip
 """Opcodes that a fusion would hold; by themselves they move their operands and results and compute next to nothing."""
+
+_FEEDS = frozenset({"infeed", "outfeed"})
+_MAY_REACH_HOST = _FEEDS | {"send", "recv"}
+_HOST = "host"
+"""XLA's name for the thread of what runs on the host."""
 
 
 class Basis(StrEnum):
@@ -65,7 +71,7 @@ class OperationTime:
         moved_bytes: Bytes of its operands and results, with tile padding.
         flops: Multiply-adds in it, two operations each.
         bf16_flops_per_cycle: Of a large matmul that memory does not slow down, in the compiler's cycles; 0 for others.
-        is_over_host: Whether it is a copy that crosses the link between the host and the device.
+        is_over_host: Whether it crosses the link between the host and the device.
     """
 
     time_us: float
@@ -75,6 +81,12 @@ class OperationTime:
     flops: int = 0
     bf16_flops_per_cycle: float = 0.0
     is_over_host: bool = False
+
+    @property
+    def is_paced_by_memory(self) -> bool:
+        """Whether the device's own memory sets its pace."""
+        paced = self.basis is Basis.MEMORY or self.memory_us >= self.time_us > 0
+        return paced and not self.is_over_host
 
 
 FREE = OperationTime(time_us=0.0, basis=Basis.FREE)
@@ -110,8 +122,10 @@ class Operations:
     def time_of(self, instruction: HloInstruction) -> OperationTime:
         """The time of an instruction that calls no computation but fused ones."""
         opcode = instruction.opcode
-        if opcode in _FREE:
+        if opcode in _FREE or (opcode == "reshape" and not _is_tiled(instruction)):
             return FREE
+        if opcode in _MAY_REACH_HOST and _reaches_host(instruction):
+            return self.host_time(instruction)
         if opcode == "custom-call":
             return self._custom_call(instruction)
         config = instruction.attributes.get("backend_config", "")
@@ -136,11 +150,21 @@ class Operations:
             is_over_host=is_over_host,
         )
 
+    def host_time(self, instruction: HloInstruction) -> OperationTime:
+        """What the host takes part in: how long the data are on their way; what the host itself takes is not known."""
+        sizes = (instruction.shape, *(operand.shape for operand in instruction.operands))
+        result, *operands = (sum(self._traffic.of_shape(shape)) for shape in sizes)
+        moved = max(result, sum(operands))
+        return OperationTime(
+            time_us=moved / self._host_bytes_per_us, basis=Basis.UNKNOWN, moved_bytes=moved, is_over_host=True
+        )
+
     @property
-    def _narrow_passes(self) -> float:
-        """Time of an 8-bit operation over that of a bf16 one; where the chip's figure is not known, half."""
+    def _narrow_passes(self) -> dict[str, float]:
+        """Time of an operation over that of a bf16 one, for the types narrower than bf16 that the chip multiplies."""
         chip = self.chip
-        return 0.5 if chip.int8_ops_per_s is None else chip.bf16_flops_per_s / chip.int8_ops_per_s
+        fastest = chip.int8_ops_per_s or chip.f8_flops_per_s or chip.bf16_flops_per_s
+        return dict.fromkeys(chip.narrow_matmul_types, chip.bf16_flops_per_s / fastest)
 
     @property
     def _host_bytes_per_us(self) -> float:
@@ -186,6 +210,7 @@ class Operations:
             basis=self._basis_of_host() if moved.host_bytes else Basis.MEMORY,
             memory_us=memory_us,
             moved_bytes=sum(moved),
+            is_over_host=moved.host_bytes > 0,
         )
 
     def _memory_time_us(self, moved: Moved) -> float:
@@ -216,8 +241,8 @@ class Operations:
             return self._counted(instruction, int(cycles[1]), _NO_WORK)
         said = {key: int(value) for key, value in _COST_ESTIMATE.findall(config)}
         flops = said.get("flops", 0)
-        found = self._roofline(instruction, Work(flops, flops), known=bool(said))
-        if "bytes_accessed" not in said:
+        found = self._roofline(instruction, Work(flops, flops), known=any(said.values()))
+        if not said.get("bytes_accessed"):
             return found
         peak = self.chip.bf16_flops_per_s / self.chip.devices_per_chip
         memory_us = said["bytes_accessed"] / self.hbm_bytes_per_us
@@ -234,6 +259,21 @@ class Operations:
         if instruction.opcode in MATMULS:
             return work_of(instruction, self._narrow_passes)
         return self._work.get(instruction.called[0][1], _NO_WORK) if instruction.opcode == "fusion" else _NO_WORK
+
+
+def runs_on_host(computation: HloComputation) -> bool:
+    """Whether the host runs a computation, not the device."""
+    return computation.execution_thread == _HOST
+
+
+def _is_tiled(instruction: HloInstruction) -> bool:
+    """Whether a result lies in tiles: a `reshape` that the compiler has kept moves them, and else only renames."""
+    layout = instruction.shape.layout
+    return layout is not None and bool(layout.tiles)
+
+
+def _reaches_host(instruction: HloInstruction) -> bool:
+    return instruction.opcode in _FEEDS or instruction.attributes.get("is_host_transfer") == "true"
 
 
 def _is_plain_fusion(instruction: HloInstruction) -> bool:

@@ -14,6 +14,7 @@ from hloscope.cost.constants import CONSTANTS, Constants
 from hloscope.cost.network import Network
 from hloscope.cost.notes import about_generation, about_text, about_transfers, is_from_tpu
 from hloscope.cost.operations import Basis, Operations
+from hloscope.cost.overlap import with_overlaps
 from hloscope.cost.placement import devices_of_partitions, partition_count
 from hloscope.cost.records import CollectiveCost, Key, Priced, Sums
 from hloscope.cost.timeline import Timeline
@@ -65,11 +66,12 @@ def _priced(
     sums = Timeline(graph, operations, priced).step()
     collectives = tuple(_with_times(one, priced, sums.costs) for one in analysis.collectives)
     is_roofline = _is_roofline(sums, module)
-    notes += tuple(about_text(module, sums, is_roofline=is_roofline))
+    notes += tuple(about_text(module, is_roofline=is_roofline))
     if known is None:
         notes += tuple(about_generation(module, sums, chosen.chip))
     notes += tuple(about_transfers(collectives, chosen.name))
     time = _step_time(sums, analysis, chosen.chip, is_roofline=is_roofline)
+    collectives = with_overlaps(collectives, graph, operations, time.step_us)
     return replace(analysis, collectives=collectives, time=replace(time, is_scheduled=module.is_scheduled, notes=notes))
 
 

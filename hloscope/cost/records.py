@@ -98,14 +98,15 @@ class Sums:
         self.flops += cost.flops
         self.densest = max(self.densest, cost.bf16_flops_per_cycle)
         self.by_basis[cost.basis] += cost.time_us
-        if cost.basis is Basis.MEMORY or cost.memory_us >= cost.time_us > 0:
+        if cost.is_paced_by_memory:
             self.hbm_us += cost.time_us
 
-    def add_memory(self, waited_us: float) -> None:
-        """Adds time in which the device waits for its own memory."""
+    def add_wait(self, cost: OperationTime, waited_us: float) -> None:
+        """Adds the part of something asynchronous that the device waits for."""
         self.compute_us += waited_us
-        self.hbm_us += waited_us
-        self.by_basis[Basis.MEMORY] += waited_us
+        self.by_basis[cost.basis] += waited_us
+        if cost.is_paced_by_memory:
+            self.hbm_us += waited_us
 
     def add_collective(self, key: Key | None, time_us: float | None, exposed_us: float, rule: str | None) -> None:
         """Adds one collective."""
@@ -140,11 +141,17 @@ class Sums:
             self.add_unknown(label, times * time_us, times * moved, times * count)
         self.add_costs(other, times)
 
-    def add_costs(self, other: Sums, times: int = 1) -> None:
-        """Notes what the collectives of a computation cost, without adding their time to the total."""
+    def add_costs(self, other: Sums, times: int = 1, *, share: float = 1.0) -> None:
+        """Notes what the collectives of a computation cost, without adding their time to the total.
+
+        Args:
+            other: The computation.
+            times: How often it runs.
+            share: The part of it that is waited for.
+        """
         for key, cost in other.costs.items():
             mine = self.costs.setdefault(key, CollectiveCost(cost.time_us))
-            mine.exposed_us += times * cost.exposed_us
+            mine.exposed_us += times * share * cost.exposed_us
             mine.executions += times * cost.executions
 
     def add_doubts(self, other: Sums) -> None:
@@ -152,13 +159,22 @@ class Sums:
         self.unpriced += other.unpriced
         self.bound += other.bound
 
-    def add_beside(self, other: Sums) -> None:
-        """Notes everything but the time of a computation that runs beside this one."""
+    def add_beside(self, other: Sums, waited_us: float) -> None:
+        """Adds a computation that runs beside this one, for as long as it is waited for."""
+        share = waited_us / other.total_us if other.total_us > 0 else 0.0
+        self.compute_us += share * other.compute_us
+        self.exposed_us += share * other.exposed_us
+        self.hidden_us += other.hidden_us + (1 - share) * other.exposed_us
+        self.hbm_us += share * other.hbm_us
         self.flops += other.flops
-        self.add_doubts(other)
-        self.add_costs(other)
+        for basis, amount in other.by_basis.items():
+            self.by_basis[basis] += share * amount
+        for rule, amount in other.rules.items():
+            self.rules[rule] += amount
         for label, (time_us, moved, count) in other.unknown.items():
             self.add_unknown(label, time_us, moved, count)
+        self.add_doubts(other)
+        self.add_costs(other, share=share)
 
     def add_unknown(self, label: str, time_us: float, moved: int, count: int = 1) -> None:
         """Notes operations that were priced without knowing what they do."""
@@ -173,19 +189,41 @@ class InFlight:
     Attributes:
         finish_us: When it is done.
         time_us: How long it takes; None when not known.
-        key: The collective; None for a copy.
+        key: The collective; None for all else.
+        cost: The copy, or what the host does.
+        beside: The computation that runs on another thread of the device.
         rule: The rule that priced it.
         links: The links it uses.
         driven_us: For an asynchronous collective fusion: what its step fusions have hidden so far; None for others.
         is_prefetch: Whether the step before issued it.
         is_finished: Whether something has waited for it.
+        behind: The transfer on the same links after which it begins; None where it begins at once.
+        exposed_us: How long it has been waited for, by its own done or by that of a transfer behind it.
     """
 
     finish_us: float
     time_us: float | None
     key: Key | None = None
+    cost: OperationTime | None = None
+    beside: Sums | None = None
     rule: str | None = None
     links: np.ndarray | None = None
     driven_us: float | None = None
     is_prefetch: bool = False
     is_finished: bool = False
+    behind: InFlight | None = None
+    exposed_us: float = 0.0
+
+    def meets(self, found: NetworkTime) -> bool:
+        """Whether it uses a link that another transfer needs, or both use the data-centre network."""
+        if self.links is None or found.links is None:
+            return self.links is found.links and self.rule == found.rule
+        return bool(np.any(self.links & found.links))
+
+    def expose(self, since_us: float) -> None:
+        """Notes that it is waited for from `since_us` on; until it begins that is waiting for what it is behind."""
+        waiting: InFlight = self
+        while waiting.behind is not None and not waiting.behind.is_finished and waiting.behind.finish_us > since_us:
+            waiting.exposed_us += waiting.finish_us - waiting.behind.finish_us
+            waiting = waiting.behind
+        waiting.exposed_us += max(waiting.finish_us - since_us, 0.0)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from hloscope.analysis.loops import trip_count
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.operations import Basis, OperationTime
-from hloscope.cost.paths import NetworkTime
+from hloscope.cost.operations import Basis, OperationTime, runs_on_host
 from hloscope.cost.records import InFlight, Key, Sums
 from hloscope.hlo import HloComputation, HloInstruction
 
@@ -21,6 +18,7 @@ _STEP = "async_collective_fusion"
 _ENDS_CHAIN = "AsyncCollectiveDone"
 _RENDEZVOUS = "_xla_host_transfer_rendezvous"
 _BETWEEN_SLICES = "_xla_megascale"
+_BEGINS = ("-start", "send")
 _LATE = frozenset({"call-update", "async-update"})
 
 
@@ -83,10 +81,15 @@ class Walk:
         cost = self._timeline.operations.time_of(instruction)
         if cost.basis is not Basis.FREE:
             self._sums.add_operation(cost)
-            if cost.basis is Basis.UNKNOWN:
-                self._sums.add_unknown(_label(instruction), cost.time_us, cost.moved_bytes)
+            self._note_unknown(cost, _label(instruction))
             self._now_us += cost.time_us
         return cost
+
+    def _note_unknown(self, cost: OperationTime, label: str) -> None:
+        """Notes what is priced without knowing what it does; the host never takes less than its data are on the way."""
+        if cost.basis is Basis.UNKNOWN:
+            self._sums.add_unknown(label, cost.time_us, cost.moved_bytes)
+            self._sums.bound += Bound.AT_LEAST if cost.is_over_host else Bound.EXACT
 
     def _call(self, instruction: HloInstruction) -> None:
         match instruction.opcode:
@@ -159,7 +162,7 @@ class Walk:
             )
             self._chains[instruction.name] = chain
             self._in_flight[instruction.name] = chain
-        elif key in self._priced.asynchronous:
+        elif key in self._priced.asynchronous and instruction.opcode.endswith(_BEGINS):
             sent = self._in_flight[instruction.name] = self._started(key)
             rendezvous = instruction.frontend_attributes.get(_RENDEZVOUS) if instruction.opcode == "send" else None
             if rendezvous is not None:
@@ -171,10 +174,16 @@ class Walk:
         found = self._priced.time_of(key)
         if found is None:
             return InFlight(finish_us=self._now_us, time_us=None, key=key)
-        late = [other for other in self._in_flight.values() if other.finish_us > self._now_us]
-        begin = max([self._now_us, *(other.finish_us for other in late if _meet(other, found))])
+        late = [other for other in self._in_flight.values() if other.finish_us > self._now_us and other.meets(found)]
+        behind = max(late, key=lambda other: other.finish_us, default=None)
+        begin = self._now_us if behind is None else behind.finish_us
         return InFlight(
-            finish_us=begin + found.time_us, time_us=found.time_us, key=key, rule=found.rule, links=found.links
+            finish_us=begin + found.time_us,
+            time_us=found.time_us,
+            key=key,
+            rule=found.rule,
+            links=found.links,
+            behind=behind,
         )
 
     def _transfer(self, key: Key) -> None:
@@ -202,6 +211,7 @@ class Walk:
         for name in instruction.operand_names[:1]:
             found = self._in_flight.pop(name, None)
             if found is not None:
+                found.is_finished = found.key is not None
                 begun = self._started(found.key) if found.key is not None else found
                 self._in_flight[instruction.name] = begun
 
@@ -213,14 +223,18 @@ class Walk:
             self._finish_chain(found)
             return
         waited = max(found.finish_us - self._now_us, 0.0)
+        if found.key is not None:
+            found.expose(self._now_us)
         self._now_us += waited
         if found.key is not None:
-            self._sums.add_collective(found.key, found.time_us, waited, found.rule)
+            self._sums.add_collective(found.key, found.time_us, found.exposed_us, found.rule)
         elif found.is_prefetch:
             self._now_us -= waited
             self._sums.prefetched_us += waited
-        else:
-            self._sums.add_memory(waited)
+        elif found.cost is not None:
+            self._sums.add_wait(found.cost, waited)
+        elif found.beside is not None:
+            self._sums.add_beside(found.beside, waited)
 
     def _follow_chain(self, instruction: HloInstruction) -> None:
         chain = self._chains.get(instruction.operand_names[0]) if self._chains else None
@@ -242,35 +256,38 @@ class Walk:
     def _start_copy(self, instruction: HloInstruction) -> None:
         """A copy within the device's memory, or between it and the host; each of the two has its own queue."""
         copy = self._timeline.operations.copy_time(instruction)
-        if copy.basis is Basis.UNKNOWN:
-            self._sums.add_unknown(f"{instruction.opcode} between host and device", copy.time_us, copy.moved_bytes)
+        self._note_unknown(copy, f"{instruction.opcode} between host and device")
         is_prefetch = "cross_program_prefetch_index" in instruction.attributes
         begin = max(self._now_us, self._free_us.get(copy.is_over_host, 0.0))
         if not is_prefetch:
             self._free_us[copy.is_over_host] = begin + copy.time_us
         self._in_flight[instruction.name] = InFlight(
-            finish_us=begin + copy.time_us, time_us=copy.time_us, is_prefetch=is_prefetch
+            finish_us=begin + copy.time_us, time_us=copy.time_us, cost=copy, is_prefetch=is_prefetch
         )
 
     def _start_call(self, instruction: HloInstruction) -> None:
         """An asynchronous call of a computation: a collective of the SparseCore, or work on another thread."""
-        keys = [key for _, name in instruction.called for key in self._priced.inside.get(name, ())]
+        called = [name for _, name in instruction.called]
+        keys = [key for name in called for key in self._priced.inside.get(name, ())]
         if len(keys) == 1:
             self._in_flight[instruction.name] = self._started(keys[0])
             return
+        if any(runs_on_host(self._timeline.graph.module.computation(name)) for name in called):
+            self._start_on_host(instruction)
+            return
         sums = Sums()
-        for _, name in instruction.called:
+        for name in called:
             sums.add(self._timeline.sums_of(name))
-        self._sums.add_beside(sums)
-        beside_us = sums.total_us
-        self._in_flight[instruction.name] = InFlight(finish_us=self._now_us + beside_us, time_us=beside_us)
+        self._in_flight[instruction.name] = InFlight(
+            finish_us=self._now_us + sums.total_us, time_us=sums.total_us, beside=sums
+        )
 
-
-def _meet(other: InFlight, found: NetworkTime) -> bool:
-    """Whether two transfers use one link, or both the data-centre network."""
-    if other.links is None or found.links is None:
-        return other.links is found.links and other.rule == found.rule
-    return bool(np.any(other.links & found.links))
+    def _start_on_host(self, instruction: HloInstruction) -> None:
+        cost = self._timeline.operations.host_time(instruction)
+        self._note_unknown(cost, f"{instruction.opcode} on the host")
+        self._in_flight[instruction.name] = InFlight(
+            finish_us=self._now_us + cost.time_us, time_us=cost.time_us, cost=cost
+        )
 
 
 def _label(instruction: HloInstruction) -> str:

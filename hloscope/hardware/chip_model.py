@@ -22,6 +22,9 @@ class Chip:
         hbm_bytes_per_s: HBM bandwidth.
         bf16_flops_per_s: Peak dense bf16 multiply-adds, two operations each.
         int8_ops_per_s: Peak dense int8 operations.
+        f8_flops_per_s: Peak dense multiply-adds of 8-bit floats, two operations each.
+        narrow_matmul_types: Types narrower than bf16 whose matmuls run at the pace of the 8-bit figures; all others are
+            widened to bf16.
         vmem_bytes: Vector memory of one TensorCore.
         ici_links: Inter-chip links that leave the chip.
         ici_bytes_per_s: Usable bandwidth of one link in one direction.
@@ -60,6 +63,8 @@ class Chip:
     pcie_bytes_per_s: float | None
     clock_hz: float
     core_link_bytes_per_s: float | None = None
+    f8_flops_per_s: float | None = None
+    narrow_matmul_types: tuple[str, ...] = ()
     chip_config_name: str | None = None
 
     @property

@@ -38,6 +38,11 @@ _BELOW_A_CUBE = (*_PART_OF_A_HOST_3D, (2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4)
 _LITE_POD = (*_PART_OF_A_HOST_2D, (2, 2), (2, 4), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16))
 
 
+# JAX, `is_matmul_supported`; libtpu's estimated cycles say the same of v5e, v6e and 7x.
+_NARROW_TYPES_OF_V5_AND_V6 = ("s8", "u8", "s4", "u4", "f8e5m2", "f8e4m3b11fnuz")
+_NARROW_TYPES_OF_7X = ("f8e5m2", "f8e4m3fn")
+
+
 def _usable(gib: float) -> int:
     """Bytes from the GiB figure, two decimals, that libtpu prints when a program does not fit."""
     return int(gib * _GIB)
@@ -134,6 +139,7 @@ V5E = Chip(
     hbm_bytes_per_s=819e9,  # GCP; another GCP table says 800 GiB/s (859e9), JAX 820e9
     bf16_flops_per_s=197e12,  # all
     int8_ops_per_s=394e12,  # SB, JAX; GCP 393e12
+    narrow_matmul_types=_NARROW_TYPES_OF_V5_AND_V6,
     vmem_bytes=128 * _MIB,  # JAX
     ici_links=4,
     ici_bytes_per_s=45e9,  # SB, usable; GCP's 400 GB/s per chip both ways over 4 links is 50e9 raw
@@ -160,6 +166,7 @@ V5P = Chip(
     hbm_bytes_per_s=2765e9,  # GCP; SB 2800e9, JAX 2460e9
     bf16_flops_per_s=459e12,  # all
     int8_ops_per_s=918e12,  # SB, JAX
+    narrow_matmul_types=_NARROW_TYPES_OF_V5_AND_V6,
     vmem_bytes=64 * _MIB,  # JAX
     ici_links=6,
     ici_bytes_per_s=90e9,  # SB, usable; GCP's 1200 GB/s per chip both ways over 6 links is 100e9 raw
@@ -185,6 +192,7 @@ V6E = Chip(
     hbm_bytes_per_s=1638e9,  # GCP, the newest table; others of its tables say 1640e9 and 1600e9
     bf16_flops_per_s=918e12,  # GCP, SB; JAX 920e12
     int8_ops_per_s=1836e12,  # GCP; JAX 1840e12
+    narrow_matmul_types=_NARROW_TYPES_OF_V5_AND_V6,
     vmem_bytes=128 * _MIB,  # JAX
     ici_links=4,
     ici_bytes_per_s=90e9,  # SB, usable; GCP's 800 GB/s per chip both ways over 4 links is 100e9 raw
@@ -211,6 +219,8 @@ V7X = Chip(
     hbm_bytes_per_s=7380e9,  # GCP; JAX 7400e9
     bf16_flops_per_s=2307e12,  # GCP; JAX 2310e12
     int8_ops_per_s=None,  # disputed: nothing official, and JAX lists it as not available
+    f8_flops_per_s=4600e12,  # JAX; GCP 4614e12
+    narrow_matmul_types=_NARROW_TYPES_OF_7X,
     vmem_bytes=64 * _MIB,  # JAX
     ici_links=6,
     ici_bytes_per_s=90e9,  # SB, usable; GCP's 1200 GB/s per chip both ways over 6 links is 100e9 raw

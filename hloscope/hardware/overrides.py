@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
@@ -24,6 +23,9 @@ _FIGURES = {
 }
 """What may be overridden: sizes and rates. What decides which slices exist is no matter of measurement."""
 
+_LARGEST = 1e24
+"""More than any figure of a chip, in bytes, operations or cycles; within it no time overflows or vanishes."""
+
 
 def overridden(chosen: SliceOrNone, overrides: Iterable[str]) -> SliceOrNone:
     """A slice with some of its chip's figures replaced, later ones winning.
@@ -34,7 +36,7 @@ def overridden(chosen: SliceOrNone, overrides: Iterable[str]) -> SliceOrNone:
             at the top for all generations or in a table named after one (`[v5e]`).
 
     Raises:
-        SliceError: There is no chip to override, a figure is not known, its value is no positive number, or a file
+        SliceError: There is no chip to override, a figure is not known, its value cannot be one, or a file
             cannot be read.
     """
     given = tuple(overrides)
@@ -55,7 +57,7 @@ def overridden(chosen: SliceOrNone, overrides: Iterable[str]) -> SliceOrNone:
             figures.update(_from_file(Path(override), chosen.chip))
     if not figures:
         return chosen
-    typed = {name: int(value) if str(_FIGURES[name]).startswith("int") else value for name, value in figures.items()}
+    typed = {name: int(value) if _is_whole(name) else value for name, value in figures.items()}
     return replace(chosen, chip=replace(chosen.chip, **typed))  # type: ignore[arg-type]
 
 
@@ -93,7 +95,13 @@ def _checked(values: Mapping[str, object], where: str) -> dict[str, float]:
                 where=where,
                 fix=did_you_mean(name, _FIGURES, f"the figures are {', '.join(_FIGURES)}"),
             )
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
-            raise SliceError(f"{name} must be a positive number, not {value!r}", where=where)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= _LARGEST:
+            raise SliceError(f"{name} must be a number from 1 to {_LARGEST:g}, not {value!r}", where=where)
+        if _is_whole(name) and value != int(value):
+            raise SliceError(f"{name} must be a whole number, not {value!r}", where=where)
         checked[name] = float(value)
     return checked
+
+
+def _is_whole(name: str) -> bool:
+    return str(_FIGURES[name]).startswith("int")

@@ -32,6 +32,7 @@ _NAME = re.compile(
     re.IGNORECASE,
 )
 
+_TWISTED = "_twisted"
 _HOW_TO_NAME = "write a block such as v5e:2x4, a size such as v5e-8, several slices as 2*v5e:2x4, cpu:8 or attached"
 
 
@@ -169,7 +170,13 @@ def parse_slice(text: str) -> Slice:
     """
     match = _NAME.fullmatch(text.strip())
     if match is None:
-        raise SliceError(f'"{text}" is no slice', fix=_HOW_TO_NAME)
+        plain, twisted, rest = text.strip().partition(_TWISTED)
+        is_twisted = bool(plain and twisted and not rest)
+        raise SliceError(
+            f'"{text}" is no slice',
+            why="twisted tori are not known here" if is_twisted else None,
+            fix=f"take the plain torus, {plain}" if is_twisted else _HOW_TO_NAME,
+        )
     count = 1 if match["count"] is None else int(match["count"])
     generation = match["generation"].strip()
     if text.strip().lower() == "attached":
@@ -191,8 +198,14 @@ def parse_slice(text: str) -> Slice:
 
 
 def _cpu_slice(match: re.Match[str], text: str) -> Slice:
+    if match["shape"] is not None or match["count"] is not None:
+        raise SliceError(
+            f'"{text}" is no slice',
+            why="simulated CPU devices have a number, and neither a shape nor slices",
+            fix="write, for example, cpu:8",
+        )
     number = match["edge"] or match["number"]
-    if number is None or match["count"] is not None:
+    if number is None:
         raise SliceError(f'"{text}" does not say how many CPU devices to simulate', fix="write, for example, cpu:8")
     return Slice(kind="cpu", shape=(int(number),))
 

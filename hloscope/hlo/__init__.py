@@ -7,6 +7,7 @@ from hloscope.hlo.model import HloComputation, HloModule
 from hloscope.hlo.parser import parse_module, parse_modules
 from hloscope.hlo.printer import print_module
 from hloscope.hlo.replica_groups import ReplicaGroups
+from hloscope.hlo.several import module_text
 from hloscope.hlo.shape import Layout, Shape
 from hloscope.hlo.sharding import Sharding
 
@@ -20,6 +21,7 @@ __all__ = [
     "Shape",
     "Sharding",
     "collector_paused",
+    "module_text",
     "parse_module",
     "parse_modules",
     "print_module",

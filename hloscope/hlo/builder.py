@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from hloscope.hlo.columns import Columns, ComputationRow, FixedForm
 from hloscope.hlo.frames import frame_tables
 from hloscope.hlo.instruction_names import RESERVED
+from hloscope.hlo.opcodes import operands_needed
 from hloscope.hlo.reader import MAX_DEPTH
 from hloscope.hlo.records import (
     Callee,
@@ -201,11 +202,13 @@ class Builder:
         return index
 
     def _operands(self, scope: Scope, operation: Operation) -> list[int]:
-        """The operands' indexes. XLA drops a shape that a comma follows instead of a name, and so is it done here."""
-        operands = operation.operands
-        if not self._implies_parameters:
-            operands = tuple(item for item in operands[:-1] if item.name or item.nested) + operands[-1:]
-        return [self._operand(scope, operand) for operand in operands]
+        """The operands' indexes. XLA drops what has no name, and so is it done here where enough operands are left."""
+        lone, needed = self._implies_parameters, operands_needed(operation.opcode)
+        named = [item for item in operation.operands if item.name or item.nested or (lone and item.shape)]
+        if len(named) < min(needed, len(operation.operands)):
+            what = f"an operand has no name: {operation.opcode} needs {needed}, and {len(named)} have one"
+            raise ReadError(self._base + operation.span.start, what)
+        return [self._operand(scope, operand) for operand in named]
 
     def _operand(self, scope: Scope, operand: Operand) -> int:
         if operand.nested is not None:
@@ -216,8 +219,6 @@ class Builder:
         index = scope.indexes.get(operand.name or "")
         if index is None and self._implies_parameters:
             index = self._implied_parameter(scope, operand)
-        if index is None and operand.name is None:
-            raise ReadError(self._base + operand.span.start, "this operand has no name")
         if index is None:
             raise ReadError(self._base + operand.span.start, undefined(operand.name or "", scope.name))
         for tuple_index in operand.indexes:

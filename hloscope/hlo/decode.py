@@ -156,20 +156,3 @@ def backend_config(raw: str | None) -> Mapping[str, object]:
     except (ValueError, RecursionError):
         return {"raw": text}
     return found if isinstance(found, dict) else {"raw": text}
-
-
-def header_integer(columns: Columns, key: str, *, default: int) -> int:
-    """An integer of the module's header.
-
-    Raises:
-        HloParseError: The value is no integer.
-    """
-    raw = columns.header.get(key)
-    if raw is None:
-        return default
-    found = plain_integer(raw)
-    if found is None:
-        position = max(columns.text.find(f"{key}={raw}"), 0)
-        error = ReadError(position, f"{key} is {raw}, not a number")
-        raise parse_error(columns, error)
-    return found

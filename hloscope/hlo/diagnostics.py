@@ -37,10 +37,10 @@ def parse_error(columns: Columns, error: ReadError, open_computation: tuple[str,
     """
     text = columns.text
     if not text.strip(" \t\r\n"):
-        return _located(columns, 0, "the text is empty", _NOT_HLO_FIX)
+        return located(columns, 0, "the text is empty", _NOT_HLO_FIX)
     position = min(error.position, len(text.rstrip(" \t\r\n")))
     if begins_second_module(text, position):
-        return _located(
+        return located(
             columns, text.rindex("HloModule", 0, position), "a second module begins here", _SECOND_MODULE_FIX
         )
     if open_computation is not None and (error.at_end or _is_cut_off(text, position)):
@@ -49,30 +49,24 @@ def parse_error(columns: Columns, error: ReadError, open_computation: tuple[str,
         what = f"the text ends inside computation %{name} that starts at line {line}"
         if error.opened_at is not None:
             what = f"{what}: {error.what}"
-        return _located(columns, position, what, _CUT_OFF_FIX)
+        return located(columns, position, what, _CUT_OFF_FIX)
     if open_computation is None and not error.at_end and _is_no_hlo(text[:position]):
         start = len(text) - len(text.lstrip(" \t\r\n"))
-        return _located(columns, start, _no_hlo_message(text), _NOT_HLO_FIX)
+        return located(columns, start, _no_hlo_message(text), _NOT_HLO_FIX)
     if not error.at_end and _is_cut_off(text, position) and len(text[position:].split()) == 1:
-        return _located(columns, position, f"the text ends too early: {error.what}", _CUT_OFF_FIX)
-    return _located(columns, position, error.what, error.fix)
-
-
-def several_modules(columns: Columns, count: int, second: int) -> HloParseError:
-    """The error for a text of several modules where one is wanted; `second` is the offset of the second one."""
-    position = second + len(columns.text[second:]) - len(columns.text[second:].lstrip(" \t\r\n"))
-    what = f"the text holds {count} modules, and one is wanted"
-    return _located(columns, position, what, "give one of them, or read them all with parse_modules")
+        return located(columns, position, f"the text ends too early: {error.what}", _CUT_OFF_FIX)
+    return located(columns, position, error.what, error.fix)
 
 
 def lost_entry(columns: Columns) -> HloParseError:
     """The error for a module whose text ends before its `ENTRY`."""
     last = columns.computations[-1].name
     what = f"the text is cut off before ENTRY; %{last} is the last computation that is whole"
-    return _located(columns, len(columns.text.rstrip(" \t\r\n")), what, _LOST_ENTRY_FIX)
+    return located(columns, len(columns.text.rstrip(" \t\r\n")), what, _LOST_ENTRY_FIX)
 
 
-def _located(columns: Columns, position: int, what: str, fix: str | None) -> HloParseError:
+def located(columns: Columns, position: int, what: str, fix: str | None) -> HloParseError:
+    """An error at an offset of the text, with what to do about it."""
     text = columns.text
     line, column = line_and_column(text, position)
     start = position - column + 1

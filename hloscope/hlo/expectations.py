@@ -22,7 +22,7 @@ _WORDS = {
     "LITERAL": "a literal",
     "LAYOUT": "a layout",
     "ELEMENT_TYPE": "an element type",
-    "PARAMETER_NAME": "a parameter's name",
+    "PARAMETER_NAME": "a name",
     "LBRACE": "`{`",
     "RBRACE": "`}`",
     "LSQB": "`[`",
@@ -39,6 +39,16 @@ _WORDS = {
     "HLO_MODULE": "`HloModule`",
     "TILE_LETTER": "tiles",
     "THREAD_KEY": "`execution_thread=`",
+    "WINDOW_SIZES_KEY": "a part of a window",
+    "WINDOW_PAD_KEY": "a part of a window",
+    "SIZES": "sizes such as `3x3`",
+    "WINDOW_PAD": "a padding such as `0_0x1_1`",
+    "PADDING": "a padding such as `0_0x1_1`",
+    "DIM_LABELS": "labels such as `b01f_01io->b01f`",
+    "MODE_KEY": "`mode=`",
+    "TOLERANCE_KEY": "`tolerance=`",
+    "ACCURACY_MODE": "`default` or `highest`",
+    "BOOLEAN": "`true` or `false`",
 }
 _END = "the end of the text"
 """Named only where nothing else can come: LALR tables allow it after any instruction, for texts of a single one."""

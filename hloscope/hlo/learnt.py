@@ -12,6 +12,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import NamedTuple
 
+from hloscope.hlo.checked_values import RULE_OF_VALUE, check_value
 from hloscope.hlo.columns import Columns
 from hloscope.hlo.holes import cut_attributes, has_comment, is_plain, is_plain_config, without_index_comments
 from hloscope.hlo.kept import Kept, key_of
@@ -109,11 +110,12 @@ class Learnt:
         self._opcodes: set[tuple[bool, str]] = set()
         self._templates: dict[tuple[str, ...], Template] = {}
         self._unique: set[tuple[str, ...]] = set()
+        self._checked: set[tuple[str, str]] = set()
         self._read: dict[str, Mapping[str, str]] = {"": {}}
 
     def trim(self) -> None:
         """Forgets what has become too much."""
-        for words in (self.forms, self.texts, self._unique, self._around_names):
+        for words in (self.forms, self.texts, self._unique, self._checked, self._around_names):
             if len(words) >= MOST_WORDS:
                 words.clear()
         if max(len(self.runs), len(self.rests)) >= MOST_WORDS:
@@ -187,6 +189,10 @@ class Learnt:
     def _run(self, text: str) -> Run:
         parts = cut_attributes(text)
         found = self._template_of(parts, text)
+        for key, place in found.attributes:
+            if key in RULE_OF_VALUE and (value := (key, place.text(parts))) not in self._checked:
+                check_value(language().read, *value)
+                self._checked.add(value)
         called = tuple((key, place.text(parts).lstrip("%=")) for key, place in found.called)
         return Run(called, tuple(key for key, _ in found.attributes))
 

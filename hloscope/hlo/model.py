@@ -10,9 +10,8 @@ from types import MappingProxyType
 
 import numpy
 
-from hloscope.hlo import decode
 from hloscope.hlo.columns import Columns, ComputationRow
-from hloscope.hlo.diagnostics import lost_entry
+from hloscope.hlo.diagnostics import located, lost_entry
 from hloscope.hlo.frames import Frame
 from hloscope.hlo.instruction import HloInstruction
 from hloscope.hlo.opcodes import is_known_opcode
@@ -51,12 +50,12 @@ class HloModule:
     @cached_property
     def num_partitions(self) -> int:
         """Partitions of the program; 1 where the header does not say."""
-        return decode.header_integer(self._columns, "num_partitions", default=1)
+        return int(self.header.get("num_partitions", 1))
 
     @cached_property
     def replica_count(self) -> int:
         """Replicas of the program; 1 where the header does not say."""
-        return decode.header_integer(self._columns, "replica_count", default=1)
+        return int(self.header.get("replica_count", 1))
 
     @property
     def entry(self) -> HloComputation:
@@ -200,11 +199,21 @@ class HloComputation:
 
     @cached_property
     def parameters(self) -> tuple[HloInstruction, ...]:
-        """The parameters by number."""
-        forms = self._columns.forms
-        indexes = range(self._row.first, self._row.end)
-        found = [self.instruction_at(index) for index in indexes if forms[index].opcode == "parameter"]
-        return tuple(sorted(found, key=lambda instruction: instruction.parameter_number or 0))
+        """The parameters by number.
+
+        Raises:
+            HloParseError: Their numbers do not go from 0 on, each once.
+        """
+        columns = self._columns
+        indexes = [
+            index for index in range(self._row.first, self._row.end) if columns.forms[index].opcode == "parameter"
+        ]
+        found = sorted(map(self.instruction_at, indexes), key=lambda instruction: instruction.parameter_number or 0)
+        for number, parameter in enumerate(found):
+            if parameter.parameter_number != number:
+                what = f"parameter {number} of %{self.name} is missing, or another one has its number"
+                raise located(columns, columns.line_start(indexes[0]), what, None)
+        return tuple(found)
 
     @cached_property
     def _by_name(self) -> dict[str, HloInstruction]:

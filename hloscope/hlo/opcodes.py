@@ -22,6 +22,25 @@ _TEXT = """
 OPCODES = frozenset(_TEXT.split())
 """Source: xla/hlo/ir/hlo_opcode.h."""
 
+_ONE_OPERAND = """
+    abs acos acosh all-gather all-reduce all-to-all asin asinh atanh bitcast bitcast-convert broadcast cbrt ceil
+    cholesky collective-broadcast collective-permute concatenate convert copy copy-done copy-start cosine cosh
+    count-leading-zeros domain erf exponential exponential-minus-one fft floor get-dimension-size get-tuple-element imag
+    is-finite log log-plus-one logistic negate not opt-barrier popcnt real reduce-precision reduce-scatter reshape
+    reverse round-nearest-afz round-nearest-even rsqrt sign sine sinh slice sort sqrt tan tanh topk transpose while
+    """
+_TWO_OPERANDS = """
+    add add-dependency and atan2 compare complex conditional convolution divide dot dynamic-slice gather maximum minimum
+    mulhi multiply or pad power ragged-dot reduce reduce-window remainder set-dimension-size shift-left
+    shift-right-arithmetic shift-right-logical stochastic-convert subtract triangular-solve xor
+    """
+_THREE_OPERANDS = "batch-norm-training clamp dynamic-update-slice scatter select select-and-scatter"
+_NEEDED = {
+    opcode: count
+    for count, text in enumerate((_ONE_OPERAND, _TWO_OPERANDS, _THREE_OPERANDS), start=1)
+    for opcode in text.split()
+}
+
 _ASYNC_ENDINGS = ("-start", "-update", "-done")
 
 
@@ -31,3 +50,8 @@ def is_known_opcode(opcode: str) -> bool:
     if opcode in OPCODES:
         return True
     return any(opcode.endswith(ending) and opcode.removesuffix(ending) in OPCODES for ending in _ASYNC_ENDINGS)
+
+
+def operands_needed(opcode: str) -> int:
+    """The least number of operands that an opcode can do with, as far as that is known here."""
+    return _NEEDED.get(opcode, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from typing import Any
 
@@ -11,14 +10,12 @@ from hloscope.hlo.builder import Builder
 from hloscope.hlo.collector import collector_paused
 from hloscope.hlo.columns import Columns
 from hloscope.hlo.cutoff import fits_layout, is_cut_off
-from hloscope.hlo.diagnostics import parse_error, several_modules
+from hloscope.hlo.diagnostics import parse_error
 from hloscope.hlo.language import language
 from hloscope.hlo.model import HloModule
 from hloscope.hlo.records import Computation, ReadError, Text
 from hloscope.hlo.scanner import GaveUp, Scanner
-
-_SEPARATOR = re.compile(r"^[ \t]*//[ ]*-----.*$", re.MULTILINE)
-_COMMENT_LINES = re.compile(r"(?:\s|//[^\n]*)*+")
+from hloscope.hlo.several import parts_of, several_modules
 
 
 def parse_module(text: str, *, name: str | None = None) -> HloModule:
@@ -37,9 +34,9 @@ def parse_module(text: str, *, name: str | None = None) -> HloModule:
     try:
         return _read(Columns(text, name))
     except HloParseError:
-        parts = _parts(text)
+        parts = parts_of(text)
         if len(parts) > 1:
-            raise several_modules(Columns(text, name), len(parts), parts[1][0]) from None
+            raise several_modules(Columns(text, name), parts) from None
         raise
 
 
@@ -53,22 +50,13 @@ def parse_modules(text: str, *, name: str | None = None) -> tuple[HloModule, ...
     """
     modules: list[HloModule] = []
     line, counted_to = 0, 0
-    for start, end in _parts(text) or [(0, len(text))]:
+    for start, end in [(part.start, part.end) for part in parts_of(text)] or [(0, len(text))]:
         line += text.count("\n", counted_to, start)
         counted_to = start
         columns = Columns(text[start:end], name)
         columns.lines_before = line
         modules.append(_read(columns))
     return tuple(modules)
-
-
-def _parts(text: str) -> list[tuple[int, int]]:
-    """Offsets of what stands between separators and is more than comments."""
-    borders = [0]
-    for match in _SEPARATOR.finditer(text):
-        borders += [match.start(), match.end()]
-    spans = zip(borders[::2], [*borders[1::2], len(text)], strict=True)
-    return [(start, end) for start, end in spans if _COMMENT_LINES.match(text, start, end).end() < end]  # type: ignore[union-attr]
 
 
 def _read(columns: Columns) -> HloModule:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from hloscope.hlo.checked_values import RULE_OF_VALUE, CheckedValues, check_value
 from hloscope.hlo.records import (
     Attribute,
     Callee,
@@ -37,7 +38,7 @@ MAX_DEPTH = 100
 """How deep tuples and operands may nest; XLA's own stack ends not much later."""
 
 
-class HloReader(ValueReader):
+class HloReader(ValueReader, CheckedValues):
     """Callbacks of the upper level; the lower level is inherited."""
 
     # ---- text
@@ -120,9 +121,11 @@ class HloReader(ValueReader):
         return Instruction(is_root, children[1] if is_root else children[0], children[-1])
 
     def name(self, children: list[Token]) -> Token:
-        return children[0]
+        (name,) = children
+        return name.until(-1) if name.type == "PARAMETER_NAME" else name
 
-    opcode = name
+    def opcode(self, children: list[Token]) -> Token:
+        return children[0]
 
     def operation(self, children: list[Any]) -> Operation:
         return self._operation(children, with_attributes=True)
@@ -176,6 +179,9 @@ class HloReader(ValueReader):
     def nameless_operand(self, children: list[ParsedShape]) -> Operand:
         return Operand(children[0].shape, None, children[0].span, (), None)
 
+    def left_out(self, _children: list[Any]) -> Operand:
+        return Operand(None, None, Span(0, 0), (), None)
+
     # ---- shapes
 
     def array_shape(self, children: list[Token]) -> ParsedShape:
@@ -212,8 +218,18 @@ class HloReader(ValueReader):
 
     def plain_attribute(self, children: list[Any]) -> Attribute:
         key, value = children
+        if isinstance(value, list):
+            self._check_value(key[:-1], value[0])
+            value = span_of(value[0], value[-1])
         span = value if isinstance(value, Span) else span_of(value, value)
         return Attribute(key[:-1], span, ())
+
+    def _check_value(self, key: str, first: Token) -> None:
+        """Checks a value of which one token, where it is right, is all there is."""
+        try:
+            check_value(self.read, key, first)
+        except ReadError:
+            self.read_at(RULE_OF_VALUE[key], first)
 
     def called_attribute(self, children: list[Any]) -> Attribute:
         key, (span, callees) = children
@@ -223,8 +239,8 @@ class HloReader(ValueReader):
         key, entries = children
         return Attribute(key[:-1], entries.span, ())
 
-    def value(self, children: list[Token]) -> Span:
-        return span_of(children[0], children[-1])
+    def value(self, children: list[Token]) -> list[Token]:
+        return children
 
     def literal(self, children: list[Any]) -> Span:
         first, last = children[0], children[-1]

@@ -30,7 +30,7 @@ class ParsedShape(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """One operand: a name with `#` indexes, a nested operation, or (in a lone instruction) only a shape.
+    """One operand: a name with `#` indexes, a nested operation, only a shape, or nothing between two commas.
 
     `span` is the name's, where there is one.
     """

@@ -25,6 +25,16 @@ LOWER_STARTS = (
     "integer_lists",
     "metadata",
     "frontend_attributes",
+    "window",
+    "ranges",
+    "aliasing",
+    "donors",
+    "result_accuracy",
+    "padding",
+    "dim_labels",
+    "number",
+    "boolean",
+    "quoted",
 )
 END = "$END"
 _KEPT = Path(__file__).with_name("tables.json")

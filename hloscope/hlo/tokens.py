@@ -17,3 +17,9 @@ class Token(str):
     type: str
     start_pos: int
     end_pos: int
+
+    def until(self, end: int) -> Token:
+        """The same token without its last characters; `end` is negative."""
+        found = Token(self[:end])
+        found.type, found.start_pos, found.end_pos = self.type, self.start_pos, self.end_pos + end
+        return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 from hloscope.errors import HloscopeError, MeshError, NotationError, TargetError, did_you_mean
 from hloscope.program.loading import import_error
 from hloscope.program.notation import ArraySpec, parse_array, parse_partition_spec
+from hloscope.units import plural
 
 _KEY_IMPLEMENTATIONS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
 
@@ -138,9 +140,10 @@ def out_shardings(out: Any, result: Any, mesh: jax.sharding.Mesh | None) -> Any:
 
     Raises:
         NotationError: There are more or fewer specs than output leaves.
-        MeshError: There is no mesh, or a spec names an axis that it does not have.
+        MeshError: There is no mesh, a spec names an axis that it does not have, or an output cannot be split so.
     """
     leaves, structure = jax.tree.flatten(result)
+    names = [f"result{jax.tree_util.keystr(path)}" for path, _ in jax.tree_util.tree_leaves_with_path(result)]
     asked = [out] if isinstance(out, str | jax.sharding.PartitionSpec | jax.sharding.Sharding) else None
     if asked is None:
         asked = jax.tree.leaves(out, is_leaf=lambda x: x is None or isinstance(x, jax.sharding.PartitionSpec))
@@ -151,19 +154,34 @@ def out_shardings(out: Any, result: Any, mesh: jax.sharding.Mesh | None) -> Any:
             why=f"the program returns {shown}",
             fix="repeat --out once per output, in pytree-leaf order",
         )
-    return jax.tree.unflatten(structure, [_out_sharding(one, mesh) for one in asked])
+    rows = zip(asked, leaves, names, strict=True)
+    return jax.tree.unflatten(structure, [_out_sharding(one, leaf, name, mesh) for one, leaf, name in rows])
 
 
-def _out_sharding(one: Any, mesh: jax.sharding.Mesh | None) -> Any:
+def _out_sharding(one: Any, leaf: Any, name: str, mesh: jax.sharding.Mesh | None) -> Any:
     if one is None or isinstance(one, jax.sharding.Sharding):
         return one
     spec = jax.sharding.PartitionSpec(*(_entry(e) for e in parse_partition_spec(one))) if isinstance(one, str) else one
     if mesh is None:
         raise MeshError(f"the output sharding {one} needs a mesh", fix="give one, for example --mesh X=4,Y=2")
     sizes = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
-    for entry in spec:
-        for axis in (entry,) if isinstance(entry, str) else entry or ():
-            _known_axis(str(axis), sizes, str(one))
+    axes = [[str(axis) for axis in ((entry,) if isinstance(entry, str) else entry or ())] for entry in spec]
+    for axis in chain.from_iterable(axes):
+        _known_axis(axis, sizes, str(one))
+    if len(axes) > leaf.ndim:
+        raise MeshError(
+            f"the output sharding {one} has {len(axes)} entries, and {name} has {plural(leaf.ndim, 'dimension')}",
+            why=f"{name} is {jax.typeof(leaf)}",
+            fix="write one entry for each dimension, or fewer: those left out are not split",
+        )
+    for position, (size, over) in enumerate(zip(leaf.shape, axes, strict=False)):
+        ways = prod(sizes[axis] for axis in over)
+        if size % ways:
+            raise MeshError(
+                f"dimension {position} of {name}, {jax.typeof(leaf)}, cannot be divided over {_joined(tuple(over))}",
+                why=f"{size} is not a multiple of {ways}: JAX refuses uneven shardings of outputs",
+                fix=f"use a multiple of {ways}, or shard another dimension than {one} does",
+            )
     return jax.sharding.NamedSharding(mesh, spec)
 
 

@@ -25,16 +25,26 @@ def names_hlo(target: object) -> bool:
     """Whether a target is compiled already: a path, or text that ends as files of HLO do or names a file of no Python.
 
     Args:
-        target: What the user gave: `step.hlo`, `dump.txt.gz`, `model.py:step`, a `Path` or a function.
+        target: What the user gave: `step.hlo`, `many.hlo#step`, `dump.txt.gz`, `model.py:step`, a `Path` or a function.
     """
     if isinstance(target, Path):
         return target.suffix != ".py"
     if not isinstance(target, str):
         return False
+    target, _ = split_module(target)
     name = target.lower()
     for _, suffixes, _ in _COMPRESSIONS:
         name = next((name.removesuffix(one) for one in suffixes if name.endswith(one)), name)
     return name.endswith(_PLAIN_ENDINGS) or (not target.endswith(".py") and Path(target).is_file())
+
+
+def split_module(target: str | Path) -> tuple[str, str | None]:
+    """The file that a target names, and which of its modules: `many.hlo#step`; None for the one that it holds.
+
+    A file whose own name holds the `#` is meant as it stands.
+    """
+    path, _, module = str(target).rpartition("#")
+    return (path, module) if path and module and not Path(target).exists() else (str(target), None)
 
 
 def read_hlo(path: str | Path) -> str:

@@ -117,9 +117,15 @@ def _key(
         repr(locations.names),
         hashlib.sha256(settings).hexdigest(),
         repr((chosen.name, placed, sorted(options.items()), sorted(versions.items()), __version__)),
+        repr(_compiler_build(devices)),
         repr([os.environ.get(name) for name in _COMPILER_SETTINGS]),
     )
     return "\0".join(hashlib.sha256(part.encode()).hexdigest() for part in parts)
+
+
+def _compiler_build(devices: Sequence[Any]) -> str | None:
+    """What the compiler says of itself: `TPU_LIBRARY_PATH` names another libtpu than the one that is installed."""
+    return getattr(getattr(devices[0], "client", None), "platform_version", None)
 
 
 def _packed(compiled: Compiled, places: Places) -> bytes:

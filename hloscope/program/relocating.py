@@ -60,12 +60,12 @@ def locations_of(text: str) -> Locations:
                     found.append((part["file"], int(part["line"]), int(part["column"])))
                 else:
                     found.append(part[0])
-            expanded[alias] = _users(found)
+            expanded[alias] = tuple(found)
         return expanded[alias]
 
     begin = text.find("module")
     body = text[begin : first.start()] if (first := _DEFINITION.search(text, begin)) else text[begin:]
-    stacks = [expand(use[1]) for use in _USE.finditer(body)]
+    stacks = [_users(expand(use[1])) for use in _USE.finditer(body)]
     names = (tuple(part for part in stack if isinstance(part, str)) for stack in stacks)
     return Locations(
         places=tuple(tuple(part for part in stack if not isinstance(part, str)) for stack in stacks),
@@ -74,9 +74,10 @@ def locations_of(text: str) -> Locations:
 
 
 def _users(parts: Sequence[Place | str]) -> tuple[Place | str, ...]:
-    """Up to the first frame of hloscope's own."""
+    """Up to the first frame of hloscope's own, whose function's name stands before its place."""
     owns = (index for index, part in enumerate(parts) if not isinstance(part, str) and part[0].startswith(_OWN))
-    return tuple(parts[: next(owns, len(parts))])
+    end = next(owns, None)
+    return tuple(parts if end is None else parts[: max(0, end - 1)])
 
 
 def moves_between(old: Places, new: Places) -> dict[Place, Place] | None:

@@ -6,13 +6,21 @@ anything else of hloscope.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from hloscope.pytest_plugin.hlo_fixture import Hlo
+    from collections.abc import Generator
 
+    from hloscope.pytest_plugin.hlo_fixture import Hlo
+    from hloscope.pytest_plugin.reports import Failure
+
+_FAILURE: pytest.StashKey[Failure | None] = pytest.StashKey()
+"""The last of this plugin's assertions that failed, until the report of its test is made."""
+_TESTS: pytest.StashKey[set[str]] = pytest.StashKey()
+"""The tests that were collected, chosen or not."""
+_OF_WORKER = "hloscope_tests"
 _MARKER = (
     "hloscope(slice=..., mesh=..., ...): what hlo.analyze takes by default in this test, such as slice='v5e:2x4' and "
     "mesh={'X': 8}"
@@ -32,6 +40,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Registers the marker."""
     config.addinivalue_line("markers", _MARKER)
+    config.stash[_TESTS] = set()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Remembers each test, whether it is chosen to run or not: its baselines are no orphans."""
+    item.config.stash[_TESTS].add(item.nodeid)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -51,13 +65,50 @@ def hlo(request: pytest.FixtureRequest) -> Hlo:
     return Hlo(request)
 
 
-def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
+def pytest_assertrepr_compare(config: pytest.Config, op: str, left: object, right: object) -> list[str] | None:
     """The failure text of `assert report == contract` and `assert report.collectives == [...]`."""
     if op != "==" or not type(left).__module__.startswith("hloscope."):
         return None
-    from hloscope.pytest_plugin.reports import failure_lines
+    from hloscope.pytest_plugin.reports import failure_of
 
-    return failure_lines(left, right)
+    failure = failure_of(left, right)
+    if failure is None:
+        return None
+    config.stash[_FAILURE] = failure
+    return failure.summary
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds the whole failure text, of which an assertion itself shows no more than some lines."""
+    report = yield
+    failure = item.config.stash.get(_FAILURE, None)
+    item.config.stash[_FAILURE] = None
+    add_section = getattr(report.longrepr, "addsection", None)
+    if (
+        failure is not None
+        and call.excinfo is not None
+        and failure.expectation in str(call.excinfo.value)
+        and add_section
+    ):
+        add_section("hloscope", str(failure.verdict))
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tells the process that prints the summary which tests this one found, where pytest-xdist runs several."""
+    told: dict[str, object] | None = getattr(session.config, "workeroutput", None)
+    if told is not None:
+        collected = session.config.stash[_TESTS]
+        told[_OF_WORKER] = sorted(collected)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Hears what a process of pytest-xdist told at its end."""
+    node.config.stash[_TESTS].update(getattr(node, "workeroutput", {}).get(_OF_WORKER, ()))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -68,7 +119,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         return
     from hloscope.pytest_plugin.baselines import summary_lines
 
-    lines = summary_lines(reports, config)
+    collected = config.stash[_TESTS]
+    lines = summary_lines(reports, config, collected)
     if lines:
         terminalreporter.section("hloscope")
         for line in lines:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -82,47 +82,58 @@ def _test_name(nodeid: str) -> str:
     return plain if plain == readable else f"{plain}-{hashlib.sha256(inner.encode()).hexdigest()[:8]}"
 
 
-def summary_lines(reports: Sequence[pytest.TestReport], config: pytest.Config) -> list[str]:
+def summary_lines(reports: Sequence[pytest.TestReport], config: pytest.Config, tests: Iterable[str]) -> list[str]:
     """What is told at the end: baselines that were written, and files that no test used.
 
-    A file is told when its test passed without using it, and, where all tests of its module ran, when it has no test.
+    A file is told when its test passed without using it, and, where whole modules were collected, when it has no test.
+
+    Args:
+        reports: Of the tests that ran.
+        config: Of this run.
+        tests: The node ids of all tests that were collected, chosen or not.
     """
     written = _properties(reports, WRITTEN)
-    used = _properties(reports, PROPERTY)
     lines = [f"baseline written: {_shown(path, config)}" for path in sorted(written)]
-    return lines + [
-        f"baseline of no test, to be removed: {_shown(path, config)}" for path in _unused(reports, used, config)
-    ]
+    unused = _unused(reports, None if _chose_by_name(config) else frozenset(tests), config)
+    return lines + [f"baseline of no test, to be removed: {_shown(path, config)}" for path in unused]
 
 
 def _properties(reports: Iterable[pytest.TestReport], name: str) -> set[Path]:
     return {Path(str(value)) for report in reports for key, value in report.user_properties if key == name}
 
 
-def _unused(reports: Sequence[pytest.TestReport], used: set[Path], config: pytest.Config) -> list[Path]:
-    modules: dict[Path, dict[str, bool]] = {}
+def _unused(
+    reports: Sequence[pytest.TestReport], tests: Collection[str] | None, config: pytest.Config
+) -> Iterator[Path]:
+    """Files beside the modules that ran; without `tests` only those whose test passed and did not use them."""
+    used = _properties(reports, PROPERTY)
+    modules: dict[str, dict[str, bool]] = {}
     for report in reports:
-        file = config.rootpath / report.nodeid.partition("::")[0]
-        passed = modules.setdefault(file, {})
+        passed = modules.setdefault(report.nodeid.partition("::")[0], {})
         name = _test_name(report.nodeid)
         passed[name] = passed.get(name, True) and report.passed
-    return [
-        path
-        for file, passed in modules.items()
-        for path in sorted((file.parent / FOLDER / file.stem).glob("*.txt"))
-        if path not in used and _is_unused(path.stem, passed, whole=_ran_whole(config))
-    ]
+    for module, passed in modules.items():
+        file = config.rootpath / module
+        names = None if tests is None else {_test_name(one) for one in tests if one.partition("::")[0] == module}
+        for path in sorted((file.parent / FOLDER / file.stem).glob("*.txt")):
+            if path not in used and _is_unused(path.stem, passed, names):
+                yield path
 
 
-def _is_unused(stem: str, passed: Mapping[str, bool], *, whole: bool) -> bool:
-    owners = [name for name in passed if stem == name or stem.startswith(f"{name}.")]
-    return all(passed[name] for name in owners) if owners else whole
+def _is_unused(stem: str, passed: Mapping[str, bool], names: Collection[str] | None) -> bool:
+    ran = _owners(stem, passed)
+    if ran:
+        return all(passed[name] for name in ran)
+    return bool(names) and not _owners(stem, names or ())
 
 
-def _ran_whole(config: pytest.Config) -> bool:
-    """Whether whole modules were run: no test was chosen by its name, its mark or its last result."""
-    chosen = (config.getoption(name, default=None) for name in ("keyword", "markexpr", "lf", "maxfail", "deselect"))
-    return not any(chosen) and not any("::" in str(argument) for argument in config.args)
+def _owners(stem: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if stem == name or stem.startswith(f"{name}.")]
+
+
+def _chose_by_name(config: pytest.Config) -> bool:
+    """Whether modules were collected in part: tests were named, or only those that failed last are collected."""
+    return bool(config.getoption("lf", default=None)) or any("::" in str(argument) for argument in config.args)
 
 
 def _shown(path: Path, config: pytest.Config) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
@@ -13,6 +14,8 @@ from hloscope.contracts.evaluate import evaluate
 from hloscope.contracts.model import Contract
 from hloscope.contracts.tables import contract_from_toml
 from hloscope.contracts.verdict import Verdict
+
+_BREACHES_SHOWN = 4
 
 
 def contract_of(value: object) -> Contract:
@@ -115,16 +118,34 @@ class Report:
         return repr(self.analysis)
 
 
-def failure_lines(left: object, right: object) -> list[str] | None:
-    """What pytest shows when a report or its collectives are not as expected; None for other comparisons."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A comparison that failed.
+
+    Attributes:
+        expectation: What was asserted.
+        verdict: What is wrong.
+    """
+
+    expectation: str
+    verdict: Verdict
+
+    @property
+    def summary(self) -> list[str]:
+        """A line for each breach, no more than pytest shows of an assertion without `-vv`."""
+        breaches = self.verdict.breaches
+        messages = [f"{one.kind}: {one.message}" for one in breaches[:_BREACHES_SHOWN]]
+        hidden = len(breaches) - len(messages)
+        return [self.expectation, *messages, *([f"and {hidden} more"] if hidden else []), "told in full below"]
+
+
+def failure_of(left: object, right: object) -> Failure | None:
+    """What is wrong when a report or its collectives are not as expected; None for other comparisons."""
+    if isinstance(left, Contract) and isinstance(right, Report):
+        left, right = right, left
     if isinstance(left, Report) and isinstance(right, Contract):
-        return ["the program keeps to its contract", *_lines(left.verdict(right))]
+        return Failure(expectation="the program keeps to its contract", verdict=left.verdict(right))
     if isinstance(left, CollectiveList) and isinstance(right, list):
         verdict = evaluate(only_these(right), left.analysis)
-        return ["the collectives are these and no others", *_lines(verdict)]
+        return Failure(expectation="the collectives are these and no others", verdict=verdict)
     return None
-
-
-def _lines(verdict: Verdict) -> list[str]:
-    """Without blank lines: pytest shows eight lines, and all of them with -vv."""
-    return [line for line in str(verdict).splitlines() if line.strip()]

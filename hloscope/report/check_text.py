@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 
 from rich.console import Console
 from rich.text import Text
 
-from hloscope.contracts.checked import Checked
-from hloscope.findings import Severity
+from hloscope.contracts.checked import NO_BASELINE, NOTHING_EXPECTED, Checked
 from hloscope.report.checks import CheckReport
 from hloscope.report.finding_lines import finding_lines
+from hloscope.report.folding import hanging
 from hloscope.report.words import marked
 from hloscope.units import format_bytes, format_time
 
 _INDENT = 4
+_QUOTED = "   | "
+_LABEL = re.compile(r" +(?:-->|= +[\w ]+:|why:|(?=\S)) *")
 _MARKS = {"ok": "green", "FAILED": "bold red", "ERROR": "bold red"}
 
 
@@ -43,25 +46,31 @@ def _lines(report: CheckReport, width: int) -> Iterator[Text]:
     for one in report.checks:
         yield from _target(one, report, names, width)
     for path in report.unused_baselines:
-        yield Text(f"note: {report.relative(str(path))} is the baseline of no target: remove it", style="dim")
+        told = Text(f"note: {report.relative(str(path))} is the baseline of no target: remove it", style="dim")
+        yield from hanging(told, width)
     yield Text()
     yield Text(report.headline, style="bold")
 
 
 def _target(one: Checked, report: CheckReport, names: int, width: int) -> Iterator[Text]:
     mark = "ERROR" if one.error is not None else "ok" if one.passed else "FAILED"
-    yield Text.assemble((f"{mark:<6}", _MARKS[mark]), "  ", (f"{one.name:<{names}}", "bold"), "  ", _facts(one))
-    indent = Text(" " * _INDENT)
-    if one.error is not None:
-        yield from (indent + Text(line) for line in one.error.splitlines())
-    breaches = one.verdict.breaches if one.verdict is not None else ()
-    for breach in breaches:
-        yield from (indent + Text(line) for line in str(breach).splitlines())
-    of_contract = set(one.verdict.findings) if one.verdict is not None else set()
-    others = [report.shown(finding) for finding in one.findings if finding not in of_contract]
-    yield from (indent + line for line in finding_lines(others, width - _INDENT))
-    remarks = one.verdict.remarks if one.verdict is not None else ()
-    yield from (indent + Text(f"note: {remark}", style="dim") for remark in remarks)
+    head = Text.assemble((f"{mark:<6}", _MARKS[mark]), "  ", (f"{one.name:<{names}}", "bold"), "  ", _facts(one))
+    yield from hanging(head, width, indent=2 * _INDENT)
+    indent, inside = Text(" " * _INDENT), width - _INDENT
+    for message in (one.error or "", *map(str, one.breaches)):
+        yield from (indent + part for line in message.splitlines() for part in _folded(line, inside))
+    others = map(report.shown, one.beside_the_contract)
+    yield from (indent + line for line in finding_lines(others, inside))
+    for remark in one.verdict.remarks if one.verdict is not None else ():
+        yield from (indent + line for line in hanging(Text(f"note: {remark}", style="dim"), inside))
+
+
+def _folded(line: str, width: int) -> list[Text]:
+    """A line of a message, broken below what follows its label; a quoted line stays whole above its caret."""
+    if line.startswith(_QUOTED):
+        return [Text(line)]
+    label = _LABEL.match(line)
+    return hanging(Text(line), width, indent=2 if label is None else label.end())
 
 
 def _facts(one: Checked) -> str:
@@ -73,7 +82,7 @@ def _facts(one: Checked) -> str:
     parts.append(f"{marked(format_bytes(total.wire_bytes), total.bound)} sent per step")
     parts += [format_time(one.analysis.time.step_us)] if one.analysis.time is not None else []
     against = ["contract"] if one.verdict is not None else []
-    missing = any(finding.severity is Severity.NOTE or finding.rule == "nothing-expected" for finding in one.findings)
+    missing = any(finding.rule in (NO_BASELINE, NOTHING_EXPECTED) for finding in one.findings)
     against += ["baseline"] if one.baseline is not None and not missing else []
     parts += [f"against its {' and '.join(against)}"] if against else []
     return "  ".join(parts)

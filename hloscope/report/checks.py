@@ -62,6 +62,16 @@ class CheckReport:
         whole = Path(path)
         return whole.relative_to(self.root).as_posix() if whole.is_relative_to(self.root) else path
 
+    def in_repository(self, path: str) -> str:
+        """A path below the repository that the project is in, from there, as code hosts count; another one as it is."""
+        whole, top = self.root / path, _repository(self.root)
+        return whole.relative_to(top).as_posix() if whole.is_relative_to(top) else path
+
+
+def _repository(folder: Path) -> Path:
+    """The root of the checkout that a folder is in; the folder itself where it is in none."""
+    return next((place for place in (folder, *folder.parents) if (place / ".git").exists()), folder)
+
 
 def report_of(analysis: Analysis, root: Path) -> CheckReport:
     """What rules found in one program as a report, without what the user accepts."""

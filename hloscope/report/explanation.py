@@ -17,6 +17,7 @@ from hloscope.report.folding import hanging
 from hloscope.units import format_bytes, format_time, plural
 from hloscope.why.explanation import Explanation, Step
 
+_LISTED = 12
 _ORIGINS = {
     "authored": "written by the user",
     "inserted": "inserted by the partitioner",
@@ -35,6 +36,22 @@ def render_text(explanations: Sequence[Explanation], canvas: Canvas) -> str:
     return drawn(lines, canvas.width, canvas.colour)
 
 
+def render_overview(explanations: Sequence[Explanation], canvas: Canvas) -> str:
+    """The first one in full, which moves most, and a list of the others with how to ask for one of them."""
+    if len(explanations) < 2:
+        return render_text(explanations, canvas)
+    lines = [*_lines(explanations[0], canvas.width), Text(), Text("Others, most bytes per step first", style="bold")]
+    for one in explanations[1 : _LISTED + 1]:
+        listed = Text.assemble(f"  {one.number} ", _headline(one), _brief(one.collective))
+        lines += hanging(listed, canvas.width, indent=4)
+        lines += hanging(Text(f"    {one.collective.why or 'not known'}", style="dim"), canvas.width, indent=6)
+    rest = len(explanations) - 1 - _LISTED
+    if rest > 0:
+        lines += hanging(Text(f"  +{plural(rest, 'smaller one')}"), canvas.width, indent=4)
+    asked = f"More of one: hloscope explain TARGET {explanations[1].number}; of all: hloscope explain TARGET all"
+    return drawn([*lines, Text(), *hanging(Text(asked, style="dim"), canvas.width)], canvas.width, canvas.colour)
+
+
 def render_json(explanations: Sequence[Explanation], canvas: Canvas) -> str:
     """The same as one document: a list under `explanations`."""
     return json.dumps({"explanations": [_document(one) for one in explanations]}, indent=2, ensure_ascii=False)
@@ -46,6 +63,7 @@ FORMATS = {"text": render_text, "json": render_json}
 def _document(one: Explanation) -> dict[str, object]:
     return {
         "collective": one.collective.name,
+        "number": one.number,
         "kind": one.collective.kind.value,
         "axes": None if one.collective.axes is None else list(one.collective.axes),
         "copies": one.copies,
@@ -97,6 +115,12 @@ def _headline(one: Explanation) -> Text:
     shapes = ", ".join(of.result_shapes)
     more = f" and {plural(one.copies - 1, 'other')} like it" if one.copies > 1 else ""
     return Text.assemble((str(of.kind), "bold"), f"{axes} of {shapes} per device, %{of.name}{more}")
+
+
+def _brief(of: Collective) -> str:
+    """Its bytes and its line, as far as they are known."""
+    place = short_source(of.source)
+    return f", {format_bytes(of.wire_bytes_per_step)} per step{f', {place}' if place else ''}"
 
 
 def _labelled(label: str, words: str, width: int) -> list[Text]:

@@ -26,7 +26,7 @@ def commands(report: CheckReport) -> list[str]:
 def _command(report: CheckReport, one: Checked, finding: Finding) -> str:
     file, line = split_source(finding.source)
     properties = {
-        "file": None if file is None else report.relative(file),
+        "file": None if file is None else report.in_repository(file),
         "line": None if line is None else str(line),
         "title": f"{finding.rule} ({one.name})",
     }

@@ -26,14 +26,14 @@ def render(report: CheckReport) -> str:
     root = ElementTree.Element("testsuites", counts)
     suite = ElementTree.SubElement(root, "testsuite", {"name": "hloscope", **counts})
     for one in report.checks:
-        _case(suite, one)
+        _case(suite, one, report)
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _case(suite: ElementTree.Element, one: Checked) -> None:
+def _case(suite: ElementTree.Element, one: Checked, report: CheckReport) -> None:
     file, line = split_source(one.place)
-    where = {"file": file, "line": None if line is None else str(line)}
+    where = {"file": None if file is None else report.in_repository(file), "line": None if line is None else str(line)}
     case = ElementTree.SubElement(
         suite,
         "testcase",
@@ -55,12 +55,7 @@ def _case(suite: ElementTree.Element, one: Checked) -> None:
 
 def _body(one: Checked) -> str:
     verdict = "" if one.verdict is None or one.verdict.holds else f"{one.verdict}\n\n"
-    of_contract = set(one.verdict.findings) if one.verdict is not None else set()
-    others = (
-        f"{finding.severity}[{finding.rule}]: {finding.message}"
-        for finding in one.findings
-        if finding not in of_contract
-    )
+    others = (f"{finding.severity}[{finding.rule}]: {finding.message}" for finding in one.beside_the_contract)
     return verdict + "\n".join(others)
 
 

@@ -53,11 +53,9 @@ def _details(one: Checked, report: CheckReport) -> Iterator[str]:
 
 
 def _body(one: Checked, report: CheckReport) -> str:
-    breaches = [str(breach) for breach in one.verdict.breaches] if one.verdict is not None else []
-    of_contract = set(one.verdict.findings) if one.verdict is not None else set()
-    for finding in one.findings:
-        if finding not in of_contract:
-            place = "" if finding.source is None else f"\n  --> {report.relative(finding.source)}"
-            fix = "" if finding.fix is None else f"\n   = fix: {finding.fix}"
-            breaches.append(f"{finding.severity}[{finding.rule}]: {finding.message}{place}{fix}")
-    return "\n\n".join(breaches)
+    told = [str(breach) for breach in one.breaches]
+    for finding in one.beside_the_contract:
+        place = "" if finding.source is None else f"\n  --> {report.relative(finding.source)}"
+        fix = "" if finding.fix is None else f"\n   = fix: {finding.fix}"
+        told.append(f"{finding.severity}[{finding.rule}]: {finding.message}{place}{fix}")
+    return "\n\n".join(told)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -14,6 +16,7 @@ from hloscope.contracts.checked import Checked
 from hloscope.contracts.pages import PAGES
 from hloscope.findings import Finding, RuleDoc, Severity
 from hloscope.report.checks import CheckReport, once_each, split_source
+from hloscope.report.words import one_line
 from hloscope.rules import RULES
 from hloscope.rules.rule import doc_of
 from hloscope.version import __version__
@@ -39,7 +42,7 @@ def render(report: CheckReport) -> str:
         },
         "invocations": [{"executionSuccessful": not report.not_run}],
         "columnKind": "unicodeCodePoints",
-        "results": [_result(report, one, finding, names.index(finding.rule)) for one, finding in findings],
+        "results": list(_results(report, findings, names)),
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False) + "\n"
 
@@ -48,10 +51,12 @@ def _rule(name: str, page: RuleDoc | None) -> dict[str, Any]:
     if page is None:
         return {"id": name}
     sections = [f"**{title}:** {text}" for title, text in page.sections]
+    sentences = [page.summary, *(_sentence(text) for _, text in page.sections[:2])]
     return {
         "id": name,
+        "name": name.title().replace("-", ""),
         "shortDescription": {"text": page.summary},
-        "fullDescription": {"text": " ".join([page.summary, *(text for _, text in page.sections[:2])])},
+        "fullDescription": {"text": " ".join(sentences)},
         "help": {
             "text": "\n\n".join(f"{title}: {text}" for title, text in page.sections),
             "markdown": "\n\n".join(sections),
@@ -60,26 +65,43 @@ def _rule(name: str, page: RuleDoc | None) -> dict[str, Any]:
     }
 
 
-def _result(report: CheckReport, one: Checked, finding: Finding, index: int) -> dict[str, Any]:
+def _sentence(text: str) -> str:
+    """The text of a page's section, which goes on from its title, as a sentence on one line."""
+    return one_line(text[:1].upper() + text[1:])
+
+
+def _results(
+    report: CheckReport, findings: Sequence[tuple[Checked, Finding]], names: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """One result for each finding; those of one rule on one file are told apart by their number."""
+    seen: Counter[object] = Counter()
+    for one, finding in findings:
+        alike = one.name, finding.rule, split_source(finding.source)[0]
+        seen[alike] += 1
+        yield _result(report, one, finding, names.index(finding.rule), seen[alike])
+
+
+def _result(report: CheckReport, one: Checked, finding: Finding, index: int, number: int) -> dict[str, Any]:
     details = (("why", finding.why), ("cost", finding.cost), ("fix", finding.fix))
     text = "\n".join([f"{one.name}: {finding.message}", *(f"{label}: {words}" for label, words in details if words)])
     file, line = split_source(finding.source)
-    place = None if file is None else report.relative(file)
+    place = None if file is None else report.in_repository(file)
     result: dict[str, Any] = {
         "ruleId": finding.rule,
         "ruleIndex": index,
         "level": _LEVELS[finding.severity],
         "message": {"text": text},
-        "partialFingerprints": {"hloscope/v1": _fingerprint(one.name, finding, place)},
+        "partialFingerprints": {"hloscope/v1": _fingerprint(one.name, finding, place, number)},
     }
     if place is not None:
         result["locations"] = [_location(place, line, one, finding)]
     return result
 
 
-def _fingerprint(name: str, finding: Finding, place: str | None) -> str:
+def _fingerprint(name: str, finding: Finding, place: str | None, number: int) -> str:
     """What makes two results of two runs the same one: never a line, since lines move."""
-    return hashlib.sha256("\0".join((name, finding.rule, place or "")).encode()).hexdigest()
+    parts = (name, finding.rule, place or "", *([] if number == 1 else [str(number)]))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def _location(place: str, line: int | None, one: Checked, finding: Finding) -> dict[str, Any]:

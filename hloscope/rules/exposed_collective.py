@@ -1,6 +1,7 @@
 """A collective that the step waits for.
 
-What it does: reports collectives whose exposed time, which nothing hides, is a large share of the predicted step.
+What it does: reports collectives whose exposed time, which nothing hides, is a large share of the predicted step, with
+the longest matmul that each could be hidden behind.
 
 Why it matters: communication beside computation is free; communication that the matrix units wait for is not.
 
@@ -16,7 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hloscope.analysis.model import Analysis
+from hloscope.analysis.model import Analysis, Overlap, Relation
+from hloscope.analysis.places import short_source
 from hloscope.findings import Finding, Severity
 from hloscope.rules.rule import finding_at, over_axes
 from hloscope.units import format_time
@@ -50,5 +52,15 @@ class ExposedCollective:
                     one,
                     f"the step waits {format_time(exposed_us)} of {format_time(step_us)} "
                     f"({100 * exposed_us / step_us:.0f}%) for {over_axes(one)}",
-                    fix="move less, or hide it: a collective matmul, or a fetch one layer ahead",
+                    fix=f"move less, or hide it: {_how_to_hide(one.overlap)}",
                 )
+
+
+def _how_to_hide(overlap: Overlap | None) -> str:
+    if overlap is None:
+        return "there is no matmul near it, so fetch one layer ahead"
+    matmul = f"{short_source(overlap.source) or f'%{overlap.name}'} ({format_time(overlap.time_us)} each)"
+    if overlap.relation is Relation.INDEPENDENT:
+        return f"the matmul of {matmul} neither needs it nor feeds it, and could run meanwhile"
+    uses = "uses it" if overlap.relation is Relation.CONSUMER else "makes what it moves"
+    return f"a collective matmul, part by part, with that of {matmul}, which {uses}"

@@ -41,27 +41,27 @@ def compare_shards(
         subject: Whose output it is.
         against: Whose output is expected.
     """
-    wrong, largest, worst = 0, 0.0, None
+    is_wrong, largest, worst = np.zeros(expected.shape, bool), 0.0, None
     wrong_shards: list[str] = []
     blind_shards: list[str] = []
     for shard in shards:
-        part = expected[tuple(slice(a, a + n) for a, n in zip(shard.start, shard.values.shape, strict=True))]
+        place = tuple(slice(a, a + n) for a, n in zip(shard.start, shard.values.shape, strict=True))
+        part = expected[place]
         ratios = error_ratios(shard.values, part, tolerance)
-        count = int(np.count_nonzero(ratios > 1))
-        wrong += count
-        wrong_shards += [shard.place] if count else []
+        is_wrong[place] |= ratios > 1
+        wrong_shards += [shard.place] if np.any(ratios > 1) else []
         blind_shards += [shard.place] if _is_blind(part, tolerance) else []
         if ratios.size and float(ratios.max()) > largest:
             largest = float(ratios.max())
             worst = _worst(shard, part, ratios, tolerance)
-    elements = sum(int(shard.values.size) for shard in shards)
+    held = sum(int(shard.values.size) for shard in shards)
     return OutputComparison(
         name=name,
         against=against,
         subject=subject,
-        elements=elements,
-        copies=elements // expected.size if expected.size else 1,
-        wrong=wrong,
+        elements=int(expected.size),
+        copies=held // expected.size if expected.size else 1,
+        wrong=int(np.count_nonzero(is_wrong)),
         shards=len(shards),
         wrong_shards=tuple(wrong_shards),
         worst=worst,
@@ -93,7 +93,8 @@ def root_mean_square(expected: Any) -> float:
         return 0.0
     magnitudes = np.abs(np.asarray(expected).astype(np.complex128 if np.iscomplexobj(expected) else np.float64))
     finite = magnitudes[np.isfinite(magnitudes)]
-    return float(np.sqrt(np.mean(np.square(finite)))) if finite.size else 0.0
+    largest = float(finite.max(initial=0.0))
+    return largest * float(np.sqrt(np.mean(np.square(finite / largest)))) if largest else 0.0  # no square overflows
 
 
 def telling(expected: Any, tolerance: Tolerance) -> Any:

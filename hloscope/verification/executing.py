@@ -25,6 +25,9 @@ from hloscope.verification.tolerances import Rounding, is_manual, rounding_of
 
 Function = Callable[..., Any]
 
+_ADDING = ("all-reduce", "reduce-scatter", "collective-permute")
+"""Opcodes of what adds up over devices; a ring of permutes does so as it goes round."""
+
 _MEMORY_PARTS = ("argument_size_in_bytes", "output_size_in_bytes", "temp_size_in_bytes")
 
 
@@ -38,8 +41,9 @@ class Prepared:
         structure: The tree of its positional and keyword arguments.
         mesh: The mesh it runs on; None for a program that has none.
         rounding: What decides its rounding errors.
-        memory_bytes: What it needs on all devices together.
+        memory_bytes: What it needs on all devices together; None where the compiler does not tell.
         is_manual: Whether a part of it is written for each device, by `shard_map`.
+        adds_across: Whether it may add up over devices, each of which then rounds what it hands on.
     """
 
     compiled: jax.stages.Compiled
@@ -47,8 +51,9 @@ class Prepared:
     structure: Any
     mesh: jax.sharding.Mesh | None
     rounding: Rounding
-    memory_bytes: int
+    memory_bytes: int | None
     is_manual: bool
+    adds_across: bool
 
 
 def prepare(function: Function, facts: TargetFacts, name: str) -> Prepared:
@@ -62,14 +67,16 @@ def prepare(function: Function, facts: TargetFacts, name: str) -> Prepared:
     seen = jax_internals.lowered_facts(lowered)
     compiled = lowered.compile()
     text = lowered.as_text()
+    memory_bytes = _memory_of_one_device(compiled)
     return Prepared(
         compiled=compiled,
         seen=seen,
         structure=jax.tree.structure(lowered.args_info),
         mesh=users_mesh(plan, seen),
         rounding=rounding_of(text, seen.device_count),
-        memory_bytes=_memory(compiled) * seen.device_count,
+        memory_bytes=None if memory_bytes is None else memory_bytes * seen.device_count,
         is_manual=is_manual(text),
+        adds_across=_adds_across(compiled),
     )
 
 
@@ -119,11 +126,11 @@ def run(program: Prepared, values: Sequence[Any]) -> list[tuple[Shard, ...]]:
     return [_shards(jax.block_until_ready(leaf), program.mesh) for leaf in leaves]
 
 
-def make_key(aval: Any, seed: int) -> Any:
-    """Random keys as an argument, for a type such as `key<fry>[8]`."""
+def make_key(aval: Any, seed: int, position: int) -> Any:
+    """Random keys as an argument, for a type such as `key<fry>[8]`; two arguments never get the same ones."""
     implementation = str(aval.dtype).removeprefix("key<").removesuffix(">")
     named = {"fry": "threefry2x32", "rbg": "rbg", "urbg": "unsafe_rbg"}.get(implementation, implementation)
-    key = jax.random.key(seed, impl=named)
+    key = jax.random.key(int(np.random.default_rng([seed, position]).integers(2**31)), impl=named)
     return jax.random.split(key, aval.shape) if aval.shape else key
 
 
@@ -142,12 +149,18 @@ def _plan(facts: TargetFacts) -> Plan:
     return Plan(slice=attached, mesh=mesh, axis_types=kinds)
 
 
-def _memory(compiled: jax.stages.Compiled) -> int:
+def _memory_of_one_device(compiled: jax.stages.Compiled) -> int | None:
     try:
         stats = compiled.memory_analysis()
     except (NotImplementedError, jax.errors.JaxRuntimeError):
-        return 0
-    return sum(int(getattr(stats, part, 0)) for part in _MEMORY_PARTS)
+        return None
+    parts = [getattr(stats, part, None) for part in _MEMORY_PARTS]
+    return None if None in parts else sum(int(part) for part in parts if part is not None)
+
+
+def _adds_across(compiled: jax.stages.Compiled) -> bool:
+    text = compiled.as_text()
+    return text is None or any(opcode in text for opcode in _ADDING)
 
 
 def _float(leaf: Any) -> bool:

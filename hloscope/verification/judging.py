@@ -100,7 +100,8 @@ def judge_numerics(numerics: Numerics) -> Iterator[Finding]:
         if one.wrong:
             yield _wrong(one)
         elif not one.informative and any(other.informative for other in numerics.comparisons):
-            message = f"{one.name} is zero, not finite or within its tolerance of zero everywhere: it says nothing"
+            empty = "empty" if not one.elements else "zero, not finite or within its tolerance of zero everywhere"
+            message = f"{one.name} is {empty}: it says nothing"
             yield Finding(rule=UNINFORMATIVE, severity=Severity.WARNING, message=message)
         elif one.informative and one.blind_shards:
             yield _blind(one)
@@ -131,9 +132,8 @@ def _not_run(numerics: Numerics) -> Finding:
 def _wrong(one: OutputComparison) -> Finding:
     subject = "" if one.subject == "target" else "the reference's "
     against = "the reference" if one.against == "reference" else one.against
-    copies = f" (each of {one.copies:,} copies counted)" if one.copies > 1 else ""
     places = _devices(one.wrong_shards, one.shards)
-    elements = f"{one.wrong:,} of {plural(one.elements, 'element')}{copies}"
+    elements = f"{one.wrong:,} of {plural(one.elements, 'element')}"
     return Finding(
         rule=WRONG,
         severity=Severity.ERROR,

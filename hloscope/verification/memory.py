@@ -21,15 +21,15 @@ def available_bytes() -> int | None:
     return min(found, default=None)
 
 
-def needed_bytes(program_bytes: Sequence[int], host_bytes: int) -> int:
-    """What a run needs at most.
+def needed_bytes(program_bytes: Sequence[int | None], host_bytes: int) -> int:
+    """What a run needs at most; at least, where a program's part is not known.
 
     Args:
-        program_bytes: For each program, arguments, outputs and temporaries of all devices together. They run one
-            after the other.
+        program_bytes: For each program, arguments, outputs and temporaries of all devices together; None where that is
+            not known. They run one after the other.
         host_bytes: Inputs and outputs as NumPy arrays.
     """
-    return max(program_bytes, default=0) + host_bytes
+    return max((count for count in program_bytes if count is not None), default=0) + host_bytes
 
 
 def _of_the_machine() -> int | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hloscope.analysis.model import Analysis
+from hloscope.analysis.vocabulary import Bound
 from hloscope.compare import Comparison
 from hloscope.findings import Finding, Severity
 
@@ -60,15 +61,15 @@ class Worst:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputComparison:
-    """One output of two runs, compared shard by shard: each device's copy counts.
+    """One output of two runs, compared shard by shard: an element is wrong when one device's copy of it is.
 
     Attributes:
         name: The output, such as `result[0]`, or `gradient of W`.
         against: Whose output it is compared with: `reference`, `single device`.
         subject: Whose output it is: `target`, `reference`.
-        elements: Elements in all shards together, each copy counted.
-        copies: How often each element is counted.
-        wrong: How many of them differ by more than is allowed.
+        elements: Elements of the whole output.
+        copies: Devices that hold each of them.
+        wrong: How many of them differ by more than is allowed on some device.
         shards: Devices that hold a shard.
         wrong_shards: Those that hold a wrong element, such as `X=1, Y=0`.
         worst: The element that differs most; None where there is none.
@@ -158,14 +159,16 @@ class Verification:
     @property
     def bytes_ratio(self) -> float | None:
         """Wire bytes per step of the program over those of its reference; None where either is not known."""
-        return _ratio(self.communication.new_total.wire_bytes, self.communication.old_total.wire_bytes)
+        new, old = self.communication.new_total, self.communication.old_total
+        return _ratio(new.wire_bytes, old.wire_bytes) if _known(new.bound, old.bound) else None
 
     @property
     def time_ratio(self) -> float | None:
         """Predicted time of a step of the program over its reference's; None where either was not priced."""
-        if self.target.time is None or self.reference.time is None:
+        new, old = self.target.time, self.reference.time
+        if new is None or old is None or not _known(new.bound, old.bound):
             return None
-        return _ratio(self.target.time.step_us, self.reference.time.step_us)
+        return _ratio(new.step_us, old.step_us)
 
     def __repr__(self) -> str:
         verdict = "passed" if self.passed else "failed"
@@ -176,6 +179,11 @@ class Verification:
         from hloscope.verification.document import to_document
 
         return to_document(self)
+
+
+def _known(*bounds: Bound) -> bool:
+    """Whether no part of the amounts with these bounds is missing."""
+    return not {Bound.AT_LEAST, Bound.UNKNOWN} & set(bounds)
 
 
 def _ratio(found: float, expected: float) -> float | None:

@@ -17,8 +17,8 @@ from hloscope.units import format_time, plural
 from hloscope.verification.child import JOB, RESULT, STAGE
 from hloscope.verification.job import Job
 from hloscope.verification.model import Numerics, NumericsStatus
+from hloscope.verification.platforms import jax_platform
 
-_JAX_PLATFORMS = {"cpu": "cpu", "tpu": "tpu", "gpu": "cuda,rocm"}
 _CHATTER = re.compile(r"[IW]\d{4} ")
 _STUCK = re.compile(r"(Termination timeout for .{0,200}|.{0,80}stuck.{0,160})")
 
@@ -66,7 +66,7 @@ def _wait(folder: Path, output: int, job: Job, timeout_s: float) -> int | None:
     """The exit status; None when the time was over."""
     root = str(Path(__file__).parent.parent.parent)
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
-    environment = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": _JAX_PLATFORMS[job.platform]}
+    environment = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": jax_platform(job.platform)}
     command = [sys.executable, "-m", "hloscope.verification.child", str(folder)]
     process = subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True

@@ -130,7 +130,8 @@ def compared(
         names: The outputs' names; by default those of the program.
     """
     roundings = (mine.program.rounding, theirs.program.rounding)
-    relative = relative_tolerance(roundings, devices=job.devices, platform=job.platform)
+    devices = job.devices if mine.program.adds_across or theirs.program.adds_across else 1
+    relative = relative_tolerance(roundings, devices=devices, platform=job.platform)
     rows = zip(names or mine.program.seen.result_names, mine.outputs, theirs.outputs, strict=False)
     for name, found, expected_shards in rows:
         shape = _shape(expected_shards)
@@ -169,7 +170,7 @@ def gradient_names(program: Prepared) -> list[str]:
 def random_value(aval: Any, bounds: Bounds | None, seed: int, position: int) -> Any:
     """A value for an argument, random keys included."""
     if executing.is_key(aval):
-        return executing.make_key(aval, seed)
+        return executing.make_key(aval, seed, position)
     return random_values(aval.dtype, aval.shape, bounds, seed=seed, position=position)
 
 

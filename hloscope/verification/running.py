@@ -23,6 +23,11 @@ from hloscope.verification.values import Bounds, described_bounds
 
 Stage = Callable[[str], None]
 
+_NARROWER = (
+    "the program stores narrower floating-point types than its reference, and what they round is allowed: --rtol says "
+    "how much instead"
+)
+
 
 def run_job(job: Job, stage: Stage = lambda _: None) -> Numerics:
     """Runs both programs and compares them; whatever stops a run is its result.
@@ -54,20 +59,27 @@ def _run(job: Job, stage: Stage) -> Numerics:
     refusal = _unlike_arguments(*prepared.values())
     if refusal:
         return replace(_basis(job), status=NumericsStatus.REFUSED, message=refusal)
-    needed = memory.needed_bytes([one.memory_bytes for one in prepared.values()], _host_bytes(prepared["target"]))
+    programs = [one.memory_bytes for one in prepared.values()]
+    needed = memory.needed_bytes(programs, _host_bytes(prepared["target"]))
     basis = replace(
         _basis(job),
         inputs=tuple(_described(prepared["target"], job, target.facts)),
-        estimated_bytes=needed,
+        estimated_bytes=None if None in programs else needed,
         available_bytes=job.memory_bytes,
     )
     if job.memory_bytes is not None and needed > memory.SHARE * job.memory_bytes:
-        return replace(basis, status=NumericsStatus.TOO_LARGE)
+        return replace(basis, status=NumericsStatus.TOO_LARGE, estimated_bytes=needed)
     both = Both(
         target=target, reference=reference, prepared=prepared, values=_values(prepared["target"], job, target.facts)
     )
     found, not_compared = compare(both, job, stage)
-    return replace(basis, status=NumericsStatus.RAN, comparisons=found, not_compared=not_compared)
+    notes = () if job.rtol is not None or not _is_narrower(**prepared) else (_NARROWER,)
+    return replace(basis, status=NumericsStatus.RAN, comparisons=found, not_compared=not_compared, notes=notes)
+
+
+def _is_narrower(target: Prepared, reference: Prepared) -> bool:
+    """Whether the target rounds more than its reference does, which the tolerance cannot tell from an error."""
+    return target.rounding.narrowest > reference.rounding.narrowest > 0
 
 
 def _too_few_devices(job: Job) -> str:

@@ -9,6 +9,7 @@ from hloscope.findings import Finding, Severity
 from hloscope.units import plural
 
 OTHER_STRUCTURE, OTHER_SHARDING = "other-structure", "other-sharding"
+_NAMES_SHOWN = 3
 
 
 def compare_structure(target: Analysis, reference: Analysis) -> Iterator[Finding]:
@@ -18,7 +19,14 @@ def compare_structure(target: Analysis, reference: Analysis) -> Iterator[Finding
         message = f"the program returns {plural(counts[0], 'array')}, and its reference {counts[1]:,}"
         yield Finding(rule=OTHER_STRUCTURE, severity=Severity.ERROR, message=message)
         return
-    for found, expected in zip(target.outputs, reference.outputs, strict=True):
+    pairs = list(zip(target.outputs, reference.outputs, strict=True))
+    unlike = [f"{found.name} with {expected.name}" for found, expected in pairs if found.name != expected.name]
+    if unlike and len(pairs) > 1:
+        more = f" and {len(unlike) - _NAMES_SHOWN:,} more" if len(unlike) > _NAMES_SHOWN else ""
+        shown = ", ".join(unlike[:_NAMES_SHOWN])
+        message = f"outputs have other names in the reference, and are compared by position: {shown}{more}"
+        yield Finding(rule=OTHER_STRUCTURE, severity=Severity.WARNING, message=message)
+    for found, expected in pairs:
         if _type(found) != _type(expected):
             message = f"{found.name} is {_type(found)}, and {_type(expected)} in the reference"
             yield Finding(rule=OTHER_STRUCTURE, severity=Severity.ERROR, message=message)

@@ -30,8 +30,9 @@ def random_values(dtype: Any, shape: tuple[int, ...], bounds: Bounds | None, *, 
         low, high = integer_bounds(dtype, bounds)
         return generator.integers(low, high, shape).astype(dtype)
     if np.issubdtype(dtype, np.complexfloating):
-        return (_floats(generator, shape, bounds) + 1j * _floats(generator, shape, bounds)).astype(dtype)
-    return _floats(generator, shape, bounds).astype(dtype)
+        real, imaginary = (_floats(generator, shape, bounds, dtype.itemsize // 2) for _ in range(2))
+        return (real + 1j * imaginary).astype(dtype)
+    return _floats(generator, shape, bounds, dtype.itemsize).astype(dtype)
 
 
 def described_bounds(dtype: Any, bounds: Bounds | None) -> str:
@@ -65,7 +66,8 @@ def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
     return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
 
 
-def _floats(generator: np.random.Generator, shape: tuple[int, ...], bounds: Bounds | None) -> Any:
+def _floats(generator: np.random.Generator, shape: tuple[int, ...], bounds: Bounds | None, width_bytes: int) -> Any:
+    """Numbers with digits for all the bytes of their type, so that a program cannot lose some unnoticed."""
     if bounds is None:
-        return generator.standard_normal(shape, dtype=np.float32)
+        return generator.standard_normal(shape, dtype=np.float64 if width_bytes > 4 else np.float32)
     return generator.uniform(bounds[0], bounds[1], shape)

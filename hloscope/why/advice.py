@@ -1,53 +1,79 @@
-"""What to change so that a collective goes away or gets cheaper: from its reason, and from who asked for each side."""
+"""What to change so that a collective goes away or gets cheaper: from its reason, and from who asked for each side.
+
+Source: each change was made to the programs of the tests and of `fixtures/programs` and compiled for v5e; those that
+left the collective as large as it was are not told.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import prod
 
+from hloscope.analysis.model import Collective
 from hloscope.analysis.model.reason import Reason, ReasonKind
 from hloscope.analysis.vocabulary import Kind
-from hloscope.why.sentences import asked_words, axes_words, is_window, kept_axes, lost_words, summed_words
+from hloscope.why.partitioned import dimensions_of
 from hloscope.why.tensors import spec_of
+from hloscope.why.words import asked_words, axes_words, cut_words, is_window, kept_axes, lost_words, summed_words
+
+_SCATTERED_ROWS = 8
+"""Of results with fewer rows on a device, libtpu 0.0.42 and its successors make no reduce-scatter (measured, v5e)."""
+
+_FOREIGN = ("_call", "callback")
 
 
-def advice(reason: Reason, kind: Kind | None = None) -> tuple[str, ...]:
+def advice(reason: Reason, of: Collective | None = None) -> tuple[str, ...]:
     """Changes worth a thought, the likeliest first; none for what the user wrote or what is not known.
 
     Whether a change pays depends on the rest of the program, so each names what it trades.
 
     Args:
         reason: Why the collective is there.
-        kind: What it does; None where that does not matter.
+        of: The collective; None where only the reason is at hand.
     """
     if reason.kind not in _ADVICE:
         return ()
-    spare = (_SCATTER,) if kind is Kind.ALL_REDUCE and kept_axes(reason) else ()
-    return (*spare, *_ADVICE[reason.kind](reason))
+    return (*_scattered(reason, of), *_ADVICE[reason.kind](reason))
 
 
-_SCATTER = "add the parts up with jax.lax.psum_scatter under jax.shard_map, which moves half of it"
+def _scattered(reason: Reason, of: Collective | None) -> Iterator[str]:
+    """Of an all-reduce, how to make a reduce-scatter of it."""
+    if of is None or of.kind is not Kind.ALL_REDUCE or reason.kind is not ReasonKind.PARTIAL_SUM:
+        return
+    local = max(dimensions_of(of.operand_shapes), key=prod, default=())
+    devices = of.group_size
+    if len(local) < 2 or not devices or not any(size % devices == 0 for size in local):
+        return  # nothing is left to cut, and libtpu scatters no vectors
+    axes = axes_words(reason)
+    if local[-2] < _SCATTERED_ROWS:
+        yield (
+            f"give each device {_SCATTERED_ROWS} rows or more, and ask for the result sharded over {axes} too: TPU's "
+            "compiler makes no reduce-scatter of fewer, which moves half of what an all-reduce does"
+        )
+    elif kept_axes(reason):
+        yield (
+            f"shard another dimension of the result over {axes}: where the compiler makes a reduce-scatter of it, that "
+            "moves half of what an all-reduce does"
+        )
+    else:
+        yield (
+            f"ask for the result sharded over {axes} too: where the compiler makes a reduce-scatter of it, that moves "
+            "half of what an all-reduce does"
+        )
 
 
 def _partial_sum(reason: Reason) -> Iterator[str]:
-    axes = axes_words(reason)
-    if reason.wanted and not kept_axes(reason):
-        yield f"ask for the result sharded over {axes} too: a reduce-scatter moves half of what an all-reduce does"
-    held = "; ".join(dict.fromkeys(asked_words(one) for one in reason.held_by))
-    yield f"take {axes} off {summed_words(reason)}, and shard another dimension with it{f' ({held})' if held else ''}"
+    yield f"take {axes_words(reason)} off {summed_words(reason)}, and shard another dimension with it{_held(reason)}"
 
 
 def _operand_conflict(reason: Reason) -> Iterator[str]:
-    name = "it" if reason.moved is None else reason.moved.name
+    name, axes = _name(reason), cut_words(reason)
     if reason.loop_invariant:
         yield f"gather {name} once, before the loop: a sharding constraint outside it, at the price of keeping it whole"
-    held = "; ".join(dict.fromkeys(asked_words(one) for one in reason.held_by))
-    asked = "; ".join(dict.fromkeys(asked_words(one) for one in reason.asked_by))
-    other = f"another axis than {axes_words(reason)}"
-    yield f"shard {name} over {other}, or along a dimension that nothing sums over{f' ({held})' if held else ''}"
-    if reason.conflicting is not None:
-        yield f"or shard {reason.conflicting} over {other}{f' ({asked})' if asked else ''}"
-    if reason.moved is not None and reason.moved.argument is not None and not reason.in_loop:
-        yield "keep it where memory is what counts: weights sharded over the data axis (FSDP) are gathered where used"
+    yield f"leave {axes} off {name}, where every device has room for all of it{_held(reason)}"
+    yield f"or shard {name} over an axis that nothing else here uses, along a dimension that is not summed over"
+    if reason.moved is not None and reason.moved.argument is not None:
+        yield "or keep it, where memory is what counts: what is gathered where it is used lies in parts (FSDP)"
 
 
 def _needs_whole(reason: Reason) -> Iterator[str]:
@@ -58,6 +84,8 @@ def _needs_whole(reason: Reason) -> Iterator[str]:
 
 def _indexed_in_loop(reason: Reason) -> Iterator[str]:
     yield f"shard {_name(reason)} along a dimension that the loop does not index{_held(reason)}"
+    if reason.loop_invariant:
+        yield "or gather it once, before the loop: a sharding constraint outside it, at the price of keeping it whole"
     yield "or send what is needed to where it is: an all-to-all under jax.shard_map"
 
 
@@ -84,6 +112,9 @@ def _merged(reason: Reason) -> Iterator[str]:
 
 
 def _no_rule(reason: Reason) -> Iterator[str]:
+    if reason.consumer is not None and not reason.consumer.name.endswith(_FOREIGN):
+        yield from _needs_whole(reason)
+        return
     yield "call it under jax.shard_map, so that each device hands over its own part"
     yield "or give it a rule: jax.experimental.custom_partitioning with a sharding_rule"
 

@@ -13,7 +13,7 @@ from hloscope.analysis.vocabulary import Kind
 from hloscope.errors import TargetError, did_you_mean
 from hloscope.why.advice import advice
 from hloscope.why.notation import equations, left_by, notated
-from hloscope.why.sentences import asked_words, part_words, summed_words
+from hloscope.why.words import asked_words, part_words, summed_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,7 @@ class Explanation:
 
     Attributes:
         collective: The collective, with its reason.
+        number: Its place in the report's list, counted from 1, by which it can be asked for.
         copies: Places of the compiled program with the same collective for the same reason.
         place: The line of the user's code; None when not known.
         excerpt: That line's text; None when the file cannot be read.
@@ -50,6 +51,7 @@ class Explanation:
     """
 
     collective: Collective
+    number: int
     copies: int
     place: SourceFrame | None
     excerpt: str | None
@@ -70,21 +72,23 @@ def explain(analysis: Analysis, named: str | None = None) -> tuple[Explanation, 
         TargetError: There is no such collective.
     """
     if named is not None:
-        return (_explanation(_find(analysis.collectives, named), 1),)
-    groups: dict[object, list[Collective]] = {}
-    for one in analysis.collectives:
+        number = _find(analysis.collectives, named)
+        return (_explanation(analysis.collectives[number - 1], number, 1),)
+    groups: dict[object, list[tuple[int, Collective]]] = {}
+    for number, one in enumerate(analysis.collectives, start=1):
         key = (one.kind, one.axes, one.operand_shapes, one.result_shapes, one.executions, one.source, one.why)
-        groups.setdefault(key, []).append(one)
-    return tuple(_explanation(alike[0], len(alike)) for alike in groups.values())
+        groups.setdefault(key, []).append((number, one))
+    return tuple(_explanation(alike[0][1], alike[0][0], len(alike)) for alike in groups.values())
 
 
-def _find(collectives: Sequence[Collective], named: str) -> Collective:
+def _find(collectives: Sequence[Collective], named: str) -> int:
+    """The place of a collective in the list, counted from 1."""
     wanted = named.removeprefix("%")
-    for one in collectives:
+    for number, one in enumerate(collectives, start=1):
         if one.name == wanted:
-            return one
+            return number
     if wanted.isdigit() and 0 < int(wanted) <= len(collectives):
-        return collectives[int(wanted) - 1]
+        return int(wanted)
     names = ", ".join(f"%{one.name}" for one in collectives[:8])
     more = f", and {len(collectives) - 8} more" if len(collectives) > 8 else ""
     raise TargetError(
@@ -102,17 +106,18 @@ def _how_to_name(names: Sequence[str], wanted: str) -> str:
     return f"{first}name one of them, or give its number in the list that `hloscope analyze` prints, counted from 1"
 
 
-def _explanation(one: Collective, copies: int) -> Explanation:
+def _explanation(one: Collective, number: int, copies: int) -> Explanation:
     reason = one.reason or Reason(kind=ReasonKind.UNKNOWN)
     place = _place(one, reason)
     return Explanation(
         collective=one,
+        number=number,
         copies=copies,
         place=place,
         excerpt=None if place is None else linecache.getline(place.file, place.line).rstrip("\n") or None,
         steps=tuple(_steps(reason, one.kind)),
         equations=equations(reason, one.kind),
-        advice=advice(reason, one.kind),
+        advice=advice(reason, one),
     )
 
 

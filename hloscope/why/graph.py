@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from hloscope.program.shardy_model import ShardyModule, ShardyOp, ShardyValue, ValueSharding
 
-_CONSTRAINT = "sdy.sharding_constraint"
-RESHARDS = frozenset({"sdy.reshard", _CONSTRAINT})
+CONSTRAINT = "sdy.sharding_constraint"
+RESHARDS = frozenset({"sdy.reshard", CONSTRAINT})
 MOVES = RESHARDS | {"sdy.all_reduce"}
 """Operations that Shardy puts in wherever data must move."""
 
-_WRITTEN = ("sharding_constraint", "reshard")
 _SAME_ELEMENTS = MOVES | frozenset({"stablehlo.convert", "stablehlo.copy"})
-_BARRIERS = frozenset({"stablehlo.optimization_barrier"})
+BARRIERS = frozenset({"stablehlo.optimization_barrier"})
 _REARRANGED = frozenset(
     {
         "stablehlo.transpose",
@@ -63,6 +63,12 @@ class ShardyGraph:
         return found
 
     @cached_property
+    def argument_names(self) -> frozenset[str]:
+        """The names of the program's arguments as the function has them: `params` of `params['w']`."""
+        found = (value.name for value in self.module.values if self.is_program_argument(value) and value.name)
+        return frozenset(re.split(r"[\[.]", name, maxsplit=1)[0] for name in found)
+
+    @cached_property
     def returns(self) -> dict[tuple[int, int], ShardyOp]:
         """What each region returns, by the operation that holds it and the region's number."""
         return {(op.parent, op.region): op for op in self.module.ops if op.kind in _RETURNS and op.parent is not None}
@@ -73,11 +79,20 @@ class ShardyGraph:
 
     def maker(self, value: ShardyValue) -> ShardyOp | None:
         """The operation that computes a value, looking through those that only move it; None for an argument."""
+        last = next(reversed(self.makers(value)), None)
+        return None if last is None or last.kind in MOVES | BARRIERS else last
+
+    def makers(self, value: ShardyValue) -> tuple[ShardyOp, ...]:
+        """The operations that only move a value or hold it back, last first, and the one that computes it."""
+        found = []
         op = self.op(value)
-        while op is not None and op.kind in MOVES | _BARRIERS:
+        while op is not None:
+            found.append(op)
+            if op.kind not in MOVES | BARRIERS:
+                break
             value = self.value(op.operands[value.number])
             op = self.op(value)
-        return op
+        return tuple(found)
 
     def unmoved(self, value: ShardyValue) -> ShardyValue:
         """A value as it was before it was resharded for one use."""
@@ -96,7 +111,7 @@ class ShardyGraph:
         return tuple((self.module.ops[op], number) for op, number in self.module.users.get(value.index, ()))
 
     def real_users(self, value: ShardyValue) -> tuple[tuple[ShardyOp, int], ...]:
-        """The operations that use a value in the end, looking through those that only move it."""
+        """The operations that use a value in the end, looking through those that only move it or hold it back."""
         found, pending, seen = [], [value], set()
         while pending:
             current = pending.pop()
@@ -114,6 +129,8 @@ class ShardyGraph:
         """The values under which an operand goes on unchanged: moved, or returned to whoever called."""
         if user.kind in MOVES:
             return [self.value(user.results[0])]
+        if user.kind in BARRIERS:
+            return [self.value(user.results[number])]
         if user.kind not in _RETURNS or user.parent is None or user.parent == self.module.main:
             return []
         holder = self.module.ops[user.parent]
@@ -181,7 +198,7 @@ class ShardyGraph:
         if op is None:
             outside = None if self.is_carried(value) else self.outside(value)
             return None if outside is None else (outside, True, False)
-        if op.kind in _BARRIERS:
+        if op.kind in BARRIERS:
             return self.value(op.operands[value.number]), True, False
         if op.kind == "func.call":
             function = next((f for f in self.module.ops if f.kind == "func.func" and f.symbol == op.symbol), None)
@@ -270,19 +287,6 @@ class ShardyGraph:
             if not is_held and loop not in self.around(maker):
                 return True
         return False
-
-
-def is_asked_for(op: ShardyOp) -> bool:
-    """Whether an operation is a constraint of the user's, also the `out_sharding` of an explicit operation.
-
-    What Shardy puts in has no origin, and the compiler's own copies of argument shardings have no line.
-    """
-    return op.kind in RESHARDS and bool(op.source) and (op.origin_name is not None or op.kind == _CONSTRAINT)
-
-
-def is_written(op: ShardyOp) -> bool:
-    """Whether an operation is a constraint that the user wrote as such."""
-    return is_asked_for(op) and (op.op_name or "").endswith(_WRITTEN)
 
 
 def axes_in(sharding: ValueSharding | None) -> frozenset[str]:

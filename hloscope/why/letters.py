@@ -61,15 +61,22 @@ def _of_result(
 
 
 def _take_over(value: ShardyValue, other: ShardyValue | None, known: dict[int, Letters]) -> None:
-    """The letters of another value for one of the same shape, unless it has some."""
+    """The letters of another value for one of the same shape, as far as it has none of its own."""
     if other is not None and other.index in known and other.shape == value.shape:
-        known.setdefault(value.index, known[other.index])
+        known[value.index] = _filled(known.get(value.index), known[other.index])
+
+
+def _filled(own: Letters | None, others: Letters) -> Letters:
+    return others if own is None else tuple(old or new for old, new in zip(own, others, strict=True))
 
 
 def shown_letters(value: ShardyValue, known: Mapping[int, Letters]) -> tuple[str, ...]:
-    """A word for each dimension: its letter, or its size where no letter is known."""
+    """A word for each dimension: its letter, or its size where none is known or two dimensions came by the same."""
     letters = known.get(value.index, (None,) * len(value.shape))
-    return tuple(letter or str(size) for letter, size in zip(letters, value.shape, strict=True))
+    return tuple(
+        str(size) if letter is None or letters.count(letter) > 1 else letter
+        for letter, size in zip(letters, value.shape, strict=True)
+    )
 
 
 def _operand_factors(op: ShardyOp, known: Mapping[int, Letters]) -> dict[int, str]:
@@ -92,8 +99,7 @@ def _give(
     for index, mapping in zip(values, mappings, strict=False):
         found = tuple(factors.get(dimension[0]) if len(dimension) == 1 else None for dimension in mapping)
         if any(found) and len(found) == len(graph.value(index).shape):
-            earlier = known.get(index, (None,) * len(found))
-            known[index] = tuple(old or new for old, new in zip(earlier, found, strict=True))
+            known[index] = _filled(known.get(index), found)
 
 
 def _give_back(operand: int, graph: ShardyGraph, known: dict[int, Letters]) -> None:
@@ -105,7 +111,7 @@ def _give_back(operand: int, graph: ShardyGraph, known: dict[int, Letters]) -> N
     for one in graph.chain(value):
         if one.shape != value.shape:
             return
-        known.setdefault(one.index, letters)
+        known[one.index] = _filled(known.get(one.index), letters)
 
 
 def _einsum_letters(op: ShardyOp) -> dict[int, str]:

@@ -247,12 +247,12 @@ def at_place(clues: Clues, ops: Iterable[ShardyOp]) -> int:
 
 
 def _place_of(clues: Clues, op: ShardyOp) -> int:
-    same_name = op.op_name is not None and any(_ends_alike(op.op_name, name) for name in clues.op_names)
+    same_name = op.op_name is not None and any(ends_alike(op.op_name, name) for name in clues.op_names)
     same_line = bool(op.source) and (op.source[0].file, op.source[0].line) in clues.places
     return 2 * same_name + 2 * same_line
 
 
-def _ends_alike(one: str, other: str) -> bool:
+def ends_alike(one: str, other: str) -> bool:
     """Names agree, or one is relative to a function that the other is called in."""
     short, long = sorted((one.rstrip(":"), other.rstrip(":")), key=len)
     return long == short or long.endswith(f"/{short}")

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import prod
 
 from hloscope.program.shardy_model import Axes, ShardyOp, ShardyValue, ValueSharding
-from hloscope.why.graph import MOVES, RESHARDS, ShardyGraph, axes_in, is_asked_for, is_written, whole_axis
+from hloscope.why.constraints import is_asked_for, is_written
+from hloscope.why.graph import MOVES, RESHARDS, ShardyGraph, axes_in, whole_axis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +95,12 @@ def _moves(graph: ShardyGraph) -> Iterator[Move]:
 
 
 def sharding_known(value: ShardyValue) -> ValueSharding:
-    """A value's sharding; what Shardy leaves unsaid after it closes all shardings is replicated."""
-    return value.sharding if value.sharding is not None else ((),) * len(value.shape)
+    """A value's sharding; what Shardy leaves unsaid after it closes all shardings is replicated.
+
+    What only one device has, such as the data of a host callback, has a sharding without dimensions: nothing cuts it.
+    """
+    said = value.sharding
+    return said if said is not None and len(said) == len(value.shape) else ((),) * len(value.shape)
 
 
 def local_shape(shape: tuple[int, ...], sharding: ValueSharding, mesh: dict[str, int]) -> tuple[int, ...]:

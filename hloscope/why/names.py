@@ -13,7 +13,20 @@ from hloscope.why.graph import ShardyGraph
 RESULT = "Out"
 """What a value is called that a `return` hands out, as in the scaling literature."""
 
+_ANONYMOUS = ("<lambda>", "<genexpr>")
+"""Functions whose values are not what the statement around them assigns."""
+
+_CONTAINERS = (ast.Dict, ast.DictComp, ast.List, ast.ListComp, ast.Set, ast.SetComp, ast.Tuple)
 _RECOMPUTED = "rematted_computation"
+_FUNCTIONS = {
+    "psum2": "psum",
+    "psum_invariant": "psum",
+    "unreduced_psum": "psum",
+    "all_gather_invariant": "all_gather",
+    "all_gather_reduced": "all_gather",
+    "reduce_scatter": "psum_scatter",
+    "unreduced_reduce_scatter": "psum_scatter",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,30 +41,35 @@ class Statement:
 def assigned_name(graph: ShardyGraph, value: ShardyValue) -> str | None:
     """The variable that holds a value: assigned by the statement that made it, and used elsewhere.
 
-    None when the source cannot be read, the statement assigns no single name, the value does not leave it, or it
-    belongs to the backward pass of the statement.
+    None when the source cannot be read, the statement assigns no single array's name, the value does not leave it, it
+    belongs to the backward pass of the statement, or the name is that of an argument, which is another array. What the
+    program returns is its result then.
     """
     op = graph.op(value)
-    if op is None or not op.source or is_gradient(op):
+    if op is None or not op.source or is_gradient(op.op_name):
         return None
     here = op.source[0]
     statement = _statement_at(here.file, here.line)
     if statement is None or statement.name is None:
         return None
     users = [user for user, _ in graph.real_users(value)]
-    if statement.name == RESULT:
-        leaves = any(user.kind == "func.return" and user.parent == graph.module.main for user in users)
-    else:
-        leaves = any(_is_elsewhere(user, here.file, statement) for user in users)
-    return statement.name if leaves else None
+    if statement.name == RESULT or statement.name in graph.argument_names or here.function.endswith(_ANONYMOUS):
+        returned = any(user.kind == "func.return" and user.parent == graph.module.main for user in users)
+        return RESULT if returned else None
+    return statement.name if any(_is_elsewhere(user, here.file, statement) for user in users) else None
 
 
-def is_gradient(op: ShardyOp) -> bool:
+def is_gradient(op_name: str | None) -> bool:
     """Whether an operation belongs to a backward pass, which carries the lines of the forward one.
 
     What `jax.checkpoint` computes again there is the forward pass once more.
     """
-    return "transpose(" in (op.op_name or "") and _RECOMPUTED not in (op.op_name or "")
+    return "transpose(" in (op_name or "") and _RECOMPUTED not in (op_name or "")
+
+
+def name_in_jax(primitive: str) -> str:
+    """The function of `jax.lax` that a primitive comes from, which is what the user wrote."""
+    return _FUNCTIONS.get(primitive, primitive)
 
 
 def _is_elsewhere(user: ShardyOp, file: str, statement: Statement) -> bool:
@@ -82,8 +100,10 @@ def _statements(file: str) -> tuple[Statement, ...]:
 
 
 def _name_of(node: ast.stmt) -> str | None:
+    if isinstance(getattr(node, "value", None), _CONTAINERS):
+        return None
     if isinstance(node, ast.Return):
-        return None if node.value is None or isinstance(node.value, ast.Tuple) else RESULT
+        return None if node.value is None else RESULT
     if isinstance(node, ast.Assign):
         return node.targets[0].id if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name) else None
     target = getattr(node, "target", None)

@@ -20,6 +20,7 @@ _FUNCTIONS = {
     Kind.COLLECTIVE_PERMUTE: "Permute",
     Kind.COLLECTIVE_BROADCAST: "Broadcast",
 }
+_SUMS = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
 _CONTRACTIONS = ("dot_general", "dot")
 
 
@@ -44,9 +45,13 @@ def equations(reason: Reason, kind: Kind) -> tuple[str, ...]:
     """What happens to the array, one equation for each step; empty when the array is not known."""
     if reason.moved is None or reason.of_part or kind not in _FUNCTIONS:
         return ()
+    if kind is Kind.COLLECTIVE_PERMUTE and reason.rewritten_from in (Kind.ALL_GATHER, Kind.REDUCE_SCATTER):
+        kind = Kind(reason.rewritten_from)  # permutes that do it step by step, while the product goes on
     moved, function = reason.moved, f"{_FUNCTIONS[kind]}_{subscript(reason.axes)}"
-    if reason.kind is ReasonKind.PARTIAL_SUM and kind not in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER):
+    if reason.kind is ReasonKind.PARTIAL_SUM and kind not in _SUMS:
         return (f"{notated(moved)} = {_computed(reason)}",)
+    if reason.kind is not ReasonKind.PARTIAL_SUM and kind in _SUMS:
+        return ()  # nothing is added up: elements and zeros, as a way to hand them on
     if reason.kind is ReasonKind.PARTIAL_SUM:
         return (f"{notated(moved)} = {_computed(reason)}", *_added_up(reason, moved, kind, function))
     left = left_by(reason, moved, kind)
@@ -119,7 +124,7 @@ def _contracted(reason: Reason) -> tuple[str, ...]:
 
 
 def _product(operands: list[str], summed: tuple[str, ...]) -> str:
-    return f" *_{subscript(summed)} ".join(operands) if summed else " * ".join(operands)
+    return f" *_{subscript(summed)} ".join(operands) if summed else f"dot_general({', '.join(operands)})"
 
 
 def _is_contraction(reason: Reason) -> bool:

@@ -38,6 +38,15 @@ class Partitioned:
     collectives: tuple[Collective, ...]
     channels: tuple[int | None, ...]
 
+    def without(self, taken: Collective) -> Partitioned:
+        """The same without one collective, which another of the final module is known to be made from."""
+        left = [number for number, one in enumerate(self.collectives) if one is not taken]
+        return Partitioned(
+            module=self.module,
+            collectives=tuple(self.collectives[number] for number in left),
+            channels=tuple(self.channels[number] for number in left),
+        )
+
 
 def read_partitioned(module: HloModule, analysis: Analysis) -> Partitioned:
     """The collectives of the module right after the partitioner."""

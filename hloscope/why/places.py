@@ -10,7 +10,7 @@ from math import prod
 from hloscope.analysis.model.reason import Reason, ReasonKind
 from hloscope.analysis.vocabulary import Kind
 from hloscope.program.shardy_model import ShardyModule, ShardyOp, ShardyValue
-from hloscope.why.graph import MOVES
+from hloscope.why.graph import BARRIERS, MOVES
 from hloscope.why.matching import SAME_PLACE, Clues, Match, Matcher, at_place
 from hloscope.why.moves import local_shape, moves_of, sharding_known
 from hloscope.why.partitioned import significant
@@ -18,9 +18,17 @@ from hloscope.why.reasons import kind_at, reason_at, reason_of_move
 from hloscope.why.tensors import Program
 
 _FITS = 2
+_SAME_ARGUMENT = 3
+_SAME_LINE = 2
 _CHOICE = ReasonKind.PARTITIONERS_CHOICE
-_SURE = (ReasonKind.HALO, ReasonKind.NO_RULE)
-"""Reasons that need no shape to be sure: an edge is smaller than the array, and foreign calls get what they want."""
+_SURE = (
+    ReasonKind.HALO,
+    ReasonKind.NO_RULE,
+    ReasonKind.NEEDS_WHOLE_DIMENSION,
+    ReasonKind.INDEXED_IN_LOOP,
+    ReasonKind.PARTIAL_SUM,
+)
+"""Reasons that need no shape to be sure: what the operation's own rule asks for, a part or an edge of it included."""
 _SUMS = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
 _NO_SUMS = (ReasonKind.OPERAND_CONFLICT, ReasonKind.MERGED_DIMENSIONS)
 """Reasons that bring an array elsewhere, which nothing is added up for."""
@@ -47,6 +55,17 @@ class AtOperand:
     place: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """An operand that a collective may be there for, and what speaks for it."""
+
+    strength: int
+    op: ShardyOp
+    number: int
+    place: int
+    fit: int
+
+
 class Places:
     """A program with its operations by line and by name, so that each collective looks at few of them.
 
@@ -62,7 +81,7 @@ class Places:
         self._by_line: dict[tuple[str, int], list[ShardyOp]] = defaultdict(list)
         self._by_name: dict[str, list[ShardyOp]] = defaultdict(list)
         for op in module.ops:
-            if not _may_move(op):
+            if not _may_move(op) and op.kind not in BARRIERS:
                 continue
             if op.source:
                 self._by_line[op.source[0].file, op.source[0].line].append(op)
@@ -82,29 +101,33 @@ class Places:
         Of several operands one that must move comes first, then one with the collective's shape, then one at the
         collective's own operation. JAX 0.12's compiler names the operation that made the operand.
         """
-        best: tuple[int, ShardyOp, int, int, int] | None = None
+        best: list[_Candidate] = []
         for op in dict.fromkeys(self._near(clues)):
             for number in range(len(op.operands)):
                 value = self.program.graph.value(op.operands[number])
-                maker = self.program.graph.maker(value)
-                place = at_place(clues, [op, *([maker] if maker else [])])
+                place = at_place(clues, [op, *self.program.graph.makers(value)])
                 fit = self._fit(clues, value)
                 kind = kind_at(self.program, op, number, clues.axes) if place + fit > 1 else None
                 if kind is None or (clues.kind in _SUMS and kind in _NO_SUMS):
                     continue
-                strength = place + fit + 2 * (kind is not _CHOICE)
-                if best is None or strength > best[0]:
-                    best = strength, op, number, place, fit
-        return None if best is None else self._reason_at(clues, *best[1:])
+                found = _Candidate(place + fit + 2 * (kind is not _CHOICE), op, number, place, fit)
+                if not best or found.strength >= best[0].strength:
+                    best = [*(one for one in best if one.strength == found.strength), found]
+        return self._reason_at(clues, best[0], len({one.op.index for one in best}) == 1) if best else None
 
-    def _reason_at(self, clues: Clues, op: ShardyOp, number: int, place: int, fit: int) -> AtOperand | None:
-        """The reason at an operand, with how sure it is."""
-        reason = reason_at(self.program, op, number, clues.axes)
+    def _reason_at(self, clues: Clues, chosen: _Candidate, alone: bool) -> AtOperand | None:
+        """The reason at an operand, with how sure it is.
+
+        Where the collective moves an argument and has the line of a neighbour, the one operation on that line which
+        needs the argument is sure too.
+        """
+        reason = reason_at(self.program, chosen.op, chosen.number, clues.axes)
         if reason is None:
             return None
-        certain = place >= SAME_PLACE and (reason.kind in _SURE or fit >= _FITS) and reason.kind is not _CHOICE
-        of_part = self._is_part(clues, self.program.graph.value(op.operands[number]))
-        return AtOperand(replace(reason, certain=certain, of_part=of_part), place)
+        here = chosen.place >= SAME_PLACE or (alone and chosen.place >= _SAME_LINE and chosen.fit == _SAME_ARGUMENT)
+        certain = here and (reason.kind in _SURE or chosen.fit >= _FITS) and reason.kind is not _CHOICE
+        of_part = self._is_part(clues, self.program.graph.value(chosen.op.operands[chosen.number]))
+        return AtOperand(replace(reason, certain=certain, of_part=of_part), chosen.place)
 
     def expanded(self, clues: Clues, compiled: ShardyModule) -> Reason | None:
         """A reason at an operation that the compiler expands into others before it partitions, such as an FFT.
@@ -127,7 +150,7 @@ class Places:
     def _fit(self, clues: Clues, value: ShardyValue) -> int:
         """How well an operand's part on one device, or the argument it comes from, fits a collective's operand."""
         if clues.argument is not None and self._argument_of(value) == clues.argument:
-            return 3
+            return _SAME_ARGUMENT
         fit = self.matcher.alike(value, sharding_known(value), clues.operands)
         return max(fit, int(any(len(significant(value.shape)) == len(significant(one)) for one in clues.operands)))
 
@@ -142,11 +165,10 @@ class Places:
         found += [op for name in clues.op_names for op in self._by_name.get(_last(name), ())]
         graph = self.program.graph
         for op in found:
-            yield op
+            if op.kind not in BARRIERS:
+                yield op
             for result in op.results:
-                yield from (
-                    user for user, _ in graph.real_users(graph.value(result)) if user.rule is None and _may_move(user)
-                )
+                yield from (user for user, _ in graph.real_users(graph.value(result)) if _may_move(user))
 
     def _argument_of(self, value: ShardyValue) -> str | None:
         root = self.program.graph.root(value).value
@@ -155,7 +177,7 @@ class Places:
 
 def _may_move(op: ShardyOp) -> bool:
     """Whether the partitioner may have to move an operand of an operation."""
-    return bool(op.operands) and op.kind not in MOVES and op.kind not in _NO_TRANSFER
+    return bool(op.operands) and op.kind not in MOVES | BARRIERS | _NO_TRANSFER
 
 
 def _last(name: str) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hloscope.analysis.model.reason import AskedBy, Axes, Reason, ReasonKind, Tensor
-from hloscope.program.shardy_model import ShardyOp, ShardyValue
-from hloscope.why.graph import whole_axis
+from hloscope.program.shardy_model import ShardingRule, ShardyOp, ShardyValue
+from hloscope.why.graph import axes_in, whole_axis
 from hloscope.why.moves import Move, sharding_known
 from hloscope.why.tensors import (
     Program,
@@ -22,6 +22,7 @@ from hloscope.why.tensors import (
 )
 
 _REGIONS = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if"})
+_CUTS = frozenset({"stablehlo.slice", "stablehlo.dynamic_slice"})
 _INDEXING = frozenset({"stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice", "stablehlo.gather"})
 
 
@@ -35,6 +36,10 @@ def reason_of_move(program: Program, move: Move) -> Reason:
         kind = ReasonKind.REQUESTED_OUTPUT if move.is_returned else ReasonKind.PARTITIONERS_CHOICE
         return _of_move(program, move, kind, _outputs(program, move))
     consumer, operand = move.consumers[0]
+    if _cut_from(program, consumer, operand, move.axes)[0] is not consumer:
+        taken = reason_at(program, consumer, operand, move.axes)
+        if taken is not None:
+            return taken
     kind, conflict = _need(program, consumer, operand, move.dimensions, move.axes)
     if kind in (ReasonKind.PARTITIONERS_CHOICE, ReasonKind.HALO):  # Shardy moves no array for its edges alone
         kind, conflict = ReasonKind.OPERAND_CONFLICT, _conflict(program, consumer, operand, move.axes)
@@ -52,6 +57,7 @@ def reason_at(program: Program, op: ShardyOp, number: int, axes: Axes) -> Reason
         axes: The axes that a collective at this operation runs over.
     """
     graph = program.graph
+    op, number = _cut_from(program, op, number, axes)
     value = graph.unmoved(graph.value(op.operands[number]))
     dimensions = _dimensions_over(value, axes)
     if not dimensions:
@@ -68,7 +74,7 @@ def reason_at(program: Program, op: ShardyOp, number: int, axes: Axes) -> Reason
         producer=None if maker is None else operation_of(maker),
         consumer=operation_of(op),
         operand=number,
-        operands=operands_of(program, op),
+        operands=operands_of(program, op, unmoved=True),
         result=tensor_of(program, graph.value(op.results[0])) if op.results else None,
         held_by=holders(program, value, axes),
         asked_by=() if conflict is None else askers(program, conflict[0], axes),
@@ -80,9 +86,21 @@ def reason_at(program: Program, op: ShardyOp, number: int, axes: Axes) -> Reason
 
 def kind_at(program: Program, op: ShardyOp, number: int, axes: Axes) -> ReasonKind | None:
     """The kind of `reason_at`."""
+    op, number = _cut_from(program, op, number, axes)
     value = program.graph.unmoved(program.graph.value(op.operands[number]))
     dimensions = _dimensions_over(value, axes)
     return _need(program, op, number, dimensions, axes)[0] if dimensions else None
+
+
+def _cut_from(program: Program, op: ShardyOp, number: int, axes: Axes) -> tuple[ShardyOp, int]:
+    """The slice that takes one element of a sharded dimension, in place of the reshape that drops what is left of it.
+
+    Shardy leaves that element sharded, so that it is the reshape which asks for what the slice has taken.
+    """
+    value = program.graph.unmoved(program.graph.value(op.operands[number]))
+    maker = program.graph.op(value)
+    drops = op.kind == "stablehlo.reshape" and all(value.shape[one] == 1 for one in _dimensions_over(value, axes))
+    return (maker, 0) if drops and maker is not None and maker.kind in _CUTS else (op, number)
 
 
 def _need(
@@ -104,12 +122,17 @@ def _need(
         return ReasonKind.INDEXED_IN_LOOP if in_loop else ReasonKind.NEEDS_WHOLE_DIMENSION, None
     if factors & rule.permutation:
         return ReasonKind.HALO, None
-    if op.kind == "stablehlo.reshape" and any(len(rule.operands[operand]) > len(result) for result in rule.results):
+    if op.kind == "stablehlo.reshape" and factors and not _kept_apart(rule, factors):
         return ReasonKind.MERGED_DIMENSIONS, None
     if _sums(op, operand, dimensions):
         return ReasonKind.PARTIAL_SUM, None
     conflict = _conflict(program, op, operand, axes)
     return ReasonKind.OPERAND_CONFLICT if conflict else ReasonKind.PARTITIONERS_CHOICE, conflict
+
+
+def _kept_apart(rule: ShardingRule, factors: set[int]) -> bool:
+    """Whether a reshape leaves these factors where their sharding can stay: at the head of a dimension."""
+    return factors <= {dimension[0] for result in rule.results for dimension in result if dimension}
 
 
 def _sums(op: ShardyOp, operand: int, dimensions: Sequence[int]) -> bool:
@@ -129,11 +152,10 @@ def _conflict(program: Program, op: ShardyOp, operand: int, axes: Axes) -> tuple
     if rule is None or operand >= len(rule.operands):
         return None
     own = rule.operands[operand]
-    mine = {
-        factor
-        for dimension in _dimensions_over(program.graph.unmoved(program.graph.value(op.operands[operand])), axes)
-        for factor in own[dimension]
-    }
+    moved = program.graph.unmoved(program.graph.value(op.operands[operand]))
+    mine = {factor for dimension in _dimensions_over(moved, axes) for factor in own[dimension]}
+    cut = {whole_axis(axis) for axis in axes_in(sharding_known(moved))}
+    axes = tuple(axis for axis in axes if whole_axis(axis) in cut)
     others = [
         *zip(op.results, rule.results, strict=False),
         *(pair for n, pair in enumerate(zip(op.operands, rule.operands, strict=False)) if n != operand),

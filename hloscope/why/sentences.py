@@ -4,37 +4,78 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from hloscope.analysis.model.reason import AskedBy, Operation, Reason, ReasonKind, Tensor
+from hloscope.analysis.model.reason import Operation, Reason, ReasonKind, Tensor
 from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import Kind
+from hloscope.why.names import is_gradient
 from hloscope.why.notation import notated
 from hloscope.why.tensors import spec_of
+from hloscope.why.words import (
+    asked_words,
+    axes_words,
+    cut_words,
+    dimension_of,
+    elsewhere_words,
+    is_cumulative,
+    is_window,
+    kept_axes,
+    listed,
+    lost_words,
+    part_words,
+    summed_words,
+)
 
 
-def sentence(reason: Reason, kind: Kind) -> str:
+def sentence(reason: Reason, kind: Kind, others: Sequence[Tensor | None] = ()) -> str:
     """Why a collective of this kind is there, in the user's terms.
 
     It begins with "likely" where the link from the compiled collective to the program is inferred, and says "not
     known" where there is none.
+
+    Args:
+        reason: The evidence; of a collective that the compiler combined from several, that for its largest part.
+        kind: What it does.
+        others: The arrays of the other parts, None for one that is not known; empty when nobody looked at them.
     """
     body = _BODIES[reason.kind](reason)
-    if reason.kind in (ReasonKind.UNKNOWN, ReasonKind.AUTHORED):
+    if reason.kind is ReasonKind.UNKNOWN:
         return body
+    more = _combined_with(reason, others)
+    if reason.kind is ReasonKind.AUTHORED:
+        return f"{body}{more}"
     doubt = "" if reason.certain else "likely: "
     several = f" (one of {reason.candidates} such places)" if reason.candidates > reason.combined else ""
     was = reason.rewritten_from if reason.rewritten_from != kind else None
     made = f", made from the partitioner's {was}" if was else ""
-    others = "another" if reason.combined == 2 else f"{reason.combined - 1} others"
-    more = f", with {others} in one transfer" if reason.combined > 1 else ""
+    zeros = kind in _SUMS and reason.kind is not ReasonKind.PARTIAL_SUM
+    how = ", to which devices without them add zeros" if zeros else ""
     spare = ", where a reduce-scatter would do" if kind is Kind.ALL_REDUCE and kept_axes(reason) else ""
-    return f"{doubt}{body}: {kind} over {axes_words(reason)}{_in_loop(reason)}{spare}{made}{more}{several}"
+    return f"{doubt}{body}: {kind} over {axes_words(reason)}{_in_loop(reason)}{how}{spare}{made}{more}{several}"
+
+
+def _combined_with(reason: Reason, others: Sequence[Tensor | None]) -> str:
+    """How many other transfers go in the same one, and of what where they are few."""
+    count = reason.combined - 1
+    if count < 1:
+        return ""
+    names = dict.fromkeys(f"`{notated(one)}`" for one in others if one is not None)
+    if count == len(others) and None not in others and len(names) <= _NAMED_OTHERS:
+        among = f" of {listed(list(names))}"
+        return (
+            f", combined with {'that' if count == 1 else f'{count} others' if count > len(names) else 'those'}{among}"
+        )
+    return f", combined with {'another' if count == 1 else f'{count} others'}"
+
+
+_NAMED_OTHERS = 3
+_SUMS = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
 
 
 def _partial_sum(reason: Reason) -> str:
     axes, cut = axes_words(reason), "is" if len(reason.summed) == 1 else "are"
-    arrays = _list([f"`{notated(one)}`" for one in reason.operands if _is_cut(one, reason)])
+    arrays = listed([f"`{notated(one)}`" for one in reason.operands if _is_cut(one, reason)])
     name = reason.producer.name if reason.producer else "the operation"
-    letters = _list(list(reason.summed))
+    letters = listed(list(reason.summed))
     part = part_words(reason)
     if name in ("dot_general", "dot") and reason.summed:
         dimensions = f"dimension{'s' * (len(reason.summed) > 1)}"
@@ -50,30 +91,6 @@ def _partial_sum(reason: Reason) -> str:
     return f"{start}so each device holds a partial {part}; {_demand(reason, part)}"
 
 
-def summed_words(reason: Reason) -> str:
-    """The dimensions that an operation sums over: by letter, or by number and size of the array that it sums."""
-    if reason.operands and reason.dimensions and any(letter.isdigit() for letter in reason.summed):
-        return _list([dimension_words(reason.operands[0], number) for number in dict.fromkeys(reason.dimensions)])
-    return _list([dimension_of(letter) for letter in reason.summed]) if reason.summed else "the summed dimension"
-
-
-def part_words(reason: Reason) -> str:
-    """What each device holds a part of: a sum, or what else the operation makes of its operands."""
-    return _PARTS.get(reason.producer.name if reason.producer else "", "sum")
-
-
-_PARTS = {
-    "reduce": "result",
-    "reduce_max": "maximum",
-    "reduce_min": "minimum",
-    "argmax": "result",
-    "argmin": "result",
-    "reduce_prod": "product",
-    "reduce_and": "result",
-    "reduce_or": "result",
-}
-
-
 def _demand(reason: Reason, part: str) -> str:
     """Who wants the sum, and how."""
     left = kept_axes(reason)
@@ -87,15 +104,8 @@ def _demand(reason: Reason, part: str) -> str:
     return f"the whole {part} is needed"
 
 
-def kept_axes(reason: Reason) -> tuple[str, ...]:
-    """The axes of a partial sum over which the sum is needed in parts only."""
-    wanted = {axis for axes in reason.wanted or () for axis in axes}
-    is_sum = reason.kind is ReasonKind.PARTIAL_SUM
-    return tuple(axis for axis in reason.axes if axis in wanted) if is_sum else ()
-
-
 def _operand_conflict(reason: Reason) -> str:
-    elsewhere = _elsewhere(reason)
+    elsewhere = elsewhere_words(reason)
     if elsewhere is not None:
         asked = "".join(f", because {asked_words(one)}" for one in reason.asked_by[:1])
         return f"{_state(reason)}, and {_consumer(reason)} needs it {elsewhere}{asked}"
@@ -106,25 +116,7 @@ def _operand_conflict(reason: Reason) -> str:
         (one for one in (*reason.operands, *([reason.result] if reason.result else ())) if _cuts(one, reason)), None
     )
     holder = "" if other is None else f" of `{notated(other)}`"
-    return f"{start} because {axes_words(reason)} shards {dimension_of(reason.conflicting)}{holder} there"
-
-
-def _elsewhere(reason: Reason) -> str | None:
-    """How an array is needed that keeps the axes which move: along another dimension, or in another order."""
-    if reason.moved is None or reason.wanted is None:
-        return None
-    found = [number for number, axes in enumerate(reason.wanted) if {*axes} & {*reason.axes}]
-    if not {*reason.axes} <= {axis for number in found for axis in reason.wanted[number]}:
-        return None
-    if found == list(reason.dimensions):
-        order = "; ".join(", ".join(reason.wanted[number]) for number in found)
-        return f"over these axes in the order {order}"
-    return f"along {_list([dimension_words(reason.moved, number) for number in found])} instead"
-
-
-def dimension_of(letter: str) -> str:
-    """`D`, or `the dimension of 2048` where it has no letter."""
-    return letter if not letter.isdigit() else f"the dimension of {letter}"
+    return f"{start} because {cut_words(reason)} shards {dimension_of(reason.conflicting)}{holder} there"
 
 
 def _cuts(tensor: Tensor, reason: Reason) -> bool:
@@ -138,7 +130,7 @@ def _cuts(tensor: Tensor, reason: Reason) -> bool:
 def _needs_whole(reason: Reason) -> str:
     return (
         f"{_consumer(reason)} needs {lost_words(reason)} of `{_name(reason.moved)}` whole on each device, "
-        f"and it is sharded over {axes_words(reason)}"
+        f"and it is sharded over {cut_words(reason)}"
     )
 
 
@@ -150,19 +142,16 @@ def _indexed_in_loop(reason: Reason) -> str:
 
 
 def _halo(reason: Reason) -> str:
+    if is_cumulative(reason):
+        return (
+            f"{_consumer(reason)} needs what comes before each device's part along {lost_words(reason)} of "
+            f"`{_name(reason.moved)}`, which is sharded over {cut_words(reason)}"
+        )
     whose = "its neighbours'" if is_window(reason) else "other devices'"
     return (
         f"{_consumer(reason)} needs {whose} elements along {lost_words(reason)} of `{_name(reason.moved)}`, "
-        f"which is sharded over {axes_words(reason)}"
+        f"which is sharded over {cut_words(reason)}"
     )
-
-
-def is_window(reason: Reason) -> bool:
-    """Whether the consumer slides a window over its operand, so that only edges move."""
-    return reason.consumer is not None and reason.consumer.name.startswith(_WINDOWS)
-
-
-_WINDOWS = ("conv_general_dilated", "reduce_window", "select_and_scatter")
 
 
 def _constraint(reason: Reason) -> str:
@@ -188,25 +177,27 @@ def _no_rule(reason: Reason) -> str:
     if reason.of_part:
         return (
             f"Shardy has no sharding rule for {_consumer(reason)}, so the partitioner decides what moves of "
-            f"`{_name(reason.moved)}`, which is sharded over {axes_words(reason)}"
+            f"`{_name(reason.moved)}`, which is sharded over {cut_words(reason)}"
         )
     return (
         f"Shardy has no sharding rule for {_consumer(reason)}, so the partitioner hands it all of "
-        f"`{_name(reason.moved)}`, which is sharded over {axes_words(reason)}"
+        f"`{_name(reason.moved)}`, which is sharded over {cut_words(reason)}"
     )
 
 
 def _choice(reason: Reason) -> str:
     return (
         f"the partitioner's own way to {_consumer(reason)}, which Shardy's shardings alone do not ask for: "
-        f"`{_name(reason.moved)}` is sharded over {axes_words(reason)}"
+        f"`{_name(reason.moved)}` is sharded over {cut_words(reason)}"
     )
 
 
 def _authored(reason: Reason) -> str:
     name = reason.producer.name if reason.producer else "a collective"
     made = f", made from this {reason.rewritten_from}" if reason.rewritten_from else ""
-    return f"written by the user: `{name}`{_at(reason.producer)} over {axes_words(reason)}{made}"
+    backward = reason.producer is not None and is_gradient(reason.producer.op_name)
+    who = "the backward pass of what the user wrote there" if backward else "written by the user"
+    return f"{who}: `{name}`{_at(reason.producer)} over {axes_words(reason)}{made}"
 
 
 def _unknown(reason: Reason) -> str:
@@ -229,22 +220,8 @@ _BODIES: dict[ReasonKind, Callable[[Reason], str]] = {
 }
 
 
-def asked_words(asked: AskedBy) -> str:
-    """`argument W asks for P('X', None)`, `the constraint at moe.py:31 asks for P('X')`."""
-    place = f" at {short_source(asked.source)}" if asked.source else ""
-    who = {"argument": f"argument {asked.name}", "output": f"output {asked.name}"}.get(
-        asked.by, f"the {asked.by.replace('constraint', 'sharding constraint')}{place}"
-    )
-    return f"{who} asks for {asked.sharding}" if asked.sharding else f"{who} asks for {asked.axis}"
-
-
 def _state(reason: Reason) -> str:
-    return f"`{_name(reason.moved)}` is sharded along {lost_words(reason)} over {axes_words(reason)}"
-
-
-def axes_words(reason: Reason) -> str:
-    """`X, Y`."""
-    return ", ".join(reason.axes) if reason.axes else "no axis"
+    return f"`{_name(reason.moved)}` is sharded along {lost_words(reason)} over {cut_words(reason)}"
 
 
 def _in_loop(reason: Reason) -> str:
@@ -255,19 +232,6 @@ def _in_loop(reason: Reason) -> str:
 
 def _is_cut(tensor: Tensor, reason: Reason) -> bool:
     return bool({axis for axes in tensor.sharding or () for axis in axes} & set(reason.axes))
-
-
-def lost_words(reason: Reason) -> str:
-    """The dimensions that lose their axes, by letter or by number and size."""
-    if reason.moved is None or not reason.dimensions:
-        return "a dimension"
-    return _list([dimension_words(reason.moved, number) for number in reason.dimensions])
-
-
-def dimension_words(tensor: Tensor, number: int) -> str:
-    """`D`, or `dimension 0 (2048)` where it has no letter."""
-    letter = tensor.letters[number]
-    return letter if not letter.isdigit() else f"dimension {number} ({letter})"
 
 
 def _name(tensor: Tensor | None) -> str:
@@ -287,7 +251,3 @@ def _consumer(reason: Reason) -> str:
 def _at(operation: Operation | None) -> str:
     place = None if operation is None else short_source(operation.source)
     return "" if place is None else f" ({place})"
-
-
-def _list(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "an array"

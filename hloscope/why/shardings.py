@@ -11,8 +11,9 @@ from hloscope.analysis.model import SourceFrame
 from hloscope.analysis.places import users_frame
 from hloscope.program.shardy_model import ShardyModule, ShardyOp, ShardyValue
 from hloscope.units import array_bytes
+from hloscope.why.constraints import is_written
 from hloscope.why.element_types import hlo_type
-from hloscope.why.graph import MOVES, ShardyGraph, is_written
+from hloscope.why.graph import MOVES, ShardyGraph
 from hloscope.why.letters import Letters
 from hloscope.why.moves import local_shape, moves_of, sharding_known
 from hloscope.why.tensors import Program, frames_of, own_name, program_of, spec_of

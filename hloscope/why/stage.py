@@ -7,14 +7,17 @@ from dataclasses import dataclass, replace
 
 from hloscope.analysis import analyze_module
 from hloscope.analysis.model import Analysis, Collective
-from hloscope.analysis.model.reason import Operation, Reason, ReasonKind
+from hloscope.analysis.model.reason import Axes, Operation, Reason, ReasonKind, Tensor
 from hloscope.analysis.vocabulary import Origin
 from hloscope.errors import HloParseError
 from hloscope.hlo import HloModule, parse_module
 from hloscope.program.capture import Capture
 from hloscope.program.shardy_model import ShardyModule
-from hloscope.why.graph import ShardyGraph
+from hloscope.why.combining import parts_of
+from hloscope.why.graph import ShardyGraph, whole_axis
+from hloscope.why.intermediates import with_shardings
 from hloscope.why.matching import SUITS, Match, Taken, clues_of
+from hloscope.why.names import name_in_jax
 from hloscope.why.origins import ancestry_of
 from hloscope.why.partitioned import (
     Partitioned,
@@ -51,8 +54,12 @@ def explained(analysis: Analysis, module: HloModule, captured: Capture) -> Analy
     """
     explainer = _Explainer(analysis, module, captured)
     unread = () if explainer.unread is None else (explainer.unread,)
+    intermediates = analysis.intermediates
+    if captured.shardy is not None:
+        intermediates = with_shardings(intermediates, captured.shardy)
     return replace(
         analysis,
+        intermediates=intermediates,
         notes=(*analysis.notes, *unread),
         collectives=explainer.explain_all(analysis.collectives),
         rematerializations=rematerializations(captured.diagnostics, captured.shardy, analysis.mesh),
@@ -69,8 +76,8 @@ def _by_text_alone(one: Collective, missing: str) -> Collective:
     return _told(one, reason or Reason(kind=ReasonKind.UNKNOWN, axes=one.axes or (), missing=missing))
 
 
-def _told(one: Collective, reason: Reason) -> Collective:
-    told = replace(one, reason=reason, why=sentence(reason, one.kind))
+def _told(one: Collective, reason: Reason, others: Sequence[Tensor | None] = ()) -> Collective:
+    told = replace(one, reason=reason, why=sentence(reason, one.kind, others))
     needed_by = reason.consumer.source if reason.consumer is not None and reason.kind in _NEEDED_BY_CONSUMER else ()
     if one.source_of is None or not needed_by or not reason.certain or reason.candidates > 1:
         return told
@@ -78,12 +85,36 @@ def _told(one: Collective, reason: Reason) -> Collective:
 
 
 def _authored(one: Collective) -> Reason:
-    name = (one.op_name or "").rpartition("/")[2] or one.kind.value
+    name = (one.op_name or "").rpartition("/")[2]
     return Reason(
         kind=ReasonKind.AUTHORED,
         axes=one.axes or (),
-        producer=Operation(name=name, op_name=one.op_name, source=one.source),
+        producer=Operation(name=name_in_jax(name) or one.kind.value, op_name=one.op_name, source=one.source),
+        combined=max(len(one.operand_shapes), 1),
         in_loop=bool(one.loops),
+    )
+
+
+def _combined(one: Collective, told: Sequence[Collective]) -> Collective:
+    """A combined collective with the reason for its largest part, and the names of what else it moves."""
+    largest = told[0]
+    reason = replace(largest.reason or Reason(kind=ReasonKind.UNKNOWN), combined=len(told))
+    if reason.kind is not ReasonKind.AUTHORED:
+        reason = replace(reason, rewritten_from=reason.rewritten_from or one.kind.value)
+    origin = Origin.AUTHORED if largest.origin is Origin.AUTHORED else Origin.REWRITTEN
+    others = tuple(other.reason.moved for other in told[1:] if other.reason is not None)
+    return _told(replace(one, origin=origin), reason, others)
+
+
+def _cut_by(reason: Reason, axes: Axes | None) -> tuple[int, ...]:
+    """The dimensions that a collective brings together: of those that lose axes, the ones that its own axes cut."""
+    sharding = None if reason.moved is None else reason.moved.sharding
+    if axes is None or sharding is None or reason.kind is ReasonKind.PARTIAL_SUM:
+        return reason.dimensions
+    own = {whole_axis(axis) for axis in axes}
+    return (
+        tuple(number for number in reason.dimensions if own & {whole_axis(axis) for axis in sharding[number]})
+        or reason.dimensions
     )
 
 
@@ -122,10 +153,22 @@ class _Explainer:
         return tuple(told[number] for number in range(len(collectives)))
 
     def explain(self, one: Collective) -> Collective:
-        """One collective with reason, why and origin."""
-        channel = channel_of(self._module, one)
-        earlier = None if self._earlier is None else link(one, channel, self._earlier)
-        ancestor = None if self._earlier is None or earlier is not None else ancestor_of(one, channel, self._earlier)
+        """One collective with reason, why and origin; of one that was combined, those of its largest part."""
+        parts = parts_of(one, self._module)
+        if len(parts) == 1 or one.origin is Origin.AUTHORED:
+            return self._explain(one, channel_of(self._module, one), self._earlier)
+        told, left = [], self._earlier
+        for part in parts:
+            found = None if left is None else link(part, None, left)
+            told.append(self._explain(part, None, left))
+            left = left if left is None or found is None else left.without(found)
+        if told[0].reason is None or told[0].reason.kind is ReasonKind.UNKNOWN:
+            return self._explain(one, channel_of(self._module, one), self._earlier)
+        return _combined(one, told)
+
+    def _explain(self, one: Collective, channel: int | None, partitioned: Partitioned | None) -> Collective:
+        earlier = None if partitioned is None else link(one, channel, partitioned)
+        ancestor = None if partitioned is None or earlier is not None else ancestor_of(one, channel, partitioned)
         if one.origin is Origin.AUTHORED or (earlier is not None and is_authored(earlier)):
             return _told(replace(one, origin=Origin.AUTHORED), _authored(one))
         if ancestor is not None and is_authored(ancestor):
@@ -139,6 +182,7 @@ class _Explainer:
         reason = replace(
             found.reason,
             axes=one.axes or found.reason.axes,
+            dimensions=_cut_by(found.reason, one.axes),
             rewritten_from=found.reason.rewritten_from or ancestry.rewritten_from,
             combined=max(len(one.operand_shapes), 1),
             in_loop=found.reason.in_loop and bool(one.loops),  # a pass may have moved it out of the loop

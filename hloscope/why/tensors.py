@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from hloscope.analysis.model import SourceFrame
 from hloscope.analysis.model.reason import AskedBy, Axes, Operation, Tensor
 from hloscope.program.shardy_model import CodePlace, ShardyOp, ShardyValue, ValueSharding
-from hloscope.why.graph import ShardyGraph, axes_in, is_written, whole_axis
+from hloscope.why.constraints import is_written
+from hloscope.why.graph import ShardyGraph, axes_in, whole_axis
 from hloscope.why.letters import Letters, letters_of_values, shown_letters
 from hloscope.why.names import assigned_name, is_gradient
 
 _READS = frozenset({"stablehlo.dynamic_slice", "stablehlo.reshape", "stablehlo.slice"})
+_CUMULATIVE = re.compile(r"jit\((cum\w+)\)$")
 _NUMBERED = re.compile(r"^(?:(?P<holder>\w+)_)?(?P<side>input|output): (?P<number>\d+)$")
 
 
@@ -74,9 +76,16 @@ def tensor_of(
     )
 
 
-def operands_of(program: Program, op: ShardyOp) -> tuple[Tensor, ...]:
-    """The operands of an operation, each dimension under the letter that it has in any of them."""
-    found = [tensor_of(program, program.graph.value(one)) for one in op.operands]
+def operands_of(program: Program, op: ShardyOp, *, unmoved: bool = False) -> tuple[Tensor, ...]:
+    """The operands of an operation, each dimension under the letter that it has in any of them.
+
+    Args:
+        program: The program.
+        op: The operation.
+        unmoved: Whether as they were before Shardy would move them for it.
+    """
+    values = [program.graph.value(one) for one in op.operands]
+    found = [tensor_of(program, program.graph.unmoved(one) if unmoved else one) for one in values]
     if op.rule is None or len(op.rule.operands) != len(found):
         return tuple(found)
     factors: dict[int, str] = {}
@@ -106,7 +115,7 @@ def own_name(program: Program, value: ShardyValue) -> str:
 
 def _made_by(op: ShardyOp) -> str:
     is_read = op.kind in _READS  # of what the forward pass has kept, or of a gradient: it does not tell
-    return f"{'gradient' if is_gradient(op) and not is_read else 'result'} of {operation_name(op)}"
+    return f"{'gradient' if is_gradient(op.op_name) and not is_read else 'result'} of {operation_name(op)}"
 
 
 def _name(graph: ShardyGraph, value: ShardyValue) -> str | None:
@@ -120,8 +129,11 @@ def operation_of(op: ShardyOp) -> Operation:
 
 def operation_name(op: ShardyOp) -> str:
     """`dot_general`: the last part of JAX's name, or of MLIR's where there is none."""
-    last = (op.op_name or "").partition(";")[0].rpartition("/")[2].rstrip(":")  # fused names are one after the other
-    return last if last and not last.startswith("jit(") else op.symbol or op.kind.rpartition(".")[2]
+    path, _, last = (op.op_name or "").partition(";")[0].rstrip(":").rpartition("/")  # fused names follow one another
+    if op.kind == "stablehlo.reduce_window" and (cumulative := _CUMULATIVE.search(path)) is not None:
+        return cumulative.group(1)
+    is_jaxs = path and last and not last.startswith("jit(")  # names without a path are the compiler's own
+    return last if is_jaxs else op.symbol or op.kind.rpartition(".")[2]
 
 
 def frames_of(places: Iterable[CodePlace]) -> tuple[SourceFrame, ...]:

@@ -11,7 +11,10 @@ from hloscope.analysis.partition_specs import partition_spec
 from hloscope.errors import HloscopeError
 from hloscope.hlo import Sharding, parse_module
 from hloscope.program.shardy_model import ShardyModule
-from hloscope.why.tensors import frames_of
+from hloscope.why.element_types import hlo_type
+from hloscope.why.graph import ShardyGraph
+from hloscope.why.moves import local_shape
+from hloscope.why.tensors import frames_of, spec_of
 
 _WARNING = re.compile(
     r"^\[SPMD\] Involuntary full rematerialization\. The compiler cannot go from sharding (?P<before>\{.*?\}) to "
@@ -39,15 +42,37 @@ def _read(text: str, match: re.Match[str], shardy: ShardyModule | None, mesh: Me
     named = _OP_NAME.search(text)
     op_name = named.group(1) if named else None
     rank = len([size for size in (_RANK.search(match["shape"]) or match).group(1).split(",") if size])
+    before = _in_axes(match["before"], rank, mesh)
+    if op_name is None and match["opcode"] == "parameter":
+        op_name = _argument(match["shape"], before, shardy)
     return Rematerialization(
         op_name=op_name,
         opcode=match["opcode"],
         shape=match["shape"],
-        before=_in_axes(match["before"], rank, mesh),
+        before=before,
         after=_in_axes(match["after"], rank, mesh),
         source=_source(op_name, shardy),
         text=text,
     )
+
+
+def _argument(shape: str, before: str, shardy: ShardyModule | None) -> str | None:
+    """The one argument that all arrays of this shape and sharding are, by its name as XLA has it; None for several.
+
+    The warning tells a parameter's number, but not of which computation.
+    """
+    if shardy is None:
+        return None
+    graph, mesh = ShardyGraph(shardy), dict(shardy.mesh)
+    names = set()
+    for value in shardy.values:
+        if value.sharding is None or spec_of(value.sharding) != before:
+            continue
+        local = ",".join(map(str, local_shape(value.shape, value.sharding, mesh)))
+        if f"{hlo_type(value.element_type)}[{local}]" == shape:
+            root = graph.root(value)
+            names.add(root.value.name if graph.is_program_argument(root.value) and not root.rearranged else None)
+    return names.pop() if len(names) == 1 else None
 
 
 def _in_axes(text: str, rank: int, mesh: Mesh | None) -> str:

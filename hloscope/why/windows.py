@@ -33,7 +33,7 @@ class Window:
 
 
 def window_of(module: HloModule, permute: Collective) -> Window | None:
-    """The windowed einsum that a permute belongs to: inside its loop, or the last step after it; None for others.
+    """The windowed einsum that a permute belongs to: inside its loop, or a step before or after it; None for others.
 
     Args:
         module: The module right after the partitioner.
@@ -44,14 +44,27 @@ def window_of(module: HloModule, permute: Collective) -> Window | None:
     inside = _window(permute.computation)
     if inside is not None:
         return inside
-    return _after(module.computation(permute.computation).instruction(permute.name), _STEPS)
+    instruction = module.computation(permute.computation).instruction(permute.name)
+    return _after(instruction, _STEPS) or _before(instruction)
+
+
+def _before(instruction: HloInstruction) -> Window | None:
+    """The windowed loop that an instruction's result goes into."""
+    carried = [user for user in instruction.users if user.opcode == "tuple"]
+    loops = (loop for one in carried for loop in one.users if loop.opcode == "while")
+    return next((found for loop in loops if (found := _of_loop(loop)) is not None), None)
+
+
+def _of_loop(instruction: HloInstruction) -> Window | None:
+    """The window whose loop an instruction is."""
+    bodies = (name for attribute, name in instruction.called if attribute == "body")
+    return next((found for name in bodies if (found := _window(name)) is not None), None)
 
 
 def _after(instruction: HloInstruction, steps: int) -> Window | None:
     """The windowed loop that an instruction takes a result of, through a few steps."""
-    for attribute, name in instruction.called:
-        if attribute == "body" and (found := _window(name)) is not None:
-            return found
+    if (own := _of_loop(instruction)) is not None:
+        return own
     operands = instruction.operands if steps and instruction.opcode != "while" else ()
     return next((found for one in operands if (found := _after(one, steps - 1)) is not None), None)
 

@@ -218,6 +218,70 @@ def test_parts_in_different_iterations_stay_apart(analyze):
     assert [(found.executions, found.parts) for found in analysis.collectives] == [(5, ())] * 3
 
 
+def pipelined(*, inside: str = WITHIN, outside: str = WITHIN, leaves: str = "%shard") -> tuple[str, str]:
+    """A loop of 5 trips in which each shard travels during the next trip, and what stands around it."""
+    state = "(s32[], f32[64], f32[4,8])"
+    loops = f"""
+    %body (b: {state}) -> {state} {{
+      %b = {state} parameter(0)
+      %i = s32[] get-tuple-element(%b), index=0
+      %v = f32[64] get-tuple-element(%b), index=1
+      %last = f32[4,8] get-tuple-element(%b), index=2
+      %one = s32[] constant(1)
+      %next = s32[] add(%i, %one)
+      {between("1", "%last", "f32[4,8]")}
+      %flat = f32[32] bitcast(%got1)
+      %ag = f32[64] all-gather(%flat), {WITHIN}, dimensions={{0}}
+      %rs = f32[32] reduce-scatter(%v), {inside}, dimensions={{0}}, to_apply=%sum
+      %shard = f32[4,8] bitcast(%rs)
+      ROOT %out = {state} tuple(%next, %ag, {leaves})
+    }}
+    %cond (c: {state}) -> pred[] {{
+      %c = {state} parameter(0)
+      %i = s32[] get-tuple-element(%c), index=0
+      %n = s32[] constant(5)
+      ROOT %lt = pred[] compare(%i, %n), direction=LT
+    }}
+    """
+    entry = f"""
+    %p = f32[64] parameter(0)
+    %zero = s32[] constant(0)
+    %first = f32[32] reduce-scatter(%p), {outside}, dimensions={{0}}, to_apply=%sum
+    %shard = f32[4,8] bitcast(%first)
+    %init = {state} tuple(%zero, %p, %shard)
+    %w = {state} while(%init), condition=%cond, body=%body
+    %rest = f32[4,8] get-tuple-element(%w), index=2
+    {between("2", "%rest", "f32[4,8]")}
+    %flat = f32[1,32] bitcast(%got2)
+    ROOT %end = f32[1,64] all-gather(%flat), {WITHIN}, dimensions={{1}}
+    """
+    return entry, loops
+
+
+def test_shards_that_travel_during_the_next_iteration(analyze):
+    entry, loops = pipelined()
+    analysis = analyze(entry, computations=loops, mesh=MESH)
+    found = {one.name: one for one in analysis.collectives}
+    assert [part.name for part in found["rs"].parts] == ["rs", "send1", "ag"]
+    assert [part.name for part in found["first"].parts] == ["first", "send2", "end"]
+    assert {name: (one.kind, one.axes, one.executions, one.wire_bytes) for name, one in found.items()} == {
+        "rs": (Kind.ALL_REDUCE, ("dcn", "data"), 5, 384),
+        "first": (Kind.ALL_REDUCE, ("dcn", "data"), 1, 384),
+    }
+    assert {link: total.wire_bytes for link, total in analysis.totals.by_link.items()} == {"ici": 1536, "dcn": 768}
+
+
+@pytest.mark.parametrize(
+    ("entry", "loops"),
+    [pipelined(outside=OTHERS), pipelined(inside=WITHIN.replace("{0,4}", "{4,0}")), pipelined(leaves="%last")],
+    ids=["other groups before the loop", "another order inside it", "none leaves an iteration"],
+)
+def test_shards_that_travel_in_a_loop_but_not_as_those_around_it_stay_apart(analyze, entry, loops):
+    analysis = analyze(entry, computations=loops, mesh=MESH)
+    assert len(analysis.collectives) == 6
+    assert all(found.parts == () for found in analysis.collectives)
+
+
 def test_in_a_loop_every_part_runs_in_every_trip(analyze):
     loops = f"""
     %body (b: (s32[], f32[64])) -> (s32[], f32[64]) {{

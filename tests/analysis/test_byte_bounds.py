@@ -34,6 +34,39 @@ def test_both_sides_of_the_payload(analyze, operand, result, payload, least, bou
     assert (found.wire_bytes, found.wire_bytes_at_least) == (-(-payload * 6 // 4), -(-least * 6 // 4))
 
 
+TILED = {"f32[64]": "f32[64]{0:T(128)}", "bf16[64]": "bf16[64]{0:T(128)(2,1)}"}
+
+
+@pytest.mark.parametrize(
+    ("operand", "result", "payload", "narrow"),
+    [
+        ("f32[64]", "f32[64]", 256, None),
+        ("f32[64]", "bf16[64]", 256, "bf16"),
+        ("bf16[64]", "f32[64]", 256, "bf16"),
+        ("bf16[64]", "bf16[64]", 256, "bf16"),
+        ("(f32[64], f32[64])", "(f32[64], bf16[64])", 512, None),
+        ("(f32[64], bf16[64])", "(bf16[64], f32[64])", 512, None),
+    ],
+)
+def test_on_a_tpu_what_moves_has_the_type_of_the_reducer(analyze, operand, result, payload, narrow):
+    elements = [TILED[element] for element in operand.strip("()").split(", ")]
+    results = [TILED[element] for element in result.strip("()").split(", ")]
+    shape = f"({', '.join(results)})" if len(results) > 1 else results[0]
+    parameters = [f"%p{index} = {element} parameter({index})" for index, element in enumerate(elements)]
+    names = ", ".join(f"%p{index}" for index in range(len(elements)))
+    entry = "\n".join([*parameters, f"ROOT %c = {shape} all-reduce({names}), {ROWS}, to_apply=%sum"])
+    [found] = analyze(entry).collectives
+    assert (found.payload_bytes, found.payload_bytes_at_least, found.bytes_bound) == (payload, payload, Bound.EXACT)
+    assert (found.wire_bytes, found.narrow_type) == (payload * 6 // 4, narrow)
+    assert [part.partition("[")[0] for part in found.operand_shapes] == [part.partition("[")[0] for part in elements]
+
+
+@pytest.mark.parametrize("layout", ["", "{0}"])
+def test_elsewhere_what_moves_has_the_type_of_the_operand(analyze, layout):
+    [found] = analyze(reduced(f"bf16[64]{layout}", f"bf16[64]{layout}")).collectives
+    assert (found.payload_bytes, found.bytes_bound, found.narrow_type) == (128, Bound.EXACT, None)
+
+
 def test_a_ragged_all_to_all_sends_between_nothing_and_its_operand(analyze):
     entry = """
     %p = f32[64,8] parameter(0)
@@ -62,7 +95,6 @@ def test_unknown_bytes_have_no_bound(analyze):
     [
         ("f32[3,100]{1,0:T(8,128)}", 1200, 4096),
         ("f32[8,128]{1,0:T(8,128)}", 4096, 4096),
-        ("bf16[3]{0:T(256)(128)(2,1)}", 6, 512),
         ("f32[3,100]{1,0}", 1200, 1200),
         ("f32[3,100]", 1200, None),
     ],
@@ -70,6 +102,11 @@ def test_unknown_bytes_have_no_bound(analyze):
 def test_padding_is_beside_the_payload(analyze, shape, payload, padded):
     [found] = analyze(reduced(shape, shape)).collectives
     assert (found.payload_bytes, found.padded_bytes) == (payload, padded)
+
+
+def test_the_padding_of_what_a_tpu_widens_is_that_of_the_wider_type(analyze):
+    [found] = analyze(reduced("bf16[3]{0:T(256)(128)(2,1)}", "bf16[3]{0:T(256)(128)(2,1)}")).collectives
+    assert (found.payload_bytes, found.padded_bytes) == (12, 1024)
 
 
 def test_the_padding_of_an_all_gather_is_that_of_its_result(analyze):

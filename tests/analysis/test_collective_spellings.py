@@ -261,6 +261,29 @@ def test_ragged_all_to_all_is_at_most_its_operand(analyze, mesh):
     assert (found.payload_bytes, found.wire_bytes, analysis.totals.bound) == (1024, 1024, Bound.AT_MOST)
 
 
+def test_collective_in_a_call_inside_an_asynchronous_computation(analyze, mesh):
+    computations = f"""
+    %callee (b: f32[16,4]) -> f32[64,4] {{
+      %b = f32[16,4] parameter(0)
+      ROOT %g = f32[64,4] all-gather(%b), {ROWS}, dimensions={{0}}
+    }}
+    %wrapped (c: s32[], q: f32[16,4]) -> f32[64,4] {{
+      %c = s32[] parameter(0)
+      %q = f32[16,4] parameter(1)
+      ROOT %call = f32[64,4] call(%q), to_apply=%callee
+    }}
+    """
+    entry = """
+    %z = s32[] parameter(0)
+    %p = f32[16,4] parameter(1)
+    %s = ((s32[], f32[16,4]), f32[64,4], s32[]) async-start(%z, %p), calls=%wrapped
+    ROOT %d = f32[64,4] async-done(%s), calls=%wrapped
+    """
+    [found] = analyze(entry, computations=computations, mesh=mesh).collectives
+    assert (found.kind, found.name, found.asynchronous) == (Kind.ALL_GATHER, "s", True)
+    assert (found.payload_bytes, found.moved_values) == (1024, ("main::p",))
+
+
 def test_collective_inside_an_ordinary_fusion_and_a_call(analyze, mesh):
     computations = f"""
     %fused (a: f32[16,4]) -> f32[16,4] {{

@@ -110,3 +110,14 @@ def test_one_device_of_each_slice_is_partitioned(analyze):
     for told in ({"devices_per_slice": 1}, {"placement": Placement((0, 1))}):
         assert analyze(entry, header="", mesh=mesh, **told).unmodelled == ()
     assert len(analyze(entry, header="", mesh=mesh).unmodelled) == 1
+
+
+def test_a_program_for_one_device_says_nothing_about_a_mesh_of_several(analyze):
+    analysis = analyze("ROOT %p = f32[4] parameter(0)", header="", mesh=MESH)
+    [entry] = analysis.unmodelled
+    axes = " ".join(f"{name}={size}" for name, size in zip(MESH.axis_names, MESH.axis_sizes, strict=True))
+    assert entry.what == f"the program is compiled for one device, and the mesh {axes} has {MESH.device_count}"
+    assert entry.effect == "nothing in it is sharded, so it says nothing about what moves on that mesh"
+    assert (analysis.totals.wire_bytes, analysis.totals.bound) == (0, Bound.AT_LEAST)
+    assert analyze("ROOT %p = f32[4] parameter(0)", header="num_partitions=8", mesh=MESH).unmodelled == ()
+    assert analyze("ROOT %p = f32[4] parameter(0)", header="").unmodelled == ()

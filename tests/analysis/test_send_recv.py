@@ -103,6 +103,27 @@ def test_point_to_point_between_devices_is_a_permute(analyze, pairs):
     )
 
 
+def test_transfers_between_the_same_devices_are_paired_by_their_channels(analyze):
+    pairs = 'frontend_attributes={_xla_send_recv_source_target_pairs="{{0,1},{1,2}}"}'
+    entry = f"""
+    %p = f32[4] parameter(0)
+    %q = f32[8] parameter(1)
+    %t = token[] after-all()
+    %recv = (f32[4], u32[], token[]) recv(%t), channel_id=1, {pairs}
+    %other = (f32[8], u32[], token[]) recv(%t), channel_id=2, {pairs}
+    %alone = (f32[2], u32[], token[]) recv(%t), channel_id=3, {pairs}
+    %send = (f32[4], u32[], token[]) send(%p, %t), channel_id=1, {pairs}
+    %sends = (f32[8], u32[], token[]) send(%q, %t), channel_id=2, {pairs}
+    ROOT %r = (f32[4], token[]) recv-done(%recv), channel_id=1
+    """
+    found = {one.name: (one.operand_shapes, one.result_shapes) for one in analyze(entry).collectives}
+    assert found == {
+        "send": (("f32[4]",), ("f32[4]",)),
+        "sends": (("f32[8]",), ("f32[8]",)),
+        "alone": (("f32[2]",), ("f32[2]",)),
+    }
+
+
 def test_point_to_point_without_pairs_is_opaque(analyze):
     analysis = analyze(transfer('other="1"', host=""))
     assert [found.kind for found in analysis.collectives] == [Kind.OPAQUE, Kind.OPAQUE]

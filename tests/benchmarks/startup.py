@@ -1,7 +1,7 @@
 """How long the commands take that must feel instant: `--help`, and the analysis of about 1 MB of HLO text.
 
 Run it with `python tests/benchmarks/startup.py [FILE.hlo]`. Each figure is the median of whole processes, after one
-that is not counted. Without a file, a module of about 1 MB is made by repeating a matmul and its all-reduce.
+that is not counted. Without a file, a module of about 1 MB is made, as for `parsing.py`.
 """
 
 from __future__ import annotations
@@ -13,34 +13,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from parsing import made
+
 RUNS = 9
-
-HEADER = """HloModule made, is_scheduled=true, num_partitions=8
-
-%add (x: f32[], y: f32[]) -> f32[] {
-  %x = f32[]{:T(128)} parameter(0)
-  %y = f32[]{:T(128)} parameter(1)
-  ROOT %sum = f32[]{:T(128)} add(%x, %y)
-}
-
-ENTRY %main (p: f32[512,512]) -> f32[512,512] {
-  %p = f32[512,512]{1,0:T(8,128)} parameter(0), metadata={op_name="x"}
-  %all-reduce.0 = f32[512,512]{1,0:T(8,128)} copy(%p)
-"""
-STEP = (
-    "  %dot.{n} = f32[512,512]{{1,0:T(8,128)}} dot(%all-reduce.{before}, %p), lhs_contracting_dims={{1}}, "
-    'rhs_contracting_dims={{0}}, metadata={{op_name="jit(f)/layer_{n}/dot_general"}}\n'
-    "  %all-reduce.{n} = f32[512,512]{{1,0:T(8,128)}} all-reduce(%dot.{n}), channel_id={n}, "
-    "replica_groups=[4,2]<=[8], use_global_device_ids=true, to_apply=%add, "
-    'metadata={{op_name="jit(f)/layer_{n}/psum"}}\n'
-)
-
-
-def made_module(megabytes: float) -> str:
-    """HLO text of about the given size."""
-    steps = int(megabytes * 1e6 / len(STEP.format(n=1000, before=999)))
-    body = "".join(STEP.format(n=n, before=n - 1) for n in range(1, steps + 1))
-    return f"{HEADER}{body}  ROOT %out = f32[512,512]{{1,0:T(8,128)}} copy(%all-reduce.{steps})\n}}\n"
 
 
 def median_seconds(*arguments: str) -> float:
@@ -59,7 +34,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(folder) / "made.hlo"
         if len(sys.argv) == 1:
-            path.write_text(made_module(1.0))
+            path.write_text(made(1.0))
         seconds = median_seconds("analyze", str(path))
         print(f"hloscope analyze ({path.stat().st_size / 1e6:.2f} MB)      {seconds:.3f} s")
 

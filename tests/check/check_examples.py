@@ -9,10 +9,23 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
+
 ROOT = Path(__file__).parent.parent.parent
 CLEAN = {
     key: value for key, value in os.environ.items() if not key.startswith(("JAX_", "XLA_", "COLUMNS", "TPU_", "GIT_"))
 }
+
+
+SARIF = json.loads((Path(__file__).parent / "published" / "sarif-2.1.0.json").read_text(encoding="utf-8"))
+
+
+def sarif_run(text: str) -> dict:
+    """The one run of a SARIF log that keeps to the published schema."""
+    log = json.loads(text)
+    jsonschema.validate(log, SARIF)
+    (run,) = log["runs"]
+    return run
 
 
 class Repository:
@@ -62,6 +75,10 @@ class Repository:
     def git(self, *arguments):
         command = ["git", "-c", "user.name=me", "-c", "user.email=me@example.org", *arguments]
         subprocess.run(command, cwd=self.folder, env=self.environment, check=True, capture_output=True)
+
+    def status(self):
+        command = ["git", "status", "--porcelain"]
+        return subprocess.run(command, cwd=self.folder, env=self.environment, check=True, capture_output=True).stdout
 
     def commit(self, message):
         self.git("add", "-A")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import signal
 import time
 
 import pytest
-from check_examples import Repository, demonstration
+from check_examples import ROOT, Repository, demonstration
 
 pytestmark = pytest.mark.tpu_compiler
 
@@ -59,9 +60,28 @@ def test_the_bad_commit_fails_with_an_annotation_on_the_line(bad):
         "all-gather@model 33.6 MB x1 is not in the contract"
     )
     assert annotations[1].startswith(
-        f"::error file=model.py,line={line},title=baseline-changed (block)::+1 all-gather model 1 x 33.6 MB"
+        f"::error file=model.py,line={line},title=baseline-changed (block)::+1 all-gather model 33.6 MB"
     )
     assert done.stdout.endswith("hloscope check: 1 passed, 1 failed\n")
+
+
+def test_what_the_page_says_of_rules(good):
+    _, added = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "ci.md").read_text(), re.DOTALL)
+    header = "[tool.hloscope.targets.block]\n"
+    rules, said = added.split(header)
+    path = good.folder / "pyproject.toml"
+    whole = path.read_text()
+    strict = whole.replace(header, header + said) + rules
+    try:
+        path.write_text(strict)
+        accepted = good.run("check", "block", "--jobs", 1)
+        path.write_text(strict.replace("all-reduce@model in model.py:", "all-reduce@model in other.py:"))
+        refused = good.run("check", "block", "--jobs", 1)
+    finally:
+        path.write_text(whole)
+    assert accepted.returncode == 0, accepted.stdout + accepted.stderr
+    assert refused.returncode == 1
+    assert "error[unexpected-collective]: all-reduce over model at model.py:10" in refused.stdout
 
 
 def test_what_changed_since_a_revision(bad):
@@ -69,7 +89,7 @@ def test_what_changed_since_a_revision(bad):
     assert done.returncode == 1
     assert done.stdout.splitlines()[:2] == [
         "block in HEAD~1 -> block: 1 change",
-        "+1 all-gather model 1 x 33.6 MB  model.py:9 in block",
+        "+1 all-gather model 33.6 MB  model.py:9 in block",
     ]
     assert done.stderr == "failed: --fail-on increase: 1 change\n"
     assert bad.run("diff", "--base", "HEAD", "loss", "--fail-on", "any").returncode == 0
@@ -217,12 +237,15 @@ def test_a_damaged_baseline_and_one_of_no_target(good):
     whole = baseline.read_text()
     try:
         baseline.write_text(whole[: len(whole) // 2])
-        stray.write_text("anything")
+        stray.write_text(whole)
+        (good.folder / "hloscope_baselines" / "notes.txt").write_text("what we agreed on")
         done = good.run("check", "--jobs", 1)
     finally:
         baseline.write_text(whole)
         stray.unlink()
+        (good.folder / "hloscope_baselines" / "notes.txt").unlink()
     assert done.returncode == 2
+    assert "notes.txt" not in done.stdout
     assert "ERROR   loss" in done.stdout
     assert "error: the baseline is cut off" in done.stdout or "of the baseline cannot be read" in done.stdout
     assert "note: hloscope_baselines/old.txt is the baseline of no target: remove it" in done.stdout

@@ -99,7 +99,7 @@ def test_text(files):
         DIFF_FORMATS["text"](found, Canvas())
         == """\
 before.hlo -> after.hlo: 1 change
-+1 all-gather X 1 x 16.4 kB  model.py:20 in step
++1 all-gather X 16.4 kB  model.py:20 in step
 
 per device       before     after
 ─────────────────────────────────
@@ -114,7 +114,7 @@ def test_markdown_and_json(files):
     found = report(files["after", "json"], files["before", "json"])
     text = DIFF_FORMATS["markdown"](found, Canvas())
     assert text.startswith("### hloscope diff: 1 change\n\n`after.json` → `before.json`\n")
-    assert "```diff\n-1 all-gather X 1 x 16.4 kB  model.py:20 in step\n```" in text
+    assert "```diff\n-1 all-gather X 16.4 kB  model.py:20 in step\n```" in text
     document = json.loads(DIFF_FORMATS["json"](found, Canvas()))
     (change,) = document["changes"]
     assert (change["kind"], change["increase"], change["wire_bytes_per_step"]) == ("removed", False, -8192)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import re
 from dataclasses import replace
 
 import jax
 import pytest
 
 from hloscope.api import analysis_of
+from hloscope.hardware.slices import parse_slice
 from hloscope.program import compiling, kept_compiles
+from hloscope.program.devices import compile_only_devices
 from hloscope.program.relocating import locations_of, moves_between, relocated_hlo, relocated_mlir
 from hloscope.program.target import make_facts
 from hloscope.store import Store
@@ -148,9 +151,27 @@ def test_settings_of_jax_that_change_the_program_count(compiled):
 
 
 @pytest.mark.tpu_compiler
+def test_who_asks_for_a_program_does_not_count(compiled):
+    def another_caller():
+        return compiled(SOURCE)
+
+    assert compiled(SOURCE)[1] == 1
+    assert another_caller()[1] == 0
+
+
+@pytest.mark.tpu_compiler
 def test_another_hloscope_compiles_anew(compiled, monkeypatch):
     assert compiled(SOURCE)[1] == 1
     monkeypatch.setattr(kept_compiles, "__version__", "0.0.1")
+    assert compiled(SOURCE)[1] == 1
+
+
+@pytest.mark.tpu_compiler
+def test_another_compiler_compiles_anew(compiled, monkeypatch):
+    assert compiled(SOURCE)[1] == 1
+    told = kept_compiles._compiler_build(compile_only_devices(parse_slice("v5e:2x4")))
+    assert re.search(r"Built on .+ cl/\d+", told)
+    monkeypatch.setattr(kept_compiles, "_compiler_build", lambda _: f"{told}1")
     assert compiled(SOURCE)[1] == 1
 
 
@@ -194,6 +215,20 @@ def test_locations_of_operations():
     found = locations_of(MLIR)
     assert found.places == ((HERE, MAIN), (HERE,), (), ())
     assert found.names == (('"x"',), ('"jit(f)/sin"', '"f"'), (), (), ())
+
+
+def test_frames_of_hloscope_and_of_its_callers_are_left_out():
+    own = f"""\
+#loc2 = loc("trace"("{compiling.__file__}":3:1 to 4:9))
+#loc6 = loc("caller"("/home/me/test_model.py":7:1 to :9))
+#loc3 = loc(callsite(#loc2 at #loc6))
+#loc7 = loc("f"(#loc1))
+#loc4 = loc(callsite(#loc7 at #loc3))
+"""
+    text = MLIR[: MLIR.index("#loc2 =")] + own + '#loc5 = loc("jit(f)/sin"(#loc4))\n'
+    found = locations_of(text)
+    assert found.places[0] == (HERE,)
+    assert found.names[1] == ('"jit(f)/sin"', '"f"')
 
 
 def test_moves():

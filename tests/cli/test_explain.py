@@ -13,10 +13,10 @@ MATMUL = "fixtures/programs/matmul.py:matmul"
 CAPTURED = "fixtures/captured/matmul.matmul.jax-0.10.hlo"
 
 
-def hloscope(root, *arguments: str) -> subprocess.CompletedProcess[str]:
+def hloscope(root, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "hloscope", *arguments]
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("JAX_", "XLA_", "COLUMNS", "TPU_"))}
-    return subprocess.run(command, cwd=root, env=clean, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=root, env={**clean, **environment}, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.tpu_compiler
@@ -45,7 +45,26 @@ def test_the_whole_chain_as_text(root):
         "       Out[B_X, F] = AllReduce_Y(Out[B_X, F] {U_Y})",
     ]
     assert "   = origin: inserted by the partitioner" in lines
-    assert "   = fix: ask for the result sharded over Y too: a reduce-scatter moves half of what an all-reduce" in lines
+    assert "   = fix: give each device 8 rows or more, and ask for the result sharded over Y too: TPU's" in lines
+
+
+@pytest.mark.tpu_compiler
+def test_the_largest_is_told_in_full_and_the_others_are_listed(root, tmp_path):
+    cache = {"HLOSCOPE_CACHE": "1", "HLOSCOPE_CACHE_DIR": str(tmp_path)}
+    target = "fixtures/programs/moe_two_axes.py:two_axes"
+    overview = hloscope(root, "explain", target, **cache)
+    assert (overview.returncode, overview.stderr) == (0, "")
+    first, others = overview.stdout.split("\nOthers, most bytes per step first\n")
+    assert first.startswith("all-gather over X of bf16[8,1024,1024] per device, %")
+    assert "   = chain" in first
+    assert others.startswith("  2 all-gather over Y of bf16[128,1024] per device, %")
+    assert others.endswith("More of one: hloscope explain TARGET 2; of all: hloscope explain TARGET all\n")
+    (kept,) = tmp_path.glob("compile-*")
+    written = kept.read_bytes()
+    everything = hloscope(root, "explain", target, "all", **cache)
+    assert everything.stdout.startswith(first)
+    assert everything.stdout.count("   = chain") == 2
+    assert [path.read_bytes() for path in tmp_path.glob("compile-*")] == [written]
 
 
 def test_a_bare_file_is_explained_as_far_as_it_goes(root):

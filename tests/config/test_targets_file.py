@@ -152,11 +152,46 @@ error: unknown key 'function'
   --> hloscope.toml:2 in [defaults]
    | function = 'a:f'
    = fix: use one of slice, slices, mesh, args, kwargs, out, static, donate, dims, axis-types, dcn, \
-compiler-options, contract, baseline""",
+compiler-options, contract, baseline, fail-on, allow""",
     "[targets]\nstep = 3\n": """\
 error: the target step is 3 and should be a table
   --> hloscope.toml:2 in [targets]
    | step = 3""",
+    STEP + "slices = []\n": """\
+error: slices cannot be []
+  --> hloscope.toml:3 in [targets.step]
+   | slices = []
+   = fix: write slices = ["v5e:2x4", "v5p:2x2x2"]""",
+    STEP + "fail-on = 'all'\n": """\
+error: fail-on cannot be 'all'
+  --> hloscope.toml:3 in [targets.step]
+   | fail-on = 'all'
+   = fix: write fail-on = "warning\"""",
+    STEP + "allow = ['all-gather@X: weights']\n": """\
+error: allow is about what rules find, and nothing that they find fails this check
+  --> hloscope.toml:3 in [targets.step]
+   | allow = ['all-gather@X: weights']
+   = fix: add fail-on = "warning\"""",
+    STEP + "fail-on = 'note'\nrules = { small-collectives = 8 }\n": """\
+error: rules cannot be {'small-collectives': 8}
+  --> hloscope.toml:4 in [targets.step]
+   | rules = { small-collectives = 8 }
+   = fix: write rules = { small-collectives = { min-collectives = 8 } }""",
+    "[targets.a]\nfuncton = 'a.py:f'\n[targets.b]\nfunction = 'b.py:f'\nmesh = 3\ndims = 4\n": """\
+error: unknown key 'functon'
+  --> hloscope.toml:2 in [targets.a]
+   | functon = 'a.py:f'
+   = fix: did you mean function?
+
+error: mesh cannot be 3
+  --> hloscope.toml:5 in [targets.b]
+   | mesh = 3
+   = fix: write mesh = { data = 4, model = 2 }
+
+error: dims cannot be 4
+  --> hloscope.toml:6 in [targets.b]
+   | dims = 4
+   = fix: write dims = { S = 2048 }""",
     "[targets.step]\nfunction = model\n": """\
 error: hloscope.toml is no TOML
   --> hloscope.toml:2:12
@@ -172,3 +207,36 @@ def test_mistakes(text, tmp_path):
     with pytest.raises(ConfigError) as caught:
         read_project(path)
     assert str(caught.value).replace(f"{tmp_path}/", "") == ERRORS[text]
+
+
+def test_rules(tmp_path):
+    text = """
+[tool.hloscope.rules.small-collectives]
+min-collectives = 8
+
+[tool.hloscope.defaults]
+fail-on = "warning"
+allow = ["all-gather@fsdp: weights"]
+
+[tool.hloscope.targets.step]
+function = "model.py:step"
+
+[tool.hloscope.targets.step.rules]
+small-collectives = { min-collectives = 2 }
+exposed-collective = { share = 0.5 }
+
+[tool.hloscope.targets.saved]
+hlo = "step.hlo"
+fail-on = "error"
+allow = []
+"""
+    step, saved = read_project(written(tmp_path, text)).targets
+    assert (step.fail_on, step.allow) == ("warning", ("all-gather@fsdp: weights",))
+    assert step.rule_options == {"small-collectives.min-collectives": 2, "exposed-collective.share": 0.5}
+    assert (saved.fail_on, saved.allow) == ("error", ())
+    assert saved.rule_options == {"small-collectives.min-collectives": 8}
+
+
+def test_a_section_that_is_no_table(tmp_path):
+    with pytest.raises(ConfigError, match=r"tool\.hloscope is 3 and should be a table"):
+        read_project(written(tmp_path, "[tool]\nhloscope = 3\n"))

@@ -22,6 +22,7 @@ from hloscope.contracts.baselines import (
 )
 from hloscope.contracts.checked import check_analysis
 from hloscope.errors import HloscopeError
+from hloscope.findings import Finding, Severity
 
 MEMORY = Memory(
     argument_bytes=239_000_000,
@@ -44,7 +45,7 @@ mesh: X=4,Y=2
 versions: hloscope 0.1.0, jax 0.10.2, libtpu 0.0.42.1
 
 all-gather@X  12 times  25,165,824 B payload  18,874,368 B wire  model/moe.py:91 in expert
-all-reduce@Y   1 times      32,768 B payload      32,768 B wire  model/mlp.py:7 in block
+all-reduce@Y    1 time      32,768 B payload      32,768 B wire  model/mlp.py:7 in block
 
 memory: 239,000,000 B arguments, 14,700,000 B outputs, 942,000,000 B temporaries, 700,000 B aliased, 468,000 B code, \
 1,195,468,000 B peak
@@ -83,13 +84,14 @@ def test_versions_lines_names_and_spelling_are_no_change():
 def test_what_changed():
     twice = replace(GATHER, payload_bytes=4_194_304, wire_bytes=3_145_728)
     assert changes(BOTH, program(REDUCE, twice, replace(twice, name="g"), memory=MEMORY)) == [
-        "~ all-gather X 1 x 25.2 MB -> 1 x 50.3 MB  moe.py:91 in expert (is not what the baseline has)"
+        "~ all-gather X 25.2 MB in 12 transfers -> 50.3 MB in 12 transfers  moe.py:91 in expert "
+        "(is not what the baseline has)"
     ]
     assert changes(BOTH, program(REDUCE, memory=MEMORY)) == [
-        "-1 all-gather X 1 x 25.2 MB  moe.py:91 in expert (is gone)"
+        "-1 all-gather X 25.2 MB in 12 transfers  moe.py:91 in expert (is gone)"
     ]
     (finding,) = against_baseline(baseline_of(program(REDUCE), root=ROOT), program(REDUCE, GATHER), root=ROOT)
-    assert finding.message == "+1 all-gather X 1 x 12.6 MB  moe.py:91 in expert (is not in the baseline)"
+    assert finding.message == "+1 all-gather X 12.6 MB in 6 transfers  moe.py:91 in expert (is not in the baseline)"
     assert (finding.rule, finding.severity, finding.source) == (
         "baseline-changed",
         "error",
@@ -123,8 +125,8 @@ def test_inexact_facts_are_kept():
         replace(REDUCE, axes=None, link=Link.DCN, source=(), wire_bytes=None, kind=Kind.OPAQUE, payload_bytes=None),
     )
     text = format_baseline(baseline_of(inexact))
-    assert "all-gather@X        at most 6 times" in text
-    assert "opaque@? over dcn  at least 1 times     unknown B payload    unknown B wire\n" in text
+    assert "all-gather@X       at most 6 times" in text
+    assert "opaque@? over dcn  at least 1 time     unknown B payload    unknown B wire\n" in text
     assert parse_baseline(text, name="b") == baseline_of(inexact)
     assert changes(inexact, inexact) == []
 
@@ -281,3 +283,16 @@ def test_a_baseline_of_what_cannot_move_is_told(tmp_path):
         )
     ]
     assert checked.passed
+
+
+def test_a_program_that_no_device_has_the_memory_for_fails_its_baseline(tmp_path):
+    large = Finding(rule="hbm-exceeded", severity=Severity.ERROR, message="does not fit")
+    program_now = replace(BOTH, findings=(large,))
+    path = tmp_path / "step.txt"
+    write_baseline(path, baseline_of(program_now, root=tmp_path))
+    found = check_analysis("step", program_now, contract=None, baseline=path, root=tmp_path)
+    assert (found.findings, found.passed) == ((large,), False)
+    twice = check_analysis("step", program_now, contract=None, baseline=path, root=tmp_path, fail_on=Severity.NOTE)
+    assert twice.findings == (large,)
+    accepted = replace(BOTH, findings=(replace(large, allowed="a larger chip is ordered"),))
+    assert check_analysis("step", accepted, contract=None, baseline=path, root=tmp_path).passed

@@ -24,11 +24,12 @@ from hloscope.contracts import (
     trips,
 )
 from hloscope.contracts.model import Ban, Expectation, Limit, Quantity, Selector, Trips
-from hloscope.contracts.notation import format_contract, parse_contract
+from hloscope.contracts.notation import format_contract, parse_contract, parse_selector
 from hloscope.contracts.quantities import BYTE_UNITS, MILLIONTHS, NANOSECONDS, format_amount, parse_amount, rounded_up
 from hloscope.contracts.tables import contract_from_toml, contract_to_toml
 from hloscope.errors import NotationError
 
+PLACE = 'write "model/attention.py" or "moe.py:40"'
 SPELLINGS = [
     (all_reduce("Y"), "all-reduce@Y", '{ expect = [{ kind = "all-reduce", axes = "Y" }] }'),
     (
@@ -200,6 +201,32 @@ error: an empty contract
 }
 
 
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("all-gather@X,Y <= 3kB", "all-gather@(X,Y) <= 3kB"),
+        ("wire@Y,X <= 3kB", "wire@(X,Y) <= 3kB/step"),
+        ("no all-gather@X over dcn in model/a.py:12", 'no all-gather@X over dcn in "model/a.py:12"'),
+        ("all-gather in a.py <= 3kB x2; hbm <= 1GB", "all-gather in 'a.py' <= 3kB x2; hbm <= 1GB"),
+    ],
+)
+def test_brackets_and_quotes_may_be_left_out(text, other):
+    assert parse_contract(text) == parse_contract(other)
+
+
+def test_a_selector_alone():
+    assert parse_selector('all-*@(X,Y) over dcn in "a.py"', where="here") == Selector(
+        kind="all-*", axes=("X", "Y"), link=Link.DCN, source="a.py"
+    )
+    with pytest.raises(NotationError) as caught:
+        parse_selector("all-gather <= 3kB", where="here")
+    assert str(caught.value) == (
+        "error: this names no collectives\n  --> here, column 12\n   | all-gather <= 3kB\n   |            ^\n"
+        '   = why: "<=" does not belong here\n'
+        '   = fix: write, for example, all-gather@(X,Y) in "model/attention.py"'
+    )
+
+
 @pytest.mark.parametrize("text", ERRORS)
 def test_mistakes_in_the_notation(text):
     with pytest.raises(NotationError) as caught:
@@ -235,6 +262,18 @@ def test_mistakes_in_the_notation(text):
             lambda: only(all_reduce("Y"), all_reduce("Y", count=2)),
             "all-reduce@Y is expected twice",
             'join the two, or tell them apart by their place: in "file.py:12"',
+        ),
+        (lambda: no("all-gather", ""), "axes cannot be ''", 'write "X", or ("X", "Y") for their product'),
+        (lambda: no("all-gather", ()), "axes cannot be ()", 'write "X", or ("X", "Y") for their product'),
+        (lambda: no("all-gather", "X Y"), "axes cannot be 'X Y'", 'write "X", or ("X", "Y") for their product'),
+        (lambda: no("all-gather", 3), "axes cannot be 3", 'write "X", or ("X", "Y") for their product'),
+        (lambda: no("all-gather", source=" "), "' ' is no place in the code", PLACE),
+        (lambda: no("all-gather", source=3), "3 is no place in the code", PLACE),
+        (lambda: trips("a\nb.py:3", 2), "'a\\nb.py:3' is no place in the code", PLACE),
+        (
+            lambda: no(None),
+            "there is no kind of collective None",
+            f"use one of {', '.join(Kind)}, or a pattern such as all-*",
         ),
     ],
 )

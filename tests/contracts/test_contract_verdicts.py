@@ -9,7 +9,7 @@ from contract_examples import ARRAY, GATHER, PRICED, REDUCE, SCATTER, program
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.analysis.model import Memory, Unmodelled
+from hloscope.analysis.model import Memory, SliceFact, Unmodelled
 from hloscope.analysis.totals import totals_of
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.contracts import no, only
@@ -310,10 +310,11 @@ def test_dead_code_is_noticed(text):
 
 def test_a_ban_on_a_file_that_is_not_there(tmp_path):
     (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "attention.py").touch()
+    (tmp_path / "model" / "attention.py").write_text("\n" * 12)
     for text, holds in (
         ('no all-gather in "model/attention.py"', True),
         ('no all-gather in "attention.py:12"', True),
+        ('no all-gather in "attention.py:13"', False),
         ('no all-gather in "*tention.py"', True),
         ('no all-gather in "model/atention.py"', False),
         ('no all-reduce in "moe.py"', True),
@@ -432,3 +433,44 @@ def test_dead_code_keeps_no_limit_on_memory_or_time():
 )
 def test_only_what_is_surely_broken_is_broken(contract):
     assert evaluate(contract, BOTH).broken is (contract == only())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("no all-to-all@X:(7)3", "no mesh axis has a part X:(7)3, so nothing can move over it"),
+        ("no all-to-all@X:(4)1", "no mesh axis has a part X:(4)1, so nothing can move over it"),
+        ("wire@*:(1)3 <= 1MB", "no mesh axis has a part *:(1)3, so nothing can move over it"),
+        ("no all-to-all@X:(2)2", None),
+    ],
+)
+def test_parts_of_axes_that_the_mesh_does_not_have(text, message):
+    found = evaluate(parse_contract(text), BOTH)
+    assert [breach.message for breach in found.breaches] == ([] if message is None else [message])
+
+
+@pytest.mark.parametrize("text", ["no all-to-all over dcn", "wire over dcn <= 1MB/step"])
+def test_nothing_crosses_dcn_on_one_slice(text):
+    one = SliceFact(name="v5e:2x4", chip="v5e", chips=8, devices=8, slices=1, used_devices=8, chosen_by="user")
+    found = evaluate(parse_contract(text), replace(BOTH, slice=one))
+    assert [(breach.kind, breach.message) for breach in found.breaches] == [
+        ("contract-vacuous", "the program runs on one slice, so nothing can cross DCN")
+    ]
+    assert evaluate(parse_contract(text), replace(BOTH, slice=replace(one, slices=2))).holds
+
+
+def test_one_shift_to_a_neighbour_is_no_collective_matmul():
+    shift = replace(GATHER, kind=Kind.COLLECTIVE_PERMUTE, payload_bytes=1024, wire_bytes=1024, executions=1)
+    contract = parse_contract("all-gather@X <= 1MB; nothing else; equivalent")
+    assert not evaluate(contract, program(shift)).holds
+    assert evaluate(contract, program(replace(shift, executions=3))).holds
+
+
+def test_a_limit_that_only_a_branch_would_break_is_not_surely_broken():
+    perhaps = replace(GATHER, executions_bound=Bound.AT_MOST)
+    assert breaches("wire <= 1MB/step", program(REDUCE, perhaps)) == [
+        ("undecided", "up to 9.47 MB per step, more than wire <= 1MB/step")
+    ]
+    assert breaches("wire <= 1MB/step", program(GATHER, perhaps)) == [
+        ("broken", "up to 18.9 MB per step, more than wire <= 1MB/step")
+    ]

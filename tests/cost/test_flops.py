@@ -1,10 +1,14 @@
 """FLOPs of matmuls and convolutions, by hand and against XLA's own count."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hloscope.cost.flops import Work, flops_of, work_by_computation, work_of
+from hloscope.cost.flops import Window, Work, _valid_positions, flops_of, work_by_computation, work_of
 from hloscope.graph import HloGraph
 from hloscope.hlo import parse_module
+
+NARROW = {"s8": 0.5, "f8e5m2": 0.5}
 
 
 def flops(line, *operands):
@@ -88,7 +92,7 @@ ENTRY %e (p: f32[8,8]) -> f32[8,8] {
 }
 """
     one = 2 * 8**3
-    found = work_by_computation(HloGraph(parse_module(text)), 0.5)
+    found = work_by_computation(HloGraph(parse_module(text)), NARROW)
     assert found == {"inner": Work(one, one), "outer": Work(2 * one, 2 * one), "e": Work(2 * one, 2 * one)}
 
 
@@ -102,16 +106,18 @@ ENTRY %e (p: f32[8,8]) -> f32[8,8] {
         ("bf16", ", operand_precision={highest,highest}", 1),
         ("s32", "", 10),
         ("s8", "", 0.5),
-        ("f8e4m3fn", "", 0.5),
+        ("s16", "", 4),
+        ("f8e5m2", "", 0.5),
+        ("f8e4m3fn", "", 1),
     ],
 )
-def test_wider_types_pass_the_matrix_unit_several_times(element_type, attributes, passes):
+def test_a_matmul_takes_passes_by_its_types(element_type, attributes, passes):
     array = f"{element_type}[8,8]"
     text = (
         f"HloModule m\nENTRY %e {{\n  %a = {array} parameter(0)\n"
         f"  ROOT %d = {array} dot(%a, %a), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}{attributes}\n}}\n"
     )
-    assert work_of(parse_module(text).entry.root, 0.5) == Work(2 * 8**3, passes * 2 * 8**3)
+    assert work_of(parse_module(text).entry.root, NARROW) == Work(2 * 8**3, passes * 2 * 8**3)
 
 
 def test_a_matmul_that_is_not_understood_makes_the_work_partial():
@@ -122,8 +128,29 @@ ENTRY %e (p: f32[8,32], w: f32[32,16]) -> f32[8,16] {
   ROOT %c = f32[8,16] convolution(%p, %w), dim_labels=b0f_0io->b0f
 }
 """
-    assert work_by_computation(HloGraph(parse_module(text)), 0.5) == {"e": Work(is_whole=False)}
+    assert work_by_computation(HloGraph(parse_module(text)), NARROW) == {"e": Work(is_whole=False)}
 
 
 def test_labels_that_do_not_fit_are_not_counted():
     assert flops("f32[8,16] convolution(%p0, %p1), dim_labels=b0f_0io->b0f", "f32[8,32]", "f32[32,16]") is None
+
+
+@given(
+    st.tuples(*[st.integers(0, 9)] * 3),
+    st.builds(Window, *[st.integers(1, 5)] * 3, st.integers(-6, 9)),
+)
+def test_positions_are_counted_as_by_walking_over_them(sizes, window):
+    size, kernel, outputs = sizes
+    elements = {element * window.hole for element in range(size)}
+    walked = sum(
+        output * window.stride + offset * window.spread - window.low in elements
+        for output in range(outputs)
+        for offset in range(kernel)
+    )
+    assert _valid_positions(size, kernel, outputs, window) == walked
+
+
+@pytest.mark.parametrize("window", ["{size=3 stride=0}", "{size=3 lhs_dilate=0}", "{size=3 rhs_dilate=0}"])
+def test_a_window_that_cannot_be_meant_is_not_counted(window):
+    line = f"f32[2,3,8] convolution(%p0, %p1), window={window}, dim_labels=b0f_0io->b0f"
+    assert flops(line, "f32[2,5,4]", "f32[3,4,8]") is None

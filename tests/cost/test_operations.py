@@ -108,6 +108,21 @@ def test_a_roofline_counts_the_passes_of_the_matrix_unit():
     assert wide.time_us == pytest.approx(10 * narrow.time_us) == pytest.approx(20 * 2048**3 / 197e6)
 
 
+@pytest.mark.parametrize(
+    ("kind", "on", "passes"),
+    [
+        ("s8", "v5e", 0.5), ("s4", "v5e", 0.5), ("f8e5m2", "v6e", 0.5), ("f8e4m3fn", "v6e", 1), ("s8", "v7x", 1),
+        ("f8e4m3fn", "v7x", 0.5), ("s8", "v4", 1), ("s8", "v2", 1), ("s16", "v5e", 4),
+    ],
+)  # fmt: skip
+def test_narrow_types_are_faster_where_the_chip_multiplies_them(kind, on, passes):
+    dot = "dot(%m, %m), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    found = time_of(f"%m = {kind}[4096,4096] parameter(0)", f"ROOT %d = f32[4096,4096] {dot}", on=on)
+    entry = chip(on)
+    peak = entry.bf16_flops_per_s / entry.devices_per_chip
+    assert found.time_us == pytest.approx(passes * 2 * 4096**3 / peak * 1e6, rel=5e-3)
+
+
 def test_a_matmul_that_is_not_understood_is_unknown():
     found = time_of(ARGUMENT, f"ROOT %c = {BLOCK} convolution(%a, %a), dim_labels=b01f_01io->b01f")
     assert (found.basis, found.moved_bytes) == (Basis.UNKNOWN, 3 * BLOCK_BYTES)
@@ -122,3 +137,18 @@ def test_a_custom_fusion_without_cycles_is_unknown_and_any_other_is_a_roofline()
 
 def test_compiler_marks_are_free():
     assert time_of('ROOT %b = f32[8] custom-call(), custom_call_target="AllocateBuffer"').basis is Basis.FREE
+
+
+def test_a_reshape_moves_its_tiles_and_otherwise_only_renames():
+    flat = "f32[1048576]{0:T(1024)}"
+    moved = time_of(f"%a = {flat} parameter(0)", f"ROOT %r = {BLOCK} reshape(%a)")
+    assert (moved.basis, moved.moved_bytes) == (Basis.MEMORY, 2 * BLOCK_BYTES)
+    named = time_of("%a = f32[1048576] parameter(0)", "ROOT %r = f32[1024,1024]{1,0} reshape(%a)")
+    assert named.basis is Basis.FREE
+
+
+def test_a_kernel_whose_estimate_is_empty_is_unknown():
+    config = '{"custom_call_config":{"cost_estimate":{"flops":"0","transcendentals":"0","bytes_accessed":"0"}}}'
+    kernel = f'custom-call(%a), custom_call_target="tpu_custom_call", backend_config={config}'
+    found = time_of(ARGUMENT, f"ROOT %k = {BLOCK} {kernel}")
+    assert (found.basis, found.moved_bytes) == (Basis.UNKNOWN, 2 * BLOCK_BYTES)

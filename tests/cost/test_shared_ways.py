@@ -107,3 +107,54 @@ def test_work_beside_the_device_is_not_lost():
     assert time.step_us == pytest.approx(10_000.0)
     assert (time.flops, time.bound) == (2 * 1024**3, Bound.AT_LEAST)
     assert [one.what for one in time.unknown_operations] == ["sort"]
+
+
+HOST = f"""
+%on_host (p: f32[1024,1024]) -> f32[1024,1024] {{
+  %p = {BLOCK} parameter(0)
+  ROOT %s = {BLOCK} sine(%p)
+}}, execution_thread="host"
+"""
+CALLED = 'custom-call-start(%a), async_execution_thread="host", custom_call_target="HostExecute"'
+
+
+def test_what_the_host_computes_is_at_least_as_long_as_its_data_are_on_the_way():
+    text = module_text(
+        f"""
+          {ARGUMENT}
+          %s = (({BLOCK}), {BLOCK}, u32[]{{:S(2)}}) {CALLED}, called_computations={{%on_host}}
+          ROOT %d = {BLOCK} custom-call-done(%s)
+        """,
+        before=HOST,
+    )
+    time = priced(text).time
+    assert time.step_us == pytest.approx(2 * PCIE_US)
+    assert (time.bound, time.hbm_us) == (Bound.AT_LEAST, 0)
+    assert [(one.what, one.bytes) for one in time.unknown_operations] == [("custom-call-start on the host", 2**23)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"%s = ({BLOCK}, u32[], token[]) send(%a, %k), channel_id=2, is_host_transfer=true",
+        f"%s = ({BLOCK}, u32[], token[]) recv(%k), channel_id=2, is_host_transfer=true",
+        f"%s = ({BLOCK}, token[]) infeed(%k)",
+        f"%s = token[] outfeed(%a, %k), outfeed_shape={BLOCK}",
+    ],
+)
+def test_transfers_to_and_from_the_host_go_over_its_link(line):
+    time = priced(module_text(f"{ARGUMENT}\n%k = token[] after-all()\n{line}\nROOT {fusion('f', 'a', 15_000)}")).time
+    assert time.step_us == pytest.approx(10.0 + PCIE_US)
+    assert (time.bound, time.hbm_us) == (Bound.AT_LEAST, 10.0)  # the fusion is as long as its traffic
+    assert [one.bytes for one in time.unknown_operations] == [pytest.approx(2**22, abs=4)]
+
+
+def test_waiting_for_the_host_is_not_waiting_for_memory():
+    text = module_text(f"""
+      {ARGUMENT}
+      %to = ({ON_HOST}, {BLOCK}, u32[]{{:S(2)}}) copy-start(%a)
+      ROOT %h = {ON_HOST} copy-done(%to)
+    """)
+    time = priced(text).time
+    assert (time.step_us, time.hbm_us, time.bound) == (pytest.approx(PCIE_US), 0, Bound.EXACT)
+    assert priced(text, "tpu7x:2x2x1").time.bound is Bound.AT_LEAST

@@ -46,9 +46,14 @@ def test_devices_without_a_chip_have_no_figures(slice_name, why):
         ),
         (
             "clock_hz=fast",
-            "error: clock_hz must be a positive number, not 'fast'\n  --> clock_hz=fast",
+            "error: clock_hz must be a number from 1 to 1e+24, not 'fast'\n  --> clock_hz=fast",
         ),
-        ("clock_hz=-1", "error: clock_hz must be a positive number, not -1.0\n  --> clock_hz=-1"),
+        ("clock_hz=-1", "error: clock_hz must be a number from 1 to 1e+24, not -1.0\n  --> clock_hz=-1"),
+        ("clock_hz=0", "error: clock_hz must be a number from 1 to 1e+24, not 0.0\n  --> clock_hz=0"),
+        ("hbm_bytes=0.5", "error: hbm_bytes must be a number from 1 to 1e+24, not 0.5\n  --> hbm_bytes=0.5"),
+        ("hbm_bytes=1.5", "error: hbm_bytes must be a whole number, not 1.5\n  --> hbm_bytes=1.5"),
+        ("clock_hz=1e300", "error: clock_hz must be a number from 1 to 1e+24, not 1e+300\n  --> clock_hz=1e300"),
+        ("clock_hz=nan", "error: clock_hz must be a number from 1 to 1e+24, not nan\n  --> clock_hz=nan"),
         (
             "nowhere.toml",
             "error: nowhere.toml cannot be read\n   = why: [Errno 2] No such file or directory: 'nowhere.toml'\n"

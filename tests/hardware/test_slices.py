@@ -241,6 +241,20 @@ HOW = "write a block such as v5e:2x4, a size such as v5e-8, several slices as 2*
             "cpu",
             'error: "cpu" does not say how many CPU devices to simulate\n   = fix: write, for example, cpu:8',
         ),
+        *(
+            (
+                text,
+                f'error: "{text}" is no slice\n'
+                "   = why: simulated CPU devices have a number, and neither a shape nor slices\n"
+                "   = fix: write, for example, cpu:8",
+            )
+            for text in ("2*cpu:8", "cpu:2x4")
+        ),
+        (
+            "v4:4x4x8_twisted",
+            'error: "v4:4x4x8_twisted" is no slice\n   = why: twisted tori are not known here\n'
+            "   = fix: take the plain torus, v4:4x4x8",
+        ),
         (
             "cpu:0",
             "error: simulated CPU devices need a number of 1 or more\n   = fix: write, for example, cpu:8",

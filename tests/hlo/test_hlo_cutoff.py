@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hloscope.errors import HloParseError
-from hloscope.hlo import parse_module, parse_modules
+from hloscope.hlo import module_text, parse_module, parse_modules
 from hloscope.hlo.parser import parse_whole
 
 MODULE = MODULE.replace("->bf16[8,512]{1,0}}", "->(bf16[8,512]{1,0}, f32[])}")
@@ -130,8 +130,51 @@ def test_several_modules_where_one_is_wanted():
         f"  --> f.hlo:{line}:1\n"
         "   | HloModule bare\n"
         "   | ^\n"
-        "   = fix: give one of them, or read them all with parse_modules"
+        "   = fix: choose one: f.hlo#jit_step, f.hlo#bare"
     )
+
+
+MANY = "HloModule one\nENTRY e { p = f32[] parameter(0) }\n"
+
+
+def test_the_text_of_one_module_of_several_keeps_its_lines():
+    text = module_text(SEVERAL, "bare", name="f.hlo")
+    module = parse_module(text, name="f.hlo")
+    assert module.name == "bare"
+    assert module.entry.root.line == SEVERAL[: SEVERAL.index("ROOT reduce")].count("\n") + 1
+    assert parse_module(module_text(SEVERAL, "1")).name == "jit_step"
+    assert module_text(MANY, "one") == MANY
+
+
+def test_modules_of_one_name_are_told_by_their_numbers():
+    text = f"{MANY}// -----\n{MANY}// -----\nENTRY f {{ q = f32[] parameter(0) }}\n"
+    assert message_of(text).splitlines()[-1] == "   = fix: choose one: f.hlo#1, f.hlo#2, f.hlo#3"
+    assert parse_module(module_text(text, "3")).entry.line == 7
+    with pytest.raises(HloParseError) as caught:
+        module_text(text, "one", name="f.hlo")
+    assert str(caught.value) == (
+        'error: 2 modules are named "one"\n'
+        "  --> f.hlo:4:1\n"
+        "   | HloModule one\n"
+        "   | ^\n"
+        "   = fix: choose one: f.hlo#1, f.hlo#2"
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fix"), [("bear", "did you mean bare?"), ("4", "choose one: f.hlo#jit_step, f.hlo#bare")]
+)
+def test_a_module_that_is_not_there(wanted, fix):
+    with pytest.raises(HloParseError) as caught:
+        module_text(SEVERAL, wanted, name="f.hlo")
+    assert str(caught.value).splitlines()[0] == f'error: no module is named "{wanted}"'
+    assert str(caught.value).splitlines()[-1] == f"   = fix: {fix}"
+
+
+def test_a_long_list_of_modules_is_cut():
+    text = "// -----\n".join(MANY.replace("one", f"m{number}") for number in range(12))
+    fix = message_of(text).splitlines()[-1]
+    assert fix == f"   = fix: choose one: {', '.join(f'f.hlo#m{number}' for number in range(8))} … and 4 more"
 
 
 def test_an_error_in_the_second_module_has_its_line_in_the_file():
@@ -141,9 +184,9 @@ def test_an_error_in_the_second_module_has_its_line_in_the_file():
         parse_modules(broken, name="f.hlo")
     assert caught.value.line == line
     assert re.match(r"%z is used in computation %add", caught.value.what)
-    late = parse_modules(SEVERAL.replace("dimensions={0}, to_apply=add", "dimensions={x}, to_apply=add"))[1]
+    late = parse_modules(SEVERAL.replace("dimensions={0}, to_apply=add", "sharding={x}, to_apply=add"))[1]
     with pytest.raises(HloParseError) as caught:
-        _ = late.entry.root.dimensions
+        _ = late.entry.root.sharding
     assert caught.value.line == late.entry.root.line
 
 

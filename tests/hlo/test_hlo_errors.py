@@ -96,7 +96,10 @@ def test_only_a_header():
         ("%r = f32[-2] add(%p)", "a dimension cannot be -2", 12),
         ("%r = f32[2]{1,0} add(%p)", "the layout of f32[2] names 2 dimensions", 14),
         ("%r = f32[2] add(%q)", "%q is used in computation %e and no instruction before it has that name", 19),
-        ("%r = f32[2] add(%p, f32[2])", "this operand has no name", 23),
+        ("%r = f32[2] add(%p, f32[2])", "an operand has no name: add needs 2, and 1 have one", 15),
+        ("%r = f32[2] add(%p, )", "an operand has no name: add needs 2, and 1 have one", 15),
+        ("%r = f32[2] negate(,)", "an operand has no name: negate needs 1, and 0 have one", 15),
+        ("%r = f32[2] add(%p, negate(f32[2]))", "an operand has no name: negate needs 1, and 0 have one", 23),
         (
             "%r = f32[2] call(%p), to_apply=%g",
             "computation %g is called and no computation before it has that name",
@@ -112,6 +115,7 @@ def test_only_a_header():
             25,
         ),
         ("%r = f32[2]{0:T(-1)} add(%p)", "a tile dimension is negative", 18),
+        ("%r = f32[2]{0:D(X)} add(%p)", "unexpected `D` where `}` or tiles was expected", 17),
     ],
 )
 def test_broken_lines(line, what, column):
@@ -180,11 +184,59 @@ def test_pairs_that_are_no_pairs():
         _ = root.source_target_pairs
 
 
-def test_a_header_number_that_is_none():
-    module = parse_module("HloModule m, num_partitions=many\nENTRY e { p = f32[] parameter(0) }\n", name="f.hlo")
+@pytest.mark.parametrize(
+    ("attribute", "what", "column"),
+    [
+        ("dimensions=0", "unexpected `0` where `{` was expected", 48),
+        ("dimensions={0,}", "unexpected `}` where a number was expected", 51),
+        ("dimensions=[2]<=[4]", "unexpected `[` where `{` was expected", 48),
+        ("index=x", "unexpected `x` where a number was expected", 43),
+        ("is_stable=1", "unexpected `1` where `true` or `false` was expected", 47),
+        ("slice={[0:1:1:1]}", "unexpected `:` where `]` was expected", 50),
+        ("source_target_pairs={0,1}", "unexpected `0` where `{` or `}` was expected", 58),
+        ("window={size=2 pad=1_1_0}", "unexpected `1_1_0` where a padding such as `0_0x1_1` was expected", 56),
+        ("window={size=2x2 foo=1}", "unexpected `foo` where `}` or a part of a window was expected", 54),
+        ("padding=2", "unexpected `2` where a padding such as `0_0x1_1` was expected", 45),
+        ("dim_labels=b0f->b0f", "unexpected `b0f-` where labels such as `b01f_01io->b01f` was expected", 48),
+        ("result_accuracy={mode=high}", "unexpected `high` where `default` or `highest` was expected", 59),
+        ("result_accuracy={0.5}", "unexpected `0.5` where `mode=` or `tolerance=` was expected", 54),
+        ("custom_call_target=x", "unexpected `x` where a string was expected", 56),
+        ("output_to_operand_aliasing={{}: (0; {})}", "unexpected `;` where `,` was expected", 71),
+    ],
+)
+def test_values_that_look_the_same_in_every_version_are_checked_at_once(attribute, what, column):
+    lines = [f"  %r = f32[2] custom-call(%p), a=1, {attribute}"] * 2
+    for count in (1, 2):
+        renamed = [line.replace("%r", f"%{name}", 1) for line, name in zip(lines[:count], "rs", strict=False)]
+        message = message_of(f"{HEAD}{chr(10).join(renamed)}\n}}\n")
+        assert message.startswith(f"error: {what}\n  --> f.hlo:5:{column}\n")
+
+
+@pytest.mark.parametrize(
+    ("header", "what", "column"),
+    [
+        ("num_partitions=many", "unexpected `many` where a number was expected", 29),
+        ("is_scheduled=1", "unexpected `1` where `true` or `false` was expected", 27),
+        ("input_output_alias={ {}: (0, {}, {}) }", "unexpected `{` where a value was expected", 47),
+        ("input_output_alias={ {0, a}: (0, {0}) }", "unexpected `a` where `}` or a number was expected", 39),
+        ("buffer_donor={ (zero, {0}) }", "unexpected `zero` where a number was expected", 30),
+    ],
+)
+def test_values_of_the_header_are_checked_as_well(header, what, column):
+    message = message_of(f"HloModule m, {header}\nENTRY e {{ p = f32[] parameter(0) }}\n")
+    assert message.startswith(f"error: {what}\n  --> f.hlo:1:{column}\n")
+
+
+@pytest.mark.parametrize(("first", "second", "missing"), [(0, 0, 1), (0, 2, 1), (1, 2, 0), (-1, 0, 0)])
+def test_parameters_that_are_not_numbered_from_zero_on(first, second, missing):
+    lines = f"  %p = f32[] parameter({first})\n  %q = f32[] parameter({second})\n  ROOT %r = f32[] add(%p, %q)\n"
+    module = parse_module(f"HloModule m\nENTRY %e {{\n{lines}}}\n", name="f.hlo")
     with pytest.raises(HloParseError) as caught:
-        _ = module.num_partitions
-    assert str(caught.value).splitlines()[:2] == ["error: num_partitions is many, not a number", "  --> f.hlo:1:14"]
+        _ = module.entry.parameters
+    assert str(caught.value).splitlines()[:2] == [
+        f"error: parameter {missing} of %e is missing, or another one has its number",
+        "  --> f.hlo:3:1",
+    ]
 
 
 def test_unbounded_dimensions_cannot_be_counted():

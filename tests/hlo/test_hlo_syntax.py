@@ -80,6 +80,9 @@ def test_133_opcodes_are_known():
         ("(f32[2], /*index=1*/(s32[], pred[]{:T(512)}))", "(f32[2], (s32[], pred[]))"),
         ("b(f32[2]{0})", "b(f32[2])"),
         ("f32[4,8]{1,0:D(D,C)T(8,128)(2,1)L(2)#(u8)*(u32)E(4)S(5)SC(0:1,2)M(8)}", "f32[4,8]"),
+        ("pred[16,32]{1,0:S(3)SC(0:4)(1:8,16)}", "pred[16,32]"),
+        ("f32[4,8]{1,0:D(S, H+~)}", "f32[4,8]"),
+        ("bf16[]{:T()}", "bf16[]"),
     ],
 )
 def test_shapes(text, printed):
@@ -311,5 +314,64 @@ def test_line_ends(newline):
     assert [item.name for item in module.entry.instructions] == ["p", "r"]
 
 
-def test_a_shape_without_a_name_before_a_comma_is_dropped_as_xla_does():
-    assert root_of("ROOT %r = f32[] add(f32[] %p, f32[], %p)").operand_names == ("p", "p")
+@pytest.mark.parametrize(
+    "operands",
+    ["f32[] %p, f32[], %p", "%p, %p, f32[]", "%p,, %p", ", %p, %p", "%p, %p,", "%p, , ,p, f32[2], ", "%p, /*,*/ %p"],
+)
+def test_operands_without_a_name_are_dropped_as_xla_does(operands):
+    assert root_of(f"%a = f32[] negate(%p)\nROOT %r = f32[] add({operands})").operand_names == ("p", "p")
+
+
+def test_nothing_but_a_comma_is_no_operand():
+    assert root_of("ROOT %r = () tuple(,)").operand_names == ()
+    assert parse_module("f32[4] multiply(f32[4], , f32[4])").entry.root.operand_names == ("parameter.0", "parameter.1")
+
+
+def test_a_colon_belongs_to_the_name_before_it():
+    module = parse_module("HloModule m:\nENTRY e: {\n  p: = f32[2]{0} parameter(0)\n  ROOT q = f32[2]{0} add(p:, p)\n}")
+    assert (module.name, module.entry.name) == ("m", "e")
+    assert [item.name for item in module.entry.instructions] == ["p", "q"]
+    assert module.entry.root.operand_names == ("p", "p")
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "f32[/*{*/2,4]{/*}*/1,0}",
+        "f32/*c*/[2,4] /*}*/{1,0}",
+        "f32[2,4 // ]\n]{ // }\n1,0}",
+        "(f32[2,/*(*/4]{1,0:T/*)*/(8,128)}, b /*x*/(/*y*/ s8[2] /*z*/))",
+    ],
+)
+def test_comments_inside_shapes(shape):
+    root = root_of(f"ROOT %r = {shape} custom-call(%p), dimensions={{0,/*}}*/1}}")
+    assert str(root.shape) in ("f32[2,4]", "(f32[2,4], b(s8[2]))")
+    first = root.shape.elements[0] if root.shape.is_tuple else root.shape
+    assert first.layout.minor_to_major == (1, 0)
+    assert root.dimensions == (0, 1)
+
+
+def test_comments_before_an_argument():
+    entry = module_of("%c = s32[] constant /*(*/ (7)\n%q = f32[2] parameter/**/(1)\nROOT %r = f32[2] negate(%q)").entry
+    assert entry.instruction("c").literal == "7"
+    assert entry.instruction("q").parameter_number == 1
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value"),
+    [
+        ("window={}", "{}"),
+        ("window={size=2x2 pad=-1_-1x0_0 lhs_dilate=2x2 rhs_reversal=0x1}", None),
+        ("window={stride=2 size=3}", None),
+        ("slice={[0:2:-1]}", None),
+        ("source_target_pairs={}", None),
+        ("output_to_operand_aliasing={{}: (0, {}),}", None),
+        ("result_accuracy={tolerance={}}", None),
+        ("dimensions={-1}", None),
+        ("channel_id=_", None),
+        ("index=18446744073709551615", None),
+    ],
+)
+def test_unusual_values_that_xla_reads(attribute, value):
+    key, _, text = attribute.partition("=")
+    assert root_of(f"ROOT %r = f32[] custom-call(%p), {attribute}").attributes[key] == (value or text)

@@ -214,6 +214,14 @@ def test_more_simulated_devices_than_there_are(compiled):
         ({"dcn": {"X": 2}}, "--dcn needs a slice of several"),
         ({"args": ("bf16[8@X,2047@Y]", "bf16[2047@Y,8]")}, "dimension 1 of bf16[8@X,2047@Y] cannot be divided over Y"),
         ({"out": "P('Q', None)"}, "P('Q', None) names the axis 'Q', which is not in the mesh"),
+        (
+            {"out": "P('X', 'Y', None)"},
+            "the output sharding P('X', 'Y', None) has 3 entries, and result has 2 dimensions",
+        ),
+        (
+            {"args": ("bf16[6,64]", "bf16[64,8]"), "out": "P(('X', 'Y'))"},
+            "dimension 0 of result, bfloat16[6,8], cannot be divided over (X,Y)",
+        ),
     ],
 )
 def test_what_does_not_fit_the_mesh(compiled, facts, message):

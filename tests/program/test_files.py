@@ -11,7 +11,7 @@ import pytest
 
 from hloscope.errors import HloParseError, TargetError
 from hloscope.hlo import parse_module
-from hloscope.program.files import decode_hlo, read_hlo
+from hloscope.program.files import decode_hlo, names_hlo, read_hlo, split_module
 
 TEXT = 'HloModule m\nENTRY e {\n  ROOT p = f32[4] parameter(0), metadata={op_name="x"}\n}\n'
 
@@ -21,6 +21,37 @@ def test_text_and_compressed_text(pack, tmp_path):
     path = tmp_path / "step.hlo"
     path.write_bytes(pack(TEXT.encode()))
     assert read_hlo(path) == TEXT
+
+
+@pytest.mark.parametrize(
+    ("target", "is_hlo"),
+    [
+        ("step.hlo", True),
+        ("STEP.HLO", True),
+        ("dump.txt.gz", True),
+        ("module.hlo.pb", True),
+        ("many.hlo#step", True),
+        ("many.hlo.xz#2", True),
+        ("model.py:step", False),
+        ("model.py", False),
+        ("model.py:step#2", False),
+        ("package.module:step", False),
+        (len, False),
+    ],
+)
+def test_what_names_hlo(target, is_hlo):
+    assert names_hlo(target) is is_hlo
+
+
+def test_one_module_of_a_file(tmp_path):
+    assert split_module("many.hlo#step") == ("many.hlo", "step")
+    assert split_module("step.hlo") == ("step.hlo", None)
+    assert split_module("#1.hlo") == ("#1.hlo", None)
+    assert split_module("step.hlo#") == ("step.hlo#", None)
+    odd = tmp_path / "odd#name.hlo"
+    odd.write_text(TEXT)
+    assert split_module(odd) == (str(odd), None)
+    assert split_module(f"{odd}#m") == (str(odd), "m")
 
 
 def test_zstd_where_something_can_read_it():

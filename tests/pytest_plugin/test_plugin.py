@@ -91,27 +91,37 @@ def test_failure_text(hlo_suite):
 
         def test_mistake(hlo):
             hlo.expect("step.hlo", "no all-redcue@Y", mesh=MESH)
-        """.replace("\n        ", "\n"),
-        "-vv",
+
+        def test_caught(hlo):
+            with pytest.raises(AssertionError):
+                assert hlo.analyze("step.hlo", mesh=MESH) == none()
+            assert 1 == 2
+        """.replace("\n        ", "\n")
     )
-    result.assert_outcomes(failed=4)
+    result.assert_outcomes(failed=5)
     result.stdout.fnmatch_lines(
         [
             "E*assert the program keeps to its contract",
-            "*step.hlo breaks its contract in 2 ways: all-gather@X; nothing else",
-            "*error[[]contract-broken[]]: all-gather@X is expected, and there is none",
-            "*   = expected: all-gather@X",
-            "*   =    found: all-reduce@Y 8.19 kB x1",
-            "*error[[]contract-broken[]]: all-reduce@Y 8.19 kB x1 is not in the contract",
-            "*  --> source not known: 8.19 kB, %r at HLO line 11",
-            "*   = to accept it: all-reduce@Y <= 8KiB x1",
+            "E*contract-broken: all-gather@X is expected, and there is none",
+            "E*contract-broken: all-reduce@Y 8.19 kB x1 is not in the contract",
+            "E*told in full below",
+            "*--- hloscope ---*",
+            "step.hlo breaks its contract in 2 ways: all-gather@X; nothing else",
+            "error[[]contract-broken[]]: all-gather@X is expected, and there is none",
+            "   = expected: all-gather@X",
+            "   =    found: all-reduce@Y 8.19 kB x1",
+            "error[[]contract-broken[]]: all-reduce@Y 8.19 kB x1 is not in the contract",
+            "  --> source not known: 8.19 kB, %r at HLO line 11",
+            "   = to accept it: all-reduce@Y <= 8KiB x1",
             "*assert the collectives are these and no others",
-            "*   = expected: nothing moves",
-            "*step.hlo breaks its contract in 1 way: no all-reduce@Y",
+            "   = expected: nothing moves",
+            "step.hlo breaks its contract in 1 way: no all-reduce@Y",
             "*hloscope.errors.NotationError: error: there is no kind of collective 'all-redcue'",
             "*   = fix: did you mean all-reduce?",
+            "E*assert 1 == 2",
         ]
     )
+    assert result.stdout.str().count("--- hloscope ---") == 2
 
 
 def test_a_marker_that_is_written_wrongly(hlo_suite):
@@ -180,7 +190,7 @@ def test_baselines(hlo_suite, suite, pytester):
     changed.stdout.fnmatch_lines(
         [
             "step.hlo is not what its baseline hloscope_baselines/test_model/test_step-small.txt says",
-            "error[[]baseline-changed[]]: ~ all-reduce Y 1 x 8.19 kB -> 1 x 16.4 kB  source not known *",
+            "error[[]baseline-changed[]]: ~ all-reduce Y 8.19 kB -> 16.4 kB  source not known *",
         ]
     )
     assert "to be removed" not in changed.stdout.str()
@@ -205,6 +215,19 @@ def test_step(hlo, size):
     by_name = suite("test_model.py::test_step")
     told = [line for line in by_name.stdout.lines if line.startswith("baseline of no test")]
     assert [line.rpartition("/")[2] for line in told] == ["test_step-small.second.txt"]
+
+
+@pytest.mark.parametrize("parallel", [(), ("-p", "xdist", "-n", "3")], ids=["alone", "xdist"])
+def test_baselines_of_tests_that_did_not_run_are_not_told(hlo_suite, suite, pytester, parallel):
+    hlo_suite(BASELINE, "--hloscope-update").assert_outcomes(passed=2)
+    folder = pytester.path / "hloscope_baselines" / "test_model"
+    (folder / "test_gone.txt").write_text("")
+    pytester.makeconftest("""
+def pytest_collection_modifyitems(items):
+    items[:] = [item for item in items if "small" in item.name]
+""")
+    told = [line for line in suite(*parallel).stdout.lines if line.startswith("baseline of no test")]
+    assert told == ["baseline of no test, to be removed: hloscope_baselines/test_model/test_gone.txt"]
 
 
 def test_one_baseline_for_two_calls_is_refused(hlo_suite):

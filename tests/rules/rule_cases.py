@@ -143,7 +143,11 @@ FIRES = {
     "unexpected-collective": [lambda: chain_of_all_reduces(1, 8)],
     "unmodelled-text": [lambda: hloscope.analyze_text(LOOP.replace("BOUND", "parameter(1)"))],
     "opaque-communication": [lambda: hloscope.analyze_text(KERNEL.replace("CONFIG", '"has_communication":true'))],
-    "replicated-large-array": [lambda: with_arguments(_DENSE), lambda: compiled("too_much"), lambda: compiled("whole_on_the_way")],
+    "replicated-large-array": [
+        lambda: with_arguments(_DENSE),
+        lambda: compiled("too_much"),
+        lambda: compiled("whole_on_the_way"),
+    ],
     "model-parallel-over-dcn": [lambda: across_slices("all-gather", "f32[1024,1024]", "f32[2048,1024]")],
     "small-collectives": [lambda: chain_of_all_reduces(4, 16)],
     "hbm-near-limit": [lambda: with_memory(16_000_000_000)],

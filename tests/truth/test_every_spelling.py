@@ -23,6 +23,7 @@ from hloscope.hlo import parse_module
 SPELLINGS = Path(__file__).parent.parent.parent / "fixtures" / "spellings"
 FACTS = json.loads((SPELLINGS / "facts.json").read_text())
 BY_HAND = "by hand"
+COMPILED = "compiled"
 VERSIONS = ("0.10", "0.12")
 TEXTS = [
     (name, version) for name, facts in FACTS.items() for version in ((BY_HAND,) if "written" in facts else VERSIONS)
@@ -66,6 +67,15 @@ def matching(record: dict, wanted: dict) -> bool:
     )
 
 
+def told_by(wanted: dict, version: str) -> dict:
+    """What is wanted of one version: `origin` may differ, since 0.10 prints less of it than 0.12.
+
+    A program compiled here tells it best, because its module is also seen before and after partitioning.
+    """
+    origin = wanted.get("origin")
+    return wanted if not isinstance(origin, dict) else {**wanted, "origin": origin[version]}
+
+
 def test_every_spelling_has_its_texts_and_every_text_its_facts():
     texts = {path.name for path in SPELLINGS.iterdir() if path.name != "facts.json" and path.is_file()}
     assert texts == {path_of(name, version).name for name, version in TEXTS}
@@ -78,16 +88,22 @@ def test_the_text_holds_the_spelling(name, version):
         assert needle in text if count is None else text.count(needle) == count, f"{text.count(needle)} of {needle!r}"
 
 
-def check(found: dict, facts: dict) -> None:
-    """Compares a document with the facts: every collective, what was not understood, and the bound of the totals."""
-    left = list(found["collectives"])
-    for wanted in expected_of(facts):
+def differences(found: dict, facts: dict, version: str) -> list[str]:
+    """How a document differs from the facts: collectives, what was not understood, and the bound of the totals."""
+    left, told = list(found["collectives"]), []
+    for wanted in (told_by(row, version) for row in expected_of(facts)):
         record = next((one for one in left if matching(one, wanted)), None)
-        assert record is not None, f"none is {wanted} among {json.dumps(left, indent=1)}"
-        left.remove(record)
-    assert left == []
-    assert [entry["what"] for entry in found["unmodelled"]] == facts.get("unmodelled", [])
-    assert found["totals"]["bound"] == facts.get("bound", "exact")
+        if record is None:
+            told.append(f"none is {wanted}")
+        else:
+            left.remove(record)
+    told += [f"not expected: {json.dumps(record)}" for record in left]
+    unmodelled = [entry["what"] for entry in found["unmodelled"]]
+    if unmodelled != facts.get("unmodelled", []):
+        told.append(f"not understood: {unmodelled}")
+    if found["totals"]["bound"] != facts.get("bound", "exact"):
+        told.append(f"the totals are {found['totals']['bound']}")
+    return told
 
 
 @pytest.mark.smoke
@@ -96,7 +112,8 @@ def test_the_facts_of_a_spelling(name, version):
     facts = FACTS[name]
     mesh = Mesh(axis_names=tuple(facts["mesh"]), axis_sizes=tuple(facts["mesh"].values()))
     module = parse_module(read(name, version), name=name)
-    check(to_document(analyze_module(module, target=name, mesh=mesh, placement=placement_of(facts))), facts)
+    found = to_document(analyze_module(module, target=name, mesh=mesh, placement=placement_of(facts)))
+    assert differences(found, facts, version) == []
 
 
 @pytest.mark.tpu_compiler
@@ -104,4 +121,5 @@ def test_the_facts_of_a_spelling(name, version):
 def test_the_program_of_a_spelling_compiled_anew(name):
     """What the installed compiler makes of it, whatever it prints, has the same facts."""
     file, _, function = name.partition(".")
-    check(hloscope.analyze(f"{SPELLINGS}/programs/{file}.py:{function}").to_dict(), FACTS[name])
+    found = hloscope.analyze(f"{SPELLINGS}/programs/{file}.py:{function}").to_dict()
+    assert differences(found, FACTS[name], COMPILED) == []

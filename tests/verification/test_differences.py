@@ -92,10 +92,12 @@ def test_integers_are_exact_whatever_the_tolerance():
     assert error_ratios(np.array([1000000]), np.array([1000001]), LOOSE)[0] == inf
 
 
-def test_each_copy_counts():
+def test_an_element_is_wrong_once_when_any_copy_of_it_is():
     good, bad = np.ones(4, np.float32), np.array([1, 1, 2, 1], np.float32)
     one = compared([Shard(place="X=0", start=(0,), values=good), Shard(place="X=1", start=(0,), values=bad)], good)
-    assert (one.elements, one.copies, one.wrong, one.wrong_shards) == (8, 2, 1, ("X=1",))
+    assert (one.elements, one.copies, one.wrong, one.wrong_shards) == (4, 2, 1, ("X=1",))
+    both = compared([Shard(place=place, start=(0,), values=bad) for place in ("X=0", "X=1")], good)
+    assert (both.elements, both.wrong, both.wrong_shards) == (4, 1, ("X=0", "X=1"))
 
 
 @pytest.mark.parametrize(
@@ -110,6 +112,8 @@ def test_arrays_that_tell_nothing(array, tells):
 def test_the_size_of_an_array_leaves_out_what_is_not_finite():
     assert root_mean_square(np.array([3.0, -4.0, np.inf, np.nan])) == pytest.approx(np.sqrt(12.5))
     assert root_mean_square(np.array([3, 4])) == 0
+    assert root_mean_square(np.array([3e300, -4e300])) == pytest.approx(np.sqrt(12.5) * 1e300)
+    assert root_mean_square(np.zeros(3)) == 0
 
 
 @given(st.integers(0, 2**32), st.integers(0, 9), st.sampled_from(["float32", "bfloat16", "int8", "uint8", "bool"]))
@@ -120,6 +124,14 @@ def test_inputs_depend_on_seed_and_position_alone(seed, position, name):
     assert np.array_equal(one, again)
     other = random_values(dtype, (64, 5), None, seed=seed, position=position + 1)
     assert not np.array_equal(random_values(dtype, (64, 5), None, seed=seed, position=position), other)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+def test_wide_numbers_have_digits_that_narrow_ones_lose(dtype):
+    values = random_values(dtype, (64,), None, seed=0, position=0)
+    narrow = np.complex64 if dtype is np.complex128 else np.float32
+    assert values.dtype == dtype
+    assert np.count_nonzero(values.astype(narrow).astype(dtype) != values) > 60
 
 
 @given(st.sampled_from([np.int8, np.uint8, np.int32, ml_dtypes.int4]), st.integers(0, 5), st.integers(1, 7))

@@ -18,7 +18,7 @@ from hloscope.errors import NotationError
 from hloscope.findings import Severity
 from hloscope.verification.judging import judged
 from hloscope.verification.model import Numerics, NumericsStatus, OutputComparison, Worst
-from hloscope.verification.platforms import attached_platform
+from hloscope.verification.platforms import attached_platform, jax_platform
 from hloscope.verification.settings import Settings, parse_range
 from hloscope.verification.structure import compare_structure
 
@@ -92,6 +92,7 @@ def test_what_is_not_known_is_never_the_same(naive):
     found = judged(unsure, unsure, AGREED)
     assert not found.communication.same
     assert {one.rule for one in found.findings} == {"communication-unsure"}
+    assert found.bytes_ratio is None
 
 
 def test_unknown_bytes_beyond_the_reference_are_an_error(naive):
@@ -129,6 +130,22 @@ def test_outputs_of_other_types_shapes_and_shardings(naive):
     ]
     (finding,) = compare_structure(replace(naive, outputs=()), naive)
     assert finding.message == "the program returns 0 arrays, and its reference 1"
+
+
+def test_outputs_of_other_names_are_told_to_be_paired_by_position(naive):
+    (output,) = naive.outputs
+    named = [
+        replace(naive, outputs=tuple(replace(output, name=f"result['{name}']") for name in names))
+        for names in ("abcde", "bbcde", "vwxyz")
+    ]
+    assert list(compare_structure(named[0], named[0])) == []
+    (one,) = compare_structure(named[0], named[1])
+    assert (one.rule, one.severity) == ("other-structure", Severity.WARNING)
+    assert one.message == (
+        "outputs have other names in the reference, and are compared by position: result['a'] with result['b']"
+    )
+    (all_of_them,) = compare_structure(named[0], named[2])
+    assert all_of_them.message.endswith("result['c'] with result['x'] and 2 more")
 
 
 @pytest.mark.parametrize("status", [status for status in NumericsStatus if status != "ran"])
@@ -222,3 +239,11 @@ def test_what_was_not_understood_in_the_program_alone_is_told(naive):
     assert (finding.rule, finding.severity, finding.why) == ("communication-unsure", Severity.WARNING, "more may move")
     assert finding.message == f"{item.what}, so nobody can say that the program moves no more than its reference"
     assert judged(opaque, opaque, AGREED).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("plugins", "platform"), [(("jax_cuda12_plugin",), "cuda"), (("jax_rocm7_plugin",), "rocm"), ((), "cuda")]
+)
+def test_jax_is_told_of_the_one_kind_of_gpu_that_it_can_use(monkeypatch, plugins, platform):
+    monkeypatch.setattr("hloscope.verification.platforms.find_spec", lambda name: name if name in plugins else None)
+    assert [jax_platform(one) for one in ("cpu", "tpu", "gpu")] == ["cpu", "tpu", platform]

@@ -128,3 +128,12 @@ def test_ranges_by_letters_of_the_target():
         "the range bound 'Q' is neither a number nor a letter of the target's dimensions\n"
         "   = fix: its letters are B, D"
     )
+
+
+def test_memory_that_the_compiler_does_not_tell_is_not_taken_for_none(monkeypatch):
+    monkeypatch.setattr("hloscope.verification.executing._memory_of_one_device", lambda compiled: None)
+    found = run_job(job("troubles", "plain", "plain", memory_bytes=16 * GIB))
+    assert (found.status, found.estimated_bytes) == (NumericsStatus.RAN, None)
+    found = run_job(job("troubles", "huge", "huge", memory_bytes=16 * GIB))  # too large even for its inputs alone
+    assert found.status is NumericsStatus.TOO_LARGE
+    assert found.estimated_bytes > 16 * GIB

@@ -110,3 +110,31 @@ def test_a_program_is_not_its_own_reference():
         f"error: {name} is its own reference, so nothing could differ\n"
         "   = fix: name another function, or add --against-single-device to compare it with itself on one device"
     )
+
+
+def test_keys_of_two_arguments_are_not_the_same():
+    (finding,) = findings("adversaries", "first_key", "second_key")
+    assert finding.message == "result differs from the reference in 16 of 16 elements, on every device"
+
+
+def test_without_sums_over_devices_rounding_allows_less():
+    (finding,) = findings("adversaries", "four_percent_more", "matmul")
+    assert finding.rule == "wrong-result"
+    assert findings("adversaries", "summed_in_other_order", "matmul") == []
+
+
+def test_an_empty_output_is_told():
+    (finding,) = findings("adversaries", "with_an_empty_output", "with_an_empty_output")
+    assert (finding.rule, finding.message) == ("uninformative-output", "result[1] is empty: it says nothing")
+
+
+def test_what_a_narrower_type_rounds_is_allowed_and_told():
+    found = run_job(job("adversaries", "doubled_through_bf16", "doubled"))
+    assert found.agree
+    assert found.notes == (
+        "the program stores narrower floating-point types than its reference, and what they round is allowed: --rtol "
+        "says how much instead",
+    )
+    assert run_job(job("adversaries", "doubled", "doubled_through_bf16")).notes == ()
+    (finding,) = findings("adversaries", "doubled_through_bf16", "doubled", rtol=1e-6)
+    assert finding.rule == "wrong-result"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hloscope.analysis.model import ReasonKind
+from hloscope.analysis.vocabulary import Origin
 from hloscope.why.advice import advice
 from hloscope.why.notation import equations
 
@@ -88,7 +89,60 @@ def test_recomputed_layers_gather_the_weights_by_name_and_what_the_loop_carries_
 
 def test_a_sum_that_is_cut_afterwards_should_have_been_scattered(explained):
     (one,) = explained("ambiguous_einsum.py:sharded_columns").collectives
-    assert advice(one.reason, one.kind)[0] == (
-        "add the parts up with jax.lax.psum_scatter under jax.shard_map, which moves half of it"
+    assert advice(one.reason, one)[0] == (
+        "give each device 8 rows or more, and ask for the result sharded over Y too: TPU's compiler makes no "
+        "reduce-scatter of fewer, which moves half of what an all-reduce does"
     )
     assert notation(one)[1:] == ("Out[B_X, F] = AllReduce_Y(Out[B_X, F] {U_Y})", "Out[B_X, F_Y] = Slice_Y(Out[B_X, F])")
+
+
+def test_of_collectives_combined_into_one_the_largest_is_told_and_the_others_are_named(explained):
+    found = explained("meshes.py:data_tensor_and_pipeline_parallel").collectives
+    combined = next(one for one in found if len(one.operand_shapes) == 4)
+    assert (combined.origin, combined.reason.combined) == (Origin.REWRITTEN, 4)
+    assert combined.why.startswith("`slice` (meshes.py:")
+    assert combined.why.endswith(
+        "all-reduce over pp, to which devices without them add zeros, combined with 3 others of "
+        "`Wout[L_pp, F_tp, D]` and `Win[L_pp, D, F_tp]`"
+    )
+    assert notation(combined) == ()  # nothing is added up
+
+
+def test_what_the_user_wrote_has_the_users_name_and_its_gradient_is_no_users(explained):
+    by = {one.kind.value: one for one in explained("easily_mistaken.py:gradient_of_a_shard_map").collectives}
+    assert by["all-gather"].why.startswith("written by the user: `all_gather` (easily_mistaken.py:")
+    assert by["reduce-scatter"].why.startswith("the backward pass of what the user wrote there: `psum_scatter` (")
+    assert by["all-reduce"].why.startswith("the backward pass of what the user wrote there: `psum` (")
+
+
+def test_a_variable_with_the_name_of_an_argument_is_not_that_argument_and_a_dictionary_no_array(explained):
+    found = explained("easily_mistaken.py:reused_name").collectives
+    (total,) = [one for one in found if one.reason.kind is ReasonKind.PARTIAL_SUM]
+    assert total.reason.moved.name == "result of dot_general"
+    assert [one.name for one in total.reason.operands] == ["x", "w"]
+    assert {one.name for each in found for one in each.reason.operands} <= {"x", "w", "v", "result of sin"}
+
+
+def test_a_part_that_an_operation_asks_for_needs_no_doubt(explained):
+    (one,) = explained("easily_mistaken.py:best_of_all").collectives
+    assert one.reason.certain
+    assert "`top_k` (easily_mistaken.py:" in one.why
+    assert advice(one.reason, one)[0] == (
+        "shard another dimension than dimension 1 (4096) before top_k (argument scores asks for P('X', 'Y'))"
+    )
+
+
+def test_a_barrier_of_recomputation_needs_nothing_itself(explained):
+    found = explained("easily_mistaken.py:recomputed_by_hand").collectives
+    assert not any("remat" in one.why or "checkpoint`" in one.why for one in found)
+    gathered = [one for one in found if one.reason.moved is not None and one.reason.moved.argument == "layers"]
+    assert gathered
+    assert all(one.reason.consumer is None or one.reason.consumer.name == "dot_general" for one in gathered)
+
+
+def test_permutes_of_a_windowed_product_are_told_as_the_gather_that_they_are(explained):
+    permutes = explained("bidirectional_matmul.py:all_gather_auto").collectives
+    assert len(permutes) == 3
+    for one in permutes:
+        assert one.why.endswith("collective-permute over Y, made from the partitioner's all-gather")
+        assert notation(one)[0] == "A[B_X, D] = AllGather_Y(A[B_X, D_Y])"

@@ -13,7 +13,12 @@ def test_a_large_array_has_its_whole_shape_and_sharding(explained):
     found = explained("wide_layer.py:layer").intermediates
     [hidden] = (one for one in found if one.local_shape == (512, 4096))
     assert (hidden.global_shape, hidden.sharding) == ((2048, 8192), "P('X', 'Y')")
-    assert hidden.source[0].line == 10
+    assert hidden.source[0].line == 11
+
+
+def test_what_only_one_device_has_is_cut_by_nothing(explained):
+    found = explained("wide_layer.py:asks_the_host").intermediates
+    assert {(one.local_shape, one.global_shape) for one in found if one.sharding is not None} <= {((64,), (64,))}
 
 
 def module_of(*shardings):

@@ -12,6 +12,7 @@ import pytest
 
 from hloscope.analysis.model import ReasonKind
 from hloscope.analysis.vocabulary import Kind, Origin
+from hloscope.why.advice import advice
 
 pytestmark = pytest.mark.tpu_compiler
 SOURCE = (Path(__file__).parent / "programs" / "known_cases.py").read_text().splitlines()
@@ -36,6 +37,10 @@ def test_a_sharded_fft_names_the_transform_although_the_compiler_makes_products_
         assert (reason.kind, reason.certain) == (ReasonKind.NEEDS_WHOLE_DIMENSION, True)
         assert (reason.moved.name, reason.dimensions, base(reason.axes)) == ("signal", (1,), {"X"})
         assert (reason.consumer.name, reason.consumer.source[0].line) == ("fft", line_of("jnp.fft.fft(signal"))
+    findings = [
+        finding for finding in explained("known_cases.py:sharded_fft").findings if finding.rule == "lost-sharding"
+    ]
+    assert any("all-reduce" in finding.message or "over X:(1)4" in finding.message for finding in findings)
     assert found[-1].why == (
         f"`fft` (known_cases.py:{line_of('jnp.fft.fft(signal')} in sharded_fft) needs dimension 1 (512) of "
         "`signal[64, 512_X]` whole on each device, and it is sharded over X:(4)2: all-gather over X:(4)2"
@@ -47,7 +52,9 @@ def test_a_cumulative_sum_is_likely_the_reason_where_the_compiler_keeps_no_lines
     assert {one.kind for one in found} == {Kind.ALL_GATHER, Kind.COLLECTIVE_PERMUTE}
     for one in found:
         assert one.source == ()
-        assert one.why.startswith("likely: `reduce_window_sum`")
+        assert one.why.startswith("likely: `cumsum` (known_cases.py:")
+        assert "needs what comes before each device's part along dimension 0 (4096) of `values[4096_X, 256]`" in one.why
+        assert not any("edges" in change for change in advice(one.reason, one))
         assert (one.reason.moved.name, one.reason.dimensions, one.reason.axes) == ("values", (0,), ("X",))
         assert one.reason.consumer.source[0].line == line_of("jnp.cumsum(values")
 

@@ -4,6 +4,7 @@ Field names are the names of the JSON document. A byte count, a time or an axis 
 """
 
 from hloscope.analysis.model.collective import Collective, CollectivePart, Mesh
+from hloscope.analysis.model.overlap import Overlap, Relation
 from hloscope.analysis.model.permute import AxisShift, PermutePattern
 from hloscope.analysis.model.program import ArrayFact, IntermediateFact, Memory, SliceFact, Unmodelled
 from hloscope.analysis.model.reason import AskedBy, Operation, Reason, ReasonKind, Rematerialization, Tensor
@@ -23,9 +24,11 @@ __all__ = [
     "Memory",
     "Mesh",
     "Operation",
+    "Overlap",
     "PermutePattern",
     "Reason",
     "ReasonKind",
+    "Relation",
     "Rematerialization",
     "RuleUse",
     "SliceFact",

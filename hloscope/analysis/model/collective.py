@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from hloscope.analysis.model.overlap import Overlap
 from hloscope.analysis.model.permute import PermutePattern
 from hloscope.analysis.model.reason import Reason
 from hloscope.analysis.model.source import SourceFrame
@@ -89,7 +90,7 @@ class Collective:
         operand_shapes: Per-device operand shapes, such as `bf16[2,1024]`.
         result_shapes: Per-device result shapes.
         payload_bytes: The larger side on one device per execution (all-gather: result; others: operand), without
-            tile padding.
+            tile padding; of a TPU's all-reduce in the type of its reducer, which may be wider than operand and result.
         wire_bytes: Bytes that one device must send per execution on an ideal ring. All-gather (n-1)/n of the result;
             reduce-scatter and all-to-all (n-1)/n of the operand; all-reduce 2(n-1)/n of the operand; permute
             the operand for each target of one source; broadcast the operand.
@@ -111,7 +112,8 @@ class Collective:
         loop_invariant: Whether it moves the same values in every iteration of the innermost loop around it; None
             outside loops and where that cannot be told.
         narrow_type: The narrower element type that all operands were converted from, or that all readers convert the
-            result to; None when there is none.
+            result to, also where the compiler has made such a conversion part of the collective; None when there is
+            none.
         parts: What an all-reduce across slices is made of, in the order in which it runs; empty for all others.
         loops: Names of the `while` instructions around it, outermost first.
         loop_trips: How often each of them runs each time it is reached; None for one that cannot be read.
@@ -121,6 +123,7 @@ class Collective:
         asynchronous: Whether it is printed as a start and a done.
         time_us: Predicted microseconds per execution; None when not priced.
         exposed_us: The part of it that nothing hides; None when not priced.
+        overlap: What it could be hidden behind; None where it is hardly exposed, or no matmul is near or priced.
         op_name: XLA's `op_name`, such as `jit(f)/dot_general`.
         source: Source frames, innermost first; empty when not known.
         source_of: None when `source` is the collective's own, else the name of the instruction it was taken from.
@@ -160,6 +163,7 @@ class Collective:
     asynchronous: bool = False
     time_us: float | None = None
     exposed_us: float | None = None
+    overlap: Overlap | None = None
     op_name: str | None = None
     source: tuple[SourceFrame, ...] = ()
     source_of: str | None = None

@@ -86,7 +86,7 @@ def _between_slices(place: Place) -> Transfer | None:
 
 def _between_devices(place: Place) -> Transfer | None:
     """Point-to-point transfers of a pipeline; without their pairs, nothing tells who sends."""
-    partners = _partners(place, _PAIRS)
+    partners = [one for one in _partners(place, _PAIRS) if one.channel_id == place.op.channel_id]
     if place.op.opcode == "recv" and partners:
         return None
     pairs = pairs_in_text(place.op.frontend_attributes.get(_PAIRS, ""))

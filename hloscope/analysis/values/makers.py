@@ -62,11 +62,16 @@ def maker_of(graph: HloGraph, value: Value, frames: Frames = (), *, through: Col
 
 
 def unchanged_by_loop(graph: HloGraph, loop: HloInstruction, path: tuple[int, ...]) -> bool:
-    """Whether the body of a loop hands on an element of what it carries as it was."""
+    """Whether the body of a loop hands on an element of what it carries as it was, perhaps through loops inside it."""
     body = dict(loop.called).get("body")
     if body is None:
         return False
     after = origin(Value(graph.module.computation(body).root, path))
+    while after.instruction.opcode == "while" and unchanged_by_loop(graph, after.instruction, after.path):
+        before = after.instruction.operand(0)
+        if before is None:
+            return False
+        after = origin(Value(before, after.path))
     return after.instruction.opcode == "parameter" and after.path == path
 
 

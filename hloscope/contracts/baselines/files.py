@@ -6,9 +6,20 @@ import os
 from pathlib import Path
 
 from hloscope.contracts.baselines.model import Baseline
-from hloscope.contracts.baselines.printing import format_baseline
+from hloscope.contracts.baselines.printing import TITLE, format_baseline
 from hloscope.contracts.baselines.reading import FIX, parse_baseline
 from hloscope.errors import HloscopeError
+
+_BEGINNING = TITLE.rpartition(" ")[0].encode()
+
+
+def is_baseline(path: Path) -> bool:
+    """Whether a file begins as baselines do, of this version or another."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_BEGINNING)) == _BEGINNING
+    except OSError:
+        return False
 
 
 def read_baseline(path: Path) -> Baseline | None:

@@ -76,3 +76,39 @@ def recomputed_layers(params, x):
         return (h.astype(jnp.float32) ** 2).mean()
 
     return jax.tree.map(lambda p, g: p - 0.1 * g, params, jax.grad(loss)(params))
+
+
+@hloscope.target(mesh=MESH, slice="v5e:2x4", args=("f32[512@X,1024]", "f32[1024,1024@Y]"))
+def gradient_of_a_shard_map(x, w):
+    """Differentiates a gather that the user wrote."""
+
+    def product(x, w):
+        return jnp.tanh(x @ jax.lax.all_gather(w, "Y", axis=1, tiled=True))
+
+    sharded = jax.shard_map(product, in_specs=(P("X"), P(None, "Y")), out_specs=P("X"), check_vma=False)
+    return jax.grad(lambda w: sharded(x, w).sum())(w)
+
+
+@hloscope.target(mesh=MESH, slice="v5e:2x4", args=("f32[64@X,256@Y]", "f32[256@Y,128]", "f32[128,64@Y]"), out="P('X')")
+def reused_name(x, w, v):
+    """Holds what is computed under the name of an argument, and weights in a dictionary."""
+    layer = {"w": jnp.tanh(w), "v": jnp.tanh(v)}
+    x = x @ layer["w"]
+    return jnp.sin(x) @ layer["v"]
+
+
+@hloscope.target(mesh=MESH, slice="v5e:2x4", args=("f32[64@X,4096@Y]",), out="P('X', None)")
+def best_of_all(scores):
+    """Looks for the largest along the sharded dimension."""
+    return jax.lax.top_k(scores, 8)[0]
+
+
+@hloscope.target(mesh=MESH, slice="v5e:2x4", args=("f32[64@X,256]", "f32[3,256@X,256@Y]"), out="P('X', None)")
+def recomputed_by_hand(x, layers):
+    """Recomputes layers whose weights the compiler gathers where Shardy would move the activations."""
+
+    @jax.checkpoint
+    def layer(x, w):
+        return jnp.tanh(x @ w), None
+
+    return jax.grad(lambda x: jax.lax.scan(layer, x, layers)[0].sum())(x)

@@ -1,0 +1,111 @@
+"""Which matrix multiplication each exposed collective could be hidden behind.
+
+Asynchronous collectives run beside what neither makes their operands nor uses their results; a collective matmul runs
+beside its own matrix multiplication, of which it moves one part while another is multiplied.
+
+Source: Wang et al., "Overlap Communication with Dependent Computation via Decomposition in Large Deep Learning Models"
+(ASPLOS 2023), for the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from hloscope.analysis.model import Collective
+from hloscope.analysis.model.overlap import Overlap, Relation
+from hloscope.analysis.provenance import provenance_of_value
+from hloscope.cost.operations import Operations
+from hloscope.graph import HloGraph
+from hloscope.hlo import HloInstruction
+
+SHARE_OF_STEP = 0.05
+"""A collective that is exposed for less of the step is not worth the search, which reads its whole computation."""
+
+_RUNS_ITS_OWN_SCHEDULE = frozenset({"while", "conditional", "call"})
+_ASYNCHRONOUS = ("-start", "-update", "-done")
+
+_Neighbours = Callable[[HloInstruction], Sequence[HloInstruction]]
+
+
+def with_overlaps(
+    collectives: Sequence[Collective], graph: HloGraph, operations: Operations, step_us: float
+) -> tuple[Collective, ...]:
+    """Tells of the collectives that the step waits for long what they could be hidden behind.
+
+    Args:
+        collectives: With their times.
+        graph: Of the module.
+        operations: Prices what computes.
+        step_us: How long the step takes, in microseconds.
+    """
+    return tuple(
+        replace(one, overlap=_overlap(one, graph, operations)) if _exposed_us(one) > SHARE_OF_STEP * step_us else one
+        for one in collectives
+    )
+
+
+def _exposed_us(one: Collective) -> float:
+    return 0.0 if one.exposed_us is None else one.exposed_us * one.executions
+
+
+def _overlap(one: Collective, graph: HloGraph, operations: Operations) -> Overlap | None:
+    start = _scheduled(graph.module.computation(one.computation).instruction(one.name), graph)
+    before = _reached([start], lambda instruction: instruction.operands)
+    after = _reached([start], lambda instruction: instruction.users)
+    apart = before | after
+    candidates: tuple[tuple[Relation, Iterable[HloInstruction]], ...] = (
+        (Relation.INDEPENDENT, (other for other in start.computation.instructions if other.name not in apart)),
+        (Relation.CONSUMER, _nearest(start, lambda instruction: instruction.users, operations)),
+        (Relation.PRODUCER, _nearest(start, lambda instruction: instruction.operands, operations)),
+    )
+    for relation, instructions in candidates:
+        timed = [(time_us, other) for other in instructions if (time_us := _matmul_us(other, operations)) is not None]
+        if timed:
+            time_us, found = max(timed, key=lambda pair: pair[0])
+            source = provenance_of_value(graph, found).source
+            return Overlap(name=found.name, relation=relation, time_us=time_us, source=source)
+    return None
+
+
+def _scheduled(instruction: HloInstruction, graph: HloGraph) -> HloInstruction:
+    """The instruction of the schedule that a collective is part of: itself, or the fusion or wrapper around it."""
+    caller = graph.only_caller(instruction.computation.name)
+    while caller is not None and caller.opcode not in _RUNS_ITS_OWN_SCHEDULE:
+        instruction = caller
+        caller = graph.only_caller(instruction.computation.name)
+    return instruction
+
+
+def _reached(start: list[HloInstruction], neighbours: _Neighbours) -> set[str]:
+    """Names of all that lies on one side of some instructions, themselves included."""
+    found = {instruction.name for instruction in start}
+    pending = list(start)
+    while pending:
+        for other in neighbours(pending.pop()):
+            if other.name not in found:
+                found.add(other.name)
+                pending.append(other)
+    return found
+
+
+def _nearest(start: HloInstruction, neighbours: _Neighbours, operations: Operations) -> list[HloInstruction]:
+    """The first matrix multiplications on each way from an instruction."""
+    found: list[HloInstruction] = []
+    seen, pending = {start.name}, [start]
+    while pending:
+        for other in neighbours(pending.pop()):
+            if other.name in seen:
+                continue
+            seen.add(other.name)
+            (pending if _matmul_us(other, operations) is None else found).append(other)
+    return found
+
+
+def _matmul_us(instruction: HloInstruction, operations: Operations) -> float | None:
+    """The time of an instruction that multiplies matrices; None of all others."""
+    opcode = instruction.opcode
+    if opcode in _RUNS_ITS_OWN_SCHEDULE or opcode.endswith(_ASYNCHRONOUS):
+        return None
+    cost = operations.time_of(instruction)
+    return cost.time_us if cost.flops > 0 else None

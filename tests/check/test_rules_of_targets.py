@@ -1,0 +1,129 @@
+"""What the targets file says of rules: which findings fail a check, what is accepted, rules' options."""
+
+from __future__ import annotations
+
+import pytest
+
+from hloscope.api.checking import check
+from hloscope.config import ConfigError, read_project
+from hloscope.errors import NotationError
+
+HLO = """\
+HloModule m, num_partitions=8
+
+sum {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT add = f32[] add(x, y)
+}
+
+ENTRY main {
+  p = f32[16] parameter(0)
+  a = f32[16] all-reduce(p), channel_id=1, replica_groups=[4,2]<=[8], use_global_device_ids=true, to_apply=sum
+  b = f32[16] all-reduce(a), channel_id=2, replica_groups=[4,2]<=[8], use_global_device_ids=true, to_apply=sum
+  c = f32[16] all-reduce(b), channel_id=3, replica_groups=[4,2]<=[8], use_global_device_ids=true, to_apply=sum
+  ROOT d = f32[16] all-reduce(c), channel_id=4, replica_groups=[4,2]<=[8], use_global_device_ids=true, to_apply=sum
+}
+"""
+TARGET = """
+[targets.step]
+hlo = "step.hlo"
+mesh = { X = 4, Y = 2 }
+baseline = false
+contract = "all-reduce@Y; nothing else"
+"""
+
+
+@pytest.fixture
+def checked(tmp_path):
+    """The check of one target, by what its table says beside its contract."""
+
+    def run(lines, rest=""):
+        (tmp_path / "step.hlo").write_text(HLO)
+        path = tmp_path / "hloscope.toml"
+        path.write_text(TARGET + lines + rest)
+        (found,) = check(read_project(path))
+        return found
+
+    return run
+
+
+def test_rules_fail_a_check_only_where_the_target_says_so(checked):
+    assert checked("").passed
+    assert checked("fail-on = 'error'").passed
+    found = checked("fail-on = 'warning'")
+    assert not found.passed
+    assert [(one.rule, one.severity) for one in found.findings] == [("small-collectives", "error")]
+    assert found.findings[0].message == "4 all-reduces over Y move 256 B together: their time is latency"
+
+
+@pytest.mark.parametrize(
+    "accepted",
+    [
+        "allow = ['small-collectives: metrics']",
+        "allow = ['small-collectives@Y: metrics']",
+        "allow = ['all-reduce@Y: metrics']",
+        "rules = { small-collectives = { min-collectives = 5 } }",
+        "rules.small-collectives.max_payload_bytes = 63",
+    ],
+)
+def test_what_is_accepted_and_what_is_small(checked, accepted):
+    assert checked(f"fail-on = 'warning'\n{accepted}").passed
+
+
+def test_a_target_says_it_over_the_project(checked):
+    project = "\n[rules.small-collectives]\nmin-collectives = 5\n"
+    assert checked("fail-on = 'warning'", project).passed
+    own = "fail-on = 'warning'\nrules = { small-collectives = { min_collectives = 4 } }"
+    assert not checked(own, project).passed
+
+
+def test_an_accepted_kind_says_what_to_expect(checked):
+    """The rule on collectives that nobody asked for is silent until something is allowed."""
+    found = checked("fail-on = 'error'\nallow = ['all-gather@X: weights']")
+    assert {one.rule for one in found.findings} == {"unexpected-collective"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (
+            "allow = ['small-colectives: metrics']",
+            "error: allow: there is no rule and no kind of collective 'small-colectives'\n"
+            "  --> hloscope.toml:2, target step\n   = fix: did you mean small-collectives?",
+        ),
+        (
+            "allow = ['all-gather@: weights']",
+            "error: this names no collectives\n  --> hloscope.toml:2, target step, allow, column 12\n"
+            '   | all-gather@\n   |            ^\n   = why: it ends here; expected a mesh axis or "("\n'
+            '   = fix: write, for example, all-gather@(X,Y) in "model/attention.py"',
+        ),
+        (
+            "rules.small-collectives.min-colectives = 3",
+            "error: the rule small-collectives has no option 'min-colectives'\n"
+            "  --> hloscope.toml:2, target step\n   = fix: did you mean min_collectives?",
+        ),
+        (
+            "rules.small-colectives.min-collectives = 3",
+            "error: there is no rule 'small-colectives'\n"
+            "  --> hloscope.toml:2, target step\n   = fix: did you mean small-collectives?",
+        ),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_analysed(checked, lines, message):
+    with pytest.raises(NotationError) as caught:
+        checked(f"fail-on = 'note'\n{lines}")
+    assert str(caught.value) == message
+
+
+def test_mistakes_of_several_targets_are_told_at_once(checked):
+    others = {"other": "no all-gatter", "third": "all-gather X"}
+    rest = "".join(f"\n[targets.{name}]\nhlo = 'step.hlo'\ncontract = '{text}'" for name, text in others.items())
+    with pytest.raises(ConfigError) as caught:
+        checked("fail-on = 'note'\nallow = ['x']", rest)
+    assert [mistake.what for mistake in caught.value.mistakes] == [
+        "allow 'x' does not say what is allowed and why",
+        "there is no kind of collective 'all-gatter'",
+        "this is no contract",
+    ]
+    assert str(caught.value).count("error: ") == 3
