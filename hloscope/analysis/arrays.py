@@ -29,13 +29,15 @@ def arguments_of(module: HloModule, mesh: Mesh | None, *, partitioned: bool = Tr
     """
     entry = entry_of(module)
     scope = _Scope(module, mesh, partitioned)
-    donated = _donated_arguments(module)
+    reused = set(aliases_in_text(module.header.get("input_output_alias", "")).values())
+    donated = reused | _donors(module)
     facts = []
     for number, parameter in enumerate(entry.parameters if entry is not None else ()):
         used = bool(parameter.users) or parameter.is_root
         for path, shape, sharding in leaves_of(parameter.shape, parameter.sharding):
             name = _display_name(parameter) + "".join(f"[{index}]" for index in path)
-            facts.append(_fact(scope, name, shape, sharding, (number, path) in donated, used))
+            fact = _fact(scope, name, shape, sharding, (number, path) in donated, used)
+            facts.append(replace(fact, reused=(number, path) in reused) if fact.donated else fact)
     return tuple(facts)
 
 
@@ -123,10 +125,10 @@ def leaves_of(shape: Shape, sharding: Sharding | None) -> Iterator[tuple[Numbers
             yield path, leaf, own
 
 
-def _donated_arguments(module: HloModule) -> set[tuple[int, Numbers]]:
+def _donors(module: HloModule) -> set[tuple[int, Numbers]]:
+    """Arguments that are donated and that the compiler has found no output for, as far as the text says."""
     donors = _DONOR.finditer(module.header.get("buffer_donor", ""))
-    donated = {(int(donor["number"]), path_in_text(donor["index"])) for donor in donors}
-    return donated | set(aliases_in_text(module.header.get("input_output_alias", "")).values())
+    return {(int(donor["number"]), path_in_text(donor["index"])) for donor in donors}
 
 
 def _display_name(parameter: HloInstruction) -> str:

@@ -104,6 +104,7 @@ def _array(array: CapturedArray, printed: ArrayFact | None) -> ArrayFact:
     for size in local:
         count *= size
     known = array_bytes(array.dtype, count)
+    donated = array.donated or (printed is not None and printed.donated)
     return ArrayFact(
         name=array.name,
         dtype=array.dtype,
@@ -112,8 +113,9 @@ def _array(array: CapturedArray, printed: ArrayFact | None) -> ArrayFact:
         sharding=array.sharding or (printed.sharding if printed is not None else None),
         chosen_by=None if not array.used else "user" if array.asked else "compiler",
         bytes_per_device=count * array.itemsize_bytes if known is None else known,
-        donated=array.donated or (printed is not None and printed.donated),
+        donated=donated,
         used=array.used and (printed is None or printed.used),  # the compiler drops reads that JAX does not
+        reused=printed.reused is True if array.donated and printed is not None else None,
     )
 
 

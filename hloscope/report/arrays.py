@@ -148,7 +148,8 @@ def _shape(dtype: str, dimensions: tuple[int, ...] | None) -> str:
 def _remarks(array: ArrayFact) -> tuple[str, ...]:
     remarks = (
         ("not used: JAX drops it", not array.used),
-        ("donated", array.donated),
+        ("donated", array.donated and array.reused is not False),
+        ("donated in vain", array.donated and array.reused is False),
         ("compiler's choice", array.chosen_by == "compiler"),
     )
     return tuple(words for words, holds in remarks if holds)

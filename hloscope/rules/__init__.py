@@ -20,6 +20,7 @@ from hloscope.rules.uneven_sharding import UnevenSharding
 from hloscope.rules.unexpected_collective import UnexpectedCollective
 from hloscope.rules.unfused_all_to_all_as_all_gather import UnfusedAllToAllAsAllGather
 from hloscope.rules.unmodelled_text import UnmodelledText
+from hloscope.rules.unusable_donation import UnusableDonation
 from hloscope.rules.widened_collective import WidenedCollective
 
 __all__ = ["RULES", "Rule"]
@@ -43,4 +44,5 @@ RULES: tuple[Rule, ...] = (
     ReplicatedLargeArray(),
     UnevenSharding(),
     HbmNearLimit(),
+    UnusableDonation(),
 )

@@ -165,8 +165,15 @@ FIRES = {
         lambda: one_collective(padded_bytes=3 * 2**20),
     ],
     "duplicate-collective": [twice],
+    "unusable-donation": [lambda: compiled("donated_in_vain")],
 }
 SILENT = {
+    "unusable-donation": [
+        lambda: compiled("donated_and_reused"),
+        lambda: with_arguments(replace(_DENSE, donated=True, reused=True)),
+        lambda: with_arguments(replace(_DENSE, donated=True, reused=None)),
+        lambda: with_arguments(replace(_DENSE, donated=True, reused=False, used=False)),
+    ],
     "unexpected-collective": [lambda: hloscope.analyze_text(KERNEL.replace("CONFIG", '"body":"x"'))],
     "unmodelled-text": [lambda: hloscope.analyze_text(LOOP.replace("BOUND", "constant(5)"))],
     "opaque-communication": [lambda: hloscope.analyze_text(KERNEL.replace("CONFIG", '"body":"x"'))],

@@ -21,6 +21,8 @@ class ArrayFact:
         bytes_per_device: Logical bytes on one device; None when the type is not known.
         donated: Whether its buffer is given to the program (arguments) or reuses a donated one (outputs).
         used: False for an argument that the program does not read, which JAX drops.
+        reused: For a donated argument: whether an output takes its memory; None where that is not known, and of all
+            others.
     """
 
     name: str
@@ -32,6 +34,7 @@ class ArrayFact:
     bytes_per_device: int | None
     donated: bool = False
     used: bool = True
+    reused: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

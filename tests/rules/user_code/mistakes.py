@@ -56,3 +56,13 @@ def well_sharded(a, w):
 def whole_on_the_way(rows, x):
     distances = constrained(jnp.exp(rows @ rows.T), P(None, None))
     return distances @ x, jnp.argmax(distances, axis=1)
+
+
+@hloscope.target(mesh={"X": 8}, args=("f32[8192@X,1024]",), donate=0)
+def donated_in_vain(state):
+    return (state * 0.9).astype(jnp.bfloat16)
+
+
+@hloscope.target(mesh={"X": 8}, args=("f32[8192@X,1024]",), out="P('X', None)", donate=0)
+def donated_and_reused(state):
+    return state * 0.9

@@ -1,0 +1,49 @@
+"""An argument that is donated in vain.
+
+What it does: reports a donated argument whose memory no output takes over.
+
+Why it matters: the caller has lost the array, and the memory was not saved: both the argument and the output that was
+meant for its place are live at once. JAX warns of it once, among everything else that a job prints.
+
+Example: a training step that donates its state and returns it in another dtype or with another sharding, so that no
+output has the size that the donated buffer has on a device.
+
+Use instead: return an array of the same shape, dtype and sharding as the argument (`out_shardings` equal to
+`in_shardings` for state that is updated), or do not donate it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hloscope.analysis.model import Analysis
+from hloscope.findings import Finding, Severity
+from hloscope.units import format_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnusableDonation:
+    """An argument that is donated in vain.
+
+    Attributes:
+        min_bytes: An argument that is smaller on a device is not worth a word.
+    """
+
+    name: ClassVar[str] = "unusable-donation"
+    severity: ClassVar[Severity] = Severity.WARNING
+    min_bytes: int = 1_000_000
+
+    def check(self, analysis: Analysis) -> Iterator[Finding]:
+        """Yields a warning for each donated argument that no output is written over."""
+        for array in analysis.arguments:
+            known = array.bytes_per_device
+            if array.donated and array.used and array.reused is False and (known is None or known >= self.min_bytes):
+                yield Finding(
+                    rule=self.name,
+                    severity=self.severity,
+                    message=f"{array.name} is donated, and no output takes its memory",
+                    cost=f"{format_bytes(known)} of memory on each device that donating was to save",
+                    fix="return an array of the same shape, dtype and sharding, or do not donate it",
+                )
