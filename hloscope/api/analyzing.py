@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from hloscope.analysis.model import Analysis, Mesh
 from hloscope.api.joining import analysis_of, finished, slice_fact
+from hloscope.api.reading import hlo_text
 from hloscope.devices_of_text import check_devices, placement_of_text, slice_count
 from hloscope.errors import TargetError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import Slice, parse_slice
-from hloscope.program.files import names_hlo, read_hlo
+from hloscope.program.files import names_hlo
 from hloscope.program.loading import name_of
 from hloscope.program.target import TargetFacts, make_facts
 from hloscope.rules.selection import DEFAULT_JUDGING, Judging, make_judging
@@ -86,7 +87,7 @@ def analyze(
     """
     judging = make_judging(select=select, ignore=ignore, allow=allow, rule_options=rule_options)
     if isinstance(target, str | Path) and names_hlo(target):
-        sizes, text = make_facts(mesh=mesh, slice=slice, dcn=dcn), read_hlo(target)
+        sizes, text = make_facts(mesh=mesh, slice=slice, dcn=dcn), hlo_text(target)
         return analyze_text(
             text,
             name=str(target),

@@ -15,11 +15,12 @@ from hloscope.analysis.from_document import from_document
 from hloscope.analysis.model import Analysis
 from hloscope.api.jobs import Checkout, Job, jobs_of
 from hloscope.api.processes import run_jobs
+from hloscope.api.reading import hlo_text
 from hloscope.compare import Comparison, match
 from hloscope.config import ConfigError, ConfigMistakesError, ProjectConfig, TargetConfig, find_project
 from hloscope.contracts.baselines import Baseline, baseline_of, is_baseline, read_baseline
 from hloscope.errors import HloscopeError, TargetError
-from hloscope.program.files import names_hlo, read_hlo
+from hloscope.program.files import names_hlo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +130,7 @@ def side_of_file(path: Path, name: str, target: TargetConfig) -> Side | None:
     chosen = target.slices[0]
     overrides = target.chip_overrides or ()
     found = analyze_text(
-        read_hlo(path), name=name, mesh=target.mesh, slice=chosen, dcn=target.dcn, chip_overrides=overrides
+        hlo_text(path), name=name, mesh=target.mesh, slice=chosen, dcn=target.dcn, chip_overrides=overrides
     )
     return Side(name=name, found=found)
 

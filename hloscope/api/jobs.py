@@ -136,20 +136,20 @@ def run_job(job: Job, *, cached: bool) -> Outcome:
 def _analysis(job: Job, *, cached: bool) -> Analysis:
     from hloscope.api.analyzing import analyze_text, capture_target
     from hloscope.api.joining import analysis_of
-    from hloscope.program.files import read_hlo
+    from hloscope.api.reading import hlo_text
+    from hloscope.program.files import split_module
     from hloscope.rules.selection import make_judging
     from hloscope.store import default_store
 
     target = job.target
     if target.hlo is not None:
         path = job.root / target.hlo
-        if not path.exists():
+        if not Path(split_module(path)[0]).exists():
             raise HloscopeError(f"there is no file {target.hlo}", where=target.where)
         facts = make_facts(mesh=target.mesh, dcn=target.dcn)
         judging = make_judging(allow=target.allow, rule_options=target.rule_options)
-        return analyze_text(
-            read_hlo(path), name=target.hlo, mesh=facts.mesh, slice=job.slice, dcn=facts.dcn, judging=judging
-        )
+        text = hlo_text(path)
+        return analyze_text(text, name=target.hlo, mesh=facts.mesh, slice=job.slice, dcn=facts.dcn, judging=judging)
     name = target.function or ""
     store = default_store() if cached else None
     captured = capture_target(name, facts_of(job), store=store)

@@ -10,10 +10,11 @@ from typing import Any
 from hloscope.analysis.model import Analysis
 from hloscope.api.analyzing import analyze_parsed, capture_target
 from hloscope.api.joining import analysis_of
+from hloscope.api.reading import hlo_text
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice
-from hloscope.program.files import names_hlo, read_hlo
+from hloscope.program.files import names_hlo
 from hloscope.program.loading import name_of
 from hloscope.program.target import TargetFacts, make_facts
 
@@ -65,7 +66,7 @@ def price(
     """
     largest_slice(slices)
     if isinstance(target, str | Path) and names_hlo(target):
-        text = read_hlo(target)
+        text = hlo_text(target)
         return price_text(text, slices, name=str(target), mesh=mesh, dcn=dcn, chip_overrides=chip_overrides)
     if isinstance(target, Path):
         raise TargetError(f"{target} names no function", fix=f"write '{target}:FUNCTION'")

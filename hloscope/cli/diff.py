@@ -92,6 +92,7 @@ def _sides(programs: tuple[str, ...], options: dict[str, Any]) -> list[Side]:
     from dataclasses import replace
 
     from hloscope.api.diffing import jobs_for, revision, side_of_file, sides_of_jobs
+    from hloscope.program.files import split_module
 
     given = _target_config(options)
     config = None if options["config"] is None else Path(options["config"])
@@ -105,7 +106,8 @@ def _sides(programs: tuple[str, ...], options: dict[str, Any]) -> list[Side]:
             ]
             old, new = sides_of_jobs(jobs, cached=cached)
         return [replace(old, name=f"{programs[0]} in {options['base']}"), new]
-    files = {name: side_of_file(Path(name), name, given) for name in programs if Path(name).is_file()}
+    there = [name for name in programs if Path(split_module(name)[0]).is_file()]
+    files = {name: side_of_file(Path(name), name, given) for name in there}
     targets = [name for name in programs if files.get(name) is None]
     compiled = dict(
         zip(targets, sides_of_jobs(jobs_for(targets, given, start=here, config=config), cached=cached), strict=True)

@@ -6,7 +6,6 @@ import ast
 import json
 import sys
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hloscope.cli import running
@@ -46,7 +45,8 @@ def read_text(target: str, options: Options) -> tuple[str, str]:
         TargetError: There is no such file, or an option is given that only a function can obey.
         HloscopeError: The file cannot be read.
     """
-    from hloscope.program.files import decode_hlo, read_hlo
+    from hloscope.api.reading import hlo_text
+    from hloscope.program.files import decode_hlo
 
     for name, option in _ONLY_FOR_FUNCTIONS.items():
         if options.get(name):
@@ -55,9 +55,7 @@ def read_text(target: str, options: Options) -> tuple[str, str]:
             )
     if target == "-":
         return "<stdin>", decode_hlo(sys.stdin.buffer.read(), name="<stdin>")
-    if not Path(target).exists():
-        raise TargetError(f"there is no file {target}")
-    return target, read_hlo(target)
+    return target, hlo_text(target)
 
 
 def text_facts(options: Options) -> Options:

@@ -45,7 +45,7 @@ def test_the_whole_chain_as_text(root):
         "       Out[B_X, F] = AllReduce_Y(Out[B_X, F] {U_Y})",
     ]
     assert "   = origin: inserted by the partitioner" in lines
-    assert "   = fix: give each device 8 rows or more, and ask for the result sharded over Y too: TPU's" in lines
+    assert any(line.startswith("   = fix: give each device 8 rows or more") for line in lines)
 
 
 @pytest.mark.tpu_compiler

@@ -44,6 +44,7 @@ READ_HERE = {
 
 REFUSED_HERE = {
     "an undefined operand with an opcode's name, which XLA drops": module("r = (f32[2]) tuple(p, dot)"),
+    "a concatenation of nothing that has a name": module("r = f32[2] concatenate(f32[2]), dimensions={0}"),
     "tokens that nothing parts": f"{HEAD}  q = u32[] iota(), iota_dimension=0r = f32[2] copy(p)\n}}",
     "a layout item that is not closed": module("r = f32[2]{0:T(2} copy(p)"),
     "more than a hundred levels": module(f'r = {"(" * 101}f32[2]{")" * 101} custom-call(p), custom_call_target="x"'),
