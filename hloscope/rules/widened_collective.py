@@ -1,7 +1,7 @@
 """A collective that moves wider elements, or more padding, than the values need.
 
 What it does: reports a collective whose operands were all converted from a narrower element type just before, or whose
-result is only read after a conversion to one; and one whose tiles hold noticeably more padding than values.
+result is only read after a conversion to one, or whose reducer has a wider one than its operands; and one whose tiles hold noticeably more padding than values.
 
 Why it matters: f32 takes twice the bytes and the time of bf16; a trailing dimension of 1 is padded to 128 lanes.
 
@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf, prod
 from typing import ClassVar
 
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.vocabulary import Kind
 from hloscope.findings import Finding, Severity
 from hloscope.rules.rule import finding_at, moves_at_least, over_axes
-from hloscope.units import element_bits, format_bytes
+from hloscope.units import array_bytes, element_bits, format_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +47,12 @@ class WidenedCollective:
         for one in analysis.collectives:
             if one.kind is Kind.OPAQUE or not moves_at_least(one, self.min_payload_bytes):
                 continue
-            wide = _element_type(one)
-            if one.narrow_type is not None and wide is not None and _is_narrower(one.narrow_type, wide):
+            widened = _how_it_is_widened(one)
+            if widened is not None:
                 yield finding_at(
                     self,
                     one,
-                    f"{over_axes(one)} moves {wide}, and the values on one side of it are {one.narrow_type}",
+                    f"{over_axes(one)} {widened}",
                     fix=f"move {one.narrow_type}: convert on the other side of the collective, if the precision allows"
                     f"{anywhere}",
                 )
@@ -68,6 +69,26 @@ class WidenedCollective:
 def _padding(one: Collective) -> float:
     """Bytes with padding for each byte without it; 1 where one of them is not known."""
     return one.padded_bytes / one.payload_bytes if one.padded_bytes and one.payload_bytes else 1.0
+
+
+def _how_it_is_widened(one: Collective) -> str | None:
+    """`moves f32, and the values on one side of it are bf16`; None for a collective that is not widened."""
+    narrow, given = one.narrow_type, _element_type(one)
+    if narrow is None or given is None:
+        return None
+    if _is_narrower(narrow, given):
+        return f"moves {given}, and the values on one side of it are {narrow}"
+    if narrow == given and one.payload_bytes is not None and one.payload_bytes > _operand_bytes(one, given):
+        return f"sums {narrow} values in a wider type, which is what moves"
+    return None
+
+
+def _operand_bytes(one: Collective, element_type: str) -> float:
+    counts = (
+        prod(map(int, filter(None, shape.partition("[")[2].rstrip("]").split(",")))) for shape in one.operand_shapes
+    )
+    sizes = [array_bytes(element_type, count) for count in counts]
+    return inf if None in sizes else sum(size for size in sizes if size is not None)
 
 
 def _element_type(one: Collective) -> str | None:

@@ -162,6 +162,7 @@ FIRES = {
     "uneven-sharding": [lambda: compiled("ten_heads_on_eight_devices")],
     "widened-collective": [
         lambda: one_collective(narrow_type="bf16"),
+        lambda: one_collective(narrow_type="f32", payload_bytes=2 * 2**20),
         lambda: one_collective(padded_bytes=3 * 2**20),
     ],
     "duplicate-collective": [twice],
@@ -202,6 +203,8 @@ SILENT = {
     "unfused-all-to-all-as-all-gather": [lambda: compiled("ten_heads_on_eight_devices")],
     "uneven-sharding": [lambda: compiled("tokens_to_every_expert")],
     "widened-collective": [
+        lambda: one_collective(narrow_type="f32"),
+        lambda: one_collective(narrow_type="f32", payload_bytes=None),
         one_collective,
         lambda: replace(one_collective(narrow_type="bf16"), slice=CPU),
         lambda: one_collective(narrow_type="f32"),
