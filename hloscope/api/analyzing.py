@@ -18,6 +18,7 @@ from hloscope.program.files import names_hlo
 from hloscope.program.loading import name_of
 from hloscope.program.target import TargetFacts, make_facts
 from hloscope.rules.selection import DEFAULT_JUDGING, Judging, make_judging
+from hloscope.store import default_store
 
 if TYPE_CHECKING:
     from hloscope.hlo import HloModule
@@ -49,7 +50,8 @@ def analyze(
 ) -> Analysis:
     """Compiles a function for a TPU slice that nobody needs to have, and says what really moves.
 
-    What is not given here is taken from `@hloscope.target` and then from the function itself.
+    What is not given here is taken from `@hloscope.target` and then from the function itself. A program that was
+    compiled before is taken from the user's cache, unless `HLOSCOPE_CACHE=0` is set.
 
     Example:
         >>> found = hloscope.analyze(step, ("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]"), mesh={"X": 4, "Y": 2})
@@ -113,7 +115,7 @@ def analyze(
         compiler_options=compiler_options,
         chip_overrides=chip_overrides,
     )
-    return analyze_function(target, facts, judging=judging)
+    return analyze_function(target, facts, store=default_store(), judging=judging)
 
 
 def analyze_function(

@@ -17,6 +17,7 @@ from hloscope.hardware.slices import parse_slice
 from hloscope.program.files import names_hlo
 from hloscope.program.loading import name_of
 from hloscope.program.target import TargetFacts, make_facts
+from hloscope.store import default_store
 
 Stage = Callable[[str], None]
 
@@ -106,7 +107,7 @@ def price_function(
     """
     found = []
     for name in slices:
-        captured = capture_target(target, replace(facts, slice=name), stage=stage)
+        captured = capture_target(target, replace(facts, slice=name), stage=stage, store=default_store())
         stage(f"pricing on {name}")
         found.append(analysis_of(captured, name_of(target)))
     return tuple(found)

@@ -36,10 +36,7 @@ _ALL = "all"
 def command(
     target: str, collective: str | None, format_name: str, output: str | None, debug: bool, **options: Any
 ) -> None:
-    """Say why the collectives of TARGET are there: which array, which line, which shardings met.
-
-    A program that was compiled before is taken from the cache.
-    """
+    """Say why the collectives of TARGET are there: which array, which line, which shardings met."""
     running.check_streams()
 
     def run() -> str:
@@ -56,9 +53,8 @@ def command(
 
 def _analysis(target: str, options: dict[str, Any]) -> Analysis:
     from hloscope.api import analysis_of, analyze_text
-    from hloscope.store import default_store
 
     if targets.is_text(target):
         name, text = targets.read_text(target, options)
         return analyze_text(text, name=name, slice=options["slice_name"], **targets.text_facts(options))
-    return analysis_of(targets.capture_function(target, options, store=default_store()), target)
+    return analysis_of(targets.capture_function(target, options), target)

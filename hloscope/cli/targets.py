@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from hloscope.program.capture import Capture
     from hloscope.program.target import TargetFacts
     from hloscope.rules.selection import Judging
-    from hloscope.store import Store
 
 _ONLY_FOR_FUNCTIONS = {
     "args": "--arg",
@@ -80,19 +79,20 @@ def judging_of(options: Options) -> Judging:
     )
 
 
-def capture_function(target: str, options: Options, *, store: Store | None = None) -> Capture:
+def capture_function(target: str, options: Options) -> Capture:
     """Compiles a target that is a function, with a progress display; what it prints does not reach the report.
 
-    With a `store`, a program that was compiled before is taken from there.
+    A program that was compiled before is taken from the cache.
 
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
     from hloscope.api import capture_target
+    from hloscope.store import default_store
 
     facts = prepared_facts(options)
     with running.stdout_kept_for_the_report(), running.progress() as stage:
-        return capture_target(target, facts, stage=stage, store=store)
+        return capture_target(target, facts, stage=stage, store=default_store())
 
 
 def prepared_facts(options: Options) -> TargetFacts:

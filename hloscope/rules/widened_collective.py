@@ -1,7 +1,8 @@
 """A collective that moves wider elements, or more padding, than the values need.
 
 What it does: reports a collective whose operands were all converted from a narrower element type just before, or whose
-result is only read after a conversion to one, or whose reducer has a wider one than its operands; and one whose tiles hold noticeably more padding than values.
+result is only read after a conversion to one, or whose reducer has a wider one than its operands; and one whose tiles
+hold noticeably more padding than values.
 
 Why it matters: f32 takes twice the bytes and the time of bf16; a trailing dimension of 1 is padded to 128 lanes.
 
