@@ -8,6 +8,8 @@ import click
 
 from hloscope.cli import running, targets
 from hloscope.cli.options import fail_on_option, report_options, rule_options, target_options
+from hloscope.errors import EXIT_BROKEN, EXIT_OK
+from hloscope.units import plural
 
 if TYPE_CHECKING:
     from hloscope.analysis.model import Analysis
@@ -41,7 +43,7 @@ def command(
     running.check_streams()
     found = running.guarded(lambda: _analyze(target, options), debug=debug)
     running.guarded(lambda: running.write_report(_rendered(found, format_name, output), output), debug=debug)
-    raise SystemExit(running.exit_code(found.findings, fail_on))
+    raise SystemExit(_exit_code(found, fail_on))
 
 
 def _analyze(target: str, options: dict[str, Any]) -> Analysis:
@@ -57,6 +59,16 @@ def _analyze(target: str, options: dict[str, Any]) -> Analysis:
     if options["save_hlo"]:
         running.write_report(captured.hlo_text, options["save_hlo"])
     return analysis_of(captured, target, judging)
+
+
+def _exit_code(found: Analysis, fail_on: str | None) -> int:
+    broken = running.as_severe_as(found.findings, fail_on)
+    if not broken:
+        return EXIT_OK
+    click.echo(
+        f"failed: {plural(len(broken), 'finding')} as severe as --fail-on {fail_on}: {broken[0].message}", err=True
+    )
+    return EXIT_BROKEN
 
 
 def _rendered(found: Analysis, format_name: str, output: str | None) -> str:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, DeviceCountError, HloscopeError
-from hloscope.units import plural
+from hloscope.errors import EXIT_COULD_NOT_RUN, DeviceCountError, HloscopeError
 
 if TYPE_CHECKING:
     from hloscope.findings import Finding
@@ -81,20 +80,12 @@ def simulated_device_count(asked: int | None) -> int:
     return int(found_out) if found_out else asked or DEFAULT_DEVICES
 
 
-def exit_code(findings: Sequence[Finding], fail_on: str | None) -> int:
-    """0, or 1 where a finding that nobody accepted is as severe as `--fail-on` says; which one goes to stderr."""
+def as_severe_as(findings: Sequence[Finding], fail_on: str | None) -> list[Finding]:
+    """The findings that nobody accepted and that are as severe as `--fail-on` says; none without it."""
     from hloscope.findings import Severity
 
-    if fail_on is None:
-        return EXIT_OK
-    limit = Severity(fail_on).rank
-    broken = [one for one in findings if one.severity.rank >= limit and one.allowed is None]
-    if not broken:
-        return EXIT_OK
-    click.echo(
-        f"failed: {plural(len(broken), 'finding')} as severe as --fail-on {fail_on}: {broken[0].message}", err=True
-    )
-    return EXIT_BROKEN
+    limit = None if fail_on is None else Severity(fail_on).rank
+    return [one for one in findings if limit is not None and one.severity.rank >= limit and one.allowed is None]
 
 
 @contextmanager

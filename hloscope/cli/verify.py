@@ -8,7 +8,7 @@ import click
 
 from hloscope.cli import running, targets
 from hloscope.cli.options import fail_on_option, report_options, target_options
-from hloscope.errors import TargetError
+from hloscope.errors import EXIT_BROKEN, EXIT_OK, TargetError
 
 if TYPE_CHECKING:
     from hloscope.verification.model import Verification
@@ -74,7 +74,7 @@ def command(
     running.check_streams()
     found = running.guarded(lambda: _verify(target, reference, options), debug=debug)
     running.guarded(lambda: running.write_report(_rendered(found, format_name, output), output), debug=debug)
-    raise SystemExit(running.exit_code(found.findings, fail_on))
+    raise SystemExit(EXIT_BROKEN if running.as_severe_as(found.findings, fail_on) else EXIT_OK)
 
 
 def _verify(target: str, reference: str, options: dict[str, Any]) -> Verification:
