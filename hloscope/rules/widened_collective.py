@@ -24,6 +24,7 @@ from hloscope.analysis.vocabulary import Kind
 from hloscope.findings import Finding, Severity
 from hloscope.rules.rule import finding_at, moves_at_least, over_axes
 from hloscope.units import array_bytes, element_bits, format_bytes
+from hloscope.why.partitioned import dimensions_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +86,10 @@ def _how_it_is_widened(one: Collective) -> str | None:
 
 
 def _operand_bytes(one: Collective, element_type: str) -> float:
-    counts = (
-        prod(map(int, filter(None, shape.partition("[")[2].rstrip("]").split(",")))) for shape in one.operand_shapes
-    )
-    sizes = [array_bytes(element_type, count) for count in counts]
-    return inf if None in sizes else sum(size for size in sizes if size is not None)
+    """Bytes of the operands in their own type; no bound where one of their sizes is not known."""
+    known = dimensions_of(one.operand_shapes)
+    sizes = [array_bytes(element_type, prod(dimensions)) for dimensions in known]
+    return sum(inf if size is None else size for size in sizes) if len(known) == len(one.operand_shapes) else inf
 
 
 def _element_type(one: Collective) -> str | None:
