@@ -61,6 +61,6 @@ def _page_lines(doc: RuleDoc) -> list[str]:
 def _acceptance(doc: RuleDoc) -> list[str]:
     return [
         "",
-        f"Accept it with a reason: --allow '{doc.name}: REASON', or in a comment on the line of code:",
+        f"Accept it with a reason: --allow '{doc.name}: REASON', or in a comment on the line that it points at:",
         f"  # hloscope: allow {doc.name}: REASON",
     ]

@@ -27,6 +27,9 @@ UNUSED = "unused-allow"
 
 _FORM = re.compile(r"(?P<subject>(?P<what>[\w*?-]+).*?)\s*:(?![\d(])\s*(?P<reason>\S.*)", re.DOTALL)
 _COMMENT = re.compile(r"#\s*hloscope:\s*allow\s+(?P<text>.+)$")
+CodeLine = tuple[str, int]
+"""A file and a line, counted from 1."""
+
 _HOW = "write RULE: REASON or KIND@AXES: REASON, such as 'all-gather@X: weights of FSDP'"
 
 
@@ -69,13 +72,23 @@ def parse_allow(text: str, *, known_rules: Iterable[str], where: str = "--allow"
     return Allow(rule=rule, selector=selector, reason=match["reason"].strip(), where=where)
 
 
-def allows_in_code(analysis: Analysis, *, known_rules: Sequence[str]) -> Iterator[Allow]:
-    """The comments on, or on a line of their own above, the lines of the user's code that collectives come from.
+def lines_of_collectives(analysis: Analysis) -> set[CodeLine]:
+    """The lines of the user's code that collectives come from, callers included."""
+    return {(frame.file, frame.line) for one in analysis.collectives for frame in one.source}
+
+
+def lines_of_findings(findings: Iterable[Finding]) -> set[CodeLine]:
+    """The lines of the user's code that findings point at."""
+    places = (finding.source.rpartition(":") for finding in findings if finding.source is not None)
+    return {(file, int(line)) for file, _, line in places if line.isdigit()}
+
+
+def allows_in_code(lines: Iterable[CodeLine], *, known_rules: Sequence[str]) -> Iterator[Allow]:
+    """The comments on lines of the user's code, or on a line of their own above one.
 
     Raises:
         NotationError: A comment begins like one of them and cannot be read.
     """
-    lines = {(frame.file, frame.line) for one in analysis.collectives for frame in one.source}
     for file, line in sorted(lines):
         above = linecache.getline(file, line - 1).strip() if line > 1 else ""
         lines_to_read = (linecache.getline(file, line).rstrip(), above if above.startswith("#") else "")

@@ -10,7 +10,14 @@ from hloscope.analysis.model import Analysis
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.findings import Finding
 from hloscope.rules import RULES
-from hloscope.rules.allow import Allow, allows_in_code, apply_allows, parse_allow
+from hloscope.rules.allow import (
+    Allow,
+    allows_in_code,
+    apply_allows,
+    lines_of_collectives,
+    lines_of_findings,
+    parse_allow,
+)
 from hloscope.rules.rule import Rule
 from hloscope.rules.unexpected_collective import UnexpectedCollective
 
@@ -98,9 +105,12 @@ def judged(analysis: Analysis, judging: Judging = DEFAULT_JUDGING) -> Analysis:
         NotationError: An allow in the user's code cannot be read.
     """
     names = [rule.name for rule in RULES]
-    allows = (*judging.allows, *allows_in_code(analysis, known_rules=names))
-    found = apply_allows(run_rules(analysis, replace(judging, allows=allows).rules()), allows, analysis)
-    ordered = sorted(found, key=lambda finding: (finding.allowed is not None, -finding.severity.rank))
+    lines = lines_of_collectives(analysis)
+    allows = (*judging.allows, *allows_in_code(lines, known_rules=names))
+    found = run_rules(analysis, replace(judging, allows=allows).rules())
+    others = allows_in_code(lines_of_findings(found) - lines, known_rules=names)
+    marked = apply_allows(found, (*allows, *others), analysis)
+    ordered = sorted(marked, key=lambda finding: (finding.allowed is not None, -finding.severity.rank))
     return replace(analysis, findings=tuple(ordered))
 
 

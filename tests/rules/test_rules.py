@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from rule_cases import FIRES, LOOP, SILENT, across_slices, chain_of_all_reduces, judged_with, one_collective
+from rule_cases import FIRES, LOOP, SILENT, across_slices, chain_of_all_reduces, compiled, judged_with, one_collective
 
 import hloscope
 from hloscope.analysis.model import SourceFrame
@@ -192,6 +192,13 @@ def test_what_cannot_be_read_says_so(options, message):
     with pytest.raises(NotationError) as error:
         judged_with(chain_of_all_reduces(1, 8), **options)
     assert str(error.value) == f"error: {message}"
+
+
+def test_a_comment_allows_where_a_finding_points_though_nothing_moves_there():
+    found = compiled("whole_on_purpose").findings
+    assert [(one.rule, one.allowed) for one in found] == [
+        ("replicated-large-array", "every device needs all distances")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,13 @@ def whole_on_the_way(rows, x):
     return distances @ x, jnp.argmax(distances, axis=1)
 
 
+@hloscope.target(mesh={"X": 8}, args=("f32[8192,64]", "f32[8192@X,128]"))
+def whole_on_purpose(rows, x):
+    # hloscope: allow replicated-large-array: every device needs all distances
+    distances = constrained(jnp.exp(rows @ rows.T), P(None, None))
+    return distances @ x, jnp.argmax(distances, axis=1)
+
+
 @hloscope.target(mesh={"X": 8}, args=("f32[8192@X,1024]",), donate=0)
 def donated_in_vain(state):
     return (state * 0.9).astype(jnp.bfloat16)
