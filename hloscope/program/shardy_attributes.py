@@ -30,6 +30,16 @@ def shardings_of(attribute: Any, count: int) -> list[ValueSharding | None] | Non
     return None
 
 
+def unreduced_per_value(attribute: Any, count: int) -> list[Axes]:
+    """The unreduced axes of each value, from what `shardings_of` reads; none from anything else."""
+    if sdy.TensorShardingPerValueAttr.isinstance(attribute):
+        each = [sdy.TensorShardingAttr(one) for one in sdy.TensorShardingPerValueAttr(attribute).shardings]
+        return [axes_of(one.unreduced_axes) for one in each] if len(each) == count else [()] * count
+    if sdy.TensorShardingAttr.isinstance(attribute):
+        return [axes_of(sdy.TensorShardingAttr(attribute).unreduced_axes)] * count
+    return [()] * count
+
+
 def axes_of(references: Any) -> Axes:
     """`X`, or `X:(1)2` for the part of X of size 2 with one device of X before it."""
     return tuple(_axis(sdy.AxisRefAttr(reference)) for reference in references)

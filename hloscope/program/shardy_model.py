@@ -60,6 +60,7 @@ class ShardyValue:
         region: The owner's region that it is an argument of.
         name: The user's name, for an argument of the program.
         whole_number: The number of a scalar integer constant.
+        unreduced: Axes over which the devices hold parts of a sum that nobody has taken yet.
     """
 
     index: int
@@ -73,6 +74,7 @@ class ShardyValue:
     region: int = 0
     name: str | None = None
     whole_number: int | None = None
+    unreduced: Axes = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

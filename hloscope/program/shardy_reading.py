@@ -16,6 +16,8 @@ Once = Callable[..., Any]
 
 _MAIN = "main"
 _FUNCTION = "func.func"
+_SHARDINGS = ("sdy.sharding", "sharding", "out_sharding", "out_shardings")
+"""Where operations keep their results' shardings, whichever comes first."""
 _DEEPEST_CALL = 64
 _SYMBOLS = {_FUNCTION: "sym_name", "func.call": "callee", "stablehlo.custom_call": "call_target_name"}
 
@@ -148,10 +150,17 @@ class _Reader:
         count = len(op.results)
         shardings = _result_shardings(op, self._once)
         origins = _origins(op, ("sdy.result_sharding_origins", "sdy.sharding_origins"), count, self._once)
+        unreduced = _unreduced(op, count, self._once)
         constant = read.whole_number(op)
         for number, result in enumerate(op.results):
             yield self._add(
-                result, index, number, sharding=shardings[number], origins=origins[number], whole_number=constant
+                result,
+                index,
+                number,
+                sharding=shardings[number],
+                origins=origins[number],
+                whole_number=constant,
+                unreduced=unreduced[number],
             )
 
     def _arguments(self, op: Any, block: Any, index: int, region: int) -> None:
@@ -196,7 +205,7 @@ def _axes(op: Any) -> Axes:
 def _result_shardings(op: Any, once: Once) -> list[ValueSharding | None]:
     """One for each result, wherever this kind of operation keeps it."""
     count = len(op.results)
-    for key in ("sdy.sharding", "sharding", "out_sharding", "out_shardings"):
+    for key in _SHARDINGS:
         attribute = _given(op.attributes, key)
         found: list[ValueSharding | None] | None = (
             None if attribute is None else once(read.shardings_of, attribute, count)
@@ -204,6 +213,13 @@ def _result_shardings(op: Any, once: Once) -> list[ValueSharding | None]:
         if found is not None:
             return found
     return [None] * count
+
+
+def _unreduced(op: Any, count: int, once: Once) -> list[Axes]:
+    """The unreduced axes of each result."""
+    given = (_given(op.attributes, key) for key in _SHARDINGS)
+    attribute = next((one for one in given if one is not None), None)
+    return [()] * count if attribute is None else once(read.unreduced_per_value, attribute, count)
 
 
 def _argument_facts(op: Any, count: int, once: Once) -> tuple[list[ValueSharding | None], list[dict[str, str]]]:

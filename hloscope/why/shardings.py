@@ -97,7 +97,7 @@ class _Reader:
             element_type=element_type,
             global_shape=value.shape,
             local_shape=local,
-            sharding=spec_of(sharding) or "P()",
+            sharding=spec_of(sharding, value.unreduced) or "P()",
             bytes_per_device=array_bytes(element_type, prod(local)),
             source=source,
             is_moved=value.index in self.moved,

@@ -144,14 +144,16 @@ def frames_of(places: Iterable[CodePlace]) -> tuple[SourceFrame, ...]:
     )
 
 
-def spec_of(sharding: ValueSharding | None) -> str | None:
-    """`P('X', None)`: a sharding as the user would write it; None when it is not known."""
+def spec_of(sharding: ValueSharding | None, unreduced: Axes = ()) -> str | None:
+    """`P('X', None, unreduced={'Y'})`: a sharding as the user would write it; None when it is not known."""
     if sharding is None:
         return None
     entries = [
         "None" if not axes else repr(axes[0]) if len(axes) == 1 else f"({', '.join(map(repr, axes))})"
         for axes in sharding
     ]
+    if unreduced:
+        entries.append(f"unreduced={{{', '.join(map(repr, unreduced))}}}")
     return f"P({', '.join(entries)})"
 
 

@@ -13,7 +13,7 @@ def test_a_large_array_has_its_whole_shape_and_sharding(explained):
     found = explained("wide_layer.py:layer").intermediates
     [hidden] = (one for one in found if one.local_shape == (512, 4096))
     assert (hidden.global_shape, hidden.sharding) == ((2048, 8192), "P('X', 'Y')")
-    assert hidden.source[0].line == 11
+    assert hidden.source[0].line == 12
 
 
 def test_what_only_one_device_has_is_cut_by_nothing(explained):

@@ -45,6 +45,13 @@ def test_inside_shard_map_there_is_nothing_to_propagate(table):
     assert not any(one.is_moved for one in found.arrays)
 
 
+def test_a_sum_that_nobody_has_taken_yet_is_told(table):
+    found = table("tests/why/programs/wide_layer.py:sums_late").arrays
+    [partial] = (one for one in found if one.name == "partial")
+    assert partial.sharding == "P('X', None, unreduced={'Y'})"
+    assert [one.sharding for one in found if one.role is Role.OUTPUT] == ["P('X', None)"]
+
+
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
 def test_the_table_fits_its_width(table, width):
     text = render_text(table("tests/why/programs/train_step.py:train_step"), Canvas(width=width))

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
 
 import hloscope
 
@@ -15,3 +16,9 @@ def layer(x, into, back):
 @hloscope.target(mesh={"X": 8}, args=("f32[64@X]",), slice="cpu:8")
 def asks_the_host(x):
     return jax.pure_callback(lambda a: a * 2, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+
+@hloscope.target(mesh={"X": 4, "Y": 2}, axis_types="explicit", args=("f32[64@X,128@Y]", "f32[128@Y,256]"))
+def sums_late(a, w):
+    partial = jnp.einsum("ij,jk->ik", a, w, out_sharding=P("X", None, unreduced={"Y"}))
+    return jax.sharding.reshard(partial, P("X", None))
