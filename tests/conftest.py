@@ -8,6 +8,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from hloscope.store import Store
+
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "16")
 os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
@@ -33,6 +35,23 @@ def root() -> Path:
 def programs() -> Path:
     """The folder of seed programs."""
     return ROOT / "fixtures" / "programs"
+
+
+@pytest.fixture(scope="session")
+def kept_compiles(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """What programs compile to, for the rooms that read the same ones: one folder for all workers of a session.
+
+    Tests of the cache itself, and those that count compiles, have stores of their own.
+    """
+    own = tmp_path_factory.getbasetemp()
+    return Store((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "kept-compiles")
+
+
+@pytest.fixture
+def cached(kept_compiles: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets `hloscope.analyze` and the command line take from that folder what was compiled before."""
+    monkeypatch.setenv("HLOSCOPE_CACHE", "1")
+    monkeypatch.setenv("HLOSCOPE_CACHE_DIR", str(kept_compiles.folder))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

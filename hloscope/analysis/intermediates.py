@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import heappop, heappush
 
 from hloscope.analysis.arrays import global_shape_of, leaves_of
 from hloscope.analysis.model import IntermediateFact
@@ -44,13 +45,17 @@ def largest_intermediates(graph: HloGraph) -> tuple[IntermediateFact, ...]:
     ]
     makers.sort(key=lambda maker: (-maker[0], maker[1].line))
     found: list[tuple[int, HloInstruction, Path, Shape, Sharding | None, _Loops]] = []
+    shown_sizes: list[int] = []
     for size, instruction, loops in makers:
-        if len(found) >= SHOWN and size < sorted((one[0] for one in found), reverse=True)[SHOWN - 1]:
+        if len(shown_sizes) == SHOWN and size <= shown_sizes[0]:
             break
         for path, shape, sharding in leaves_of(instruction.shape, instruction.sharding):
             value = Value(instruction, path)
             if shape.byte_size and value not in outputs and shares(graph, value) is None:
                 found.append((_size(shape), instruction, path, shape, sharding, loops))
+                heappush(shown_sizes, _size(shape))
+                if len(shown_sizes) > SHOWN:
+                    heappop(shown_sizes)
     found.sort(key=lambda one: -one[0])
     least = found[0][0] // NEGLIGIBLE if found else 0
     return tuple(_fact(graph, *one[1:]) for one in found[:SHOWN] if (one[3].byte_size or 0) >= least)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import PurePath, PureWindowsPath
 
 from hloscope.analysis.model import SourceFrame
 
@@ -20,11 +20,17 @@ def users_frame(frames: Sequence[SourceFrame]) -> SourceFrame | None:
     return next(own, frames[0] if frames else None)
 
 
+def path_of(frame: SourceFrame) -> PurePath:
+    """The file of a frame, with folders that can be told apart also where Windows wrote them."""
+    is_windows = "\\" in frame.file and "/" not in frame.file
+    return PureWindowsPath(frame.file) if is_windows else PurePath(frame.file)
+
+
 def short_source(frames: Sequence[SourceFrame]) -> str | None:
     """`moe.py:31 in expert_forward`: no folders, no enclosing functions; None without frames."""
     frame = users_frame(frames)
     if frame is None:
         return None
-    where = f"{Path(frame.file).name}:{frame.line}"
+    where = f"{path_of(frame).name}:{frame.line}"
     function = _COMPREHENSION.sub("", frame.function or "").rpartition("<locals>.")[2]
     return where if function in ("", "<module>", "<lambda>") else f"{where} in {function}"

@@ -86,6 +86,12 @@ def _moves(collectives: Sequence[Collective], reaches: Sequence[tuple[Reach, ...
     ]
 
 
+def known_sum(counts: Iterable[int | None]) -> int | None:
+    """The sum; None where a part is not known."""
+    parts = list(counts)
+    return None if None in parts else sum(part for part in parts if part is not None)
+
+
 def largest_first(collectives: Iterable[Collective]) -> tuple[Collective, ...]:
     """By wire bytes per step, unknown bytes before all others, then by line."""
     return tuple(

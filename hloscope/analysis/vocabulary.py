@@ -33,6 +33,10 @@ class Kind(StrEnum):
     OPAQUE = "opaque"
 
 
+SUMS = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
+"""The kinds that combine what devices have, rather than only bring it elsewhere."""
+
+
 class Origin(StrEnum):
     """Who put a collective into the program."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -92,7 +93,7 @@ def _in_processes(jobs: Sequence[Job], devices: int, cached: bool, workers: int)
     That is what a process did not come back from, to tell whose fault it was, and what has to be alone in its process.
     """
     left = {job.name: job for job in jobs}
-    context = multiprocessing.get_context("spawn")
+    context, others = multiprocessing.get_context("spawn"), set(multiprocessing.active_children())
     start = (jobs[0].root, devices, any(job.slice == "attached" for job in jobs), jobs[0].checkout)
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=start) as pool:
         try:
@@ -104,6 +105,10 @@ def _in_processes(jobs: Sequence[Job], devices: int, cached: bool, workers: int)
                     yield outcome
         except BrokenProcessPool:
             pass
+        except BaseException:
+            for process in set(multiprocessing.active_children()) - others:
+                process.kill()  # or the pool would wait for a target that hangs
+            raise
     for job in left.values():
         if len(jobs) > 1:
             yield from _in_processes([job], devices, cached, 1)
@@ -124,12 +129,21 @@ def _start(root: Path, devices: int, attached: bool, checkout: Checkout | None) 
     """Prepares a process before JAX is imported; what user code prints is not the report."""
     from hloscope.program.devices import prepare_environment
 
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     os.dup2(2, 1)
     os.chdir(root)
     if checkout is not None:
         sys.path[:] = [str(checkout.here(Path(entry or ".").resolve()) or entry) for entry in sys.path]
     sys.path.insert(0, str(root))
     prepare_environment(devices, attached=attached)
+
+
+def _end_with_parent() -> None:
+    """Ends this process when the one that started it is gone, were it killed: nobody wants what is compiled here."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 _settings_of: list[str] = []

@@ -92,7 +92,7 @@ def _sides(programs: tuple[str, ...], options: dict[str, Any]) -> list[Side]:
     from dataclasses import replace
 
     from hloscope.api.diffing import jobs_for, revision, side_of_file, sides_of_jobs
-    from hloscope.program.files import split_module
+    from hloscope.program.files import names_hlo, split_module
 
     given = _target_config(options)
     config = None if options["config"] is None else Path(options["config"])
@@ -109,6 +109,9 @@ def _sides(programs: tuple[str, ...], options: dict[str, Any]) -> list[Side]:
     there = [name for name in programs if Path(split_module(name)[0]).is_file()]
     files = {name: side_of_file(Path(name), name, given) for name in there}
     targets = [name for name in programs if files.get(name) is None]
+    for name in targets:
+        if names_hlo(name) or name.endswith(".json"):
+            raise TargetError(f"there is no file {split_module(name)[0]}", fix="give the path from the current folder")
     compiled = dict(
         zip(targets, sides_of_jobs(jobs_for(targets, given, start=here, config=config), cached=cached), strict=True)
     )
@@ -152,12 +155,10 @@ def _rendered(report: DiffReport, format_name: str, output: str | None) -> str:
 
 
 def _exit_code(report: DiffReport, fail_on: str | None, *, at_least_ok: bool) -> int:
-    from hloscope.report.diffs import is_traffic
-
     if fail_on is None:
         return EXIT_OK
     changes = report.comparison.increases if fail_on == "increase" else report.comparison.changes
-    broken = [change for change in changes if is_traffic(change)]
+    broken = [change for change in changes if not change.same_traffic]
     doubtful = bool(report.comparison.unsure or report.not_understood) and not at_least_ok
     if not broken and not doubtful:
         return EXIT_OK

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from fractions import Fraction
 
 from hloscope.analysis.model import Collective
+from hloscope.analysis.totals import known_sum
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.compare.identity import axes_identity, function_of
 from hloscope.compare.model import Change, ChangeKind
@@ -90,13 +91,8 @@ def _is_collective_matmul(whole: _Side, parts: _Side) -> bool:
 
 
 def _payload(collectives: Iterable[Collective]) -> int | None:
-    return _sum(one.payload_bytes_per_step for one in collectives)
+    return known_sum(one.payload_bytes_per_step for one in collectives)
 
 
 def _wire(collectives: Iterable[Collective]) -> int | None:
-    return _sum(one.wire_bytes_per_step for one in collectives)
-
-
-def _sum(counts: Iterable[int | None]) -> int | None:
-    known = list(counts)
-    return None if None in known else sum(count for count in known if count is not None)
+    return known_sum(one.wire_bytes_per_step for one in collectives)

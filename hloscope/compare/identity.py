@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from pathlib import PurePath
 
 from hloscope.analysis.model import Collective
-from hloscope.analysis.places import users_frame
+from hloscope.analysis.places import path_of, users_frame
 
 
 def axes_identity(collective: Collective) -> Hashable:
@@ -24,7 +23,7 @@ def function_of(collective: Collective) -> Hashable:
     frame = users_frame(collective.source)
     if frame is None:
         return ("", collective.op_name)
-    return (PurePath(frame.file).name, frame.function)
+    return (path_of(frame).name, frame.function)
 
 
 def place_of(collective: Collective) -> Hashable:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from hloscope.analysis.model import Collective, Total
+from hloscope.analysis.totals import known_sum
 from hloscope.analysis.vocabulary import Bound, Kind
 
 
@@ -22,10 +23,6 @@ class ChangeKind(StrEnum):
     BOUND = "known less or more surely"
     REGROUPED = "regrouped"
     EQUIVALENT = "equivalent spelling"
-
-
-SAME_TRAFFIC = frozenset({ChangeKind.REGROUPED, ChangeKind.EQUIVALENT})
-"""Changes after which the same data moves as before, spelled otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +45,15 @@ class Change:
         return (self.new or self.old)[0]
 
     @property
+    def same_traffic(self) -> bool:
+        """Whether the same data moves as before, and is only spelled otherwise."""
+        return self.kind in (ChangeKind.REGROUPED, ChangeKind.EQUIVALENT)
+
+    @property
     def wire_bytes_per_step(self) -> int | None:
         """Wire bytes per step more (or, negative, fewer) than before; None when a side is not known."""
-        sides = [[one.wire_bytes_per_step for one in side] for side in (self.new, self.old)]
-        if None in sides[0] or None in sides[1]:
-            return None
-        after, before = (sum(count for count in side if count is not None) for side in sides)
-        return after - before
+        after, before = (known_sum(one.wire_bytes_per_step for one in side) for side in (self.new, self.old))
+        return None if after is None or before is None else after - before
 
     @property
     def is_increase(self) -> bool:
@@ -110,7 +109,7 @@ class Comparison:
     @property
     def same(self) -> bool:
         """Whether both move surely the same data; false wherever something is not known."""
-        return not self.unsure and all(change.kind in SAME_TRAFFIC for change in self.changes)
+        return not self.unsure and all(change.same_traffic for change in self.changes)
 
     @property
     def increases(self) -> tuple[Change, ...]:

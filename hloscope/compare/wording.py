@@ -27,7 +27,7 @@ def change_line(change: Change, amount_words: AmountWords | None = None) -> str:
 def _what(change: Change, amount: AmountWords) -> str:
     if change.kind in _SIGNS:
         return amount(change.any)
-    if change.kind in (ChangeKind.REGROUPED, ChangeKind.EQUIVALENT):
+    if change.same_traffic:
         return f"{_several(change.old)} -> {_several(change.new)}, the same bytes"
     before, after = change.old[0], change.new[0]
     if change.kind is ChangeKind.NEWLY_EXPOSED:

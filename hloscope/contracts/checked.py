@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 
 from hloscope.analysis.model import Analysis
 from hloscope.contracts.baselines import against_baseline, read_baseline
@@ -125,7 +126,7 @@ def _nothing_expected(name: str) -> Finding:
         rule=NOTHING_EXPECTED,
         severity=Severity.ERROR,
         message=f"the target {name} has neither a contract nor a baseline, so nothing could fail",
-        fix=f"write a contract, or keep what it moves now: hloscope accept {name.partition('@')[0]}",
+        fix=f"write a contract, or keep what it moves now: {_accept(name)}",
     )
 
 
@@ -134,8 +135,13 @@ def _no_baseline(name: str) -> Finding:
         rule=NO_BASELINE,
         severity=Severity.NOTE,
         message=f"the target {name} has no baseline file",
-        fix=f"hloscope accept {name.partition('@')[0]} writes it; baseline = false in the targets file wants none",
+        fix=f"{_accept(name)} writes it; baseline = false in the targets file wants none",
     )
+
+
+def _accept(name: str) -> str:
+    """The command that writes a target's baseline, as a shell takes it."""
+    return f"hloscope accept {quote(name.partition('@')[0])}"
 
 
 def could_not_run(name: str, error: HloscopeError | str, *, place: str | None = None) -> Checked:

@@ -32,6 +32,7 @@ def doubts(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
     if not contract.speaks_of_collectives:
         return
     yield from _on_one_device(str(contract), analysis)
+    yield from _of_no_bytes(analysis)
     yield from _misnamed_axes(contract, analysis)
     yield from _across_one_slice(contract, analysis)
     if not contract.at_least_ok:
@@ -71,6 +72,12 @@ def _on_one_device(expected: str, analysis: Analysis) -> Iterator[Breach]:
     if not analysis.collectives and max(devices, analysis.num_partitions) <= 1:
         message = "the program runs on one device, so no contract on communication can fail"
         yield _vacuous(message, expected, "a mesh of 1 device")
+
+
+def _of_no_bytes(analysis: Analysis) -> Iterator[Breach]:
+    if analysis.collectives and all(one.payload_bytes == 0 for one in analysis.collectives):
+        message = "every collective is of an array without elements, so nothing can move"
+        yield _vacuous(message, "arrays with elements", "0 B in all of them")
 
 
 def _misnamed_axes(contract: Contract, analysis: Analysis) -> Iterator[Breach]:

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.totals import bytes_bound
 from hloscope.analysis.vocabulary import Bound
 from hloscope.contracts.accepting import accepting, by_kind_and_axes, found_words
 from hloscope.contracts.doubts import doubts, missing_files
 from hloscope.contracts.exchanging import with_expected_spellings
-from hloscope.contracts.limits import broken_limits
+from hloscope.contracts.limits import broken_limits, exceeding
 from hloscope.contracts.model import Ban, Contract, Expectation
 from hloscope.contracts.notation import format_clause, format_selector
 from hloscope.contracts.quantities import BYTE_UNITS, format_amount
@@ -76,9 +77,9 @@ def _unmet(clause: Expectation, taken: Sequence[Collective], moving: Sequence[Co
             expected=format_clause(clause),
             found=found_words(moving),
         )
-    for message, offenders in (*_too_large(clause, taken, name), *_too_often(clause, taken, name)):
+    for kind, message, offenders in (*_too_large(clause, taken, name), *_too_often(clause, taken, name)):
         yield Breach(
-            kind=BreachKind.BROKEN if offenders and _known(offenders) else BreachKind.UNDECIDED,
+            kind=kind,
             message=message,
             expected=format_clause(clause),
             found=found_words(taken),
@@ -91,32 +92,34 @@ def _known(collectives: Sequence[Collective]) -> bool:
     return all(one.payload_bytes is not None for one in collectives)
 
 
-def _too_large(
-    clause: Expectation, taken: Sequence[Collective], name: str
-) -> Iterator[tuple[str, Sequence[Collective]]]:
+_Exceeded = tuple[BreachKind, str, Sequence[Collective]]
+"""What it is, one sentence, and the collectives that exceed a limit."""
+
+
+def _too_large(clause: Expectation, taken: Sequence[Collective], name: str) -> Iterator[_Exceeded]:
     unknown = [one for one in taken if one.payload_bytes is None]
     if unknown and (clause.max_bytes is not None or clause.max_bytes_per_step is not None):
-        yield f"{name} has a limit, and its bytes are not known", unknown
+        yield BreachKind.UNDECIDED, f"{name} has a limit, and its bytes are not known", unknown
         return
     if clause.max_bytes is not None:
         large = [one for one in taken if (one.payload_bytes or 0) > clause.max_bytes]
         if large:
             most = max(one.payload_bytes or 0 for one in large)
             limit = format_amount(clause.max_bytes, BYTE_UNITS)
-            yield f"{name} moves {format_bytes(most)} each time, more than {limit}", large
+            yield BreachKind.BROKEN, f"{name} moves {format_bytes(most)} each time, more than {limit}", large
     if clause.max_bytes_per_step is not None:
-        per_step = sum(one.payload_bytes_per_step or 0 for one in taken)
-        if per_step > clause.max_bytes_per_step:
-            limit = format_amount(clause.max_bytes_per_step, BYTE_UNITS)
-            yield f"{name} moves {format_bytes(per_step)} per step, more than {limit}", taken
+        sizes = [(one.payload_bytes_per_step or 0, bytes_bound(one)) for one in taken]
+        limit = format_amount(clause.max_bytes_per_step, BYTE_UNITS)
+        for kind, words in exceeding(sizes, clause.max_bytes_per_step, format_bytes):
+            yield kind, f"{name} moves {words} per step, more than {limit}", taken
 
 
-def _too_often(
-    clause: Expectation, taken: Sequence[Collective], name: str
-) -> Iterator[tuple[str, Sequence[Collective]]]:
-    count = sum(one.executions for one in taken)
-    if clause.max_count is not None and count > clause.max_count:
-        yield f"{name} runs {format_count(count)} times per step, more than {format_count(clause.max_count)}", taken
+def _too_often(clause: Expectation, taken: Sequence[Collective], name: str) -> Iterator[_Exceeded]:
+    if clause.max_count is None:
+        return
+    counts = [(one.executions, one.executions_bound) for one in taken]
+    for kind, words in exceeding(counts, clause.max_count, format_count):
+        yield kind, f"{name} runs {words} times per step, more than {format_count(clause.max_count)}", taken
 
 
 def _unexpected(contract: Contract, others: Sequence[Collective]) -> Iterator[Breach]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from hloscope.analysis.model import Analysis, Collective, StepTime
+from hloscope.analysis.totals import bytes_bound
 from hloscope.analysis.vocabulary import Bound
 from hloscope.contracts.accepting import accepting_limit
 from hloscope.contracts.model import Contract, Limit, Quantity, Selector
 from hloscope.contracts.notation import format_clause, units_of
 from hloscope.contracts.quantities import format_amount
-from hloscope.contracts.selecting import Fit, surely_runs, touches
+from hloscope.contracts.selecting import Fit, touches
 from hloscope.contracts.verdict import Breach, BreachKind
 from hloscope.units import format_bytes, format_capacity, format_time
 
@@ -32,15 +33,14 @@ def _moved(limit: Limit, moving: Sequence[Collective], *, at_least_ok: bool) -> 
     selector = Selector(axes=limit.axes, link=limit.link)
     fits = [(one, touches(selector, part), _bytes(limit, part)) for one in moving for part in _parts(one)]
     surely = [(one, size) for one, fit, size in fits if fit is Fit.YES]
-    total = sum(size for _, size in surely if size is not None)
-    if total > limit.most:
-        certain = sum(size for one, size in surely if size is not None and surely_runs(one))
-        words = f"{'' if certain == total else 'up to '}{format_bytes(total)} per step"
+    known = [(size, bytes_bound(one)) for one, size in surely if size is not None]
+    total = sum(size for size, _ in known)
+    for kind, words in exceeding(known, limit.most, format_bytes):
         yield Breach(
-            kind=BreachKind.BROKEN if certain > limit.most else BreachKind.UNDECIDED,
-            message=f"{words}, more than {format_clause(limit)}",
+            kind=kind,
+            message=f"{words} per step, more than {format_clause(limit)}",
             expected=format_clause(limit),
-            found=words,
+            found=f"{words} per step",
             offenders=_once(one for one, _ in sorted(surely, key=lambda move: -(move[1] or 0))),
             accept=accepting_limit(limit, total),
         )
@@ -54,6 +54,20 @@ def _moved(limit: Limit, moving: Sequence[Collective], *, at_least_ok: bool) -> 
             offenders=_once(doubtful),
             accept="at-least-ok",
         )
+
+
+def exceeding(
+    amounts: Sequence[tuple[int, Bound]], most: int, format_amount: Callable[[int], str]
+) -> Iterator[tuple[BreachKind, str]]:
+    """Whether amounts add up to more than a limit, with words for their sum; nothing where they do not.
+
+    It is not decided where only a branch that may not run, or an upper bound, makes them exceed it.
+    """
+    total = sum(amount for amount, _ in amounts)
+    if total > most:
+        certain = sum(amount for amount, bound in amounts if bound in (Bound.EXACT, Bound.AT_LEAST))
+        kind = BreachKind.BROKEN if certain > most else BreachKind.UNDECIDED
+        yield kind, f"{'' if certain == total else 'up to '}{format_amount(total)}"
 
 
 def _parts(one: Collective) -> tuple[Collective, ...]:
@@ -95,25 +109,36 @@ def _measured(limit: Limit, analysis: Analysis, *, at_least_ok: bool) -> Iterato
     elif found > limit.most:
         amount = format_amount(limit.most, units_of(limit.quantity, share=limit.share))
         yield Breach(
-            kind=BreachKind.BROKEN,
+            kind=BreachKind.UNDECIDED if _is_a_ceiling(limit, analysis.time) else BreachKind.BROKEN,
             message=f"{limit.quantity} is {words}, more than {amount}",
             expected=format_clause(limit),
             found=words,
             accept=accepting_limit(limit, found),
         )
-    elif limit.quantity is not Quantity.HBM and not at_least_ok and _is_a_floor(analysis.time):
+    elif limit.quantity is not Quantity.HBM and not at_least_ok and (why := _doubtful_time(analysis.time)):
         yield Breach(
             kind=BreachKind.UNDECIDED,
-            message=f"{format_clause(limit)} cannot be decided: the predicted time is a lower bound",
+            message=f"{format_clause(limit)} cannot be decided: {why}",
             expected=format_clause(limit),
             found=f"at least {words}",
             accept="at-least-ok",
         )
 
 
-def _is_a_floor(time: StepTime | None) -> bool:
-    """Whether a step takes longer than predicted: a roofline, or something in it that was not counted."""
-    return time is not None and (time.basis == "roofline" or time.bound in (Bound.AT_LEAST, Bound.UNKNOWN))
+def _is_a_ceiling(limit: Limit, time: StepTime | None) -> bool:
+    """Whether a step may take less than predicted, because not all of it may run."""
+    return limit.quantity is not Quantity.HBM and time is not None and time.bound is Bound.AT_MOST
+
+
+def _doubtful_time(time: StepTime | None) -> str | None:
+    """Why a step may take longer than predicted: a roofline, or something in it not counted or not known; else None."""
+    if time is None:
+        return None
+    if time.basis == "roofline" or time.bound in (Bound.AT_LEAST, Bound.UNKNOWN):
+        return "the predicted time is a lower bound"
+    if time.rests_on_unknown:
+        return f"{time.unknown_operations[0].what} is priced without knowing what it does"
+    return None
 
 
 def _found(limit: Limit, analysis: Analysis) -> tuple[int | None, str]:

@@ -36,14 +36,21 @@ def parse_contract(text: str, *, where: str = "contract") -> Contract:
     """
     source = ContractSource(text, where)
     contract = Contract()
-    if not any(_bare_words(text)):
+    clauses = source.parse().children
+    if not clauses:
         raise NotationError("an empty contract", where=where, fix="write, for example, all-reduce@Y <= 32KiB x2")
-    for child in source.parse().children:
-        if isinstance(child, Token):
-            contract &= _FLAGS[child.type]
+    for clause in clauses:
+        if isinstance(clause, Token):
+            contract &= _FLAGS[clause.type]
         else:
-            contract = _joined(contract, child, source)
-    _refuse_none(contract, source)
+            contract = _joined(contract, clause, source)
+    none = next((clause for clause in clauses if isinstance(clause, Token) and clause.type == "NONE"), None)
+    if contract.expectations and none is not None:
+        raise source.error(
+            "the contract says none, and expects a collective",
+            start_of(none),
+            fix='for "no others than these" write: nothing else',
+        )
     return contract
 
 
@@ -63,20 +70,6 @@ def _joined(contract: Contract, tree: Tree[Token], source: ContractSource) -> Co
         return contract & Contract(clauses=(clause,))
     except NotationError as error:
         raise source.error(error.what, _start(tree), why=error.why, fix=error.fix) from None
-
-
-def _refuse_none(contract: Contract, source: ContractSource) -> None:
-    if contract.expectations and any(word == "none" for word in _bare_words(source.text)):
-        raise source.error(
-            "the contract says none, and expects a collective",
-            source.text.index("none"),
-            fix='for "no others than these" write: nothing else',
-        )
-
-
-def _bare_words(text: str) -> list[str]:
-    lines = (line.partition("#")[0] for line in text.splitlines())
-    return [clause.strip() for line in lines for clause in line.split(";")]
 
 
 def _expectation(tree: Tree[Token], source: ContractSource) -> Expectation:
@@ -108,6 +101,11 @@ def _limit(tree: Tree[Token], source: ContractSource) -> Limit:
             fix=f"write {quantity} <= …, or wire@AXIS <= …",
         )
     share = quantity is Quantity.EXPOSED and amount.rstrip().endswith("%")
+    if "PER_STEP" in found and (share or quantity is Quantity.HBM):
+        what = "a share of the step" if share else "a peak, which no step adds to"
+        raise source.error(
+            f"{quantity} is {what}, not an amount per step", start_of(found["PER_STEP"]), fix="leave out /step"
+        )
     return Limit(
         quantity=quantity,
         most=_amount(amount, units_of(quantity, share=share), source),

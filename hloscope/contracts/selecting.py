@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 from fnmatch import fnmatchcase
-from pathlib import PurePath
 
 from hloscope.analysis.model import Collective, SourceFrame
-from hloscope.analysis.vocabulary import Bound, Kind, Link
+from hloscope.analysis.places import path_of
+from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.contracts.model import Selector
 
 
@@ -39,11 +39,6 @@ def touches(selector: Selector, collective: Collective) -> Fit:
     if collective.kind is Kind.OPAQUE and kind is Fit.NO:
         kind = Fit.MAYBE
     return kind & _fits(selector, collective, _has_axes(selector.axes, collective, alone=False))
-
-
-def surely_runs(collective: Collective) -> bool:
-    """Whether it runs as often as is counted, or more often: in no branch that the program may leave out."""
-    return collective.executions_bound in (Bound.EXACT, Bound.AT_LEAST)
 
 
 def _fits(selector: Selector, collective: Collective, axes: Fit) -> Fit:
@@ -86,5 +81,5 @@ def is_at(source: str, frame: SourceFrame) -> bool:
     """Whether a frame is at a place, which is the end of a path with patterns in it, and perhaps `:LINE`."""
     path, colon, line = source.rpartition(":")
     if not colon or not line.isdigit():
-        return PurePath(frame.file).match(source)
-    return PurePath(frame.file).match(path) and frame.line == int(line)
+        return path_of(frame).match(source)
+    return path_of(frame).match(path) and frame.line == int(line)

@@ -85,7 +85,7 @@ class Traffic:
         return total
 
     def _read_by(self, user: HloInstruction, value: HloInstruction, depth: int) -> int | None:
-        positions = [index for index, name in enumerate(user.operand_names) if name == value.name]
+        positions = user.positions_of(value)
         if user.opcode in _SLICES and positions == [0]:
             return sum(self.of_shape(user.shape))
         if user.opcode == "dynamic-update-slice" and positions == [0]:

@@ -72,7 +72,7 @@ def _through_user(graph: HloGraph, value: Value, user: HloInstruction) -> Iterat
         if not path or path[0] == user.tuple_index:
             yield Value(user, path[1:])
         return
-    positions = [i for i, name in enumerate(user.operand_names) if name == value.instruction.name]
+    positions = user.positions_of(value.instruction)
     if user.opcode == "tuple":
         yield from (Value(user, (position, *path)) for position in positions)
         return

@@ -7,7 +7,7 @@ apart when somebody asks.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import accumulate
@@ -135,17 +135,25 @@ class Columns:
 
     def users(self, index: int) -> list[int]:
         """The instructions that have one as an operand, in text order, each once."""
-        starts, users = self._users
+        starts, users, _ = self._uses
         return list(dict.fromkeys(users[starts[index] : starts[index + 1]]))
 
+    def positions(self, operand: int, user: int) -> list[int]:
+        """Where an instruction stands among the operands of another one."""
+        starts, users, slots = self._uses
+        within = starts[operand], starts[operand + 1]
+        found = slots[bisect_left(users, user, *within) : bisect_right(users, user, *within)]
+        return [slot - self.operand_starts[user] for slot in found]
+
     @cached_property
-    def _users(self) -> tuple[array[int], array[int]]:
-        """The columns of operands turned round: where each instruction's users begin, and the users."""
+    def _uses(self) -> tuple[array[int], array[int], array[int]]:
+        """The columns of operands turned round: where each instruction's uses begin, by whom and in which place."""
         operands = numpy.array(self.operands, dtype=numpy.int64)
         users = numpy.repeat(numpy.arange(len(self.names)), numpy.diff(numpy.array(self.operand_starts)))
         counts = numpy.bincount(operands, minlength=len(self.names))
         starts = numpy.concatenate([[0], numpy.cumsum(counts)])
-        return _array_of(starts), _array_of(users[numpy.argsort(operands, kind="stable")])
+        slots = numpy.argsort(operands, kind="stable")
+        return _array_of(starts), _array_of(users[slots]), _array_of(slots)
 
     def of_same_text(self) -> Columns:
         """Columns that nothing has been read into."""

@@ -78,6 +78,10 @@ class HloInstruction:
         start, end = columns.operand_starts[self._index], columns.operand_starts[self._index + 1]
         return self.computation.instruction_at(columns.operands[start + number]) if number < end - start else None
 
+    def positions_of(self, operand: HloInstruction) -> list[int]:
+        """Where an instruction of the same computation stands among the operands, without making any of them."""
+        return self._columns.positions(operand._index, self._index)
+
     @property
     def operand_names(self) -> tuple[str, ...]:
         """The operands' names, without `%`."""

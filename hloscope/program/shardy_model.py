@@ -93,6 +93,7 @@ class ShardyOp:
         region: Which of the parent's regions.
         symbol: The name of a function, of the function called, or of the target of a custom call.
         origin_name: The name by which `ShardyValue.origins` refers to it, such as `constraint_0`.
+        asked: What a constraint asked for, which an explicit reshard before or behind it may carry out in its place.
         axes: The axes that `sdy.all_reduce` sums over, or that a manual computation makes manual.
         groups: The replica groups, or source-target pairs, of a collective that the user wrote.
     """
@@ -108,6 +109,7 @@ class ShardyOp:
     region: int = 0
     symbol: str | None = None
     origin_name: str | None = None
+    asked: ValueSharding | None = None
     axes: Axes = ()
     groups: tuple[tuple[int, ...], ...] | None = None
 

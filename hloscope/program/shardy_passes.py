@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hloscope.program import jax_internals
-from hloscope.program.shardy_reading import read_module
+from hloscope.program.shardy_reading import constraints_of, read_module
 
 if TYPE_CHECKING:
     import jax
@@ -60,9 +60,10 @@ def _propagated(text: str, seen_by: str) -> ShardyModule:
     with jax_internals.mlir_context() as context:
         module = ir.Module.parse(text, context)
         propagation = _with_origins(str(passmanager.PassManager.parse(_PROPAGATION, context)))
-        for pipeline in (propagation, _EXPLICIT_RESHARDS):
-            passmanager.PassManager.parse(pipeline, context).run(module.operation)
-        return read_module(module, seen_by)
+        passmanager.PassManager.parse(propagation, context).run(module.operation)
+        asked = constraints_of(module)
+        passmanager.PassManager.parse(_EXPLICIT_RESHARDS, context).run(module.operation)
+        return read_module(module, seen_by, asked)
 
 
 def _with_origins(pipeline: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -15,6 +15,8 @@ Once = Callable[..., Any]
 """Calls a reader of attributes, unless it has read the attribute before."""
 
 _MAIN = "main"
+_ORIGIN_NAME = "sdy.sharding_origin_name"
+_CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
 _FUNCTION = "func.func"
 _SHARDINGS = ("sdy.sharding", "sharding", "out_sharding", "out_shardings")
 """Where operations keep their results' shardings, whichever comes first."""
@@ -22,14 +24,39 @@ _DEEPEST_CALL = 64
 _SYMBOLS = {_FUNCTION: "sym_name", "func.call": "callee", "stablehlo.custom_call": "call_target_name"}
 
 
-def read_module(module: Any, seen_by: str) -> ShardyModule:
+def constraints_of(module: Any) -> dict[str, ValueSharding]:
+    """What each constraint asks for, by the name that origins have for it.
+
+    To be read before reshards are made explicit: that pass lets a constraint keep its operand's sharding, and reshards
+    behind it.
+
+    Args:
+        module: A propagated `jaxlib.mlir.ir.Module`.
+    """
+    return dict(_asked_in(module.operation))
+
+
+def _asked_in(op: Any) -> Iterator[tuple[str, ValueSharding]]:
+    origin_name = _given(op.attributes, _ORIGIN_NAME)
+    if origin_name is not None and op.name in _CONSTRAINTS:
+        sharding = _result_shardings(op, lambda read_attribute, *given: read_attribute(*given))[0]
+        if sharding is not None:
+            yield origin_name.value, sharding
+    for region in op.regions:
+        for block in region.blocks:
+            for child in block.operations:
+                yield from _asked_in(child.operation)
+
+
+def read_module(module: Any, seen_by: str, asked: Mapping[str, ValueSharding]) -> ShardyModule:
     """Reads a propagated module with explicit reshards.
 
     Args:
         module: A `jaxlib.mlir.ir.Module`.
         seen_by: As `ShardyModule.seen_by`.
+        asked: From `constraints_of`.
     """
-    reader = _Reader()
+    reader = _Reader(asked)
     for op in module.operation.regions[0].blocks[0].operations:
         reader.read(op.operation, parent=None, region=0)
     users: dict[int, list[tuple[int, int]]] = {}
@@ -97,8 +124,9 @@ def _mesh(module: Any) -> dict[str, int]:
 class _Reader:
     """Numbers operations and values in text order."""
 
-    def __init__(self) -> None:
+    def __init__(self, asked: Mapping[str, ValueSharding]) -> None:
         self.ops: list[ShardyOp] = []
+        self._asked = asked
         self.values: list[ShardyValue] = []
         self._indices: dict[Any, int] = {}
         self._locations = Locations()
@@ -128,7 +156,7 @@ class _Reader:
         attributes = op.attributes
         name, frames = self._locations.of(op.location)
         rule = _given(attributes, "sdy.sharding_rule")
-        origin_name = _given(attributes, "sdy.sharding_origin_name")
+        origin_name = _given(attributes, _ORIGIN_NAME)
         symbol = _given(attributes, _SYMBOLS.get(op.name, ""))
         return ShardyOp(
             index=index,
@@ -142,6 +170,7 @@ class _Reader:
             region=region,
             symbol=None if symbol is None else symbol.value,
             origin_name=None if origin_name is None else origin_name.value,
+            asked=None if origin_name is None else self._asked.get(origin_name.value),
             axes=_axes(op),
             groups=read.groups_of(attributes),
         )

@@ -16,6 +16,8 @@ from hloscope.findings import Finding
 FOLDER = "hloscope_baselines"
 PROPERTY = "hloscope_baseline"
 WRITTEN = "hloscope_baseline_written"
+_LONGEST = 120
+"""Characters of a file's name: file systems take 255 bytes."""
 
 
 class TestBaselines:
@@ -71,15 +73,22 @@ def _failure(analysis: Analysis, path: Path, findings: Iterable[Finding]) -> str
 
 def baseline_path(test_file: Path, nodeid: str, name: str = "") -> Path:
     """The file of a test's baseline, beside the test's: `hloscope_baselines/test_model/TestStep.test_loss-f32.txt`."""
-    return test_file.parent / FOLDER / test_file.stem / f"{_test_name(nodeid)}{f'.{name}' if name else ''}.txt"
+    named = f".{_file_name(name, name)}" if name else ""
+    return test_file.parent / FOLDER / test_file.stem / f"{name_of_test(nodeid)}{named}.txt"
 
 
-def _test_name(nodeid: str) -> str:
-    """The test's name as a file's; where letters had to go, with a few of a digest that tells it from others."""
+def name_of_test(nodeid: str) -> str:
+    """The name of a test as a file's."""
     inner = nodeid.partition("::")[2].replace("::", ".")
-    plain = re.sub(r"[^\w.-]+", "-", inner).strip("-")
-    readable = inner.replace("[", "-").removesuffix("]")
-    return plain if plain == readable else f"{plain}-{hashlib.sha256(inner.encode()).hexdigest()[:8]}"
+    return _file_name(inner, inner.replace("[", "-").removesuffix("]"))
+
+
+def _file_name(text: str, readable: str) -> str:
+    """The text as a file can be named; where letters had to go, with a few of a digest that tells it from others."""
+    plain = re.sub(r"[^\w.-]+", "-", text).strip("-")
+    if plain == readable and len(plain) <= _LONGEST:
+        return plain
+    return f"{plain[:_LONGEST]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def summary_lines(reports: Sequence[pytest.TestReport], config: pytest.Config, tests: Iterable[str]) -> list[str]:
@@ -110,11 +119,11 @@ def _unused(
     modules: dict[str, dict[str, bool]] = {}
     for report in reports:
         passed = modules.setdefault(report.nodeid.partition("::")[0], {})
-        name = _test_name(report.nodeid)
+        name = name_of_test(report.nodeid)
         passed[name] = passed.get(name, True) and report.passed
     for module, passed in modules.items():
         file = config.rootpath / module
-        names = None if tests is None else {_test_name(one) for one in tests if one.partition("::")[0] == module}
+        names = None if tests is None else {name_of_test(one) for one in tests if one.partition("::")[0] == module}
         for path in sorted((file.parent / FOLDER / file.stem).glob("*.txt")):
             if path not in used and _is_unused(path.stem, passed, names):
                 yield path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ import pytest
 
 from hloscope.analysis.model import Analysis
 from hloscope.errors import DeviceCountError, HloscopeError, NotationError, did_you_mean
-from hloscope.pytest_plugin.baselines import TestBaselines
+from hloscope.pytest_plugin.baselines import TestBaselines, name_of_test
 from hloscope.pytest_plugin.reports import Report, contract_of
 
 if TYPE_CHECKING:
@@ -120,9 +119,11 @@ class Hlo:
         if folder is None:
             return
         self._reports += 1
-        name = re.sub(r"[^\w.-]+", "-", self._request.node.nodeid).strip("-")
+        nodeid = self._request.node.nodeid
+        module = nodeid.partition("::")[0].replace("/", "-")
         number = f"-{self._reports}" if self._reports > 1 else ""
-        path = self._request.config.invocation_params.dir / folder / f"{name}{number}.json"
+        name = f"{module}-{name_of_test(nodeid)}{number}.json"
+        path = self._request.config.invocation_params.dir / folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(analysis.to_dict(), indent=2, ensure_ascii=False), encoding="utf-8")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,9 @@ from hloscope.analysis.model import Analysis
 from hloscope.contracts.checked import COULD_NOT_RUN, Checked
 from hloscope.findings import Finding, Severity
 from hloscope.report import Canvas
+
+_PLACE = re.compile(r"^  --> (?P<file>.+?)(?P<line>:\d+)(?=[:, ]|$)", re.MULTILINE)
+"""Where an error message says that something is wrong: `  --> model.py:12 in step`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +53,14 @@ class CheckReport:
         """Everything to be told, with the target it is about; each finding with a place, if only the targets file."""
         for one in self.checks:
             if one.error is not None:
-                yield one, replace(error_finding(one.error), source=one.place)
+                yield one, replace(error_finding(one.error), source=self._place_of(one.error) or one.place)
             for finding in one.findings:
                 yield one, finding if finding.source is not None else replace(finding, source=one.place)
+
+    def _place_of(self, error: str) -> str | None:
+        """The line of a file that an error message points at; None where it points at none."""
+        found = _PLACE.search(error)
+        return found["file"] + found["line"] if found and (self.root / found["file"]).is_file() else None
 
     def shown(self, finding: Finding) -> Finding:
         """A finding with its place below the project's folder."""

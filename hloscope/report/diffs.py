@@ -10,7 +10,7 @@ from rich.text import Text
 
 from hloscope.analysis.model import Collective, Total
 from hloscope.analysis.places import users_frame
-from hloscope.compare import Change, ChangeKind, Comparison
+from hloscope.compare import Change, Comparison
 from hloscope.compare.wording import change_line
 from hloscope.report import Canvas
 from hloscope.report.grid import Column, table_lines
@@ -158,11 +158,6 @@ def _collective(one: Collective) -> dict[str, object]:
         "executions_bound": one.executions_bound,
         "source": None if frame is None else f"{frame.file}:{frame.line}",
     }
-
-
-def is_traffic(change: Change) -> bool:
-    """Whether a change is one of what moves, and not of its spelling."""
-    return change.kind not in (ChangeKind.REGROUPED, ChangeKind.EQUIVALENT)
 
 
 DIFF_FORMATS: dict[str, Callable[[DiffReport, Canvas], str]] = {"text": _text, "json": _json, "markdown": _markdown}

@@ -13,8 +13,6 @@ from hloscope.units import format_bytes, format_time, plural
 
 BAR_COLUMNS = 16
 _MOST_UNKNOWN = 3
-_UNKNOWN_SHARE = 0.01
-"""Of the step: less than that is told without emphasis."""
 _MARKS = (("█", "green"), ("▓", "cyan"), ("░", "red"))
 """Computing alone, computing with communication hidden behind it, waiting for communication."""
 
@@ -51,8 +49,8 @@ def _lines(time: StepTime, width: int) -> Iterator[Text]:
     yield Text(" · ".join(_remarks(time)), style="dim")
     yield Text(_trust(time), style="dim")
     if time.unknown_operations:
-        matters = sum(one.time_us for one in time.unknown_operations) >= _UNKNOWN_SHARE * time.step_us
-        yield Text(f"priced without knowing what they do: {_unknown(time)}", style="yellow" if matters else "dim")
+        style = "yellow" if time.rests_on_unknown else "dim"
+        yield Text(f"priced without knowing what they do: {_unknown(time)}", style=style)
     for note in time.notes:
         yield Text(short_note(note), style="dim")
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.model import Analysis, Collective, ReasonKind
 from hloscope.analysis.vocabulary import Kind
 from hloscope.findings import Finding, Severity
 from hloscope.rules.rule import finding_at, moves_at_least, over_axes
@@ -42,6 +42,8 @@ class CollectiveInLoop:
         for one in analysis.collectives:
             if not one.loop_invariant or one.loop_trips[-1:] in ((), (0,), (1,)) or one.kind is Kind.OPAQUE:
                 continue
+            if _starts_a_sum(one):
+                continue
             if moves_at_least(one, self.min_payload_bytes):
                 yield finding_at(
                     self,
@@ -50,6 +52,11 @@ class CollectiveInLoop:
                     fix="move it once before the loop, shard a dimension that the loop does not index, "
                     "or let the other operand travel instead",
                 )
+
+
+def _starts_a_sum(one: Collective) -> bool:
+    """Whether it hands on the zeros that a sum which goes from device to device starts from: no array of the user's."""
+    return one.kind is Kind.COLLECTIVE_PERMUTE and one.reason is not None and one.reason.kind is ReasonKind.PARTIAL_SUM
 
 
 def _amount(one: Collective) -> str:

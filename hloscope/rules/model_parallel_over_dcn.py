@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hloscope.analysis.model import Analysis, Collective
-from hloscope.analysis.vocabulary import Kind, Link
+from hloscope.analysis.vocabulary import SUMS, Kind, Link
 from hloscope.findings import Finding, Severity
 from hloscope.rules.rule import finding_at, moves_at_least, over_axes
 
 _CROSSING = (Link.DCN, Link.BOTH)
-_REDUCTIONS = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
 _POINT_TO_POINT = (Kind.COLLECTIVE_PERMUTE, Kind.OPAQUE)
 
 
@@ -57,4 +56,4 @@ class ModelParallelOverDcn:
 def _belongs_in_a_slice(one: Collective) -> bool:
     if one.kind in _POINT_TO_POINT:
         return False
-    return bool(one.loops) or one.kind not in _REDUCTIONS
+    return bool(one.loops) or one.kind not in SUMS

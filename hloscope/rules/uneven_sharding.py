@@ -20,6 +20,7 @@ from typing import ClassVar
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.reason import Reason, Tensor
 from hloscope.findings import Finding, Severity
+from hloscope.units import plural
 from hloscope.why.moves import axes_size
 
 
@@ -51,11 +52,17 @@ class UnevenSharding:
                     yield Finding(
                         rule=self.name,
                         severity=self.severity,
-                        message=f"dimension {position} of {tensor.name} has {size} elements over {parts} devices: "
-                        f"{each} on each, {100 * padding:.0f}% of them padding",
+                        message=f"dimension {position} of {tensor.name} has {plural(size, 'element')} over {parts} "
+                        f"devices: {each} on each, {100 * padding:.0f}% of them padding",
                         source=f"{frame.file}:{frame.line}" if frame else None,
-                        fix=f"choose a multiple of {parts}, such as {each * parts}",
+                        fix=_fix(size, parts),
                     )
+
+
+def _fix(size: int, parts: int) -> str:
+    if size < parts:
+        return "leave this dimension whole, with jax.lax.with_sharding_constraint, or shard another"
+    return f"choose a multiple of {parts}, such as {-(-size // parts) * parts}"
 
 
 def _tensors(reason: Reason) -> Iterator[Tensor]:

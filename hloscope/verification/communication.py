@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from hloscope.analysis.model import Analysis, Collective, Total
 from hloscope.analysis.places import users_frame
 from hloscope.compare import Change, Comparison, match
-from hloscope.compare.model import SAME_TRAFFIC
 from hloscope.findings import Finding, Severity
 from hloscope.units import format_bytes, plural
 
@@ -79,7 +78,7 @@ def judge_communication(comparison: Comparison) -> Iterator[Finding]:
     A transfer that the reference does not make is an error where the program moves more over these axes than the
     reference does, and a note where it moves no more: then it stands in the place of another.
     """
-    increases = [change for change in comparison.increases if change.kind not in SAME_TRAFFIC]
+    increases = [change for change in comparison.increases if not change.same_traffic]
     for changes in _by_place(increases):
         yield _more(changes, comparison)
     for one in comparison.unsure:

@@ -7,6 +7,7 @@ left the collective as large as it was are not told.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from math import prod
 
 from hloscope.analysis.model import Collective
@@ -63,7 +64,17 @@ def _scattered(reason: Reason, of: Collective | None) -> Iterator[str]:
 
 
 def _partial_sum(reason: Reason) -> Iterator[str]:
+    if reason.producer is not None and not reason.summed:
+        yield from _choice(replace(reason, consumer=reason.producer))
+        return
     yield f"take {axes_words(reason)} off {summed_words(reason)}, and shard another dimension with it{_held(reason)}"
+
+
+def _gathered_operand(reason: Reason) -> Iterator[str]:
+    yield (
+        f"take {cut_words(reason)} off {lost_words(reason)} of {_name(reason)}, and shard another dimension with it"
+        f"{_held(reason)}"
+    )
 
 
 def _operand_conflict(reason: Reason) -> Iterator[str]:
@@ -135,6 +146,7 @@ def _name(reason: Reason) -> str:
 
 _ADVICE: dict[ReasonKind, Callable[[Reason], Iterator[str]]] = {
     ReasonKind.PARTIAL_SUM: _partial_sum,
+    ReasonKind.GATHERED_OPERAND: _gathered_operand,
     ReasonKind.OPERAND_CONFLICT: _operand_conflict,
     ReasonKind.NEEDS_WHOLE_DIMENSION: _needs_whole,
     ReasonKind.INDEXED_IN_LOOP: _indexed_in_loop,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hloscope.analysis.model import Analysis, Collective, SourceFrame
 from hloscope.analysis.model.reason import Operation, Reason, ReasonKind, Tensor
@@ -162,7 +162,7 @@ def _move_steps(reason: Reason, moved: Tensor, kind: Kind) -> Iterator[Step]:
     had, wanted = (notated(moved),), None if left is None else notated(moved, left)
     if reason.kind is ReasonKind.CONSTRAINT:
         asked = reason.asked_by[0] if reason.asked_by else None
-        what = "a sharding constraint" if asked is None else asked_words(asked)
+        what = "a sharding constraint" if asked is None else asked_words(replace(asked, source=()))
         place = users_frame(asked.source) if asked else None
         yield Step(what=what, arrays=had, becomes=wanted, source=place, is_loss=True)
     elif reason.consumer is not None:

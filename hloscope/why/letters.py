@@ -80,12 +80,14 @@ def shown_letters(value: ShardyValue, known: Mapping[int, Letters]) -> tuple[str
 
 
 def _operand_factors(op: ShardyOp, known: Mapping[int, Letters]) -> dict[int, str]:
+    """The letter of each factor; of none whose letter another dimension of the operands has too."""
     factors: dict[int, str] = {}
     for operand, mapping in zip(op.operands, op.rule.operands if op.rule else (), strict=False):
         for letter, dimension in zip(known.get(operand, ()), mapping, strict=False):
             if letter is not None and len(dimension) == 1:
                 factors.setdefault(dimension[0], letter)
-    return factors
+    each = list(factors.values())
+    return {factor: letter for factor, letter in factors.items() if each.count(letter) == 1}
 
 
 def _give(

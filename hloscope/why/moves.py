@@ -136,11 +136,16 @@ def _constraint(graph: ShardyGraph, op: ShardyOp) -> ShardyOp | None:
 
 
 def _left_open(graph: ShardyGraph, op: ShardyOp) -> tuple[ShardyOp, ...]:
-    """The constraint before a move when it does not ask for the axes that are lost: `jax.sharding.reshard` is that."""
+    """The constraint before a move that carries it out: one that asks for what the move leaves, or that keeps its own.
+
+    `jax.sharding.reshard` is the second kind: it does not ask for the axes that are lost.
+    """
     value = graph.value(op.operands[0])
     asked = graph.op(value)
     if asked is None or not is_written(asked) or asked.source != op.source:
         return ()
+    if asked.asked == sharding_known(graph.value(op.results[0])):
+        return (asked,)
     lost = _moved_axes(sharding_known(value), sharding_known(graph.value(op.results[0])))
     return () if any(axis in value.origins for axis in lost) else (asked,)
 
@@ -156,6 +161,14 @@ def _final(graph: ShardyGraph, value: ShardyValue) -> ValueSharding:
 def without(sharding: ValueSharding, axes: Axes) -> ValueSharding:
     """A sharding with some axes given up, as a gather over them leaves it."""
     return tuple(tuple(axis for axis in here if axis not in axes) for here in sharding)
+
+
+def dimensions_over(value: ShardyValue, axes: Axes) -> tuple[int, ...]:
+    """The dimensions of a value that any of these axes shards."""
+    wanted = {whole_axis(axis) for axis in axes}
+    return tuple(
+        number for number, here in enumerate(sharding_known(value)) if wanted & {whole_axis(axis) for axis in here}
+    )
 
 
 def is_reshuffle(move: Move) -> bool:

@@ -17,6 +17,8 @@ _ANONYMOUS = ("<lambda>", "<genexpr>")
 """Functions whose values are not what the statement around them assigns."""
 
 _CONTAINERS = (ast.Dict, ast.DictComp, ast.List, ast.ListComp, ast.Set, ast.SetComp, ast.Tuple)
+_SEARCHES = {"gt": "argmax", "lt": "argmin"}
+_WITH_POSITIONS = 2
 _RECOMPUTED = "rematted_computation"
 _FUNCTIONS = {
     "psum2": "psum",
@@ -65,6 +67,20 @@ def is_gradient(op_name: str | None) -> bool:
     What `jax.checkpoint` computes again there is the forward pass once more.
     """
     return "transpose(" in (op_name or "") and _RECOMPUTED not in (op_name or "")
+
+
+def search_name(graph: ShardyGraph, op: ShardyOp) -> str | None:
+    """`argmax` or `argmin` of a reduction that carries each element's position along; None for any other operation.
+
+    Source: JAX lowers these two to a `stablehlo.reduce` of the array and an `iota` that first compares two elements.
+    """
+    if op.kind != "stablehlo.reduce" or len(op.results) != _WITH_POSITIONS:
+        return None
+    positions = graph.maker(graph.value(op.operands[1]))
+    first = graph.module.ops[op.index + 1]
+    if positions is None or positions.kind != "stablehlo.iota" or first.parent != op.index:
+        return None
+    return _SEARCHES.get((first.op_name or "").rpartition("/")[2].rstrip(":"))
 
 
 def name_in_jax(primitive: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hloscope.analysis.model.reason import Axes, Reason, ReasonKind, Tensor
-from hloscope.analysis.vocabulary import Kind
+from hloscope.analysis.vocabulary import SUMS, Kind
 
 _FUNCTIONS = {
     Kind.ALL_GATHER: "AllGather",
@@ -20,7 +20,9 @@ _FUNCTIONS = {
     Kind.COLLECTIVE_PERMUTE: "Permute",
     Kind.COLLECTIVE_BROADCAST: "Broadcast",
 }
-_SUMS = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
+_PARTED = (Kind.ALL_GATHER, Kind.REDUCE_SCATTER)
+"""What the partitioner does step by step, with permutes, while a product goes on."""
+_WANT_WHOLE = (ReasonKind.OPERAND_CONFLICT, ReasonKind.NEEDS_WHOLE_DIMENSION, ReasonKind.INDEXED_IN_LOOP)
 _CONTRACTIONS = ("dot_general", "dot")
 
 
@@ -43,14 +45,15 @@ def subscript(axes: Axes) -> str:
 
 def equations(reason: Reason, kind: Kind) -> tuple[str, ...]:
     """What happens to the array, one equation for each step; empty when the array is not known."""
-    if reason.moved is None or reason.of_part or kind not in _FUNCTIONS:
+    if reason.moved is None or reason.of_part or kind not in _FUNCTIONS or is_step(reason, kind):
         return ()
-    if kind is Kind.COLLECTIVE_PERMUTE and reason.rewritten_from in (Kind.ALL_GATHER, Kind.REDUCE_SCATTER):
+    if kind is Kind.COLLECTIVE_PERMUTE and reason.rewritten_from in _PARTED:
         kind = Kind(reason.rewritten_from)  # permutes that do it step by step, while the product goes on
     moved, function = reason.moved, f"{_FUNCTIONS[kind]}_{subscript(reason.axes)}"
-    if reason.kind is ReasonKind.PARTIAL_SUM and kind not in _SUMS:
-        return (f"{notated(moved)} = {_computed(reason)}",)
-    if reason.kind is not ReasonKind.PARTIAL_SUM and kind in _SUMS:
+    if reason.kind is ReasonKind.PARTIAL_SUM and kind not in SUMS:
+        whole = f"{_producer(reason)}({function}({notated(moved)}))"
+        return (f"{notated(moved)} = {_computed(reason)}", f"{notated(moved, moved.sharding)} = {whole}")
+    if reason.kind is not ReasonKind.PARTIAL_SUM and kind in SUMS:
         return ()  # nothing is added up: elements and zeros, as a way to hand them on
     if reason.kind is ReasonKind.PARTIAL_SUM:
         return (f"{notated(moved)} = {_computed(reason)}", *_added_up(reason, moved, kind, function))
@@ -75,6 +78,8 @@ def _added_up(reason: Reason, moved: Tensor, kind: Kind, function: str) -> tuple
     """
     rest = tuple(axis for axis in moved.partial_over if axis not in reason.axes)
     here = replace(moved, partial_over=reason.axes)
+    if kind is Kind.REDUCE_SCATTER and not {axis for axes in reason.wanted or () for axis in axes} & {*reason.axes}:
+        return ()  # the first half of an all-reduce: where it leaves each part is the compiler's own affair
     if kind is Kind.REDUCE_SCATTER:
         return (f"{notated(moved, reason.wanted)} = {function}({notated(here)})",)
     summed = f"{notated(moved, moved.sharding)} = {function}({notated(here)})"
@@ -84,6 +89,34 @@ def _added_up(reason: Reason, moved: Tensor, kind: Kind, function: str) -> tuple
     if rest or not cut or not is_cut:
         return (summed,)
     return (summed, f"{notated(moved, wanted)} = Slice_{subscript(cut)}({notated(moved, had)})")
+
+
+def is_step(reason: Reason, kind: Kind) -> bool:
+    """Whether a collective cannot do alone what the reason asks for: it brings the array nearer, and others the rest.
+
+    An all-to-all takes its own axes off the end of one dimension and puts them at the end of another; a permute leaves
+    each dimension in as many parts as it is.
+    """
+    had = None if reason.moved is None else reason.moved.sharding
+    if had is None or reason.kind is ReasonKind.PARTIAL_SUM or reason.rewritten_from in _PARTED:
+        return False
+    if reason.wanted is None:
+        return kind is Kind.COLLECTIVE_PERMUTE and reason.kind in _WANT_WHOLE
+    pairs = tuple(zip(had, reason.wanted, strict=False))
+    if kind is Kind.COLLECTIVE_PERMUTE:
+        there = {axis for pair in pairs for axes in pair for axis in axes}
+        return not {*reason.axes} <= there or any(len(before) != len(after) for before, after in pairs)
+    if kind is not Kind.ALL_TO_ALL:
+        return False
+    kept = [(_kept(before, reason.axes), _kept(after, reason.axes)) for before, after in pairs]
+    return any(
+        rest != left or before[: len(rest)] != rest or after[: len(left)] != left
+        for (before, after), (rest, left) in zip(pairs, kept, strict=True)
+    )
+
+
+def _kept(axes: Axes, moved: Axes) -> Axes:
+    return tuple(axis for axis in axes if axis not in moved)
 
 
 def left_by(reason: Reason, moved: Tensor, kind: Kind) -> tuple[Axes, ...] | None:
@@ -112,8 +145,11 @@ def _computed(reason: Reason) -> str:
     operands = [notated(one) for one in reason.operands]
     if len(operands) == 2 and reason.producer is not None and reason.producer.name in _CONTRACTIONS:
         return _product(operands, _contracted(reason))
-    name = "sum" if reason.producer is None else reason.producer.name
-    return f"{name}({', '.join(operands)})"
+    return f"{_producer(reason)}({', '.join(operands)})"
+
+
+def _producer(reason: Reason) -> str:
+    return "sum" if reason.producer is None else reason.producer.name
 
 
 def _contracted(reason: Reason) -> tuple[str, ...]:

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.origin import KIND_OF_PRIMITIVE
-from hloscope.analysis.vocabulary import Kind, Origin
+from hloscope.analysis.vocabulary import SUMS, Origin
 from hloscope.hlo import HloInstruction, HloModule
 
 _SHAPE = re.compile(r"^\w+\[([\d,]*)\]")
 _CHANNEL_DEPTH = 3
-_SUMS = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
 _KEEPS_ELEMENTS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose"})
 
 Dimensions = tuple[int, ...]
@@ -89,9 +88,9 @@ def ancestor_of(final: Collective, channel: int | None, earlier: Partitioned) ->
     for one, number in others:
         if number == channel is not None and one.op_name == final.op_name and _same_line(one, final):
             return one
-    if final.source_of is None or final.kind not in _SUMS:
+    if final.source_of is None or final.kind not in SUMS:
         return None
-    alike = [one for one, _ in others if one.kind in _SUMS and _significant(one) == _significant(final)]
+    alike = [one for one, _ in others if one.kind in SUMS and _significant(one) == _significant(final)]
     return alike[0] if len(alike) == 1 else None
 
 

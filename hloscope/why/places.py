@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
 from hloscope.analysis.model.reason import Reason, ReasonKind
-from hloscope.analysis.vocabulary import Kind
+from hloscope.analysis.vocabulary import SUMS
 from hloscope.program.shardy_model import ShardyModule, ShardyOp, ShardyValue
 from hloscope.why.graph import BARRIERS, MOVES
 from hloscope.why.matching import SAME_PLACE, Clues, Match, Matcher, at_place
-from hloscope.why.moves import local_shape, moves_of, sharding_known
+from hloscope.why.moves import local_shape, moves_of, sharding_known, without
 from hloscope.why.partitioned import significant
 from hloscope.why.reasons import kind_at, reason_at, reason_of_move
+from hloscope.why.sums import sum_of_parts, sums_parts
 from hloscope.why.tensors import Program
 
 _FITS = 2
@@ -29,7 +30,6 @@ _SURE = (
     ReasonKind.PARTIAL_SUM,
 )
 """Reasons that need no shape to be sure: what the operation's own rule asks for, a part or an edge of it included."""
-_SUMS = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
 _NO_SUMS = (ReasonKind.OPERAND_CONFLICT, ReasonKind.MERGED_DIMENSIONS)
 """Reasons that bring an array elsewhere, which nothing is added up for."""
 _EXPANDED = frozenset({"stablehlo.fft", "stablehlo.reduce_window"})
@@ -101,19 +101,42 @@ class Places:
         Of several operands one that must move comes first, then one with the collective's shape, then one at the
         collective's own operation. JAX 0.12's compiler names the operation that made the operand.
         """
+        near = tuple(dict.fromkeys(self._near(clues)))
+        added_up = self._added_up(clues, near) if clues.kind in SUMS else None
+        if added_up is not None:
+            return added_up
         best: list[_Candidate] = []
-        for op in dict.fromkeys(self._near(clues)):
+        for op in near:
             for number in range(len(op.operands)):
                 value = self.program.graph.value(op.operands[number])
                 place = at_place(clues, [op, *self.program.graph.makers(value)])
                 fit = self._fit(clues, value)
                 kind = kind_at(self.program, op, number, clues.axes) if place + fit > 1 else None
-                if kind is None or (clues.kind in _SUMS and kind in _NO_SUMS):
+                if kind is None or (clues.kind in SUMS and kind in _NO_SUMS):
                     continue
                 found = _Candidate(place + fit + 2 * (kind is not _CHOICE), op, number, place, fit)
                 if not best or found.strength >= best[0].strength:
                     best = [*(one for one in best if one.strength == found.strength), found]
         return self._reason_at(clues, best[0], len({one.op.index for one in best}) == 1) if best else None
+
+    def _added_up(self, clues: Clues, near: Iterable[ShardyOp]) -> AtOperand | None:
+        """The contraction whose parts a sum adds up, although Shardy would have moved its operands instead."""
+        mesh = dict(self.program.graph.module.mesh)
+        found: list[tuple[int, bool, ShardyOp]] = []
+        for op in near:
+            place = at_place(clues, [op])
+            if place < SAME_PLACE or not sums_parts(self.program, op, clues.axes):
+                continue
+            result = self.program.graph.value(op.results[0])
+            part = local_shape(result.shape, without(sharding_known(result), clues.axes), mesh)
+            if any(prod(part) == prod(one) for one in clues.operands):
+                found.append((place, any(sorted(part) == sorted(one) for one in clues.operands), op))
+        if not found:
+            return None
+        best = max((place, same) for place, same, _ in found)
+        fitting = [op for place, same, op in found if (place, same) == best]
+        reason = sum_of_parts(self.program, fitting[0], clues.axes)
+        return AtOperand(replace(reason, certain=best[1], candidates=len(fitting)), best[0])
 
     def _reason_at(self, clues: Clues, chosen: _Candidate, alone: bool) -> AtOperand | None:
         """The reason at an operand, with how sure it is.

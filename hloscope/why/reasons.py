@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from hloscope.analysis.model.reason import AskedBy, Axes, Reason, ReasonKind, Tensor
+from hloscope.analysis.model.reason import AskedBy, Axes, Reason, ReasonKind
 from hloscope.program.shardy_model import ShardingRule, ShardyOp, ShardyValue
 from hloscope.why.graph import axes_in, whole_axis
-from hloscope.why.moves import Move, sharding_known
+from hloscope.why.moves import Move, dimensions_over, sharding_known
+from hloscope.why.sums import sum_reason
 from hloscope.why.tensors import (
     Program,
     askers,
@@ -59,20 +60,20 @@ def reason_at(program: Program, op: ShardyOp, number: int, axes: Axes) -> Reason
     graph = program.graph
     op, number = _cut_from(program, op, number, axes)
     value = graph.unmoved(graph.value(op.operands[number]))
-    dimensions = _dimensions_over(value, axes)
+    dimensions = dimensions_over(value, axes)
     if not dimensions:
         return None
     kind, conflict = _need(program, op, number, dimensions, axes)
     if kind is ReasonKind.PARTIAL_SUM:
-        return _sum_reason(program, op, axes, tensor_of(program, graph.value(op.results[0]), None, axes))
+        return sum_reason(program, op, axes, tensor_of(program, graph.value(op.results[0]), None, axes))
     maker, loop = graph.op(value), graph.loop(op)
     return Reason(
         kind=kind,
         axes=axes,
         moved=tensor_of(program, value),
         dimensions=dimensions,
-        producer=None if maker is None else operation_of(maker),
-        consumer=operation_of(op),
+        producer=None if maker is None else operation_of(program, maker),
+        consumer=operation_of(program, op),
         operand=number,
         operands=operands_of(program, op, unmoved=True),
         result=tensor_of(program, graph.value(op.results[0])) if op.results else None,
@@ -88,7 +89,7 @@ def kind_at(program: Program, op: ShardyOp, number: int, axes: Axes) -> ReasonKi
     """The kind of `reason_at`."""
     op, number = _cut_from(program, op, number, axes)
     value = program.graph.unmoved(program.graph.value(op.operands[number]))
-    dimensions = _dimensions_over(value, axes)
+    dimensions = dimensions_over(value, axes)
     return _need(program, op, number, dimensions, axes)[0] if dimensions else None
 
 
@@ -99,7 +100,7 @@ def _cut_from(program: Program, op: ShardyOp, number: int, axes: Axes) -> tuple[
     """
     value = program.graph.unmoved(program.graph.value(op.operands[number]))
     maker = program.graph.op(value)
-    drops = op.kind == "stablehlo.reshape" and all(value.shape[one] == 1 for one in _dimensions_over(value, axes))
+    drops = op.kind == "stablehlo.reshape" and all(value.shape[one] == 1 for one in dimensions_over(value, axes))
     return (maker, 0) if drops and maker is not None and maker.kind in _CUTS else (op, number)
 
 
@@ -153,7 +154,7 @@ def _conflict(program: Program, op: ShardyOp, operand: int, axes: Axes) -> tuple
         return None
     own = rule.operands[operand]
     moved = program.graph.unmoved(program.graph.value(op.operands[operand]))
-    mine = {factor for dimension in _dimensions_over(moved, axes) for factor in own[dimension]}
+    mine = {factor for dimension in dimensions_over(moved, axes) for factor in own[dimension]}
     cut = {whole_axis(axis) for axis in axes_in(sharding_known(moved))}
     axes = tuple(axis for axis in axes if whole_axis(axis) in cut)
     others = [
@@ -162,18 +163,10 @@ def _conflict(program: Program, op: ShardyOp, operand: int, axes: Axes) -> tuple
     ]
     for index, mapping in others:
         value = program.graph.unmoved(program.graph.value(index))
-        for dimension in _dimensions_over(value, axes):
+        for dimension in dimensions_over(value, axes):
             if dimension < len(mapping) and not mine & set(mapping[dimension]):
                 return value, tensor_of(program, value).letters[dimension]
     return None
-
-
-def _dimensions_over(value: ShardyValue, axes: Axes) -> tuple[int, ...]:
-    """The dimensions of a value that any of these axes shards."""
-    wanted = {whole_axis(axis) for axis in axes}
-    return tuple(
-        number for number, here in enumerate(sharding_known(value)) if wanted & {whole_axis(axis) for axis in here}
-    )
 
 
 def _of_move(
@@ -188,12 +181,12 @@ def _of_move(
         moved=tensor_of(program, move.value, move.before),
         wanted=move.after,
         dimensions=move.dimensions,
-        producer=None if move.producer is None else operation_of(move.producer),
-        consumer=None if consumer is None else operation_of(consumer),
+        producer=None if move.producer is None else operation_of(program, move.producer),
+        consumer=None if consumer is None else operation_of(program, consumer),
         operand=operand,
         operands=() if shown is None else operands_of(program, shown),
         result=None if shown is None or not shown.results else tensor_of(program, graph.value(shown.results[0])),
-        held_by=holders(program, move.value, move.axes),
+        held_by=_other_than(asked_by, holders(program, move.value, move.axes)),
         asked_by=asked_by,
         conflicting=conflicting,
         in_loop=move.loop is not None,
@@ -201,60 +194,24 @@ def _of_move(
     )
 
 
+def _other_than(asked_by: Iterable[AskedBy], held_by: Iterable[AskedBy]) -> tuple[AskedBy, ...]:
+    """Who sharded an array, without those that ask for it otherwise: Shardy hands their axes backwards too."""
+    asking = {replace(one, axis="") for one in asked_by}
+    return tuple(one for one in held_by if replace(one, axis="") not in asking)
+
+
 def _partial_sum(program: Program, move: Move) -> Reason:
     consumer, operand = move.consumers[0] if move.consumers else (None, None)
     partial = tensor_of(program, move.value, move.before, move.axes)
     return replace(
-        _sum_reason(program, move.producer, move.axes, partial),
+        sum_reason(program, move.producer, move.axes, partial),
         wanted=move.final,
-        consumer=None if consumer is None else operation_of(consumer),
+        consumer=None if consumer is None else operation_of(program, consumer),
         operand=operand,
         asked_by=_outputs(program, move),
         in_loop=move.loop is not None,
         loop_invariant=move.loop is not None and program.graph.is_invariant(move.value, move.loop),
     )
-
-
-def _sum_reason(program: Program, maker: ShardyOp | None, axes: Axes, partial: Tensor) -> Reason:
-    """The partial result of an operation that sums over a sharded dimension."""
-    graph = program.graph
-    summed, dimensions = _summed(program, maker, axes)
-    arrays = [] if maker is None else [graph.value(one) for one in maker.operands if graph.value(one).shape]
-    return Reason(
-        kind=ReasonKind.PARTIAL_SUM,
-        axes=axes,
-        moved=partial,
-        wanted=partial.sharding,
-        dimensions=dimensions,
-        producer=None if maker is None else operation_of(maker),
-        operands=() if maker is None else tuple(one for one in operands_of(program, maker) if one.shape),
-        result=partial,
-        summed=summed,
-        held_by=tuple(dict.fromkeys(asker for one in arrays for asker in _held(program, one, axes))),
-        in_loop=maker is not None and graph.loop(maker) is not None,
-    )
-
-
-def _held(program: Program, value: ShardyValue, axes: Axes) -> tuple[AskedBy, ...]:
-    """Who shards a value over these axes."""
-    return holders(program, value, axes) if _dimensions_over(value, axes) else ()
-
-
-def _summed(program: Program, maker: ShardyOp | None, axes: Axes) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Letters of the dimensions that an operation sums over and that these axes shard; their numbers in operand 0."""
-    if maker is None or maker.rule is None:
-        return (), ()
-    letters: dict[int, str] = {}
-    numbers: list[int] = []
-    for position, (operand, mapping) in enumerate(zip(maker.operands, maker.rule.operands, strict=False)):
-        value = program.graph.value(operand)
-        shown = tensor_of(program, value).letters
-        for number in _dimensions_over(value, axes):
-            for factor in set(mapping[number]) & maker.rule.reduction:
-                if not letters.get(factor, "0").isalpha():
-                    letters[factor] = shown[number]
-                numbers += [number] if position == 0 else []
-    return tuple(dict.fromkeys(letters.values())), tuple(numbers)
 
 
 def _outputs(program: Program, move: Move) -> tuple[AskedBy, ...]:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from hloscope.analysis.model.reason import Operation, Reason, ReasonKind, Tensor
 from hloscope.analysis.places import short_source
-from hloscope.analysis.vocabulary import Kind
+from hloscope.analysis.vocabulary import SUMS, Kind
 from hloscope.why.names import is_gradient
-from hloscope.why.notation import notated
+from hloscope.why.notation import is_step, notated
 from hloscope.why.tensors import spec_of
 from hloscope.why.words import (
     asked_words,
@@ -47,10 +47,21 @@ def sentence(reason: Reason, kind: Kind, others: Sequence[Tensor | None] = ()) -
     several = f" (one of {reason.candidates} such places)" if reason.candidates > reason.combined else ""
     was = reason.rewritten_from if reason.rewritten_from != kind else None
     made = f", made from the partitioner's {was}" if was else ""
-    zeros = kind in _SUMS and reason.kind is not ReasonKind.PARTIAL_SUM
-    how = ", to which devices without them add zeros" if zeros else ""
-    spare = ", where a reduce-scatter would do" if kind is Kind.ALL_REDUCE and kept_axes(reason) else ""
-    return f"{doubt}{body}: {kind} over {axes_words(reason)}{_in_loop(reason)}{how}{spare}{made}{more}{several}"
+    how = _how(reason, kind)
+    return f"{doubt}{body}: {kind} over {axes_words(reason)}{_in_loop(reason)}{how}{made}{more}{several}"
+
+
+def _how(reason: Reason, kind: Kind) -> str:
+    """How the collective serves its reason, where that is not plain."""
+    if reason.kind is not ReasonKind.PARTIAL_SUM:
+        if kind in SUMS and reason.certain:
+            return ", to which devices without them add zeros"
+        return ", one step on the way" if is_step(reason, kind) else ""
+    if kind is Kind.ALL_GATHER and reason.rewritten_from in (None, kind):
+        return f" of each device's {part_words(reason)}, from which every device makes the whole"
+    if kind is Kind.REDUCE_SCATTER and not kept_axes(reason):
+        return ", the first half of an all-reduce"
+    return ", where a reduce-scatter would do" if kind is Kind.ALL_REDUCE and kept_axes(reason) else ""
 
 
 def _combined_with(reason: Reason, others: Sequence[Tensor | None]) -> str:
@@ -68,7 +79,7 @@ def _combined_with(reason: Reason, others: Sequence[Tensor | None]) -> str:
 
 
 _NAMED_OTHERS = 3
-_SUMS = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
+_LOOKUPS = ("gather", "take")
 
 
 def _partial_sum(reason: Reason) -> str:
@@ -80,7 +91,7 @@ def _partial_sum(reason: Reason) -> str:
     if name in ("dot_general", "dot") and reason.summed:
         dimensions = f"dimension{'s' * (len(reason.summed) > 1)}"
         start = f"contracting {dimensions} {letters} of {arrays} {cut} sharded over {axes}, "
-    elif name in ("gather", "take") and reason.summed:
+    elif name in _LOOKUPS and reason.summed:
         start = (
             f"`{name}`{_at(reason.producer)} looks up along {summed_words(reason)} of {arrays}, sharded over {axes}, "
         )
@@ -99,9 +110,17 @@ def _demand(reason: Reason, part: str) -> str:
     if output is not None:
         return f"the requested output {output.sharding or output.name} {state}"
     needed = f"its own part of the {part} along {', '.join(left)}" if left else f"the whole {part}"
-    if reason.consumer is not None:
-        return f"`{reason.consumer.name}`{_at(reason.consumer)} needs {needed}"
-    return f"the whole {part} is needed"
+    who = "each device" if reason.consumer is None else f"`{reason.consumer.name}`{_at(reason.consumer)}"
+    return f"{who} needs {needed}"
+
+
+def _gathered_operand(reason: Reason) -> str:
+    is_lookup = reason.consumer is not None and reason.consumer.name in _LOOKUPS
+    does = "looks up along" if is_lookup else "sums over"
+    return (
+        f"{_consumer(reason)} {does} {lost_words(reason)} of `{_name(reason.moved)}`, which is sharded over "
+        f"{cut_words(reason)}, and the partitioner hands it all of that instead of adding up partial sums"
+    )
 
 
 def _operand_conflict(reason: Reason) -> str:
@@ -186,10 +205,8 @@ def _no_rule(reason: Reason) -> str:
 
 
 def _choice(reason: Reason) -> str:
-    return (
-        f"the partitioner's own way to {_consumer(reason)}, which Shardy's shardings alone do not ask for: "
-        f"`{_name(reason.moved)}` is sharded over {cut_words(reason)}"
-    )
+    start = f"the partitioner's own way to {_consumer(reason)}, which Shardy's shardings alone do not ask for"
+    return start if reason.moved is None else f"{start}: `{_name(reason.moved)}` is sharded over {cut_words(reason)}"
 
 
 def _authored(reason: Reason) -> str:
@@ -207,6 +224,7 @@ def _unknown(reason: Reason) -> str:
 _BODIES: dict[ReasonKind, Callable[[Reason], str]] = {
     ReasonKind.AUTHORED: _authored,
     ReasonKind.PARTIAL_SUM: _partial_sum,
+    ReasonKind.GATHERED_OPERAND: _gathered_operand,
     ReasonKind.OPERAND_CONFLICT: _operand_conflict,
     ReasonKind.NEEDS_WHOLE_DIMENSION: _needs_whole,
     ReasonKind.INDEXED_IN_LOOP: _indexed_in_loop,

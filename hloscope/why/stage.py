@@ -13,10 +13,11 @@ from hloscope.errors import HloParseError
 from hloscope.hlo import HloModule, parse_module
 from hloscope.program.capture import Capture
 from hloscope.program.shardy_model import ShardyModule
+from hloscope.why.agreement import agreed
 from hloscope.why.combining import parts_of
 from hloscope.why.graph import ShardyGraph, whole_axis
 from hloscope.why.intermediates import with_shardings
-from hloscope.why.matching import SUITS, Match, Taken, clues_of
+from hloscope.why.matching import SAME_PLACE, SUITS, Match, Taken, clues_of
 from hloscope.why.names import name_in_jax
 from hloscope.why.origins import ancestry_of
 from hloscope.why.partitioned import (
@@ -140,6 +141,7 @@ class _Explainer:
         self._places: Places | None = None
         self._taken: set[Taken] = set()
         self._windows: dict[Window, Reason] = {}
+        self._mesh = {} if captured.shardy is None else dict(captured.shardy.mesh)
         if captured.shardy is not None:
             self._places = _places(captured.shardy, captured)
         self._written: Places | None = None
@@ -179,14 +181,15 @@ class _Explainer:
         one = replace(one, origin=ancestry.origin)
         if found.reason is None:
             return _told(one, Reason(kind=ReasonKind.UNKNOWN, axes=one.axes or (), missing=found.missing))
+        reason = agreed(found.reason, [*filter(None, (earlier or ancestor,)), one], self._mesh)
         reason = replace(
-            found.reason,
-            axes=one.axes or found.reason.axes,
-            dimensions=_cut_by(found.reason, one.axes),
-            rewritten_from=found.reason.rewritten_from or ancestry.rewritten_from,
+            reason,
+            axes=one.axes or reason.axes,
+            dimensions=_cut_by(reason, one.axes),
+            rewritten_from=reason.rewritten_from or ancestry.rewritten_from,
             combined=max(len(one.operand_shapes), 1),
-            in_loop=found.reason.in_loop and bool(one.loops),  # a pass may have moved it out of the loop
-            loop_invariant=found.reason.loop_invariant and bool(one.loops),
+            in_loop=reason.in_loop and bool(one.loops),  # a pass may have moved it out of the loop
+            loop_invariant=reason.loop_invariant and bool(one.loops),
         )
         return _told(one, reason)
 
@@ -221,9 +224,14 @@ class _Explainer:
 
 def _fits_better(found: AtOperand, match: Match) -> bool:
     """Whether an operand explains a collective better than a move that nothing but its place may speak for."""
-    if found.reason.kind is ReasonKind.PARTITIONERS_CHOICE and match.shape >= SUITS:
+    if found.reason.kind is ReasonKind.PARTITIONERS_CHOICE and (match.shape >= SUITS or _sums_here(match)):
         return False
     return found.reason.certain or found.place > match.place or (found.place == match.place and not match.shape)
+
+
+def _sums_here(match: Match) -> bool:
+    """Whether a move is of partial sums, of the collective's own operation and line: padding may hide its shape."""
+    return match.move.is_sum and match.place >= SAME_PLACE
 
 
 def _places(module: ShardyModule, captured: Capture) -> Places:

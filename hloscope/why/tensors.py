@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hloscope.analysis.model import SourceFrame
@@ -12,7 +13,7 @@ from hloscope.program.shardy_model import CodePlace, ShardyOp, ShardyValue, Valu
 from hloscope.why.constraints import is_written
 from hloscope.why.graph import ShardyGraph, axes_in, whole_axis
 from hloscope.why.letters import Letters, letters_of_values, shown_letters
-from hloscope.why.names import assigned_name, is_gradient
+from hloscope.why.names import assigned_name, is_gradient, search_name
 
 _READS = frozenset({"stablehlo.dynamic_slice", "stablehlo.reshape", "stablehlo.slice"})
 _CUMULATIVE = re.compile(r"jit\((cum\w+)\)$")
@@ -62,7 +63,7 @@ def tensor_of(
     if name is None and argument is not None:
         shown = f"part of {argument}" if root.rearranged else argument
     else:
-        shown = name or (_made_by(maker) if maker else _carried(program, root.value))
+        shown = name or (_made_by(graph, maker) if maker else _carried(program, root.value))
     return Tensor(
         name=shown,
         named=name is not None or (argument is not None and not root.rearranged),
@@ -88,16 +89,35 @@ def operands_of(program: Program, op: ShardyOp, *, unmoved: bool = False) -> tup
     found = [tensor_of(program, program.graph.unmoved(one) if unmoved else one) for one in values]
     if op.rule is None or len(op.rule.operands) != len(found):
         return tuple(found)
-    factors: dict[int, str] = {}
-    for one, mapping in zip(found, op.rule.operands, strict=True):
-        known = zip(one.letters, mapping, strict=False)
-        factors |= {made[0]: letter for letter, made in known if len(made) == 1 and letter.isalpha()}
+    factors = _letters_of_factors(found, op.rule.operands)
     lettered = []
     for one, mapping in zip(found, op.rule.operands, strict=True):
-        pairs = zip(one.letters, mapping, strict=False)
-        letters = tuple(letter if letter.isalpha() else factors.get((*made, -1)[0], letter) for letter, made in pairs)
+        dimensions = zip(one.letters, one.shape, mapping, strict=False)
+        letters = tuple(_letter(letter, size, made, factors) for letter, size, made in dimensions)
         lettered.append(replace(one, letters=letters) if len(letters) == len(one.letters) else one)
     return tuple(lettered)
+
+
+def _letters_of_factors(found: Sequence[Tensor], mappings: Sequence[Sequence[tuple[int, ...]]]) -> dict[int, str]:
+    """The letter of each factor; of two factors with one letter the one that more operands have keeps it."""
+    letters: dict[int, str] = {}
+    shared: Counter[int] = Counter()
+    for one, mapping in zip(found, mappings, strict=True):
+        alone = [(made[0], letter) for letter, made in zip(one.letters, mapping, strict=False) if len(made) == 1]
+        shared.update(factor for factor, _ in alone)
+        letters |= {factor: letter for factor, letter in alone if letter.isalpha()}
+    kept: dict[str, int] = {}
+    for factor, letter in letters.items():
+        if letter not in kept or shared[factor] > shared[kept[letter]]:
+            kept[letter] = factor
+    return {factor: letter for letter, factor in kept.items()}
+
+
+def _letter(letter: str, size: int, made: tuple[int, ...], factors: Mapping[int, str]) -> str:
+    """A dimension's own letter, unless another dimension of the operation has it; else its factor's, or its size."""
+    if letter.isalpha() and (len(made) != 1 or factors.get(made[0]) == letter or letter not in factors.values()):
+        return letter
+    return factors.get(made[0], str(size)) if len(made) == 1 else letter
 
 
 def _carried(program: Program, value: ShardyValue) -> str:
@@ -110,28 +130,30 @@ def _carried(program: Program, value: ShardyValue) -> str:
 def own_name(program: Program, value: ShardyValue) -> str:
     """The variable that holds a value, or what made it."""
     op = program.graph.maker(value)
-    return _name(program.graph, value) or ("a value" if op is None else _made_by(op))
+    return _name(program.graph, value) or ("a value" if op is None else _made_by(program.graph, op))
 
 
-def _made_by(op: ShardyOp) -> str:
+def _made_by(graph: ShardyGraph, op: ShardyOp) -> str:
     is_read = op.kind in _READS  # of what the forward pass has kept, or of a gradient: it does not tell
-    return f"{'gradient' if is_gradient(op.op_name) and not is_read else 'result'} of {operation_name(op)}"
+    return f"{'gradient' if is_gradient(op.op_name) and not is_read else 'result'} of {operation_name(graph, op)}"
 
 
 def _name(graph: ShardyGraph, value: ShardyValue) -> str | None:
     return value.name if graph.is_program_argument(value) else assigned_name(graph, value)
 
 
-def operation_of(op: ShardyOp) -> Operation:
+def operation_of(program: Program, op: ShardyOp) -> Operation:
     """An operation under JAX's name."""
-    return Operation(name=operation_name(op), op_name=op.op_name, source=frames_of(op.source))
+    return Operation(name=operation_name(program.graph, op), op_name=op.op_name, source=frames_of(op.source))
 
 
-def operation_name(op: ShardyOp) -> str:
+def operation_name(graph: ShardyGraph, op: ShardyOp) -> str:
     """`dot_general`: the last part of JAX's name, or of MLIR's where there is none."""
     path, _, last = (op.op_name or "").partition(";")[0].rstrip(":").rpartition("/")  # fused names follow one another
     if op.kind == "stablehlo.reduce_window" and (cumulative := _CUMULATIVE.search(path)) is not None:
         return cumulative.group(1)
+    if (search := search_name(graph, op)) is not None:
+        return search
     is_jaxs = path and last and not last.startswith("jit(")  # names without a path are the compiler's own
     return last if is_jaxs else op.symbol or op.kind.rpartition(".")[2]
 
@@ -235,7 +257,7 @@ def _of_op(program: Program, op: ShardyOp, axis: str) -> AskedBy:
     graph = program.graph
     if op.kind == "sdy.manual_computation":
         return AskedBy(axis=axis, by="shard_map", name=None, source=frames_of(op.source))
-    sharding = graph.value(op.results[0]).sharding
+    sharding = op.asked or graph.value(op.results[0]).sharding
     root = graph.root(graph.value(op.operands[0]))
     if not is_written(op) and graph.is_program_argument(root.value) and axis in axes_in(root.value.sharding):
         # the compiler's copy of an argument's sharding, or explicit mode's of every value's

@@ -11,6 +11,7 @@ from hloscope.analysis.partition_specs import partition_spec
 from hloscope.errors import HloscopeError
 from hloscope.hlo import Sharding, parse_module
 from hloscope.program.shardy_model import ShardyModule
+from hloscope.why.constraints import is_written
 from hloscope.why.element_types import hlo_type
 from hloscope.why.graph import ShardyGraph
 from hloscope.why.moves import local_shape
@@ -20,6 +21,8 @@ _WARNING = re.compile(
     r"^\[SPMD\] Involuntary full rematerialization\. The compiler cannot go from sharding (?P<before>\{.*?\}) to "
     r"(?P<after>\{.*?\}) efficiently for HLO operation %\S+ = (?P<shape>\w+\[[\d,<=]*\])\S* (?P<opcode>[\w-]+)\("
 )
+_HANDED_ON = ("parameter", "get-tuple-element", "copy")
+"""What makes nothing of its own: an argument as it came, or through a barrier."""
 _OP_NAME = re.compile(r'metadata=\{[^}]*?op_name="([^"]*)"')
 _RANK = re.compile(r"\[([\d,<=]*)\]")
 
@@ -43,7 +46,7 @@ def _read(text: str, match: re.Match[str], shardy: ShardyModule | None, mesh: Me
     op_name = named.group(1) if named else None
     rank = len([size for size in (_RANK.search(match["shape"]) or match).group(1).split(",") if size])
     before = _in_axes(match["before"], rank, mesh)
-    if op_name is None and match["opcode"] == "parameter":
+    if op_name is None and match["opcode"] in _HANDED_ON:
         op_name = _argument(match["shape"], before, shardy)
     return Rematerialization(
         op_name=op_name,
@@ -51,7 +54,7 @@ def _read(text: str, match: re.Match[str], shardy: ShardyModule | None, mesh: Me
         shape=match["shape"],
         before=before,
         after=_in_axes(match["after"], rank, mesh),
-        source=_source(op_name, shardy),
+        source=_source(op_name, shardy) or _constrained_at(op_name, shardy),
         text=text,
     )
 
@@ -98,3 +101,18 @@ def _source(op_name: str | None, shardy: ShardyModule | None) -> tuple[SourceFra
         return ()
     ops = (op for op in shardy.ops if op.op_name and op.source and op_name.endswith(op.op_name))
     return next((frames_of(op.source) for op in ops), ())
+
+
+def _constrained_at(name: str | None, shardy: ShardyModule | None) -> tuple[SourceFrame, ...]:
+    """The line of the one constraint that an argument of this name goes into as it is; empty for none or several."""
+    if name is None or shardy is None:
+        return ()
+    graph = ShardyGraph(shardy)
+    found = [
+        user
+        for value in shardy.values
+        if graph.is_program_argument(value) and value.name == name
+        for user, _ in graph.users(value)
+        if is_written(user)
+    ]
+    return frames_of(found[0].source) if len(found) == 1 else ()

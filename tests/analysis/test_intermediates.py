@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hloscope.analysis import intermediates
 from hloscope.analysis.intermediates import SHOWN
 
 META = 'metadata={op_name="jit(f)/mul" source_file="m.py" source_line=7}'
@@ -128,6 +129,14 @@ def test_only_the_largest_are_told(analyze):
     lines = [f"%b{n} = f32[{n},1024] broadcast(%p), dimensions={{1}}" for n in range(2, SHOWN + 9)]
     analysis = analyze("\n".join(["%p = f32[1024] parameter(0)", *lines, "ROOT %r = f32[] constant(0)"]))
     assert [one.name for one in analysis.intermediates] == [f"b{n}" for n in range(SHOWN + 8, 8, -1)]
+
+
+def test_no_more_arrays_are_looked_at_than_are_told(analyze, monkeypatch):
+    looked_at = []
+    monkeypatch.setattr(intermediates, "shares", lambda _, value: looked_at.append(value.instruction.name))
+    lines = [f"%b{n} = f32[8,1024] broadcast(%p), dimensions={{1}}" for n in range(50)]
+    analysis = analyze("\n".join(["%p = f32[1024] parameter(0)", *lines, "ROOT %r = f32[] constant(0)"]))
+    assert [one.name for one in analysis.intermediates] == looked_at == [f"b{n}" for n in range(SHOWN)]
 
 
 def test_what_is_a_thousand_times_smaller_is_not_told(analyze):

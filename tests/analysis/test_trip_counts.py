@@ -195,6 +195,9 @@ DATA = (
     "%dynamic = pred[] compare(%s, %z), direction=GT\n"
 )
 RUNS_ONCE = {
+    "known of no integer that there is": {
+        "amount": "0", "attributes": f', backend_config={{"known_trip_count":{{"n":"{"9" * 5000}"}}}}'
+    },
     "never ends": {"amount": "0"},
     "wrong way": {"amount": "-1"},
     "jumps over": {"amount": "3", "condition": "ROOT %c2 = pred[] compare(%i, %n), direction=NE"},

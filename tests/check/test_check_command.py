@@ -41,6 +41,12 @@ def test_the_good_commit_passes(good):
     assert lines[-1] == "2 passed"
 
 
+def test_the_demonstration_passes_as_it_stands_in_the_checkout(good, tmp_path):
+    shutil.copytree(ROOT / "fixtures" / "ci", tmp_path / "repository")
+    done = Repository(tmp_path / "repository", good.cache).run("check")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "2 passed"), done.stdout
+
+
 def test_accept_changes_nothing_where_nothing_changed(good):
     assert good.run("accept", "--jobs", 1).stdout == (
         "block: unchanged  hloscope_baselines/block.txt\nloss: unchanged  hloscope_baselines/loss.txt\n"

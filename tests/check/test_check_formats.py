@@ -217,6 +217,14 @@ def test_code_hosts_hear_of_places_below_the_repository(tmp_path):
     assert "--> a.py:3" in CHECK_FORMATS["text"](made, Canvas())
 
 
+def test_an_error_is_told_on_the_line_that_it_points_at(tmp_path):
+    (tmp_path / "model.py").write_text("raise ValueError\n")
+    raised = could_not_run("step", HloscopeError("no", where="model.py:1 in <module>"), place="hloscope.toml:3")
+    elsewhere = could_not_run("step", HloscopeError("no", where="gone.py:1 in <module>"), place="hloscope.toml:3")
+    report = CheckReport(checks=(raised, elsewhere), root=tmp_path)
+    assert [finding.source for _, finding in report.findings()] == ["model.py:1", "hloscope.toml:3"]
+
+
 def test_markdown(rendered):
     text = rendered("markdown")
     assert text.startswith("""\

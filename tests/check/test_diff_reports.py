@@ -146,6 +146,13 @@ def test_the_command(files, tmp_path):
     )
 
 
+@pytest.mark.parametrize("name", ["aftr.hlo", "aftr.json", "aftr.hlo#step"])
+def test_a_file_that_is_not_there(files, tmp_path, name):
+    done = Repository(tmp_path, tmp_path / "cache").run("diff", "before.hlo", name)
+    told = f"error: there is no file {name.partition('#')[0]}\n   = fix: give the path from the current folder\n"
+    assert (done.returncode, done.stderr) == (2, told)
+
+
 def test_a_report_that_is_none(tmp_path):
     path = tmp_path / "x.json"
     path.write_text("{")

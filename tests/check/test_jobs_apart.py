@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import time
+
 import pytest
 from check_examples import Repository
 
@@ -53,6 +56,21 @@ def test_settings_of_one_target_do_not_reach_the_next(tmp_path):
     done = Repository(tmp_path, tmp_path / "cache").run("check", "--jobs", "1")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("2 passed\n")
+
+
+@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGKILL])
+def test_a_target_that_hangs_ends_with_its_check(tmp_path, told):
+    project(tmp_path, '[targets.hangs]\nfunction = "m.py:f"\ncontract = "none"\n')
+    (tmp_path / "m.py").write_text("import pathlib, time\npathlib.Path('imported').touch()\ntime.sleep(3600)\n")
+    process = Repository(tmp_path, tmp_path / "cache").start("check")
+    end = time.monotonic() + 60
+    while not (tmp_path / "imported").exists():
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    process.send_signal(told)
+    output, _ = process.communicate(timeout=30)  # which ends when no process of it is left
+    assert process.returncode == (130 if told == signal.SIGINT else -signal.SIGKILL), output
 
 
 @pytest.mark.tpu_compiler

@@ -167,12 +167,30 @@ error: the contract says none, and expects a collective
    | none; all-gather
    | ^
    = fix: for "no others than these" write: nothing else""",
+    'all-gather in "none.py"; none': """\
+error: the contract says none, and expects a collective
+  --> contract, column 26
+   | all-gather in "none.py"; none
+   |                          ^
+   = fix: for "no others than these" write: nothing else""",
     "hbm@X <= 3GB": """\
 error: hbm belongs to a device, not to an axis or a network
   --> contract, column 1
    | hbm@X <= 3GB
    | ^
    = fix: write hbm <= …, or wire@AXIS <= …""",
+    "hbm <= 3GB/step": """\
+error: hbm is a peak, which no step adds to, not an amount per step
+  --> contract, column 11
+   | hbm <= 3GB/step
+   |           ^
+   = fix: leave out /step""",
+    "exposed <= 5%/step": """\
+error: exposed is a share of the step, not an amount per step
+  --> contract, column 14
+   | exposed <= 5%/step
+   |              ^
+   = fix: leave out /step""",
     "all-reduce@(X,Y": """\
 error: this is no contract
   --> contract, column 16

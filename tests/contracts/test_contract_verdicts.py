@@ -9,7 +9,8 @@ from contract_examples import ARRAY, GATHER, PRICED, REDUCE, SCATTER, program
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.analysis.model import Memory, SliceFact, Unmodelled
+from hloscope.analysis.model import Memory, SliceFact, SourceFrame, UnknownOperation, Unmodelled
+from hloscope.analysis.places import short_source
 from hloscope.analysis.totals import totals_of
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.contracts import no, only
@@ -474,3 +475,50 @@ def test_a_limit_that_only_a_branch_would_break_is_not_surely_broken():
     assert breaches("wire <= 1MB/step", program(GATHER, perhaps)) == [
         ("broken", "up to 18.9 MB per step, more than wire <= 1MB/step")
     ]
+
+
+@pytest.mark.parametrize(
+    ("clause", "words"),
+    [
+        ("all-gather@X x6", "runs up to 12 times per step, more than 6"),
+        ("all-gather@X <= 13MB/step", "moves up to 25.2 MB per step, more than 13MB"),
+    ],
+)
+def test_an_expectation_that_only_a_branch_would_exceed_is_not_surely_broken(clause, words):
+    perhaps = replace(GATHER, executions_bound=Bound.AT_MOST)
+    assert breaches(clause, program(GATHER, perhaps)) == [("undecided", f"all-gather@X {words}")]
+    surely = program(GATHER, replace(GATHER, name="all-gather.9"), perhaps)
+    assert [kind for kind, _ in breaches(clause, surely)] == ["broken"]
+
+
+def test_a_time_that_may_be_less_breaks_no_limit_surely():
+    analysis = program(REDUCE, time=replace(PRICED, bound=Bound.AT_MOST))
+    assert breaches("time <= 0.9ms", analysis) == [("undecided", "time is 1 ms, more than 900us")]
+    assert verdict("time <= 1ms", analysis).holds
+
+
+def test_a_time_that_rests_on_unknown_operations_passes_no_limit():
+    unknown = UnknownOperation(what="custom-call to foo", count=1, bytes=8, time_us=10.0)
+    analysis = program(REDUCE, time=replace(PRICED, unknown_operations=(unknown,)))
+    told = "time <= 2ms cannot be decided: custom-call to foo is priced without knowing what it does"
+    assert breaches("time <= 2ms", analysis) == [("undecided", told)]
+    assert verdict("time <= 2ms; at-least-ok", analysis).holds
+    little = replace(PRICED, unknown_operations=(replace(unknown, time_us=9.9),))
+    assert verdict("time <= 2ms", program(REDUCE, time=little)).holds
+
+
+def test_a_path_that_windows_wrote():
+    frame = SourceFrame(file=r"C:\work\my model.py", line=12, function="f")
+    there = program(replace(GATHER, source=(frame,)))
+    for place in ("my model.py", "work/my model.py", "my model.py:12"):
+        assert [kind for kind, _ in breaches(f'no all-gather in "{place}"', there)] == ["broken"]
+    assert verdict('no all-gather in "model.py"', there).holds
+    assert short_source(there.collectives[0].source) == "my model.py:12 in f"
+
+
+def test_arrays_without_elements_are_noticed():
+    empty = replace(REDUCE, payload_bytes=0, wire_bytes=0)
+    told = "every collective is of an array without elements, so nothing can move"
+    assert breaches("all-reduce@Y <= 32KiB; nothing else", program(empty)) == [("vacuous", told)]
+    assert verdict("all-reduce@Y; all-gather@X", program(empty, GATHER)).holds
+    assert not verdict("all-reduce@Y <= 1B", program(replace(REDUCE, payload_bytes=None))).holds

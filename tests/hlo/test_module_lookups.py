@@ -67,3 +67,11 @@ def test_the_collector_is_left_as_it_was():
             pass
         assert not gc.isenabled()
     assert gc.isenabled()
+
+
+def test_where_an_instruction_stands_among_the_operands_of_another():
+    entry = parse_module(TEXT).entry
+    multiply, fusion, reduce = entry.instruction("m"), entry.instruction("f"), entry.root
+    assert multiply.positions_of(fusion) == [0, 1]
+    assert (reduce.positions_of(multiply), reduce.positions_of(entry.instruction("zero"))) == ([0], [1])
+    assert reduce.positions_of(fusion) == multiply.positions_of(multiply) == []

@@ -35,6 +35,7 @@ def moved(found):
 
 
 @pytest.mark.tpu_compiler
+@pytest.mark.usefixtures("cached")
 @pytest.mark.parametrize(("file", "program"), list(programs()))
 def test_what_a_seed_moves(file, program):
     target = f"{FOLDER / file}.py:{program.function}"
@@ -53,6 +54,7 @@ def test_what_a_seed_moves(file, program):
 
 
 @pytest.mark.tpu_compiler
+@pytest.mark.usefixtures("cached")
 @pytest.mark.parametrize("file", [name for name in files() if name not in ("ambiguous_einsum", "moe_local")])
 def test_the_first_program_of_a_file_moves_the_same_on_the_block_turned_round(file):
     (first, *_) = (one for one in programs() if one.values[0] == file)

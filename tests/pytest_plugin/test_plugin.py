@@ -292,6 +292,24 @@ def test_step(hlo):
     assert (pytester.path / "reports" / "test_model.py-test_step-2.json").is_file()
 
 
+def test_odd_names_are_told_apart_in_files(hlo_suite, pytester):
+    """What the operating system cannot have in a name, two parameters that leave the same letters, a very long one."""
+    result = hlo_suite(
+        """
+@pytest.mark.parametrize("odd", ["[]", "-", "a/b", "a b", "x" * 300], ids=str)
+def test_step(hlo, odd):
+    hlo.expect.baseline("step.hlo", mesh=MESH)
+    hlo.expect.baseline("step.hlo", mesh=MESH, name="of/" + odd)
+""",
+        "--hloscope-update",
+        "--hloscope-report",
+        "reports",
+    )
+    result.assert_outcomes(passed=5)
+    assert len(list((pytester.path / "reports").iterdir())) == 10
+    assert len(list((pytester.path / "hloscope_baselines" / "test_model").glob("*.txt"))) == 10
+
+
 STEP = """
 import pytest
 from hloscope.contracts import all_reduce, only

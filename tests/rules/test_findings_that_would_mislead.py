@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from rule_cases import across_slices, chain_of_all_reduces, judged_with
+from rule_cases import across_slices, chain_of_all_reduces, compiled, judged_with
 
 import hloscope
 
@@ -218,3 +218,18 @@ def test_reduction_is_what_the_reducer_does():
     [one] = chain_of_all_reduces(1, 8).collectives
     assert (one.reduction, one.loop_trips) == ("add", ())
     assert replace(one, reduction=None).reduction is None
+
+
+@pytest.mark.tpu_compiler
+def test_zeros_that_start_a_sum_in_a_ring_are_no_array_of_the_users():
+    found = judged_with(compiled("gradients_in_parts"), select=["collective-in-loop"])
+    zeros = [one for one in found.collectives if one.loop_invariant and one.kind.value == "collective-permute"]
+    assert zeros
+    assert found.findings == ()
+
+
+@pytest.mark.tpu_compiler
+def test_fewer_elements_than_devices_are_not_to_be_made_more():
+    (one,) = judged_with(compiled("rolled_by_one"), select=["uneven-sharding"]).findings
+    assert one.message == "dimension 0 of part of x has 1 element over 8 devices: 1 on each, 88% of them padding"
+    assert one.fix == "leave this dimension whole, with jax.lax.with_sharding_constraint, or shard another"

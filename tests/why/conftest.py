@@ -11,20 +11,19 @@ PROGRAMS = Path(__file__).parent / "programs"
 SEEDS = Path(__file__).parent.parent.parent / "fixtures" / "programs"
 
 
-@cache
-def analysis_of_target(target: str):
+@pytest.fixture(scope="session")
+def explained(kept_compiles):
     """The analysis, with reasons, of `file.py:function` in this room's programs or among the seeds."""
     from hloscope.api import analysis_of
     from hloscope.program.compiling import capture
     from hloscope.program.loading import load
     from hloscope.program.target import attached_facts
 
-    folder = PROGRAMS if (PROGRAMS / target.partition(":")[0]).exists() else SEEDS
-    function = load(f"{folder / target}")
-    return analysis_of(capture(function, attached_facts(function), name=target), target)
+    @cache
+    def analysis_of_target(target: str):
+        folder = PROGRAMS if (PROGRAMS / target.partition(":")[0]).exists() else SEEDS
+        function = load(f"{folder / target}")
+        captured = capture(function, attached_facts(function), name=target, store=kept_compiles)
+        return analysis_of(captured, target)
 
-
-@pytest.fixture(scope="session")
-def explained():
-    """Compiles and explains a target; each is compiled once."""
     return analysis_of_target

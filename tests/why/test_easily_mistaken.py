@@ -146,3 +146,37 @@ def test_permutes_of_a_windowed_product_are_told_as_the_gather_that_they_are(exp
     for one in permutes:
         assert one.why.endswith("collective-permute over Y, made from the partitioner's all-gather")
         assert notation(one)[0] == "A[B_X, D] = AllGather_Y(A[B_X, D_Y])"
+
+
+def test_parts_that_are_added_up_where_shardy_would_move_the_operands_are_told_as_a_sum(explained):
+    found = explained("easily_mistaken.py:fully_sharded_gradients").collectives
+    sums = [one for one in found if one.kind.value in ("all-reduce", "reduce-scatter")]
+    assert sums
+    assert {one.reason.kind for one in sums} == {ReasonKind.PARTIAL_SUM}
+    (gradient,) = [one for one in sums if one.reason.summed == ("512",)]
+    assert [one.name for one in gradient.reason.operands if one.name == "x"] == ["x"]
+    assert "`x[512_X, 1024]`" in gradient.why
+    assert "the requested output P('X', 'Y') is sharded over X: reduce-scatter over X" in gradient.why
+    assert not any("add zeros" in one.why for one in found)
+
+
+def test_of_two_operands_with_parts_alike_the_one_whose_whole_is_made_is_gathered(explained):
+    found = explained("easily_mistaken.py:fully_sharded_gradients").collectives
+    gathered = [one.reason.moved.name for one in found if one.reason.kind is ReasonKind.GATHERED_OPERAND]
+    assert gathered == ["params['up']"]
+
+
+def test_a_step_of_a_sum_over_slices_is_no_gather_of_elements_and_zeros(explained):
+    found = explained("easily_mistaken.py:gradients_over_two_slices").collectives
+    scattered = [one for one in found if one.kind.value == "reduce-scatter"]
+    assert [one.reason.kind for one in scattered] == [ReasonKind.PARTIAL_SUM]
+    assert not any("add zeros" in one.why for one in found)
+
+
+def test_who_asks_for_another_sharding_is_not_told_as_who_made_the_array_so(explained):
+    found = explained("easily_mistaken.py:constrained_otherwise").collectives
+    asked = [one for one in found if one.reason.kind is ReasonKind.CONSTRAINT]
+    assert asked
+    for one in asked:
+        assert not {asker.by for asker in one.reason.held_by} & {"constraint"}
+        assert advice(one.reason)[0].endswith(" asks for P('Y', 'X'), and the array is P('X', 'Y')")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -12,6 +13,9 @@ from hloscope.analysis.loops.two_words import low_word
 from hloscope.analysis.vocabulary import Bound
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction
+
+_COUNT = re.compile(r"[0-9]{1,19}")
+"""What XLA prints of a count, which is 64 bits wide; anything longer is no count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +72,9 @@ def _read_trip_count(graph: HloGraph, loop: HloInstruction) -> TripCount:
 def _known_trip_count(loop: HloInstruction) -> int | None:
     known = loop.backend_config.get("known_trip_count")
     count = known.get("n") if isinstance(known, dict) else None
-    return int(count) if isinstance(count, str | int) and str(count).isdecimal() else None
+    if not isinstance(count, str | int) or _COUNT.fullmatch(str(count)) is None:
+        return None
+    return int(count)
 
 
 def _trips(values: LoopValues, condition: Condition | None) -> TripCount | None:

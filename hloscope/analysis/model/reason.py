@@ -18,6 +18,7 @@ class ReasonKind(StrEnum):
 
     AUTHORED = "authored"
     PARTIAL_SUM = "partial-sum"
+    GATHERED_OPERAND = "gathered-operand"
     OPERAND_CONFLICT = "operand-conflict"
     NEEDS_WHOLE_DIMENSION = "needs-whole-dimension"
     INDEXED_IN_LOOP = "indexed-in-loop"

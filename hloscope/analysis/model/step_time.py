@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from hloscope.analysis.vocabulary import Bound
 
+_UNKNOWN_SHARE = 0.01
+"""Of the step: what takes less does not make its time doubtful."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownOperation:
@@ -94,6 +97,12 @@ class StepTime:
     spread: Spread | None = None
     unknown_operations: tuple[UnknownOperation, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def rests_on_unknown(self) -> bool:
+        """Whether 1% of it or more was priced without knowing what it does."""
+        unknown_us = sum(one.time_us for one in self.unknown_operations)
+        return bool(self.unknown_operations) and unknown_us >= _UNKNOWN_SHARE * self.step_us
 
     @property
     def calibrated(self) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ def across_loop_edge(graph: HloGraph, reading: Reading | None) -> tuple[LoopEdge
     if loop is None or loop.opcode != "while" or not (reader.is_root and reader.opcode == "tuple"):
         return None
     body = graph.module.computation(dict(loop.called)["body"])
-    places = [place for place, operand in enumerate(reader.operands) if operand == value.instruction]
+    places = reader.positions_of(value.instruction)
     if body is not reader.computation or len(places) != 1:
         return None
     path = (places[0], *value.path)

@@ -119,10 +119,12 @@ def _handed_on(
     if same is not None:
         yield same, frames
     elif user.opcode == "tuple" and (frames or not user.is_root):
-        yield from ((Value(user, (position, *value.path)), frames) for position in _positions(value, user))
+        yield from ((Value(user, (position, *value.path)), frames) for position in user.positions_of(value.instruction))
     elif user.opcode == "fusion" and user.called and _is_entered(graph, user, wanted):
         parameters = graph.module.computation(user.called[0][1]).parameters
-        inside = (parameters[position] for position in _positions(value, user) if position < len(parameters))
+        inside = (
+            parameters[position] for position in user.positions_of(value.instruction) if position < len(parameters)
+        )
         yield from ((Value(parameter, value.path), (*frames, user)) for parameter in inside)
     elif user.opcode not in ("get-tuple-element", "copy-done"):
         found.append(reading)
@@ -131,7 +133,3 @@ def _handed_on(
 def _is_entered(graph: HloGraph, fusion: HloInstruction, wanted: frozenset[str] | None) -> bool:
     opcodes = graph.module.computation(fusion.called[0][1]).opcodes
     return wanted is None or not wanted.isdisjoint(opcodes) or opcodes <= _ONLY_HANDS_ON
-
-
-def _positions(value: Value, user: HloInstruction) -> list[int]:
-    return [position for position, operand in enumerate(user.operands) if operand == value.instruction]

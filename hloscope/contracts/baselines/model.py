@@ -6,14 +6,14 @@ compiler that combines or splits transfers changes nothing but their number.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path, PurePath
 
 from hloscope.analysis.model import Analysis, Collective, Memory, SourceFrame
-from hloscope.analysis.places import users_frame
-from hloscope.analysis.totals import bytes_bound
+from hloscope.analysis.places import path_of, users_frame
+from hloscope.analysis.totals import bytes_bound, known_sum
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 
 
@@ -102,9 +102,11 @@ def _place(one: Collective, root: Path | None) -> tuple[str | None, int | None, 
     frame = users_frame(one.source)
     if frame is None:
         return None, None, None
-    path = PurePath(frame.file)
+    path = path_of(frame)
     below = root is not None and path.is_relative_to(root)
-    shown = path.relative_to(root) if below and root is not None else PurePath(*path.parts[-2:])
+    shown = (
+        path.relative_to(root) if below and root is not None else PurePath(*path.parts[1 if path.anchor else 0 :][-2:])
+    )
     return shown.as_posix().lstrip("/"), frame.line, " ".join((frame.function or "").split()) or None
 
 
@@ -115,19 +117,13 @@ def _row(group: list[Collective], file: str | None, line: int | None, function: 
         axes=first.axes,
         link=first.link,
         executions=sum(one.executions for one in group),
-        payload_bytes=total(one.payload_bytes_per_step for one in group),
-        wire_bytes=total(one.wire_bytes_per_step for one in group),
+        payload_bytes=known_sum(one.payload_bytes_per_step for one in group),
+        wire_bytes=known_sum(one.wire_bytes_per_step for one in group),
         bound=reduce(lambda bound, one: bound + bytes_bound(one), group, Bound.EXACT),
         file=file,
         line=line,
         function=function,
     )
-
-
-def total(counts: Iterable[int | None]) -> int | None:
-    """The sum; None where a part is not known."""
-    known = list(counts)
-    return None if None in known else sum(count for count in known if count is not None)
 
 
 def _order(row: BaselineRow) -> tuple[object, ...]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from hloscope.analysis.totals import known_sum
 from hloscope.analysis.vocabulary import Bound, Link
-from hloscope.contracts.baselines.model import Baseline, BaselineRow, memory_parts, total
+from hloscope.contracts.baselines.model import Baseline, BaselineRow, memory_parts
 
 TITLE = "hloscope baseline 1"
 _REMARK = (
@@ -83,6 +84,6 @@ def total_line(baseline: Baseline) -> str:
 def _sums(rows: tuple[BaselineRow, ...]) -> tuple[int, int | None, int | None]:
     return (
         sum(row.executions for row in rows),
-        total(row.payload_bytes for row in rows),
-        total(row.wire_bytes for row in rows),
+        known_sum(row.payload_bytes for row in rows),
+        known_sum(row.wire_bytes for row in rows),
     )

@@ -19,7 +19,7 @@ _ROW = re.compile(
     r"(?P<kind>[\w-]+)@(?P<axes>\S*)(?: over (?P<link>[\w+]+))? +"
     rf"(?:(?P<bound>at most|at least|unknown) )?(?P<executions>\d[\d,]*) times? +"
     rf"(?P<payload>{_COUNT}) B payload +(?P<wire>{_COUNT}) B wire"
-    r"(?: +(?P<file>[^\s:][^:]*):(?P<line>\d+)(?: in (?P<function>.+))?)?"
+    r"(?: +(?P<file>\S.*?):(?P<line>\d+)(?: in (?P<function>.+))?)?"
 )
 _TOTAL = re.compile(
     rf"total: (?P<executions>\d[\d,]*) times?, (?P<payload>{_COUNT}) B payload, (?P<wire>{_COUNT}) B wire"

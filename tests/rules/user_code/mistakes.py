@@ -73,3 +73,26 @@ def donated_in_vain(state):
 @hloscope.target(mesh={"X": 8}, args=("f32[8192@X,1024]",), out="P('X', None)", donate=0)
 def donated_and_reused(state):
     return state * 0.9
+
+
+@hloscope.target(
+    mesh={"X": 4, "Y": 2},
+    slice="v5e:2x4",
+    args=({"up": "bf16[4,1024@X,4096@Y]", "down": "bf16[4,4096@Y,1024@X]"}, "bf16[64@X,512,1024]"),
+    out=("P(None, 'X', 'Y')", "P(None, 'Y', 'X')"),
+)
+def gradients_in_parts(params, x):
+    def layer(h, p):
+        return h + jax.nn.gelu(h @ p["up"]) @ p["down"], None
+
+    def loss(params):
+        h, _ = jax.lax.scan(jax.checkpoint(layer), x, params)
+        return (h.astype(jnp.float32) ** 2).mean()
+
+    gradients = jax.grad(loss)(params)
+    return gradients["up"], gradients["down"]
+
+
+@hloscope.target(mesh={"X": 8}, slice="v5e:2x4", args=("f32[4096@X,512]",), out="P('X', None)")
+def rolled_by_one(x):
+    return jnp.concatenate([x[1:], x[:1]], 0)

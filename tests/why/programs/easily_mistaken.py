@@ -112,3 +112,41 @@ def recomputed_by_hand(x, layers):
         return jnp.tanh(x @ w), None
 
     return jax.grad(lambda x: jax.lax.scan(layer, x, layers)[0].sum())(x)
+
+
+@hloscope.target(
+    mesh=MESH,
+    slice="v5e:2x4",
+    args=({"up": "bf16[1024@X,2048@Y]", "down": "bf16[2048@Y,1024@X]"}, "bf16[512@X,1024]"),
+    out=("P('X', 'Y')", "P('Y', 'X')"),
+)
+def fully_sharded_gradients(params, x):
+    """Hands out gradients in parts, for which Shardy would move the activations and the partitioner adds up."""
+
+    def loss(params):
+        h = jax.nn.relu(x @ params["up"])
+        return ((h @ params["down"]).astype(jnp.float32) ** 2).mean()
+
+    gradients = jax.grad(loss)(params)
+    return gradients["up"], gradients["down"]
+
+
+@hloscope.target(
+    mesh={"replica": 2, "X": 8},
+    slice="2*v5e:2x4",
+    args=("f32[512@(replica,X),2048]", "f32[2048,8192]", "f32[8192,2048]"),
+    out=("P()", "P()"),
+)
+def gradients_over_two_slices(x, up, down):
+    """Adds gradients up over two slices, the second in steps that the compiler lets computation hide."""
+
+    def loss(up, down):
+        return jnp.mean((jax.nn.gelu(x @ up) @ down) ** 2)
+
+    return jax.grad(loss, argnums=(0, 1))(up, down)
+
+
+@hloscope.target(mesh=MESH, slice="v5e:2x4", args=("bf16[1024@X,2048]", "bf16[2048,4096@Y]"), out="P('X', 'Y')")
+def constrained_otherwise(x, w):
+    """Constrains a product to the two axes the wrong way round."""
+    return jax.nn.relu(jax.lax.with_sharding_constraint(x @ w, P("Y", "X")))

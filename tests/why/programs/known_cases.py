@@ -79,3 +79,13 @@ def gather_in_scan(x, layers):
 def invariant_gather_in_scan(x, weights):
     """Applies one sharded matrix over and over."""
     return jax.lax.scan(lambda x, _: (jnp.tanh(x @ weights), None), x, None, length=10)[0]
+
+
+@hloscope.target(mesh={"X": 2, "Y": 4}, args=("f32[64,32@X,16@Y]", "f32[64,32@X,16@Y]"))
+def argument_in_two_orders(other, held):
+    return other * 2, jnp.cos(constrained(held, P(("Y", "X"), None, None)))
+
+
+@hloscope.target(mesh={"X": 2, "Y": 4}, args=("f32[64,32@X,16@Y]",), out="P(('Y', 'X'), None, None)")
+def handed_out_in_another_order(held):
+    return held

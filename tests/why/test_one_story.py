@@ -1,0 +1,238 @@
+"""Whether reason, sentence and notation of a collective tell one story: that of its kind."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import hloscope
+from hloscope.analysis.model import Operation, Reason, ReasonKind, Tensor
+from hloscope.analysis.vocabulary import SUMS, Kind
+from hloscope.why.advice import advice
+from hloscope.why.agreement import agreed
+from hloscope.why.notation import equations
+from hloscope.why.sentences import sentence
+
+HERE = Path(__file__).parent
+SEEDS = json.loads((HERE / "goldens" / "seed_explanations.json").read_text())
+MOVES = {
+    "AllGather": ("all-gather",),
+    "AllReduce": ("all-reduce",),
+    "ReduceScatter": ("reduce-scatter",),
+    "AllToAll": ("all-to-all",),
+    "Permute": ("collective-permute",),
+}
+WINDOWED = (Kind.ALL_GATHER, Kind.REDUCE_SCATTER)
+
+
+def own_programs():
+    """`file.py:function` of every program of this room."""
+    for file in sorted((HERE / "programs").glob("*.py")):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and any("target(" in ast.unparse(one) for one in node.decorator_list):
+                yield f"{file.name}:{node.name}"
+
+
+def check_sentence(kind, why):
+    """What a sentence may say of a collective of a kind."""
+    if "holds a partial" in why:
+        does = kind in SUMS
+        made_of_one = kind is Kind.COLLECTIVE_PERMUTE and "made from the partitioner's reduce-scatter" in why
+        of_parts = kind is Kind.ALL_GATHER and "from which every device makes the whole" in why
+        assert does or made_of_one or of_parts, why
+    if re.search(r"needs it whole|hands it all", why) and "one step on the way" not in why:
+        assert kind in (Kind.ALL_GATHER, *SUMS) or "made from the partitioner's all-gather" in why, why
+    if kind in SUMS and "holds a partial" not in why and not why.startswith(("likely", "not known")):
+        assert "to which devices without them add zeros" in why or "written by the user" in why or "backward" in why
+
+
+def check_equations(kind, told, windowed=False):
+    """Each array has every letter once, each product sums over what its result lacks, and the kind does what it can."""
+    for equation in told:
+        for array in re.findall(r"\w\[([^\[\]']*)\]", equation):
+            letters = [entry.partition("_")[0] for entry in array.split(", ")]
+            named = [one for one in letters if one.isalpha()]
+            assert len(named) == len(set(named)), equation
+        used = [name for name in MOVES if f"{name}_" in equation]
+        assert windowed or all(kind.value in MOVES[name] for name in used), equation
+        product = re.match(r"\S+\[(?P<result>[^\[\]]*)\].* = .* \*_(?P<summed>[A-Za-z]+) ", equation)
+        if product is not None:
+            kept = [entry.partition("_")[0] for entry in product["result"].split(", ")]
+            assert product["summed"] not in kept, equation
+
+
+@pytest.mark.parametrize("target", SEEDS)
+def test_the_seeds_tell_one_story(target):
+    for one in SEEDS[target]:
+        windowed = any(f"made from the partitioner's {kind}" in one["why"] for kind in WINDOWED)
+        check_sentence(Kind(one["kind"]), one["why"])
+        check_equations(Kind(one["kind"]), one["notation"], windowed)
+
+
+@pytest.mark.tpu_compiler
+@pytest.mark.parametrize("target", list(own_programs()))
+def test_the_programs_of_this_room_tell_one_story(explained, target):
+    for one in explained(target).collectives:
+        check_sentence(one.kind, one.why)
+        check_equations(one.kind, equations(one.reason, one.kind), one.reason.rewritten_from in WINDOWED)
+
+
+HLO = """HloModule m, num_partitions=8
+
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}}
+
+ENTRY main {{
+  p = {operand} parameter(0)
+  ROOT c = {result} {kind}(p), channel_id=1, replica_groups={{{{0,1,2,3}},{{4,5,6,7}}}}, {rest}, \
+metadata={{op_name="jit(f)/{name}"}}
+}}
+"""
+MESH = {"X": 2, "Y": 4}
+DOT = Operation(name="dot_general", op_name="jit(f)/dot_general", source=())
+
+
+def collective(kind, operand, result, name="dot_general"):
+    rest = {
+        "all-gather": "dimensions={0}, use_global_device_ids=true",
+        "all-to-all": "dimensions={0}",
+        "reduce-scatter": "dimensions={0}, to_apply=add, use_global_device_ids=true",
+    }[kind]
+    (found,) = hloscope.analyze_text(
+        HLO.format(operand=operand, result=result, kind=kind, rest=rest, name=name), mesh=MESH
+    ).collectives
+    return found
+
+
+def tensor(name, letters, shape, sharding, **facts):
+    return Tensor(name=name, named=True, element_type="f32", shape=shape, letters=letters, sharding=sharding, **facts)
+
+
+PARTIAL = tensor("y", ("B", "F"), (16, 32), ((), ()), partial_over=("Y",))
+SUM = Reason(
+    kind=ReasonKind.PARTIAL_SUM,
+    axes=("Y",),
+    moved=PARTIAL,
+    wanted=((), ()),
+    producer=DOT,
+    operands=(tensor("x", ("B", "D"), (16, 64), ((), ("Y",))), tensor("w", ("D", "F"), (64, 32), (("Y",), ()))),
+    result=PARTIAL,
+    summed=("D",),
+)
+
+
+def test_an_operand_that_is_gathered_in_place_of_a_sum_is_what_is_told():
+    found = agreed(SUM, [collective("all-gather", "f32[16,32]", "f32[64,32]")], MESH)
+    assert sentence(found, Kind.ALL_GATHER) == (
+        "`dot_general` sums over D of `w[D_Y, F]`, which is sharded over Y, and the partitioner hands it all of that "
+        "instead of adding up partial sums: all-gather over Y"
+    )
+    assert equations(found, Kind.ALL_GATHER) == (
+        "w[D, F] = AllGather_Y(w[D_Y, F])",
+        "y[B, F] = x[B, D] *_D w[D, F]",
+    )
+    assert advice(found) == ("take Y off D of w, and shard another dimension with it",)
+
+
+def test_parts_that_are_gathered_are_told_as_parts():
+    found = agreed(SUM, [collective("all-gather", "f32[1,16,32]", "f32[4,16,32]")], MESH)
+    assert found == SUM
+    assert sentence(found, Kind.ALL_GATHER).endswith(
+        "all-gather over Y of each device's sum, from which every device makes the whole"
+    )
+    assert equations(found, Kind.ALL_GATHER)[1] == "y[B, F] = dot_general(AllGather_Y(y[B, F] {U_Y}))"
+
+
+@pytest.mark.parametrize(("kind", "operand", "result"), [
+    ("all-gather", "f32[5,3]", "f32[20,3]"),
+    ("all-to-all", "f32[16,32]", "f32[16,32]"),
+])  # fmt: skip
+def test_what_is_neither_is_told_without_an_array(kind, operand, result):
+    found = agreed(SUM, [collective(kind, operand, result)], MESH)
+    assert (found.kind, found.certain, found.moved) == (ReasonKind.PARTITIONERS_CHOICE, False, None)
+    assert sentence(found, Kind(kind)) == (
+        "likely: the partitioner's own way to `dot_general`, which Shardy's shardings alone do not ask for: "
+        f"{kind} over Y"
+    )
+    assert equations(found, Kind(kind)) == ()
+
+
+SCATTER = Operation(name="scatter-add", op_name="jit(f)/scatter-add", source=())
+CONFLICT = Reason(
+    kind=ReasonKind.OPERAND_CONFLICT,
+    certain=False,
+    axes=("Y",),
+    moved=tensor("rows", ("B", "D"), (16, 64), (("Y",), ())),
+    dimensions=(0,),
+    consumer=SCATTER,
+    operand=2,
+    operands=(),
+    result=tensor("table", ("V", "D"), (128, 64), ((), ("Y",))),
+    conflicting="D",
+)
+
+
+def test_an_all_to_all_brings_an_array_where_the_others_are_cut_and_makes_nothing_whole():
+    found = agreed(CONFLICT, [collective("all-to-all", "f32[4,4,16]", "f32[4,4,16]", "scatter-add")], MESH)
+    assert found.wanted == ((), ("Y",))
+    assert sentence(found, Kind.ALL_TO_ALL) == (
+        "likely: `rows[B_Y, D]` is sharded along B over Y, and `scatter-add` needs it along D instead: "
+        "all-to-all over Y"
+    )
+
+
+@pytest.mark.parametrize("changed", [
+    {"conflicting": "E"},
+    {"conflicting": "B"},
+    {"consumer": DOT},
+])  # fmt: skip
+def test_an_all_to_all_without_a_dimension_to_go_to_names_no_array(changed):
+    other = collective("all-to-all", "f32[4,4,16]", "f32[4,4,16]", "scatter-add")
+    found = agreed(replace(CONFLICT, **changed), [other], MESH)
+    assert (found.kind, found.moved) == (ReasonKind.PARTITIONERS_CHOICE, None)
+
+
+def test_a_sum_at_a_scatter_adds_up_and_moves_no_zeros():
+    choice = replace(CONFLICT, kind=ReasonKind.PARTITIONERS_CHOICE)
+    found = agreed(choice, [collective("reduce-scatter", "f32[128,64]", "f32[32,64]", "scatter-add")], MESH)
+    assert sentence(found, Kind.REDUCE_SCATTER) == (
+        "likely: `scatter-add` leaves a part of the result on each device along Y, so each device holds a partial "
+        "sum; each device needs its own part of the sum along Y: reduce-scatter over Y"
+    )
+    assert advice(found) == (
+        "say how the operands of scatter-add are to be sharded, with jax.lax.with_sharding_constraint before it",
+    )
+
+
+@pytest.mark.parametrize(("element_type", "operand"), [("i32", "f32[4,64]"), ("f32", "f32[3,5]")])
+def test_an_array_of_another_type_or_shape_is_not_what_a_choice_of_the_partitioner_moves(element_type, operand):
+    moved = replace(CONFLICT.moved, element_type=element_type)
+    choice = replace(CONFLICT, kind=ReasonKind.PARTITIONERS_CHOICE, moved=moved)
+    result = operand.replace("[", "[4,")
+    assert agreed(choice, [collective("all-gather", operand, result)], MESH).moved is None
+    kept = replace(choice, moved=CONFLICT.moved)
+    assert agreed(kept, [collective("all-gather", "f32[4,64]", "f32[16,64]")], MESH) is kept
+
+
+def test_one_of_several_steps_is_told_as_one_and_claims_no_result():
+    asked = Reason(
+        kind=ReasonKind.CONSTRAINT,
+        axes=("Y",),
+        moved=tensor("x", ("A", "B"), (16, 64), (("X",), ("Y",))),
+        wanted=(("Y", "X"), ()),
+        dimensions=(0, 1),
+    )
+    for kind in (Kind.ALL_TO_ALL, Kind.COLLECTIVE_PERMUTE):
+        assert sentence(asked, kind).endswith(f"{kind} over Y, one step on the way")
+        assert equations(asked, kind) == ()
+    whole = replace(asked, wanted=(("X", "Y"), ()))
+    assert sentence(whole, Kind.ALL_TO_ALL).endswith("all-to-all over Y")
+    assert equations(whole, Kind.ALL_TO_ALL) == ("x[A_(X,Y), B] = AllToAll_Y(x[A_X, B_Y])",)
