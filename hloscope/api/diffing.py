@@ -186,10 +186,9 @@ def _configured(name: str, start: Path, config: Path | None, checkout: Checkout 
 
 
 def _job_of(name: str, project: ProjectConfig) -> Job:
-    jobs = jobs_of(project, [name.partition("@")[0]])
-    for job in jobs:
-        if job.name == name or (len(jobs) == 1 and "@" not in name):
-            return job
+    jobs = jobs_of(project, [name])
+    if len(jobs) == 1:
+        return jobs[0]
     choices = ", ".join(job.name for job in jobs)
     raise ConfigError(f"{name} does not say for which slice", where=str(project.path), fix=f"use one of {choices}")
 

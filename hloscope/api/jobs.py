@@ -81,19 +81,24 @@ class Outcome:
 
 
 def jobs_of(project: ProjectConfig, names: Sequence[str]) -> tuple[Job, ...]:
-    """The jobs of a project's targets, or of those named.
+    """The jobs of a project's targets, or of those named, `NAME@SLICE` for one slice of several.
 
     Raises:
         ConfigError: There is no target of such a name, or two have one name or one baseline file.
     """
     jobs: list[Job] = []
-    for target in project.named(tuple(names)):
+    known = {target.name for target in project.targets}
+    for target in project.named(tuple(name if name in known else name.partition("@")[0] for name in names)):
         for chosen in target.slices:
             name = target.name if len(target.slices) == 1 else f"{target.name}@{chosen}"
             path = project.baselines / f"{_file_name(name)}.txt" if target.baseline else None
             jobs.append(Job(name=name, target=target, slice=chosen, root=project.root, baseline=path))
     _refuse_twins(jobs)
-    return tuple(jobs)
+    for name in names:
+        if not any(name in (job.name, job.target.name) for job in jobs):
+            fix = f"use one of {', '.join(job.name for job in jobs)}"
+            raise ConfigError(f"there is no target {name!r}", where=str(project.path), fix=fix)
+    return tuple(job for job in jobs if not names or job.name in names or job.target.name in names)
 
 
 def _refuse_twins(jobs: Sequence[Job]) -> None:

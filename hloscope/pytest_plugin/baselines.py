@@ -16,8 +16,8 @@ from hloscope.findings import Finding
 FOLDER = "hloscope_baselines"
 PROPERTY = "hloscope_baseline"
 WRITTEN = "hloscope_baseline_written"
-_LONGEST = 120
-"""Characters of a file's name: file systems take 255 bytes."""
+_LONGEST = 80
+"""Characters of a name in a file's, which may hold two of them: file systems take 255 bytes."""
 
 
 class TestBaselines:

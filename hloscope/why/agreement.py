@@ -50,10 +50,12 @@ def _without_sum(reason: Reason, kind: Kind, seen: Sequence[Collective], mesh: M
         cuts = {number: _cut(operand, reason.axes) for number, operand in enumerate(reason.operands)}
         alike = [n for n, cut in cuts.items() if cut and significant(_local(reason.operands[n], mesh)) in parts]
         whole = [n for n in alike if significant(_local(_gathered(reason.operands[n], reason.axes), mesh)) in made]
-        for number in whole or alike:  # parts of both operands may be alike, and what is made of them not
+        for number in whole:  # parts of both operands may be alike, and what is made of them not
             return _gathered_before(reason, number, cuts[number])
         if reason.moved is not None and significant(_local(reason.moved, mesh)) in parts:
             return reason
+        for number in alike:
+            return replace(_gathered_before(reason, number, cuts[number]), certain=False)
     return replace(_choice(reason), consumer=reason.producer)
 
 

@@ -8,8 +8,9 @@ with kind and axes, and without a channel the operation, its line and its exact 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
 
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.origin import KIND_OF_PRIMITIVE
@@ -92,6 +93,35 @@ def ancestor_of(final: Collective, channel: int | None, earlier: Partitioned) ->
         return None
     alike = [one for one, _ in others if one.kind in SUMS and _significant(one) == _significant(final)]
     return alike[0] if len(alike) == 1 else None
+
+
+def link_by_size(final: Collective, finals: Sequence[Collective], earlier: Partitioned) -> Collective | None:
+    """The partitioner's collective of a final one that has no metadata of its own, by kind, axes and size alone.
+
+    None unless the partitioner put in as many of these as there are in the end, and there is one of them or all are the
+    user's; of several in different places the place is not told. Over DCN libtpu drops all metadata and rearranges the
+    dimensions, but not the number of elements.
+
+    Args:
+        final: One of `finals`.
+        finals: All collectives of the final module.
+        earlier: What the partitioner put in.
+    """
+    if final.axes is None or (final.op_name is not None and final.source_of is None):
+        return None
+    alike = [one for one in earlier.collectives if _size(one) == _size(final)]
+    if not alike or len(alike) != sum(_size(one) == _size(final) for one in finals):
+        return None
+    if len(alike) > 1 and not all(is_authored(one) for one in alike):
+        return None
+    is_one_place = len({(one.op_name, one.source) for one in alike}) == 1
+    return alike[0] if is_one_place else replace(alike[0], op_name=None, source=(), origin=Origin.AUTHORED)
+
+
+def _size(one: Collective) -> object:
+    elements = sorted(prod(dimensions) for dimensions in dimensions_of(one.operand_shapes))
+    types = sorted(shape.partition("[")[0] for shape in one.operand_shapes)
+    return one.kind, one.axes, elements, types
 
 
 def is_authored(earlier: Collective) -> bool:

@@ -27,6 +27,7 @@ from hloscope.why.partitioned import (
     channel_of,
     is_authored,
     link,
+    link_by_size,
     read_partitioned,
 )
 from hloscope.why.places import AtOperand, Places
@@ -96,6 +97,15 @@ def _authored(one: Collective) -> Reason:
     )
 
 
+def _of_user(one: Collective, earlier: Collective | None) -> Collective:
+    """A collective that the user wrote; one without metadata of its own has those that the partitioner's has."""
+    has_own = earlier is None or (one.op_name is not None and one.source_of is None)
+    if has_own or earlier is None:
+        return _told(replace(one, origin=Origin.AUTHORED), _authored(one))
+    named = replace(one, op_name=earlier.op_name, source=earlier.source, source_of=None)
+    return _told(replace(named if earlier.source else one, origin=Origin.AUTHORED), _authored(named))
+
+
 def _combined(one: Collective, told: Sequence[Collective]) -> Collective:
     """A combined collective with the reason for its largest part, and the names of what else it moves."""
     largest = told[0]
@@ -130,6 +140,7 @@ class _Explainer:
 
     def __init__(self, analysis: Analysis, module: HloModule, captured: Capture) -> None:
         self._module = module
+        self._finals = analysis.collectives
         self._earlier: Partitioned | None = None
         self.unread: str | None = None
         try:
@@ -171,8 +182,10 @@ class _Explainer:
     def _explain(self, one: Collective, channel: int | None, partitioned: Partitioned | None) -> Collective:
         earlier = None if partitioned is None else link(one, channel, partitioned)
         ancestor = None if partitioned is None or earlier is not None else ancestor_of(one, channel, partitioned)
+        if partitioned is not None and earlier is None and ancestor is None and one in self._finals:
+            earlier = link_by_size(one, self._finals, partitioned)
         if one.origin is Origin.AUTHORED or (earlier is not None and is_authored(earlier)):
-            return _told(replace(one, origin=Origin.AUTHORED), _authored(one))
+            return _of_user(one, earlier)
         if ancestor is not None and is_authored(ancestor):
             reason = replace(_authored(ancestor), rewritten_from=ancestor.kind.value, axes=one.axes or ())
             return _told(replace(one, origin=Origin.REWRITTEN), reason)

@@ -41,6 +41,21 @@ def test_targets_of_one_name_or_one_baseline_are_refused(tmp_path, targets, what
     assert caught.value.fix == "give one of them another name"
 
 
+def test_one_slice_of_several_can_be_named(tmp_path):
+    two = '[targets.a]\nfunction = "m.py:f"\nslices = ["v5e:2x4", "v6e:2x4"]\n[targets.b]\nfunction = "m.py:f"\n'
+    config = read_project(project(tmp_path, two))
+
+    def named(*names):
+        return [job.name for job in jobs_of(config, names)]
+
+    assert named("a@v6e:2x4", "b") == ["a@v6e:2x4", "b"]
+    assert named("a") == named("a", "a@v6e:2x4") == ["a@v5e:2x4", "a@v6e:2x4"]
+    with pytest.raises(ConfigError) as caught:
+        named("b", "a@v5p:2x2x2")
+    assert caught.value.what == "there is no target 'a@v5p:2x2x2'"
+    assert caught.value.fix == "use one of b, a@v5e:2x4, a@v6e:2x4"
+
+
 @pytest.mark.tpu_compiler
 def test_settings_of_one_target_do_not_reach_the_next(tmp_path):
     project(

@@ -112,8 +112,29 @@ def test_conflicting_shardings_come_with_the_rematerialization(explained):
     for one in others:
         assert one.why == (
             f"the sharding constraint P(('Y', 'X'), None, None) (known_cases.py:{line} in conflicting_shardings) asks "
-            f"for another sharding than that of `held[64_X, 32_Y, 16]`: {one.kind} over {', '.join(one.axes)}"
+            f"for another sharding than that of `held[64_X, 32_Y, 16]`: {one.kind} over {', '.join(one.axes)}, one "
+            "step on the way"
         )
+
+
+def test_an_argument_that_is_rematerialized_is_named_with_the_constraint_that_asks(explained):
+    found = explained("known_cases.py:argument_in_two_orders")
+    (warning,) = found.rematerializations
+    line = line_of("return other * 2")
+    assert (warning.op_name, warning.opcode, warning.shape) == ("held", "parameter", "f32[64,16,4]")
+    assert (warning.before, warning.after) == ("P(None, 'X', 'Y')", "P(('Y', 'X'), None, None)")
+    assert [frame.line for frame in warning.source] == [line]
+    (one,) = found.collectives
+    assert (one.reason.kind, [asked.by for asked in one.reason.asked_by]) == (ReasonKind.CONSTRAINT, ["constraint"])
+    assert one.why == (
+        f"the sharding constraint P(('Y', 'X'), None, None) (known_cases.py:{line} in argument_in_two_orders) asks for "
+        "another sharding than that of `held[64, 32_X, 16_Y]`: all-gather over X, Y"
+    )
+
+
+def test_an_argument_that_is_rematerialized_on_its_way_out_is_named(explained):
+    (warning,) = explained("known_cases.py:handed_out_in_another_order").rematerializations
+    assert (warning.op_name, warning.opcode, warning.source) == ("held", "get-tuple-element", ())
 
 
 @pytest.mark.parametrize(("target", "argument", "invariant"), [

@@ -81,11 +81,13 @@ def invariant_gather_in_scan(x, weights):
     return jax.lax.scan(lambda x, _: (jnp.tanh(x @ weights), None), x, None, length=10)[0]
 
 
-@hloscope.target(mesh={"X": 2, "Y": 4}, args=("f32[64,32@X,16@Y]", "f32[64,32@X,16@Y]"))
+@hloscope.target(mesh=MESH, slice="v5e:2x4", args=("f32[64,32@X,16@Y]", "f32[64,32@X,16@Y]"))
 def argument_in_two_orders(other, held):
-    return other * 2, jnp.cos(constrained(held, P(("Y", "X"), None, None)))
+    """Asks for an argument in an order that the partitioner knows no way to; the other one looks the same."""
+    return other * 2, jnp.cos(jax.lax.with_sharding_constraint(held, P(("Y", "X"), None, None)))
 
 
-@hloscope.target(mesh={"X": 2, "Y": 4}, args=("f32[64,32@X,16@Y]",), out="P(('Y', 'X'), None, None)")
+@hloscope.target(mesh=MESH, slice="v5e:2x4", args=("f32[64,32@X,16@Y]",), out="P(('Y', 'X'), None, None)")
 def handed_out_in_another_order(held):
+    """Hands its argument out in such an order."""
     return held

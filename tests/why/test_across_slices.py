@@ -1,0 +1,60 @@
+"""Collectives between slices keep no metadata in the end; the partitioner's module tells which the user wrote."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hloscope.analysis.model import ReasonKind
+from hloscope.analysis.vocabulary import Link, Origin
+from hloscope.why.partitioned import Partitioned, link_by_size
+
+pytestmark = pytest.mark.tpu_compiler
+LINES = (Path(__file__).parent / "programs" / "two_slices.py").read_text().splitlines()
+
+
+def line_of(text):
+    (found,) = [number for number, line in enumerate(LINES, start=1) if text in line]
+    return found
+
+
+@pytest.mark.parametrize(("target", "axes", "name", "text"), [
+    ("psum", ("replica",), "psum", 'return jax.shard_map(lambda x: jax.lax.psum(x, "replica")'),
+    ("two_gathers", ("replica",), "all_gather", 'x = jax.lax.all_gather(x, "replica"'),
+    ("two_gathers", ("X",), "all_gather", 'return jax.lax.all_gather(x, "X"'),
+    ("ppermute", ("replica",), "ppermute", "return jax.lax.ppermute"),
+    ("psum_scatter", ("replica",), "psum_scatter", "return jax.lax.psum_scatter"),
+    ("one_of_each", ("replica",), "psum", "summed = jax.shard_map"),
+])  # fmt: skip
+def test_what_the_user_wrote_is_told_as_that_with_its_line(explained, target, axes, name, text):
+    (one,) = [one for one in explained(f"two_slices.py:{target}").collectives if one.axes == axes]
+    assert one.link is (Link.DCN if axes == ("replica",) else Link.ICI)
+    assert (one.origin, one.reason.kind) == (Origin.AUTHORED, ReasonKind.AUTHORED)
+    assert (one.reason.producer.name, one.source[0].line) == (name, line_of(text))
+    assert one.why.startswith(f"written by the user: `{name}` (two_slices.py:{line_of(text)}")
+
+
+def test_what_the_partitioner_adds_beside_it_is_still_the_partitioners(explained):
+    (one,) = [one for one in explained("two_slices.py:one_of_each").collectives if one.axes == ("X",)]
+    assert (one.origin, one.reason.kind) == (Origin.INSERTED, ReasonKind.PARTIAL_SUM)
+
+
+def test_of_two_alike_who_wrote_them_is_known_and_where_is_not(explained):
+    found = explained("two_slices.py:two_sums").collectives
+    assert [one.origin for one in found] == [Origin.AUTHORED] * len(found)
+    assert {one.why for one in found} <= {
+        "written by the user: `all-reduce` over replica",
+        "written by the user: `all-reduce` over replica, combined with another",
+    }
+
+
+def test_sizes_that_do_not_come_out_even_link_nothing(explained):
+    (one,) = explained("two_slices.py:psum").collectives
+    nameless = replace(one, op_name=None, source=())
+    earlier = Partitioned(module=None, collectives=(one,), channels=(None,))
+    assert link_by_size(nameless, [nameless], earlier) is one
+    assert link_by_size(nameless, [nameless, nameless], earlier) is None
+    assert link_by_size(replace(nameless, axes=None), [nameless], earlier) is None
+    assert link_by_size(replace(nameless, op_name="jit(f)/add"), [nameless], earlier) is None
