@@ -13,6 +13,8 @@ from hloscope.analysis.vocabulary import Bound
 from hloscope.graph import CallSite, HloGraph
 from hloscope.hlo import HloInstruction
 
+MOST_EXECUTIONS = 2**63 - 1
+"""What is counted; nested loops may claim more."""
 CONTEXT_LIMIT = 64
 """Contexts that one computation keeps apart: calls in calls double them at every level."""
 
@@ -115,14 +117,20 @@ def _add(contexts: dict[object, Context], new: Context) -> None:
     if old is not None:
         loops = _common_start(old.loops, new.loops)
         both = zip(old.trips, new.trips, strict=False)
+        executions, bound = _capped(old.executions + new.executions, old.bound + new.bound)
         new = replace(
             old,
             loops=loops,
             trips=tuple(one if one == other else None for one, other in both)[: len(loops)],
-            executions=old.executions + new.executions,
-            bound=old.bound + new.bound,
+            executions=executions,
+            bound=bound,
         )
     contexts[key] = new
+
+
+def _capped(executions: int, bound: Bound) -> tuple[int, Bound]:
+    """A count that no device lives to see is a lower bound."""
+    return (executions, bound) if executions <= MOST_EXECUTIONS else (MOST_EXECUTIONS, bound + Bound.AT_LEAST)
 
 
 def _common_start(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
@@ -135,11 +143,12 @@ def _enter(context: Context, site: CallSite, trips: TripCount | None) -> Context
     caller = site.caller
     if trips is not None:
         runs = _runs_of_condition(trips) if site.attribute == "condition" else trips
+        executions, bound = _capped(context.executions * runs.count, context.bound + runs.bound)
         return Context(
             loops=(*context.loops, caller.name),
             trips=(*context.trips, None if runs.bound in _EFFECT_OF_UNREAD else runs.count),
-            executions=context.executions * runs.count,
-            bound=context.bound + runs.bound,
+            executions=executions,
+            bound=bound,
         )
     match caller.opcode:
         case "conditional":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import isfinite
 
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.model.step_time import RuleUse, StepTime, UnknownOperation
@@ -25,6 +26,7 @@ from hloscope.hardware.torus import Torus
 from hloscope.hlo import HloModule, collector_paused
 
 _MICROSECONDS = 1e6
+_ENDLESS = "the step is not priced: by their trip counts its loops never come to an end"
 
 
 def price_module(
@@ -64,6 +66,8 @@ def _priced(
     priced = priced_collectives(analysis, graph, Pricing(network=network, device_of=device_of, device_ids=known))
     operations = Operations(graph=graph, chip=chosen.chip, constants=constants)
     sums = Timeline(graph, operations, priced).step()
+    if not isfinite(sums.total_us):
+        return replace(analysis, notes=(*analysis.notes, _ENDLESS))
     collectives = tuple(_with_times(one, priced, sums.costs) for one in analysis.collectives)
     is_roofline = _is_roofline(sums, module)
     notes += tuple(about_text(module, is_roofline=is_roofline))

@@ -140,34 +140,52 @@ def _compiled_or_too_large(
         if chosen.chip is None or _NO_HBM_LIMIT in options:
             raise
         try:
-            anyway = _compiled(lowered, physical, chosen, {**options, _NO_HBM_LIMIT: "true"})
+            anyway = _compiled(lowered, physical, chosen, {**options, _NO_HBM_LIMIT: "true"}, text_is_enough=True)
         except CompileError:
             raise error from None
         return replace(anyway, too_large=error.why)
 
 
-def _compiled(lowered: jax.stages.Lowered, physical: list[Any], chosen: Slice, options: Mapping[str, str]) -> Compiled:
+def _compiled(
+    lowered: jax.stages.Lowered,
+    physical: list[Any],
+    chosen: Slice,
+    options: Mapping[str, str],
+    *,
+    text_is_enough: bool = False,
+) -> Compiled:
     """What the compiler makes of the program, with what it wrote down on its way.
 
-    Text that this jaxlib cannot read back from its own compiler is taken from there too: asynchronous calls with late
-    operands are such text on jaxlib 0.10.
+    With `text_is_enough`, a compiler that writes down the whole program and then refuses to make an executable of it,
+    as libtpu 0.0.50 does where HBM is too small, is taken by its word. Text that this jaxlib cannot read back from its
+    own compiler is taken from there too: asynchronous calls with late operands are such text on jaxlib 0.10.
     """
     with compiler_errors(chosen), captured_stderr() as stderr, dump_folder(options) as (dumping, folder):
-        if chosen.chip is None:
-            with jax_internals.no_persistent_cache():
-                executable = jax_internals.executable_of(lowered.compile(compiler_options=dumping))
+        try:
+            executable = _executable(lowered, physical, chosen, dumping)
+        except jax.errors.JaxRuntimeError:
+            dumps = read_dumps(folder)
+            if not text_is_enough or dumps.final is None:
+                raise
+            executable, text = None, dumps.final
         else:
-            executable = jax_internals.compile_for(lowered, physical, dumping)
-        dumps = read_dumps(folder)
-        text = _text(executable, dumps)
+            dumps = read_dumps(folder)
+            text = _text(executable, dumps)
     return Compiled(
         text=text,
         dumps=dumps,
-        memory_bytes=_memory(executable),
-        parameter_shardings=executable.get_parameter_shardings(),
-        output_shardings=executable.get_output_shardings(),
+        memory_bytes=dumps.memory_bytes if executable is None else _memory(executable),
+        parameter_shardings=None if executable is None else executable.get_parameter_shardings(),
+        output_shardings=None if executable is None else executable.get_output_shardings(),
         diagnostics=stderr.diagnostics(),
     )
+
+
+def _executable(lowered: jax.stages.Lowered, physical: list[Any], chosen: Slice, dumping: dict[str, Any]) -> Any:
+    if chosen.chip is not None:
+        return jax_internals.compile_for(lowered, physical, dumping)
+    with jax_internals.no_persistent_cache():
+        return jax_internals.executable_of(lowered.compile(compiler_options=dumping))
 
 
 def _text(executable: Any, dumps: Dumps) -> str:

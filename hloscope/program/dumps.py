@@ -6,7 +6,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,12 @@ _OPTIONS: Mapping[str, Any] = {
     "xla_dump_hlo_pass_re": "shardy-xla|spmd-partitioning",
 }
 _PARTITIONED = re.compile(r"after_(tpu-)?spmd-partitioning\.")
+_ALLOCATION = re.compile(r"^allocation \d+: size (?P<size>\d+)(?:, color (?P<color>\d+))?(?P<told>.*):$", re.MULTILINE)
+_ROLES = {
+    "parameter": "argument_size_in_bytes",
+    "maybe-live-out": "output_size_in_bytes",
+    "preallocated-temp": "temp_size_in_bytes",
+}
 _FINAL = ("*after_codegen.txt", "*after_optimizations.txt")
 
 
@@ -27,11 +33,14 @@ class Dumps:
         before_propagation: The module that Shardy was about to propagate, in MLIR.
         partitioned: The HLO right after the partitioner, with the collectives as it put them.
         final: The HLO as it is run.
+        memory_bytes: What the arrays take in a device's main memory, as far as the buffer assignment tells, by the
+            field names of `jax.stages.Compiled.memory_analysis`; empty where there is none.
     """
 
     before_propagation: str | None = None
     partitioned: str | None = None
     final: str | None = None
+    memory_bytes: Mapping[str, int] = field(default_factory=dict)
 
 
 @contextmanager
@@ -60,7 +69,24 @@ def read_dumps(folder: Path | None) -> Dumps:
         before_propagation=_largest(folder.glob("shardy/*/01.before_propagation.mlir")),
         partitioned=_largest(partitioned),
         final=_largest(final),
+        memory_bytes=_memory_bytes(_largest(folder.glob("*after_optimizations-buffer-assignment.txt")) or ""),
     )
+
+
+def _memory_bytes(assignment: str) -> dict[str, int]:
+    """Sums of a buffer assignment's allocations in the memory of color 0, the device's main one.
+
+    Source: `BufferAllocation::ToString` of xla/service/buffer_assignment.cc.
+    """
+    found = dict.fromkeys(_ROLES.values(), 0)
+    allocations = [one for one in _ALLOCATION.finditer(assignment) if one["color"] in (None, "0")]
+    for allocation in allocations:
+        roles = [role for role in _ROLES if role in allocation["told"]]
+        for role in roles:
+            found[_ROLES[role]] += int(allocation["size"])
+        if len(roles) > 1 and "parameter" in roles:
+            found["alias_size_in_bytes"] = found.get("alias_size_in_bytes", 0) + int(allocation["size"])
+    return {"alias_size_in_bytes": 0, **found} if allocations else {}
 
 
 def _largest(paths: Iterator[Path] | list[Path]) -> str | None:

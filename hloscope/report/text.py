@@ -126,6 +126,8 @@ def _memory(memory: Memory, width: int) -> Iterator[Text]:
 
 
 def _peak(memory: Memory) -> Text:
+    if memory.peak_bytes is None and memory.fits is False:
+        return Text("more than there is; the compiler does not tell what the program's code takes", style="bold red")
     if memory.peak_bytes is None:
         return Text("not known: HLO text does not tell what the compiler allocates")
     text = Text.assemble((format_bytes(memory.peak_bytes), "bold"))

@@ -17,11 +17,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hloscope.analysis.model import Analysis, Overlap, Relation
+from hloscope.analysis.model import Analysis, Collective, Relation
 from hloscope.analysis.places import short_source
 from hloscope.findings import Finding, Severity
 from hloscope.rules.rule import finding_at, over_axes
 from hloscope.units import format_time
+
+_TOLD = {
+    Relation.INDEPENDENT: "which neither needs it nor feeds it",
+    Relation.CONSUMER: "which uses it (a collective matmul moves one part while another is multiplied)",
+    Relation.PRODUCER: "which makes what it moves (a collective matmul moves one part while another is multiplied)",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,15 +58,17 @@ class ExposedCollective:
                     one,
                     f"the step waits {format_time(exposed_us)} of {format_time(step_us)} "
                     f"({100 * exposed_us / step_us:.0f}%) for {over_axes(one)}",
-                    fix=f"move less, or hide it: {_how_to_hide(one.overlap)}",
+                    fix=f"move less, or {_how_to_hide(one)}",
                 )
 
 
-def _how_to_hide(overlap: Overlap | None) -> str:
+def _how_to_hide(one: Collective) -> str:
+    overlap = one.overlap
     if overlap is None:
-        return "there is no matmul near it, so fetch one layer ahead"
-    matmul = f"{short_source(overlap.source) or f'%{overlap.name}'} ({format_time(overlap.time_us)} each)"
-    if overlap.relation is Relation.INDEPENDENT:
-        return f"the matmul of {matmul} neither needs it nor feeds it, and could run meanwhile"
-    uses = "uses it" if overlap.relation is Relation.CONSUMER else "makes what it moves"
-    return f"a collective matmul, part by part, with that of {matmul}, which {uses}"
+        return "hide it: there is no matmul near it, so fetch one layer ahead"
+    matmul = (
+        f"overlap it with the matmul of {short_source(overlap.source) or f'%{overlap.name}'}, {_TOLD[overlap.relation]}"
+    )
+    if one.exposed_us is None or overlap.time_us >= one.exposed_us:
+        return matmul
+    return f"{matmul}; that hides at most {format_time(overlap.time_us)} of {format_time(one.exposed_us)}"

@@ -13,7 +13,7 @@ from math import prod
 from hloscope.analysis.model import Collective
 from hloscope.analysis.model.reason import Reason, ReasonKind
 from hloscope.analysis.vocabulary import Kind
-from hloscope.why.partitioned import dimensions_of
+from hloscope.why.partitioned import dimensions_of, significant
 from hloscope.why.tensors import spec_of
 from hloscope.why.words import asked_words, axes_words, cut_words, is_window, kept_axes, lost_words, summed_words
 
@@ -43,7 +43,8 @@ def _scattered(reason: Reason, of: Collective | None) -> Iterator[str]:
         return
     local = max(dimensions_of(of.operand_shapes), key=prod, default=())
     devices = of.group_size
-    if len(local) < 2 or not devices or not any(size % devices == 0 for size in local):
+    is_vector = reason.moved is not None and len(significant(reason.moved.shape)) < 2  # libtpu adds dimensions of 1
+    if is_vector or len(local) < 2 or not devices or not any(size % devices == 0 for size in local):
         return  # nothing is left to cut, and libtpu scatters no vectors
     axes = axes_words(reason)
     if local[-2] < _SCATTERED_ROWS:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import prod
+from math import inf, prod
 
 from hloscope.analysis.model import SourceFrame
 from hloscope.analysis.places import users_frame
@@ -105,6 +105,8 @@ class _Reader:
 
     def constraint(self, op: ShardyOp) -> ShardedArray:
         value = self.program.graph.value(op.results[0])
+        if op.asked is not None:  # what it has may still be its operand's, with the reshard behind it
+            value = replace(value, sharding=op.asked)
         return self.array(Role.CONSTRAINT, value, own_name(self.program, value), users_frame(frames_of(op.source)))
 
     def outputs(self, names: Sequence[str]) -> Iterator[ShardedArray]:
@@ -129,6 +131,8 @@ class _Reader:
                 break
         return list(found)
 
-    def _bytes(self, value: ShardyValue) -> int:
+    def _bytes(self, value: ShardyValue) -> float:
+        """Bytes on one device, for the order; an array whose type has no known size comes first."""
         local = local_shape(value.shape, sharding_known(value), self.mesh)
-        return array_bytes(hlo_type(value.element_type), prod(local)) or 0
+        known = array_bytes(hlo_type(value.element_type), prod(local))
+        return inf if known is None else known

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hloscope.errors import CompileError, DeviceCountError, MeshError, TargetError, TraceError
+from hloscope.program.dumps import read_dumps
 
 pytestmark = pytest.mark.tpu_compiler
 
@@ -235,3 +236,22 @@ def test_wrong_argument_counts(compiled):
         compiled("matmul.py:matmul", args=("bf16[8@X,2048@Y]",))
     assert caught.value.what == "matmul.py:matmul(In, W) cannot be called with what was given (1 positional)"
     assert caught.value.why == "missing a required argument: 'W'"
+
+
+def test_memory_is_read_from_the_compilers_buffer_assignment(tmp_path):
+    (tmp_path / "module_1.after_optimizations-buffer-assignment.txt").write_text(
+        "BufferAssignment:\n"
+        "allocation 0: size 4096, page 0, parameter 0, shape |f32[1024]| at ShapeIndex {}:\n"
+        " value: <8 param @0> (size=4096,offset=0): f32[1024]{0}\n"
+        "allocation 1: size 512, parameter 1, shape |f32[128]| at ShapeIndex {}, maybe-live-out:\n"
+        "allocation 2: size 256, page 0, output shape is |f32[64]|, maybe-live-out:\n"
+        "allocation 3: size 2048, color 1, page 0, preallocated-temp:\n"
+        "allocation 4: size 1024, page 0, preallocated-temp:\n"
+    )
+    assert read_dumps(tmp_path).memory_bytes == {
+        "argument_size_in_bytes": 4608,
+        "output_size_in_bytes": 768,
+        "temp_size_in_bytes": 1024,
+        "alias_size_in_bytes": 512,
+    }
+    assert read_dumps(tmp_path / "nothing").memory_bytes == {}

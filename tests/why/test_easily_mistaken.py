@@ -180,3 +180,32 @@ def test_who_asks_for_another_sharding_is_not_told_as_who_made_the_array_so(expl
     for one in asked:
         assert not {asker.by for asker in one.reason.held_by} & {"constraint"}
         assert advice(one.reason)[0].endswith(" asks for P('Y', 'X'), and the array is P('X', 'Y')")
+
+
+def test_nobody_is_told_to_scatter_a_vector(explained):
+    (one,) = explained("easily_mistaken.py:every_row").collectives
+    assert (one.kind.value, one.operand_shapes) == ("all-reduce", ("u32[1,1,128]",))
+    assert advice(one.reason, one) == (
+        "take Y off dimension 1 (4096), and shard another dimension with it (argument x asks for P(None, 'Y'))",
+    )
+
+
+def test_a_search_goes_by_the_users_name_and_without_the_positions_that_jax_carries_along(explained):
+    found = explained("easily_mistaken.py:largest").collectives
+    for one in found:
+        assert one.reason.producer.name == "argmax"
+        assert [operand.name for operand in one.reason.operands] == ["scores"]
+        assert one.why.startswith("`argmax` (easily_mistaken.py:18 in largest) reduces over dimension 1 (4096) of `sc")
+        assert one.why.endswith("all-gather over Y of each device's result, from which every device makes the whole")
+    (positions,) = [notation(one) for one in found if not one.reason.of_part]
+    assert positions == (
+        "Out[64_X] {U_Y} = argmax(scores[64_X, 4096_Y])",
+        "Out[64_X] = argmax(AllGather_Y(Out[64_X] {U_Y}))",
+    )
+
+
+def test_of_two_dimensions_with_one_letter_the_one_that_more_operands_have_keeps_it(explained):
+    (one,) = explained("easily_mistaken.py:letters_that_meet").collectives
+    assert one.why.startswith("contracting dimension Q of `")
+    assert notation(one)[0].endswith("[B_X, 16, Q_Y] *_Q projection[Q_Y, D]")
+    assert notation(one)[0].startswith("Out[B_X, 16, D] {U_Y} = ")

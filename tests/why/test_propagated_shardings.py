@@ -29,6 +29,20 @@ def test_constraints_are_those_that_the_user_wrote(table):
     assert (constraint.bytes_per_device, constraint.source.line) == (128 * 4096 * 2, 21)
 
 
+def test_a_constraint_on_an_argument_is_shown_with_what_it_asks_for(table):
+    found = table("tests/why/programs/known_cases.py:argument_in_two_orders").arrays
+    (constraint,) = [one for one in found if one.role is Role.CONSTRAINT]
+    assert (constraint.sharding, constraint.local_shape) == ("P(('Y', 'X'), None, None)", (8, 32, 16))
+
+
+def test_an_array_of_an_element_type_without_a_size_is_among_the_largest(monkeypatch, table):
+    monkeypatch.setattr(
+        "hloscope.why.shardings.array_bytes", lambda dtype, elements: None if dtype == "pred" else elements * 4
+    )
+    found = [one for one in table("tests/why/programs/wide_layer.py:masks").arrays if one.role is Role.INTERMEDIATE]
+    assert (found[0].element_type, found[0].bytes_per_device) == ("pred", None)
+
+
 def test_an_argument_that_has_to_move_is_marked_also_inside_a_loop(table):
     found = table("fixtures/programs/mixture_of_experts.py:mixture_of_experts")
     arguments = {one.name: one for one in found.arrays if one.role is Role.ARGUMENT}

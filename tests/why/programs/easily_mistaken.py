@@ -150,3 +150,22 @@ def gradients_over_two_slices(x, up, down):
 def constrained_otherwise(x, w):
     """Constrains a product to the two axes the wrong way round."""
     return jax.nn.relu(jax.lax.with_sharding_constraint(x @ w, P("Y", "X")))
+
+
+@hloscope.target(
+    mesh={"X": 2, "Y": 4},
+    slice="v5e:2x4",
+    args=("bf16[8@X,16,16]", "bf16[8@X,16,4@Y,32]", "bf16[Q@Y,D]"),
+    dims={"Q": 128, "D": 256},
+    out="P('X', None, None)",
+)
+def letters_that_meet(weights, value, projection):
+    """The einsum's q is a position, and the argument's Q all heads together."""
+    mixed = jnp.einsum("bqs,bsgh->bqgh", weights, value)
+    return mixed.reshape(*mixed.shape[:2], -1) @ projection
+
+
+@hloscope.target(mesh=MESH, slice="v5e:2x4", args=("f32[64,4096@Y]",))
+def every_row(x):
+    """Makes one truth value of each row, in a vector to which the compiler adds dimensions."""
+    return jnp.all(x > 0, axis=1)
