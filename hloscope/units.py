@@ -65,7 +65,14 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def format_share(share: float) -> str:
+    """A share for a person: `34.0%`; `under 0.1%` for what is little and not nothing."""
+    return "under 0.1%" if 0 < share < 0.001 else f"{100 * share:.1f}%"
+
+
 def _scaled(value: float, units: tuple[str, ...]) -> str:
+    if 0 < abs(value) < 0.005:
+        return f"under 0.01 {units[0]}"
     for unit in units[:-1]:
         if abs(value) < 999.5:
             return f"{_three_digits(value)} {unit}"

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.units import array_bytes, element_bits, format_bytes, format_capacity, format_count, format_time, plural
+from hloscope.units import (
+    array_bytes,
+    element_bits,
+    format_bytes,
+    format_capacity,
+    format_count,
+    format_share,
+    format_time,
+    plural,
+)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +42,11 @@ def test_bytes_are_never_off_by_more_than_half_a_percent(count):
     number, unit = format_bytes(count).split()
     scale = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "PB": 1e15}[unit]
     assert float(number) * scale == pytest.approx(count, rel=0.0051)
+
+
+def test_little_is_not_nothing():
+    assert [format_time(t) for t in (0.0, 0.004, 0.005, 0.006)] == ["0 us", "under 0.01 us", "0.01 us", "0.01 us"]
+    assert [format_share(s) for s in (0.0, 0.0004, 0.001, 0.34)] == ["0.0%", "under 0.1%", "0.1%", "34.0%"]
 
 
 def test_other_quantities():

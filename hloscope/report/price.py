@@ -15,7 +15,7 @@ from hloscope.report.folding import fold, hanging
 from hloscope.report.grid import Column, table_lines
 from hloscope.report.time import time_bar
 from hloscope.report.words import legend, marked, short_note
-from hloscope.units import format_time
+from hloscope.units import format_share, format_time
 
 Priced = Sequence[Analysis]
 
@@ -77,7 +77,7 @@ def _bars(priced: Priced) -> list[Text]:
 
 
 def _of_peak(time: StepTime) -> str:
-    return "" if time.peak_flops_share is None else f"{100 * time.peak_flops_share:.1f}%"
+    return "" if time.peak_flops_share is None else format_share(time.peak_flops_share)
 
 
 def _chip_time(one: Analysis) -> Text:

@@ -17,7 +17,7 @@ from hloscope.report.intermediates import intermediate_lines
 from hloscope.report.time import time_lines
 from hloscope.report.traffic import axis_lines
 from hloscope.report.words import legend, marked, short_note
-from hloscope.units import format_bytes, format_capacity, plural
+from hloscope.units import format_bytes, format_capacity, format_share, plural
 
 
 def render(analysis: Analysis, width: int, colour: bool) -> str:
@@ -133,7 +133,7 @@ def _peak(memory: Memory) -> Text:
     text = Text.assemble((format_bytes(memory.peak_bytes), "bold"))
     if memory.hbm_bytes:
         share = memory.peak_bytes / memory.hbm_bytes
-        percent = f"{100 * share:.1f}%" if share >= 0.001 else "under 0.1%"
+        percent = format_share(share)
         style = "bold red" if share > 1 else "bold yellow" if share > 0.9 else ""
         text.append(f" of {format_capacity(memory.hbm_bytes)} HBM ({percent})", style=style)
     return text

@@ -9,7 +9,7 @@ from rich.text import Text
 from hloscope.analysis.model import StepTime
 from hloscope.report.folding import fold
 from hloscope.report.words import marked, short_note
-from hloscope.units import format_bytes, format_time, plural
+from hloscope.units import format_bytes, format_share, format_time, plural
 
 BAR_COLUMNS = 16
 _MOST_UNKNOWN = 3
@@ -71,7 +71,7 @@ def time_line(time: StepTime, width: int) -> Text:
 
 def _remarks(time: StepTime) -> Iterator[str]:
     if time.peak_flops_share is not None:
-        yield f"{100 * time.peak_flops_share:.1f}% of peak FLOP/s"
+        yield f"{format_share(time.peak_flops_share)} of peak FLOP/s"
     yield f"memory-bound {format_time(time.hbm_us)}"
     if time.first_step_us > 1.01 * time.step_us:
         yield f"first step {format_time(time.first_step_us)}"
