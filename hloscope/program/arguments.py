@@ -98,8 +98,15 @@ def _sharding(spec: ArraySpec, text: str, mesh: jax.sharding.Mesh | None) -> jax
             )
     if spec.unreduced_kind is not None:
         raise NotationError(f"{text} cannot be an argument", why="only sums can stay unreduced in an argument's type")
+    kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
     for axis in (*spec.unreduced, *spec.reduced):
         _known_axis(axis, sizes, text)
+        if kinds[axis] is not jax.sharding.AxisType.Explicit:
+            raise MeshError(
+                f"{text} says of the axis {axis!r} whether a sum was taken over it, and {axis!r} is not explicit",
+                why="in types JAX keeps that for explicit axes only",
+                fix=f"make it one: --axis-types {axis}=explicit",
+            )
     partition = jax.sharding.PartitionSpec(
         *(_entry(axes) for axes in spec.spec), unreduced=set(spec.unreduced), reduced=set(spec.reduced)
     )

@@ -93,9 +93,12 @@ def _record(
 
 
 def _shown(spec: jax.sharding.PartitionSpec, rank: int) -> str:
-    """`P('X', None)`: one entry for each dimension, as the user would write it."""
-    entries = [*spec, *([None] * (rank - len(spec)))]
-    shown = [_entry(entry) for entry in entries]
+    """`P('X', None, unreduced={'Y'})`: one entry for each dimension, as the user would write it."""
+    partitions = tuple(spec.partitions)
+    shown = [_entry(entry) for entry in (*partitions, *([None] * (rank - len(partitions))))]
+    for name, axes in (("unreduced", spec.unreduced), ("reduced", spec.reduced)):
+        if axes:
+            shown.append(f"{name}={{{', '.join(map(repr, sorted(axes)))}}}")
     return f"P({', '.join(shown)})"
 
 

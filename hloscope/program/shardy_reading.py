@@ -195,6 +195,7 @@ class _Reader:
     def _arguments(self, op: Any, block: Any, index: int, region: int) -> None:
         count = len(block.arguments)
         shardings, origins = _argument_facts(op, count, self._once)
+        unreduced = _unreduced_arguments(op, count, self._once)
         for number, argument in enumerate(block.arguments):
             self._add(
                 argument,
@@ -202,6 +203,7 @@ class _Reader:
                 number,
                 sharding=shardings[number],
                 origins=origins[number],
+                unreduced=unreduced[number],
                 is_argument=True,
                 region=region,
                 name=self._locations.of(argument.location)[0] if op.name == _FUNCTION else None,
@@ -249,6 +251,14 @@ def _unreduced(op: Any, count: int, once: Once) -> list[Axes]:
     given = (_given(op.attributes, key) for key in _SHARDINGS)
     attribute = next((one for one in given if one is not None), None)
     return [()] * count if attribute is None else once(read.unreduced_per_value, attribute, count)
+
+
+def _unreduced_arguments(op: Any, count: int, once: Once) -> list[Axes]:
+    """The unreduced axes of a function's arguments."""
+    if op.name != _FUNCTION or "arg_attrs" not in op.attributes:
+        return [()] * count
+    given = (_given(one, "sdy.sharding") for one in op.attributes["arg_attrs"])
+    return [() if one is None else once(read.unreduced_per_value, one, 1)[0] for one in given]
 
 
 def _argument_facts(op: Any, count: int, once: Once) -> tuple[list[ValueSharding | None], list[dict[str, str]]]:

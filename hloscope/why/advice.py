@@ -65,7 +65,10 @@ def _scattered(reason: Reason, of: Collective | None) -> Iterator[str]:
 
 
 def _partial_sum(reason: Reason) -> Iterator[str]:
-    if reason.producer is not None and not reason.summed:
+    if reason.producer is None:
+        yield f"have {_name(reason)} added up where it is made, unless only a part of it is needed there"
+        return
+    if not reason.summed:
         yield from _choice(replace(reason, consumer=reason.producer))
         return
     yield f"take {axes_words(reason)} off {summed_words(reason)}, and shard another dimension with it{_held(reason)}"

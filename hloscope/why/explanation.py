@@ -142,12 +142,12 @@ def _steps(reason: Reason, kind: Kind) -> Iterator[Step]:
 
 
 def _sum_steps(reason: Reason) -> Iterator[Step]:
-    name = "the operation" if reason.producer is None else reason.producer.name
     part = part_words(reason)
-    operands = tuple(notated(one) for one in reason.operands)
-    cut = f"{summed_words(reason)} is sharded over {', '.join(reason.axes)}"
-    what = f"{name} leaves a part of its result on each device, because {cut}"
-    yield Step(what=what, arrays=operands, source=_line(reason.producer), is_loss=True)
+    if reason.producer is not None:
+        operands = tuple(notated(one) for one in reason.operands)
+        cut = f"{summed_words(reason)} is sharded over {', '.join(reason.axes)}"
+        what = f"{reason.producer.name} leaves a part of its result on each device, because {cut}"
+        yield Step(what=what, arrays=operands, source=_line(reason.producer), is_loss=True)
     if reason.moved is not None:
         yield Step(what=f"each device holds a partial {part}", arrays=(notated(reason.moved),))
     if reason.consumer is not None:

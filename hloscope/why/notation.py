@@ -56,7 +56,8 @@ def equations(reason: Reason, kind: Kind) -> tuple[str, ...]:
     if reason.kind is not ReasonKind.PARTIAL_SUM and kind in SUMS:
         return ()  # nothing is added up: elements and zeros, as a way to hand them on
     if reason.kind is ReasonKind.PARTIAL_SUM:
-        return (f"{notated(moved)} = {_computed(reason)}", *_added_up(reason, moved, kind, function))
+        made = () if reason.producer is None else (f"{notated(moved)} = {_computed(reason)}",)
+        return (*made, *_added_up(reason, moved, kind, function))
     left = left_by(reason, moved, kind)
     if left is None:
         return (f"{function}({notated(moved)})",)

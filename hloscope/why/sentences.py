@@ -83,9 +83,11 @@ _LOOKUPS = ("gather", "take")
 
 
 def _partial_sum(reason: Reason) -> str:
+    if reason.producer is None:
+        return f"`{_name(reason.moved)}` comes as a partial sum on each device; {_demand(reason, 'sum')}"
     axes, cut = axes_words(reason), "is" if len(reason.summed) == 1 else "are"
     arrays = listed([f"`{notated(one)}`" for one in reason.operands if _is_cut(one, reason)])
-    name = reason.producer.name if reason.producer else "the operation"
+    name = reason.producer.name
     letters = listed(list(reason.summed))
     part = part_words(reason)
     if name in ("dot_general", "dot") and reason.summed:

@@ -255,3 +255,14 @@ def test_memory_is_read_from_the_compilers_buffer_assignment(tmp_path):
         "alias_size_in_bytes": 512,
     }
     assert read_dumps(tmp_path / "nothing").memory_bytes == {}
+
+
+def test_only_explicit_axes_have_sums_that_are_not_taken_yet(compiled):
+    with pytest.raises(MeshError) as refused:
+        compiled("own_mesh.py:plain", mesh={"data": 4, "model": 2}, args=("f32[64,1024]{U:data}",))
+    assert str(refused.value) == (
+        "error: f32[64,1024]{U:data} says of the axis 'data' whether a sum was taken over it, and 'data' is not "
+        "explicit\n"
+        "   = why: in types JAX keeps that for explicit axes only\n"
+        "   = fix: make it one: --axis-types data=explicit"
+    )

@@ -8,6 +8,8 @@ from hloscope.api.propagating import shardings_of
 from hloscope.program.target import TargetFacts
 from hloscope.report import Canvas
 from hloscope.report.shardings import render_text
+from hloscope.why import explain
+from hloscope.why.notation import equations
 from hloscope.why.shardings import Role
 
 pytestmark = pytest.mark.tpu_compiler
@@ -57,6 +59,26 @@ def test_inside_shard_map_there_is_nothing_to_propagate(table):
     intermediates = [one for one in found.arrays if one.role is Role.INTERMEDIATE]
     assert [(one.local_shape, one.sharding) for one in intermediates] == [((128, 2048), "P('X', None)")]
     assert not any(one.is_moved for one in found.arrays)
+
+
+def test_an_argument_that_comes_as_a_sum_in_parts_is_told_as_that_before_and_after_the_compile(table, explained):
+    (argument,) = [
+        one
+        for one in table("tests/why/programs/wide_layer.py:takes_a_sum_in_parts").arrays
+        if one.role is Role.ARGUMENT
+    ]
+    compiled = explained("wide_layer.py:takes_a_sum_in_parts")
+    assert {argument.sharding, compiled.arguments[0].sharding} == {"P('X', None, unreduced={'Y'})"}
+    (one,) = compiled.collectives
+    assert one.why == (
+        "`partial[64_X, 256] {U_Y}` comes as a partial sum on each device; `sin` (wide_layer.py:34 in "
+        "takes_a_sum_in_parts) needs the whole sum: all-reduce over Y"
+    )
+    assert equations(one.reason, one.kind) == ("partial[64_X, 256] = AllReduce_Y(partial[64_X, 256] {U_Y})",)
+    assert [step.what for step in explain(compiled)[0].steps] == [
+        "each device holds a partial sum",
+        "sin needs the sum",
+    ]
 
 
 def test_a_sum_that_nobody_has_taken_yet_is_told(table):

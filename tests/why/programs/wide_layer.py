@@ -27,3 +27,8 @@ def sums_late(a, w):
 @hloscope.target(mesh={"X": 4, "Y": 2}, args=("f32[2048@X,1024]",))
 def masks(x):
     return jnp.where(x.max(axis=1) > 0, jnp.sin(x).sum(axis=1), 0)
+
+
+@hloscope.target(mesh={"X": 4, "Y": 2}, axis_types="explicit", args=("f32[64@X,256]{U:Y}",))
+def takes_a_sum_in_parts(partial):
+    return jnp.sin(jax.sharding.reshard(partial, P("X", None)))
