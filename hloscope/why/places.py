@@ -149,7 +149,8 @@ class Places:
             return None
         here = chosen.place >= SAME_PLACE or (alone and chosen.place >= _SAME_LINE and chosen.fit == _SAME_ARGUMENT)
         certain = here and (reason.kind in _SURE or chosen.fit >= _FITS) and reason.kind is not _CHOICE
-        of_part = self._is_part(clues, self.program.graph.value(chosen.op.operands[chosen.number]))
+        moved = chosen.op.results[0] if reason.kind is ReasonKind.PARTIAL_SUM else chosen.op.operands[chosen.number]
+        of_part = self._is_part(clues, self.program.graph.value(moved))
         return AtOperand(replace(reason, certain=certain, of_part=of_part), chosen.place)
 
     def expanded(self, clues: Clues, compiled: ShardyModule) -> Reason | None:

@@ -197,11 +197,11 @@ def test_a_search_goes_by_the_users_name_and_without_the_positions_that_jax_carr
         assert [operand.name for operand in one.reason.operands] == ["scores"]
         assert one.why.startswith("`argmax` (easily_mistaken.py:18 in largest) reduces over dimension 1 (4096) of `sc")
         assert one.why.endswith("all-gather over Y of each device's result, from which every device makes the whole")
-    (positions,) = [notation(one) for one in found if not one.reason.of_part]
-    assert positions == (
-        "Out[64_X] {U_Y} = argmax(scores[64_X, 4096_Y])",
-        "Out[64_X] = argmax(AllGather_Y(Out[64_X] {U_Y}))",
-    )
+        name = one.reason.moved.name.replace(" ", "_")
+        assert notation(one) == (
+            f"{name}[64_X] {{U_Y}} = argmax(scores[64_X, 4096_Y])",
+            f"{name}[64_X] = argmax(AllGather_Y({name}[64_X] {{U_Y}}))",
+        )
 
 
 def test_of_two_dimensions_with_one_letter_the_one_that_more_operands_have_keeps_it(explained):
