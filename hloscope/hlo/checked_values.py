@@ -28,12 +28,14 @@ _LISTS = (
 
 _STRINGS = "custom_call_target infeed_config outfeed_config async_execution_thread"
 
+_PAIRS_RULE = "integer_lists"
+
 RULE_OF_VALUE = {
     **dict.fromkeys(_NUMBERS.split(), "number"),
     **dict.fromkeys(_BOOLEANS.split(), "boolean"),
     **dict.fromkeys(_LISTS.split(), "integers"),
     **dict.fromkeys(_STRINGS.split(), "quoted"),
-    "source_target_pairs": "integer_lists",
+    "source_target_pairs": _PAIRS_RULE,
     "slice": "ranges",
     "window": "window",
     "padding": "padding",
@@ -48,6 +50,7 @@ RULE_OF_VALUE = {
 Source: `hlo_parser.cc` of XLA, the attributes of each opcode and of the module.
 """
 
+_PLAIN_PAIRS = re.compile(r"\{(?:\{[0-9]{1,18},[0-9]{1,18}\}(?:,(?=\{)|(?=\})))*+\}")
 _DIGITS = re.compile(r"[0-9]{1,18}")
 
 
@@ -64,8 +67,13 @@ def check_value(read: Callable[[str, str], Any], key: str, value: str) -> None:
         ReadError: The value does not follow its rule.
     """
     rule = RULE_OF_VALUE.get(key)
-    if rule is not None:
+    if rule is not None and not (rule == _PAIRS_RULE and plain_pairs(value)):
         read(rule, _DIGITS.sub("0", value))
+
+
+def plain_pairs(value: str) -> bool:
+    """Whether a value is `{{0,1},{1,2}}` as XLA prints it, for which the grammar need not be asked again and again."""
+    return _PLAIN_PAIRS.fullmatch(value) is not None
 
 
 class CheckedValues:

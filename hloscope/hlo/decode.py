@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from hloscope.hlo.checked_values import plain_pairs
 from hloscope.hlo.columns import Columns
 from hloscope.hlo.diagnostics import parse_error
 from hloscope.hlo.holes import is_plain
@@ -19,6 +20,7 @@ from hloscope.hlo.rows import STRING
 from hloscope.hlo.sharding import Sharding
 from hloscope.hlo.strings import unquote
 
+_NUMBER = re.compile(r"[0-9]+")
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _cut_entries = re.compile(rf"({STRING}|(?<==)[0-9]++(?=[ }}]))").split
 _entry_keys: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -88,6 +90,9 @@ def source_target_pairs(
     raw = attributes.get("source_target_pairs")
     if raw is None:
         return None
+    if plain_pairs(raw):
+        numbers = list(map(int, _NUMBER.findall(raw)))
+        return tuple(zip(numbers[::2], numbers[1::2], strict=True))
     pairs: tuple[tuple[int, ...], ...] = read(columns, index, "source_target_pairs", "integer_lists", raw)
     if any(len(pair) != 2 for pair in pairs):
         error = ReadError(columns.line_start(index), f"source_target_pairs of %{columns.names[index]} are no pairs")
