@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -67,3 +68,8 @@ class RuleDoc:
     summary: str
     sections: tuple[tuple[str, str], ...]
     options: tuple[tuple[str, str, str], ...] = ()
+
+
+def unaccepted(findings: Iterable[Finding], least: Severity) -> tuple[Finding, ...]:
+    """The findings that are as severe as `least` or worse, and that nobody has accepted."""
+    return tuple(one for one in findings if one.severity.rank >= least.rank and one.allowed is None)

@@ -18,6 +18,7 @@ from jax.sharding import PartitionSpec as P
 
 import hloscope
 from hloscope.analysis.model import Analysis
+from hloscope.api.pricing import price
 
 AUTO = (AxisType.Auto, AxisType.Auto)
 
@@ -155,6 +156,22 @@ def test_a_compressed_file_is_read_as_text_and_a_path_without_a_function_is_refu
     with pytest.raises(hloscope.HloscopeError) as error:
         hloscope.analyze(Path("model.py"))
     assert str(error.value) == "error: model.py names no function\n   = fix: write 'model.py:FUNCTION'"
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"args": ("f32[4]",)}, "args"),
+        ({"out": "P('X')"}, "out"),
+        ({"dims": {"S": 4}}, "dims"),
+        ({"donate": (0,)}, "donate"),
+    ],
+)
+def test_what_only_a_function_can_obey_is_refused_beside_hlo_text(tmp_path, options, name):
+    (tmp_path / "step.hlo").write_text("HloModule m\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n")
+    for ask in (hloscope.analyze, lambda target, **given: price(target, ["v5e:2x4"], **given)):
+        with pytest.raises(hloscope.HloscopeError, match=rf"^error: {name} does not go with HLO text\n"):
+            ask(str(tmp_path / "step.hlo"), **options)
 
 
 def test_a_mesh_that_does_not_fit_hlo_text():

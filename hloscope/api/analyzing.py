@@ -9,21 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from hloscope.analysis.model import Analysis, Mesh
 from hloscope.api.joining import analysis_of, finished, slice_fact
-from hloscope.api.reading import hlo_text
+from hloscope.api.reading import hlo_text, refuse_beside_text
 from hloscope.devices_of_text import check_devices, placement_of_text, slice_count
 from hloscope.errors import TargetError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import Slice, parse_slice
 from hloscope.program.files import names_hlo
-from hloscope.program.loading import name_of
+from hloscope.program.loading import loaded, name_of
 from hloscope.program.target import TargetFacts, make_facts
 from hloscope.rules.selection import DEFAULT_JUDGING, Judging, make_judging
-from hloscope.store import default_store
+from hloscope.store import Store, default_store
 
 if TYPE_CHECKING:
     from hloscope.hlo import HloModule
     from hloscope.program.capture import Capture
-    from hloscope.store import Store
 
 Stage = Callable[[str], None]
 
@@ -89,6 +88,17 @@ def analyze(
     """
     judging = make_judging(select=select, ignore=ignore, allow=allow, rule_options=rule_options)
     if isinstance(target, str | Path) and names_hlo(target):
+        given = {
+            "args": args,
+            "kwargs": kwargs,
+            "out": out,
+            "static": static,
+            "donate": donate,
+            "dims": dims,
+            "axis_types": axis_types,
+            "compiler_options": compiler_options,
+        }
+        refuse_beside_text(target, given)
         sizes, text = make_facts(mesh=mesh, slice=slice, dcn=dcn), hlo_text(target)
         return analyze_text(
             text,
@@ -151,7 +161,6 @@ def capture_target(
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
     from hloscope.program.compiling import capture
-    from hloscope.program.loading import loaded
     from hloscope.program.target import attached_facts
 
     stage("importing")

@@ -115,7 +115,7 @@ def _array(array: CapturedArray, printed: ArrayFact | None) -> ArrayFact:
         bytes_per_device=count * array.itemsize_bytes if known is None else known,
         donated=donated,
         used=array.used and (printed is None or printed.used),  # the compiler drops reads that JAX does not
-        reused=printed.reused is True if array.donated and printed is not None else None,
+        reused=printed.reused is True if donated and printed is not None else None,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from hloscope.analysis.model import Analysis
 from hloscope.api.analyzing import analyze_parsed, capture_target
 from hloscope.api.joining import analysis_of
-from hloscope.api.reading import hlo_text
+from hloscope.api.reading import hlo_text, refuse_beside_text
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice
@@ -67,6 +67,17 @@ def price(
     """
     largest_slice(slices)
     if isinstance(target, str | Path) and names_hlo(target):
+        given = {
+            "args": args,
+            "kwargs": kwargs,
+            "out": out,
+            "static": static,
+            "donate": donate,
+            "dims": dims,
+            "axis_types": axis_types,
+            "compiler_options": compiler_options,
+        }
+        refuse_beside_text(target, given)
         text = hlo_text(target)
         return price_text(text, slices, name=str(target), mesh=mesh, dcn=dcn, chip_overrides=chip_overrides)
     if isinstance(target, Path):

@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from hloscope.errors import TargetError
 from hloscope.program.files import read_hlo, split_module
+
+
+def refuse_beside_text(target: object, given: Mapping[str, Any]) -> None:
+    """Refuses what only a function can obey.
+
+    Args:
+        target: HLO text, as the user named it.
+        given: Values by the names that the user has for them; those that are None or empty are not given.
+
+    Raises:
+        TargetError: One of them is given.
+    """
+    for name, value in given.items():
+        if value is not None and not (isinstance(value, str | tuple | Mapping) and not value):
+            raise TargetError(
+                f"{name} does not go with HLO text", why=f"{target} is compiled already", fix="leave it out"
+            )
 
 
 def hlo_text(target: str | Path) -> str:

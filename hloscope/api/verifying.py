@@ -11,6 +11,7 @@ from hloscope.api.joining import analysis_of
 from hloscope.errors import NotationError, TargetError, did_you_mean
 from hloscope.program.loading import loaded, name_of
 from hloscope.program.target import TargetFacts, make_facts
+from hloscope.store import default_store
 from hloscope.verification.job import Job, Side, references_facts
 from hloscope.verification.judging import RULE_NAMES, judged
 from hloscope.verification.model import Verification
@@ -166,13 +167,14 @@ def _analyses(
         )
     all_facts = facts.over(attached_facts(functions[0]))
     _check_scale(settings.scale, all_facts)
-    captured = capture(functions[0], all_facts, name=name_of(target), stage=stage)
+    store = default_store()
+    captured = capture(functions[0], all_facts, name=name_of(target), stage=stage, store=store)
     found = analysis_of(captured, name_of(target))
     _check_ranges(settings.ranges, found)
     own = facts.over(attached_facts(functions[1]))
     borrowed = references_facts(all_facts, own, is_factory=not required_parameters(functions[1]))
     chosen = captured.slice.name if captured.slice_chosen_by == "user" else None
-    twin = capture(functions[1], replace(borrowed, slice=chosen), name=name_of(reference), stage=stage)
+    twin = capture(functions[1], replace(borrowed, slice=chosen), name=name_of(reference), stage=stage, store=store)
     return found, analysis_of(twin, name_of(reference))
 
 

@@ -62,7 +62,7 @@ def _analyze(target: str, options: dict[str, Any]) -> Analysis:
 
 
 def _exit_code(found: Analysis, fail_on: str | None) -> int:
-    broken = running.as_severe_as(found.findings, fail_on)
+    broken = running.failing(found.findings, fail_on)
     if not broken:
         return EXIT_OK
     click.echo(

@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -80,12 +80,11 @@ def simulated_device_count(asked: int | None) -> int:
     return int(found_out) if found_out else asked or DEFAULT_DEVICES
 
 
-def as_severe_as(findings: Sequence[Finding], fail_on: str | None) -> list[Finding]:
-    """The findings that nobody accepted and that are as severe as `--fail-on` says; none without it."""
-    from hloscope.findings import Severity
+def failing(findings: Iterable[Finding], fail_on: str | None) -> tuple[Finding, ...]:
+    """The findings that `--fail-on` makes fail; none without it."""
+    from hloscope.findings import Severity, unaccepted
 
-    limit = None if fail_on is None else Severity(fail_on).rank
-    return [one for one in findings if limit is not None and one.severity.rank >= limit and one.allowed is None]
+    return () if fail_on is None else unaccepted(findings, Severity(fail_on))
 
 
 @contextmanager

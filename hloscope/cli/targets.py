@@ -9,7 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from hloscope.cli import running
-from hloscope.errors import NotationError, TargetError
+from hloscope.errors import NotationError
 
 if TYPE_CHECKING:
     from hloscope.program.capture import Capture
@@ -44,14 +44,10 @@ def read_text(target: str, options: Options) -> tuple[str, str]:
         TargetError: There is no such file, or an option is given that only a function can obey.
         HloscopeError: The file cannot be read.
     """
-    from hloscope.api.reading import hlo_text
+    from hloscope.api.reading import hlo_text, refuse_beside_text
     from hloscope.program.files import decode_hlo
 
-    for name, option in _ONLY_FOR_FUNCTIONS.items():
-        if options.get(name):
-            raise TargetError(
-                f"{option} does not go with HLO text", why=f"{target} is compiled already", fix="leave it out"
-            )
+    refuse_beside_text(target, {option: options.get(name) for name, option in _ONLY_FOR_FUNCTIONS.items()})
     if target == "-":
         return "<stdin>", decode_hlo(sys.stdin.buffer.read(), name="<stdin>")
     return target, hlo_text(target)

@@ -74,7 +74,7 @@ def command(
     running.check_streams()
     found = running.guarded(lambda: _verify(target, reference, options), debug=debug)
     running.guarded(lambda: running.write_report(_rendered(found, format_name, output), output), debug=debug)
-    raise SystemExit(EXIT_BROKEN if running.as_severe_as(found.findings, fail_on) else EXIT_OK)
+    raise SystemExit(EXIT_BROKEN if running.failing(found.findings, fail_on) else EXIT_OK)
 
 
 def _verify(target: str, reference: str, options: dict[str, Any]) -> Verification:

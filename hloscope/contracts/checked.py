@@ -13,7 +13,7 @@ from hloscope.contracts.evaluate import evaluate
 from hloscope.contracts.model import Contract
 from hloscope.contracts.verdict import Breach, BreachKind, Verdict
 from hloscope.errors import HloscopeError
-from hloscope.findings import Finding, Severity
+from hloscope.findings import Finding, Severity, unaccepted
 
 NOTHING_EXPECTED = "nothing-expected"
 NO_BASELINE = "no-baseline"
@@ -104,11 +104,7 @@ def check_analysis(
 
 def _found_by_rules(analysis: Analysis, least: Severity) -> list[Finding]:
     """What rules find that fails the check, and that the target does not accept."""
-    return [
-        replace(finding, severity=Severity.ERROR)
-        for finding in analysis.findings
-        if finding.severity.rank >= least.rank and finding.allowed is None
-    ]
+    return [replace(finding, severity=Severity.ERROR) for finding in unaccepted(analysis.findings, least)]
 
 
 def _too_large(analysis: Analysis) -> list[Finding]:

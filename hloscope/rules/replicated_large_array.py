@@ -66,7 +66,9 @@ class ReplicatedLargeArray:
             rule=self.name,
             severity=self.severity,
             message=f"{what} {shape} is whole on each of {mesh.device_count} devices",
-            cost=f"{format_bytes(array.bytes_per_device)} of memory on each",
+            cost=None
+            if array.bytes_per_device is None
+            else f"{format_bytes(array.bytes_per_device)} of memory on each",
             fix=_fix(array, mesh),
         )
 

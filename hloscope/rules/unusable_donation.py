@@ -44,6 +44,6 @@ class UnusableDonation:
                     rule=self.name,
                     severity=self.severity,
                     message=f"{array.name} is donated, and no output takes its memory",
-                    cost=f"{format_bytes(known)} of memory on each device that donating was to save",
+                    cost=None if known is None else f"{format_bytes(known)} on each device that donating was to save",
                     fix="return an array of the same shape, dtype and sharding, or do not donate it",
                 )

@@ -205,9 +205,10 @@ def test_refused(parse, text: str, message: str) -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     for parse in (parse_mesh, parse_dims, parse_indices, parse_static, lambda given: parse_axis_types(given, ("X",))):
         try:
-            parse(text)
+            read = parse(text)
         except NotationError:
             continue
+        assert isinstance(read, dict | tuple)
 
 
 def test_a_single_word_is_a_string() -> None:
