@@ -102,6 +102,30 @@ class HbmError(CompileError):
     """The compiler refuses the program because it does not fit in HBM."""
 
 
+class CompilerDiedError(CompileError):
+    """The process that runs the compiler ended before it was done."""
+
+
+class TimeLimitError(HloscopeError):
+    """Something took longer than it may.
+
+    Attributes:
+        doing: What was being done, as a clause: `it compiled step for v5e:2x4`.
+        limit_s: The limit in seconds.
+    """
+
+    def __init__(self, doing: str, limit_s: float) -> None:
+        self.doing = doing
+        self.limit_s = limit_s
+        super().__init__(
+            f"the time limit of {limit_s:g} s passed while {doing}",
+            fix="allow more: --timeout SECONDS, timeout in the targets file, or HLOSCOPE_TIMEOUT; 0 is no limit",
+        )
+
+    def __reduce__(self) -> tuple[type[TimeLimitError], tuple[str, float]]:
+        return type(self), (self.doing, self.limit_s)
+
+
 class HloParseError(HloscopeError):
     """HLO text that cannot be read.
 

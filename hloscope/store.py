@@ -49,6 +49,10 @@ class Store:
         _touch(path)
         return body
 
+    def has(self, kind: str, key: str) -> bool:
+        """Whether there is an entry of a key, which may turn out to be damaged."""
+        return self._path(kind, key).exists()
+
     def put(self, kind: str, key: str, body: bytes) -> bool:
         """Keeps an entry; returns whether that worked."""
         if len(body) > self._most_bytes:

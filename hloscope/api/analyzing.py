@@ -160,13 +160,24 @@ def capture_target(
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
-    from hloscope.program.compiling import capture
     from hloscope.program.target import attached_facts
 
+    start_compiler(target, facts, store)
     stage("importing")
     function = loaded(target, facts)
+    from hloscope.program.compiling import capture  # imports JAX, which takes its time
+
     captured = capture(function, facts.over(attached_facts(function)), name=name_of(target), stage=stage, store=store)
     return replace(captured, notes=(*captured.notes, *_unused_letters(facts, captured)))
+
+
+def start_compiler(target: Callable[..., Any] | str, facts: TargetFacts, store: Store | None) -> None:
+    """Starts a compiler while the target is imported and traced, unless its last compile is still in the store."""
+    from hloscope.compiler import client
+    from hloscope.compiler.cache import CompileCache
+
+    if not CompileCache(store).expects(name_of(target), facts.slice):
+        client.warm(facts.slice)
 
 
 def _unused_letters(facts: TargetFacts, captured: Capture) -> tuple[str, ...]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.hardware.slices import Slice
-from hloscope.program.shardy_model import ShardyModule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

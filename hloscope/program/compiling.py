@@ -1,39 +1,66 @@
-"""The stage `Target -> Capture`: trace on simulated devices, compile for the slice, keep what the compiler says."""
+"""The stage `Target -> Capture`: trace on simulated devices, have it compiled for the slice, keep what that says.
+
+Nothing here loads libtpu or runs a compiler: that is asked of `hloscope.compiler`, whose workers are processes of their
+own. Only what is compiled for the very devices of this process is compiled in it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 
-from hloscope.errors import CompileError, HbmError, MeshError
+from hloscope.compiler import client, jax_internals, libtpu
+from hloscope.compiler.cache import CompileCache, hint_of, kept_as
+from hloscope.compiler.model import Compiled, Layout, Program
+from hloscope.compiler.placing import require_libtpu
+from hloscope.compiler.refusals import compiler_errors
+from hloscope.compiler.step import compiled_by
+from hloscope.errors import MeshError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import Slice
-from hloscope.program import devices, jax_internals, leaves
+from hloscope.program import leaves
 from hloscope.program.argument_letters import argument_letters
 from hloscope.program.backend_watch import watched_backend
 from hloscope.program.capture import Capture, CapturedMesh
-from hloscope.program.compiler_errors import compiler_errors
-from hloscope.program.dumps import Dumps, dump_folder, read_dumps
-from hloscope.program.kept_compiles import Compiled, compiled_once
 from hloscope.program.lowering import lower
 from hloscope.program.plan import Plan, axis_kinds, axis_sizes, choose_slice, make_plan, users_mesh
-from hloscope.program.quiet import captured_stderr
-from hloscope.program.several_slices import by_simulated_slice, slices_of_own_mesh, slices_per_axis
-from hloscope.program.shardy_model import ShardyModule
-from hloscope.program.shardy_passes import shardy_of_lowered, shardy_of_text
+from hloscope.program.several_slices import slices_of_own_mesh, slices_per_axis
 from hloscope.program.target import TargetFacts
 from hloscope.store import Store
 
 Stage = Callable[[str], None]
-_NO_HBM_LIMIT = "xla_tpu_no_crash_on_oom"
 _EXPANDED = re.compile(r"\bstablehlo\.(fft|reduce_window)\b")
-_MEMORY_FIELD = re.compile(r"^(?!host_)\w+_in_bytes$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """A function that is traced and lowered for a slice, and not compiled yet.
+
+    Attributes:
+        name: Its name in messages.
+        facts: How it is called and placed.
+        plan: The mesh it was traced under, and the notes made so far.
+        lowered: What JAX made of it.
+        seen: The flat facts of that.
+        mesh: The mesh to report.
+        slice: What it is to be compiled for.
+        slice_chosen_by: `user` or `default`.
+    """
+
+    name: str
+    facts: TargetFacts
+    plan: Plan
+    lowered: jax.stages.Lowered
+    seen: jax_internals.LoweredFacts
+    mesh: jax.sharding.Mesh | None
+    slice: Slice
+    slice_chosen_by: str
 
 
 def capture(
@@ -57,175 +84,188 @@ def capture(
         The compiled text and everything the compiler says about it.
 
     Raises:
-        HloscopeError: Bad input, or JAX or the compiler refuses the program.
+        HloscopeError: Bad input, JAX or the compiler refuses the program, or it takes too long.
+    """
+    return compiled(traced(function, facts, name=name, stage=stage, store=store), stage=stage, store=store)
+
+
+def traced(
+    function: Callable[..., Any], facts: TargetFacts, *, name: str, stage: Stage = lambda _: None, store: Store | None
+) -> Traced:
+    """Traces and lowers a function for the slice that its facts name, or the one that fits.
+
+    Raises:
+        HloscopeError: Bad input, or JAX refuses the program.
     """
     plan = make_plan(facts)
     stage("tracing")
     with watched_backend([] if plan.is_real else plan.notes):
-        lowered = lower(function, facts, plan, name)
+        lowered = lower(function, facts, plan, name, store)
     seen = jax_internals.lowered_facts(lowered)
     mesh = users_mesh(plan, seen)
     chosen, chosen_by = choose_slice(plan, mesh, seen.device_count)
-    chosen = overridden(chosen, facts.chip_overrides or ())
+    return Traced(
+        name=name,
+        facts=facts,
+        plan=plan,
+        lowered=lowered,
+        seen=seen,
+        mesh=mesh,
+        slice=overridden(chosen, facts.chip_overrides or ()),
+        slice_chosen_by=chosen_by,
+    )
+
+
+def compiled(program: Traced, *, stage: Stage = lambda _: None, store: Store | None = None) -> Capture:
+    """Has a traced program compiled, or takes what an earlier compile made of it from the store.
+
+    Raises:
+        HloscopeError: The compiler refuses the program, dies over it or takes too long.
+    """
+    facts, seen, chosen = program.facts, program.seen, program.slice
+    require_libtpu(chosen)
     stage(f"compiling for {chosen.name}")
     versions = _versions(chosen)
-    options = facts.compiler_options
-    with captured_stderr():
-        physical = _assignment(seen, chosen, mesh, plan)
-        compile_now = partial(_compiled_or_too_large, lowered, physical, chosen, options)
-        compiled = compiled_once(store, lowered, physical, chosen, options, versions, compile_now)
-        shardy, as_written = _shardy(lowered, compiled.dumps, chosen, plan.notes)
+    found = _compiled_here(program) if _must_be_here(program) else _compiled_once(program, versions, store, stage)
     letters = argument_letters(facts, len(seen.argument_names))
     return Capture(
-        hlo_text=compiled.text,
-        partitioned_text=compiled.dumps.partitioned,
-        shardy=shardy,
-        shardy_as_written=as_written,
+        hlo_text=found.text,
+        partitioned_text=found.partitioned,
+        shardy=found.shardy,
+        shardy_as_written=found.shardy_as_written,
         slice=chosen,
-        slice_chosen_by=chosen_by,
+        slice_chosen_by=program.slice_chosen_by,
         used_devices=seen.device_count,
-        mesh=_captured_mesh(mesh, seen),
-        slice_of_partition=tuple(device.slice_index for device in physical) if chosen.slice_count > 1 else None,
-        device_ids=tuple(device.id for device in physical) or None,
-        arguments=leaves.arguments(seen, compiled, mesh, plan.argument_shardings, letters),
-        outputs=leaves.outputs(seen, compiled, mesh),
-        memory_bytes=compiled.memory_bytes,
-        too_large=compiled.too_large,
-        notes=tuple(plan.notes),
-        diagnostics=compiled.diagnostics,
+        mesh=_captured_mesh(program.mesh, seen),
+        slice_of_partition=found.slice_of_partition or None,
+        device_ids=found.device_ids or None,
+        arguments=leaves.arguments(seen, found, program.mesh, program.plan.argument_shardings, letters),
+        outputs=leaves.outputs(seen, found, program.mesh),
+        memory_bytes=found.memory_bytes,
+        too_large=found.too_large,
+        notes=(*program.plan.notes, *found.notes),
+        diagnostics=found.diagnostics,
         versions=versions,
         allow=facts.allow,
         rule_options=facts.rule_options,
     )
 
 
-def _assignment(
-    seen: jax_internals.LoweredFacts, chosen: Slice, mesh: jax.sharding.Mesh | None, plan: Plan
-) -> list[Any]:
-    """The compile-only device of each partition; empty when the program is compiled for the devices at hand."""
+def _must_be_here(program: Traced) -> bool:
+    """Whether only this process can compile the program: it has the devices, or the functions that it calls back."""
+    return program.slice.is_attached or (
+        program.slice.chip is None and jax_internals.has_host_callbacks(program.lowered)
+    )
+
+
+def _compiled_here(program: Traced) -> Compiled:
+    """Compiles for the devices of this process, in it."""
+    from hloscope.compiler.jax_internals import executable_of, no_persistent_cache
+
+    def executable(dumping: Mapping[str, Any]) -> Any:
+        with no_persistent_cache():
+            return executable_of(program.lowered.compile(compiler_options=dict(dumping)))
+
+    with compiler_errors(program.slice):
+        found = compiled_by(executable, program.facts.compiler_options)
+    why = "the devices are" if program.slice.is_attached else "the Python functions that it calls back live"
+    note = f"compiled in this process, where {why}: a compiler that dies would end it"
+    return replace(_explained(program, found), notes=(*found.notes, note))
+
+
+def _compiled_once(program: Traced, versions: Mapping[str, str], store: Store | None, stage: Stage) -> Compiled:
+    """What the compiler makes of a program, from an earlier compile where there was one."""
+    facts, lowered = program.facts, program.lowered
+    asked = Program(
+        module=jax_internals.bytecode(lowered),
+        settings=jax_internals.compile_options(lowered, facts.compiler_options),
+        options=_options(facts.compiler_options),
+        slice=program.slice,
+        layout=_layout(program),
+    )
+    cache, hint = CompileCache(None if "xla_dump_to" in asked.options else store), hint_of(program.name, facts.slice)
+    if store is None:
+        return _explained(program, _compiled_anew(program, asked))
+    kept = kept_as(asked, lowered.as_text(), lowered.as_text(debug_info=True), versions)
+    found = cache.get(kept, hint)
+    if found is None:
+        found = _compiled_anew(program, asked)
+        stage("asking Shardy for reasons")
+        found = _explained(program, found)
+        cache.put(kept, hint, found)
+    return found
+
+
+def _compiled_anew(program: Traced, asked: Program) -> Compiled:
+    return client.compile_program(asked, name=program.name, timeout_s=program.facts.timeout_s)
+
+
+def _options(options: Mapping[str, str]) -> dict[str, str]:
+    """The user's XLA options, for a process that may have another working directory."""
+    found = dict(options)
+    folder = found.get("xla_dump_to")
+    if folder and "://" not in folder and folder != "-":
+        found["xla_dump_to"] = os.path.abspath(folder)
+    return found
+
+
+def _explained(program: Traced, found: Compiled) -> Compiled:
+    """With what Shardy says, of the compiler's own module where that keeps source lines; else of the lowered one.
+
+    Of the lowered one besides where it has operations that the compiler expands into others before it partitions.
+    """
+    notes: list[str] = []
+    limit, shardy = program.facts.timeout_s, None
+    if found.before_propagation is not None and program.slice.chip is not None:
+        shardy = client.propagate(found.before_propagation, "compiler", notes, timeout_s=limit)
+        if shardy is not None and not any(op.source for op in shardy.ops):
+            shardy = None
+    as_written = None
+    if shardy is None or _EXPANDED.search(program.lowered.as_text()):
+        notes = [] if shardy is None else notes
+        as_written = client.propagate(jax_internals.bytecode(program.lowered), "jax", notes, timeout_s=limit)
+    return replace(
+        found,
+        shardy=shardy or as_written,
+        shardy_as_written=None if shardy is None else as_written,
+        before_propagation=None,
+        notes=(*found.notes, *notes),
+    )
+
+
+def _layout(program: Traced) -> Layout:
+    """Which device each partition is to run on."""
+    seen, mesh, chosen = program.seen, program.mesh, program.slice
     if chosen.chip is None:
-        return []
-    physical = devices.compile_only_devices(chosen)
+        return Layout(device_count=seen.device_count, simulated_ids=tuple(device.id for device in seen.devices) or None)
     if mesh is None or seen.device_count != mesh.size:
-        return physical[: seen.device_count]
-    laid_out = _laid_out(mesh, physical, chosen, plan)
+        return Layout(device_count=seen.device_count)
     position = {device.id: index for index, device in enumerate(mesh.devices.flat)}
-    return [laid_out[position[device.id]] for device in seen.devices] if seen.devices else laid_out
+    positions = tuple(position[device.id] for device in seen.devices)
+    dcn_shape, simulated_ids = _across_slices(mesh, chosen, program.plan)
+    return Layout(
+        device_count=seen.device_count,
+        mesh_shape=tuple(mesh.axis_sizes),
+        dcn_shape=dcn_shape,
+        simulated_ids=simulated_ids,
+        positions=None if positions in ((), tuple(range(mesh.size))) else positions,
+    )
 
 
-def _laid_out(mesh: jax.sharding.Mesh, physical: list[Any], chosen: Slice, plan: Plan) -> list[Any]:
-    """Physical devices in row-major mesh order."""
+def _across_slices(
+    mesh: jax.sharding.Mesh, chosen: Slice, plan: Plan
+) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+    """How many slices each axis spans, or else, for a mesh of no regular arrangement, its simulated devices."""
     if chosen.slice_count == 1:
         if plan.dcn:
             raise MeshError(
                 "--dcn needs a slice of several, such as 2*v5e:2x4", fix="drop --dcn, or name several slices"
             )
-        return devices.arrange(mesh.axis_sizes, physical, None, plan.notes)
+        return None, None
     if plan.axis_types is None and not plan.dcn:
         across = slices_of_own_mesh(mesh, chosen.slice_count)
-        if across is None:
-            return by_simulated_slice(mesh, physical, chosen.slice_count)
-    else:
-        across = slices_per_axis(axis_sizes(mesh), chosen.slice_count, plan.dcn, plan.notes)
-    return devices.arrange(mesh.axis_sizes, physical, across, plan.notes)
-
-
-def _compiled_or_too_large(
-    lowered: jax.stages.Lowered, physical: list[Any], chosen: Slice, options: Mapping[str, str]
-) -> Compiled:
-    """What the compiler makes of the program; of one that does not fit in HBM, what it makes of it without a limit."""
-    try:
-        return _compiled(lowered, physical, chosen, options)
-    except HbmError as error:
-        if chosen.chip is None or _NO_HBM_LIMIT in options:
-            raise
-        try:
-            anyway = _compiled(lowered, physical, chosen, {**options, _NO_HBM_LIMIT: "true"}, text_is_enough=True)
-        except CompileError:
-            raise error from None
-        return replace(anyway, too_large=error.why)
-
-
-def _compiled(
-    lowered: jax.stages.Lowered,
-    physical: list[Any],
-    chosen: Slice,
-    options: Mapping[str, str],
-    *,
-    text_is_enough: bool = False,
-) -> Compiled:
-    """What the compiler makes of the program, with what it wrote down on its way.
-
-    With `text_is_enough`, a compiler that writes down the whole program and then refuses to make an executable of it,
-    as libtpu 0.0.50 does where HBM is too small, is taken by its word. Text that this jaxlib cannot read back from its
-    own compiler is taken from there too: asynchronous calls with late operands are such text on jaxlib 0.10.
-    """
-    with compiler_errors(chosen), captured_stderr() as stderr, dump_folder(options) as (dumping, folder):
-        try:
-            executable = _executable(lowered, physical, chosen, dumping)
-        except jax.errors.JaxRuntimeError:
-            dumps = read_dumps(folder)
-            if not text_is_enough or dumps.final is None:
-                raise
-            executable, text = None, dumps.final
-        else:
-            dumps = read_dumps(folder)
-            text = _text(executable, dumps)
-    return Compiled(
-        text=text,
-        dumps=dumps,
-        memory_bytes=dumps.memory_bytes if executable is None else _memory(executable),
-        parameter_shardings=None if executable is None else executable.get_parameter_shardings(),
-        output_shardings=None if executable is None else executable.get_output_shardings(),
-        diagnostics=stderr.diagnostics(),
-    )
-
-
-def _executable(lowered: jax.stages.Lowered, physical: list[Any], chosen: Slice, dumping: dict[str, Any]) -> Any:
-    if chosen.chip is not None:
-        return jax_internals.compile_for(lowered, physical, dumping)
-    with jax_internals.no_persistent_cache():
-        return jax_internals.executable_of(lowered.compile(compiler_options=dumping))
-
-
-def _text(executable: Any, dumps: Dumps) -> str:
-    try:
-        text: str = executable.hlo_modules()[0].to_string()
-    except jax.errors.JaxRuntimeError:
-        if dumps.final is None:
-            raise
-        return dumps.final
-    return text
-
-
-def _shardy(
-    lowered: jax.stages.Lowered, dumps: Dumps, chosen: Slice, notes: list[str]
-) -> tuple[ShardyModule | None, ShardyModule | None]:
-    """What Shardy says, of the compiler's own module where that tells lines; else of the lowered one.
-
-    Of the lowered one besides where it has operations that the compiler expands into others before it partitions.
-    """
-    compiled = _shardy_of_dumps(dumps) if chosen.chip is not None else None
-    if compiled is None:
-        return shardy_of_lowered(lowered, notes), None
-    return compiled, shardy_of_lowered(lowered, notes) if _EXPANDED.search(lowered.as_text()) else None
-
-
-def _shardy_of_dumps(dumps: Dumps) -> ShardyModule | None:
-    """What Shardy says of the compiler's own module; None without a dump that keeps source lines, as CPU's do not."""
-    if dumps.before_propagation is None:
-        return None
-    found = shardy_of_text(dumps.before_propagation, [])
-    return found if found is not None and any(op.source for op in found.ops) else None
-
-
-def _memory(executable: Any) -> dict[str, int]:
-    try:
-        stats = executable.get_compiled_memory_stats()
-    except (AttributeError, jax.errors.JaxRuntimeError):
-        return {}
-    names = [name for name in dir(stats) if _MEMORY_FIELD.match(name)]
-    return {name: int(getattr(stats, name)) for name in names}
+        return across, None if across is not None else tuple(device.id for device in mesh.devices.flat)
+    return slices_per_axis(axis_sizes(mesh), chosen.slice_count, plan.dcn, plan.notes), None
 
 
 def _captured_mesh(mesh: jax.sharding.Mesh | None, seen: jax_internals.LoweredFacts) -> CapturedMesh | None:
@@ -244,9 +284,9 @@ def _captured_mesh(mesh: jax.sharding.Mesh | None, seen: jax_internals.LoweredFa
 def _versions(chosen: Slice) -> dict[str, str]:
     from importlib import metadata
 
-    names = ("jax", "jaxlib", "libtpu") if chosen.chip is not None else ("jax", "jaxlib")
     found = {}
-    for name in names:
+    for name in ("jax", "jaxlib"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
-    return found
+    compiler = libtpu.version() if chosen.chip is not None else None
+    return found if compiler is None else {**found, "libtpu": compiler}

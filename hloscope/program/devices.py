@@ -12,22 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hloscope.errors import DeviceCountError, MeshError, SliceError, TargetError
+from hloscope.compiler.client import QUIET_LIBTPU
+from hloscope.compiler.stderr_capture import captured_stderr
+from hloscope.errors import DeviceCountError, MeshError, TargetError
 from hloscope.hardware.slices import Slice, default_slice
 from hloscope.program.notation import parse_axis_types
-from hloscope.program.quiet import captured_stderr
 from hloscope.program.target import TargetFacts
 from hloscope.program.user_settings import check_xla_flags, device_settings_ignored
 from hloscope.units import plural
 
 if TYPE_CHECKING:
     import jax
-
-_QUIET_LIBTPU = {
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # another process on this machine may hold libtpu's lock file
-    "TPU_SKIP_MDS_QUERY": "1",  # no metadata server to ask outside Google Cloud
-    "TPU_STDERR_LOG_LEVEL": "1",  # the partitioner's warnings, which the report shows
-}
 
 
 def require_jax() -> None:
@@ -67,7 +62,7 @@ def prepare_environment(device_count: int, *, attached: bool) -> None:
 
 def _prepare_libtpu() -> None:
     """Sets what libtpu reads from the environment when it loads, where the user has not."""
-    os.environ.update({key: os.environ.get(key, value) for key, value in _QUIET_LIBTPU.items()})
+    os.environ.update({key: os.environ.get(key, value) for key, value in QUIET_LIBTPU.items()})
 
 
 def simulated_devices(count: int) -> list[Any]:
@@ -78,7 +73,7 @@ def simulated_devices(count: int) -> list[Any]:
     """
     import jax
 
-    from hloscope.program.jax_internals import backends_are_initialised
+    from hloscope.compiler.jax_internals import backends_are_initialised
 
     if not backends_are_initialised():
         jax.config.update("jax_num_cpu_devices", max(count, jax.config.jax_num_cpu_devices))
@@ -163,88 +158,3 @@ def check_device_count(chosen: Slice, mesh: Mapping[str, int], *, at_least: bool
         why=f"{' x '.join(f'{axis}={size}' for axis, size in mesh.items())} = {count}",
         fix=f"use a mesh of {plural(available, 'device')}{other}",
     )
-
-
-def compile_only_devices(chosen: Slice) -> list[Any]:
-    """The devices of a TPU slice that nobody needs to have, from libtpu's ahead-of-time compiler.
-
-    Raises:
-        SliceError: There is no libtpu on this machine, or it does not know the slice.
-    """
-    from jax.experimental import topologies
-
-    _prepare_libtpu()
-    with captured_stderr() as stderr:
-        try:
-            topology = topologies.get_topology_desc(
-                chosen.libtpu_topology_name, platform="tpu", **chosen.topology_kwargs
-            )
-        except Exception as error:  # libtpu raises many types; each means that there is no such topology here
-            failure: Exception | None = error
-        else:
-            failure = None
-    if failure is None:
-        return list(topology.devices)
-    if _libtpu_is_missing():
-        raise SliceError(
-            f"{chosen.name} cannot be compiled for: there is no libtpu here",
-            why="libtpu, which holds the TPU compiler, exists for x86-64 Linux only",
-            fix='on x86-64 Linux: pip install "jax[tpu]"; elsewhere HLO files can be read, '
-            "and --slice cpu:N compiles for simulated CPU devices",
-        )
-    raise SliceError(
-        f"libtpu cannot describe {chosen.name}",
-        why=f"{type(failure).__name__}: {failure}\n{stderr.text.strip()[-500:]}".strip(),
-        fix="check that libtpu is the version that jax[tpu] pins",
-    )
-
-
-def _libtpu_is_missing() -> bool:
-    from importlib.util import find_spec
-
-    return find_spec("libtpu") is None and not os.environ.get("TPU_LIBRARY_PATH")
-
-
-def arrange(
-    mesh_shape: Sequence[int], devices: Sequence[Any], dcn_shape: Sequence[int] | None, notes: list[str]
-) -> list[Any]:
-    """Lays a logical mesh over physical devices in the order that `jax.make_mesh` would choose.
-
-    Args:
-        mesh_shape: Sizes of the mesh axes, DCN included.
-        devices: Devices of all slices; more than the mesh has when it is compiled on a subset.
-        dcn_shape: For several slices: how many slices each axis spans; None on one slice.
-        notes: Receives a sentence for each choice that the user's own `make_mesh` would not make.
-
-    Returns:
-        Devices in row-major mesh order.
-    """
-    from jax.experimental import mesh_utils
-
-    if dcn_shape is not None:
-        within = [size // slices for size, slices in zip(mesh_shape, dcn_shape, strict=True)]
-        hybrid = mesh_utils.create_hybrid_device_mesh(
-            within, list(dcn_shape), devices=devices, allow_split_physical_axes=_needs_split(within, devices)
-        )
-        return list(hybrid.flat)
-    if prod(mesh_shape) < len(devices):
-        return list(devices)[: prod(mesh_shape)]
-    try:
-        return list(mesh_utils.create_device_mesh(list(mesh_shape), devices=devices).flat)
-    except (NotImplementedError, ValueError, AssertionError):
-        notes.append(
-            f"a mesh of {tuple(mesh_shape)} does not follow the slice's physical axes: jax.make_mesh would refuse it "
-            "there; compiled with allow_split_physical_axes=True"
-        )
-    return list(mesh_utils.create_device_mesh(list(mesh_shape), devices=devices, allow_split_physical_axes=True).flat)
-
-
-def _needs_split(within: Sequence[int], devices: Sequence[Any]) -> bool:
-    from jax.experimental import mesh_utils
-
-    one_slice = [device for device in devices if device.slice_index == devices[0].slice_index]
-    try:
-        mesh_utils.create_device_mesh(list(within), devices=one_slice)
-    except (NotImplementedError, ValueError, AssertionError):
-        return True
-    return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import importlib
+import importlib.util
 import lzma
 import zlib
 from collections.abc import Callable
@@ -179,23 +180,22 @@ def _looks_like_a_proto(data: bytes) -> bool:
 
 def _proto_text(data: bytes, name: str) -> str:
     """The text of an HloModuleProto, or of the module in an HloProto."""
-    try:
-        from jaxlib import _hlo
-    except ImportError:
+    if importlib.util.find_spec("jaxlib") is None:
         raise TargetError(
             f"{name} is a serialized module, which only jaxlib can read",
             why="jaxlib is not installed",
             fix="pip install jaxlib, or give the module's text",
-        ) from None
+        )
+    from hloscope.compiler import client
+
     try:
-        text: str = _hlo.HloModule.from_serialized_hlo_module_proto(_module_of(data)).to_string()
-    except RuntimeError as error:
+        return client.proto_text(_module_of(data), name)
+    except ValueError as error:
         raise TargetError(
             f"{name} is no serialized HLO module that jaxlib can read",
             why=str(error),
             fix="give an HloModuleProto or HloProto, such as XLA's dumps named *.hlo.pb, or the module's text",
         ) from None
-    return text
 
 
 def _module_of(data: bytes) -> bytes:

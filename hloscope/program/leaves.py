@@ -7,21 +7,22 @@ from typing import Any
 
 import jax
 
+from hloscope.compiler.jax_internals import LoweredFacts, op_sharding, partition_spec
+from hloscope.compiler.model import Compiled
 from hloscope.program.capture import CapturedArray
-from hloscope.program.jax_internals import LoweredFacts, partition_spec
 from hloscope.program.notation_dtypes import short_dtype
 
 
 def arguments(
     seen: LoweredFacts,
-    executable: Any,
+    compiled: Compiled,
     mesh: jax.sharding.Mesh | None,
     given: Sequence[Any],
     letters: Sequence[tuple[str | None, ...] | None],
 ) -> tuple[CapturedArray, ...]:
     """One record per argument leaf; those that the program does not read have the sharding they were `given`."""
     dropped = list(given) if len(given) == len(seen.argument_names) else [None] * len(seen.argument_names)
-    chosen = _op_shardings(executable.get_parameter_shardings(), len(seen.kept))
+    chosen = _op_shardings(compiled.parameter_shardings, len(seen.kept))
     kept = {index: (seen.in_shardings[at], chosen[at]) for at, index in enumerate(seen.kept)}
     return tuple(
         _record(
@@ -38,9 +39,9 @@ def arguments(
     )
 
 
-def outputs(seen: LoweredFacts, executable: Any, mesh: jax.sharding.Mesh | None) -> tuple[CapturedArray, ...]:
+def outputs(seen: LoweredFacts, compiled: Compiled, mesh: jax.sharding.Mesh | None) -> tuple[CapturedArray, ...]:
     """One record per output leaf."""
-    chosen = _op_shardings(executable.get_output_shardings(), len(seen.result_avals))
+    chosen = _op_shardings(compiled.output_shardings, len(seen.result_avals))
     rows = zip(seen.result_names, seen.result_avals, seen.out_shardings, chosen, strict=True)
     return tuple(
         _record(name, aval, asked, op_sharding, mesh=mesh, device_count=seen.device_count)
@@ -48,9 +49,9 @@ def outputs(seen: LoweredFacts, executable: Any, mesh: jax.sharding.Mesh | None)
     )
 
 
-def _op_shardings(found: Sequence[Any] | None, count: int) -> list[Any]:
+def _op_shardings(found: Sequence[bytes] | None, count: int) -> list[Any]:
     """The compiler's shardings for the last `count` leaves; tokens of ordered effects come before them."""
-    shardings = list(found or ())
+    shardings = [op_sharding(serialized) for serialized in found or ()]
     return shardings[-count:] if count and len(shardings) >= count else [None] * count
 
 

@@ -8,19 +8,23 @@ from typing import Any
 
 import jax
 
+from hloscope.compiler import client, jax_internals
+from hloscope.compiler.stderr_capture import captured_stderr
 from hloscope.errors import HloscopeError, TraceError
-from hloscope.hardware.slices import default_slice
-from hloscope.program import devices, jax_internals
+from hloscope.hardware.slices import Slice, default_slice
+from hloscope.program import devices
 from hloscope.program.plan import Plan
-from hloscope.program.quiet import captured_stderr
 from hloscope.program.several_slices import simulated_hybrid_meshes
 from hloscope.program.target import TargetFacts
 from hloscope.program.tracing import Call, build_call, other_axis_types, trace_and_lower
+from hloscope.store import Store
 
 Function = Callable[..., Any]
 
 
-def lower(function: Function, facts: TargetFacts, plan: Plan, name: str) -> jax.stages.Lowered:
+def lower(
+    function: Function, facts: TargetFacts, plan: Plan, name: str, store: Store | None = None
+) -> jax.stages.Lowered:
     """Traces a function on simulated devices and lowers it for the plan's slice.
 
     A jitted function with its own shardings refuses arguments that are sharded otherwise, and a program that brings
@@ -29,6 +33,7 @@ def lower(function: Function, facts: TargetFacts, plan: Plan, name: str) -> jax.
     Raises:
         TraceError: JAX refuses the program; the error of the first attempt, with the way out if there is one.
     """
+    plan.store = store
     with simulated_hybrid_meshes():
         try:
             return _attempt(function, facts, plan, name, plan.mesh)
@@ -58,9 +63,29 @@ def _lower_call(call: Call, plan: Plan) -> jax.stages.Lowered:
     plan.argument_shardings = [getattr(leaf, "sharding", None) for leaf in leaves]
     if plan.is_real:
         return trace_and_lower(call, plan.mesh, None)
-    client = devices.compile_only_devices(plan.slice or default_slice(8))[0].client
-    with jax_internals.lowering_for(client):
+    with jax_internals.lowering_for(_StandInClient(plan.slice or default_slice(8), plan.store)):
         return trace_and_lower(call, plan.mesh, "tpu")
+
+
+class _StandInClient:
+    """Stands in for the TPU's client while a program is lowered, so that libtpu need not be loaded here.
+
+    Host callbacks want a handle to the function, which is never called; Pallas kernels ask how old libtpu is.
+    """
+
+    platform = "tpu"
+    runtime_type = "tpu"
+
+    def __init__(self, chosen: Slice, store: Store | None) -> None:
+        self._slice = chosen
+        self._store = store
+
+    @property
+    def platform_version(self) -> str:
+        return client.platform_version(self._slice, self._store)
+
+    def make_python_callback_from_host_send_and_recv(self, *_args: object) -> None:
+        """What a host callback is compiled into; nothing that is only compiled needs it."""
 
 
 @contextlib.contextmanager

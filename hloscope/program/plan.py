@@ -9,13 +9,14 @@ from typing import Any
 
 import jax
 
+from hloscope.compiler.jax_internals import LoweredFacts
 from hloscope.errors import NotationError
 from hloscope.hardware.slices import Slice, default_slice, parse_slice
 from hloscope.program import devices
-from hloscope.program.jax_internals import LoweredFacts
 from hloscope.program.notation import parse_axis_types
 from hloscope.program.several_slices import shown
 from hloscope.program.target import TargetFacts
+from hloscope.store import Store
 from hloscope.units import plural
 
 
@@ -30,6 +31,7 @@ class Plan:
         dcn: The mesh axes that cross DCN, as the user said.
         argument_shardings: The sharding that each argument leaf was given, once the program is lowered.
         notes: One sentence for each choice made for the user.
+        store: Where compiles are kept; None keeps none.
     """
 
     slice: Slice | None
@@ -38,6 +40,7 @@ class Plan:
     dcn: Mapping[str, int] | None = None
     argument_shardings: list[Any] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    store: Store | None = None
 
     @property
     def is_real(self) -> bool:

@@ -6,14 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hloscope.program import jax_internals
+from hloscope.compiler import client, jax_internals
+from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.program.argument_letters import argument_letters
 from hloscope.program.backend_watch import watched_backend
 from hloscope.program.lowering import lower
 from hloscope.program.plan import axis_kinds, choose_slice, make_plan, users_mesh
-from hloscope.program.quiet import captured_stderr
-from hloscope.program.shardy_model import ShardyModule
-from hloscope.program.shardy_passes import shardy_of_lowered
 from hloscope.program.target import TargetFacts
 
 
@@ -64,8 +62,7 @@ def propagate(
     mesh = users_mesh(plan, seen)
     chosen, _ = choose_slice(plan, mesh, seen.device_count)
     stage("propagating")
-    with captured_stderr():
-        shardy = shardy_of_lowered(lowered, plan.notes)
+    shardy = client.propagate(jax_internals.bytecode(lowered), "jax", plan.notes, timeout_s=facts.timeout_s)
     letters = argument_letters(facts, len(seen.argument_names))
     kept = set(seen.kept)
     return Propagated(

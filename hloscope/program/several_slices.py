@@ -78,19 +78,6 @@ def _fits(slices: Sequence[int], slice_of: np.ndarray[Any, Any]) -> bool:
     return bool((slice_of_position(slice_of.shape, slices) == slice_of).all())
 
 
-def by_simulated_slice(mesh: jax.sharding.Mesh, physical: Sequence[Any], slice_count: int) -> list[Any]:
-    """Physical devices for a mesh of irregular arrangement: those of the same place in `jax.devices()`.
-
-    Args:
-        mesh: Over simulated devices.
-        physical: Compile-only devices of all slices, slice after slice.
-        slice_count: Slices.
-    """
-    per_slice = mesh.size // slice_count
-    in_slices = [[d for d in physical if d.slice_index == index] for index in range(slice_count)]
-    return [in_slices[device.id // per_slice][device.id % per_slice] for device in mesh.devices.flat]
-
-
 @contextmanager
 def simulated_hybrid_meshes() -> Iterator[None]:
     """Lets `mesh_utils.create_hybrid_device_mesh` work on simulated CPU devices, which know no slices.

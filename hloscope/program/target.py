@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
@@ -37,6 +38,7 @@ class TargetFacts:
         chip_overrides: Figures of the slice's chip, as `name=value` or as TOML files; for pricing only.
         allow: What of the rules' findings is accepted and why, such as `all-gather@X: weights of FSDP`.
         rule_options: Values of rules' options by `rule.option`, such as `small-collectives.min_collectives`.
+        timeout_s: Seconds that its compile may take; None leaves it to `HLOSCOPE_TIMEOUT` and the default.
     """
 
     mesh: Any = None
@@ -53,6 +55,7 @@ class TargetFacts:
     chip_overrides: tuple[str, ...] | None = None
     allow: tuple[str, ...] = ()
     rule_options: Mapping[str, Any] = field(default_factory=dict)
+    timeout_s: float | None = None
 
     def over(self, other: TargetFacts) -> TargetFacts:
         """These facts, with what they leave open taken from `other`; mappings and `allow` are joined."""
@@ -85,6 +88,7 @@ def make_facts(
     chip_overrides: Iterable[str] = (),
     allow: str | Iterable[str] = (),
     rule_options: Mapping[str, Any] | None = None,
+    timeout_s: float | None = None,
 ) -> TargetFacts:
     """Facts as users write them in Python, checked: a mesh as a dict or as `X=4,Y=2`, one donated position or several.
 
@@ -114,6 +118,15 @@ def make_facts(
         chip_overrides=tuple(chip_overrides) or None,
         allow=(allow,) if isinstance(allow, str) else tuple(allow),
         rule_options=dict(rule_options or {}),
+        timeout_s=_seconds(timeout_s),
+    )
+
+
+def _seconds(value: Any) -> float | None:
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf):
+        return None if value is None else float(value)
+    raise NotationError(
+        f"a time limit must be a number of seconds, not {value!r}", fix="write 600 for ten minutes; 0 is no limit"
     )
 
 

@@ -29,7 +29,7 @@ def arrange_devices(items: Iterable[pytest.Item], config: pytest.Config) -> None
         return
     import jax
 
-    from hloscope.program.jax_internals import backends_are_initialised
+    from hloscope.compiler.jax_internals import backends_are_initialised
 
     if not backends_are_initialised():
         jax.config.update("jax_num_cpu_devices", max(count, jax.config.jax_num_cpu_devices))

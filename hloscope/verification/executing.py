@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hloscope.compiler import jax_internals
 from hloscope.errors import TargetError
 from hloscope.hardware.slices import parse_slice
-from hloscope.program import devices, jax_internals
+from hloscope.program import devices
 from hloscope.program.lowering import lower
 from hloscope.program.notation import parse_axis_types
 from hloscope.program.plan import Plan, make_plan, users_mesh

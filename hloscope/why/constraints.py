@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hloscope.program.shardy_model import ShardyOp
+from hloscope.compiler.shardy_model import ShardyOp
 from hloscope.why.graph import CONSTRAINT, RESHARDS
 
 _WRITTEN = ("sharding_constraint", "reshard")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from hloscope.program.shardy_model import ShardyModule, ShardyOp, ShardyValue, ValueSharding
+from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue, ValueSharding
 
 CONSTRAINT = "sdy.sharding_constraint"
 RESHARDS = frozenset({"sdy.reshard", CONSTRAINT})

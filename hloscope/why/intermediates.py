@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from hloscope.analysis.model import IntermediateFact
-from hloscope.program.shardy_model import ShardyModule, ShardyOp, ShardyValue
+from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue
 from hloscope.why.element_types import hlo_type
 from hloscope.why.graph import MOVES, ShardyGraph
 from hloscope.why.matching import ends_alike

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from hloscope.program.shardy_model import ShardyOp, ShardyValue
+from hloscope.compiler.shardy_model import ShardyOp, ShardyValue
 from hloscope.why.graph import ShardyGraph
 
 _EINSUM = re.compile(r"(?:^|[/(])([A-Za-z.]+(?:,[A-Za-z.]+)*)->([A-Za-z.]*)[/)]")

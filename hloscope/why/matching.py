@@ -9,7 +9,7 @@ from math import prod
 
 from hloscope.analysis.model import Collective
 from hloscope.analysis.vocabulary import Kind
-from hloscope.program.shardy_model import ShardyOp, ShardyValue, ValueSharding
+from hloscope.compiler.shardy_model import ShardyOp, ShardyValue, ValueSharding
 from hloscope.why.element_types import hlo_type, is_float
 from hloscope.why.graph import whole_axis
 from hloscope.why.moves import Move, is_reshuffle, local_shape, without

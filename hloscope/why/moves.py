@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from hloscope.program.shardy_model import Axes, ShardyOp, ShardyValue, ValueSharding
+from hloscope.compiler.shardy_model import Axes, ShardyOp, ShardyValue, ValueSharding
 from hloscope.why.constraints import is_asked_for, is_written
 from hloscope.why.graph import MOVES, RESHARDS, ShardyGraph, axes_in, whole_axis
 

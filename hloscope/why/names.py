@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from hloscope.program.shardy_model import ShardyOp, ShardyValue
+from hloscope.compiler.shardy_model import ShardyOp, ShardyValue
 from hloscope.why.graph import ShardyGraph
 
 RESULT = "Out"

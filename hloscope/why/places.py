@@ -9,7 +9,7 @@ from math import prod
 
 from hloscope.analysis.model.reason import Reason, ReasonKind
 from hloscope.analysis.vocabulary import SUMS
-from hloscope.program.shardy_model import ShardyModule, ShardyOp, ShardyValue
+from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue
 from hloscope.why.graph import BARRIERS, MOVES
 from hloscope.why.matching import SAME_PLACE, Clues, Match, Matcher, at_place
 from hloscope.why.moves import local_shape, moves_of, sharding_known, without

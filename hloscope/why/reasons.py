@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from hloscope.analysis.model.reason import AskedBy, Axes, Reason, ReasonKind
-from hloscope.program.shardy_model import ShardingRule, ShardyOp, ShardyValue
+from hloscope.compiler.shardy_model import ShardingRule, ShardyOp, ShardyValue
 from hloscope.why.graph import axes_in, whole_axis
 from hloscope.why.moves import Move, dimensions_over, sharding_known
 from hloscope.why.sums import sum_reason

@@ -9,7 +9,7 @@ from math import inf, prod
 
 from hloscope.analysis.model import SourceFrame
 from hloscope.analysis.places import users_frame
-from hloscope.program.shardy_model import ShardyModule, ShardyOp, ShardyValue
+from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue
 from hloscope.units import array_bytes
 from hloscope.why.constraints import is_written
 from hloscope.why.element_types import hlo_type

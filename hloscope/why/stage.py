@@ -9,10 +9,10 @@ from hloscope.analysis import analyze_module
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.model.reason import Axes, Operation, Reason, ReasonKind, Tensor
 from hloscope.analysis.vocabulary import Origin
+from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.errors import HloParseError
 from hloscope.hlo import HloModule, parse_module
 from hloscope.program.capture import Capture
-from hloscope.program.shardy_model import ShardyModule
 from hloscope.why.agreement import agreed
 from hloscope.why.combining import parts_of
 from hloscope.why.graph import ShardyGraph, whole_axis

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from hloscope.analysis.model.reason import AskedBy, Axes, Reason, ReasonKind, Tensor
-from hloscope.program.shardy_model import ShardyOp, ShardyValue
+from hloscope.compiler.shardy_model import ShardyOp, ShardyValue
 from hloscope.why.moves import dimensions_over, sharding_known, without
 from hloscope.why.names import search_name
 from hloscope.why.tensors import Program, holders, operands_of, operation_of, output_asker, tensor_of

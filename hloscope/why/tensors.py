@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from hloscope.analysis.model import SourceFrame
 from hloscope.analysis.model.reason import AskedBy, Axes, Operation, Tensor
-from hloscope.program.shardy_model import CodePlace, ShardyOp, ShardyValue, ValueSharding
+from hloscope.compiler.shardy_model import CodePlace, ShardyOp, ShardyValue, ValueSharding
 from hloscope.why.constraints import is_written
 from hloscope.why.graph import ShardyGraph, axes_in, whole_axis
 from hloscope.why.letters import Letters, letters_of_values, shown_letters

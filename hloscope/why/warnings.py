@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from hloscope.analysis.model import Mesh, SourceFrame
 from hloscope.analysis.model.reason import Rematerialization
 from hloscope.analysis.partition_specs import partition_spec
+from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.errors import HloscopeError
 from hloscope.hlo import Sharding, parse_module
-from hloscope.program.shardy_model import ShardyModule
 from hloscope.why.constraints import is_written
 from hloscope.why.element_types import hlo_type
 from hloscope.why.graph import ShardyGraph

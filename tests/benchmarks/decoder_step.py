@@ -53,7 +53,7 @@ def main() -> None:
 
     prepare_environment(DEVICES, attached=False)
     from hloscope.api import analyzing
-    from hloscope.program import jax_internals
+    from hloscope.compiler import jax_internals
     from hloscope.program.target import TargetFacts
     from hloscope.report import FORMATS, Canvas
 

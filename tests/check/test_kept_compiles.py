@@ -14,7 +14,7 @@ from hloscope.api import analysis_of
 from hloscope.hardware.slices import parse_slice
 from hloscope.program import compiling, kept_compiles
 from hloscope.program.devices import compile_only_devices
-from hloscope.program.relocating import locations_of, moves_between, relocated_hlo, relocated_mlir
+from hloscope.compiler.relocating import locations_of, moves_between, relocated_hlo, relocated_mlir
 from hloscope.program.target import make_facts
 from hloscope.store import Store
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hloscope.errors import CompileError, DeviceCountError, MeshError, TargetError, TraceError
-from hloscope.program.dumps import read_dumps
+from hloscope.compiler.dumps import read_dumps
 
 pytestmark = pytest.mark.tpu_compiler
 

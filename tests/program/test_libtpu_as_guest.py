@@ -11,7 +11,7 @@ import pytest
 from hloscope.errors import SliceError, TargetError
 from hloscope.hardware.slices import parse_slice
 from hloscope.program import devices
-from hloscope.program.quiet import CapturedStderr, captured_stderr
+from hloscope.compiler.stderr_capture import CapturedStderr, captured_stderr
 
 COMMAND = [sys.executable, "-m", "hloscope", "analyze", "fixtures/programs/matmul.py:matmul"]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from hloscope.program.argument_letters import argument_letters
-from hloscope.program.dumps import Dumps, dump_folder, read_dumps
-from hloscope.program.shardy_model import ShardyModule
-from hloscope.program.shardy_passes import shardy_of_lowered, shardy_of_text
+from hloscope.compiler.dumps import Dumps, dump_folder, read_dumps
+from hloscope.compiler.shardy_model import ShardyModule
+from hloscope.compiler.propagation import shardy_of_lowered, shardy_of_text
 from hloscope.program.target import TargetFacts
 
 MATMUL = """

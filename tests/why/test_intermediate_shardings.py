@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hloscope.analysis.model import IntermediateFact
-from hloscope.program.shardy_model import ShardyModule, ShardyOp, ShardyValue
+from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue
 from hloscope.why.intermediates import with_shardings
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
-from hloscope.program.shardy_model import Axes, ShardingRule, ValueSharding
+from hloscope.compiler.shardy_model import Axes, ShardingRule, ValueSharding
 
 _INTEGER_CONSTANTS = ("stablehlo.constant", "sdy.constant")
 

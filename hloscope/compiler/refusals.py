@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from hloscope.errors import CompileError, HbmError, HloscopeError
 from hloscope.hardware.slices import Slice
-from hloscope.program.loading import describe
 
 
 @contextlib.contextmanager
@@ -24,7 +23,7 @@ def compiler_errors(chosen: Slice) -> Iterator[None]:
     except HloscopeError:
         raise
     except Exception as error:
-        text = describe(error).partition(": ")[2] or str(error)
+        text = str(error).strip() or type(error).__name__
         if "No such compile option" in text:
             option = re.search(r"'(\w+)'", text)
             raise CompileError(

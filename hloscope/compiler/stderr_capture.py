@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -31,12 +32,21 @@ class CapturedStderr:
 
 @contextmanager
 def captured_stderr() -> Iterator[CapturedStderr]:
-    """Sends file descriptor 2 to a temporary file for a while.
+    """Reads what is written to file descriptor 2 for a while, where C++ libraries write directly.
 
-    C++ libraries write there directly, so replacing `sys.stderr` would not do.
+    A worker's descriptor 2 is a file that it shares with the process that started it, and is read in place: what a
+    compiler says before it dies is still there. Elsewhere it is sent to a temporary file meanwhile.
     """
     captured = CapturedStderr()
     sys.stderr.flush()
+    if _can_be_read_back():
+        start = os.lseek(2, 0, os.SEEK_END)
+        try:
+            yield captured
+        finally:
+            sys.stderr.flush()
+            captured.text = _written(start)
+        return
     try:
         saved = os.dup(2)
     except OSError:  # no stderr at all: nothing to keep quiet
@@ -52,3 +62,19 @@ def captured_stderr() -> Iterator[CapturedStderr]:
             os.close(saved)
             sink.seek(0)
             captured.text = sink.read().decode("utf-8", errors="replace")
+
+
+def _can_be_read_back() -> bool:
+    """Whether descriptor 2 is a file that is open for reading too."""
+    try:
+        import fcntl
+
+        access = fcntl.fcntl(2, fcntl.F_GETFL) & os.O_ACCMODE
+        return stat.S_ISREG(os.fstat(2).st_mode) and access == os.O_RDWR
+    except (OSError, ImportError):  # no stderr at all, or Windows
+        return False
+
+
+def _written(start: int) -> str:
+    size = os.fstat(2).st_size
+    return os.pread(2, max(0, size - start), start).decode("utf-8", errors="replace")

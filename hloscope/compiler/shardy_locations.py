@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hloscope.program.shardy_model import CodePlace
+from hloscope.compiler.shardy_model import CodePlace
 
 _OURS = str(Path(__file__).parent.parent)
 _FILE = "FileLineColLoc"

@@ -7,9 +7,11 @@ Its operations stand in the same order, so the places of one are those of the ot
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from hloscope.compiler.shardy_model import CodePlace, ShardyModule
 
 Place = tuple[str, int, int]
 """A file, a line and a column, the latter two from 1."""
@@ -17,12 +19,11 @@ Place = tuple[str, int, int]
 Places = tuple[tuple[Place, ...], ...]
 """The frames of every operation in order, innermost first, up to the first frame of hloscope's own."""
 
-_OWN = str(Path(__file__).parent)
+_OWN = str(Path(__file__).parent.parent)
 _DEFINITION = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
 _USE = re.compile(r"loc\((#loc\d*)\)")
 _NAMED_ARGUMENT = re.compile(r'loc\(("(?:[^"\\]|\\.)*")\)')
 _PARTS = re.compile(r'"(?P<file>(?:[^"\\]|\\.)*)":(?P<line>\d+):(?P<column>\d+)|(?P<alias>#loc\d*)|"(?:[^"\\]|\\.)*"')
-_SPAN = re.compile(r'("(?:[^"\\]|\\.)*"):(\d+):(\d+)(?: to (\d+)?:(\d+))?')
 _NAMES = re.compile(r'(?:^|\n)FileNames\n(?P<names>(?:\d+ "(?:[^"\\]|\\.)*"\n)*)')
 _NAME = re.compile(r'(?P<id>\d+) "(?P<file>(?:[^"\\]|\\.)*)"')
 _LOCATION = re.compile(
@@ -97,22 +98,20 @@ def moves_between(old: Places, new: Places) -> dict[Place, Place] | None:
     return moves
 
 
-def relocated_mlir(text: str, moves: Mapping[Place, Place]) -> str:
-    """MLIR text with its places moved; places that are not among the moves are not the user's, and stay."""
+def moved(module: ShardyModule, moves: Mapping[Place, Place]) -> ShardyModule:
+    """A propagated module with its places moved; places that are not among the moves are not the user's, and stay."""
+    stacks: dict[tuple[CodePlace, ...], tuple[CodePlace, ...]] = {}
 
-    def replace(match: re.Match[str]) -> str:
-        name, line, column, end_line, end_column = match.groups()
-        place = (name[1:-1], int(line), int(column))
-        if place not in moves:
-            return match[0]
-        file, new_line, new_column = moves[place]
-        end = ""
-        if end_column is not None:
-            last = "" if end_line is None else str(int(end_line) + new_line - place[1])
-            end = f" to {last}:{int(end_column) + (new_column - place[2] if end_line is None else 0)}"
-        return f'"{file}":{new_line}:{new_column}{end}'
+    def there(place: CodePlace) -> CodePlace:
+        file, line, column = moves.get((place.file, place.line, place.column), (place.file, place.line, place.column))
+        return CodePlace(file=file, line=line, column=column, function=place.function)
 
-    return _SPAN.sub(replace, text)
+    def moved_stack(stack: tuple[CodePlace, ...]) -> tuple[CodePlace, ...]:
+        if stack not in stacks:
+            stacks[stack] = tuple(map(there, stack))
+        return stacks[stack]
+
+    return replace(module, ops=tuple(replace(op, source=moved_stack(op.source)) for op in module.ops))
 
 
 def relocated_hlo(text: str, moves: Mapping[Place, Place]) -> str | None:
@@ -151,16 +150,3 @@ def _renamed(files: Mapping[str, str], moves: Mapping[Place, Place]) -> dict[str
         if old in present and names.setdefault(old, new) != new:
             return None
     return names
-
-
-def as_lists(places: Places) -> dict[str, list[object]]:
-    """Places as plain data, each distinct stack once."""
-    stacks: dict[tuple[Place, ...], int] = {}
-    order = [stacks.setdefault(frames, len(stacks)) for frames in places]
-    return {"stacks": [list(map(list, frames)) for frames in stacks], "order": list(order)}
-
-
-def from_lists(stacks: Sequence[Iterable[Sequence[object]]], order: Iterable[int]) -> Places:
-    """Places from what `as_lists` made."""
-    made = [tuple((str(file), int(str(line)), int(str(column))) for file, line, column in one) for one in stacks]
-    return tuple(made[index] for index in order)

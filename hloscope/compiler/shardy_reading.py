@@ -7,9 +7,9 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from hloscope.program import shardy_attributes as read
-from hloscope.program.shardy_locations import Locations
-from hloscope.program.shardy_model import Axes, ShardyModule, ShardyOp, ShardyValue, ValueSharding
+from hloscope.compiler import shardy_attributes as read
+from hloscope.compiler.shardy_locations import Locations
+from hloscope.compiler.shardy_model import Axes, ShardyModule, ShardyOp, ShardyValue, ValueSharding
 
 Once = Callable[..., Any]
 """Calls a reader of attributes, unless it has read the attribute before."""

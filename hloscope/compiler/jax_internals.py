@@ -70,8 +70,11 @@ def lowered_facts(lowered: jax.stages.Lowered) -> LoweredFacts:
     )
 
 
-def compile_options(lowered: jax.stages.Lowered, devices: Sequence[Any], options: Mapping[str, str]) -> Any:
-    """The options with which XLA compiles a lowered program: devices, debug options and all that JAX adds."""
+def compile_options(lowered: jax.stages.Lowered, options: Mapping[str, str]) -> bytes:
+    """The options with which XLA compiles a lowered program, serialized: debug options and all that JAX adds.
+
+    The devices in them are simulated ones, and are replaced by those that it is compiled for.
+    """
     from jax._src.interpreters import pxla
 
     lowering = lowered._lowering
@@ -79,32 +82,64 @@ def compile_options(lowered: jax.stages.Lowered, devices: Sequence[Any], options
     propagate = pxla.get_prop_to_input_output(
         details["in_shardings"], details["out_shardings"], len(details["ordered_effects"])
     )
-    assignment = np.empty(len(devices), dtype=object)
-    assignment[:] = list(devices)
-    return pxla.create_compile_options(
-        lowering._hlo, details["tuple_args"], *propagate, devices[0].client, assignment, dict(options)
+    stand_ins = jax.devices("cpu")
+    assignment = np.empty(int(details["num_devices"]), dtype=object)
+    assignment[:] = stand_ins[: assignment.size]
+    made = pxla.create_compile_options(
+        lowering._hlo, details["tuple_args"], *propagate, stand_ins[0].client, assignment, dict(options)
     )
+    serialized: bytes = made.SerializeAsString()
+    return serialized
 
 
-def compile_for(lowered: jax.stages.Lowered, devices: Sequence[Any], options: Mapping[str, str]) -> Any:
-    """Compiles a lowered program for compile-only devices, whatever devices it was traced on.
+def bytecode(lowered: jax.stages.Lowered) -> bytes:
+    """A lowered program as MLIR bytecode, with its source places."""
+    from jax._src.interpreters import mlir
+
+    found: bytes = mlir.module_to_bytecode(lowered._lowering._hlo)
+    return found
+
+
+def module_of_bytecode(module: bytes) -> Any:
+    """An MLIR module, in a context of its own, from `bytecode`."""
+    from jaxlib.mlir import ir
+
+    with mlir_context() as context:
+        return ir.Module.parse(module, context)
+
+
+def has_host_callbacks(lowered: jax.stages.Lowered) -> bool:
+    """Whether a program lowered for CPU calls Python functions, which live in this process only."""
+    return bool(lowered._lowering.compile_args.get("host_callbacks"))
+
+
+def compile_for(
+    module: Any, devices: Sequence[Any], settings: bytes, options: Mapping[str, Any], *, on_tpu: bool
+) -> Any:
+    """Compiles a lowered program for devices, whatever devices it was traced on.
 
     Args:
-        lowered: Lowered with `lowering_platforms=("tpu",)`.
-        devices: Compile-only devices in partition order.
+        module: From `module_of_bytecode`; for compile-only devices lowered with `lowering_platforms=("tpu",)`.
+        devices: One for each partition: compile-only TPU devices, or simulated CPU devices.
+        settings: From `compile_options`.
         options: XLA compiler options.
+        on_tpu: Whether the devices are compile-only TPU devices, whose executables cannot run.
 
     Returns:
-        An XLA executable that cannot run, with `hlo_modules()`, `get_compiled_memory_stats()`,
-        `get_parameter_shardings()` and `get_output_shardings()`.
+        An XLA executable with `hlo_modules()`, `get_compiled_memory_stats()`, `get_parameter_shardings()` and
+        `get_output_shardings()`.
 
     Raises:
         jax.errors.JaxRuntimeError: The compiler refuses the program or an option.
     """
     from jax._src.interpreters import pxla
+    from jax._src.lib import xla_client
 
-    settings = compile_options(lowered, devices, options)
-    return devices[0].client.compile(lowered._lowering._hlo, pxla._create_device_list(tuple(devices)), settings)
+    made = xla_client.CompileOptions.ParseFromString(settings)
+    made.env_option_overrides = list(options.items())
+    made.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id for device in devices]]))
+    client, chosen = devices[0].client, pxla._create_device_list(tuple(devices))
+    return client.compile(module, chosen, made) if on_tpu else client.compile_and_load(module, chosen, made)
 
 
 def op_sharding(serialized: bytes) -> Any:
@@ -139,7 +174,10 @@ def executable_of(compiled: jax.stages.Compiled) -> Any:
 
 @contextmanager
 def lowering_for(client: Any) -> Iterator[None]:
-    """Lets host callbacks be lowered for the devices of `client` although the program is traced on CPU devices."""
+    """Lets what asks for the backend while it is lowered have `client`, although the program is traced on CPU devices.
+
+    Host callbacks and Pallas kernels ask.
+    """
     from jax._src.interpreters import mlir
 
     original = mlir.ModuleContext.get_backend

@@ -1,0 +1,271 @@
+"""What the rest of hloscope asks of the compiler; every question is answered by a worker."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from hloscope.compiler import libtpu, step
+from hloscope.compiler.model import Compiled, Program
+from hloscope.compiler.pool import WorkerDied, WorkerPool
+from hloscope.compiler.shardy_model import ShardyModule
+from hloscope.compiler.slots import BYTES_PER_WORKER
+from hloscope.errors import CompilerDiedError, NotationError, TimeLimitError
+from hloscope.hardware.slices import Slice
+from hloscope.store import Store
+
+T = TypeVar("T")
+
+QUIET_LIBTPU = {
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # another process on this machine may hold libtpu's lock file
+    "TPU_SKIP_MDS_QUERY": "1",  # no metadata server to ask outside Google Cloud
+    "TPU_STDERR_LOG_LEVEL": "1",  # the partitioner's warnings, which the report shows
+}
+DEFAULT_LIMIT_S = 30 * 60.0
+"""Where nobody watches."""
+_FEW_BYTES = 1 << 20
+_SAID_LINES = 6
+_FATAL = re.compile(r"^F\d{4} |Check fail|No space left|Fatal Python error|terminate called", re.IGNORECASE)
+_NOISE = re.compile(r"^\s*(@|#\d|\*\*\*|PC:|==|https?:|[IWE]\d{4} |WARNING: Logging|Failed to find host)")
+_PREFIX = re.compile(r"^[A-Z]\d{4} [\d:. ]+\d+ (?P<rest>\S+\.(?:cc|h):\d+\] .*)$")
+
+_lock = threading.Lock()
+_pools: dict[int, WorkerPool] = {}
+
+
+def pool() -> WorkerPool:
+    """This process's workers; a forked child has its own."""
+    with _lock:
+        found = _pools.get(os.getpid())
+        if found is None:
+            _pools.clear()
+            found = _pools[os.getpid()] = WorkerPool(workers_here(), environment)
+        return found
+
+
+def workers_here(jobs: int | None = None) -> int:
+    """Workers that are worth having at once here, by cores, free memory and what there is to do."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        free = BYTES_PER_WORKER
+    return max(1, min(jobs or cores, cores, free // BYTES_PER_WORKER))
+
+
+def environment(simulated_devices: int = 1) -> dict[str, str]:
+    """What a worker sees as `os.environ`: this process's, with JAX kept to the CPU and libtpu quiet and shareable."""
+    flags = re.sub(r"--xla_force_host_platform_device_count=\S*", "", os.environ.get("XLA_FLAGS", "")).strip()
+    found = {**QUIET_LIBTPU, **os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(simulated_devices)}
+    return found | {"XLA_FLAGS": flags} if flags else {name: found[name] for name in found if name != "XLA_FLAGS"}
+
+
+def warm(slice_name: str | None) -> None:
+    """Starts a worker while something else is still to be done, unless there is one."""
+    if slice_name is None or not slice_name.startswith(("cpu", "attached")):
+        pool().warm(environment(), slice_name or "v5e:2x2")
+
+
+def compile_program(program: Program, *, name: str, timeout_s: float | None) -> Compiled:
+    """Compiles a program and asks Shardy about it.
+
+    Args:
+        program: The program.
+        name: The user's name for it, for messages.
+        timeout_s: Seconds that the compile may take; None for `time_limit`'s choice.
+
+    Raises:
+        HbmError: The program does not fit in HBM, and cannot be compiled without that limit either.
+        CompileError: The compiler refuses the program or an option, or dies over it.
+        SliceError: There is no libtpu here, or it does not know the slice.
+        TimeLimitError: It took too long.
+    """
+    devices = 1 if program.slice.chip is not None else program.slice.device_count
+    return ask(
+        step.compile_program,
+        program,
+        doing=f"while it compiled {name} for {program.slice.name}",
+        timeout_s=timeout_s,
+        simulated_devices=devices,
+    )
+
+
+def propagate(module: bytes | str, seen_by: str, notes: list[str], *, timeout_s: float | None) -> ShardyModule | None:
+    """What Shardy makes of a module; None, with a note, where it cannot be asked.
+
+    Some programs end the process that asks for the origins of shardings: those are asked about once more without.
+
+    Raises:
+        TimeLimitError: It took too long.
+    """
+    lost = "reasons are less exact"
+    for origins in (True, False):
+        try:
+            found = ask(
+                step.propagate,
+                module,
+                seen_by,
+                origins=origins,
+                doing="while Shardy propagated the shardings",
+                timeout_s=timeout_s,
+            )
+        except CompilerDiedError as error:
+            said = (error.why or "").partition("\n")[0]
+            continue
+        except TimeLimitError:
+            raise
+        except Exception as error:  # passes of another jaxlib may have other names, or refuse a program
+            said = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
+            break
+        if not origins:
+            notes.append(
+                f"Shardy died while it kept the origins of shardings ({said}), and was asked again without them: who "
+                "asked for a sharding is not known here"
+            )
+        return found
+    notes.append(f"Shardy's propagation could not be run again ({said}): {lost}")
+    return None
+
+
+def ask(
+    function: Callable[..., T],
+    /,
+    *args: object,
+    doing: str,
+    timeout_s: float | None = None,
+    simulated_devices: int = 1,
+    **kwargs: object,
+) -> T:
+    """Runs a step in a worker and waits for it; the worker is ended where nobody waits any more.
+
+    Args:
+        function: One of `hloscope.compiler.step`, or any other function that can be pickled by name.
+        args: Its arguments.
+        doing: What is being done, for messages: `while it compiled step for v5e:2x4`.
+        timeout_s: Seconds to wait; None for `time_limit`'s choice.
+        simulated_devices: CPU devices that the worker is to have.
+        kwargs: Arguments by keyword.
+
+    Raises:
+        CompilerDiedError: The process ended.
+        TimeLimitError: It took longer than the limit.
+        Exception: Whatever the function raised.
+    """
+    limit = time_limit(timeout_s)
+    workers = pool()
+    future: Future[T] = workers.submit_in(environment(simulated_devices), function, *args, **kwargs)
+    try:
+        return future.result(limit)
+    except WorkerDied as died:
+        raise compiler_died(died, doing) from None
+    except TimeoutError:
+        if future.done():
+            raise
+        workers.kill(future)
+        raise TimeLimitError(doing.removeprefix("while "), limit or 0.0) from None
+    except BaseException:
+        workers.kill(future)
+        raise
+
+
+def time_limit(seconds: float | None) -> float | None:
+    """The seconds that a compile may take: what was asked for, `HLOSCOPE_TIMEOUT`, 30 minutes where nobody watches.
+
+    None for no limit, which 0 asks for.
+
+    Raises:
+        NotationError: `HLOSCOPE_TIMEOUT` is no number of seconds.
+    """
+    text = os.environ.get("HLOSCOPE_TIMEOUT", "").strip()
+    if seconds is None and text:
+        try:
+            seconds = float(text)
+        except ValueError:
+            raise NotationError(
+                f"HLOSCOPE_TIMEOUT={text} is not a number of seconds", fix="write, for example, HLOSCOPE_TIMEOUT=600"
+            ) from None
+    if seconds is None:
+        return None if sys.stderr is not None and sys.stderr.isatty() else DEFAULT_LIMIT_S
+    return seconds if seconds > 0 else None
+
+
+def compiler_died(died: WorkerDied, doing: str) -> CompilerDiedError:
+    """The death of a worker as an error: how it ended, its last words, what to try."""
+    words = _last_words(died.words)
+    folder = tempfile.gettempdir()
+    if _is_full(folder) or "No space left" in died.words:
+        how, fix = f"the temporary folder {folder} is full", f"free space in {folder}, or name another folder: TMPDIR=…"
+    elif died.returncode == -signal.SIGKILL:
+        how = "it was killed from outside, most likely because the machine ran out of memory"
+        fix = "try fewer at once (HLOSCOPE_MAX_WORKERS=1), fewer layers, or a machine with more memory"
+    else:
+        how = _how(died.returncode)
+        fix = (
+            "this is a fault of the compiler, not of the program: try another shape of the slice, another version of "
+            "jax[tpu], or fewer layers"
+        )
+    return CompilerDiedError(f"the compiler died {doing}", why="\n".join([how, *words]), fix=fix)
+
+
+def _how(returncode: int) -> str:
+    if returncode >= 0:
+        return f"its process ended with exit code {returncode}"
+    try:
+        known = signal.Signals(-returncode)
+    except ValueError:
+        return f"its process was ended by signal {-returncode}"
+    return f"its process was ended by {known.name} ({signal.strsignal(known)})"
+
+
+def _last_words(text: str) -> list[str]:
+    """The lines that say why, out of all that a dying compiler writes."""
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    fatal = [line for line in lines if _FATAL.search(line)]
+    chosen = fatal[-_SAID_LINES:] or [line for line in lines if not _NOISE.match(line)][-_SAID_LINES:]
+    return [_shortened(line) for line in chosen]
+
+
+def _shortened(line: str) -> str:
+    match = _PREFIX.match(line)
+    return (match["rest"] if match else line)[:500]
+
+
+def _is_full(folder: str) -> bool:
+    try:
+        return shutil.disk_usage(folder).free < _FEW_BYTES
+    except OSError:
+        return False
+
+
+def platform_version(chosen: Slice, store: Store | None) -> str:
+    """What libtpu says of itself, asked once for each build of it.
+
+    Raises:
+        HloscopeError: It cannot be asked.
+    """
+    name, build = chosen.libtpu_topology_name or "v5e:2x2", libtpu.build()
+    known = None if store is None or build is None else store.get("libtpu", f"{build} {name}")
+    if known is not None:
+        return known.decode()
+    found = ask(step.platform_version, name, doing="while it was asked for its version")
+    if store is not None and build is not None:
+        store.put("libtpu", f"{build} {name}", found.encode())
+    return found
+
+
+def proto_text(module: bytes, name: str) -> str:
+    """The text of a serialized HloModuleProto.
+
+    Raises:
+        ValueError: It is none that jaxlib can read.
+        CompilerDiedError: Reading it ended the process.
+    """
+    return ask(step.proto_text, module, doing=f"while it read {name}")

@@ -1,0 +1,83 @@
+"""What crosses the seam: a lowered program on its way in, and what the compiler made of it on its way out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hloscope.compiler.shardy_model import ShardyModule
+from hloscope.hardware.slices import Slice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Which device each partition runs on, as far as the program decides it; the worker has the devices.
+
+    Attributes:
+        device_count: Partitions of the program.
+        mesh_shape: Sizes of the mesh's axes, major first; None where the devices are taken in their own order.
+        dcn_shape: For several slices: how many of them each axis spans; None on one slice.
+        simulated_ids: The position in `jax.devices()` of the device at each mesh position, where the mesh crosses
+            slices in no regular arrangement; on simulated CPU devices that of each partition's device.
+        positions: The mesh position of each partition; None where they agree.
+    """
+
+    device_count: int
+    mesh_shape: tuple[int, ...] | None = None
+    dcn_shape: tuple[int, ...] | None = None
+    simulated_ids: tuple[int, ...] | None = None
+    positions: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """One lowered program and what to compile it for: everything that the compiler is told.
+
+    Attributes:
+        module: StableHLO with its source places, as MLIR bytecode.
+        settings: A serialized `xla::CompileOptions`; its device assignment is replaced on a TPU slice.
+        options: XLA compiler options that the user gave.
+        slice: A TPU slice, or simulated CPU devices.
+        layout: Which device each partition runs on.
+    """
+
+    module: bytes
+    settings: bytes
+    options: Mapping[str, str]
+    slice: Slice
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """What the compiler made of one program.
+
+    Attributes:
+        text: The final scheduled module.
+        memory_bytes: The compiler's figures per device, by the field names of `jax.stages.Compiled.memory_analysis`.
+        parameter_shardings: A serialized `OpSharding` for each parameter; None where the compiler gives none.
+        output_shardings: The same for outputs.
+        diagnostics: What it said that is about the user's program.
+        device_ids: The physical device of each partition; empty for simulated and attached devices.
+        slice_of_partition: The slice that each partition is in; empty on one slice.
+        too_large: Its words for why the program does not fit in HBM; None when it fits.
+        partitioned: The module right after the partitioner; None when the compiler did not write it down.
+        before_propagation: The module that Shardy was about to propagate, in MLIR; None once that was explained.
+        shardy: Every value's sharding and what must move; None when Shardy could not be asked.
+        shardy_as_written: The same for the program as JAX lowered it, where `shardy` is of the compiler's own module.
+        notes: Choices made on the way, one sentence each.
+    """
+
+    text: str
+    memory_bytes: Mapping[str, int]
+    parameter_shardings: tuple[bytes, ...] | None
+    output_shardings: tuple[bytes, ...] | None
+    diagnostics: tuple[str, ...]
+    device_ids: tuple[int, ...] = ()
+    slice_of_partition: tuple[int, ...] = ()
+    too_large: str | None = None
+    partitioned: str | None = None
+    before_propagation: str | None = None
+    shardy: ShardyModule | None = None
+    shardy_as_written: ShardyModule | None = None
+    notes: tuple[str, ...] = field(default=())

@@ -1,0 +1,135 @@
+"""The devices of a slice that nobody needs to have, and which of them each partition of a program runs on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
+from math import prod
+from typing import Any
+
+from hloscope.compiler.model import Layout
+from hloscope.compiler.stderr_capture import captured_stderr
+from hloscope.errors import SliceError
+from hloscope.hardware.slices import Slice
+
+
+def physical_devices(chosen: Slice, layout: Layout, notes: list[str]) -> list[Any]:
+    """The device of each partition.
+
+    Args:
+        chosen: A TPU slice, or simulated CPU devices, which this process must have been started with.
+        layout: What the program says of its devices.
+        notes: Receives a sentence for each choice that the user's own `make_mesh` would not make.
+
+    Raises:
+        SliceError: There is no libtpu on this machine, or it does not know the slice.
+    """
+    if chosen.chip is None:
+        import jax
+
+        simulated = jax.devices("cpu")
+        return [simulated[number] for number in layout.simulated_ids or range(layout.device_count)]
+    physical = topology_devices(chosen)
+    if layout.mesh_shape is None:
+        return physical[: layout.device_count]
+    if layout.simulated_ids is not None:
+        laid_out = _by_simulated_slice(layout.simulated_ids, physical, chosen.slice_count)
+    else:
+        laid_out = arrange(layout.mesh_shape, physical, layout.dcn_shape, notes)
+    return laid_out if layout.positions is None else [laid_out[position] for position in layout.positions]
+
+
+def topology_devices(chosen: Slice) -> list[Any]:
+    """The devices of a TPU slice, from libtpu's ahead-of-time compiler.
+
+    Raises:
+        SliceError: There is no libtpu on this machine, or it does not know the slice.
+    """
+    from jax.experimental import topologies
+
+    with captured_stderr() as stderr:
+        try:
+            topology = topologies.get_topology_desc(
+                chosen.libtpu_topology_name, platform="tpu", **chosen.topology_kwargs
+            )
+        except Exception as error:  # libtpu raises many types; each means that there is no such topology here
+            failure: Exception | None = error
+        else:
+            failure = None
+    if failure is None:
+        return list(topology.devices)
+    require_libtpu(chosen)
+    raise SliceError(
+        f"libtpu cannot describe {chosen.name}",
+        why=f"{type(failure).__name__}: {failure}\n{stderr.text.strip()[-500:]}".strip(),
+        fix="check that libtpu is the version that jax[tpu] pins",
+    )
+
+
+def require_libtpu(chosen: Slice) -> None:
+    """Checks that there is a TPU compiler to ask, without loading it.
+
+    Raises:
+        SliceError: There is none.
+    """
+    if chosen.chip is None or os.environ.get("TPU_LIBRARY_PATH") or find_spec("libtpu") is not None:
+        return
+    raise SliceError(
+        f"{chosen.name} cannot be compiled for: there is no libtpu here",
+        why="libtpu, which holds the TPU compiler, exists for x86-64 Linux only",
+        fix='on x86-64 Linux: pip install "jax[tpu]"; elsewhere HLO files can be read, '
+        "and --slice cpu:N compiles for simulated CPU devices",
+    )
+
+
+def arrange(
+    mesh_shape: Sequence[int], devices: Sequence[Any], dcn_shape: Sequence[int] | None, notes: list[str]
+) -> list[Any]:
+    """Lays a logical mesh over physical devices in the order that `jax.make_mesh` would choose.
+
+    Args:
+        mesh_shape: Sizes of the mesh axes, DCN included.
+        devices: Devices of all slices; more than the mesh has when it is compiled on a subset.
+        dcn_shape: For several slices: how many slices each axis spans; None on one slice.
+        notes: Receives a sentence for each choice that the user's own `make_mesh` would not make.
+
+    Returns:
+        Devices in row-major mesh order.
+    """
+    from jax.experimental import mesh_utils
+
+    if dcn_shape is not None:
+        within = [size // slices for size, slices in zip(mesh_shape, dcn_shape, strict=True)]
+        hybrid = mesh_utils.create_hybrid_device_mesh(
+            within, list(dcn_shape), devices=devices, allow_split_physical_axes=_needs_split(within, devices)
+        )
+        return list(hybrid.flat)
+    if prod(mesh_shape) < len(devices):
+        return list(devices)[: prod(mesh_shape)]
+    try:
+        return list(mesh_utils.create_device_mesh(list(mesh_shape), devices=devices).flat)
+    except (NotImplementedError, ValueError, AssertionError):
+        notes.append(
+            f"a mesh of {tuple(mesh_shape)} does not follow the slice's physical axes: jax.make_mesh would refuse it "
+            "there; compiled with allow_split_physical_axes=True"
+        )
+    return list(mesh_utils.create_device_mesh(list(mesh_shape), devices=devices, allow_split_physical_axes=True).flat)
+
+
+def _needs_split(within: Sequence[int], devices: Sequence[Any]) -> bool:
+    from jax.experimental import mesh_utils
+
+    one_slice = [device for device in devices if device.slice_index == devices[0].slice_index]
+    try:
+        mesh_utils.create_device_mesh(list(within), devices=one_slice)
+    except (NotImplementedError, ValueError, AssertionError):
+        return True
+    return False
+
+
+def _by_simulated_slice(simulated_ids: Sequence[int], physical: Sequence[Any], slice_count: int) -> list[Any]:
+    """Physical devices for a mesh of irregular arrangement: those of the same place in `jax.devices()`."""
+    per_slice = len(simulated_ids) // slice_count
+    in_slices = [[device for device in physical if device.slice_index == index] for index in range(slice_count)]
+    return [in_slices[number // per_slice][number % per_slice] for number in simulated_ids]

@@ -1,0 +1,299 @@
+"""Worker processes behind the interface of `concurrent.futures.Executor`.
+
+No `ProcessPoolExecutor`: that imports the user's `__main__` again, cannot end one task without breaking the pool, and
+fails every task when one process dies. Here each task has a process to itself, and a process is used again while it is
+well.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import IO, Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from hloscope.compiler.slots import Slot, acquired_slot
+from hloscope.compiler.worker import read_message, write_message
+
+T = TypeVar("T")
+
+_GROWN_BYTES = 3 << 29
+"""A process that holds more than this after a step is not used again."""
+_LAST_WORDS_BYTES = 1 << 16
+_DECIDES = re.compile(r"^(XLA|LIBTPU|TPU|JAX|MEGASCALE|TF|LD|PYTHON|TMP|TEMP|HLOSCOPE)(_|$|DIR|HOME|PATH)")
+"""Environment variables that a process reads when it starts: where one changes, another process is needed."""
+_CHANGES_NOTHING = ("HLOSCOPE_CACHE", "HLOSCOPE_CACHE_DIR", "HLOSCOPE_TIMEOUT")
+
+
+class WorkerDied(Exception):  # noqa: N818  # an event, which its catcher tells as an error
+    """A worker ended during a step.
+
+    Attributes:
+        returncode: As `subprocess.Popen.returncode`: minus the number of a signal that ended it.
+        words: What it last wrote to standard error.
+    """
+
+    def __init__(self, returncode: int, words: str) -> None:
+        super().__init__(returncode, words)
+        self.returncode = returncode
+        self.words = words
+
+
+class _GoneBefore(Exception):  # noqa: N818  # an event likewise
+    """A worker was no longer there when it was to begin."""
+
+
+class Worker:
+    """One worker process.
+
+    Args:
+        environment: What it sees as `os.environ`.
+        prepare: The slice to prepare for while nothing is asked yet; empty for none.
+        keeps_words: Whether its standard error is kept for messages; else it goes where this process's goes.
+        slot: Its place among the workers of this machine.
+    """
+
+    def __init__(
+        self, environment: Mapping[str, str], *, prepare: str = "", keeps_words: bool = True, slot: Slot | None = None
+    ) -> None:
+        self.environment = deciding(environment)
+        self._slot = slot
+        self._words: IO[bytes] | None = _words_file() if keeps_words else None
+        package = Path(__file__).parent.parent
+        search = [*environment.get("PYTHONPATH", "").split(os.pathsep), str(package.parent)]
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "hloscope.compiler.worker", str(os.getpid()), prepare],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._words,
+            env={**environment, "PYTHONPATH": os.pathsep.join(entry for entry in search if entry)},
+            pass_fds=() if slot is None or slot.life is None else (slot.life,),
+            start_new_session=True,  # Ctrl-C on a terminal is this process's to act on
+        )
+        if slot is not None:
+            slot.given_to(self._process.pid)
+
+    @property
+    def pid(self) -> int:
+        """Its process number."""
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+        return self._process.poll() is None
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether it holds so much memory that another should take its place."""
+        try:
+            pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        except (OSError, ValueError, IndexError):
+            return False
+        return pages * os.sysconf("SC_PAGE_SIZE") > _GROWN_BYTES
+
+    def call(self, request: bytes) -> Any:
+        """Runs one request, a pickled function with its arguments.
+
+        Raises:
+            WorkerDied: The process ended meanwhile.
+            Exception: Whatever the function raised.
+        """
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        with nullcontext() if self._slot is None else self._slot.in_use():
+            if not self.is_alive:
+                raise _GoneBefore
+            if self._words is not None:
+                os.ftruncate(self._words.fileno(), 0)
+            try:
+                write_message(stdin, request)  # type: ignore[arg-type]
+                succeeded, found = pickle.loads(read_message(stdout))  # type: ignore[arg-type]
+            except (EOFError, OSError):
+                raise WorkerDied(self.kill(), self._last_words()) from None
+        if succeeded:
+            return found
+        raise found
+
+    def _last_words(self) -> str:
+        if self._words is None:
+            return ""
+        size = os.fstat(self._words.fileno()).st_size
+        start = max(0, size - _LAST_WORDS_BYTES)
+        return os.pread(self._words.fileno(), _LAST_WORDS_BYTES, start).decode("utf-8", errors="replace")
+
+    def kill(self) -> int:
+        """Ends it at once, and returns how it ended."""
+        with suppress(OSError):
+            self._process.kill()
+        return self._process.wait()
+
+    def close(self) -> None:
+        """Ends it and frees what it holds here."""
+        self.kill()
+        for stream in (self._process.stdin, self._process.stdout, self._words):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+        if self._slot is not None:
+            self._slot.close()
+
+
+def _words_file() -> IO[bytes]:
+    """A file for a worker's standard error: in memory where the system has such files, for disks may be full."""
+    try:
+        descriptor = os.memfd_create("hloscope-worker", os.MFD_CLOEXEC)
+    except (AttributeError, OSError):
+        return tempfile.TemporaryFile(buffering=0)  # the worker's, until it is closed
+    import fcntl
+
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_APPEND)  # it is emptied before each step
+    return os.fdopen(descriptor, "r+b", buffering=0)
+
+
+def deciding(environment: Mapping[str, str]) -> dict[str, str]:
+    """The part of an environment that processes read when they start."""
+    return {name: value for name, value in environment.items() if _DECIDES.match(name) and name not in _CHANGES_NOTHING}
+
+
+class _Task:
+    """One submitted call, which may be ended by another thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._worker: Worker | None = None
+        self.is_wanted = True
+
+    def given(self, worker: Worker) -> None:
+        with self._lock:
+            self._worker = worker
+            if not self.is_wanted:
+                worker.kill()
+
+    def end(self) -> None:
+        with self._lock:
+            self.is_wanted = False
+            if self._worker is not None:
+                self._worker.kill()
+
+    def over(self) -> None:
+        with self._lock:
+            self._worker = None
+
+
+class WorkerPool(Executor):
+    """Runs picklable calls in worker processes, each task in a process that is its own meanwhile.
+
+    Args:
+        most: Processes at once.
+        environment: What new processes see as `os.environ`; asked at each submission.
+        keeps_words: As for `Worker`.
+        counted: Whether its processes take up slots of the machine's.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        environment: Callable[[], Mapping[str, str]] = lambda: dict(os.environ),
+        *,
+        keeps_words: bool = True,
+        counted: bool = True,
+    ) -> None:
+        self._environment = environment
+        self._keeps_words = keeps_words
+        self._counted = counted
+        self._threads = ThreadPoolExecutor(most, thread_name_prefix="hloscope-worker")
+        self._lock = threading.Lock()
+        self._idle: list[Worker] = []
+        self._tasks: WeakKeyDictionary[Future[Any], _Task] = WeakKeyDictionary()
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Schedules a call, as any executor does; the process sees the environment of this moment."""
+        return self.submit_in(self._environment(), fn, *args, **kwargs)
+
+    def submit_in(
+        self, environment: Mapping[str, str], fn: Callable[..., T], /, *args: Any, **kwargs: Any
+    ) -> Future[T]:
+        """`submit`, in a process with an environment of its own."""
+        request, task = pickle.dumps((fn, args, kwargs), pickle.HIGHEST_PROTOCOL), _Task()
+        future: Future[T] = self._threads.submit(self._run, task, environment, request)
+        self._tasks[future] = task
+        return future
+
+    def warm(self, environment: Mapping[str, str], prepare: str) -> None:
+        """Starts a process ahead of its first task, unless one is there."""
+        with self._lock:
+            there = any(worker.is_alive for worker in self._idle)
+        if not there:
+            self._threads.submit(self._keep_one, environment, prepare)
+
+    def kill(self, future: Future[Any]) -> None:
+        """Ends a task with the process that it runs in; no other task is touched."""
+        task = self._tasks.get(future)
+        if not future.cancel() and task is not None:
+            task.end()
+
+    def kill_all(self) -> None:
+        """Ends every task."""
+        for future in list(self._tasks):
+            self.kill(future)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Ends the processes, once their tasks are done."""
+        self._threads.shutdown(wait, cancel_futures=cancel_futures)
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.close()
+
+    def _keep_one(self, environment: Mapping[str, str], prepare: str) -> None:
+        task = _Task()
+        with suppress(OSError):
+            self._release(self._worker(environment, task, prepare))
+
+    def _run(self, task: _Task, environment: Mapping[str, str], request: bytes) -> Any:
+        while True:
+            worker = self._worker(environment, task)
+            task.given(worker)
+            try:
+                return worker.call(request)
+            except _GoneBefore:  # ended while it was idle, by another process that needed its slot
+                if not task.is_wanted:
+                    raise WorkerDied(-signal.SIGKILL, "") from None
+            finally:
+                task.over()
+                self._release(worker)
+
+    def _worker(self, environment: Mapping[str, str], task: _Task, prepare: str = "") -> Worker:
+        """An idle process that was started in the same environment, or a new one in place of the others."""
+        wanted = deciding(environment)
+        with self._lock:
+            fitting = [worker for worker in self._idle if worker.is_alive and worker.environment == wanted]
+            others = [worker for worker in self._idle if worker not in fitting]
+            self._idle = fitting[:-1]
+        for worker in others:
+            worker.close()
+        if fitting:
+            return fitting[-1]
+        slot = acquired_slot(lambda: task.is_wanted) if self._counted else None
+        if not task.is_wanted:
+            raise WorkerDied(-signal.SIGKILL, "")
+        return Worker(environment, prepare=prepare, keeps_words=self._keeps_words, slot=slot)
+
+    def _release(self, worker: Worker) -> None:
+        if worker.is_alive and not worker.has_grown:
+            with self._lock:
+                self._idle.append(worker)
+        else:
+            worker.close()

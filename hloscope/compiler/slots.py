@@ -1,0 +1,156 @@
+"""How many workers a machine has room for, over all processes of a user: one slot, a locked file, for each.
+
+A worker holds the lock of its slot itself, so that the slot is free when the worker is gone, however it ended. While it
+runs a step its owner holds a second lock; a process that finds every slot taken ends a worker that is idle.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+BYTES_PER_WORKER = 2 << 30
+"""What a process that holds JAX, libtpu and a compile of some size is reckoned to take."""
+_POLL_S = 0.05
+_COMMAND = b"hloscope.compiler.worker"
+
+
+@dataclass(slots=True)
+class Slot:
+    """A place for one worker.
+
+    Attributes:
+        life: Descriptor of the file whose lock the worker is to inherit; None once it has.
+        busy: Descriptor of the file that is locked during a step.
+    """
+
+    life: int | None
+    busy: int
+
+    def given_to(self, process: int) -> None:
+        """Notes who holds the slot, and leaves it to that process."""
+        with suppress(OSError):  # a full disk: nobody will end the worker while it is idle
+            os.ftruncate(self.busy, 0)
+            os.pwrite(self.busy, str(process).encode(), 0)
+        self.close_life()
+
+    def close_life(self) -> None:
+        """Closes this process's descriptor of the lock."""
+        if self.life is not None:
+            os.close(self.life)
+            self.life = None
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keeps other processes from ending the worker meanwhile."""
+        import fcntl
+
+        fcntl.flock(self.busy, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self.busy, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Gives the slot back."""
+        self.close_life()
+        with suppress(OSError):
+            os.close(self.busy)
+
+
+def slot_count() -> int:
+    """Workers that this machine has memory for; `HLOSCOPE_MAX_WORKERS` says another number."""
+    chosen = os.environ.get("HLOSCOPE_MAX_WORKERS", "")
+    if chosen.isdigit() and int(chosen) > 0:
+        return int(chosen)
+    return max(1, _memory_bytes() // BYTES_PER_WORKER)
+
+
+def _memory_bytes() -> int:
+    """Memory of this machine, or of the container that this process is in."""
+    try:
+        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        machine = BYTES_PER_WORKER
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):
+            machine = min(machine, int(Path(limit).read_text()))
+    return machine
+
+
+def acquired_slot(wanted: Callable[[], bool]) -> Slot | None:
+    """A free slot, waited for while there is none.
+
+    Args:
+        wanted: Whether somebody still waits for it.
+
+    Returns:
+        The slot; None where the system has no file locks, or no place for the files: then nothing is counted.
+    """
+    folder = _folder()
+    if folder is None:
+        return None
+    while wanted():
+        for number in range(slot_count()):
+            slot = _taken(folder / f"slot-{number}")
+            if slot is not None:
+                return slot
+        if not any(_idle_one_ended(folder / f"slot-{number}") for number in range(slot_count())):
+            time.sleep(_POLL_S)
+    return None
+
+
+def _folder() -> Path | None:
+    try:
+        import fcntl  # noqa: F401
+
+        folder = Path(tempfile.gettempdir()) / f"hloscope-workers-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+    except (ImportError, AttributeError, OSError):
+        return None
+    return folder if status.st_uid == os.getuid() and not folder.is_symlink() else None
+
+
+def _taken(path: Path) -> Slot | None:
+    import fcntl
+
+    try:
+        life = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(life, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return Slot(life=life, busy=os.open(f"{path}.busy", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError:
+        os.close(life)
+        return None
+
+
+def _idle_one_ended(path: Path) -> bool:
+    """Ends the worker of a slot, if it is idle."""
+    import fcntl
+
+    try:
+        busy = os.open(f"{path}.busy", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(busy, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        process = int(os.pread(busy, 20, 0))
+        if _COMMAND not in Path(f"/proc/{process}/cmdline").read_bytes():
+            return False
+        os.kill(process, signal.SIGKILL)
+    except (OSError, ValueError):
+        return False
+    else:
+        time.sleep(_POLL_S)
+        return True
+    finally:
+        os.close(busy)

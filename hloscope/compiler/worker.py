@@ -1,0 +1,107 @@
+"""What a worker process does: it runs the functions it is sent, one after another, and sends back what they return.
+
+Started as `python -P -m hloscope.compiler.worker PARENT SLICE`. Requests come on standard input and answers go to
+standard output, each as a length and a pickle; nothing that runs here sees either. It ends when its input ends, and
+with the process that started it, however that ends.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import struct
+import sys
+from contextlib import suppress
+from typing import Any, BinaryIO
+
+LENGTH = struct.Struct("<Q")
+_PR_SET_PDEATHSIG = 1
+
+
+def read_message(stream: BinaryIO) -> bytes:
+    """One message from a pipe.
+
+    Raises:
+        EOFError: The other side is gone.
+    """
+    head = stream.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        raise EOFError
+    (size,) = LENGTH.unpack(head)
+    body = stream.read(size)
+    if len(body) < size:
+        raise EOFError
+    return body
+
+
+def write_message(stream: BinaryIO, body: bytes) -> None:
+    """Sends one message.
+
+    Raises:
+        OSError: The other side is gone.
+    """
+    stream.write(LENGTH.pack(len(body)))
+    stream.write(body)
+    stream.flush()
+
+
+def main() -> None:
+    """Runs until there are no more requests."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    _leave_the_streams()
+    _end_with(int(sys.argv[1]))
+    with suppress(Exception):  # whatever is missing here is reported by the step that needs it
+        if sys.argv[2]:
+            from hloscope.compiler.step import prepare
+
+            prepare(sys.argv[2])
+    with suppress(EOFError, OSError):
+        while True:
+            write_message(answers, _answer(read_message(requests)))
+    os._exit(0)  # the native libraries have nothing to tidy up that is worth waiting for
+
+
+def _leave_the_streams() -> None:
+    """Points standard input at nothing and standard output at standard error, for whatever prints here."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+
+
+def _end_with(parent: int) -> None:
+    """Has the system end this process with the one that started it, also while native code runs.
+
+    Ctrl-C on a terminal reaches every process of the foreground; here it is the parent's to act on.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before it could be asked
+            os._exit(1)
+
+
+def _answer(request: bytes) -> bytes:
+    """The pickled outcome of a request: whether it succeeded, and what it returned or raised."""
+    try:
+        function, args, kwargs = pickle.loads(request)
+        return pickle.dumps((True, function(*args, **kwargs)), pickle.HIGHEST_PROTOCOL)
+    except BaseException as error:
+        return _pickled_error(error)
+
+
+def _pickled_error(error: BaseException) -> bytes:
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    with suppress(Exception):
+        body = pickle.dumps((False, error), pickle.HIGHEST_PROTOCOL)
+        restored: Any = pickle.loads(body)[1]
+        if str(restored) == str(error):
+            return body
+    return pickle.dumps((False, RuntimeError(f"{type(error).__name__}: {error}")), pickle.HIGHEST_PROTOCOL)
+
+
+if __name__ == "__main__":
+    main()
