@@ -110,7 +110,7 @@ class TimeLimitError(HloscopeError):
     """Something took longer than it may.
 
     Attributes:
-        doing: What was being done, as a clause: `it compiled step for v5e:2x4`.
+        doing: What was being done, `compiling step for v5e:2x4`.
         limit_s: The limit in seconds.
     """
 
@@ -118,7 +118,7 @@ class TimeLimitError(HloscopeError):
         self.doing = doing
         self.limit_s = limit_s
         super().__init__(
-            f"the time limit of {limit_s:g} s passed while {doing}",
+            f"{doing} took longer than {limit_s:g} s",
             fix="allow more: --timeout SECONDS, timeout in the targets file, or HLOSCOPE_TIMEOUT; 0 is no limit",
         )
 

@@ -176,7 +176,7 @@ def start_compiler(target: Callable[..., Any] | str, facts: TargetFacts, store: 
     from hloscope.compiler import client
     from hloscope.compiler.cache import CompileCache
 
-    if not CompileCache(store).expects(name_of(target), facts.slice):
+    if not CompileCache(store).expects(name_of(target)):
         client.warm(facts.slice)
 
 

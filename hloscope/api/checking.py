@@ -26,6 +26,7 @@ def check(
     *,
     cached: bool = True,
     workers: int | None = None,
+    timeout_s: float | None = None,
     told: Told = lambda _: None,
 ) -> tuple[Checked, ...]:
     """Holds targets against what is expected of them.
@@ -35,6 +36,7 @@ def check(
         names: The targets; all of them when empty.
         cached: Whether compiles are kept and taken from the cache.
         workers: Processes at once.
+        timeout_s: Seconds that a target may take which names no limit of its own.
         told: Hears the name of each target that is done.
 
     Raises:
@@ -42,7 +44,9 @@ def check(
     """
     jobs = jobs_of(project, names)
     contracts = _contracts(jobs)
-    outcomes = run_jobs(jobs, cached=cached, workers=workers, told=lambda outcome: told(outcome.job.name))
+    outcomes = run_jobs(
+        jobs, cached=cached, workers=workers, timeout_s=timeout_s, told=lambda outcome: told(outcome.job.name)
+    )
     return tuple(_checked(outcome, contracts[outcome.job.target.name]) for outcome in outcomes)
 
 
@@ -130,6 +134,7 @@ def accept(
     *,
     cached: bool = True,
     workers: int | None = None,
+    timeout_s: float | None = None,
     told: Told = lambda _: None,
 ) -> tuple[Accepted, ...]:
     """Writes the baselines of targets as they are now; see `check` for the arguments.
@@ -138,7 +143,9 @@ def accept(
         HloscopeError: There is no such target, or a file cannot be written.
     """
     jobs = jobs_of(project, names)
-    outcomes = run_jobs(jobs, cached=cached, workers=workers, told=lambda outcome: told(outcome.job.name))
+    outcomes = run_jobs(
+        jobs, cached=cached, workers=workers, timeout_s=timeout_s, told=lambda outcome: told(outcome.job.name)
+    )
     return tuple(map(_accepted, outcomes))
 
 

@@ -193,15 +193,15 @@ def _job_of(name: str, project: ProjectConfig) -> Job:
     raise ConfigError(f"{name} does not say for which slice", where=str(project.path), fix=f"use one of {choices}")
 
 
-def sides_of_jobs(jobs: Sequence[Job], *, cached: bool) -> list[Side]:
-    """Analyses targets.
+def sides_of_jobs(jobs: Sequence[Job], *, cached: bool, timeout_s: float | None = None) -> list[Side]:
+    """Analyses targets; see `run_jobs` for the arguments.
 
     Raises:
         TargetError: One of them cannot be analysed.
     """
     sides = []
     numbered = [replace(job, name=f"{index} {job.name}") for index, job in enumerate(jobs)]
-    for job, outcome in zip(jobs, run_jobs(numbered, cached=cached), strict=True):
+    for job, outcome in zip(jobs, run_jobs(numbered, cached=cached, timeout_s=timeout_s), strict=True):
         if outcome.analysis is None:
             first, _, rest = (outcome.error or "").removeprefix("error: ").partition("\n")
             raise TargetError(f"{job.name}: {first}", why=rest.strip() or None)

@@ -201,5 +201,6 @@ def facts_of(job: Job) -> TargetFacts:
         "chip_overrides": target.chip_overrides or (),
         "allow": target.allow,
         "rule_options": target.rule_options,
+        "timeout_s": 0,  # the whole job has a limit
     }
     return make_facts(**given)

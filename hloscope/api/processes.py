@@ -1,39 +1,66 @@
-"""Several jobs side by side, in processes of their own."""
+"""Several jobs side by side, each in a process that is its own meanwhile."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
 from hloscope.api.jobs import Checkout, Job, Outcome, facts_of, run_job
-from hloscope.errors import HloscopeError
+from hloscope.compiler.client import how_it_ended, time_limit, workers_here
+from hloscope.compiler.pool import WorkerDied, WorkerPool
+from hloscope.errors import HloscopeError, TimeLimitError
 
 DEFAULT_DEVICES = 8
-_BYTES_PER_WORKER = 2 << 30
-"""What a process that holds JAX, libtpu and a compile of some size is reckoned to take."""
+_KIND_OF_PROCESS = "HLOSCOPE_WORKER_FOR"
+"""Processes that differ in this variable are not exchanged for each other."""
 
 Told = Callable[[Outcome], None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Start:
+    """What a process is prepared for before JAX is imported in it.
+
+    Attributes:
+        root: The project's folder.
+        devices: Simulated devices.
+        attached: Whether it keeps JAX's real devices.
+        checkout: The older state of the repository that its targets are of; None for the working tree.
+        search_path: `sys.path` of the process that asks.
+        alone: The one job that it may run; None where it may run several.
+    """
+
+    root: Path
+    devices: int
+    attached: bool
+    checkout: Checkout | None
+    search_path: tuple[str, ...]
+    alone: str | None = None
+
+
 def run_jobs(
-    jobs: Sequence[Job], *, cached: bool = True, workers: int | None = None, told: Told = lambda _: None
+    jobs: Sequence[Job],
+    *,
+    cached: bool = True,
+    workers: int | None = None,
+    timeout_s: float | None = None,
+    told: Told = lambda _: None,
 ) -> tuple[Outcome, ...]:
     """Analyses targets, in processes of their own where they are compiled; one that fails stops no other.
 
     JAX fixes the number of simulated devices of a process, and Python imports a module once, so only jobs of one number
-    of devices and one folder share processes.
+    of devices and one folder use a process one after the other.
 
     Args:
         jobs: What to analyse.
         cached: Whether compiles are kept and taken from the cache.
         workers: Processes at once; by default as many as cores and free memory allow.
+        timeout_s: Seconds that a target may take that names no limit of its own: import, tracing and compile together.
         told: Hears of each outcome as it comes.
 
     Returns:
@@ -48,20 +75,64 @@ def run_jobs(
     for job in jobs:
         if job.target.hlo is not None:
             keep(run_job(job, cached=cached))
-    waiting = {job.name: (job, _devices(job)) for job in jobs if job.target.function is not None}
+    compiled = [job for job in jobs if job.target.function is not None]
+    if compiled:
+        pool = WorkerPool(workers or workers_here(len(compiled)), keeps_words=False, counted=False)
+        try:
+            _run_all(pool, compiled, cached, timeout_s, keep)
+        except BaseException:
+            pool.kill_all()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return tuple(outcomes[job.name] for job in jobs)
+
+
+def _run_all(pool: WorkerPool, jobs: Sequence[Job], cached: bool, timeout_s: float | None, keep: Told) -> None:
+    """Runs jobs, each once more where it turns out to need more devices, or a process to itself."""
+    waiting: dict[Future[Outcome], tuple[Job, _Start]] = {}
+
+    def submit(job: Job, start: _Start) -> None:
+        environment = {**os.environ, _KIND_OF_PROCESS: repr(start)}
+        limit = time_limit(timeout_s if job.target.timeout_s is None else job.target.timeout_s)
+        waiting[pool.submit_in(environment, limit, _run, start, job, cached=cached)] = (job, start)
+
+    for job in jobs:
+        submit(job, _start_of(job, _devices(job)))
     tried: set[tuple[str, int]] = set()
     while waiting:
-        first, count = next(iter(waiting.values()))
-        alike = [job for job, needed in waiting.values() if (needed, job.root) == (count, first.root)]
-        for outcome in _in_processes(alike, count, cached, workers or _workers(len(alike))):
-            again, key = outcome.devices_needed, (outcome.job.name, outcome.devices_needed or 0)
-            if again is not None and key not in tried:
-                tried.add(key)
-                waiting[outcome.job.name] = (outcome.job, again)
+        for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+            job, start = waiting.pop(future)
+            outcome = _outcome(future, job)
+            again = outcome.devices_needed
+            if outcome.alone:
+                submit(job, _start_of(job, start.devices, alone=job.name))
+            elif again is not None and (job.name, again) not in tried:
+                tried.add((job.name, again))
+                submit(job, _start_of(job, again, alone=start.alone))
             else:
-                del waiting[outcome.job.name]
                 keep(outcome)
-    return tuple(outcomes[job.name] for job in jobs)
+
+
+def _outcome(future: Future[Outcome], job: Job) -> Outcome:
+    try:
+        return future.result()
+    except WorkerDied as died:
+        return Outcome(job=job, error=str(_died(job, died)))
+    except TimeoutError as error:
+        limit = float(error.args[0]) if error.args else 0.0
+        return Outcome(job=job, error=str(TimeLimitError(f"importing, tracing and compiling {job.name}", limit)))
+
+
+def _start_of(job: Job, devices: int, alone: str | None = None) -> _Start:
+    return _Start(
+        root=job.root,
+        devices=devices,
+        attached=job.slice == "attached",
+        checkout=job.checkout,
+        search_path=tuple(sys.path),
+        alone=alone,
+    )
 
 
 def _devices(job: Job) -> int:
@@ -78,84 +149,43 @@ def _devices(job: Job) -> int:
         return DEFAULT_DEVICES  # the job itself will say what is wrong
 
 
-def _workers(jobs: int) -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        free = _BYTES_PER_WORKER
-    return max(1, min(jobs, cores, free // _BYTES_PER_WORKER))
-
-
-def _in_processes(jobs: Sequence[Job], devices: int, cached: bool, workers: int) -> Iterator[Outcome]:
-    """Runs jobs in a pool, and what is left over each in a pool of its own.
-
-    That is what a process did not come back from, to tell whose fault it was, and what has to be alone in its process.
-    """
-    left = {job.name: job for job in jobs}
-    context, others = multiprocessing.get_context("spawn"), set(multiprocessing.active_children())
-    start = (jobs[0].root, devices, any(job.slice == "attached" for job in jobs), jobs[0].checkout)
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=start) as pool:
-        try:
-            futures: list[Future[Outcome]] = [pool.submit(_run, job, cached=cached) for job in jobs]
-            for future in as_completed(futures):
-                outcome = future.result()
-                if not outcome.alone:
-                    del left[outcome.job.name]
-                    yield outcome
-        except BrokenProcessPool:
-            pass
-        except BaseException:
-            for process in set(multiprocessing.active_children()) - others:
-                process.kill()  # or the pool would wait for a target that hangs
-            raise
-    for job in left.values():
-        if len(jobs) > 1:
-            yield from _in_processes([job], devices, cached, 1)
-        else:
-            yield Outcome(job=job, error=str(_died(job)))
-
-
-def _died(job: Job) -> HloscopeError:
+def _died(job: Job, died: WorkerDied) -> HloscopeError:
     return HloscopeError(
-        f"the process that compiled {job.name} died",
+        f"the process that imported and traced {job.name} died",
         where=job.target.where,
-        why="the compiler aborted, or the machine ran out of memory",
-        fix="try it alone: hloscope analyze, or hloscope check --jobs 1",
+        why=how_it_ended(died.returncode),
+        fix="native code that the target imports may have ended it, or the machine ran out of memory: try it alone, "
+        "with hloscope analyze or hloscope check --jobs 1",
     )
 
 
-def _start(root: Path, devices: int, attached: bool, checkout: Checkout | None) -> None:
-    """Prepares a process before JAX is imported; what user code prints is not the report."""
+def _prepare(start: _Start) -> None:
+    """Prepares a process before JAX is imported."""
     from hloscope.program.devices import prepare_environment
 
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.dup2(2, 1)
-    os.chdir(root)
-    if checkout is not None:
-        sys.path[:] = [str(checkout.here(Path(entry or ".").resolve()) or entry) for entry in sys.path]
-    sys.path.insert(0, str(root))
-    prepare_environment(devices, attached=attached)
+    os.chdir(start.root)
+    sys.path[:] = start.search_path
+    if start.checkout is not None:
+        sys.path[:] = [str(start.checkout.here(Path(entry or ".").resolve()) or entry) for entry in sys.path]
+    sys.path.insert(0, str(start.root))
+    prepare_environment(start.devices, attached=start.attached)
 
 
-def _end_with_parent() -> None:
-    """Ends this process when the one that started it is gone, were it killed: nobody wants what is compiled here."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
+_prepared: list[_Start] = []
+"""What this process was prepared for."""
 _settings_of: list[str] = []
 """The modules that changed JAX's settings in this process, which is to run no others after that."""
 
 
-def _run(job: Job, *, cached: bool) -> Outcome:
+def _run(start: _Start, job: Job, *, cached: bool) -> Outcome:
     """Runs a job in this process, unless another target's module has left JAX's settings otherwise than it found them.
 
     Such a module, with `jax_enable_x64` for example, would make other programs of the targets that happen to come after
     it.
     """
+    if not _prepared:
+        _prepare(start)
+        _prepared.append(start)
     from hloscope.program.user_settings import compiling_settings
 
     module = (job.target.function or "").rpartition(":")[0]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hloscope.cli import running
+from hloscope.cli.options import timeout_option
 from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_OK
 
 if TYPE_CHECKING:
@@ -21,16 +22,23 @@ if TYPE_CHECKING:
 @click.option(
     "--jobs", type=click.IntRange(1), metavar="N", help="Processes at once. [default: as cores and memory allow]"
 )
+@timeout_option(
+    "End a target that names no limit of its own after so long, import and tracing included; 0 is no limit."
+)
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
-def command(names: tuple[str, ...], config: str | None, no_cache: bool, jobs: int | None, debug: bool) -> None:
+def command(
+    names: tuple[str, ...], config: str | None, no_cache: bool, jobs: int | None, timeout_s: float | None, debug: bool
+) -> None:
     """Write the baselines of targets, all of them or those NAMED, as they are now; read the difference, then commit."""
     running.check_streams()
-    text, failed = running.guarded(lambda: _accepted(names, config, not no_cache, jobs), debug=debug)
+    text, failed = running.guarded(lambda: _accepted(names, config, not no_cache, jobs, timeout_s), debug=debug)
     running.guarded(lambda: running.write_report(text, None), debug=debug)
     raise SystemExit(EXIT_COULD_NOT_RUN if failed else EXIT_OK)
 
 
-def _accepted(names: tuple[str, ...], config: str | None, cached: bool, workers: int | None) -> tuple[str, bool]:
+def _accepted(
+    names: tuple[str, ...], config: str | None, cached: bool, workers: int | None, timeout_s: float | None
+) -> tuple[str, bool]:
     """What became of each baseline, in words; whether a target could not be analysed."""
     from hloscope.api.checking import accept
     from hloscope.config import find_project
@@ -38,7 +46,14 @@ def _accepted(names: tuple[str, ...], config: str | None, cached: bool, workers:
     project = find_project(Path.cwd(), named=None if config is None else Path(config))
     with running.progress() as stage:
         stage("compiling")
-        done = accept(project, names, cached=cached, workers=workers, told=lambda name: stage(f"{name} is done"))
+        done = accept(
+            project,
+            names,
+            cached=cached,
+            workers=workers,
+            timeout_s=timeout_s,
+            told=lambda name: stage(f"{name} is done"),
+        )
     return "\n".join(_line(one, project.root) for one in done), any(one.error is not None for one in done)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hloscope.cli import running
-from hloscope.cli.options import report_options
+from hloscope.cli.options import report_options, timeout_option
 from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, NotationError
 
 if TYPE_CHECKING:
@@ -41,13 +41,17 @@ Exit codes: 0 all as expected, 1 something is not, 2 a target could not be analy
 @click.option(
     "--write", "also", multiple=True, metavar="FORMAT=FILE", help="Write a report in another format as well. Repeats."
 )
+@timeout_option(
+    "End a target that names no limit of its own after so long, import and tracing included; 0 is no limit."
+)
 @report_options(_FORMATS)
-def command(
+def command(  # noqa: PLR0917  # click passes them by name
     names: tuple[str, ...],
     config: str | None,
     no_cache: bool,
     jobs: int | None,
     also: tuple[str, ...],
+    timeout_s: float | None,
     format_name: str,
     output: str | None,
     debug: bool,
@@ -55,7 +59,9 @@ def command(
     """Hold targets, all of them or those NAMED, against their contracts and their baselines."""
     running.check_streams()
     others = running.guarded(lambda: [_format_and_file(text) for text in also], debug=debug)
-    report = running.guarded(lambda: checked(names, config=config, cached=not no_cache, workers=jobs), debug=debug)
+    report = running.guarded(
+        lambda: checked(names, config=config, cached=not no_cache, workers=jobs, timeout_s=timeout_s), debug=debug
+    )
     running.guarded(lambda: _write(report, others), debug=debug)
     running.guarded(lambda: running.write_report(_rendered(report, format_name, output), output), debug=debug)
     raise SystemExit(exit_code(report))
@@ -76,7 +82,9 @@ def _format_and_file(text: str) -> tuple[str, str]:
     return name, path
 
 
-def checked(names: tuple[str, ...], *, config: str | None, cached: bool, workers: int | None) -> CheckReport:
+def checked(
+    names: tuple[str, ...], *, config: str | None, cached: bool, workers: int | None, timeout_s: float | None
+) -> CheckReport:
     """Runs the check, with progress on a terminal."""
     from hloscope.api.checking import check, unused_baselines
     from hloscope.config import find_project
@@ -86,7 +94,12 @@ def checked(names: tuple[str, ...], *, config: str | None, cached: bool, workers
     with running.progress() as stage:
         stage("compiling")
         checks = check(
-            project, names, cached=cached, workers=workers, told=lambda name: stage(f"compiling, {name} is done")
+            project,
+            names,
+            cached=cached,
+            workers=workers,
+            timeout_s=timeout_s,
+            told=lambda name: stage(f"compiling, {name} is done"),
         )
     unused = () if names else unused_baselines(project)
     return CheckReport(checks=checks, root=project.root, unused_baselines=unused)

@@ -104,7 +104,7 @@ def _sides(programs: tuple[str, ...], options: dict[str, Any]) -> list[Side]:
                 *jobs_for(programs, given, start=older.here(here.resolve()) or here, config=then, checkout=older),
                 *jobs_for(programs, given, start=here, config=config),
             ]
-            old, new = sides_of_jobs(jobs, cached=cached)
+            old, new = sides_of_jobs(jobs, cached=cached, timeout_s=options["timeout_s"])
         return [replace(old, name=f"{programs[0]} in {options['base']}"), new]
     there = [name for name in programs if Path(split_module(name)[0]).is_file()]
     files = {name: side_of_file(Path(name), name, given) for name in there}
@@ -113,7 +113,13 @@ def _sides(programs: tuple[str, ...], options: dict[str, Any]) -> list[Side]:
         if names_hlo(name) or name.endswith(".json"):
             raise TargetError(f"there is no file {split_module(name)[0]}", fix="give the path from the current folder")
     compiled = dict(
-        zip(targets, sides_of_jobs(jobs_for(targets, given, start=here, config=config), cached=cached), strict=True)
+        zip(
+            targets,
+            sides_of_jobs(
+                jobs_for(targets, given, start=here, config=config), cached=cached, timeout_s=options["timeout_s"]
+            ),
+            strict=True,
+        )
     )
     return [side if (side := files.get(name)) is not None else compiled[name] for name in programs]
 
@@ -145,6 +151,7 @@ def _target_config(options: dict[str, Any]) -> TargetConfig:
         dcn=facts.dcn,
         compiler_options=facts.compiler_options,
         chip_overrides=facts.chip_overrides,
+        timeout_s=facts.timeout_s,
     )
 
 

@@ -9,6 +9,18 @@ import click
 
 Command = Callable[..., Any]
 
+
+def timeout_option(help_text: str) -> Command:
+    """`--timeout`."""
+    return click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(min=0),
+        metavar="SECONDS",
+        help=f"{help_text} [default: HLOSCOPE_TIMEOUT; else none on a terminal, 1800 elsewhere]",
+    )
+
+
 _TARGET_OPTIONS = {
     "mesh": click.option("--mesh", metavar="X=4,Y=2", help="Mesh axes and sizes, major first."),
     "slice_name": click.option(
@@ -59,6 +71,7 @@ _TARGET_OPTIONS = {
         metavar="NAME=VALUE|FILE",
         help="For times: a figure of the chip, such as hbm_bytes_per_s=750e9, or a TOML file of them. Repeats.",
     ),
+    "timeout_s": timeout_option("End a compile after so long; 0 is no limit."),
 }
 
 

@@ -147,6 +147,7 @@ def facts_of(options: Options) -> TargetFacts:
         dims=dims,
         compiler_options=dict(_compiler_option(text) for text in options["compiler_options"]),
         chip_overrides=options.get("chip_overrides") or None,
+        timeout_s=options.get("timeout_s"),
     )
 
 

@@ -29,7 +29,7 @@ Examples
 @click.command(epilog=_EPILOG)
 @click.argument("target")
 @click.option("--reference", required=True, metavar="REF", help="The program that is known to be right.")
-@target_options(without=("donate",))
+@target_options(without=("donate", "timeout_s"))
 @click.option(
     "--scale",
     "scales",

@@ -52,9 +52,9 @@ class CompileCache:
     def __init__(self, store: Store | None) -> None:
         self._store = store
 
-    def expects(self, name: str, slice_name: str | None) -> bool:
-        """Whether a target's last compile for a slice is still here, so that most likely no compiler is needed."""
-        hint = None if self._store is None else self._store.get(_HINT, hint_of(name, slice_name))
+    def expects(self, target: str) -> bool:
+        """Whether a target's last compile is still here, so that most likely no compiler is needed."""
+        hint = None if self._store is None else self._store.get(_HINT, _hint_of(target))
         return hint is not None and self._store is not None and self._store.has(_KIND, hint.decode())
 
     def get(self, kept: Kept, target: str) -> Compiled | None:
@@ -62,7 +62,7 @@ class CompileCache:
 
         Args:
             kept: From `kept_as`.
-            target: From `hint_of`.
+            target: The user's name for the program, by which `expects` asks the next time.
         """
         body = None if self._store is None else self._store.get(_KIND, kept.key)
         found = None if body is None else _restored(body, kept.locations.places)
@@ -77,13 +77,14 @@ class CompileCache:
             self._remember(kept, target)
 
     def _remember(self, kept: Kept, target: str) -> None:
-        if self._store is not None and self._store.get(_HINT, target) != kept.key.encode():
-            self._store.put(_HINT, target, kept.key.encode())
+        hint = _hint_of(target)
+        if self._store is not None and self._store.get(_HINT, hint) != kept.key.encode():
+            self._store.put(_HINT, hint, kept.key.encode())
 
 
-def hint_of(name: str, slice_name: str | None) -> str:
-    """What a target is called between two runs: the user's name for it, in this folder, and the slice asked for."""
-    return f"{os.getcwd()} {name} {slice_name}"
+def _hint_of(target: str) -> str:
+    """What a target is called between two runs."""
+    return f"{os.getcwd()} {target}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ DEFAULT_LIMIT_S = 30 * 60.0
 """Where nobody watches."""
 _FEW_BYTES = 1 << 20
 _SAID_LINES = 6
-_FATAL = re.compile(r"^F\d{4} |Check fail|No space left|Fatal Python error|terminate called", re.IGNORECASE)
+_FATAL = re.compile(r"^F\d{4} |Check failed: |No space left|Fatal Python error|terminate called", re.IGNORECASE)
 _NOISE = re.compile(r"^\s*(@|#\d|\*\*\*|PC:|==|https?:|[IWE]\d{4} |WARNING: Logging|Failed to find host)")
 _PREFIX = re.compile(r"^[A-Z]\d{4} [\d:. ]+\d+ (?P<rest>\S+\.(?:cc|h):\d+\] .*)$")
 
@@ -92,7 +92,7 @@ def compile_program(program: Program, *, name: str, timeout_s: float | None) -> 
     return ask(
         step.compile_program,
         program,
-        doing=f"while it compiled {name} for {program.slice.name}",
+        doing=f"compiling {name} for {program.slice.name}",
         timeout_s=timeout_s,
         simulated_devices=devices,
     )
@@ -114,7 +114,7 @@ def propagate(module: bytes | str, seen_by: str, notes: list[str], *, timeout_s:
                 module,
                 seen_by,
                 origins=origins,
-                doing="while Shardy propagated the shardings",
+                doing="propagating the shardings with Shardy",
                 timeout_s=timeout_s,
             )
         except CompilerDiedError as error:
@@ -149,7 +149,7 @@ def ask(
     Args:
         function: One of `hloscope.compiler.step`, or any other function that can be pickled by name.
         args: Its arguments.
-        doing: What is being done, for messages: `while it compiled step for v5e:2x4`.
+        doing: What is being done, for messages: `compiling step for v5e:2x4`.
         timeout_s: Seconds to wait; None for `time_limit`'s choice.
         simulated_devices: CPU devices that the worker is to have.
         kwargs: Arguments by keyword.
@@ -161,16 +161,13 @@ def ask(
     """
     limit = time_limit(timeout_s)
     workers = pool()
-    future: Future[T] = workers.submit_in(environment(simulated_devices), function, *args, **kwargs)
+    future: Future[T] = workers.submit_in(environment(simulated_devices), limit, function, *args, **kwargs)
     try:
-        return future.result(limit)
+        return future.result()
     except WorkerDied as died:
         raise compiler_died(died, doing) from None
     except TimeoutError:
-        if future.done():
-            raise
-        workers.kill(future)
-        raise TimeLimitError(doing.removeprefix("while "), limit or 0.0) from None
+        raise TimeLimitError(doing, limit or 0.0) from None
     except BaseException:
         workers.kill(future)
         raise
@@ -207,15 +204,16 @@ def compiler_died(died: WorkerDied, doing: str) -> CompilerDiedError:
         how = "it was killed from outside, most likely because the machine ran out of memory"
         fix = "try fewer at once (HLOSCOPE_MAX_WORKERS=1), fewer layers, or a machine with more memory"
     else:
-        how = _how(died.returncode)
+        how = how_it_ended(died.returncode)
         fix = (
-            "this is a fault of the compiler, not of the program: try another shape of the slice, another version of "
-            "jax[tpu], or fewer layers"
+            "this is a bug in the compiler: try another slice or another shape of it, another version of jax[tpu], "
+            "or a smaller program"
         )
-    return CompilerDiedError(f"the compiler died {doing}", why="\n".join([how, *words]), fix=fix)
+    return CompilerDiedError(f"the compiler died while {doing}", why="\n".join([how, *words]), fix=fix)
 
 
-def _how(returncode: int) -> str:
+def how_it_ended(returncode: int) -> str:
+    """How a process ended, from what `subprocess` says of it."""
     if returncode >= 0:
         return f"its process ended with exit code {returncode}"
     try:
@@ -229,8 +227,8 @@ def _last_words(text: str) -> list[str]:
     """The lines that say why, out of all that a dying compiler writes."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     fatal = [line for line in lines if _FATAL.search(line)]
-    chosen = fatal[-_SAID_LINES:] or [line for line in lines if not _NOISE.match(line)][-_SAID_LINES:]
-    return [_shortened(line) for line in chosen]
+    chosen = fatal or [line for line in lines if not _NOISE.match(line)]
+    return list(dict.fromkeys(map(_shortened, chosen)))[-_SAID_LINES:]
 
 
 def _shortened(line: str) -> str:
@@ -255,7 +253,7 @@ def platform_version(chosen: Slice, store: Store | None) -> str:
     known = None if store is None or build is None else store.get("libtpu", f"{build} {name}")
     if known is not None:
         return known.decode()
-    found = ask(step.platform_version, name, doing="while it was asked for its version")
+    found = ask(step.platform_version, name, doing="asking for its version")
     if store is not None and build is not None:
         store.put("libtpu", f"{build} {name}", found.encode())
     return found
@@ -268,4 +266,4 @@ def proto_text(module: bytes, name: str) -> str:
         ValueError: It is none that jaxlib can read.
         CompilerDiedError: Reading it ended the process.
     """
-    return ask(step.proto_text, module, doing=f"while it read {name}")
+    return ask(step.proto_text, module, doing=f"reading {name}")

@@ -170,10 +170,12 @@ def deciding(environment: Mapping[str, str]) -> dict[str, str]:
 class _Task:
     """One submitted call, which may be ended by another thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit_s: float | None = None) -> None:
         self._lock = threading.Lock()
         self._worker: Worker | None = None
         self.is_wanted = True
+        self.limit_s = limit_s
+        self.is_late = False
 
     def given(self, worker: Worker) -> None:
         with self._lock:
@@ -186,6 +188,11 @@ class _Task:
             self.is_wanted = False
             if self._worker is not None:
                 self._worker.kill()
+
+    def expire(self) -> None:
+        """Ends it because it took too long."""
+        self.is_late = True
+        self.end()
 
     def over(self) -> None:
         with self._lock:
@@ -220,13 +227,16 @@ class WorkerPool(Executor):
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """Schedules a call, as any executor does; the process sees the environment of this moment."""
-        return self.submit_in(self._environment(), fn, *args, **kwargs)
+        return self.submit_in(self._environment(), None, fn, *args, **kwargs)
 
     def submit_in(
-        self, environment: Mapping[str, str], fn: Callable[..., T], /, *args: Any, **kwargs: Any
+        self, environment: Mapping[str, str], limit_s: float | None, fn: Callable[..., T], /, *args: Any, **kwargs: Any
     ) -> Future[T]:
-        """`submit`, in a process with an environment of its own."""
-        request, task = pickle.dumps((fn, args, kwargs), pickle.HIGHEST_PROTOCOL), _Task()
+        """`submit`, in a process with an environment of its own and with a limit to the time that it runs.
+
+        Past the limit the process is ended, and the future raises a TimeoutError with the limit.
+        """
+        request, task = pickle.dumps((fn, args, kwargs), pickle.HIGHEST_PROTOCOL), _Task(limit_s)
         future: Future[T] = self._threads.submit(self._run, task, environment, request)
         self._tasks[future] = task
         return future
@@ -266,12 +276,21 @@ class WorkerPool(Executor):
         while True:
             worker = self._worker(environment, task)
             task.given(worker)
+            timer = threading.Timer(task.limit_s or 0.0, task.expire)
+            timer.daemon = True
             try:
+                if task.limit_s is not None:
+                    timer.start()
                 return worker.call(request)
+            except WorkerDied:
+                if task.is_late:
+                    raise TimeoutError(task.limit_s) from None
+                raise
             except _GoneBefore:  # ended while it was idle, by another process that needed its slot
                 if not task.is_wanted:
                     raise WorkerDied(-signal.SIGKILL, "") from None
             finally:
+                timer.cancel()
                 task.over()
                 self._release(worker)
 

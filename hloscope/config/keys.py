@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -73,9 +74,10 @@ KEYS: dict[str, tuple[_Check, str]] = {
     "baseline": (_is_flag, "false"),
     "fail-on": (lambda value: value in SEVERITIES, '"warning"'),
     "allow": (_are(_is_text), '["all-gather@fsdp: weights of FSDP"]'),
+    "timeout": (lambda value: _is_number(value) and not _is_flag(value) and 0 <= value < math.inf, "600"),
     "rules": (_maps_to(_maps_to(_is_number)), "{ small-collectives = { min-collectives = 8 } }"),
 }
-ONLY_FOR_FUNCTIONS = ("args", "kwargs", "out", "static", "donate", "dims", "axis-types", "compiler-options")
+ONLY_FOR_FUNCTIONS = ("args", "kwargs", "out", "static", "donate", "dims", "axis-types", "compiler-options", "timeout")
 """What a file of HLO text cannot be told."""
 
 OF_RULES = ("allow", "rules")

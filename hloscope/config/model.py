@@ -71,6 +71,7 @@ class TargetConfig:
             nothing of it does.
         allow: What of that is accepted and why, such as `all-gather@X: weights of FSDP`.
         rule_options: Values of rules' options, by `rule.option`.
+        timeout_s: Seconds that it may take, import and tracing included; None for the command's limit, 0 for none.
         place: The file and the line where it is written; None for one that is written nowhere.
     """
 
@@ -94,6 +95,7 @@ class TargetConfig:
     fail_on: str | None = None
     allow: tuple[str, ...] = ()
     rule_options: Mapping[str, Any] = field(default_factory=dict)
+    timeout_s: float | None = None
     place: str | None = None
 
     @property

@@ -231,6 +231,7 @@ def _target(name: str, table: Mapping[str, Any], rules: Mapping[str, Any]) -> Ta
         baseline=table.get("baseline", True),
         fail_on=table.get("fail-on"),
         allow=tuple(table.get("allow", ())),
+        timeout_s=None if is_text else table.get("timeout"),
         rule_options={**_options_of(rules), **_options_of(table.get("rules", {}))},
     )
 

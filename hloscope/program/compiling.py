@@ -16,7 +16,7 @@ from typing import Any
 import jax
 
 from hloscope.compiler import client, jax_internals, libtpu
-from hloscope.compiler.cache import CompileCache, hint_of, kept_as
+from hloscope.compiler.cache import CompileCache, kept_as
 from hloscope.compiler.model import Compiled, Layout, Program
 from hloscope.compiler.placing import require_libtpu
 from hloscope.compiler.refusals import compiler_errors
@@ -183,16 +183,16 @@ def _compiled_once(program: Traced, versions: Mapping[str, str], store: Store | 
         slice=program.slice,
         layout=_layout(program),
     )
-    cache, hint = CompileCache(None if "xla_dump_to" in asked.options else store), hint_of(program.name, facts.slice)
+    cache = CompileCache(None if "xla_dump_to" in asked.options else store)
     if store is None:
         return _explained(program, _compiled_anew(program, asked))
     kept = kept_as(asked, lowered.as_text(), lowered.as_text(debug_info=True), versions)
-    found = cache.get(kept, hint)
+    found = cache.get(kept, program.name)
     if found is None:
         found = _compiled_anew(program, asked)
         stage("asking Shardy for reasons")
         found = _explained(program, found)
-        cache.put(kept, hint, found)
+        cache.put(kept, program.name, found)
     return found
 
 
