@@ -46,6 +46,7 @@ def analyze(
     ignore: Sequence[str] = (),
     allow: Sequence[str] = (),
     rule_options: Mapping[str, Any] | None = None,
+    timeout_s: float | None = None,
 ) -> Analysis:
     """Compiles a function for a TPU slice that nobody needs to have, and says what really moves.
 
@@ -79,6 +80,8 @@ def analyze(
         ignore: Names of rules not to run.
         allow: What of their findings is accepted and why, such as `all-gather@X: weights of FSDP`.
         rule_options: Values of rules' options, such as `{"small-collectives.min_collectives": 8}`.
+        timeout_s: Seconds that the compile may take; by default `HLOSCOPE_TIMEOUT`, else none where stderr is a terminal
+            and 30 minutes elsewhere; 0 is no limit.
 
     Returns:
         The analysis; `to_dict()` gives plain data.
@@ -124,6 +127,7 @@ def analyze(
         dims=dims,
         compiler_options=compiler_options,
         chip_overrides=chip_overrides,
+        timeout_s=timeout_s,
     )
     return analyze_function(target, facts, store=default_store(), judging=judging)
 

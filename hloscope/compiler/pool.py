@@ -71,8 +71,9 @@ class Worker:
         self._words: IO[bytes] | None = _words_file() if keeps_words else None
         package = Path(__file__).parent.parent
         search = [*environment.get("PYTHONPATH", "").split(os.pathsep), str(package.parent)]
+        arguments = [str(os.getpid()), prepare, *(["kept"] if keeps_words else [])]
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "hloscope.compiler.worker", str(os.getpid()), prepare],
+            [sys.executable, "-P", "-m", "hloscope.compiler.worker", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._words,

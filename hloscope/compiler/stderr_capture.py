@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -30,6 +29,15 @@ class CapturedStderr:
         return tuple(dict.fromkeys(match.group(1)[:_DIAGNOSTIC_CHARS] for match in found if match))
 
 
+_in_place: list[bool] = []
+"""Not empty where descriptor 2 is a file that can be read back."""
+
+
+def read_in_place() -> None:
+    """Says that descriptor 2 of this process is a file that another process reads too."""
+    _in_place.append(True)
+
+
 @contextmanager
 def captured_stderr() -> Iterator[CapturedStderr]:
     """Reads what is written to file descriptor 2 for a while, where C++ libraries write directly.
@@ -39,7 +47,7 @@ def captured_stderr() -> Iterator[CapturedStderr]:
     """
     captured = CapturedStderr()
     sys.stderr.flush()
-    if _can_be_read_back():
+    if _in_place:
         start = os.lseek(2, 0, os.SEEK_END)
         try:
             yield captured
@@ -62,17 +70,6 @@ def captured_stderr() -> Iterator[CapturedStderr]:
             os.close(saved)
             sink.seek(0)
             captured.text = sink.read().decode("utf-8", errors="replace")
-
-
-def _can_be_read_back() -> bool:
-    """Whether descriptor 2 is a file that is open for reading too."""
-    try:
-        import fcntl
-
-        access = fcntl.fcntl(2, fcntl.F_GETFL) & os.O_ACCMODE
-        return stat.S_ISREG(os.fstat(2).st_mode) and access == os.O_RDWR
-    except (OSError, ImportError):  # no stderr at all, or Windows
-        return False
 
 
 def _written(start: int) -> str:

@@ -20,6 +20,7 @@ from hloscope.compiler.stderr_capture import captured_stderr
 from hloscope.errors import CompileError, HbmError
 
 _NO_HBM_LIMIT = "xla_tpu_no_crash_on_oom"
+_SAID_CHARS = 200
 _MEMORY_FIELD = re.compile(r"^(?!host_)\w+_in_bytes$")
 
 
@@ -137,10 +138,18 @@ def _protos(shardings: Any) -> tuple[bytes, ...] | None:
 
 
 def propagate(module: bytes | str, seen_by: str, *, origins: bool) -> ShardyModule:
-    """What Shardy makes of a module, as `hloscope.compiler.propagation` says."""
+    """What Shardy makes of a module, as `hloscope.compiler.propagation` says.
+
+    Raises:
+        ValueError: It cannot be asked: passes of another jaxlib have other names, or refuse the program.
+    """
     from hloscope.compiler.propagation import propagated
 
-    return propagated(module, seen_by, origins=origins)
+    try:
+        return propagated(module, seen_by, origins=origins)
+    except Exception as error:
+        said = str(error).strip().partition("\n")[0][:_SAID_CHARS]
+        raise ValueError(f"{type(error).__name__}: {said}") from None
 
 
 def platform_version(topology_name: str) -> str:

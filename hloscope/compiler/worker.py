@@ -1,6 +1,7 @@
 """What a worker process does: it runs the functions it is sent, one after another, and sends back what they return.
 
-Started as `python -P -m hloscope.compiler.worker PARENT SLICE`. Requests come on standard input and answers go to
+Started as `python -P -m hloscope.compiler.worker PARENT SLICE [kept]`, the last where standard error is a file that the
+parent reads. Requests come on standard input and answers go to
 standard output, each as a length and a pickle; nothing that runs here sees either. It ends when its input ends, and
 with the process that started it, however that ends.
 """
@@ -51,6 +52,10 @@ def main() -> None:
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     _leave_the_streams()
     _end_with(int(sys.argv[1]))
+    if sys.argv[3:]:
+        from hloscope.compiler.stderr_capture import read_in_place
+
+        read_in_place()
     with suppress(Exception):  # whatever is missing here is reported by the step that needs it
         if sys.argv[2]:
             from hloscope.compiler.step import prepare

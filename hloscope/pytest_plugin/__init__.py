@@ -32,6 +32,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """The options, which share one prefix."""
     group = parser.getgroup("hloscope", "communication of compiled JAX programs")
     group.addoption("--hloscope-slice", metavar="NAME", help="slice to compile for where a test names none: v5e:2x4")
+    group.addoption(
+        "--hloscope-timeout", type=float, metavar="SECONDS", help="end an analysis after so long; 0 is no limit"
+    )
     group.addoption("--hloscope-update", action="store_true", help="write the baselines that tests ask for")
     group.addoption("--hloscope-report", metavar="DIR", help="write a JSON report of every analysed program into DIR")
     parser.addini("hloscope_devices", _DEVICES, default="")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hloscope.analysis.model import Analysis
-from hloscope.errors import DeviceCountError, HloscopeError, NotationError, did_you_mean
+from hloscope.errors import DeviceCountError, HloscopeError, NotationError, TimeLimitError, did_you_mean
 from hloscope.pytest_plugin.baselines import TestBaselines, name_of_test
 from hloscope.pytest_plugin.reports import Report, contract_of
 
@@ -72,6 +75,7 @@ class Hlo:
     def _analyzed(self, target: Callable[..., Any] | str | Path, args: Any, options: dict[str, Any]) -> Analysis:
         from hloscope.api import analyze, analyze_function
         from hloscope.program.files import names_hlo
+        from hloscope.program.loading import name_of
         from hloscope.program.target import make_facts
         from hloscope.store import default_store
 
@@ -84,7 +88,9 @@ class Hlo:
         if args is not None:
             settings["args"] = args
         try:
-            return analyze_function(target, make_facts(**settings), store=default_store())
+            facts = make_facts(**settings)
+            with _limited(facts.timeout_s, f"analysing {name_of(target)}"):
+                return analyze_function(target, facts, store=default_store())
         except DeviceCountError as error:
             raise _more_devices(error) from error
 
@@ -92,6 +98,9 @@ class Hlo:
         """The options of a call, over those of the nearest marker, over those of the command line."""
         slice_name = self._request.config.getoption("--hloscope-slice")
         settings: dict[str, Any] = {} if slice_name is None else {"slice": slice_name}
+        limit = self._request.config.getoption("--hloscope-timeout")
+        if limit is not None:
+            settings["timeout_s"] = limit
         for marker in reversed(list(self._request.node.iter_markers("hloscope"))):
             _check_marker(marker)
             settings.update(marker.kwargs)
@@ -107,7 +116,10 @@ class Hlo:
         """
         from hloscope.api import verify
 
-        found = verify(target, reference, **self._settings(options))
+        settings = self._settings(options)
+        if "timeout_s" not in options:
+            settings.pop("timeout_s", None)  # of a verification it limits the run
+        found = verify(target, reference, **settings)
         if not found.passed:
             told = (f"{one.severity}[{one.rule}]: {one.message}" for one in found.findings)
             pytest.fail("\n".join(["the program is not what its reference is", *told]), pytrace=False)
@@ -173,6 +185,34 @@ class Expect:
         if problem is not None:
             pytest.fail(problem, pytrace=False)
         return report
+
+
+@contextmanager
+def _limited(seconds: float | None, doing: str) -> Iterator[None]:
+    """Ends what runs meanwhile after the time limit, as far as Python can be interrupted: in the main thread.
+
+    Raises:
+        TimeLimitError: It took too long.
+    """
+    from hloscope.compiler.client import time_limit
+
+    limit = time_limit(seconds)
+    alarm = getattr(signal, "SIGALRM", None)
+    in_main = threading.current_thread() is threading.main_thread()
+    if limit is None or alarm is None or not in_main or signal.getsignal(alarm) is not signal.SIG_DFL:
+        yield
+        return
+
+    def ring(_number: int, _frame: object) -> None:
+        raise TimeLimitError(doing, limit)
+
+    signal.signal(alarm, ring)
+    signal.setitimer(signal.ITIMER_REAL, limit)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(alarm, signal.SIG_DFL)
 
 
 def _check_text_options(target: str | Path, args: Any, options: dict[str, Any]) -> None:

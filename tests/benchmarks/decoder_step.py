@@ -53,20 +53,20 @@ def main() -> None:
 
     prepare_environment(DEVICES, attached=False)
     from hloscope.api import analyzing
-    from hloscope.compiler import jax_internals
+    from hloscope.compiler import client
     from hloscope.program.target import TargetFacts
     from hloscope.report import FORMATS, Canvas
 
     compiling: list[Span] = []
-    compile_for = jax_internals.compile_for
+    compile_program = client.compile_program
 
-    def timed(*args: Any) -> Any:
+    def timed(*args: Any, **kwargs: Any) -> Any:
         compiling.append(Span.now())
-        executable = compile_for(*args)
+        compiled = compile_program(*args, **kwargs)
         compiling.append(Span.now())
-        return executable
+        return compiled
 
-    jax_internals.compile_for = timed
+    client.compile_program = timed
     moments = [Span.now()]
     captured = analyzing.capture_target(f"{TARGET}:decoder_step", TargetFacts())
     moments.append(Span.now())

@@ -211,7 +211,7 @@ def test_what_passes_vacuously_elsewhere_is_noticed(tmp_path):
     assert (rule, "cut off" in message) == ("contract-undecided", True)
     assert told["unexpecting"][0][0] == "nothing-expected"
     assert "error: model.py has no function 'spet'" in found["missing"]["error"]
-    assert found["dies"]["error"].startswith("error: the process that compiled dies died")
+    assert found["dies"]["error"].startswith("error: the process that imported and traced dies died")
     assert [name for name, check in found.items() if check["passed"]] == ["two@v5e:2x2", "two@v6e:2x2"]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.errors import CompileError, DeviceCountError, MeshError, TargetError, TraceError
 from hloscope.compiler.dumps import read_dumps
+from hloscope.errors import CompileError, DeviceCountError, MeshError, TargetError, TraceError
 
 pytestmark = pytest.mark.tpu_compiler
 

@@ -8,10 +8,11 @@ import sys
 
 import pytest
 
-from hloscope.errors import SliceError, TargetError
-from hloscope.hardware.slices import parse_slice
-from hloscope.program import devices
+import hloscope
+from hloscope.compiler import placing
 from hloscope.compiler.stderr_capture import CapturedStderr, captured_stderr
+from hloscope.errors import SliceError, TargetError
+from hloscope.program import devices
 
 COMMAND = [sys.executable, "-m", "hloscope", "analyze", "fixtures/programs/matmul.py:matmul"]
 
@@ -26,15 +27,10 @@ def test_two_processes_compile_at_the_same_time(root):
 
 
 def test_without_libtpu_the_error_says_what_still_works(monkeypatch):
-    from jax.experimental import topologies
-
-    def missing(*_args, **_kwargs):
-        raise RuntimeError("JAX TPU support not installed; cannot generate TPU topology.")
-
-    monkeypatch.setattr(topologies, "get_topology_desc", missing)
-    monkeypatch.setattr(devices, "_libtpu_is_missing", lambda: True)
+    monkeypatch.setattr(placing, "find_spec", lambda _name: None)
+    monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)
     with pytest.raises(SliceError) as caught:
-        devices.compile_only_devices(parse_slice("v5e:2x4"))
+        hloscope.analyze(lambda x: x, ("f32[8]",), slice="v5e:2x4", mesh={"X": 8})
     assert str(caught.value) == (
         "error: v5e:2x4 cannot be compiled for: there is no libtpu here\n"
         "   = why: libtpu, which holds the TPU compiler, exists for x86-64 Linux only\n"

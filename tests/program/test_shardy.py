@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from hloscope.program.argument_letters import argument_letters
+from hloscope.compiler import client, jax_internals
 from hloscope.compiler.dumps import Dumps, dump_folder, read_dumps
+from hloscope.compiler.propagation import propagated
 from hloscope.compiler.shardy_model import ShardyModule
-from hloscope.compiler.propagation import shardy_of_lowered, shardy_of_text
+from hloscope.program.argument_letters import argument_letters
 from hloscope.program.target import TargetFacts
 
 MATMUL = """
@@ -34,10 +35,7 @@ module @m {
 
 
 def module_of(text: str) -> ShardyModule:
-    notes: list[str] = []
-    found = shardy_of_text(text, notes)
-    assert (notes, found is None) == ([], False)
-    return found
+    return propagated(text, "compiler")
 
 
 def is_plain(value: object) -> bool:
@@ -113,7 +111,7 @@ module @m {
 
 def test_what_cannot_be_propagated_is_a_note_and_no_error():
     notes: list[str] = []
-    assert shardy_of_text("module {", notes) is None
+    assert client.propagate("module {", "compiler", notes, timeout_s=None) is None
     (note,) = notes
     assert note.startswith("Shardy's propagation could not be run again (MLIRError: ")
     assert note.endswith("): reasons are less exact")
@@ -132,7 +130,7 @@ def test_a_lowered_program_can_be_asked_and_is_not_changed():
     lowered = jax.jit(lambda x: jnp.sin(x).sum(axis=1)).lower(x)
     before = lowered.as_text(debug_info=True)
     notes: list[str] = []
-    module = shardy_of_lowered(lowered, notes)
+    module = client.propagate(jax_internals.bytecode(lowered), "jax", notes, timeout_s=None)
     assert (notes, module.seen_by) == ([], "jax")
     assert [op.axes for op in module.ops if op.kind == "sdy.all_reduce"] == [("Y",)]
     assert lowered.as_text(debug_info=True) == before

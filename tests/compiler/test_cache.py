@@ -11,10 +11,10 @@ import jax
 import pytest
 
 from hloscope.api import analysis_of
-from hloscope.hardware.slices import parse_slice
-from hloscope.program import compiling, kept_compiles
-from hloscope.program.devices import compile_only_devices
-from hloscope.compiler.relocating import locations_of, moves_between, relocated_hlo, relocated_mlir
+from hloscope.compiler import cache, client, libtpu
+from hloscope.compiler.relocating import locations_of, moved, moves_between, relocated_hlo
+from hloscope.compiler.shardy_model import CodePlace, ShardyModule, ShardyOp
+from hloscope.program import compiling
 from hloscope.program.target import make_facts
 from hloscope.store import Store
 
@@ -48,11 +48,11 @@ def function_in(folder, source, name="model.py"):
 @pytest.fixture(scope="module")
 def real_compile():
     """What the compiler makes of the first program; whatever else it is asked for here gets the same."""
-    original, made = compiling._compiled, []
+    original, made = client.compile_program, []
 
-    def once(*args):
+    def once(*args, **kwargs):
         if not made:
-            made.append(original(*args))
+            made.append(original(*args, **kwargs))
         return made[0]
 
     return once
@@ -62,7 +62,7 @@ def real_compile():
 def compiled(tmp_path, monkeypatch, real_compile):
     """Captures a source text with a store; returns the capture and how often the compiler was asked."""
     asked = []
-    monkeypatch.setattr(compiling, "_compiled", lambda *args: asked.append(args) or real_compile(*args))
+    monkeypatch.setattr(client, "compile_program", lambda *a, **k: asked.append(a) or real_compile(*a, **k))
     store = Store(tmp_path / "cache")
 
     def run(source, facts=FACTS, **options):
@@ -162,23 +162,23 @@ def test_who_asks_for_a_program_does_not_count(compiled):
 @pytest.mark.tpu_compiler
 def test_another_hloscope_compiles_anew(compiled, monkeypatch):
     assert compiled(SOURCE)[1] == 1
-    monkeypatch.setattr(kept_compiles, "__version__", "0.0.1")
+    monkeypatch.setattr(cache, "__version__", "0.0.1")
     assert compiled(SOURCE)[1] == 1
 
 
 @pytest.mark.tpu_compiler
 def test_another_compiler_compiles_anew(compiled, monkeypatch):
     assert compiled(SOURCE)[1] == 1
-    told = kept_compiles._compiler_build(compile_only_devices(parse_slice("v5e:2x4")))
-    assert re.search(r"Built on .+ cl/\d+", told)
-    monkeypatch.setattr(kept_compiles, "_compiler_build", lambda _: f"{told}1")
+    build = libtpu.build()
+    assert re.fullmatch(r"\d+\.\d+\.\d+\S* [0-9a-f]{16,64}", build)
+    monkeypatch.setattr(libtpu, "build", lambda: f"{build}1")
     assert compiled(SOURCE)[1] == 1
 
 
 @pytest.mark.tpu_compiler
 def test_a_damaged_entry_is_compiled_again(compiled):
     first, _ = compiled(SOURCE)
-    (entry,) = compiled.store.folder.iterdir()
+    (entry,) = compiled.store.folder.glob("compile-*")
     whole = entry.read_bytes()
     for damaged in (whole[: len(whole) // 2], b"", whole[:-1] + b"\0", b"\0" + whole[1:]):
         entry.write_bytes(damaged)
@@ -239,11 +239,18 @@ def test_moves():
     assert moves_between(((HERE,),), ()) is None
 
 
-def test_relocated_mlir():
-    moved = relocated_mlir(MLIR, {HERE: ("/home/me/x.py", 24, 10), MAIN: ("/home/me/main.py", 5, 2)})
-    assert '#loc1 = loc("/home/me/x.py":24:10 to :22)' in moved
-    assert '#loc2 = loc("/home/me/main.py":5:2 to 6:9)' in moved
-    assert relocated_mlir(MLIR, {}) == MLIR
+def test_a_propagated_module_moves():
+    frame = CodePlace(file="/home/me/model.py", line=14, column=8, function="f")
+    library = CodePlace(file="/lib/jax.py", line=7, column=3, function="g")
+    module = ShardyModule(
+        mesh={},
+        values=(),
+        main=None,
+        ops=(ShardyOp(index=0, kind="a", operands=(), results=(), source=(frame, library)),),
+    )
+    (op,) = moved(module, {HERE: ("/home/me/x.py", 24, 10)}).ops
+    assert op.source == (replace(frame, file="/home/me/x.py", line=24, column=10), library)
+    assert moved(module, {}) == module
 
 
 HLO = """\

@@ -1,0 +1,265 @@
+"""Programs that end, hang or fill up their compiler: one message each, and everything else goes on.
+
+The compiler is real, but for `stand_ins/sitecustomize.py`, with which compiling some of the programs really dies or
+hangs; two programs need no stand-in, for libtpu 0.0.42 really aborts over them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.tpu_compiler
+
+ROOT = Path(__file__).parent.parent.parent
+STAND_INS = Path(__file__).parent / "stand_ins"
+MODEL = """\
+import jax.numpy as jnp
+import hloscope
+
+ARGS = ("bf16[8@X,2048@Y]", "bf16[2048@Y,256]")
+HOW = dict(mesh={"X": 2, "Y": 2}, args=ARGS, slice="v5e:2x2")
+
+
+@hloscope.target(**HOW)
+def fine(x, w):
+    return x @ w
+
+
+@hloscope.target(**HOW)
+def doomed(x, w):
+    return x @ w
+
+
+@hloscope.target(**HOW)
+def explained(x, w):
+    return x @ w
+
+
+@hloscope.target(**HOW)
+def inexplicable(x, w):
+    return explained(x, w)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "model.py").write_text(MODEL)
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{STAND_INS}")
+    monkeypatch.setenv("STAND_IN", "abort")
+    for name in list(os.environ):
+        if name.startswith(("JAX_", "XLA_")):
+            monkeypatch.delenv(name)
+    return tmp_path
+
+
+def run(folder, *arguments, **options):
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=300, **options
+    )
+
+
+def hloscope(folder, *arguments):
+    return run(folder, "-m", "hloscope", *arguments)
+
+
+def children(process):
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == process:
+                found.append(int(stat.parent.name))
+        except (OSError, ValueError, IndexError):
+            continue
+    return found
+
+
+def test_an_abort_is_one_message(folder):
+    done = hloscope(folder, "analyze", "model.py:doomed")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[:3] == [
+        "error: the compiler died while compiling model.py:doomed for v5e:2x2",
+        "   = why: its process was ended by SIGABRT (Aborted)",
+        "          made_up.cc:12] Check failed: doomed",
+    ]
+
+
+def test_a_kill_is_one_message(folder, monkeypatch):
+    monkeypatch.setenv("STAND_IN", "killed")
+    done = hloscope(folder, "analyze", "model.py:doomed")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "ran out of memory" in done.stderr
+
+
+def test_a_hang_ends_with_the_limit(folder, monkeypatch):
+    monkeypatch.setenv("STAND_IN", "hang")
+    done = hloscope(folder, "analyze", "model.py:doomed", "--timeout", "4")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: compiling model.py:doomed for v5e:2x2 took longer than 4 s")
+
+
+def test_ctrl_c_ends_a_compile_within_a_second_and_leaves_nothing(folder, monkeypatch):
+    monkeypatch.setenv("STAND_IN", "hang")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hloscope", "analyze", "model.py:doomed"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    deadline = time.monotonic() + 60
+    workers = []
+    while not workers or _cpu_seconds(workers[0]) < 6:  # it has started up, and is deep in C
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+        workers = children(process.pid)
+    begun = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=10)
+    assert time.monotonic() - begun < 1
+    assert (process.returncode, said) == (130, "interrupted\n")
+    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+
+
+def _cpu_seconds(process):
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError):
+        return 0.0
+
+
+def test_shardys_death_costs_reasons_and_not_the_compile(folder):
+    done = hloscope(folder, "analyze", "model.py:explained", "--format", "json")
+    assert done.returncode == 0
+    found = json.loads(done.stdout)
+    assert [one["kind"] for one in found["collectives"]] == ["all-reduce"]
+    assert any("asked again without" in note for note in found["notes"])
+    assert found["collectives"][0]["why"] is not None
+    worse = json.loads(hloscope(folder, "analyze", "model.py:inexplicable", "--format", "json").stdout)
+    assert [one["kind"] for one in worse["collectives"]] == ["all-reduce"]
+    assert any("could not be run again" in note for note in worse["notes"])
+
+
+def test_a_full_temporary_folder(folder, tmp_path, monkeypatch):
+    full = tmp_path / "full"
+    full.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(full)], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("only root can mount a small file system")
+    try:
+        monkeypatch.setenv("TMPDIR", str(full))
+        with suppress(OSError), (full / "fill").open("wb", buffering=0) as file:
+            while True:
+                file.write(b"y" * 4096)
+        done = hloscope(folder, "analyze", "model.py:fine")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "the temporary folder" in done.stderr
+        assert "TMPDIR" in done.stderr
+    finally:
+        subprocess.run(["umount", str(full)], check=True)
+
+
+BOTH = """\
+import hloscope
+try:
+    hloscope.analyze("model.py:doomed")
+except hloscope.HloscopeError as error:
+    print(error.what)
+print(*[one.kind for one in hloscope.analyze("model.py:fine").collectives])
+"""
+SAID = "the compiler died while compiling model.py:doomed for v5e:2x2\nall-reduce\n"
+
+
+def test_an_unguarded_script_goes_on(folder):
+    (folder / "script.py").write_text("import jax\njax.config.update('jax_num_cpu_devices', 4)\n" + BOTH)
+    done = run(folder, "script.py")
+    assert (done.stdout, done.returncode) == (SAID, 0), done.stderr
+
+
+def test_a_script_on_standard_input_goes_on(folder):
+    done = run(folder, "-", input="import jax\njax.config.update('jax_num_cpu_devices', 4)\n" + BOTH)
+    assert (done.stdout, done.returncode) == (SAID, 0), done.stderr
+
+
+def test_a_notebook_kernel_goes_on(folder):
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    cells = ["import jax\njax.config.update('jax_num_cpu_devices', 4)\n" + BOTH, "1 + 1"]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(folder)}}).execute()
+    printed = "".join(one["text"] for one in notebook.cells[0].outputs if one.get("name") == "stdout")
+    assert printed == SAID
+    assert notebook.cells[1].outputs[0]["data"]["text/plain"] == "2"
+
+
+SUITE = """\
+import pytest
+
+def test_doomed(hlo):
+    hlo.analyze("model.py:doomed")
+
+def test_fine(hlo):
+    assert [one.kind for one in hlo.analyze("model.py:fine").collectives] == ["all-reduce"]
+
+def test_fine_too(hlo):
+    assert hlo.analyze("model.py:explained").collectives
+"""
+
+
+def test_a_pytest_session_goes_on(folder):
+    (folder / "test_model.py").write_text(SUITE)
+    done = run(folder, "-m", "pytest", "-n", "2", "-q", "-p", "no:cacheprovider", "test_model.py")
+    assert done.returncode == 1
+    assert "1 failed, 2 passed" in done.stdout
+    assert "the compiler died while compiling model.py:doomed" in done.stdout
+
+
+def test_a_check_goes_on(folder):
+    names = ("fine", "doomed", "explained")
+    (folder / "hloscope.toml").write_text(
+        "".join(f'[targets.{name}]\nfunction = "model.py:{name}"\ncontract = "all-reduce@Y"\n' for name in names)
+        + '[targets.never]\nfunction = "never.py:f"\ntimeout = 4\n'
+    )
+    (folder / "never.py").write_text("import time\ntime.sleep(1000)\n")
+    done = hloscope(folder, "check", "--format", "json")
+    assert done.returncode == 2
+    found = {one["name"]: one for one in json.loads(done.stdout)["checks"]}
+    assert found["fine"]["passed"]
+    assert found["explained"]["passed"]
+    assert found["doomed"]["error"].startswith("error: the compiler died while compiling model.py:doomed")
+    assert found["never"]["error"].startswith("error: importing, tracing and compiling never took longer than 4 s")
+
+
+REAL = """\
+import jax, jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import hloscope
+
+
+@hloscope.target(mesh={"X": 4}, args=("f32[4,1024@X,1024]", "f32[256@X,1024]"), slice="v5p:1x2x2")
+def scanned(ws, x):
+    def loss(ws, x):
+        return jnp.sum(jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, ws)[0] ** 2)
+    return jax.grad(loss)(ws, x)
+"""
+
+
+def test_a_real_abort_of_libtpu(folder):
+    (folder / "real.py").write_text(REAL)
+    done = hloscope(folder, "analyze", "real.py:scanned")
+    if done.returncode == 0:
+        pytest.skip("this libtpu compiles the program")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: the compiler died while compiling real.py:scanned for v5p:1x2x2")
+    assert "Check failed" in done.stderr

@@ -1,0 +1,270 @@
+"""Worker processes: each task has one to itself, and whatever ends it ends nothing else."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import Executor, wait
+from pathlib import Path
+
+import pytest
+
+from hloscope.compiler import client, pool
+from hloscope.compiler.pool import WorkerDied, WorkerPool
+from hloscope.errors import CompilerDiedError, NotationError, SliceError, TimeLimitError
+from hloscope.hardware.slices import parse_slice
+
+FOREVER = (re.match, r"(a+)+$", "a" * 64 + "b")
+"""A call that ends some time after the universe, inside C, with the interpreter's lock held."""
+
+
+@pytest.fixture
+def workers():
+    with WorkerPool(2) as made:
+        yield made
+
+
+def is_running(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def gone_within(process: int, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while is_running(process):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def test_it_is_an_executor(workers):
+    assert isinstance(workers, Executor)
+    assert list(workers.map(abs, [-1, 2, -3])) == [1, 2, 3]
+    assert workers.submit(int, "ff", base=16).result() == 255
+
+
+def test_a_process_is_used_again(workers):
+    first = workers.submit(os.getpid).result()
+    assert first != os.getpid()
+    assert workers.submit(os.getpid).result() == first
+
+
+def test_tasks_run_side_by_side(workers):
+    busy = workers.submit(time.sleep, 0.5)
+    other = workers.submit(os.getpid).result()
+    assert not busy.done()
+    assert other
+
+
+def test_errors_come_back_as_they_are(workers):
+    with pytest.raises(ValueError, match="invalid literal"):
+        workers.submit(int, "x").result()
+    with pytest.raises(SliceError) as caught:
+        workers.submit(parse_slice, "v9:2x2").result()
+    assert "v9" in caught.value.what
+    assert caught.value.fix
+
+
+def test_what_a_worker_prints_is_no_answer(workers):
+    assert workers.submit(os.system, "echo shown; echo noise >&2").result() == 0
+    assert workers.submit(os.write, 1, b"\x80\x00junk").result() == 6
+    assert workers.submit(os.read, 0, 10).result() == b""
+
+
+@pytest.mark.parametrize(
+    ("call", "number"),
+    [((os.abort,), signal.SIGABRT), ((ctypes.string_at, 0), signal.SIGSEGV)]
+    + [((signal.raise_signal, signal.SIGKILL), signal.SIGKILL)],
+)
+def test_a_death_is_one_tasks_own(workers, call, number):
+    other = workers.submit(time.sleep, 0.3)
+    dying = workers.submit(*call)
+    with pytest.raises(WorkerDied) as caught:
+        dying.result()
+    assert caught.value.returncode == -number
+    assert other.result() is None
+    assert workers.submit(abs, -1).result() == 1
+
+
+def test_an_exit_is_a_death_too(workers):
+    with pytest.raises(WorkerDied) as caught:
+        workers.submit(os._exit, 3).result()
+    assert caught.value.returncode == 3
+
+
+def test_a_task_can_be_killed_inside_native_code(workers):
+    doomed, other = workers.submit(*FOREVER), workers.submit(time.sleep, 0.4)
+    time.sleep(0.2)
+    begun = time.monotonic()
+    workers.kill(doomed)
+    with pytest.raises(WorkerDied):
+        doomed.result()
+    assert time.monotonic() - begun < 1
+    assert other.result() is None
+
+
+def test_a_task_that_waits_can_be_killed(workers):
+    busy = [workers.submit(time.sleep, 0.3) for _ in range(2)]
+    waiting = workers.submit(os.getpid)
+    workers.kill(waiting)
+    assert waiting.cancelled()
+    assert wait(busy).not_done == set()
+
+
+def test_a_limit_ends_what_takes_too_long(workers):
+    begun = time.monotonic()
+    late = workers.submit_in(os.environ, 0.5, *FOREVER)
+    with pytest.raises(TimeoutError) as caught:
+        late.result()
+    assert caught.value.args == (0.5,)
+    assert time.monotonic() - begun < 3
+    assert workers.submit_in(os.environ, 5.0, abs, -2).result() == 2
+
+
+def test_a_worker_belongs_to_its_environment(workers, monkeypatch):
+    first = workers.submit(os.getpid).result()
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_a=1")
+    second = workers.submit(os.getenv, "LIBTPU_INIT_ARGS")
+    assert second.result() == "--xla_a=1"
+    assert not is_running(first)
+    monkeypatch.setenv("MY_OWN", "value")
+    third = workers.submit(os.getpid).result()
+    assert third == workers.submit(os.getpid).result()
+
+
+def test_a_worker_that_has_grown_is_replaced(workers, monkeypatch):
+    monkeypatch.setattr(pool, "_GROWN_BYTES", 1)
+    first = workers.submit(os.getpid).result()
+    assert workers.submit(os.getpid).result() != first
+    assert gone_within(first, 5)
+
+
+def test_a_worker_started_ahead_does_the_first_task(workers):
+    workers.warm(client.environment(), "")
+    time.sleep(0.5)
+    (ahead,) = workers._idle
+    assert workers.submit_in(client.environment(), None, os.getpid).result() == ahead.pid
+
+
+def test_nothing_is_left_behind(workers):
+    processes = [workers.submit(os.getpid).result() for _ in range(2)]
+    workers.shutdown()
+    assert not any(map(is_running, processes))
+
+
+@pytest.fixture
+def one_slot(monkeypatch, tmp_path):
+    monkeypatch.setenv("HLOSCOPE_MAX_WORKERS", "1")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+
+@pytest.mark.usefixtures("one_slot")
+def test_an_idle_worker_makes_room_for_another_process():
+    with WorkerPool(1) as one, WorkerPool(1) as other:
+        first = one.submit(os.getpid).result()
+        second = other.submit(os.getpid).result()
+        assert not is_running(first)
+        assert one.submit(os.getpid).result() not in (first, second)
+
+
+@pytest.mark.usefixtures("one_slot")
+def test_a_busy_worker_is_waited_for():
+    with WorkerPool(1) as one, WorkerPool(1) as other:
+        busy = one.submit(time.sleep, 0.6)
+        time.sleep(0.3)
+        done = other.submit(time.monotonic).result()
+        assert busy.result() is None
+        assert done
+
+
+@pytest.mark.usefixtures("one_slot")
+def test_waiting_for_room_can_be_given_up():
+    with WorkerPool(1) as one, WorkerPool(1) as other:
+        busy, waiting = one.submit(time.sleep, 0.6), other.submit(os.getpid)
+        time.sleep(0.2)
+        other.kill(waiting)
+        with pytest.raises(WorkerDied):
+            waiting.result()
+        assert not busy.done()
+
+
+def test_a_worker_ends_with_its_parent_even_inside_native_code():
+    script = f"""
+import os, re, sys
+from hloscope.compiler.pool import WorkerPool
+workers = WorkerPool(1)
+print(workers.submit(os.getpid).result(), flush=True)
+workers.submit(re.match, *{FOREVER[1:]!r})
+sys.stdin.read()
+"""
+    parent = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    worker = int(parent.stdout.readline())
+    time.sleep(0.2)
+    parent.kill()
+    parent.communicate()
+    assert gone_within(worker, 2)
+
+
+def test_death_as_a_message():
+    with pytest.raises(CompilerDiedError) as caught:
+        client.ask(os.abort, doing="compiling step for v5e:2x4")
+    assert str(caught.value) == (
+        "error: the compiler died while compiling step for v5e:2x4\n"
+        "   = why: its process was ended by SIGABRT (Aborted)\n"
+        "   = fix: this is a bug in the compiler: try another slice or another shape of it, another version of "
+        "jax[tpu], or a smaller program"
+    )
+
+
+def test_a_limit_as_a_message():
+    with pytest.raises(TimeLimitError) as caught:
+        client.ask(*FOREVER, doing="compiling step for v5e:2x4", timeout_s=0.5)
+    assert str(caught.value).startswith("error: compiling step for v5e:2x4 took longer than 0.5 s\n   = fix: ")
+
+
+WORDS = """\
+I0000 00:00:1795 1 common_lib.cc:5] starting
+F1122 04:00:12.123456 123 emitter_base.cc:1524] Check failed: get_loop_bound(color) == loop_bound (0 vs. 4)
+*** Check failure stack trace: ***
+    @     0x7f4ca5d4c6f0  (unknown)
+https://symbolize.stripped_domain/r/?trace=7f4ca5d4c6f0
+F1122 04:00:12.123456 123 emitter_base.cc:1524] Check failed: get_loop_bound(color) == loop_bound (0 vs. 4)
+"""
+
+
+def test_the_last_words_are_those_that_say_why():
+    died = client.compiler_died(WorkerDied(-signal.SIGABRT, WORDS), "compiling step")
+    assert died.why.splitlines()[1:] == [
+        "emitter_base.cc:1524] Check failed: get_loop_bound(color) == loop_bound (0 vs. 4)"
+    ]
+    killed = client.compiler_died(WorkerDied(-signal.SIGKILL, ""), "compiling step")
+    assert "memory" in killed.why
+    assert "HLOSCOPE_MAX_WORKERS=1" in killed.fix
+
+
+def test_a_full_temporary_folder_is_named(monkeypatch):
+    monkeypatch.setattr(client, "_is_full", lambda _folder: True)
+    died = client.compiler_died(WorkerDied(-signal.SIGABRT, ""), "compiling step")
+    assert "is full" in died.why
+    assert "TMPDIR" in died.fix
+
+
+def test_limits(monkeypatch):
+    monkeypatch.delenv("HLOSCOPE_TIMEOUT", raising=False)
+    assert client.time_limit(5) == 5
+    assert client.time_limit(0) is None
+    assert client.time_limit(None) == 1800  # stderr is no terminal here
+    monkeypatch.setenv("HLOSCOPE_TIMEOUT", "7.5")
+    assert client.time_limit(None) == 7.5
+    assert client.time_limit(5) == 5
+    monkeypatch.setenv("HLOSCOPE_TIMEOUT", "soon")
+    with pytest.raises(NotationError, match="HLOSCOPE_TIMEOUT=soon"):
+        client.time_limit(None)
