@@ -80,8 +80,8 @@ def analyze(
         ignore: Names of rules not to run.
         allow: What of their findings is accepted and why, such as `all-gather@X: weights of FSDP`.
         rule_options: Values of rules' options, such as `{"small-collectives.min_collectives": 8}`.
-        timeout_s: Seconds that the compile may take; by default `HLOSCOPE_TIMEOUT`, else none where stderr is a terminal
-            and 30 minutes elsewhere; 0 is no limit.
+        timeout_s: Seconds that the compile may take; by default `HLOSCOPE_TIMEOUT`, else none where stderr is a
+            terminal and 30 minutes elsewhere; 0 is no limit.
 
     Returns:
         The analysis; `to_dict()` gives plain data.

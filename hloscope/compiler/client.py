@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
 from hloscope.compiler import libtpu, step
+from hloscope.compiler.dumps import full_temporary_folder
 from hloscope.compiler.model import Compiled, Program
 from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.compiler.shardy_model import ShardyModule
@@ -31,7 +30,6 @@ QUIET_LIBTPU = {
 }
 DEFAULT_LIMIT_S = 30 * 60.0
 """Where nobody watches."""
-_FEW_BYTES = 1 << 20
 _SAID_LINES = 6
 _FATAL = re.compile(r"^F\d{4} |Check failed: |No space left|Fatal Python error|terminate called", re.IGNORECASE)
 _NOISE = re.compile(r"^\s*(@|#\d|\*\*\*|PC:|==|https?:|[IWE]\d{4} |WARNING: Logging|Failed to find host)")
@@ -194,8 +192,8 @@ def time_limit(seconds: float | None) -> float | None:
 def compiler_died(died: WorkerDied, doing: str) -> CompilerDiedError:
     """The death of a worker as an error: how it ended, its last words, what to try."""
     words = _last_words(died.words)
-    folder = tempfile.gettempdir()
-    if _is_full(folder) or "No space left" in died.words:
+    folder = full_temporary_folder()
+    if folder is not None:
         how, fix = f"the temporary folder {folder} is full", f"free space in {folder}, or name another folder: TMPDIR=…"
     elif died.returncode == -signal.SIGKILL:
         how = "it was killed from outside, most likely because the machine ran out of memory"
@@ -231,13 +229,6 @@ def _last_words(text: str) -> list[str]:
 def _shortened(line: str) -> str:
     match = _PREFIX.match(line)
     return (match["rest"] if match else line)[:500]
-
-
-def _is_full(folder: str) -> bool:
-    try:
-        return shutil.disk_usage(folder).free < _FEW_BYTES
-    except OSError:
-        return False
 
 
 def platform_version(chosen: Slice, store: Store | None) -> str:

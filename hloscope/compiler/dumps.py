@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ _ROLES = {
     "maybe-live-out": "output_size_in_bytes",
     "preallocated-temp": "temp_size_in_bytes",
 }
+_ROOM_BYTES = 1 << 20
 _FINAL = ("*after_codegen.txt", "*after_optimizations.txt")
 
 
@@ -57,6 +59,15 @@ def dump_folder(options: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], Pa
         return
     with tempfile.TemporaryDirectory(prefix="hloscope-", ignore_cleanup_errors=True) as folder:
         yield {**options, **_OPTIONS, "xla_dump_to": folder}, Path(folder)
+
+
+def full_temporary_folder() -> str | None:
+    """The folder for temporary files, if there is no room left in it."""
+    folder = tempfile.gettempdir()
+    try:
+        return folder if shutil.disk_usage(folder).free < _ROOM_BYTES else None
+    except OSError:
+        return None
 
 
 def read_dumps(folder: Path | None) -> Dumps:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.hardware.slices import Slice
@@ -66,6 +66,7 @@ class Compiled:
         shardy: Every value's sharding and what must move; None when Shardy could not be asked.
         shardy_as_written: The same for the program as JAX lowered it, where `shardy` is of the compiler's own module.
         notes: Choices made on the way, one sentence each.
+        is_whole: Whether the compiler could write down all that it meant to.
     """
 
     text: str
@@ -80,4 +81,5 @@ class Compiled:
     before_propagation: str | None = None
     shardy: ShardyModule | None = None
     shardy_as_written: ShardyModule | None = None
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+    is_whole: bool = True

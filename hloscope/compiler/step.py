@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from hloscope.compiler.dumps import Dumps, dump_folder, read_dumps
+from hloscope.compiler.dumps import Dumps, dump_folder, full_temporary_folder, read_dumps
 from hloscope.compiler.model import Compiled, Program
 from hloscope.compiler.placing import physical_devices
 from hloscope.compiler.refusals import compiler_errors
@@ -53,7 +53,7 @@ def compile_program(program: Program) -> Compiled:
         found,
         device_ids=tuple(device.id for device in devices) if program.slice.chip is not None else (),
         slice_of_partition=tuple(device.slice_index for device in devices) if several else (),
-        notes=tuple(notes),
+        notes=(*notes, *found.notes),
     )
 
 
@@ -88,6 +88,7 @@ def compiled_by(make_executable: Any, options: Mapping[str, str], *, text_is_eno
     """
     import jax
 
+    notes: list[str] = []
     with captured_stderr() as stderr, dump_folder(options) as (dumping, folder):
         try:
             executable = make_executable(dumping)
@@ -99,6 +100,9 @@ def compiled_by(make_executable: Any, options: Mapping[str, str], *, text_is_eno
         else:
             dumps = read_dumps(folder)
             text = _text(executable, dumps)
+        full = None if folder is None else full_temporary_folder()
+        if full is not None:
+            notes.append(f"the temporary folder {full} is full, so what the compiler wrote down there is incomplete")
     return Compiled(
         text=text,
         memory_bytes=dumps.memory_bytes if executable is None else _memory(executable),
@@ -107,6 +111,8 @@ def compiled_by(make_executable: Any, options: Mapping[str, str], *, text_is_eno
         diagnostics=stderr.diagnostics(),
         partitioned=dumps.partitioned,
         before_propagation=dumps.before_propagation,
+        notes=tuple(notes),
+        is_whole=full is None,
     )
 
 

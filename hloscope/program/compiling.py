@@ -192,7 +192,8 @@ def _compiled_once(program: Traced, versions: Mapping[str, str], store: Store | 
         found = _compiled_anew(program, asked)
         stage("asking Shardy for reasons")
         found = _explained(program, found)
-        cache.put(kept, program.name, found)
+        if found.is_whole:
+            cache.put(kept, program.name, found)
     return found
 
 

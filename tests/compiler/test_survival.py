@@ -114,7 +114,7 @@ def test_ctrl_c_ends_a_compile_within_a_second_and_leaves_nothing(folder, monkey
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=_takes_ctrl_c,  # noqa: PLW1509  # children of a shell's background job ignore it
     )
     deadline = time.monotonic() + 60
     workers = []
@@ -128,6 +128,10 @@ def test_ctrl_c_ends_a_compile_within_a_second_and_leaves_nothing(folder, monkey
     assert time.monotonic() - begun < 1
     assert (process.returncode, said) == (130, "interrupted\n")
     assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+
+
+def _takes_ctrl_c():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _cpu_seconds(process):
@@ -163,10 +167,11 @@ def test_a_full_temporary_folder(folder, tmp_path, monkeypatch):
         with suppress(OSError), (full / "fill").open("wb", buffering=0) as file:
             while True:
                 file.write(b"y" * 4096)
+        os.truncate(full / "fill", (full / "fill").stat().st_size - 32768)  # room for a file, and not for dumps
         done = hloscope(folder, "analyze", "model.py:fine")
-        assert (done.returncode, done.stdout) == (2, "")
-        assert "the temporary folder" in done.stderr
-        assert "TMPDIR" in done.stderr
+        assert done.returncode == 0
+        assert "all-reduce" in done.stdout
+        assert "is full, so what the compiler wrote down there is incomplete" in " ".join(done.stdout.split())
     finally:
         subprocess.run(["umount", str(full)], check=True)
 

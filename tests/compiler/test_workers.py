@@ -81,8 +81,11 @@ def test_what_a_worker_prints_is_no_answer(workers):
 
 @pytest.mark.parametrize(
     ("call", "number"),
-    [((os.abort,), signal.SIGABRT), ((ctypes.string_at, 0), signal.SIGSEGV)]
-    + [((signal.raise_signal, signal.SIGKILL), signal.SIGKILL)],
+    [
+        ((os.abort,), signal.SIGABRT),
+        ((ctypes.string_at, 0), signal.SIGSEGV),
+        ((signal.raise_signal, signal.SIGKILL), signal.SIGKILL),
+    ],
 )
 def test_a_death_is_one_tasks_own(workers, call, number):
     other = workers.submit(time.sleep, 0.3)
@@ -251,7 +254,7 @@ def test_the_last_words_are_those_that_say_why():
 
 
 def test_a_full_temporary_folder_is_named(monkeypatch):
-    monkeypatch.setattr(client, "_is_full", lambda _folder: True)
+    monkeypatch.setattr(client, "full_temporary_folder", lambda: "/tmp")
     died = client.compiler_died(WorkerDied(-signal.SIGABRT, ""), "compiling step")
     assert "is full" in died.why
     assert "TMPDIR" in died.fix
