@@ -89,3 +89,35 @@ def test_without_jax_the_error_says_what_still_works(monkeypatch):
         "error: compiling a function needs JAX, and it is not installed here\n"
         '   = fix: pip install "jax[tpu]" on x86-64 Linux, pip install jax elsewhere; HLO files can be read without it'
     )
+
+
+KERNEL_AND_CALLBACKS = """\
+import jax, jax.numpy as jnp, hloscope
+from jax.experimental import pallas as pl
+from jax.sharding import PartitionSpec as P
+
+jax.config.update("jax_num_cpu_devices", 4)
+
+def double(x_ref, o_ref):
+    o_ref[...] = x_ref[...] * 2
+
+def step(x):
+    y = pl.pallas_call(double, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+    jax.debug.callback(print, y[0, 0])
+    return y + jax.pure_callback(abs, jax.ShapeDtypeStruct((), jnp.float32), y[0, 0])
+
+found = hloscope.analyze(step, ("f32[512,512]",), slice="v5e:1x1")
+sums = hloscope.analyze(lambda x: x.sum(), ("f32[8@X]",), mesh={"X": 4})
+print(len(sums.collectives), "libtpu" in open("/proc/self/maps").read())
+"""
+
+
+@pytest.mark.tpu_compiler
+def test_the_users_process_never_loads_libtpu(tmp_path):
+    (tmp_path / "script.py").write_text(KERNEL_AND_CALLBACKS)
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    environment.pop("JAX_NUM_CPU_DEVICES", None)
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.returncode) == ("1 False\n", 0), done.stderr

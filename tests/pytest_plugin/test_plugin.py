@@ -411,3 +411,26 @@ def test_loading_imports_nothing_heavy():
         "hloscope.version",
         "hloscope.pytest_plugin",
     }
+
+
+SLOW = """
+import re
+import hloscope
+
+def endless(x):
+    while True:  # as a tracing that never ends
+        x + 1
+
+def test_endless(hlo):
+    hlo.analyze(endless, ("f32[8]",), slice="v5e:1x1")
+
+@pytest.mark.hloscope(timeout_s=60)
+def test_the_next(hlo):
+    hlo.analyze("step.hlo")
+"""
+
+
+def test_a_limit_ends_tracing_too(hlo_suite):
+    result = hlo_suite(SLOW, "--hloscope-timeout", "5")
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["*TimeLimitError: error: analysing endless took longer than 5 s"])
