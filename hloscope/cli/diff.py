@@ -145,6 +145,7 @@ def _target_config(options: dict[str, Any]) -> TargetConfig:
         dcn=facts.dcn,
         compiler_options=facts.compiler_options,
         chip_overrides=facts.chip_overrides,
+        kernel_costs=facts.kernel_costs,
     )
 
 

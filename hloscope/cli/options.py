@@ -59,6 +59,13 @@ _TARGET_OPTIONS = {
         metavar="NAME=VALUE|FILE",
         help="For times: a figure of the chip, such as hbm_bytes_per_s=750e9, or a TOML file of them. Repeats.",
     ),
+    "kernel_costs": click.option(
+        "--kernel-cost",
+        "kernel_costs",
+        multiple=True,
+        metavar="NAME=FLOPS,BYTES",
+        help="For times: what a Pallas kernel costs, such as splash=7e11,2e8. Repeats. [default: its cost_estimate]",
+    ),
 }
 
 

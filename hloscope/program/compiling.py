@@ -96,6 +96,7 @@ def capture(
         versions=versions,
         allow=facts.allow,
         rule_options=facts.rule_options,
+        kernel_costs=facts.kernel_costs,
     )
 
 
