@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from hloscope.program.capture import Capture
 
 Stage = Callable[[str], None]
+KernelCosts = Mapping[str, tuple[float, float]] | Sequence[str]
+"""FLOPs and bytes by the kernel's name, or texts such as `splash=7e11,2e8`."""
 
 
 def analyze(
@@ -42,6 +44,7 @@ def analyze(
     dcn: Mapping[str, int] | None = None,
     compiler_options: Mapping[str, str] | None = None,
     chip_overrides: Sequence[str] = (),
+    kernel_costs: KernelCosts = (),
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
     allow: Sequence[str] = (),
@@ -76,6 +79,7 @@ def analyze(
         compiler_options: XLA compiler options by name.
         chip_overrides: Figures of the slice's chip that you know better than the table, as `name=value` such as
             `hbm_bytes_per_s=750e9`, or as TOML files.
+        kernel_costs: FLOPs and bytes of Pallas kernels by name: `{"splash": (7e11, 2e8)}`.
         select: Names of the rules to run; all when empty.
         ignore: Names of rules not to run.
         allow: What of their findings is accepted and why, such as `all-gather@X: weights of FSDP`.
@@ -110,6 +114,7 @@ def analyze(
             slice=slice,
             dcn=sizes.dcn,
             chip_overrides=chip_overrides,
+            kernel_costs=kernel_costs,
             judging=judging,
         )
     if isinstance(target, Path):
@@ -128,6 +133,7 @@ def analyze(
         compiler_options=compiler_options,
         chip_overrides=chip_overrides,
         timeout_s=timeout_s,
+        kernel_costs=kernel_costs,
     )
     return analyze_function(target, facts, store=default_store(), judging=judging)
 
@@ -199,6 +205,7 @@ def analyze_text(
     slice: str | None = None,
     dcn: Mapping[str, int] | str | None = None,
     chip_overrides: Sequence[str] = (),
+    kernel_costs: KernelCosts = (),
     judging: Judging = DEFAULT_JUDGING,
 ) -> Analysis:
     """Says what moves in a compiled program's HLO text; needs no JAX.
@@ -211,6 +218,7 @@ def analyze_text(
         slice: The slice that the program is meant for.
         dcn: For several slices: the mesh axes that cross DCN and how many slices each spans.
         chip_overrides: Figures of the slice's chip, as `name=value` or as TOML files.
+        kernel_costs: FLOPs and bytes of Pallas kernels by name.
         judging: Which rules run and what is accepted, as `hloscope.rules.selection.make_judging` makes it.
 
     Raises:
@@ -221,7 +229,7 @@ def analyze_text(
     from hloscope.hlo import parse_module
 
     chosen = overridden(parse_slice(slice) if slice else None, chip_overrides)
-    facts = make_facts(mesh=mesh, dcn=dcn)
+    facts = make_facts(mesh=mesh, dcn=dcn, kernel_costs=kernel_costs)
     return analyze_parsed(parse_module(text, name=name), text, facts, chosen, name=name, judging=judging)
 
 
@@ -239,7 +247,7 @@ def analyze_parsed(
     Args:
         module: The parsed text.
         text: The text itself.
-        facts: The mesh and the axes over DCN.
+        facts: The mesh, the axes over DCN and what kernels cost.
         chosen: The slice that the program is meant for.
         name: The file's name, for messages.
         judging: Which rules run and what is accepted.
@@ -268,5 +276,5 @@ def analyze_parsed(
         hbm = chosen.chip.hbm_bytes_per_device if chosen.chip else None
         fact = slice_fact(chosen, "user", per_slice * slices)
         found = replace(found, slice=fact, memory=replace(found.memory, hbm_bytes=hbm))
-        found = price_module(found, module, chosen)
+        found = price_module(found, module, chosen, kernel_costs=facts.kernel_costs)
     return finished(unexplained(found), judging)

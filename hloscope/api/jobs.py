@@ -151,10 +151,18 @@ def _analysis(job: Job, *, cached: bool) -> Analysis:
         path = job.root / target.hlo
         if not Path(split_module(path)[0]).exists():
             raise HloscopeError(f"there is no file {target.hlo}", where=target.where)
-        facts = make_facts(mesh=target.mesh, dcn=target.dcn)
+        facts = make_facts(mesh=target.mesh, dcn=target.dcn, kernel_costs=target.kernel_costs)
         judging = make_judging(allow=target.allow, rule_options=target.rule_options)
         text = hlo_text(path)
-        return analyze_text(text, name=target.hlo, mesh=facts.mesh, slice=job.slice, dcn=facts.dcn, judging=judging)
+        return analyze_text(
+            text,
+            name=target.hlo,
+            mesh=facts.mesh,
+            slice=job.slice,
+            dcn=facts.dcn,
+            kernel_costs=facts.kernel_costs,
+            judging=judging,
+        )
     name = target.function or ""
     store = default_store() if cached else None
     captured = capture_target(name, facts_of(job), store=store)
@@ -199,6 +207,7 @@ def facts_of(job: Job) -> TargetFacts:
         "dims": target.dims,
         "compiler_options": target.compiler_options,
         "chip_overrides": target.chip_overrides or (),
+        "kernel_costs": target.kernel_costs,
         "allow": target.allow,
         "rule_options": target.rule_options,
         "timeout_s": 0,  # the whole job has a limit

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hloscope.analysis.model import Analysis
-from hloscope.api.analyzing import analyze_parsed, capture_target
+from hloscope.api.analyzing import KernelCosts, analyze_parsed, capture_target
 from hloscope.api.joining import analysis_of
 from hloscope.api.reading import hlo_text, refuse_beside_text
 from hloscope.errors import HloscopeError, TargetError
@@ -37,6 +37,7 @@ def price(
     dcn: Mapping[str, int] | None = None,
     compiler_options: Mapping[str, str] | None = None,
     chip_overrides: Sequence[str] = (),
+    kernel_costs: KernelCosts = (),
 ) -> tuple[Analysis, ...]:
     """Predicts how long one step takes on each of several slices.
 
@@ -58,6 +59,7 @@ def price(
         dcn: For several slices: the mesh axis that crosses DCN and how many slices it spans.
         compiler_options: XLA compiler options by name.
         chip_overrides: Figures of the chips, as `name=value` or as TOML files.
+        kernel_costs: FLOPs and bytes of Pallas kernels by name: `{"splash": (7e11, 2e8)}`.
 
     Returns:
         An analysis for each slice, with `time` filled in.
@@ -79,7 +81,8 @@ def price(
         }
         refuse_beside_text(target, given)
         text = hlo_text(target)
-        return price_text(text, slices, name=str(target), mesh=mesh, dcn=dcn, chip_overrides=chip_overrides)
+        given = {"chip_overrides": chip_overrides, "kernel_costs": kernel_costs}
+        return price_text(text, slices, name=str(target), mesh=mesh, dcn=dcn, **given)
     if isinstance(target, Path):
         raise TargetError(f"{target} names no function", fix=f"write '{target}:FUNCTION'")
     facts = make_facts(
@@ -94,6 +97,7 @@ def price(
         dims=dims,
         compiler_options=compiler_options,
         chip_overrides=chip_overrides,
+        kernel_costs=kernel_costs,
     )
     return price_function(target, facts, slices)
 
@@ -132,6 +136,7 @@ def price_text(
     mesh: Any = None,
     dcn: Mapping[str, int] | str | None = None,
     chip_overrides: Sequence[str] = (),
+    kernel_costs: KernelCosts = (),
 ) -> tuple[Analysis, ...]:
     """Prices compiled HLO text on each slice; needs no JAX.
 
@@ -140,7 +145,7 @@ def price_text(
     """
     from hloscope.hlo import parse_module
 
-    facts, module = make_facts(mesh=mesh, dcn=dcn), parse_module(text, name=name)
+    facts, module = make_facts(mesh=mesh, dcn=dcn, kernel_costs=kernel_costs), parse_module(text, name=name)
     chosen = (overridden(parse_slice(one), chip_overrides) for one in slices)
     found = tuple(analyze_parsed(module, text, facts, one, name=name) for one in chosen)
     chips = list(dict.fromkeys(one.slice.chip for one in found if one.slice is not None))

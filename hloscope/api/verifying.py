@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hloscope.analysis.model import Analysis
+from hloscope.api.analyzing import KernelCosts
 from hloscope.api.joining import analysis_of
 from hloscope.errors import NotationError, TargetError, did_you_mean
 from hloscope.program.loading import loaded, name_of
@@ -36,6 +37,7 @@ def verify(
     dcn: Mapping[str, int] | None = None,
     compiler_options: Mapping[str, str] | None = None,
     chip_overrides: Sequence[str] = (),
+    kernel_costs: KernelCosts = (),
     seed: int = 0,
     ranges: Mapping[str, Range] | None = None,
     scale: Mapping[str, int] | None = None,
@@ -58,7 +60,7 @@ def verify(
     Args:
         target: The program: a function, `module:fn` or `file.py:fn`.
         reference: Its reference; what its own decorator leaves open is taken from the target's.
-        args: Arguments of both, as for `hloscope.analyze`, like all parameters down to `chip_overrides`.
+        args: Arguments of both, as for `hloscope.analyze`, like all parameters down to `kernel_costs`.
         mesh: Axis name to size, or a mesh.
         slice: The slice that both are compiled for.
         kwargs: Arguments by keyword.
@@ -69,6 +71,7 @@ def verify(
         dcn: For several slices: the mesh axis that crosses DCN and how many slices it spans.
         compiler_options: XLA compiler options by name.
         chip_overrides: Figures of the slice's chip, as `name=value` or as TOML files, for the times of both.
+        kernel_costs: FLOPs and bytes of Pallas kernels by name.
         seed: The seed of the random inputs.
         ranges: Values for arguments by name, from the first up to and without the second: `{"B": (0, 8)}`.
         scale: Smaller sizes for the letters, for the numbers only: `{"B": 64, "F": 256}`.
@@ -98,6 +101,7 @@ def verify(
         dims=dims,
         compiler_options=compiler_options,
         chip_overrides=chip_overrides,
+        kernel_costs=kernel_costs,
     )
     settings = Settings(
         seed=seed,

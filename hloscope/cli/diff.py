@@ -152,6 +152,7 @@ def _target_config(options: dict[str, Any]) -> TargetConfig:
         compiler_options=facts.compiler_options,
         chip_overrides=facts.chip_overrides,
         timeout_s=facts.timeout_s,
+        kernel_costs=facts.kernel_costs,
     )
 
 

@@ -72,6 +72,13 @@ _TARGET_OPTIONS = {
         help="For times: a figure of the chip, such as hbm_bytes_per_s=750e9, or a TOML file of them. Repeats.",
     ),
     "timeout_s": timeout_option("End a compile after so long; 0 is no limit."),
+    "kernel_costs": click.option(
+        "--kernel-cost",
+        "kernel_costs",
+        multiple=True,
+        metavar="NAME=FLOPS,BYTES",
+        help="For times: what a Pallas kernel costs, such as splash=7e11,2e8. Repeats. [default: its cost_estimate]",
+    ),
 }
 
 

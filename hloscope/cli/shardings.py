@@ -18,7 +18,7 @@ Arrays marked "moves" are resharded before they are used; `hloscope explain` say
 
 @click.command(epilog=_EPILOG)
 @click.argument("target")
-@target_options(without=("chip_overrides",))
+@target_options(without=("chip_overrides", "kernel_costs"))
 @report_options()
 def command(target: str, format_name: str, output: str | None, debug: bool, **options: Any) -> None:
     """Show the sharding of TARGET's arguments, constraints, outputs and large arrays, as Shardy propagates them."""

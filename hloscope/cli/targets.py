@@ -55,7 +55,7 @@ def read_text(target: str, options: Options) -> tuple[str, str]:
 
 def text_facts(options: Options) -> Options:
     """What the options say beside HLO text, by the names that the use cases have for it."""
-    return {name: options[name] for name in ("mesh", "dcn", "chip_overrides")}
+    return {name: options[name] for name in ("mesh", "dcn", "chip_overrides", "kernel_costs")}
 
 
 def judging_of(options: Options) -> Judging:
@@ -122,7 +122,7 @@ def facts_of(options: Options) -> TargetFacts:
         NotationError: One of them is not in the notation that it should be in.
     """
     from hloscope.program import notation
-    from hloscope.program.target import TargetFacts
+    from hloscope.program.target import TargetFacts, read_kernel_costs
 
     positional, keywords = [], {}
     for text in options["args"]:
@@ -148,6 +148,7 @@ def facts_of(options: Options) -> TargetFacts:
         compiler_options=dict(_compiler_option(text) for text in options["compiler_options"]),
         chip_overrides=options.get("chip_overrides") or None,
         timeout_s=options.get("timeout_s"),
+        kernel_costs=read_kernel_costs(options.get("kernel_costs")),
     )
 
 

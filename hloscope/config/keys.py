@@ -37,6 +37,10 @@ def _maps_to(check: _Check) -> _Check:
     return lambda value: isinstance(value, dict) and all(map(check, value.values()))
 
 
+def _is_cost(value: Any) -> bool:
+    return _are(_is_number)(value) and len(value) == 2
+
+
 def _is_mesh(value: Any) -> bool:
     return _is_text(value) or (_maps_to(_is_count)(value) and all(value.values()))
 
@@ -70,6 +74,7 @@ KEYS: dict[str, tuple[_Check, str]] = {
     "axis-types": (_is_text, '"auto"'),
     "dcn": (_is_mesh, "{ data = 2 }"),
     "compiler-options": (lambda value: isinstance(value, dict), "{ xla_tpu_enable_async_collective_fusion = false }"),
+    "kernel-costs": (_maps_to(_is_cost), "{ splash = [7e11, 2e8] }"),
     "contract": (_is_contract, '["all-reduce@model <= 2MB", "nothing else"]'),
     "baseline": (_is_flag, "false"),
     "fail-on": (lambda value: value in SEVERITIES, '"warning"'),

@@ -227,6 +227,7 @@ def _target(name: str, table: Mapping[str, Any], rules: Mapping[str, Any]) -> Ta
         axis_types=None if is_text else table.get("axis-types"),
         dcn=table.get("dcn"),
         compiler_options={} if is_text else {key: _option(value) for key, value in options.items()},
+        kernel_costs=table.get("kernel-costs", {}),
         contract=table.get("contract"),
         baseline=table.get("baseline", True),
         fail_on=table.get("fail-on"),

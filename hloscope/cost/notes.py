@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from hloscope.analysis.model import Collective
 from hloscope.analysis.vocabulary import Kind
+from hloscope.cost.operations import kernel_names
 from hloscope.cost.records import Sums
 from hloscope.hardware.chip_model import Chip
 from hloscope.hardware.chips import chip as find_chip
@@ -39,6 +40,15 @@ def about_text(module: HloModule, *, is_roofline: bool) -> Iterator[str]:
         yield "the text carries no cycle estimates: computation is a roofline of FLOPs and bytes, a lower bound"
         if not is_from_tpu(module):
             yield "the text does not look compiled for a TPU, which would choose other fusions and collectives"
+
+
+def about_kernels(module: HloModule, kernel_costs: Mapping[str, tuple[float, float]]) -> Iterator[str]:
+    """Costs that were given for kernels that the text does not have."""
+    calls = module.with_opcodes({"custom-call"}) if kernel_costs else ()
+    known = {name for call in calls for name in kernel_names(call)}
+    for name in kernel_costs:
+        if name not in known:
+            yield f"a cost is given for the kernel {name}, and the program has no kernel of that name"
 
 
 def about_generation(module: HloModule, sums: Sums, chip: Chip) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -11,10 +12,13 @@ from hloscope.cost.flops import MATMULS, Work, work_by_computation, work_of
 from hloscope.cost.traffic import HOST, Moved, Traffic, space_of
 from hloscope.graph import HloGraph
 from hloscope.hardware.chip_model import Chip
-from hloscope.hlo import HloComputation, HloInstruction
+from hloscope.hlo import HloComputation, HloInstruction, Shape
 
 _MICROSECONDS = 1e6
 _CYCLES = re.compile(r'"estimated_cycles"\s*:\s*"?(\d+)')
+_NO_CYCLES = 2**62
+"""From here on the compiler means "not known": it prints the largest 64-bit integer, as for gathers on 7x."""
+
 _COST_ESTIMATE = re.compile(r'"(flops|bytes_accessed)"\s*:\s*"?(\d+)')
 
 _LARGE_MATMUL_FLOPS = 1e10
@@ -39,9 +43,17 @@ _MOVES = frozenset({
     "exponential", "log", "tanh", "rsqrt", "sqrt", "power", "logistic", "sign", "floor", "ceil", "cosine", "sine",
     "is-finite", "shift-left", "shift-right-logical", "shift-right-arithmetic", "remainder", "reduce", "map",
     "exponential-minus-one", "log-plus-one", "cbrt", "round-nearest-even", "round-nearest-afz", "erf", "atan2", "imag",
-    "real", "complex", "tan",
+    "real", "complex", "tan", "gather", "scatter",
 })  # fmt: skip
 """Opcodes that a fusion would hold; by themselves they move their operands and results and compute next to nothing."""
+
+_DEEPEST = 8
+"""Fusions in fusions that are looked into."""
+
+_MOVES_PARTS = frozenset({"gather", "scatter"})
+_INDEX_CALLS = frozenset({"GatherScatterIndicesBitpacked"})
+_KERNEL = "tpu_custom_call"
+_NUMBERED = re.compile(r"(?:\.(?:\d+|clone|remat\d*))+$")
 
 _FEEDS = frozenset({"infeed", "outfeed"})
 _MAY_REACH_HOST = _FEEDS | {"send", "recv"}
@@ -69,18 +81,26 @@ class OperationTime:
             FLOPs and bytes, or the traffic of an operation that is not known.
         memory_us: How long its HBM traffic alone would take.
         moved_bytes: Bytes of its operands and results, with tile padding.
+        hbm_bytes: What it reads and writes of HBM, at the least.
         flops: Multiply-adds in it, two operations each.
+        least_bf16_flops: The same, as many bf16 ones as take the chip as long at its peak for their types.
         bf16_flops_per_cycle: Of a large matmul that memory does not slow down, in the compiler's cycles; 0 for others.
         is_over_host: Whether it crosses the link between the host and the device.
+        is_to_host: Whether it crosses it towards the host.
+        kernel: The name of a kernel whose cost nothing tells, whose time is a lower bound; None for all else.
     """
 
     time_us: float
     basis: Basis
     memory_us: float = 0.0
     moved_bytes: int = 0
+    hbm_bytes: int = 0
     flops: int = 0
+    least_bf16_flops: float = 0.0
     bf16_flops_per_cycle: float = 0.0
     is_over_host: bool = False
+    is_to_host: bool = False
+    kernel: str | None = None
 
     @property
     def is_paced_by_memory(self) -> bool:
@@ -101,11 +121,13 @@ class Operations:
         graph: The module.
         chip: The figures of a chip.
         constants: What was measured.
+        kernel_costs: FLOPs and bytes of kernels, by their names, as the user says.
     """
 
     graph: HloGraph
     chip: Chip
     constants: Constants = CONSTANTS
+    kernel_costs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     _work: dict[str, Work] = field(default_factory=dict, init=False, repr=False, compare=False)
     _traffic: Traffic = field(init=False, repr=False, compare=False)
 
@@ -128,26 +150,32 @@ class Operations:
             return self.host_time(instruction)
         if opcode == "custom-call":
             return self._custom_call(instruction)
-        config = instruction.attributes.get("backend_config", "")
-        cycles = _CYCLES.search(config)
+        cycles = _cycles_of(instruction)
         if opcode in _MOVES:
-            return self._moved(instruction, None if cycles is None else int(cycles[1]))
+            return self._moved(instruction, cycles)
         work = self._work_in(instruction)
         if cycles is not None:
-            return self._counted(instruction, int(cycles[1]), work)
+            return self._counted(instruction, cycles, work)
+        if opcode == "fusion" and not work.flops and self._moves_parts(instruction):
+            return self._moved(instruction, None)
         return self._roofline(instruction, work, known=opcode in MATMULS or _is_plain_fusion(instruction))
 
     def copy_time(self, instruction: HloInstruction) -> OperationTime:
         """An asynchronous copy at the pace of the slower memory: of a whole array, or of a slice."""
         leaves = [leaf for leaf in instruction.shape.leaves() if leaf.dimensions]
+        is_whole = instruction.opcode == "copy-start"
         sizes = [sum(self._traffic.of_shape(leaf)) for leaf in leaves]
-        moved = (max if instruction.opcode == "copy-start" else min)(sizes, default=0)
+        moved = (max if is_whole else min)(sizes, default=0)
         is_over_host = any(space_of(leaf) == HOST for leaf in leaves)
+        new = instruction.operand(1 if instruction.opcode == "dynamic-update-slice-start" else 0)
+        ends = ([leaves[0 if is_whole else -1]] if leaves else []) + ([] if new is None else [new.shape])
         return OperationTime(
             time_us=moved / (self._host_bytes_per_us if is_over_host else self.hbm_bytes_per_us),
             basis=self._basis_of_host() if is_over_host else Basis.MEMORY,
             moved_bytes=moved,
+            hbm_bytes=moved * sum(self._traffic.of_shape(end).hbm_bytes > 0 for end in ends),
             is_over_host=is_over_host,
+            is_to_host=is_over_host and space_of(ends[0]) == HOST,
         )
 
     def host_time(self, instruction: HloInstruction) -> OperationTime:
@@ -158,6 +186,10 @@ class Operations:
         return OperationTime(
             time_us=moved / self._host_bytes_per_us, basis=Basis.UNKNOWN, moved_bytes=moved, is_over_host=True
         )
+
+    def transfer_bytes(self, shape: Shape) -> int:
+        """Bytes of HBM that hold what a collective sends or receives."""
+        return self._traffic.of_shape(shape).hbm_bytes
 
     @property
     def _narrow_passes(self) -> dict[str, float]:
@@ -177,20 +209,24 @@ class Operations:
     def _basis_of_host(self) -> Basis:
         return Basis.UNKNOWN if self.chip.pcie_bytes_per_s is None else Basis.MEMORY
 
+    @property
+    def _peak_flops_per_us(self) -> float:
+        """One device's bf16 peak."""
+        return self.chip.bf16_flops_per_s / self.chip.devices_per_chip / _MICROSECONDS
+
     def _counted(self, instruction: HloInstruction, cycles: int, work: Work) -> OperationTime:
-        time_us = cycles / self.chip.clock_hz * _MICROSECONDS
-        moved = self._traffic.of(instruction)
-        if instruction.opcode == "fusion" and moved.hbm_bytes >= time_us * self.hbm_bytes_per_us:
-            moved = self._traffic.inside(instruction)
+        is_fusion = instruction.opcode == "fusion"
+        moved = self._traffic.inside(instruction) if is_fusion else self._traffic.of(instruction)
         memory_us = moved.hbm_bytes / self.hbm_bytes_per_us
-        peak = self.chip.bf16_flops_per_s / self.chip.devices_per_chip
-        is_large = work.bf16_flops >= max(_LARGE_MATMUL_FLOPS, 2 * memory_us * peak / _MICROSECONDS)
+        is_large = work.bf16_flops >= max(_LARGE_MATMUL_FLOPS, 2 * memory_us * self._peak_flops_per_us)
         return OperationTime(
-            time_us=time_us,
+            time_us=cycles / self.chip.clock_hz * _MICROSECONDS,
             basis=Basis.CYCLES,
             memory_us=memory_us,
             moved_bytes=moved.device_bytes,
+            hbm_bytes=moved.hbm_bytes,
             flops=work.flops,
+            least_bf16_flops=min(float(work.flops), work.bf16_flops),
             bf16_flops_per_cycle=work.bf16_flops / cycles if cycles and is_large else 0.0,
         )
 
@@ -199,7 +235,8 @@ class Operations:
 
         Source: profiles of v5e and v6e, in which copies run at the HBM bandwidth.
         """
-        moved = self._traffic.of(instruction)
+        is_fusion = instruction.opcode == "fusion"
+        moved = self._traffic.inside(instruction) if is_fusion else self._traffic.of(instruction)
         memory_us = moved.hbm_bytes / self.hbm_bytes_per_us
         if cycles is not None and moved.hbm_bytes == 0:
             time_us = min(cycles / self.chip.clock_hz * _MICROSECONDS, moved.vmem_bytes / self.hbm_bytes_per_us)
@@ -210,6 +247,7 @@ class Operations:
             basis=self._basis_of_host() if moved.host_bytes else Basis.MEMORY,
             memory_us=memory_us,
             moved_bytes=sum(moved),
+            hbm_bytes=moved.hbm_bytes,
             is_over_host=moved.host_bytes > 0,
         )
 
@@ -219,46 +257,88 @@ class Operations:
         return moved.hbm_bytes / self.hbm_bytes_per_us + vmem_us
 
     def _roofline(self, instruction: HloInstruction, work: Work, *, known: bool) -> OperationTime:
-        fused = instruction.opcode == "fusion" and known
-        moved = self._traffic.inside(instruction) if fused else self._traffic.of(instruction)
-        peak = self.chip.bf16_flops_per_s / self.chip.devices_per_chip
-        is_known = known and work.is_whole
+        is_call, is_fusion = instruction.opcode == "custom-call", instruction.opcode == "fusion"
+        whole = self._traffic.of(instruction)
+        least = self._traffic.written(instruction) if is_call else whole
+        least = self._traffic.inside(instruction) if is_fusion else least
+        moved = least if is_fusion and known else whole
         return OperationTime(
-            time_us=max(work.bf16_flops / peak * _MICROSECONDS, self._memory_time_us(moved)),
-            basis=Basis.ROOFLINE if is_known else Basis.UNKNOWN,
+            time_us=max(work.bf16_flops / self._peak_flops_per_us, self._memory_time_us(moved)),
+            basis=Basis.ROOFLINE if known and work.is_whole else Basis.UNKNOWN,
             memory_us=moved.hbm_bytes / self.hbm_bytes_per_us,
             moved_bytes=moved.device_bytes,
+            hbm_bytes=least.hbm_bytes,
             flops=work.flops,
+            least_bf16_flops=min(float(work.flops), work.bf16_flops),
         )
 
     def _custom_call(self, instruction: HloInstruction) -> OperationTime:
-        """A custom call: what its own cost estimate says, or the traffic of something that is not known."""
+        """A custom call: what is said of its cost, or the traffic of something that is not known."""
         if instruction.custom_call_target in _FREE_CALLS:
             return FREE
-        config = instruction.attributes.get("backend_config", "")
-        cycles = _CYCLES.search(config)
-        if cycles is not None:
-            return self._counted(instruction, int(cycles[1]), _NO_WORK)
-        said = {key: int(value) for key, value in _COST_ESTIMATE.findall(config)}
-        flops = said.get("flops", 0)
-        found = self._roofline(instruction, Work(flops, flops), known=any(said.values()))
-        if not said.get("bytes_accessed"):
-            return found
-        peak = self.chip.bf16_flops_per_s / self.chip.devices_per_chip
-        memory_us = said["bytes_accessed"] / self.hbm_bytes_per_us
+        said = next((self.kernel_costs[name] for name in kernel_names(instruction) if name in self.kernel_costs), None)
+        cycles = _cycles_of(instruction)
+        if cycles is not None and said is None:
+            return self._counted(instruction, cycles, _NO_WORK)
+        if said is None:
+            estimate = dict(_COST_ESTIMATE.findall(instruction.attributes.get("backend_config", "")))
+            said = (float(estimate.get("flops", 0)), float(estimate.get("bytes_accessed", 0)))
+        if any(said) or instruction.custom_call_target == _KERNEL:
+            return self._kernel(instruction, *said)
+        return self._roofline(instruction, _NO_WORK, known=False)
+
+    def _kernel(self, instruction: HloInstruction, flops: float, moved_bytes: float) -> OperationTime:
+        """A kernel of the user's: what is said of it, else the least it may take, which is to write what it returns."""
+        written = self._traffic.written(instruction)
+        is_known = flops > 0 or moved_bytes > 0
+        memory_us = (moved_bytes if is_known else written.hbm_bytes) / self.hbm_bytes_per_us
         return OperationTime(
-            time_us=max(found.flops / peak * _MICROSECONDS, memory_us),
-            basis=Basis.ROOFLINE,
+            time_us=max(flops / self._peak_flops_per_us, memory_us),
+            basis=Basis.ROOFLINE if is_known else Basis.UNKNOWN,
             memory_us=memory_us,
-            moved_bytes=said["bytes_accessed"],
-            flops=found.flops,
+            moved_bytes=int(moved_bytes) if is_known else self._traffic.of(instruction).device_bytes,
+            hbm_bytes=written.hbm_bytes,
+            flops=int(flops),
+            least_bf16_flops=flops,
+            kernel=None if is_known else kernel_names(instruction)[0],
         )
+
+    def _moves_parts(self, fusion: HloInstruction) -> bool:
+        """Whether all that a fusion does is to gather from an array or scatter into one, whatever its kind."""
+        does = self._does(fusion.called[0][1], 0)
+        return bool(does & _MOVES_PARTS) and does <= _MOVES | _FREE | _FREE_CALLS | _INDEX_CALLS
+
+    def _does(self, computation: str, depth: int) -> set[str]:
+        """Opcodes in a fused computation; of custom calls the targets."""
+        found: set[str] = set()
+        for one in self.graph.module.computation(computation).instructions:
+            if one.opcode == "fusion" and depth < _DEEPEST:
+                found |= self._does(one.called[0][1], depth + 1)
+            else:
+                found.add((one.opcode == "custom-call" and one.custom_call_target) or one.opcode)
+        return found
 
     def _work_in(self, instruction: HloInstruction) -> Work:
         """The work of an instruction and of the computations fused into it."""
         if instruction.opcode in MATMULS:
             return work_of(instruction, self._narrow_passes)
         return self._work.get(instruction.called[0][1], _NO_WORK) if instruction.opcode == "fusion" else _NO_WORK
+
+
+def kernel_names(call: HloInstruction) -> tuple[str, ...]:
+    """What the user may call a custom call, the best name first.
+
+    The instruction bears the name that the kernel was given, or that of the function around it, with a number; the
+    parts of its path in the program, and the target, will do as well.
+    """
+    path = (call.op_name or "").split("/")
+    return (_NUMBERED.sub("", call.name), call.name, *path, call.custom_call_target or "")
+
+
+def _cycles_of(instruction: HloInstruction) -> int | None:
+    """The compiler's cycles; None where it prints none, or that it does not know them."""
+    found = _CYCLES.search(instruction.attributes.get("backend_config", ""))
+    return None if found is None or int(found[1]) >= _NO_CYCLES else int(found[1])
 
 
 def runs_on_host(computation: HloComputation) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 
@@ -13,7 +13,7 @@ from hloscope.cost.calibration import is_calibrated, spread_of
 from hloscope.cost.collectives import Pricing, priced_collectives
 from hloscope.cost.constants import CONSTANTS, Constants
 from hloscope.cost.network import Network
-from hloscope.cost.notes import about_generation, about_text, about_transfers, is_from_tpu
+from hloscope.cost.notes import about_generation, about_kernels, about_text, about_transfers, is_from_tpu
 from hloscope.cost.operations import Basis, Operations
 from hloscope.cost.overlap import with_overlaps
 from hloscope.cost.placement import devices_of_partitions, partition_count
@@ -36,6 +36,7 @@ def price_module(
     *,
     device_ids: Sequence[int] | None = None,
     constants: Constants = CONSTANTS,
+    kernel_costs: Mapping[str, tuple[float, float]] | None = None,
 ) -> Analysis:
     """Fills in how long the step and each collective take on a slice.
 
@@ -45,6 +46,7 @@ def price_module(
         chosen: The slice; without TPU chips nothing is priced.
         device_ids: The device of each partition, as the compiler was told; by default what `jax.make_mesh` chooses.
         constants: What was measured.
+        kernel_costs: FLOPs and bytes of kernels, by their names, where the user knows them.
 
     Returns:
         The analysis with `time`, and with `time_us` and `exposed_us` of each collective.
@@ -52,11 +54,16 @@ def price_module(
     if chosen.chip is None or module.truncated:
         return analysis
     with collector_paused():
-        return _priced(analysis, module, chosen, device_ids, constants)
+        return _priced(analysis, module, chosen, device_ids, constants, kernel_costs or {})
 
 
 def _priced(
-    analysis: Analysis, module: HloModule, chosen: Slice, device_ids: Sequence[int] | None, constants: Constants
+    analysis: Analysis,
+    module: HloModule,
+    chosen: Slice,
+    device_ids: Sequence[int] | None,
+    constants: Constants,
+    kernel_costs: Mapping[str, tuple[float, float]],
 ) -> Analysis:
     assert chosen.chip is not None
     graph = HloGraph(module)
@@ -64,26 +71,46 @@ def _priced(
     device_of, notes = devices_of_partitions(analysis, chosen, partition_count(analysis, module), device_ids)
     known = None if device_ids is None else tuple(device_ids)
     priced = priced_collectives(analysis, graph, Pricing(network=network, device_of=device_of, device_ids=known))
-    operations = Operations(graph=graph, chip=chosen.chip, constants=constants)
+    operations = Operations(graph=graph, chip=chosen.chip, constants=constants, kernel_costs=kernel_costs)
     sums = Timeline(graph, operations, priced).step()
-    if not isfinite(sums.total_us):
+    first_step_us = sums.total_us + sums.prefetched_us
+    if not isfinite(first_step_us):
         return replace(analysis, notes=(*analysis.notes, _ENDLESS))
+    _make_possible(sums, chosen.chip)
     collectives = tuple(_with_times(one, priced, sums.costs) for one in analysis.collectives)
-    is_roofline = _is_roofline(sums, module)
-    notes += tuple(about_text(module, is_roofline=is_roofline))
+    basis = _basis(sums, module)
+    notes += tuple(about_text(module, is_roofline=basis == "roofline"))
+    notes += tuple(about_kernels(module, kernel_costs))
     if known is None:
         notes += tuple(about_generation(module, sums, chosen.chip))
     notes += tuple(about_transfers(collectives, chosen.name))
-    time = _step_time(sums, analysis, chosen.chip, is_roofline=is_roofline)
+    time = _step_time(sums, analysis, chosen.chip, basis=basis)
+    time = replace(time, first_step_us=max(time.step_us, first_step_us))
     collectives = with_overlaps(collectives, graph, operations, time.step_us)
     return replace(analysis, collectives=collectives, time=replace(time, is_scheduled=module.is_scheduled, notes=notes))
 
 
-def _is_roofline(sums: Sums, module: HloModule) -> bool:
-    """Whether a text has nothing better than its FLOPs and bytes to tell how long it computes."""
-    if sums.compute_us == 0 or module.mentions("estimated_cycles"):
-        return False
-    return not is_from_tpu(module) or sums.by_basis[Basis.ROOFLINE] + sums.by_basis[Basis.UNKNOWN] > 0
+def _make_possible(sums: Sums, chip: Chip) -> None:
+    """A step never takes less than its bytes take through memory, or its FLOPs through the matrix units.
+
+    What one step prefetches for the next crosses memory beside something else, but it does cross it, in every step.
+    """
+    hbm_bytes_per_s = chip.hbm_bytes_per_s / chip.devices_per_chip
+    peak = chip.bf16_flops_per_s / chip.devices_per_chip
+    sums.last_at_least(sums.hbm_bytes / hbm_bytes_per_s * _MICROSECONDS, Basis.MEMORY)
+    sums.last_at_least(sums.least_bf16_flops / peak * _MICROSECONDS, Basis.ROOFLINE)
+
+
+def _basis(sums: Sums, module: HloModule) -> str:
+    """What the time in which a step computes rests on, in a word of `StepTime.basis`."""
+    by_basis = sums.by_basis
+    if sums.compute_us == 0:
+        return "none"
+    if not module.mentions("estimated_cycles") and not is_from_tpu(module):
+        return "roofline"
+    if by_basis[Basis.CYCLES] > 0:
+        return "cycles"
+    return "roofline" if by_basis[Basis.ROOFLINE] + by_basis[Basis.UNKNOWN] > 0 else "memory"
 
 
 def _with_times(one: Collective, priced: Priced, costs: dict[Key, CollectiveCost]) -> Collective:
@@ -99,7 +126,7 @@ def _with_times(one: Collective, priced: Priced, costs: dict[Key, CollectiveCost
     )
 
 
-def _step_time(sums: Sums, analysis: Analysis, chip: Chip, *, is_roofline: bool) -> StepTime:
+def _step_time(sums: Sums, analysis: Analysis, chip: Chip, *, basis: str) -> StepTime:
     step_us = sums.total_us
     peak = chip.bf16_flops_per_s / chip.devices_per_chip
     return StepTime(
@@ -108,15 +135,15 @@ def _step_time(sums: Sums, analysis: Analysis, chip: Chip, *, is_roofline: bool)
         exposed_us=sums.exposed_us,
         hidden_us=sums.hidden_us,
         hbm_us=sums.hbm_us,
-        first_step_us=step_us + sums.prefetched_us,
         flops=sums.flops,
-        peak_flops_share=sums.flops * _MICROSECONDS / (step_us * peak) if step_us > 0 else None,
-        basis="roofline" if is_roofline else "cycles",
+        peak_flops_share=sums.least_bf16_flops * _MICROSECONDS / (step_us * peak) if step_us > 0 else None,
+        basis=basis,
         roofline_us=sums.by_basis[Basis.ROOFLINE],
         bound=_bound(sums, analysis),
         rules=_rules(sums, chip),
-        spread=spread_of(chip.name),
+        spread=None if sums.kernels else spread_of(chip.name),
         unknown_operations=_unknown(sums),
+        unpriced_kernels=tuple(sorted(sums.kernels)),
     )
 
 

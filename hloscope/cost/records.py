@@ -64,11 +64,14 @@ class Sums:
         hbm_us: The part of `compute_us` in which memory sets the pace.
         prefetched_us: Time that the first step waits for what later steps find prefetched.
         flops: Multiply-adds, two operations each.
+        least_bf16_flops: The same, as many bf16 ones as take the chip as long at its peak for their types.
+        hbm_bytes: What crosses the memory, at the least: what is prefetched for the next step too.
         densest: The most FLOPs that a large matmul does in one of the compiler's cycles.
         by_basis: Parts of `compute_us` by what they rest on.
         unknown: (time, bytes, executions) by the opcode of what is not known.
         rules: Time of collectives by the rule that priced them.
         bound: How the times relate to the truth.
+        kernels: Names of kernels whose cost nothing tells.
         unpriced: Collectives that nothing can price.
         costs: The collectives in it.
     """
@@ -79,11 +82,14 @@ class Sums:
     hbm_us: float = 0.0
     prefetched_us: float = 0.0
     flops: int = 0
+    least_bf16_flops: float = 0.0
+    hbm_bytes: float = 0.0
     densest: float = 0.0
     by_basis: dict[Basis, float] = field(default_factory=_zeros)
     unknown: dict[str, tuple[float, int, int]] = field(default_factory=dict)
     rules: dict[str, float] = field(default_factory=_zeros)
     bound: Bound = Bound.EXACT
+    kernels: set[str] = field(default_factory=set)
     unpriced: int = 0
     costs: dict[Key, CollectiveCost] = field(default_factory=dict)
 
@@ -92,10 +98,25 @@ class Sums:
         """From the first instruction to the last."""
         return self.compute_us + self.exposed_us
 
+    def last_at_least(self, time_us: float, basis: Basis) -> None:
+        """Makes the whole last as long as it must, whatever its parts say: the device moves data or multiplies.
+
+        Args:
+            time_us: What it must take.
+            basis: What that rests on.
+        """
+        missing_us = time_us - self.total_us
+        if missing_us > 0:
+            self.compute_us += missing_us
+            self.by_basis[basis] += missing_us
+            self.hbm_us += missing_us if basis is Basis.MEMORY else 0.0
+
     def add_operation(self, cost: OperationTime) -> None:
         """Adds one instruction that computes."""
         self.compute_us += cost.time_us
         self.flops += cost.flops
+        self.least_bf16_flops += cost.least_bf16_flops
+        self.hbm_bytes += cost.hbm_bytes
         self.densest = max(self.densest, cost.bf16_flops_per_cycle)
         self.by_basis[cost.basis] += cost.time_us
         if cost.is_paced_by_memory:
@@ -130,9 +151,12 @@ class Sums:
         self.hbm_us += times * other.hbm_us
         self.prefetched_us += other.prefetched_us
         self.flops += times * other.flops
+        self.least_bf16_flops += times * other.least_bf16_flops
+        self.hbm_bytes += times * other.hbm_bytes
         self.densest = max(self.densest, other.densest)
         self.unpriced += times * other.unpriced
         self.bound += other.bound
+        self.kernels |= other.kernels
         for basis, amount in other.by_basis.items():
             self.by_basis[basis] += times * amount
         for rule, amount in other.rules.items():
@@ -158,6 +182,7 @@ class Sums:
         """Notes that a computation which is not on the critical path may take longer than it says."""
         self.unpriced += other.unpriced
         self.bound += other.bound
+        self.kernels |= other.kernels
 
     def add_beside(self, other: Sums, waited_us: float) -> None:
         """Adds a computation that runs beside this one, for as long as it is waited for."""
@@ -167,6 +192,8 @@ class Sums:
         self.hidden_us += other.hidden_us + (1 - share) * other.exposed_us
         self.hbm_us += share * other.hbm_us
         self.flops += other.flops
+        self.least_bf16_flops += other.least_bf16_flops
+        self.hbm_bytes += other.hbm_bytes
         for basis, amount in other.by_basis.items():
             self.by_basis[basis] += share * amount
         for rule, amount in other.rules.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -13,8 +14,17 @@ _NOT_COUNTED = frozenset({2, 3, 4, 6, 7})
 """XLA's numbers of memory spaces on TPU: these hold scalars and flags; all others but VMEM and the host are HBM."""
 
 _SLICES = frozenset({"dynamic-slice", "slice", "gather"})
+_UPDATES = {"dynamic-update-slice": 1, "scatter": 2}
+"""What writes a part of its first operand in place, and which operand is the part."""
+
+_KEEPS_ELEMENTS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose", "negate"})
+"""Each element of the result is made of one of the operand."""
+
+_COLLECTIVES = ("all-", "reduce-scatter", "collective-", "ragged-", "send", "recv")
 _DEEPEST = 8
 """Fusions in fusions that are looked into; what is deeper counts as a whole."""
+
+_ALIASED = re.compile(r"\{([\d,\s]*)\}\s*:\s*\(")
 
 
 class Moved(NamedTuple):
@@ -42,14 +52,15 @@ class Traffic:
         self._sizes: dict[int, tuple[Shape, Moved]] = {}
 
     def of(self, instruction: HloInstruction) -> Moved:
-        """Operands and results; of slices and updates only the part that they touch."""
+        """Operands and results; of slices, gathers, updates and scatters only the part that they touch."""
         shapes = [operand.shape for operand in instruction.operands]
-        result = instruction.shape
-        if instruction.opcode == "dynamic-update-slice" and len(shapes) > 1:
-            shapes, result = [shapes[1]], shapes[1]
-        elif instruction.opcode in _SLICES:
-            shapes = [result]
-        return self._sum([self.of_shape(shape) for shape in (*shapes, result)])
+        part = _UPDATES.get(instruction.opcode)
+        if part is not None and len(shapes) > part and not instruction.shape.is_tuple:
+            times = 3 if self._combines(instruction) else 2
+            return self._sum([self.of_shape(shape) for shape in (*shapes[1:part], *times * [shapes[part]])])
+        if instruction.opcode in _SLICES:
+            shapes = [instruction.shape, *(shapes[1:] if instruction.opcode == "gather" else ())]
+        return self._sum([self.of_shape(shape) for shape in (*shapes, instruction.shape)])
 
     def inside(self, fusion: HloInstruction) -> Moved:
         """The same for a fusion: of each operand what its computation takes of it, of an update in place what is new.
@@ -60,10 +71,19 @@ class Traffic:
         found = []
         for operand, parameter in zip(fusion.operands, computation.parameters, strict=False):
             whole = self.of_shape(operand.shape)
-            read = self._read(parameter, 0)
+            read = self._read(parameter, ()) if any(whole) else None
             found.append(whole if read is None else _scaled(whole, read))
         found.extend(self._written(computation.root))
         return self._sum(found)
+
+    def written(self, instruction: HloInstruction) -> Moved:
+        """The results that do not lie where an operand lies, of an operation that may do anything else."""
+        aliased = _ALIASED.findall(instruction.attributes.get("output_to_operand_aliasing", ""))
+        if not instruction.shape.is_tuple:
+            return Moved() if aliased else self.of_shape(instruction.shape)
+        old = {index.split(",")[0].strip() for index in aliased}
+        own = [part for index, part in enumerate(instruction.shape.elements) if str(index) not in old]
+        return Moved() if "" in old else self._sum([self.of_shape(part) for part in own])
 
     def of_shape(self, shape: Shape) -> Moved:
         """All arrays of a shape."""
@@ -74,35 +94,71 @@ class Traffic:
         self._sizes[id(shape)] = (shape, found)  # the shape itself is kept so that its id stays its own
         return found
 
-    def _read(self, value: HloInstruction, depth: int) -> int | None:
-        """Bytes that are taken of a value inside a fusion; None for the whole."""
+    def _read(self, value: HloInstruction, around: tuple[HloInstruction, ...]) -> int | None:
+        """Bytes that are taken of a value inside a fusion; None for the whole.
+
+        Args:
+            value: The value.
+            around: The fusions around its computation, up to the one that is asked about, which is not among them.
+        """
         total = 0
+        if value.is_root:
+            taken = self._read(around[-1], around[:-1]) if around else None
+            if taken is None:
+                return None
+            total += taken
         for user in value.users:
-            taken = self._read_by(user, value, depth)
+            taken = self._read_by(user, value, around)
             if taken is None:
                 return None
             total += taken
         return total
 
-    def _read_by(self, user: HloInstruction, value: HloInstruction, depth: int) -> int | None:
+    def _read_by(
+        self, user: HloInstruction, value: HloInstruction, around: tuple[HloInstruction, ...]
+    ) -> int | None:
         positions = user.positions_of(value)
         if user.opcode in _SLICES and positions == [0]:
-            return sum(self.of_shape(user.shape))
-        if user.opcode == "dynamic-update-slice" and positions == [0]:
-            return 0
-        if user.opcode == "bitcast":
-            return self._read(user, depth)
-        if user.opcode == "fusion" and depth < _DEEPEST:
+            return self._size(user)
+        if user.opcode in _UPDATES and positions == [0] and not user.shape.is_tuple:
+            return self._size(user.operands[_UPDATES[user.opcode]]) if self._combines(user) else 0
+        if user.opcode.startswith(_COLLECTIVES) or (user.opcode == "tuple" and user.is_root and not around):
+            return 0  # a transfer counts for itself, and what is passed through stays where it is
+        if user.opcode in _KEEPS_ELEMENTS:
+            taken, size = self._read(user, around), self._size(user)
+            return None if taken is None or not size else taken * self._size(value) // size
+        if user.opcode == "fusion" and len(around) < _DEEPEST:
             parameters = self._graph.module.computation(user.called[0][1]).parameters
-            inner = [self._read(parameters[index], depth + 1) for index in positions if index < len(parameters)]
+            inner = [self._read(parameters[index], (*around, user)) for index in positions if index < len(parameters)]
             return None if None in inner else sum(taken for taken in inner if taken is not None)
         return None
 
     def _written(self, root: HloInstruction) -> Iterator[Moved]:
         """What each result of a fused computation writes."""
         for value in root.operands if root.opcode == "tuple" else (root,):
-            updates = value.opcode == "dynamic-update-slice" and len(value.operands) > 1
-            yield self.of_shape(value.operands[1].shape if updates else value.shape)
+            whole, new = self.of_shape(value.shape), self._updated(value)
+            if not value.opcode.startswith(_COLLECTIVES):
+                yield whole if new is None else _scaled(whole, new)
+
+    def _updated(self, value: HloInstruction) -> int | None:
+        """Bytes that are new in a value that is an operand of the fusion but for them; None where it is none."""
+        new = 0
+        while value.opcode != "parameter":
+            part = _UPDATES.get(value.opcode)
+            if part is not None and not value.shape.is_tuple:
+                new += self._size(value.operands[part])
+            elif value.opcode != "bitcast":
+                return None
+            value = value.operands[0]
+        return new
+
+    def _combines(self, update: HloInstruction) -> bool:
+        """Whether a scatter needs what was there before: all but those that put the new in place of the old."""
+        called = [name for attribute, name in update.called if attribute == "to_apply"]
+        return any(self._graph.module.computation(name).root.opcode != "parameter" for name in called)
+
+    def _size(self, value: HloInstruction) -> int:
+        return sum(self.of_shape(value.shape))
 
     @staticmethod
     def _sum(parts: list[Moved]) -> Moved:

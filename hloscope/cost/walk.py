@@ -40,7 +40,7 @@ class Walk:
         self._computation = computation
         self._sums = Sums()
         self._now_us = 0.0
-        self._free_us: dict[bool, float] = {}
+        self._free_us: dict[tuple[bool, bool], float] = {}
         self._in_flight: dict[str, InFlight] = {}
         self._chains: dict[str, InFlight] = {}
         self._sent: dict[str, InFlight] = {}
@@ -81,15 +81,16 @@ class Walk:
         cost = self._timeline.operations.time_of(instruction)
         if cost.basis is not Basis.FREE:
             self._sums.add_operation(cost)
-            self._note_unknown(cost, _label(instruction))
+            self._note_unknown(cost, f"kernel {cost.kernel}" if cost.kernel else _label(instruction))
             self._now_us += cost.time_us
         return cost
 
     def _note_unknown(self, cost: OperationTime, label: str) -> None:
-        """Notes what is priced without knowing what it does; the host never takes less than its data are on the way."""
+        """Notes what is priced without knowing what it does; the host and kernels take at least what they are given."""
         if cost.basis is Basis.UNKNOWN:
             self._sums.add_unknown(label, cost.time_us, cost.moved_bytes)
-            self._sums.bound += Bound.AT_LEAST if cost.is_over_host else Bound.EXACT
+            self._sums.bound += Bound.AT_LEAST if cost.is_over_host or cost.kernel else Bound.EXACT
+            self._sums.kernels |= {cost.kernel} if cost.kernel else set()
 
     def _call(self, instruction: HloInstruction) -> None:
         match instruction.opcode:
@@ -138,6 +139,7 @@ class Walk:
             chain.driven_us = (chain.driven_us or 0.0) + cost.time_us
             return
         if chain is not None and self._ends_chain(callee):
+            self._sums.hbm_bytes += self._timeline.operations.transfer_bytes(instruction.shape)
             self._finish(chain)
             return
         self._operate(instruction)
@@ -151,6 +153,7 @@ class Walk:
     # ---- what communicates
 
     def _collective(self, instruction: HloInstruction, key: Key) -> None:
+        self._read_by_transfer(instruction)
         if instruction.opcode == "fusion" and key in self._priced.asynchronous:
             found = self._priced.time_of(key)
             chain = InFlight(
@@ -167,8 +170,25 @@ class Walk:
             rendezvous = instruction.frontend_attributes.get(_RENDEZVOUS) if instruction.opcode == "send" else None
             if rendezvous is not None:
                 self._sent[rendezvous] = sent
-        else:
+        elif instruction.opcode == "custom-call" and self._priced.time_of(key) is None:
+            self._communicating_kernel(instruction)
             self._transfer(key)
+        else:
+            self._sums.hbm_bytes += self._timeline.operations.transfer_bytes(instruction.shape)
+            self._transfer(key)
+
+    def _communicating_kernel(self, instruction: HloInstruction) -> None:
+        """A kernel takes at least what is said of it, beside a transfer that nothing tells of."""
+        cost = self._timeline.operations.time_of(instruction)
+        if cost.kernel is None and cost.basis is not Basis.UNKNOWN:
+            self._operate(instruction)
+        else:
+            self._sums.kernels |= {cost.kernel} if cost.kernel else set()
+
+    def _read_by_transfer(self, instruction: HloInstruction) -> None:
+        """Counts what a transfer takes from memory; what it writes there is counted where it ends."""
+        transfer_bytes = self._timeline.operations.transfer_bytes
+        self._sums.hbm_bytes += sum(transfer_bytes(operand.shape) for operand in instruction.operands)
 
     def _started(self, key: Key) -> InFlight:
         found = self._priced.time_of(key)
@@ -196,6 +216,8 @@ class Walk:
             if found is None and name in self._received:
                 found = self._sent.get(self._received[name])
             if found is not None:
+                if found.key is not None:
+                    self._sums.hbm_bytes += self._timeline.operations.transfer_bytes(instruction.shape)
                 self._finish(found)
 
     def _receives(self, instruction: HloInstruction) -> bool:
@@ -254,13 +276,18 @@ class Walk:
     # ---- copies and asynchronous calls
 
     def _start_copy(self, instruction: HloInstruction) -> None:
-        """A copy within the device's memory, or between it and the host; each of the two has its own queue."""
+        """A copy within the device's memory, or from or to the host; each of the three has its own queue.
+
+        Source: a profile of v6e, in which copies in opposite directions run at once.
+        """
         copy = self._timeline.operations.copy_time(instruction)
         self._note_unknown(copy, f"{instruction.opcode} between host and device")
         is_prefetch = "cross_program_prefetch_index" in instruction.attributes
-        begin = max(self._now_us, self._free_us.get(copy.is_over_host, 0.0))
+        queue = (copy.is_over_host, copy.is_to_host)
+        begin = max(self._now_us, self._free_us.get(queue, 0.0))
+        self._sums.hbm_bytes += copy.hbm_bytes
         if not is_prefetch:
-            self._free_us[copy.is_over_host] = begin + copy.time_us
+            self._free_us[queue] = begin + copy.time_us
         self._in_flight[instruction.name] = InFlight(
             finish_us=begin + copy.time_us, time_us=copy.time_us, cost=copy, is_prefetch=is_prefetch
         )
@@ -270,6 +297,7 @@ class Walk:
         called = [name for _, name in instruction.called]
         keys = [key for name in called for key in self._priced.inside.get(name, ())]
         if len(keys) == 1:
+            self._read_by_transfer(instruction)
             self._in_flight[instruction.name] = self._started(keys[0])
             return
         if any(runs_on_host(self._timeline.graph.module.computation(name)) for name in called):

@@ -72,6 +72,7 @@ class Capture:
         shardy: Every value's sharding and what must move, as Shardy propagates; None when it could not be asked.
         allow: What the target accepts of the rules' findings.
         rule_options: Values that the target gives to rules' options, by `rule.option`.
+        kernel_costs: FLOPs and bytes of kernels by name, as the target says.
         shardy_as_written: The same for the program as JAX lowered it, where `shardy` is of the compiler's own module,
             in which some operations are expanded into others; None where `shardy` is that already, or none are.
     """
@@ -94,4 +95,5 @@ class Capture:
     shardy: ShardyModule | None = None
     allow: tuple[str, ...] = ()
     rule_options: Mapping[str, Any] = field(default_factory=dict)
+    kernel_costs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     shardy_as_written: ShardyModule | None = None

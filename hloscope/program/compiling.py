@@ -148,6 +148,7 @@ def compiled(program: Traced, *, stage: Stage = lambda _: None, store: Store | N
         versions=versions,
         allow=facts.allow,
         rule_options=facts.rule_options,
+        kernel_costs=facts.kernel_costs,
     )
 
 

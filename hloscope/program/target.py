@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from math import isfinite
 from typing import Any, TypeVar
 
 from hloscope.errors import NotationError, TargetError
@@ -36,6 +37,7 @@ class TargetFacts:
         dims: Sizes of the letters used in notations.
         compiler_options: XLA compiler options by name.
         chip_overrides: Figures of the slice's chip, as `name=value` or as TOML files; for pricing only.
+        kernel_costs: FLOPs and bytes of Pallas kernels by name, for pricing only.
         allow: What of the rules' findings is accepted and why, such as `all-gather@X: weights of FSDP`.
         rule_options: Values of rules' options by `rule.option`, such as `small-collectives.min_collectives`.
         timeout_s: Seconds that its compile may take; None leaves it to `HLOSCOPE_TIMEOUT` and the default.
@@ -53,6 +55,7 @@ class TargetFacts:
     dims: Mapping[str, int] = field(default_factory=dict)
     compiler_options: Mapping[str, str] = field(default_factory=dict)
     chip_overrides: tuple[str, ...] | None = None
+    kernel_costs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     allow: tuple[str, ...] = ()
     rule_options: Mapping[str, Any] = field(default_factory=dict)
     timeout_s: float | None = None
@@ -86,6 +89,7 @@ def make_facts(
     dims: Mapping[str, int] | None = None,
     compiler_options: Mapping[str, Any] | None = None,
     chip_overrides: Iterable[str] = (),
+    kernel_costs: Any = (),
     allow: str | Iterable[str] = (),
     rule_options: Mapping[str, Any] | None = None,
     timeout_s: float | None = None,
@@ -116,6 +120,7 @@ def make_facts(
         dims=dict(dims or {}),
         compiler_options={name: str(value) for name, value in (compiler_options or {}).items()},
         chip_overrides=tuple(chip_overrides) or None,
+        kernel_costs=read_kernel_costs(kernel_costs),
         allow=(allow,) if isinstance(allow, str) else tuple(allow),
         rule_options=dict(rule_options or {}),
         timeout_s=_seconds(timeout_s),
@@ -148,6 +153,29 @@ def _sizes(value: Any, what: str) -> Mapping[str, int] | None:
     return dict(value)
 
 
+def read_kernel_costs(given: Any) -> dict[str, tuple[float, float]]:
+    """FLOPs and bytes of kernels by name, from `{"splash": (7e11, 2e8)}` or from texts such as `splash=7e11,2e8`.
+
+    Raises:
+        NotationError: One of them is not written so, or says nothing.
+    """
+    pairs = given.items() if isinstance(given, Mapping) else [str(text).partition("=")[::2] for text in given or ()]
+    found = {}
+    for name, cost in pairs:
+        try:
+            flops, moved_bytes = (float(part) for part in (cost.split(",") if isinstance(cost, str) else cost))
+        except (TypeError, ValueError):
+            flops = moved_bytes = 0.0
+        if not name or not isfinite(flops + moved_bytes) or min(flops, moved_bytes) < 0 or flops + moved_bytes == 0:
+            raise NotationError(
+                f"{name}={cost} is no cost of a kernel",
+                why="it takes the kernel's name, its FLOPs and the bytes that it reads and writes in HBM",
+                fix="write NAME=FLOPS,BYTES, such as splash=7e11,2e8",
+            )
+        found[str(name)] = (flops, moved_bytes)
+    return found
+
+
 def target(
     *,
     mesh: Any = None,
@@ -161,6 +189,7 @@ def target(
     axis_types: str | None = None,
     dcn: Mapping[str, int] | None = None,
     compiler_options: Mapping[str, str] | None = None,
+    kernel_costs: Mapping[str, tuple[float, float]] | None = None,
     allow: str | Iterable[str] = (),
     rule_options: Mapping[str, Any] | None = None,
 ) -> Callable[[F], F]:
@@ -186,6 +215,7 @@ def target(
         axis_types: `auto` (the default), `explicit`, or `X=explicit,Y=auto`.
         dcn: The mesh axis that crosses DCN and how many slices it spans.
         compiler_options: XLA compiler options by name.
+        kernel_costs: FLOPs and bytes of Pallas kernels by name: `{"splash": (7e11, 2e8)}`.
         allow: What of the rules' findings is accepted and why: `all-gather@X: weights of FSDP`.
         rule_options: Values of rules' options by `rule.option`: `{"small-collectives.min_collectives": 8}`.
 
@@ -205,6 +235,7 @@ def target(
         donate=donate,
         dims=dims,
         compiler_options=compiler_options,
+        kernel_costs=kernel_costs,
         allow=allow,
         rule_options=rule_options,
     )

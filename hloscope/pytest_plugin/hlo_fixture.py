@@ -20,7 +20,7 @@ from hloscope.pytest_plugin.reports import Report, contract_of
 if TYPE_CHECKING:
     from hloscope.verification.model import Verification
 
-_OF_TEXT = ("mesh", "slice", "dcn", "chip_overrides", "allow", "rule_options")
+_OF_TEXT = ("mesh", "slice", "dcn", "chip_overrides", "kernel_costs", "allow", "rule_options")
 """What HLO text can be told beside itself."""
 
 Program = Report | Analysis | Callable[..., Any] | str | Path

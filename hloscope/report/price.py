@@ -89,6 +89,8 @@ def _chip_time(one: Analysis) -> Text:
 
 def _accuracy(time: StepTime) -> str:
     """How far predictions for the generation were off, at worst."""
+    if time.unpriced_kernels:
+        return "no claim"
     return "never" if time.spread is None else f"within ×{time.spread.worst:.2f}"
 
 
@@ -97,5 +99,7 @@ def _notes(one: Analysis) -> Iterator[str]:
         return
     if one.time.basis == "roofline":
         yield f"{one.slice.name}: a roofline of FLOPs and bytes, which no program reaches"
+    for name in one.time.unpriced_kernels:
+        yield f"{one.slice.name}: nothing says what the kernel {name} costs: give --kernel-cost {name}=FLOPS,BYTES"
     for note in one.time.notes:
         yield f"{one.slice.name}: {note}"

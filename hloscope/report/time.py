@@ -16,6 +16,13 @@ _MOST_UNKNOWN = 3
 _MARKS = (("█", "green"), ("▓", "cyan"), ("░", "red"))
 """Computing alone, computing with communication hidden behind it, waiting for communication."""
 
+_BASES = {
+    "cycles": "from the compiler's own cycles",
+    "roofline": "a roofline of FLOPs and bytes, at least this",
+    "memory": "from the bytes that are moved",
+    "none": "nothing is computed",
+}
+
 
 def time_lines(time: StepTime, width: int) -> list[Text]:
     """The lines of the report about a step's time, at most `width` columns wide."""
@@ -78,9 +85,14 @@ def _remarks(time: StepTime) -> Iterator[str]:
 
 
 def _trust(time: StepTime) -> str:
-    basis = (
-        "from the compiler's own cycles" if time.basis == "cycles" else "a roofline of FLOPs and bytes, at least this"
-    )
+    basis = _BASES.get(time.basis, time.basis)
+    if time.unpriced_kernels:
+        return (
+            f"{basis}; at least this, with no claim to accuracy: nothing says what the kernel"
+            f"{'s' if len(time.unpriced_kernels) > 1 else ''} {' and '.join(time.unpriced_kernels)} cost"
+            f"{'' if len(time.unpriced_kernels) > 1 else 's'}; give --kernel-cost "
+            f"{time.unpriced_kernels[0]}=FLOPS,BYTES, or a cost_estimate to its pallas_call"
+        )
     if time.spread is None:
         return f"{basis}; no measurement of this generation to compare with"
     spread = time.spread

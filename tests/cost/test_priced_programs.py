@@ -202,13 +202,13 @@ def test_a_branch_that_is_not_the_longest_may_hold_what_cannot_be_priced():
 }}
 %long (p: f32[1024,1024]) -> f32[1024,1024] {{
   %p = {BLOCK} parameter(0)
-  ROOT {fusion("f", "p", 15_000)}
+  ROOT {fusion("f", "p", 150_000)}
 }}
 """
     which = "%which = s32[] constant(0)"
     taken = f"ROOT %c = {BLOCK} conditional(%which, %a, %a), branch_computations={{%opaque, %long}}"
     found = priced(module_text(f"{ARGUMENT}\n{which}\n{taken}", before=branches))
-    assert (found.time.step_us, found.time.bound) == (10.0, Bound.UNKNOWN)
+    assert (found.time.step_us, found.time.bound) == (100.0, Bound.UNKNOWN)
 
 
 def test_the_algorithm_of_an_offloaded_reduce_scatter_is_read_from_the_called_computation():

@@ -34,8 +34,8 @@ def overlapped(count):
 
 
 def test_cycles_become_time_by_the_clock():
-    found = priced(module_text(f"{ARGUMENT}\nROOT {fusion('f', 'a', 15_000)}"))
-    assert (found.time.step_us, found.time.compute_us, found.time.exposed_us) == (10.0, 10.0, 0.0)
+    found = priced(module_text(f"{ARGUMENT}\nROOT {fusion('f', 'a', 150_000)}"))
+    assert (found.time.step_us, found.time.compute_us, found.time.exposed_us) == (100.0, 100.0, 0.0)
     assert (found.time.basis, found.time.is_scheduled) == ("cycles", True)
 
 
@@ -145,11 +145,11 @@ def test_a_branch_is_a_bound():
     branches = f"""
 %small (p: f32[1024,1024]) -> f32[1024,1024] {{
   %p = {BLOCK} parameter(0)
-  ROOT {fusion("f", "p", 1_500)}
+  ROOT {fusion("f", "p", 15_000)}
 }}
 %large (p: f32[1024,1024]) -> f32[1024,1024] {{
   %p = {BLOCK} parameter(0)
-  ROOT {fusion("f", "p", 15_000)}
+  ROOT {fusion("f", "p", 150_000)}
 }}
 """
     entry = f"""
@@ -158,7 +158,7 @@ def test_a_branch_is_a_bound():
       ROOT %c = {BLOCK} conditional(%which, %a, %a), branch_computations={{%small, %large}}
     """
     found = priced(module_text(entry, before=branches))
-    assert (found.time.step_us, found.time.bound) == (10.0, Bound.AT_MOST)
+    assert (found.time.step_us, found.time.bound) == (100.0, Bound.AT_MOST)
 
 
 COPIED = f"({BLOCK}, {BLOCK}, u32[])"
@@ -267,7 +267,7 @@ def test_what_is_never_waited_for_is_waited_for_at_the_end():
 
 
 def test_no_nesting_is_too_deep():
-    body = f"  %p = {BLOCK} parameter(0)\n  ROOT {fusion('f', 'p', 15)}\n"
+    body = f"  %p = {BLOCK} parameter(0)\n  ROOT {fusion('f', 'p', 150_000)}\n"
     deepest = f"%c0 (p: f32[1024,1024]) -> f32[1024,1024] {{\n{body}}}\n"
     calls = "".join(
         f"%c{level} (p: f32[1024,1024]) -> f32[1024,1024] {{\n  %p = {BLOCK} parameter(0)\n"
@@ -276,4 +276,4 @@ def test_no_nesting_is_too_deep():
     )
     entry = f"{ARGUMENT}\nROOT %r = {BLOCK} call(%a), to_apply=%c1999"
     found = priced(module_text(entry, before=deepest + calls))
-    assert found.time.step_us == pytest.approx(0.01)
+    assert found.time.step_us == pytest.approx(100.0)

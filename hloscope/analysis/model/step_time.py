@@ -69,15 +69,18 @@ class StepTime:
         hbm_us: The part of `compute_us` in which memory traffic sets the pace.
         first_step_us: The first step, which also waits for what later steps find prefetched.
         flops: Operations of the matmuls and convolutions on one device; a multiply-add counts as two.
-        peak_flops_share: `flops` over what the device could do in `step_us` at its bf16 peak.
-        basis: `cycles` where the compiler's schedule carries its own estimates, else `roofline`: FLOPs and bytes
-            against the chip's peak figures, which no program reaches.
+        peak_flops_share: `flops` over what the device could do in `step_us` at its peak for the types multiplied: 8-bit
+            types have one of their own where the chip multiplies them, all others bf16's.
+        basis: What `compute_us` rests on: `cycles` where the compiler's schedule carries its own estimates; `roofline`
+            for FLOPs and bytes against the chip's peak figures, which no program reaches; `memory` where data are
+            only moved; `none` where nothing is computed or moved on the device.
         is_scheduled: Whether the text says in which order it runs; without that nothing is taken to overlap.
         roofline_us: The part of `compute_us` that is priced with a roofline.
         bound: How `step_us` relates to the truth, apart from the error of the model.
         rules: What priced the step, most time first.
-        spread: How well this generation is predicted; None where there is no measurement.
+        spread: How well this generation is predicted; None where there is no measurement, or a kernel is not priced.
         unknown_operations: What was priced without knowing what it does, most time first.
+        unpriced_kernels: Names of kernels whose cost nothing tells; the step takes at least `step_us`.
         notes: Assumptions, one sentence each.
     """
 
@@ -96,6 +99,7 @@ class StepTime:
     rules: tuple[RuleUse, ...] = ()
     spread: Spread | None = None
     unknown_operations: tuple[UnknownOperation, ...] = ()
+    unpriced_kernels: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
