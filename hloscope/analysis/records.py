@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from hloscope.analysis.axes import axes_of_groups, axes_of_pairs
 from hloscope.analysis.groups import Groups
 from hloscope.analysis.model import Collective, Mesh, PermutePattern
-from hloscope.analysis.moved import is_loop_invariant, moved_values, narrower_operands
+from hloscope.analysis.moved import is_loop_invariant, moved_values, moves_zeros, narrower_operands
 from hloscope.analysis.origin import authored_kind, origin_of
 from hloscope.analysis.permutes import pattern_of_pairs
 from hloscope.analysis.placement import Layout
@@ -209,6 +209,7 @@ class Recorder:
             move.collective,
             result_slices=slices,
             moved_values=moved_values(graph, place, transfer),
+            moves_zeros=moves_zeros(graph, place, transfer),
             loop_invariant=is_loop_invariant(graph, place, transfer),
             narrow_type=narrower_operands(graph, place, transfer)
             or narrower_uses(graph, results)

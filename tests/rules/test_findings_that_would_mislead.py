@@ -82,6 +82,27 @@ def pair(first: str, second: str) -> str:
     return f"{ARGUMENT}  h = bf16[512,1024] convert(p)\n  a = {first}\n  b = {second}\n  ROOT t = f32[512,1024] copy(p)"
 
 
+def seeded(name: str, start: str) -> str:
+    """Lines that pass `start` from device to device, as a compiler prints it; `name` ends its `op_name`."""
+    return (
+        f"  zero = f32[] constant({start})\n  seed = f32[512,1024] broadcast(zero), dimensions={{}}\n"
+        "  p = f32[512,1024] collective-permute(seed), channel_id=2, source_target_pairs={{0,1},{1,2},{2,3},{3,0}}, "
+        f'metadata={{op_name="jit(f)/{name}"}}\n  r = f32[512,1024] add(v, p)'
+    )
+
+
+@pytest.mark.parametrize("zero", ["0", "-0", "0.0", "0e+00"])
+def test_zeros_that_start_a_sum_in_a_ring_are_no_array_of_the_users_in_text_alone(zero):
+    body = loop_over("l", 5, seeded("dot_general", zero))
+    assert findings(f"{ARGUMENT}{run('l')}", "collective-in-loop", body) == ()
+
+
+@pytest.mark.parametrize(("name", "start"), [("dot_general", "1"), ("shard_map/ppermute", "0")])
+def test_ones_and_what_the_user_sends_are_told(name, start):
+    [found] = findings(f"{ARGUMENT}{run('l')}", "collective-in-loop", loop_over("l", 5, seeded(name, start)))
+    assert found.instruction == "p"
+
+
 def test_the_same_values_reduced_in_the_same_way_are_a_duplicate():
     [found] = findings(pair(SUM, SUM), "duplicate-collective")
     assert found.message == "all-reduce over Y moves the same values as %a at %a"

@@ -109,6 +109,7 @@ class Collective:
         moved_values: A name for each array that is moved: `computation::instruction` where it was made, behind copies,
             conversions and loops that carry it unchanged; ` slice` after it for a slice at an offset that is decided
             at run time. Two collectives with equal names, none of them such a slice, move the same values.
+        moves_zeros: Whether all that it moves is known to be zeros.
         loop_invariant: Whether it moves the same values in every iteration of the innermost loop around it; None
             outside loops and where that cannot be told.
         narrow_type: The narrower element type that all operands were converted from, or that all readers convert the
@@ -153,6 +154,7 @@ class Collective:
     result_slices: tuple[str, ...] = ()
     undone_by: str | None = None
     moved_values: tuple[str, ...] = ()
+    moves_zeros: bool = False
     loop_invariant: bool | None = None
     narrow_type: str | None = None
     parts: tuple[CollectivePart, ...] = ()
