@@ -8,6 +8,7 @@ import pytest
 from rule_cases import across_slices, chain_of_all_reduces, compiled, judged_with
 
 import hloscope
+from hloscope.report import FORMATS, Canvas
 
 GROUPS = "channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3},{4,5,6,7}}"
 REDUCERS = """
@@ -247,6 +248,16 @@ def test_zeros_that_start_a_sum_in_a_ring_are_no_array_of_the_users():
     zeros = [one for one in found.collectives if one.loop_invariant and one.kind.value == "collective-permute"]
     assert zeros
     assert found.findings == ()
+
+
+@pytest.mark.tpu_compiler
+def test_outputs_that_take_donated_memory_are_not_donated_in_vain():
+    found = compiled("donated_and_reused")
+    *updated, made = found.outputs
+    assert [one.reused for one in found.arguments] == [True, True, True, None]
+    assert [(one.donated, one.reused) for one in updated] == [(True, None)] * 3
+    assert (made.donated, made.reused) == (False, None)
+    assert "in vain" not in FORMATS["text"](found, Canvas())
 
 
 @pytest.mark.tpu_compiler
