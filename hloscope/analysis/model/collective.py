@@ -82,6 +82,7 @@ class Collective:
         line: 1-based line in the HLO text.
         axes: The mesh axes it runs over, major first, sub-axes as `X:(1)2`; None when the groups match no axes or
             there is no mesh.
+        axes_guessed: Whether the axes rest on a guess of which part of the mesh each of several slices holds.
         groups: The groups of partition ids (for a permute its source-target pairs), as the text has them: in one
             slice's program those of the slice. Between slices, partition ids of the whole program, or device ids where
             nothing tells the partitions.
@@ -146,6 +147,7 @@ class Collective:
     wire_bytes: int | None
     executions: int
     executions_bound: Bound
+    axes_guessed: bool = False
     bytes_bound: Bound = Bound.EXACT
     payload_bytes_at_least: int | None = None
     wire_bytes_at_least: int | None = None
