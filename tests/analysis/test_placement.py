@@ -243,13 +243,13 @@ def test_what_does_not_fit_is_not_known():
     [
         (8, None, {}, Layout()),
         (16, EIGHT_BY_TWO, {}, Layout()),
-        (8, EIGHT_BY_TWO, {}, Layout(placement=Placement.in_blocks(16, 8), one_slice=True)),
+        (8, EIGHT_BY_TWO, {}, Layout(placement=Placement.in_blocks(16, 8), one_slice=True, guessed=True)),
         (8, EIGHT_BY_TWO, {"placement": MINOR}, Layout(placement=MINOR, one_slice=True)),
         (16, EIGHT_BY_TWO, {"placement": MINOR}, Layout(placement=MINOR)),
         (16, EIGHT_BY_TWO, {"devices_per_slice": 8}, Layout(placement=Placement.in_blocks(16, 8))),
         (1, EIGHT_BY_TWO, {"placement": MINOR}, Layout(placement=MINOR)),
         (1, EIGHT_BY_TWO, {}, Layout()),
-        (3, EIGHT_BY_TWO, {}, Layout(placement=Placement.in_blocks(16, 3), one_slice=True)),
+        (3, EIGHT_BY_TWO, {}, Layout(placement=Placement.in_blocks(16, 3), one_slice=True, guessed=True)),
     ],
 )
 def test_layouts(devices, mesh, told, layout):
