@@ -20,7 +20,6 @@ from hloscope.contracts.trip_counts import with_trips
 from hloscope.contracts.verdict import Breach, BreachKind, Verdict
 from hloscope.units import format_bytes, format_count
 
-
 _GUESSED = (
     "the mesh axes are guessed: the text is the program of one of several slices, and no dcn says which axis crosses "
     "them"

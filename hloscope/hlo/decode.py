@@ -14,7 +14,7 @@ from hloscope.hlo.columns import Columns
 from hloscope.hlo.diagnostics import parse_error
 from hloscope.hlo.holes import is_plain
 from hloscope.hlo.language import language
-from hloscope.hlo.records import Contradiction, ReadError
+from hloscope.hlo.records import ContradictionError, ReadError
 from hloscope.hlo.replica_groups import ReplicaGroups
 from hloscope.hlo.rows import STRING
 from hloscope.hlo.sharding import Sharding
@@ -83,7 +83,7 @@ def _contradictory(raw: str) -> ReplicaGroups | None:
     """Groups that follow the grammar and cannot be; None for all others."""
     try:
         language().read("replica_groups", raw)
-    except Contradiction as error:
+    except ContradictionError as error:
         return ReplicaGroups(text=raw, contradiction=error.what)
     except ReadError:
         return None  # which is told with its place in the whole text

@@ -25,8 +25,7 @@ _LIKE_FIRST_OPERAND_TEXT = """
     popcnt reverse round-nearest-afz round-nearest-even rsqrt sign sine sinh sqrt tan tanh while
     """
 _LIKE_FIRST_OPERAND = frozenset(_LIKE_FIRST_OPERAND_TEXT.split())
-_FROM_FIRST_OPERAND = _LIKE_FIRST_OPERAND | {"get-tuple-element", "imag", "is-finite", "real", "transpose"}
-_PARTS = {"c64": "f32", "c128": "f64"}
+_FROM_FIRST_OPERAND = _LIKE_FIRST_OPERAND | {"get-tuple-element"}
 _MOST_LEAVES = 100_000
 """Leaves of a tuple that is put together here: tuples of tuples double at every step."""
 
@@ -87,12 +86,6 @@ def _infer(instruction: HloInstruction, shapes: list[Shape]) -> Shape:
         return UNKNOWN_SHAPE
     if opcode == "get-tuple-element":
         return _element(shapes[0], instruction.tuple_index)
-    if opcode == "is-finite":
-        return replace(shapes[0], element_type="pred", layout=None)
-    if opcode in ("real", "imag"):
-        return replace(shapes[0], element_type=_PARTS.get(shapes[0].element_type, shapes[0].element_type), layout=None)
-    if opcode == "transpose":
-        return _transposed(shapes[0], instruction.dimensions)
     if opcode in _ELEMENTWISE or opcode == "select":
         return _elementwise(opcode, shapes)
     return shapes[0]
@@ -126,13 +119,3 @@ def _extent(shape: Shape) -> tuple[int, int]:
 
 def _element(shape: Shape, index: int | None) -> Shape:
     return UNKNOWN_SHAPE if index is None or not 0 <= index < len(shape.elements) else shape.elements[index]
-
-
-def _transposed(shape: Shape, dimensions: tuple[int, ...] | None) -> Shape:
-    if dimensions is None or sorted(dimensions) != list(range(len(shape.dimensions))):
-        return UNKNOWN_SHAPE
-    return Shape(
-        element_type=shape.element_type,
-        dimensions=tuple(shape.dimensions[dimension] for dimension in dimensions),
-        dynamic=tuple(shape.dynamic[dimension] for dimension in dimensions),
-    )

@@ -151,5 +151,5 @@ class ReadError(Exception):
         return ReadError(self.position + offset, self.what, fix=self.fix, at_end=self.at_end, opened_at=opened_at)
 
 
-class Contradiction(ReadError):
+class ContradictionError(ReadError):
     """Text that follows the grammar, and whose values do not fit together."""

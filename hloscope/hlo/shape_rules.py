@@ -147,6 +147,22 @@ def _complex(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
     return _array(_COMPLEX[both.element_type], _sizes(both))
 
 
+def _part(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    element_type = shapes[0].element_type
+    return _array(_PARTS.get(element_type, element_type), _sizes(shapes[0]))
+
+
+def _is_finite(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    return _array("pred", _sizes(shapes[0]))
+
+
+def _transpose(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    sizes, order = _sizes(shapes[0]), _integers(instruction, "dimensions")
+    if sorted(order) != list(range(len(sizes))):
+        raise ValueError(order)
+    return _array(shapes[0].element_type, [sizes[axis] for axis in order])
+
+
 def _concatenate(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
     (dimension,) = _integers(instruction, "dimensions")
     sizes = [list(column) for column in zip(*map(_sizes, shapes), strict=True)]
@@ -292,8 +308,8 @@ def _convolution(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
     groups = int(instruction.attributes.get("batch_group_count", "1"))
     sizes = {"b": Size(left["b"].size // groups, left["b"].dynamic), "f": right["o"]}
     axes = sorted(label for label in left if label.isdigit())
-    windows = [{"size": str(right[axis].size), **window} for axis, window in zip(axes, _windows(instruction), strict=True)]
-    sizes |= {axis: _windowed(left[axis], window) for axis, window in zip(axes, windows, strict=True)}
+    for axis, window in zip(axes, _windows(instruction), strict=True):
+        sizes[axis] = _windowed(left[axis], {"size": str(right[axis].size), **window})
     if any(one.size == UNBOUNDED for one in (*left.values(), *right.values())):
         return UNKNOWN_SHAPE
     return _array(wider(shape.element_type for shape in shapes), [sizes[label] for label in labels[3]])
@@ -337,10 +353,13 @@ RULES: dict[str, Rule] = {
     "fft": _fft,
     "gather": _gather,
     "get-dimension-size": _scalar("s32"),
+    "imag": _part,
+    "is-finite": _is_finite,
     "map": _map,
     "pad": _pad,
     "partition-id": _scalar("u32"),
     "ragged-dot": _ragged_dot,
+    "real": _part,
     "reduce": _reduce,
     "reduce-window": _reduce_window,
     "replica-id": _scalar("u32"),
@@ -350,5 +369,6 @@ RULES: dict[str, Rule] = {
     "set-dimension-size": _dimension_set,
     "sort": _sort,
     "topk": _topk,
+    "transpose": _transpose,
     "triangular-solve": _like(1),
 }
