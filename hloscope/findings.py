@@ -70,6 +70,18 @@ class RuleDoc:
     options: tuple[tuple[str, str, str], ...] = ()
 
 
+SECTIONS = ("What it does", "Why it matters", "Example", "Use instead")
+"""The titles of a page's sections."""
+
+
+def page_of_finding(
+    name: str, severity: Severity, summary: str, what: str, why: str, example: str, instead: str
+) -> RuleDoc:
+    """The page of a finding that is no rule's; its texts are those of `SECTIONS`, in that order."""
+    sections = tuple(zip(SECTIONS, (what, why, example, instead), strict=True))
+    return RuleDoc(name=name, severity=severity, summary=summary, sections=sections)
+
+
 def unaccepted(findings: Iterable[Finding], least: Severity) -> tuple[Finding, ...]:
     """The findings that are as severe as `least` or worse, and that nobody has accepted."""
     return tuple(one for one in findings if one.severity.rank >= least.rank and one.allowed is None)

@@ -71,7 +71,7 @@ def _analysis(
         intermediates=largest_intermediates(graph) if whole is None else (),
         memory=Memory(),
         unmodelled=tuple(dict.fromkeys((*found.unmodelled, *unread))),
-        notes=notes_on(module, mesh, found, assumed=layout.one_slice and placement is None),
+        notes=notes_on(module, mesh, found, assumed=layout.guessed),
     )
 
 

@@ -57,6 +57,8 @@ def device_count(module: HloModule, mesh: Mesh | None) -> int | None:
 def are_consistent(groups: Groups, kind: Kind, count: int | None) -> bool:
     """Whether groups name each device once, and only devices that there are; a permute's sources may repeat.
 
+    A permute may have no pairs, in which case nothing moves; anything else without groups is not understood.
+
     Args:
         groups: Groups of device ids, for a permute its pairs.
         kind: What the collective does.
@@ -65,7 +67,7 @@ def are_consistent(groups: Groups, kind: Kind, count: int | None) -> bool:
     members = [device for group in groups for device in group]
     if members and (min(members) < 0 or (count is not None and max(members) >= count)):
         return False
-    return kind is Kind.COLLECTIVE_PERMUTE or len(set(members)) == len(members)
+    return kind is Kind.COLLECTIVE_PERMUTE or 0 < len(set(members)) == len(members)
 
 
 def pairs_in_text(text: str) -> tuple[tuple[int, int], ...] | None:

@@ -195,7 +195,8 @@ def _joined(recorder: Recorder, parts: Sequence[Move]) -> Move | None:
     collective = replace(
         first.collective,
         kind=Kind.ALL_REDUCE,
-        axes=recorder.axes_of(groups),
+        axes=(axes := recorder.axes_of(groups)),
+        axes_guessed=bool(axes) and recorder.layout.guessed,
         groups=groups,
         group_size=len(groups[0]),
         link=Link.BOTH,

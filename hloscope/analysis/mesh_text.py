@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from itertools import chain, product
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from math import prod
 
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.opcodes import KIND_OF_OPCODE, base_opcode
 from hloscope.graph import entry_of
 from hloscope.hlo import HloModule
+from hloscope.hlo.replica_groups import NamedMesh
 
 _SHARDY_MESH = re.compile(r"#sdy\.mesh<\[(?P<axes>[^\]]*)\](?:\s*,\s*device_ids\s*=\s*\[(?P<ids>[^\]]*)\])?\s*>")
 _SHARDY_AXIS = re.compile(r'\\?"(?P<name>(?:[^"\\]|\\.)+?)\\?"\s*=\s*(?P<size>\d+)')
-_NAMED_MESH = re.compile(r"mesh\[(?P<axes>[^\]]*)\](?:\s*,\s*device_ids\s*=\s*\((?P<ids>[^{]*)\))?")
-_NAMED_AXIS = re.compile(r"""['"]?(?P<name>[^'"=,\s]+)['"]?\s*=\s*(?P<size>\d+)""")
-_IOTA = re.compile(r"\[(?P<dims>[\d,\s]+)\]\s*(?:T\((?P<order>[\d,\s]+)\))?")
 _INVENTED = re.compile(r"axis_\d+|_axis_\d+|mesh_axis_\d+")
 
 
@@ -57,42 +55,31 @@ def _shardy_meshes(module: HloModule) -> Iterator[Mesh]:
 
 
 def _named_meshes(module: HloModule) -> Iterator[Mesh]:
-    for text in _texts_with_meshes(module):
-        for match in _NAMED_MESH.finditer(text):
-            axes = [(axis["name"], int(axis["size"])) for axis in _NAMED_AXIS.finditer(match["axes"])]
-            if not any(_INVENTED.fullmatch(name) for name, _ in axes):
-                yield from _mesh_of(axes, _device_ids(match["ids"]) if match["ids"] else None)
+    for mesh in dict.fromkeys(_printed_meshes(module)):
+        if not any(_INVENTED.fullmatch(name) for name, _ in mesh.axes):
+            yield from _mesh_of(mesh.axes, mesh.device_ids)
 
 
-def _texts_with_meshes(module: HloModule) -> Iterator[str]:
+def _printed_meshes(module: HloModule) -> Iterator[NamedMesh]:
     entry = entry_of(module)
     for parameter in entry.parameters if entry is not None else ():
-        if parameter.sharding is not None:
-            yield parameter.sharding.text
+        sharding = parameter.sharding
+        for part in () if sharding is None else (sharding, *sharding.elements):
+            if part.mesh is not None:
+                yield part.mesh
     for instruction in module.with_opcodes([one for one in module.opcodes if base_opcode(one) in KIND_OF_OPCODE]):
-        if instruction.replica_groups is not None:
-            yield instruction.replica_groups.text
+        groups = instruction.replica_groups
+        if groups is not None and groups.mesh is not None:
+            yield groups.mesh
 
 
-def _mesh_of(axes: list[tuple[str, int]], ids: tuple[int, ...] | None) -> Iterator[Mesh]:
+def _mesh_of(axes: Sequence[tuple[str, int]], ids: tuple[int, ...] | None) -> Iterator[Mesh]:
     names, sizes = tuple(name for name, _ in axes), tuple(size for _, size in axes)
     if not axes or len(set(names)) != len(names):
         return
     if ids is not None and (ids == tuple(range(prod(sizes))) or len(ids) != prod(sizes)):
         ids = None
     yield Mesh(axis_names=names, axis_sizes=sizes, partition_ids=ids)
-
-
-def _device_ids(text: str) -> tuple[int, ...]:
-    """Reads `3,1,2,0` or an iota such as `[2,4]T(1,0)`."""
-    iota = _IOTA.search(text)
-    if iota is None:
-        return _integers(text)
-    dims = _integers(iota["dims"])
-    order = _integers(iota["order"]) if iota["order"] else tuple(range(len(dims)))
-    strides = [prod(dims[axis + 1 :]) for axis in range(len(dims))]
-    indices = product(*(range(dims[axis]) for axis in order))
-    return tuple(sum(i * strides[axis] for i, axis in zip(index, order, strict=True)) for index in indices)
 
 
 def _integers(text: str) -> tuple[int, ...]:

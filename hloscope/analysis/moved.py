@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from hloscope.analysis.transfers import Place, Transfer
 from hloscope.analysis.values.dependencies import is_fixed_in, outside
 from hloscope.analysis.values.handing_on import Frames
@@ -12,6 +14,8 @@ from hloscope.hlo import HloInstruction
 
 _LOOP_LIMIT = 16
 _SLICES = frozenset({"dynamic-slice", "slice"})
+_ZEROS = re.compile(r"[\s{}(),]*(?:(?:-?0(?:\.0*)?(?:[eE][+-]?\d+)?|false)[\s{}(),]*)++")
+"""The literal of a constant that holds nothing but zeros, of whatever type and shape."""
 
 
 def moved_values(graph: HloGraph, place: Place, transfer: Transfer) -> tuple[str, ...]:
@@ -24,6 +28,13 @@ def moved_values(graph: HloGraph, place: Place, transfer: Transfer) -> tuple[str
     """
     frames = place.context.wrappers
     return tuple(_name(graph, Value(operand), frames) for operand in _counted_operands(transfer))
+
+
+def moves_zeros(graph: HloGraph, place: Place, transfer: Transfer) -> bool:
+    """Whether all that is moved is known to be zeros, such as those that a windowed einsum starts its sums from."""
+    frames = place.context.wrappers
+    made = [_made_at(graph, Value(operand), frames)[0].instruction for operand in _counted_operands(transfer)]
+    return bool(made) and all(one.literal is not None and _ZEROS.fullmatch(one.literal) for one in made)
 
 
 def narrower_operands(graph: HloGraph, place: Place, transfer: Transfer) -> str | None:
@@ -58,6 +69,14 @@ def _counted_operands(transfer: Transfer) -> tuple[HloInstruction, ...]:
 
 
 def _name(graph: HloGraph, value: Value, frames: Frames) -> str:
+    value, frames, suffix = _made_at(graph, value, frames)
+    where = frames[0] if frames else value.instruction
+    element = "" if frames else "".join(f"[{index}]" for index in value.path)
+    return f"{where.computation.name}::{where.name}{element}{suffix}"
+
+
+def _made_at(graph: HloGraph, value: Value, frames: Frames) -> tuple[Value, Frames, str]:
+    """Where a value was made, the fusions around that, and which slice of it the value is."""
     suffix = ""
     for _ in range(_LOOP_LIMIT):
         maker = maker_of(graph, value, frames, through=(*FORMS, "convert"))
@@ -73,9 +92,7 @@ def _name(graph: HloGraph, value: Value, frames: Frames) -> str:
         if not isinstance(outer, Value):
             break
         value = outer
-    where = frames[0] if frames else value.instruction
-    element = "" if frames else "".join(f"[{index}]" for index in value.path)
-    return f"{where.computation.name}::{where.name}{element}{suffix}"
+    return value, frames, suffix
 
 
 def _bounds(instruction: HloInstruction) -> str:

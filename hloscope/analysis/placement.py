@@ -81,10 +81,12 @@ class Layout:
     Attributes:
         placement: Where partitions lie; None when the program runs on one slice or nothing is known about it.
         one_slice: Whether the text is the program of one slice of several, whose ids count the devices of that slice.
+        guessed: Whether nothing says which partitions such a slice holds, so that consecutive ones are taken.
     """
 
     placement: Placement | None = None
     one_slice: bool = False
+    guessed: bool = False
 
     def everywhere(self, groups: Groups) -> Groups | None:
         """Groups of the text in partition ids of the whole program; None when they do not fit the placement."""
@@ -110,7 +112,7 @@ def lay_out(
             return Layout(placement=placement)
     counted = devices > 1 or devices_per_slice == 1
     if mesh is not None and counted and devices != mesh.device_count:
-        return Layout(placement=Placement.in_blocks(mesh.device_count, devices), one_slice=True)
+        return Layout(placement=Placement.in_blocks(mesh.device_count, devices), one_slice=True, guessed=True)
     if devices_per_slice is not None and devices > devices_per_slice:
         return Layout(placement=Placement.in_blocks(devices, devices_per_slice))
     return Layout()

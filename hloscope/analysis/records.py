@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from hloscope.analysis.axes import axes_of_groups, axes_of_pairs
 from hloscope.analysis.groups import Groups
 from hloscope.analysis.model import Collective, Mesh, PermutePattern
-from hloscope.analysis.moved import is_loop_invariant, moved_values, narrower_operands
+from hloscope.analysis.moved import is_loop_invariant, moved_values, moves_zeros, narrower_operands
 from hloscope.analysis.origin import authored_kind, origin_of
 from hloscope.analysis.permutes import pattern_of_pairs
 from hloscope.analysis.placement import Layout
@@ -112,7 +112,8 @@ class Recorder:
             name=transfer.start.name,
             computation=transfer.start.computation.name,
             line=transfer.start.line,
-            axes=self._axes_of_transfer(transfer, whole_axes=whole_axes),
+            axes=(axes := self._axes_of_transfer(transfer, whole_axes=whole_axes)),
+            axes_guessed=bool(axes) and self.layout.guessed,
             groups=transfer.groups or (),
             group_size=None if is_permute else _largest_group(transfer.groups),
             link=link,
@@ -209,6 +210,7 @@ class Recorder:
             move.collective,
             result_slices=slices,
             moved_values=moved_values(graph, place, transfer),
+            moves_zeros=moves_zeros(graph, place, transfer),
             loop_invariant=is_loop_invariant(graph, place, transfer),
             narrow_type=narrower_operands(graph, place, transfer)
             or narrower_uses(graph, results)

@@ -115,8 +115,15 @@ def _array(array: CapturedArray, printed: ArrayFact | None) -> ArrayFact:
         bytes_per_device=count * array.itemsize_bytes if known is None else known,
         donated=donated,
         used=array.used and (printed is None or printed.used),  # the compiler drops reads that JAX does not
-        reused=printed.reused is True if donated and printed is not None else None,
+        reused=_is_reused(array, printed),
     )
+
+
+def _is_reused(array: CapturedArray, printed: ArrayFact | None) -> bool | None:
+    """Whether an output takes the memory of a donated argument; None of outputs themselves."""
+    if printed is None:
+        return None
+    return printed.reused is True if array.donated else printed.reused
 
 
 def _refusal(captured: Capture) -> tuple[str, ...]:

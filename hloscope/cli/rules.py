@@ -14,20 +14,19 @@ from hloscope.findings import RuleDoc
 @click.argument("name", required=False)
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 def command(name: str | None, debug: bool) -> None:
-    """List the rules, or print the page of the rule NAME."""
+    """List the rules and what else commands find, or print the page of NAME."""
     running.check_streams()
     running.write_report(running.guarded(lambda: _page(name) if name else _list(), debug=debug), None)
 
 
 def _list() -> str:
-    from hloscope.contracts.pages import PAGES
-    from hloscope.rules import RULES
-    from hloscope.rules.rule import doc_of
+    from hloscope.report.pages import pages, pages_by_command
 
-    docs = [doc_of(rule) for rule in RULES]
-    width = max(len(doc.name) for doc in (*docs, *PAGES))
-    lines = [*_lines(docs, width), "", "Of hloscope check, and of contracts in tests:", *_lines(PAGES, width)]
-    return "\n".join([*lines, "", "hloscope rules NAME prints a rule's page."])
+    width = max(map(len, pages()))
+    lines: list[str] = []
+    for command, docs in pages_by_command().items():
+        lines += [*(["", f"{command}:"] if command else []), *_lines(docs, width)]
+    return "\n".join([*lines, "", "hloscope rules NAME prints the page of one."])
 
 
 def _lines(docs: Iterable[RuleDoc], width: int) -> list[str]:
@@ -36,15 +35,12 @@ def _lines(docs: Iterable[RuleDoc], width: int) -> list[str]:
 
 
 def _page(name: str) -> str:
-    from hloscope.contracts.pages import PAGES
-    from hloscope.rules.rule import doc_of
-    from hloscope.rules.selection import find_rule
+    from hloscope.report.pages import page_named
+    from hloscope.rules import RULES
 
-    of_contracts = next((page for page in PAGES if page.name == name), None)
-    if of_contracts is not None:
-        return "\n".join(_page_lines(of_contracts))
-    doc = doc_of(find_rule(name))
-    return "\n".join([*_page_lines(doc), *_acceptance(doc)])
+    doc = page_named(name)
+    is_rule = name in [rule.name for rule in RULES]
+    return "\n".join([*_page_lines(doc), *(_acceptance(doc) if is_rule else [])])
 
 
 def _page_lines(doc: RuleDoc) -> list[str]:

@@ -21,7 +21,8 @@ def change_line(change: Change, amount_words: AmountWords | None = None) -> str:
     count = f"{_SIGNS[change.kind]}{len(side)}" if change.kind in _SIGNS else "~"
     first = side[0]
     where = short_source(first.source) or (f"%{first.name}" if first.name else "source not known")
-    return f"{count} {first.kind} {axes_key(first) or 'none'} {_what(change, amount_words or amount)}  {where}"
+    guessed = "?" if first.axes_guessed else ""
+    return f"{count} {first.kind} {axes_key(first) or 'none'}{guessed} {_what(change, amount_words or amount)}  {where}"
 
 
 def _what(change: Change, amount: AmountWords) -> str:

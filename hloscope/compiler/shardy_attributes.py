@@ -114,8 +114,14 @@ def groups_of(attributes: Any) -> tuple[tuple[int, ...], ...] | None:
 
 
 def whole_number(op: Any) -> int | None:
-    """The value of a scalar integer constant."""
-    value = op.attributes["value"] if op.name in _INTEGER_CONSTANTS and "value" in op.attributes else None
-    if not isinstance(value, ir.DenseIntElementsAttr) or ir.RankedTensorType(value.type).rank != 0:
+    """The value of a scalar integer constant; of all others not even the value is asked for.
+
+    The bindings have no class for the values of complex constants, and raise.
+    """
+    if op.name not in _INTEGER_CONSTANTS or "value" not in op.attributes:
         return None
-    return int(value[0])
+    kind = op.results[0].type
+    if not isinstance(kind, ir.RankedTensorType) or kind.rank or not isinstance(kind.element_type, ir.IntegerType):
+        return None
+    value = op.attributes["value"]
+    return int(value[0]) if isinstance(value, ir.DenseIntElementsAttr) else None

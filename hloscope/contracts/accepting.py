@@ -51,13 +51,9 @@ def _group_words(group: Sequence[Collective]) -> str:
     name = format_selector(Selector(kind=first.kind, axes=first.axes or None))
     count = sum(one.executions for one in group)
     sizes = {one.payload_bytes for one in group}
-    size = format_bytes(first.payload_bytes) if len(sizes) == 1 else f"up to {_largest(sizes)}"
-    return f"{name} {size} x{count}"
-
-
-def _largest(sizes: Iterable[int | None]) -> str:
-    known = list(sizes)
-    return "unknown bytes" if None in known else format_bytes(max(size for size in known if size is not None))
+    known = [size for size in sizes if size is not None]
+    size = format_bytes(first.payload_bytes) if len(sizes) == 1 else f"up to {format_bytes(max(known))}"
+    return f"{name} {'unknown bytes' if None in sizes else size} x{count}"
 
 
 def by_kind_and_axes(collectives: Iterable[Collective]) -> list[list[Collective]]:

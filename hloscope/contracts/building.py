@@ -12,7 +12,9 @@ from hloscope.contracts.model import Ban, Clause, Contract, Expectation, Limit, 
 from hloscope.contracts.quantities import BYTE_UNITS, MILLIONTHS, NANOSECONDS, Units, parse_amount
 from hloscope.errors import NotationError, did_you_mean
 
-_AXIS = re.compile(r"[\w*?]+(?::\(\d+\)\d+)?")
+_AXIS = re.compile(r"[^\s\"'(),]+(?::\(\d+\)\d+)?")
+_LISTED_AXIS = re.compile(r"[^\"'(),\n]+(?::\(\d+\)\d+)?")
+"""One of several, which may hold blanks: alone, `X Y` is rather a mistake for two axes."""
 
 Axes = str | tuple[str, ...] | None
 Amount = str | int
@@ -207,7 +209,8 @@ def _axes(axes: Axes) -> tuple[str, ...] | None:
     if axes is None:
         return None
     named = (axes,) if isinstance(axes, str) else tuple(axes) if isinstance(axes, Iterable) else ()
-    if not named or not all(isinstance(axis, str) and _AXIS.fullmatch(axis) for axis in named):
+    form = _AXIS if isinstance(axes, str) else _LISTED_AXIS
+    if not named or not all(isinstance(axis, str) and form.fullmatch(axis) for axis in named):
         raise NotationError(f"axes cannot be {axes!r}", fix='write "X", or ("X", "Y") for their product')
     return named
 

@@ -20,6 +20,11 @@ from hloscope.contracts.trip_counts import with_trips
 from hloscope.contracts.verdict import Breach, BreachKind, Verdict
 from hloscope.units import format_bytes, format_count
 
+_GUESSED = (
+    "the mesh axes are guessed: the text is the program of one of several slices, and no dcn says which axis crosses "
+    "them"
+)
+
 
 def evaluate(contract: Contract, analysis: Analysis, *, root: Path | None = None) -> Verdict:
     """Holds a program against a contract.
@@ -49,6 +54,8 @@ def evaluate(contract: Contract, analysis: Analysis, *, root: Path | None = None
     breaches += broken_limits(contract, counted, moving)
     if contract.at_least_ok and counted.unmodelled:
         remarks = (*remarks, "at-least-ok: what was not understood is not held against the contract")
+    if contract.speaks_of_collectives and any(one.axes_guessed for one in counted.collectives):
+        remarks = (*remarks, _GUESSED)
     return Verdict(target=analysis.target, contract=contract, breaches=tuple(breaches), remarks=remarks)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 
 from hloscope.analysis.model import Analysis, Collective, StepTime
 from hloscope.analysis.totals import bytes_bound
@@ -66,8 +67,19 @@ def exceeding(
     total = sum(amount for amount, _ in amounts)
     if total > most:
         certain = sum(amount for amount, bound in amounts if bound in (Bound.EXACT, Bound.AT_LEAST))
-        kind = BreachKind.BROKEN if certain > most else BreachKind.UNDECIDED
-        yield kind, f"{'' if certain == total else 'up to '}{format_amount(total)}"
+        bound = reduce(Bound.__add__, (bound for _, bound in amounts), Bound.EXACT)
+        if certain > most and bound is Bound.UNKNOWN:
+            yield BreachKind.BROKEN, _bounded(certain, Bound.AT_LEAST, format_amount)
+        elif certain > most:
+            yield BreachKind.BROKEN, _bounded(total, bound, format_amount)
+        else:
+            yield BreachKind.UNDECIDED, _bounded(total, bound, format_amount)
+
+
+def _bounded(amount: int, bound: Bound, format_amount: Callable[[int], str]) -> str:
+    """An amount that exceeds a limit; one without any bound is what was counted, and no more than that."""
+    surely = {Bound.EXACT: "", Bound.AT_MOST: "up to ", Bound.AT_LEAST: "at least ", Bound.UNKNOWN: "perhaps "}
+    return f"{surely[bound]}{format_amount(amount)}"
 
 
 def _parts(one: Collective) -> tuple[Collective, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 
@@ -21,6 +22,8 @@ _FLAGS = {
     "AT_LEAST_OK": Contract(at_least_ok=True),
 }
 _PLACED = (Quantity.WIRE, Quantity.PAYLOAD)
+_PLAIN_AXIS = re.compile(r"[\w*?]+(?::\(\d+\)\d+)?")
+"""Names of axes that stand without quotes."""
 
 
 def parse_contract(text: str, *, where: str = "contract") -> Contract:
@@ -160,7 +163,9 @@ def _place(found: Mapping[str, Token]) -> str | None:
 
 def _axes(tree: Tree[Token]) -> tuple[str, ...] | None:
     axes = subtrees_of(tree, "axes")
-    return tuple(str(token) for token in tokens_of(axes[0])) if axes else None
+    if not axes:
+        return None
+    return tuple(token[1:-1] if token.type == "QUOTED_AXIS" else str(token) for token in tokens_of(axes[0]))
 
 
 def _amount(token: Token, units: Units, source: ContractSource) -> int:
@@ -206,7 +211,8 @@ def format_selector(selector: Selector) -> str:
 
 
 def _where(axes: tuple[str, ...] | None, link: Link | None) -> str:
-    named = "" if axes is None else f"@{axes[0]}" if len(axes) == 1 else f"@({','.join(axes)})"
+    names = [axis if _PLAIN_AXIS.fullmatch(axis) else _quoted(axis) for axis in axes or ()]
+    named = "" if not names else f"@{names[0]}" if len(names) == 1 else f"@({','.join(names)})"
     return named + ("" if link is None else f" over {link}")
 
 

@@ -5,17 +5,10 @@ from __future__ import annotations
 from hloscope.contracts.baselines.against import CHANGED
 from hloscope.contracts.checked import COULD_NOT_RUN, NO_BASELINE, NOTHING_EXPECTED
 from hloscope.contracts.verdict import BreachKind
-from hloscope.findings import RuleDoc, Severity
-
-
-def _page(name: str, severity: Severity, summary: str, what: str, why: str, example: str, instead: str) -> RuleDoc:
-    titles = ("What it does", "Why it matters", "Example", "Use instead")
-    sections = tuple(zip(titles, (what, why, example, instead), strict=True))
-    return RuleDoc(name=name, severity=severity, summary=summary, sections=sections)
-
+from hloscope.findings import RuleDoc, Severity, page_of_finding
 
 PAGES: tuple[RuleDoc, ...] = (
-    _page(
+    page_of_finding(
         BreachKind.BROKEN,
         Severity.ERROR,
         "The program moves, takes or waits for more than its contract says, or not what it says.",
@@ -24,7 +17,7 @@ PAGES: tuple[RuleDoc, ...] = (
         '`contract = ["all-reduce@model <= 2MB", "nothing else"]`, and the program gathers its weights as well.',
         "another sharding; or, when the traffic is meant, the line after `to accept it`.",
     ),
-    _page(
+    page_of_finding(
         BreachKind.UNDECIDED,
         Severity.ERROR,
         "Something that the contract depends on is not known, so it can be neither kept nor broken.",
@@ -34,7 +27,7 @@ PAGES: tuple[RuleDoc, ...] = (
         "`no all-gather`, over a program with a Pallas kernel that communicates by itself.",
         '`trips "file.py:40" = 16` for such a loop, or `at-least-ok` to check what is known.',
     ),
-    _page(
+    page_of_finding(
         BreachKind.VACUOUS,
         Severity.ERROR,
         "Nothing that the program could do would break the contract.",
@@ -43,7 +36,7 @@ PAGES: tuple[RuleDoc, ...] = (
         "`no all-gather@fspd`, on a mesh whose axis is called fsdp.",
         "a mesh with the axes that the contract names, and a function that returns what it computes.",
     ),
-    _page(
+    page_of_finding(
         CHANGED,
         Severity.ERROR,
         "The program does not move what it moved when its baseline was accepted.",
@@ -53,7 +46,7 @@ PAGES: tuple[RuleDoc, ...] = (
         "+1 all-gather fsdp 1 x 12.6 MB  moe.py:91 in expert (is not in the baseline)",
         "`hloscope accept`, when the change is meant; the difference of the file is there for review.",
     ),
-    _page(
+    page_of_finding(
         NOTHING_EXPECTED,
         Severity.ERROR,
         "A target has neither a contract nor a baseline.",
@@ -62,7 +55,7 @@ PAGES: tuple[RuleDoc, ...] = (
         "[tool.hloscope.targets.step] with a function and no contract, before `hloscope accept`.",
         "a contract, or a baseline.",
     ),
-    _page(
+    page_of_finding(
         NO_BASELINE,
         Severity.NOTE,
         "A target with a contract has no baseline file.",
@@ -71,7 +64,7 @@ PAGES: tuple[RuleDoc, ...] = (
         "a target that was just added.",
         "`hloscope accept`, or `baseline = false`.",
     ),
-    _page(
+    page_of_finding(
         COULD_NOT_RUN,
         Severity.ERROR,
         "A target could not be analysed.",

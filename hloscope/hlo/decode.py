@@ -14,7 +14,7 @@ from hloscope.hlo.columns import Columns
 from hloscope.hlo.diagnostics import parse_error
 from hloscope.hlo.holes import is_plain
 from hloscope.hlo.language import language
-from hloscope.hlo.records import ReadError
+from hloscope.hlo.records import ContradictionError, ReadError
 from hloscope.hlo.replica_groups import ReplicaGroups
 from hloscope.hlo.rows import STRING
 from hloscope.hlo.sharding import Sharding
@@ -68,9 +68,26 @@ def _with_text(columns: Columns, index: int, key: str, raw: str) -> Any:
 
 
 def replica_groups(columns: Columns, index: int, attributes: Mapping[str, str]) -> ReplicaGroups | None:
-    """The attribute `replica_groups` in any of its three forms."""
+    """The attribute `replica_groups` in any of its three forms.
+
+    Sizes and axes that do not fit together are kept as printed: XLA prints and reads them too.
+    """
     raw = attributes.get("replica_groups")
-    return None if raw is None else _with_text(columns, index, "replica_groups", raw)
+    if raw is None:
+        return None
+    found: ReplicaGroups | None = _texts.get(("replica_groups", raw))
+    return found or _contradictory(raw) or _with_text(columns, index, "replica_groups", raw)
+
+
+def _contradictory(raw: str) -> ReplicaGroups | None:
+    """Groups that follow the grammar and cannot be; None for all others."""
+    try:
+        language().read("replica_groups", raw)
+    except ContradictionError as error:
+        return ReplicaGroups(text=raw, contradiction=error.what)
+    except ReadError:
+        return None  # which is told with its place in the whole text
+    return None
 
 
 def sharding(columns: Columns, index: int, attributes: Mapping[str, str]) -> Sharding | None:

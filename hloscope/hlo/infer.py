@@ -7,20 +7,25 @@ from typing import TYPE_CHECKING
 
 from hloscope.hlo.reader import MAX_DEPTH
 from hloscope.hlo.shape import UNKNOWN_SHAPE, Shape
+from hloscope.hlo.shape_rules import APPLYING, RULES, infer, merged
 
 if TYPE_CHECKING:
     from hloscope.hlo.instruction import HloInstruction
 
+_ELEMENTWISE_TEXT = """
+    add and atan2 compare divide maximum minimum mulhi multiply or power remainder shift-left shift-right-arithmetic
+    shift-right-logical subtract xor
+    """
+_ELEMENTWISE = frozenset(_ELEMENTWISE_TEXT.split())
+"""Of two operands that may differ in their precision, and in which dimensions are dynamic."""
+
 _LIKE_FIRST_OPERAND_TEXT = """
-    abs acos acosh add add-dependency and asin asinh atan2 atanh cbrt ceil copy cosine cosh count-leading-zeros divide
-    domain dynamic-update-slice erf exponential exponential-minus-one floor log log-plus-one logistic maximum minimum
-    multiply negate not opt-barrier or popcnt power remainder reverse round-nearest-afz round-nearest-even rsqrt
-    shift-left shift-right-arithmetic shift-right-logical sign sine sinh sqrt subtract tan tanh while xor
+    abs acos acosh add-dependency asin asinh atanh cbrt ceil copy cosine cosh count-leading-zeros domain
+    dynamic-update-slice erf exponential exponential-minus-one floor log log-plus-one logistic negate not opt-barrier
+    popcnt reverse round-nearest-afz round-nearest-even rsqrt sign sine sinh sqrt tan tanh while
     """
 _LIKE_FIRST_OPERAND = frozenset(_LIKE_FIRST_OPERAND_TEXT.split())
-_FROM_FIRST_OPERAND = _LIKE_FIRST_OPERAND | {"compare", "get-tuple-element", "imag", "is-finite", "real", "transpose"}
-_LIKE_SECOND_OPERAND = frozenset({"clamp", "select"})
-_PARTS = {"c64": "f32", "c128": "f64"}
+_FROM_FIRST_OPERAND = _LIKE_FIRST_OPERAND | {"get-tuple-element"}
 _MOST_LEAVES = 100_000
 """Leaves of a tuple that is put together here: tuples of tuples double at every step."""
 
@@ -50,14 +55,23 @@ def _shape(instruction: HloInstruction, known: dict[int, Shape]) -> Shape | None
 def _needed(instruction: HloInstruction) -> tuple[HloInstruction, ...]:
     """The instructions whose shapes decide the result's."""
     opcode, operands = instruction.opcode, instruction.operands
-    if opcode == "tuple":
-        return operands
     if opcode == "call":
-        module = instruction.computation.module
-        return tuple(module.computation(name).root for _, name in instruction.called[:1])
-    if opcode in _LIKE_SECOND_OPERAND:
+        return _applied(instruction)
+    if opcode == "clamp":
         return operands[1:2]
+    if opcode == "select":
+        return operands[1:3]
+    if opcode == "tuple" or opcode in _ELEMENTWISE:
+        return operands
+    if opcode in RULES:
+        return (*operands, *_applied(instruction)) if opcode in APPLYING else operands
     return operands[:1] if opcode in _FROM_FIRST_OPERAND else ()
+
+
+def _applied(instruction: HloInstruction) -> tuple[HloInstruction, ...]:
+    """The root of the first computation that an instruction calls."""
+    module = instruction.computation.module
+    return tuple(module.computation(name).root for _, name in instruction.called[:1])
 
 
 def _infer(instruction: HloInstruction, shapes: list[Shape]) -> Shape:
@@ -66,17 +80,25 @@ def _infer(instruction: HloInstruction, shapes: list[Shape]) -> Shape:
         return _tuple(shapes)
     if opcode == "after-all":
         return Shape(element_type="token")
-    if not shapes or shapes[0] == UNKNOWN_SHAPE:
+    if opcode in RULES:
+        return infer(instruction, shapes)
+    if not shapes or UNKNOWN_SHAPE in shapes:
         return UNKNOWN_SHAPE
     if opcode == "get-tuple-element":
         return _element(shapes[0], instruction.tuple_index)
-    if opcode in ("compare", "is-finite"):
-        return replace(shapes[0], element_type="pred", layout=None)
-    if opcode in ("real", "imag"):
-        return replace(shapes[0], element_type=_PARTS.get(shapes[0].element_type, shapes[0].element_type), layout=None)
-    if opcode == "transpose":
-        return _transposed(shapes[0], instruction.dimensions)
+    if opcode in _ELEMENTWISE or opcode == "select":
+        return _elementwise(opcode, shapes)
     return shapes[0]
+
+
+def _elementwise(opcode: str, shapes: list[Shape]) -> Shape:
+    found = shapes[0]
+    if len(shapes) > 1 and (found.element_type, str(found)) != (shapes[1].element_type, str(shapes[1])):
+        try:
+            found = merged(shapes)
+        except (KeyError, ValueError):
+            return UNKNOWN_SHAPE  # which XLA refuses
+    return replace(found, element_type="pred", layout=None) if opcode == "compare" else found
 
 
 def _tuple(shapes: list[Shape]) -> Shape:
@@ -97,13 +119,3 @@ def _extent(shape: Shape) -> tuple[int, int]:
 
 def _element(shape: Shape, index: int | None) -> Shape:
     return UNKNOWN_SHAPE if index is None or not 0 <= index < len(shape.elements) else shape.elements[index]
-
-
-def _transposed(shape: Shape, dimensions: tuple[int, ...] | None) -> Shape:
-    if dimensions is None or sorted(dimensions) != list(range(len(shape.dimensions))):
-        return UNKNOWN_SHAPE
-    return Shape(
-        element_type=shape.element_type,
-        dimensions=tuple(shape.dimensions[dimension] for dimension in dimensions),
-        dynamic=tuple(shape.dynamic[dimension] for dimension in dimensions),
-    )

@@ -10,7 +10,7 @@ from hloscope.hlo.driver import Driver
 from hloscope.hlo.expectations import describe
 from hloscope.hlo.lexer import HloSyntaxError
 from hloscope.hlo.reader import HloReader
-from hloscope.hlo.records import ReadError
+from hloscope.hlo.records import ContradictionError
 from hloscope.hlo.tables import UPPER_STARTS, tables
 
 
@@ -38,7 +38,8 @@ class Language:
         """Parses `text` by the rule `start` and returns what its callback made.
 
         Raises:
-            ReadError: The text does not follow the grammar, or makes no sense; with the offset of the place.
+            ReadError: The text does not follow the grammar, or makes no sense; with the offset of the place. A
+                `ContradictionError` where its values do not fit together.
         """
         if start in UPPER_STARTS:
             self.reader.progress.head = None
@@ -51,7 +52,7 @@ class Language:
         except HloSyntaxError as error:
             raise describe(text, error.position, error.opened_at, error.accepted) from None
         except HloscopeError as error:
-            raise ReadError(0, error.what) from None
+            raise ContradictionError(0, error.what) from None
 
 
 @cache

@@ -149,3 +149,7 @@ class ReadError(Exception):
         """The same error in a text that holds the parsed one at `offset`."""
         opened_at = None if self.opened_at is None else self.opened_at + offset
         return ReadError(self.position + offset, self.what, fix=self.fix, at_end=self.at_end, opened_at=opened_at)
+
+
+class ContradictionError(ReadError):
+    """Text that follows the grammar, and whose values do not fit together."""

@@ -145,6 +145,7 @@ class ReplicaGroups:
         iota: The form `[groups,size]<=[…]T(…)`; None for the other forms.
         mesh: The mesh of the named form; None for the other forms.
         axes: The axes of the named form.
+        contradiction: Why what is printed names no groups; None where it does.
     """
 
     text: str
@@ -152,6 +153,7 @@ class ReplicaGroups:
     iota: Iota | None = None
     mesh: NamedMesh | None = None
     axes: tuple[AxisReference, ...] = ()
+    contradiction: str | None = None
 
     @property
     def mesh_axes(self) -> tuple[tuple[str, int], ...] | None:
@@ -167,6 +169,8 @@ class ReplicaGroups:
         Raises:
             HloscopeError: The text names axes or sizes that do not fit together.
         """
+        if self.contradiction is not None:
+            raise HloscopeError(self.contradiction)
         return _groups(self, device_count)
 
 

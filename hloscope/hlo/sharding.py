@@ -20,6 +20,7 @@ class Sharding:
         replicate_on_last_tile_dim: The last tile dimension replicates instead of sharding data.
         last_tile_dims: What each trailing subgroup dimension does (`manual`, `replicated`, …).
         elements: One sharding for each leaf of a tuple.
+        mesh: The mesh of the named form; None for the other forms.
     """
 
     kind: str
@@ -29,6 +30,7 @@ class Sharding:
     replicate_on_last_tile_dim: bool = False
     last_tile_dims: tuple[str, ...] = ()
     elements: tuple[Sharding, ...] = ()
+    mesh: NamedMesh | None = None
 
     @property
     def data_tile_dimensions(self) -> tuple[int, ...]:

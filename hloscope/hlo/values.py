@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
 
+from hloscope.errors import HloscopeError
 from hloscope.hlo.records import ComputationHead, ReadError, Span, span_of
 from hloscope.hlo.replica_groups import MAX_DEVICES, AxisReference, Iota, NamedMesh, ReplicaGroups
 from hloscope.hlo.shape import COMBINED, UNBOUNDED, Layout, Shape
@@ -151,6 +152,11 @@ class ValueReader:
         mesh.split_by(axes)  # names and sizes that do not fit the mesh are found here, where the place is known
         return ReplicaGroups(text="", mesh=mesh, axes=axes)
 
+    def maximal_mesh_groups(self, children: list[Any]) -> ReplicaGroups:
+        if children[-1]:
+            raise HloscopeError("a maximal mesh has no axes")
+        return ReplicaGroups(text="", listed=((int(children[3]),),))
+
     def iota(self, children: list[Any]) -> Iota:
         permutation = children[7] if len(children) > 7 else None
         return Iota(dimensions=children[1], reshape=children[5], permutation=permutation)
@@ -244,18 +250,19 @@ class ValueReader:
     def mesh_sharding(self, children: list[Any]) -> Sharding:
         mesh, placement, *extras = children
         if placement.whole is not None and not placement.axes:
-            return Sharding(kind=placement.whole, text="")
+            return Sharding(kind=placement.whole, text="", mesh=mesh)
         named = {"manual": (), "unreduced": ()}
         named |= {tag.name: tag.value for tag in extras if tag.name in named}
         if placement.whole is not None:
             named[placement.whole] = placement.axes
-        return mesh_sharding(
+        tiled = mesh_sharding(
             text="",
             mesh=mesh,
             placements=placement.dimensions,
             manual=named["manual"],
             unreduced=named["unreduced"],
         )
+        return replace(tiled, mesh=mesh)
 
     def whole_placement(self, children: list[Any]) -> _Placement:
         axes = children[-1] if isinstance(children[-1], tuple) else ()

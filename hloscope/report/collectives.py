@@ -14,7 +14,7 @@ from hloscope.analysis.totals import bytes_bound
 from hloscope.analysis.vocabulary import Bound, Kind, Origin
 from hloscope.report.folding import Breaks, fold
 from hloscope.report.grid import Column, table_lines
-from hloscope.report.words import ELSEWHERE, LINKS, leaves_ici, marked
+from hloscope.report.words import ELSEWHERE, GUESSED, LINKS, leaves_ici, marked
 from hloscope.units import format_bytes, format_count, format_time, plural
 
 _ROWS_SHOWN = 40
@@ -186,7 +186,7 @@ def _from_where(rows: Sequence[_Row]) -> tuple[Column, ...]:
 
 def _axes(collective: Collective) -> str:
     if collective.axes is not None:
-        return ",".join(collective.axes) or "none"
+        return (",".join(collective.axes) or "none") + (GUESSED if collective.axes_guessed else "")
     if not collective.groups:
         return "unknown"
     if collective.group_size is None:

@@ -66,6 +66,7 @@ def _document(one: Explanation) -> dict[str, object]:
         "number": one.number,
         "kind": one.collective.kind.value,
         "axes": None if one.collective.axes is None else list(one.collective.axes),
+        "axes_guessed": one.collective.axes_guessed,
         "copies": one.copies,
         "place": plain(one.place),
         "excerpt": one.excerpt,
@@ -111,7 +112,8 @@ def _lines(one: Explanation, width: int) -> Iterator[Text]:
 
 def _headline(one: Explanation) -> Text:
     of = one.collective
-    axes = f" over {', '.join(of.axes)}" if of.axes else ""
+    guessed = " (guessed: --dcn says which axis crosses slices)" if of.axes_guessed else ""
+    axes = f" over {', '.join(of.axes)}{guessed}" if of.axes else ""
     shapes = ", ".join(of.result_shapes)
     more = f" and {plural(one.copies - 1, 'other')} like it" if one.copies > 1 else ""
     return Text.assemble((str(of.kind), "bold"), f"{axes} of {shapes} per device, %{of.name}{more}")

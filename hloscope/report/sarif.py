@@ -13,12 +13,10 @@ from typing import Any
 from urllib.parse import quote
 
 from hloscope.contracts.checked import Checked
-from hloscope.contracts.pages import PAGES
 from hloscope.findings import Finding, RuleDoc, Severity
 from hloscope.report.checks import CheckReport, once_each, split_source
+from hloscope.report.pages import pages
 from hloscope.report.words import one_line
-from hloscope.rules import RULES
-from hloscope.rules.rule import doc_of
 from hloscope.version import __version__
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -30,14 +28,13 @@ def render(report: CheckReport) -> str:
     """The log, with one run, the pages of the rules that it names, and one result for each finding."""
     findings = once_each(report)
     names = tuple(dict.fromkeys(finding.rule for _, finding in findings))
-    pages = {page.name: page for page in (*PAGES, *map(doc_of, RULES))}
     run = {
         "tool": {
             "driver": {
                 "name": "hloscope",
                 "version": __version__,
                 "semanticVersion": __version__,
-                "rules": [_rule(name, pages.get(name)) for name in names],
+                "rules": [_rule(name, pages().get(name)) for name in names],
             }
         },
         "invocations": [{"executionSuccessful": not report.not_run}],

@@ -16,7 +16,7 @@ from hloscope.report.folding import fold, hanging
 from hloscope.report.intermediates import intermediate_lines
 from hloscope.report.time import time_lines
 from hloscope.report.traffic import axis_lines
-from hloscope.report.words import legend, marked, short_note
+from hloscope.report.words import GUESSED_LEGEND, legend, marked, short_note
 from hloscope.units import format_bytes, format_capacity, format_share, plural
 
 
@@ -107,6 +107,8 @@ def _traffic(analysis: Analysis, width: int) -> Iterator[Text]:
     remarks = [legend([_verdict(analysis), *axes, *collectives])]
     if analysis.mesh is None:
         remarks.append(Text("Axes are unknown without a mesh: give it as --mesh X=4,Y=2.", style="dim"))
+    if any(one.axes_guessed for one in analysis.collectives):
+        remarks.append(Text(GUESSED_LEGEND, style="dim"))
     lines = [line for remark in remarks if remark is not None for line in fold(remark, width)]
     yield from (Text(" " * INDENT) + line for line in ([Text(), *lines] if lines else ()))
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from rich.text import Text
 
 from hloscope.analysis.model import Analysis, Total
-from hloscope.analysis.totals import UNKNOWN_AXES
+from hloscope.analysis.totals import UNKNOWN_AXES, axes_key
 from hloscope.analysis.vocabulary import Link
 from hloscope.report.folding import Breaks, fold
 from hloscope.report.grid import Column, table_lines
-from hloscope.report.words import LINKS, leaves_ici, marked, part_of_axis
+from hloscope.report.words import GUESSED, LINKS, leaves_ici, marked, part_of_axis
 from hloscope.units import format_bytes, format_count, plural
 
 
@@ -45,7 +45,8 @@ def axis_lines(analysis: Analysis, width: int) -> list[Text]:
 
 def _axis_words(axis: str, analysis: Analysis) -> str:
     if axis != UNKNOWN_AXES:
-        return axis or "none"
+        guessed = any(one.axes_guessed and axes_key(one) == axis for one in analysis.collectives)
+        return (axis or "none") + (GUESSED if guessed else "")
     grouped = analysis.mesh is not None and any(one.axes is None and one.groups for one in analysis.collectives)
     return "not an axis" if grouped else "unknown"
 

@@ -23,6 +23,15 @@ _PART_OF_AXIS = re.compile(r":\(\d+\)\d")
 _NOTE_LENGTH = 240
 
 
+GUESSED = "?"
+"""What stands behind axes that are guessed."""
+
+GUESSED_LEGEND = (
+    "? marks guessed axes: the text is the program of one of several slices and does not say which axis crosses them, "
+    "as --dcn would"
+)
+
+
 def leaves_ici(collectives: Iterable[Collective]) -> bool:
     """Whether a link is worth telling: not all of them stay on ICI."""
     return any(one.link is not Link.ICI for one in collectives)

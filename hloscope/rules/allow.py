@@ -21,9 +21,18 @@ from hloscope.contracts.model import Selector
 from hloscope.contracts.notation import format_selector, parse_selector
 from hloscope.contracts.selecting import is_at, is_exactly
 from hloscope.errors import NotationError, did_you_mean
-from hloscope.findings import Finding, Severity
+from hloscope.findings import Finding, Severity, page_of_finding
 
 UNUSED = "unused-allow"
+UNUSED_PAGE = page_of_finding(
+    UNUSED,
+    Severity.NOTE,
+    "An allow accepts nothing.",
+    "reports an allow, on the command line, in the targets file or in a comment, of which nothing is found.",
+    "what it accepted is gone; what comes back in its place would be accepted unseen.",
+    "`# hloscope: allow small-collectives: once per step`, above a sum that is now one with others.",
+    "remove it.",
+)
 
 _FORM = re.compile(r"(?P<subject>(?P<what>[\w*?-]+).*?)\s*:(?![\d(])\s*(?P<reason>\S.*)", re.DOTALL)
 _COMMENT = re.compile(r"#\s*hloscope:\s*allow\s+(?P<text>.+)$")

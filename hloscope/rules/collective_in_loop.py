@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hloscope.analysis.model import Analysis, Collective, ReasonKind
-from hloscope.analysis.vocabulary import Kind
+from hloscope.analysis.vocabulary import Kind, Origin
 from hloscope.findings import Finding, Severity
 from hloscope.rules.rule import finding_at, moves_at_least, over_axes
 from hloscope.units import format_bytes, format_count
@@ -56,7 +56,10 @@ class CollectiveInLoop:
 
 def _starts_a_sum(one: Collective) -> bool:
     """Whether it hands on the zeros that a sum which goes from device to device starts from: no array of the user's."""
-    return one.kind is Kind.COLLECTIVE_PERMUTE and one.reason is not None and one.reason.kind is ReasonKind.PARTIAL_SUM
+    if one.kind is not Kind.COLLECTIVE_PERMUTE:
+        return False
+    of_a_sum = one.reason is not None and one.reason.kind is ReasonKind.PARTIAL_SUM
+    return of_a_sum or (one.moves_zeros and one.origin is not Origin.AUTHORED)
 
 
 def _amount(one: Collective) -> str:

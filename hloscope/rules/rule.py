@@ -12,10 +12,8 @@ from typing import Any, ClassVar, Protocol
 
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.places import short_source, users_frame
-from hloscope.findings import Finding, RuleDoc, Severity
+from hloscope.findings import SECTIONS, Finding, RuleDoc, Severity
 from hloscope.units import format_bytes, format_count, format_time
-
-SECTIONS = ("What it does", "Why it matters", "Example", "Use instead")
 
 
 class Rule(Protocol):

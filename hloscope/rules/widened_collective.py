@@ -2,7 +2,7 @@
 
 What it does: reports a collective whose operands were all converted from a narrower element type just before, or whose
 result is only read after a conversion to one, or whose reducer has a wider one than its operands; and one whose tiles
-hold noticeably more padding than values.
+hold noticeably more padding than values. A sum of booleans is a count, and not reported.
 
 Why it matters: f32 takes twice the bytes and the time of bf16; a trailing dimension of 1 is padded to 128 lanes.
 
@@ -25,6 +25,9 @@ from hloscope.findings import Finding, Severity
 from hloscope.rules.rule import finding_at, moves_at_least, over_axes
 from hloscope.units import array_bytes, element_bits, format_bytes
 from hloscope.why.partitioned import dimensions_of
+
+_LOGICAL = frozenset({"and", "or", "xor", "maximum", "minimum"})
+"""Reductions of booleans that are booleans again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,13 +79,18 @@ def _padding(one: Collective) -> float:
 def _how_it_is_widened(one: Collective) -> str | None:
     """`moves f32, and the values on one side of it are bf16`; None for a collective that is not widened."""
     narrow, given = one.narrow_type, _element_type(one)
-    if narrow is None or given is None:
+    if narrow is None or given is None or (narrow == "pred" and _counts(one)):
         return None
     if _is_narrower(narrow, given):
         return f"moves {given}, and the values on one side of it are {narrow}"
     if narrow == given and one.payload_bytes is not None and one.payload_bytes > _operand_bytes(one, given):
         return f"sums {narrow} values in a wider type, which is what moves"
     return None
+
+
+def _counts(one: Collective) -> bool:
+    """Whether it is a sum, which of booleans is a number: that does not fit in their type."""
+    return one.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER) and one.reduction not in _LOGICAL
 
 
 def _operand_bytes(one: Collective, element_type: str) -> float:

@@ -60,6 +60,40 @@ def test_a_telling_target_is_an_opaque_collective(analyze, target):
     assert [entry.what for entry in analysis.unmodelled] == [f"custom call {target} of %k communicates by itself"]
 
 
+PAIR = """%p = f32[4] parameter(0)
+%s = (f32[4], f32[8]) custom-call(%p), custom_call_target="START"
+%e = f32[8] get-tuple-element(%s), index=1
+%b = f32[8] bitcast(%e)
+ROOT %d = f32[8] custom-call(%b), custom_call_target="DONE"
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "done"),
+    [
+        ("all-gather-start", "all-gather-done"),
+        ("all_reduce_start", "all_reduce_done"),
+        ("AllToAllStart", "AllToAllDone"),
+        ("my_collective-permute-start", "my_collective-permute-done"),
+        ("send", "send-done"),
+    ],
+)
+def test_the_end_of_a_telling_target_is_no_second_collective(analyze, start, done):
+    [found] = analyze(PAIR.replace("START", start).replace("DONE", done)).collectives
+    assert (found.kind, found.name) == (Kind.OPAQUE, "s")
+    alone = analyze(ENTRY.replace("TARGET", done))
+    assert [one.name for one in alone.collectives] == ["k"]
+    apart = analyze(PAIR.replace("START", f"other-{start}").replace("DONE", done))
+    assert [one.name for one in apart.collectives] == ["s", "d"]
+
+
+def test_a_start_whose_end_follows_is_asynchronous(analyze):
+    entry = PAIR.replace("%e = f32[8] get-tuple-element(%s), index=1\n%b = f32[8] bitcast(%e)\n", "")
+    entry = entry.replace("(%b)", "(%s)").replace("START", "all-gather-start").replace("DONE", "all-gather-done")
+    [found] = analyze(entry).collectives
+    assert found.asynchronous
+
+
 def test_an_unknown_target_is_reported_once_and_makes_totals_a_lower_bound(analyze):
     entry = f"{ENTRY.replace('TARGET', 'foo').replace('ROOT ', '')}\nROOT %l = f32[4] custom-call(%k), "
     analysis = analyze(f'{entry}custom_call_target="foo"')

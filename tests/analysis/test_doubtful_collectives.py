@@ -38,6 +38,31 @@ def test_groups_that_contradict_themselves(analyze, groups):
     assert doubt(analyze(reduce(rest=rest))) == "the replica groups of %c are inconsistent"
 
 
+@pytest.mark.parametrize(
+    ("groups", "why"),
+    [
+        ("[4,4]<=[8]", "[4, 4] does not hold the 8 devices of [8]"),
+        ("[2,4]<=[2,4]T(0,0)", "T(0, 0) does not permute 2 dimensions"),
+        ("mesh['a'=2,'b'=4] {'b':(1)3}", "a sub-axis of 'b' does not divide its size 4"),
+    ],
+)
+def test_groups_that_contradict_their_tile_are_unsupported(analyze, groups, why):
+    rest = f"channel_id=1, use_global_device_ids=true, replica_groups={groups}"
+    assert doubt(analyze(reduce(rest=rest))) == f"the replica groups of %c contradict themselves: {why}"
+
+
+def test_no_groups_of_a_tile_are_not_taken_for_groups(analyze):
+    rest = "channel_id=1, use_global_device_ids=true, replica_groups=[0,2]<=[0]"
+    assert doubt(analyze(reduce(rest=rest))) == "the replica groups of %c are inconsistent"
+
+
+def test_one_device_of_a_maximal_mesh_sends_nothing(analyze):
+    rest = "channel_id=1, use_global_device_ids=true, replica_groups=maximal_mesh[device_id=1] {}"
+    found = analyze(reduce(rest=rest))
+    assert [(one.groups, one.wire_bytes) for one in found.collectives] == [(((1,),), 0)]
+    assert (found.totals.bound, found.unmodelled) == (Bound.EXACT, ())
+
+
 @pytest.mark.parametrize("pairs", ["{{0,8}}", "{{-1,0}}"])
 def test_pairs_of_devices_that_there_are_not(analyze, pairs):
     entry = f"%p = f32[4] parameter(0)\nROOT %c = f32[4] collective-permute(%p), source_target_pairs={pairs}, "

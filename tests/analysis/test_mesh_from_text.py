@@ -35,6 +35,10 @@ CASES = [
     ("num_partitions=8", gather(TRANSPOSED), mesh((0, 2, 4, 6, 1, 3, 5, 7), a=2, b=4)),
     ("num_partitions=8", gather("mesh['axis_0'=2,'axis_1'=4] {'axis_0'}"), None),
     ("num_partitions=8", gather("[4,2]<=[8]"), None),
+    ("num_partitions=4", gather("mesh['a b'=2,'y'=2] {'a b'}"), mesh(**{"a b": 2, "y": 2})),
+    ("num_partitions=4", gather("mesh['a,]b'=2,'y=3'=2] {'y=3'}"), mesh(**{"a,]b": 2, "y=3": 2})),
+    ("num_partitions=4", gather('mesh["it\'s"=2,\'y\'=2] {"it\'s"}'), mesh(**{"it's": 2, "y": 2})),
+    ("num_partitions=8", "ROOT %p = f32[4] parameter(0), sharding={mesh['my x'=8], [{'my x'}]}", mesh(**{"my x": 8})),
     ("num_partitions=8", "ROOT %p = f32[4] parameter(0), sharding={mesh['x'=8], [{'x'}]}", mesh(x=8)),
     ("num_partitions=8", "ROOT %p = f32[4] parameter(0), sharding={devices=[8]<=[8]}", None),
 ]  # fmt: skip
@@ -43,6 +47,12 @@ CASES = [
 @pytest.mark.parametrize(("header", "body", "expected"), CASES)
 def test_meshes(header, body, expected):
     assert mesh_from_text(module(header, body or "ROOT %p = f32[4] parameter(0)")) == expected
+
+
+def test_axes_whose_names_need_quotes_keep_them(analyze):
+    body = gather("mesh['a b'=2,'y'=4] {'a b'}")
+    analysis = analyze(body)
+    assert (analysis.mesh.axis_names, analysis.collectives[0].axes) == (("a b", "y"), ("a b",))
 
 
 def test_it_names_axes_when_the_user_gives_no_mesh(analyze):

@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.placement import Layout, Placement, lay_out
 from hloscope.analysis.vocabulary import Bound, Kind, Link
+from hloscope.contracts.evaluate import evaluate
+from hloscope.contracts.notation import parse_contract
+from hloscope.report import FORMATS, Canvas
 
 MINOR = Placement(
     (0, 1) * 8,
@@ -191,6 +194,23 @@ def test_without_a_placement_the_report_says_what_is_assumed(analyze):
     assert analyze(lines, mesh=EIGHT_BY_TWO, placement=MINOR).notes == ()
 
 
+def test_axes_that_are_guessed_say_so_wherever_they_are_shown(analyze):
+    lines = entry(between_slices("ALL_REDUCE", '"{1,2}x{0:7}"'))
+    guessed, known = analyze(lines, mesh=EIGHT_BY_TWO), analyze(lines, mesh=EIGHT_BY_TWO, placement=MINOR)
+    [one], [other] = guessed.collectives, known.collectives
+    assert (one.axes_guessed, other.axes_guessed) == (True, False)
+    text = FORMATS["text"](guessed, Canvas(width=140))
+    rows = [line for line in text.splitlines() if "all-reduce" in line]
+    assert rows
+    assert all(f" {','.join(one.axes)}?" in line for line in rows)
+    assert "? marks guessed axes: the text is the program of one of several slices" in text
+    assert "guessed" not in FORMATS["text"](known, Canvas(width=140))
+    contract = parse_contract("none")
+    [remark] = evaluate(contract, guessed).remarks
+    assert remark.startswith("the mesh axes are guessed: the text is the program of one of several slices")
+    assert evaluate(contract, known).remarks == ()
+
+
 def test_text_that_counts_all_devices_is_taken_as_it_is(analyze):
     line = "%c = f32[128,512] all-reduce(%p), channel_id=1, use_global_device_ids=true, to_apply=%sum, replica_groups="
     for groups, link in (("[8,2]<=[16]", Link.DCN), ("[2,8]<=[8,2]T(1,0)", Link.ICI)):
@@ -223,13 +243,13 @@ def test_what_does_not_fit_is_not_known():
     [
         (8, None, {}, Layout()),
         (16, EIGHT_BY_TWO, {}, Layout()),
-        (8, EIGHT_BY_TWO, {}, Layout(placement=Placement.in_blocks(16, 8), one_slice=True)),
+        (8, EIGHT_BY_TWO, {}, Layout(placement=Placement.in_blocks(16, 8), one_slice=True, guessed=True)),
         (8, EIGHT_BY_TWO, {"placement": MINOR}, Layout(placement=MINOR, one_slice=True)),
         (16, EIGHT_BY_TWO, {"placement": MINOR}, Layout(placement=MINOR)),
         (16, EIGHT_BY_TWO, {"devices_per_slice": 8}, Layout(placement=Placement.in_blocks(16, 8))),
         (1, EIGHT_BY_TWO, {"placement": MINOR}, Layout(placement=MINOR)),
         (1, EIGHT_BY_TWO, {}, Layout()),
-        (3, EIGHT_BY_TWO, {}, Layout(placement=Placement.in_blocks(16, 3), one_slice=True)),
+        (3, EIGHT_BY_TWO, {}, Layout(placement=Placement.in_blocks(16, 3), one_slice=True, guessed=True)),
     ],
 )
 def test_layouts(devices, mesh, told, layout):

@@ -412,6 +412,16 @@ CONTRACTS = st.builds(
 ).filter(lambda contract: contract != Contract())
 
 
+@pytest.mark.parametrize("axis", ["a b", "a-b", "a.b", "a b:(1)2"])
+def test_axes_whose_names_need_quotes_have_them(axis):
+    contract = parse_contract(f"all-gather@'{axis}'; no all-reduce@(x,\"{axis}\"); wire@'{axis}' <= 6MB/step")
+    expectation, ban, limit = contract.clauses
+    assert (expectation.selector.axes, sorted(ban.selector.axes), limit.axes) == ((axis,), sorted(("x", axis)), (axis,))
+    assert f'all-gather@"{axis}"' in format_contract(contract)
+    assert parse_contract(format_contract(contract)) == contract
+    assert contract_from_toml(contract_to_toml(contract)) == contract
+
+
 @given(CONTRACTS)
 def test_printed_contracts_read_back_in_every_spelling(contract):
     assert parse_contract(format_contract(contract)) == contract

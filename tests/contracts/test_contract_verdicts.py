@@ -491,6 +491,28 @@ def test_an_expectation_that_only_a_branch_would_exceed_is_not_surely_broken(cla
     assert [kind for kind, _ in breaches(clause, surely)] == ["broken"]
 
 
+@pytest.mark.parametrize(
+    ("bounds", "words"),
+    [
+        ((Bound.UNKNOWN,), ("undecided", "runs perhaps 6 times")),
+        ((Bound.AT_LEAST,), ("broken", "runs at least 6 times")),
+        ((Bound.AT_LEAST, Bound.AT_MOST), ("broken", "runs at least 6 times")),
+        ((Bound.EXACT, Bound.UNKNOWN), ("broken", "runs at least 6 times")),
+        ((Bound.AT_MOST, Bound.UNKNOWN), ("undecided", "runs perhaps 12 times")),
+        ((Bound.EXACT, Bound.AT_MOST), ("broken", "runs up to 12 times")),
+    ],
+)
+def test_a_count_without_an_upper_bound_is_never_up_to_anything(bounds, words):
+    gathers = [replace(GATHER, name=f"all-gather.{at}", executions_bound=bound) for at, bound in enumerate(bounds)]
+    kind, what = words
+    assert breaches("all-gather@X x5", program(*gathers))[-1] == (kind, f"all-gather@X {what} per step, more than 5")
+
+
+def test_unknown_bytes_are_never_up_to_anything():
+    found = program(GATHER, replace(GATHER, name="all-gather.9", payload_bytes=None, wire_bytes=None))
+    assert breaches("none", found)[-1] == ("broken", "all-gather@X unknown bytes x12 is not in the contract")
+
+
 def test_a_time_that_may_be_less_breaks_no_limit_surely():
     analysis = program(REDUCE, time=replace(PRICED, bound=Bound.AT_MOST))
     assert breaches("time <= 0.9ms", analysis) == [("undecided", "time is 1 ms, more than 900us")]

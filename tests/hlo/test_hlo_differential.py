@@ -44,7 +44,9 @@ def is_asynchronous(instruction) -> bool:
 
 def groups_of(instruction):
     groups = instruction.replica_groups
-    return None if groups is None or groups.text == "{}" else groups.groups(8)
+    if groups is None or groups.text == "{}":
+        return None
+    return groups.contradiction or groups.groups(8)
 
 
 def sharding_of(instruction):

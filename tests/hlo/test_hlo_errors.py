@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hlo_texts import message_of, module_of
 
@@ -158,11 +160,6 @@ def test_errors_carry_line_and_column_and_a_name_for_nameless_text():
     ("attribute", "read", "what", "column"),
     [
         ("replica_groups={{0,x}}", "replica_groups", "unexpected `x` where a number was expected", 56),
-        ("replica_groups=[4,4]<=[8]", "replica_groups", "[4, 4] does not hold the 8 devices of [8]", 52),
-        ("replica_groups=[4,2]<=[2,4]T(0,0)", "replica_groups", "T(0, 0) does not permute 2 dimensions", 52),
-        ("replica_groups=mesh['a'=4] {'b'}", "replica_groups", "axis 'b' is not in the mesh ['a']", 52),
-        ("replica_groups=mesh['a'=4] {'a':(3)2}", "replica_groups", "a sub-axis of 'a' does not divide its size 4", 52),
-        ("replica_groups=mesh['a'=4] {'a','a'}", "replica_groups", "a mesh axis is named twice", 52),
         ("sharding={devices=[2,2]0,1,2}", "sharding", "[2, 2] does not hold 3 devices", 55),
         ("sharding={replicated manual}", "sharding", "a sharding needs exactly one kind", 46),
     ],
@@ -176,6 +173,26 @@ def test_values_are_read_on_demand_and_errors_point_at_them(attribute, read, wha
         f"error: {read} of %r cannot be read: {what}",
         f"  --> f.hlo:5:{column}",
     ]
+
+
+@pytest.mark.parametrize(
+    ("groups", "why"),
+    [
+        ("[4,4]<=[8]", "[4, 4] does not hold the 8 devices of [8]"),
+        ("[4,2]<=[2,4]T(0,0)", "T(0, 0) does not permute 2 dimensions"),
+        ("[1,2097152]<=[2097152]", "[2097152] is no count of devices"),
+        ("mesh['a'=4] {'b'}", "axis 'b' is not in the mesh ['a']"),
+        ("mesh['a'=4] {'a':(3)2}", "a sub-axis of 'a' does not divide its size 4"),
+        ("mesh['a'=4] {'a','a'}", "a mesh axis is named twice"),
+        ("mesh['a'=4], device_ids=(0,1) {'a'}", "device_ids holds 2 devices, the mesh 4"),
+        ("maximal_mesh[device_id=1] {'a'}", "a maximal mesh has no axes"),
+    ],
+)
+def test_groups_that_contradict_themselves_are_kept_as_printed(groups, why):
+    root = module_of(f"ROOT %r = f32[2] custom-call(%p), replica_groups={groups}").entry.root
+    assert (root.replica_groups.text, root.replica_groups.contradiction) == (groups, why)
+    with pytest.raises(HloscopeError, match=re.escape(why)):
+        root.replica_groups.groups(8)
 
 
 def test_pairs_that_are_no_pairs():

@@ -77,6 +77,10 @@ def test_mesh_with_devices_in_another_order():
     assert groups_of("mesh['axis_0'=4,'axis_1'=2], device_ids=([2,2,2]T(0,2,1)) {'axis_0':(2)2}") == expected
 
 
+def test_a_maximal_mesh_is_one_device():
+    assert groups_of("maximal_mesh[device_id=1] {}") == ((1,),)
+
+
 def test_mesh_axes_as_printed():
     groups = language().read("replica_groups", "mesh['axis_0'=4,'b'=2] {'axis_0':(1)2,'b'}")
     assert groups.mesh_axes == (("axis_0", 4), ("b", 2))

@@ -119,6 +119,8 @@ def test_layout_items():
         ('origin={({"a=" {0}}, {"b, c=\\"}"})}', None),
         ("sparsity=L.1@2:4", None),
         ("result_accuracy={tolerance={atol=0,rtol=1e-3,ulps=2}}", None),
+        ("result_accuracy={mode=HIGHEST}", None),
+        ("result_accuracy={mode=Default}", None),
         ("sparsity_config={lhs={sparsity=1x4 dimension=0} rhs={}}", None),
         ("outfeed_shape=(f32[2], s32[])", None),
         ("outfeed_shape=f32[2]{0}", None),
@@ -133,6 +135,7 @@ def test_layout_items():
         ("replica_groups=mesh['a'=4,'b'=2], device_ids=([2,4]T(1,0)) {'a':(1)2,'b'}", None),
         ("replica_groups=mesh[a=4,b=2] {a}", None),
         ("replica_groups=@mesh<a=4,b=2>{a}", None),
+        ("replica_groups=maximal_mesh[device_id=1] {}", None),
         ("foo='single \"quoted\" {'", None),
         ("foo={/* comment } */ 1}", None),
         ("foo=[1,2]", None),
@@ -238,7 +241,7 @@ def test_inline_computations_get_a_name():
         ("ROOT %r = tuple(%p, %p)", "(f32[2,4], f32[2,4])"),
         ("%t = tuple(%p, %p)\nROOT %r = get-tuple-element(%t), index=1", "f32[2,4]"),
         ("ROOT %r = after-all()", "token[]"),
-        ("ROOT %r = dot(%p, %p), lhs_contracting_dims={1}, rhs_contracting_dims={1}", "unknown[]"),
+        ("ROOT %r = dot(%p, %p), lhs_contracting_dims={1}, rhs_contracting_dims={1}", "f32[2,2]"),
     ],
 )
 def test_shapes_that_the_text_leaves_out(line, printed):

@@ -66,6 +66,25 @@ def test_values_have_names_shardings_and_who_asked():
     assert (result.sharding, dict(result.origins)) == ((("X",), ()), {"X": "output: 0"})
 
 
+@pytest.mark.parametrize(
+    ("constant", "number"),
+    [
+        ("dense<(1.0,2.0)> : tensor<complex<f32>>", None),
+        ("dense<[(1.0,2.0),(3.0,4.0)]> : tensor<2xcomplex<f64>>", None),
+        ("dense<2.5> : tensor<f32>", None),
+        ("dense<7> : tensor<3xi32>", None),
+        ("dense<7> : tensor<i32>", 7),
+    ],
+)
+def test_constants_of_any_type_do_not_stop_the_reading(constant, number):
+    kept = f"    %1 = stablehlo.constant {constant}\n    stablehlo.custom_call @keep(%1) {{has_side_effect = true}}"
+    kept += f" : ({constant.rpartition(': ')[2]}) -> ()\n    return %0"
+    module = module_of(MATMUL.replace("    return %0", kept))
+    assert [op.kind for op in module.ops if op.kind == "stablehlo.dot_general"]
+    numbers = [value.whole_number for value in module.values if value.whole_number is not None]
+    assert numbers == ([] if number is None else [number])
+
+
 def test_operations_have_rules_names_and_stacks():
     (dot,) = [op for op in module_of(MATMUL).ops if op.kind == "stablehlo.dot_general"]
     assert dot.op_name == "jit(f)/dot_general"

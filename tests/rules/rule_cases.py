@@ -8,7 +8,7 @@ from pathlib import Path
 
 import hloscope
 from hloscope.analysis.model import Analysis, ArrayFact, Memory, SliceFact
-from hloscope.analysis.vocabulary import Link
+from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.rules.selection import judged, make_judging
 
 KERNEL = """HloModule kernel, num_partitions=2
@@ -164,6 +164,8 @@ FIRES = {
         lambda: one_collective(narrow_type="bf16"),
         lambda: one_collective(narrow_type="f32", payload_bytes=2 * 2**20),
         lambda: one_collective(padded_bytes=3 * 2**20),
+        lambda: one_collective(narrow_type="pred", reduction="or"),
+        lambda: one_collective(narrow_type="pred", kind=Kind.ALL_GATHER, reduction=None),
     ],
     "duplicate-collective": [twice],
     "unusable-donation": [lambda: compiled("donated_in_vain")],
@@ -207,6 +209,8 @@ SILENT = {
         lambda: one_collective(narrow_type="f32", payload_bytes=None),
         one_collective,
         lambda: replace(one_collective(narrow_type="bf16"), slice=CPU),
+        lambda: one_collective(narrow_type="pred"),
+        lambda: one_collective(narrow_type="pred", reduction=None),
         lambda: one_collective(narrow_type="f32"),
         lambda: one_collective(padded_bytes=2**20),
     ],

@@ -8,6 +8,7 @@ import pytest
 from rule_cases import across_slices, chain_of_all_reduces, compiled, judged_with
 
 import hloscope
+from hloscope.report import FORMATS, Canvas
 
 GROUPS = "channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3},{4,5,6,7}}"
 REDUCERS = """
@@ -80,6 +81,27 @@ ARGUMENT = "  p = f32[512,1024] parameter(0)\n"
 
 def pair(first: str, second: str) -> str:
     return f"{ARGUMENT}  h = bf16[512,1024] convert(p)\n  a = {first}\n  b = {second}\n  ROOT t = f32[512,1024] copy(p)"
+
+
+def seeded(name: str, start: str) -> str:
+    """Lines that pass `start` from device to device, as a compiler prints it; `name` ends its `op_name`."""
+    return (
+        f"  zero = f32[] constant({start})\n  seed = f32[512,1024] broadcast(zero), dimensions={{}}\n"
+        "  p = f32[512,1024] collective-permute(seed), channel_id=2, source_target_pairs={{0,1},{1,2},{2,3},{3,0}}, "
+        f'metadata={{op_name="jit(f)/{name}"}}\n  r = f32[512,1024] add(v, p)'
+    )
+
+
+@pytest.mark.parametrize("zero", ["0", "-0", "0.0", "0e+00"])
+def test_zeros_that_start_a_sum_in_a_ring_are_no_array_of_the_users_in_text_alone(zero):
+    body = loop_over("l", 5, seeded("dot_general", zero))
+    assert findings(f"{ARGUMENT}{run('l')}", "collective-in-loop", body) == ()
+
+
+@pytest.mark.parametrize(("name", "start"), [("dot_general", "1"), ("shard_map/ppermute", "0")])
+def test_ones_and_what_the_user_sends_are_told(name, start):
+    [found] = findings(f"{ARGUMENT}{run('l')}", "collective-in-loop", loop_over("l", 5, seeded(name, start)))
+    assert found.instruction == "p"
 
 
 def test_the_same_values_reduced_in_the_same_way_are_a_duplicate():
@@ -226,6 +248,16 @@ def test_zeros_that_start_a_sum_in_a_ring_are_no_array_of_the_users():
     zeros = [one for one in found.collectives if one.loop_invariant and one.kind.value == "collective-permute"]
     assert zeros
     assert found.findings == ()
+
+
+@pytest.mark.tpu_compiler
+def test_outputs_that_take_donated_memory_are_not_donated_in_vain():
+    found = compiled("donated_and_reused")
+    *updated, made = found.outputs
+    assert [one.reused for one in found.arguments] == [True, True, True, None]
+    assert [(one.donated, one.reused) for one in updated] == [(True, None)] * 3
+    assert (made.donated, made.reused) == (False, None)
+    assert "in vain" not in FORMATS["text"](found, Canvas())
 
 
 @pytest.mark.tpu_compiler

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 from dataclasses import replace
 
 import pytest
@@ -10,9 +12,13 @@ from rule_cases import FIRES, LOOP, SILENT, across_slices, chain_of_all_reduces,
 import hloscope
 from hloscope.analysis.model import SourceFrame
 from hloscope.analysis.vocabulary import Link
+from hloscope.contracts.verdict import BreachKind
 from hloscope.errors import NotationError
+from hloscope.findings import SECTIONS
+from hloscope.report.pages import page_named, pages
 from hloscope.rules import RULES
 from hloscope.rules.rule import doc_of
+from hloscope.verification.judging import RULE_NAMES
 
 NAMES = [rule.name for rule in RULES]
 
@@ -50,6 +56,39 @@ def test_every_rule_has_a_page(rule):
     assert page.summary.endswith(".")
     assert all(text.rstrip(".`") for _, text in page.sections)
     assert all(meaning.endswith(".") for _, _, meaning in page.options)
+
+
+def names_in(expression: ast.expr, module: str) -> list[str]:
+    """The names that the `rule` of a finding may have, as it is written in a module."""
+    known = vars(importlib.import_module(module))
+    match expression:
+        case ast.Constant(value=str(name)):
+            return [name]
+        case ast.Name(id=constant) if isinstance(known.get(constant), str):
+            return [known[constant]]
+        case ast.Attribute(value=ast.Name(id=enumeration)) if enumeration in known:
+            return [str(eval(ast.unparse(expression), known))]
+        case ast.Subscript(value=ast.Name(id=table)) if table in known:
+            return list(known[table].values())
+    several = {"self.name": NAMES, "rule.name": NAMES, "breach.kind": [kind.value for kind in BreachKind]}
+    if module.startswith("hloscope.verification"):
+        return list(RULE_NAMES)
+    return several[ast.unparse(expression)]
+
+
+def test_every_finding_that_a_command_can_print_has_a_page(root):
+    found = set()
+    for path in sorted((root / "hloscope").rglob("*.py")):
+        module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == "Finding":
+                (rule,) = (keyword.value for keyword in call.keywords if keyword.arg == "rule")
+                found.update(names_in(rule, module))
+    assert {"unused-allow", "wrong-result", "contract-broken", "baseline-changed", "hbm-exceeded"} <= found
+    assert set(NAMES) | set(RULE_NAMES) <= found
+    assert sorted(found - pages().keys()) == []
+    for name in found:
+        assert [title for title, text in page_named(name).sections if text.strip()] == list(SECTIONS)
 
 
 def test_a_bound_decided_at_run_time_leaves_the_total_without_a_bound():

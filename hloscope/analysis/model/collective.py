@@ -82,6 +82,7 @@ class Collective:
         line: 1-based line in the HLO text.
         axes: The mesh axes it runs over, major first, sub-axes as `X:(1)2`; None when the groups match no axes or
             there is no mesh.
+        axes_guessed: Whether the axes rest on a guess of which part of the mesh each of several slices holds.
         groups: The groups of partition ids (for a permute its source-target pairs), as the text has them: in one
             slice's program those of the slice. Between slices, partition ids of the whole program, or device ids where
             nothing tells the partitions.
@@ -109,6 +110,7 @@ class Collective:
         moved_values: A name for each array that is moved: `computation::instruction` where it was made, behind copies,
             conversions and loops that carry it unchanged; ` slice` after it for a slice at an offset that is decided
             at run time. Two collectives with equal names, none of them such a slice, move the same values.
+        moves_zeros: Whether all that it moves is known to be zeros.
         loop_invariant: Whether it moves the same values in every iteration of the innermost loop around it; None
             outside loops and where that cannot be told.
         narrow_type: The narrower element type that all operands were converted from, or that all readers convert the
@@ -145,6 +147,7 @@ class Collective:
     wire_bytes: int | None
     executions: int
     executions_bound: Bound
+    axes_guessed: bool = False
     bytes_bound: Bound = Bound.EXACT
     payload_bytes_at_least: int | None = None
     wire_bytes_at_least: int | None = None
@@ -153,6 +156,7 @@ class Collective:
     result_slices: tuple[str, ...] = ()
     undone_by: str | None = None
     moved_values: tuple[str, ...] = ()
+    moves_zeros: bool = False
     loop_invariant: bool | None = None
     narrow_type: str | None = None
     parts: tuple[CollectivePart, ...] = ()

@@ -129,6 +129,10 @@ def _unknown(
         size: Bytes on one device; None when not known.
     """
     if named is None:
+        printed = None if kind is Kind.COLLECTIVE_PERMUTE else op.replica_groups
+        if printed is not None and printed.contradiction is not None:
+            what = f"the replica groups of %{op.name} contradict themselves: {printed.contradiction}"
+            return not_understood(op, what, LOWER_BOUND)
         return not_understood(op, f"who takes part in %{op.name} cannot be told from the text", LOWER_BOUND)
     if groups is None:
         what = "source-target pairs" if kind is Kind.COLLECTIVE_PERMUTE else "replica groups"

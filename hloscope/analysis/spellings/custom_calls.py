@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from hloscope.analysis.custom_call_targets import Talk, talk_of
 from hloscope.analysis.opcodes import KIND_OF_OPCODE
 from hloscope.analysis.spellings.opaque import opaque_transfer
 from hloscope.analysis.transfers import Place, Transfer
+from hloscope.analysis.values.handing_on import origin
 from hloscope.analysis.vocabulary import Link
+from hloscope.graph import Value
 from hloscope.hlo import HloInstruction
 
 _PALLAS = "tpu_custom_call"
+_LATER = re.compile(r"(?P<stem>.*?)(?P<gap>[-_.]?)(?:done|update)", re.IGNORECASE)
 _COMMUNICATION = re.compile(r'"has_communication"\s*:\s*"?(true|false)')
 
 
@@ -26,7 +30,18 @@ def communicates(instruction: HloInstruction) -> bool:
         return _has_communication(instruction) is True
     if target == "AsyncCollectiveStart":
         return not any(operand.opcode in KIND_OF_OPCODE for operand in instruction.operands)
-    return talk_of(target) is Talk.NAMED
+    return talk_of(target) is Talk.NAMED and not _goes_on(instruction, target)
+
+
+def _goes_on(instruction: HloInstruction, target: str) -> bool:
+    """Whether a target such as `all-gather-done` ends, or carries on, what another custom call has started."""
+    match = _LATER.fullmatch(target)
+    if match is None:
+        return False
+    made = (origin(Value(operand)).instruction for operand in instruction.operands)
+    stem = match["stem"]
+    wanted = {stem.lower(), *(f"{stem}{match['gap']}{word}".lower() for word in ("start", "update"))}
+    return any((one.custom_call_target or "").lower() in wanted for one in made)
 
 
 def may_communicate(instruction: HloInstruction) -> str | None:
@@ -48,7 +63,9 @@ def read(place: Place) -> Transfer:
         return opaque_transfer(
             place, f"the Pallas kernel %{place.op.name} communicates with other chips by itself", Link.ICI
         )
-    return opaque_transfer(place, f"custom call {target} of %{place.op.name} communicates by itself")
+    found = opaque_transfer(place, f"custom call {target} of %{place.op.name} communicates by itself")
+    ends_later = any(_goes_on(user, user.custom_call_target or "") for user in place.op.users)
+    return replace(found, asynchronous=True) if ends_later else found
 
 
 def _has_communication(instruction: HloInstruction) -> bool | None:

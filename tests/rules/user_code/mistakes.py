@@ -70,9 +70,14 @@ def donated_in_vain(state):
     return (state * 0.9).astype(jnp.bfloat16)
 
 
-@hloscope.target(mesh={"X": 8}, args=("f32[8192@X,1024]",), out="P('X', None)", donate=0)
-def donated_and_reused(state):
-    return state * 0.9
+@hloscope.target(
+    mesh={"X": 8},
+    args=({"w": "f32[8192@X,1024]", "b": "bf16[4,1024@X]", "n": "s32[]"}, "f32[8192@X,1024]"),
+    out=({"w": "P('X', None)", "b": "P(None, 'X')", "n": "P()"}, "P('X', None)"),
+    donate=0,
+)
+def donated_and_reused(state, x):
+    return {"w": state["w"] * 0.9 + x, "b": state["b"] + 1, "n": state["n"] + 1}, x * 2
 
 
 @hloscope.target(

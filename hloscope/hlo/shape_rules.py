@@ -1,0 +1,374 @@
+"""What XLA infers for the result of an operation whose text leaves the shape out, opcode by opcode.
+
+Source: xla/service/shape_inference.cc, and the opcodes for which xla/hlo/parser/hlo_parser.cc asks it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from hloscope.hlo.shape import UNBOUNDED, UNKNOWN_SHAPE, Shape
+from hloscope.units import element_bits
+
+if TYPE_CHECKING:
+    from hloscope.hlo.instruction import HloInstruction
+
+_INTEGER = re.compile(r"-?\d+")
+_WINDOW_ITEM = re.compile(r"(\w+)=([\dx_-]+)")
+_LABELS = re.compile(r"(\w+)_(\w+)->(\w+)")
+_PARTS = {"c64": "f32", "c128": "f64"}
+_COMPLEX = {part: whole for whole, part in _PARTS.items()}
+_FLOATS = {
+    "f4e2m1fn": (3, 2), "f8e3m4": (4, 5), "f8e4m3b11fnuz": (5, 4), "f8e4m3": (8, 4), "f8e4m3fnuz": (8, 4),
+    "f8e4m3fn": (9, 4), "f8e5m2": (16, 3), "f8e5m2fnuz": (16, 3), "f8e8m0fnu": (128, 1), "f16": (16, 11),
+    "bf16": (128, 8), "f32": (128, 24), "f64": (1024, 53),
+}  # fmt: skip
+"""The exponent at which a type overflows and the bits of its significand: of two types the greater one holds more."""
+
+
+class Size(NamedTuple):
+    """One dimension: its size, or `UNBOUNDED`, and whether it is dynamic."""
+
+    size: int
+    dynamic: bool = False
+
+
+Rule = Callable[["HloInstruction", Sequence[Shape]], Shape]
+"""The result's shape from the instruction and what `needs` names, in that order."""
+
+
+def infer(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    """The shape that XLA infers; unknown where there is no rule, or what it needs is unknown or does not fit.
+
+    Args:
+        instruction: The instruction.
+        shapes: Those of its operands, then that of the root of the computation that it applies, if it has one.
+    """
+    rule = RULES.get(instruction.opcode)
+    applied = len(shapes) - len(instruction.operands)
+    if rule is None or UNKNOWN_SHAPE in shapes or applied != (instruction.opcode in APPLYING):
+        return UNKNOWN_SHAPE
+    try:
+        return rule(instruction, shapes)
+    except (IndexError, KeyError, ValueError, ZeroDivisionError):
+        return UNKNOWN_SHAPE  # text that XLA refuses: a dimension or an operand that there is not
+
+
+def wider(types: Iterable[str]) -> str:
+    """The one of some element types that holds most, as XLA chooses where operands differ.
+
+    Raises:
+        KeyError: Two of them hold as much.
+    """
+    found, *others = dict.fromkeys(types)
+    for other in others:
+        ours, theirs = _holds(found), _holds(other)
+        if ours == theirs:
+            raise KeyError(other)
+        found = max((ours, found), (theirs, other))[1]
+    return found
+
+
+def merged(shapes: Sequence[Shape]) -> Shape:
+    """The result of an element-wise operation: dynamic where one operand is, bounded where one is.
+
+    Raises:
+        ValueError: The operands differ in their sizes, or in more than the precision of floats.
+    """
+    types = {shape.element_type for shape in shapes}
+    if len(types) > 1 and not types <= _FLOATS.keys():
+        raise ValueError(types)
+    sizes = [_merged_size(column) for column in zip(*map(_sizes, shapes), strict=True)]
+    return _array(wider(types), sizes)
+
+
+def _merged_size(column: Sequence[Size]) -> Size:
+    bounded = [one for one in column if one.size != UNBOUNDED]
+    if len({one.size for one in bounded}) > 1:
+        raise ValueError(column)
+    return Size(bounded[0].size, any(one.dynamic for one in bounded)) if bounded else Size(UNBOUNDED, True)
+
+
+def _holds(element_type: str) -> tuple[tuple[int, int], int, bool]:
+    part = _PARTS.get(element_type, element_type)
+    bits = element_bits(part)
+    if bits is None:
+        raise KeyError(element_type)
+    return _FLOATS.get(part, (-1, -1)), bits, part.startswith("s")
+
+
+def _sizes(shape: Shape) -> list[Size]:
+    return [Size(*pair) for pair in zip(shape.dimensions, shape.dynamic, strict=True)]
+
+
+def _array(element_type: str, sizes: Sequence[Size]) -> Shape:
+    return Shape(
+        element_type=element_type,
+        dimensions=tuple(one.size for one in sizes),
+        dynamic=tuple(one.dynamic for one in sizes),
+    )
+
+
+def _one_or_tuple(shapes: Sequence[Shape]) -> Shape:
+    return shapes[0] if len(shapes) == 1 else Shape(element_type="tuple", elements=tuple(shapes))
+
+
+def _integers(instruction: HloInstruction, key: str) -> list[int]:
+    return list(map(int, _INTEGER.findall(instruction.attributes.get(key, ""))))
+
+
+def _without(sizes: Sequence[Size], *dropped: Sequence[int]) -> list[Size]:
+    positions = {position for group in dropped for position in group}
+    if not positions <= set(range(len(sizes))):
+        raise IndexError(positions)
+    return [one for position, one in enumerate(sizes) if position not in positions]
+
+
+def _scalar(element_type: str) -> Rule:
+    return lambda instruction, shapes: Shape(element_type=element_type)
+
+
+def _like(number: int) -> Rule:
+    return lambda instruction, shapes: shapes[number]
+
+
+# ---- shapes put together or apart
+
+
+def _broadcast(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    """Only of a scalar to a scalar: for all others the operand does not tell the sizes."""
+    return shapes[0] if not _integers(instruction, "dimensions") and not shapes[0].dimensions else UNKNOWN_SHAPE
+
+
+def _complex(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    both = merged(shapes)
+    return _array(_COMPLEX[both.element_type], _sizes(both))
+
+
+def _part(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    element_type = shapes[0].element_type
+    return _array(_PARTS.get(element_type, element_type), _sizes(shapes[0]))
+
+
+def _is_finite(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    return _array("pred", _sizes(shapes[0]))
+
+
+def _transpose(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    sizes, order = _sizes(shapes[0]), _integers(instruction, "dimensions")
+    if sorted(order) != list(range(len(sizes))):
+        raise ValueError(order)
+    return _array(shapes[0].element_type, [sizes[axis] for axis in order])
+
+
+def _concatenate(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    (dimension,) = _integers(instruction, "dimensions")
+    sizes = [list(column) for column in zip(*map(_sizes, shapes), strict=True)]
+    along = sizes[dimension]
+    bounded = all(one.size != UNBOUNDED for one in along)
+    total = sum(one.size for one in along) if bounded else UNBOUNDED
+    result = [
+        Size(total, any(one.dynamic for one in column)) if position == dimension else _merged_size(column)
+        for position, column in enumerate(sizes)
+    ]
+    return _array(wider(shape.element_type for shape in shapes), result)
+
+
+def _pad(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    sizes = _sizes(shapes[0])
+    padding = [[*map(int, part.split("_")), 0][:3] for part in instruction.attributes["padding"].split("x")]
+    result = [
+        one if one.size == UNBOUNDED else Size(low + one.size + high + max(one.size - 1, 0) * inside, one.dynamic)
+        for one, (low, high, inside) in zip(sizes, padding, strict=bool(sizes))
+    ]
+    return _array(wider(shape.element_type for shape in shapes), result)
+
+
+def _dimension_set(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    (dimension,) = _integers(instruction, "dimensions")
+    sizes = _sizes(shapes[0])
+    sizes[dimension] = Size(sizes[dimension].size, True)
+    return _array(shapes[0].element_type, sizes)
+
+
+def _sort(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    return _one_or_tuple(shapes)
+
+
+def _topk(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    sizes = [*_sizes(shapes[0])[:-1], Size(int(instruction.attributes["k"]))]
+    return _one_or_tuple([_array(shapes[0].element_type, sizes), _array("s32", sizes)])
+
+
+def _gather(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    offsets = set(_integers(instruction, "offset_dims"))
+    dropped = (_integers(instruction, "collapsed_slice_dims"), _integers(instruction, "operand_batching_dims"))
+    slices = iter(_without([Size(size) for size in _integers(instruction, "slice_sizes")], *dropped))
+    indices, vector = _sizes(shapes[1]), int(instruction.attributes["index_vector_dim"])
+    batch = iter(_without(indices, [vector]) if vector < len(indices) else indices)
+    rank = len(offsets) + len(indices) - (vector < len(indices))
+    return _array(shapes[0].element_type, [next(slices if axis in offsets else batch) for axis in range(rank)])
+
+
+def _scatter(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    return _one_or_tuple(shapes[: len(instruction.operands) // 2])
+
+
+# ---- sums
+
+
+def _applied(root: Shape, sizes: Sequence[Size]) -> Shape:
+    """Arrays of these sizes, of the types that a computation on scalars returns."""
+    if not root.is_tuple:
+        return _array(root.element_type, sizes)
+    return _one_or_tuple([_array(leaf.element_type, sizes) for leaf in root.elements])
+
+
+def _map(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    *operands, root = shapes
+    return _applied(root, _sizes(operands[0]))
+
+
+def _reduce(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    *operands, root = shapes
+    return _applied(root, _without(_sizes(operands[0]), _integers(instruction, "dimensions")))
+
+
+def _reduce_window(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    *operands, root = shapes
+    sizes = _sizes(operands[0])
+    windows = _windows(instruction)
+    return _applied(root, [_windowed(one, window) for one, window in zip(sizes, windows, strict=True)])
+
+
+def _windows(instruction: HloInstruction) -> list[dict[str, str]]:
+    """What `window` says of each axis, such as `{"size": "3", "pad": "1_1"}`."""
+    said = {key: text.split("x") for key, text in _WINDOW_ITEM.findall(instruction.attributes.get("window", ""))}
+    return [{key: parts[axis] for key, parts in said.items()} for axis in range(len(said.get("size", ())))]
+
+
+def _windowed(one: Size, window: dict[str, str]) -> Size:
+    """The windows along one axis."""
+    if one.size == UNBOUNDED:
+        return one
+    low, high = map(int, window.get("pad", "0_0").split("_"))
+    room = low + high + (0 if one.size == 0 else (one.size - 1) * int(window.get("lhs_dilate", "1")) + 1)
+    reach = (int(window["size"]) - 1) * int(window.get("rhs_dilate", "1")) + 1
+    count = 0 if reach > room else (room - reach) // int(window.get("stride", "1")) + 1
+    return Size(count, one.dynamic)
+
+
+def _scan(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    """What each step returns, stacked along the dimension that is scanned, then what the last one carries on."""
+    root, carried = shapes[-1], int(instruction.attributes["num_carries"])
+    if not root.is_tuple:
+        return root
+    (dimension,) = _integers(instruction, "dimensions")
+    steps = Size(shapes[0].dimensions[dimension])
+    stacked = root.elements[: len(root.elements) - carried]
+    sizes = [(one, _sizes(one)) for one in stacked]
+    parts = [_array(one.element_type, [*own[:dimension], steps, *own[dimension:]]) for one, own in sizes]
+    return Shape(element_type="tuple", elements=(*parts, *root.elements[len(stacked) :]))
+
+
+# ---- products
+
+
+def _dot(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    return _product(instruction, shapes, grouped=())
+
+
+def _product(instruction: HloInstruction, shapes: Sequence[Shape], grouped: Sequence[int]) -> Shape:
+    """Batch dimensions, then what is left of each operand; of the second one also without those that are grouped."""
+    left, right = _sizes(shapes[0]), _sizes(shapes[1])
+    batch, other = _integers(instruction, "lhs_batch_dims"), _integers(instruction, "rhs_batch_dims")
+    result = [
+        *(left[axis] for axis in batch),
+        *_without(left, batch, _integers(instruction, "lhs_contracting_dims")),
+        *_without(right, other, _integers(instruction, "rhs_contracting_dims"), grouped),
+    ]
+    return _array(wider(shape.element_type for shape in shapes[:2]), result)
+
+
+def _ragged_dot(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    product = _product(instruction, shapes, grouped=_integers(instruction, "rhs_group_dims"))
+    (ragged,) = _integers(instruction, "lhs_ragged_dims")
+    if ragged not in _integers(instruction, "lhs_contracting_dims"):
+        return product
+    return _array(product.element_type, [_sizes(shapes[2])[-1], *_sizes(product)])
+
+
+def _convolution(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    labels = _LABELS.fullmatch(instruction.attributes["dim_labels"])
+    if labels is None:
+        return UNKNOWN_SHAPE
+    left, right = (dict(zip(labels[at], _sizes(shapes[at - 1]), strict=True)) for at in (1, 2))
+    groups = int(instruction.attributes.get("batch_group_count", "1"))
+    sizes = {"b": Size(left["b"].size // groups, left["b"].dynamic), "f": right["o"]}
+    axes = sorted(label for label in left if label.isdigit())
+    for axis, window in zip(axes, _windows(instruction), strict=True):
+        sizes[axis] = _windowed(left[axis], {"size": str(right[axis].size), **window})
+    if any(one.size == UNBOUNDED for one in (*left.values(), *right.values())):
+        return UNKNOWN_SHAPE
+    return _array(wider(shape.element_type for shape in shapes), [sizes[label] for label in labels[3]])
+
+
+def _fft(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    (operand,) = shapes
+    sizes, length = _sizes(operand), _integers(instruction, "fft_length")[-1]
+    match instruction.attributes["fft_type"]:
+        case "RFFT":
+            return _array(_COMPLEX[operand.element_type], [*sizes[:-1], Size(length // 2 + 1, sizes[-1].dynamic)])
+        case "IRFFT":
+            return _array(_PARTS[operand.element_type], [*sizes[:-1], Size(length, sizes[-1].dynamic)])
+    return operand
+
+
+def _batch_norm(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    feature = _sizes(shapes[0])[int(instruction.attributes["feature_index"])]
+    statistic = _array(shapes[0].element_type, [feature])
+    return _one_or_tuple([shapes[0], statistic, statistic])
+
+
+def _root(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+    return shapes[-1]
+
+
+APPLYING = frozenset({"conditional", "map", "reduce", "reduce-window", "scan"})
+"""Opcodes whose result takes its type from the root of the first computation that they call."""
+
+RULES: dict[str, Rule] = {
+    "batch-norm-grad": _batch_norm,
+    "batch-norm-inference": _like(0),
+    "batch-norm-training": _batch_norm,
+    "broadcast": _broadcast,
+    "cholesky": _like(0),
+    "complex": _complex,
+    "concatenate": _concatenate,
+    "conditional": _root,
+    "convolution": _convolution,
+    "dot": _dot,
+    "fft": _fft,
+    "gather": _gather,
+    "get-dimension-size": _scalar("s32"),
+    "imag": _part,
+    "is-finite": _is_finite,
+    "map": _map,
+    "pad": _pad,
+    "partition-id": _scalar("u32"),
+    "ragged-dot": _ragged_dot,
+    "real": _part,
+    "reduce": _reduce,
+    "reduce-window": _reduce_window,
+    "replica-id": _scalar("u32"),
+    "scan": _scan,
+    "scatter": _scatter,
+    "select-and-scatter": _like(0),
+    "set-dimension-size": _dimension_set,
+    "sort": _sort,
+    "topk": _topk,
+    "transpose": _transpose,
+    "triangular-solve": _like(1),
+}

@@ -1,0 +1,41 @@
+"""Every page that `hloscope rules NAME` prints and SARIF carries: one for each finding of any command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+from hloscope.contracts import pages as of_contracts
+from hloscope.errors import NotationError, did_you_mean
+from hloscope.findings import RuleDoc
+from hloscope.rules import RULES
+from hloscope.rules.allow import UNUSED_PAGE
+from hloscope.rules.rule import doc_of
+from hloscope.verification import pages as of_verification
+
+
+@cache
+def pages_by_command() -> Mapping[str, tuple[RuleDoc, ...]]:
+    """The pages, by what finds it: nothing for the rules, which every command runs."""
+    return {
+        "": (*map(doc_of, RULES), UNUSED_PAGE),
+        "Of hloscope check, and of contracts in tests": of_contracts.PAGES,
+        "Of hloscope verify": of_verification.PAGES,
+    }
+
+
+@cache
+def pages() -> Mapping[str, RuleDoc]:
+    """The pages by name."""
+    return {page.name: page for part in pages_by_command().values() for page in part}
+
+
+def page_named(name: str) -> RuleDoc:
+    """The page of a finding.
+
+    Raises:
+        NotationError: No command finds anything of that name.
+    """
+    if name not in pages():
+        raise NotationError(f"there is no rule {name!r}", fix=did_you_mean(name, pages(), "hloscope rules lists them"))
+    return pages()[name]
