@@ -128,9 +128,14 @@ def side_of_file(path: Path, name: str, target: TargetConfig) -> Side | None:
     from hloscope.api.analyzing import analyze_text
 
     chosen = target.slices[0]
-    given = {"chip_overrides": target.chip_overrides or (), "kernel_costs": target.kernel_costs}
     found = analyze_text(
-        hlo_text(path), name=name, mesh=target.mesh, slice=chosen, dcn=target.dcn, **given
+        hlo_text(path),
+        name=name,
+        mesh=target.mesh,
+        slice=chosen,
+        dcn=target.dcn,
+        chip_overrides=target.chip_overrides or (),
+        kernel_costs=target.kernel_costs,
     )
     return Side(name=name, found=found)
 

@@ -111,6 +111,8 @@ def test_axes_named_by_their_index():
         ),
         ('{devices=[2]<=[2] shard_as 3 metadata={op_name="a}"}}', "tiled", (2,), (0, 1), ()),
         ("{maximal_mesh[device_id=3]}", "maximal", (), (3,), ()),
+        ("{single_device[device_id=3]}", "maximal", (), (3,), ()),
+        ("{{single_device[device_id=3]}, {replicated}}", "tuple", (), (), ()),
         ("{mesh['a'=2,'b'=2], [{'a','b'}, {}]}", "tiled", (4, 1), (0, 1, 2, 3), ()),
         ("{mesh['a'=2,'b'=2], [{'b'}, {'a'}]}", "tiled", (2, 2), (0, 2, 1, 3), ()),
         ("{mesh['a'=2,'b'=2] replicated}", "replicated", (), (), ()),
