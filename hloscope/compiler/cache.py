@@ -52,6 +52,11 @@ class CompileCache:
     def __init__(self, store: Store | None) -> None:
         self._store = store
 
+    @property
+    def keeps(self) -> bool:
+        """Whether it keeps anything."""
+        return self._store is not None
+
     def expects(self, target: str) -> bool:
         """Whether a target's last compile is still here, so that most likely no compiler is needed."""
         hint = None if self._store is None else self._store.get(_HINT, _hint_of(target))

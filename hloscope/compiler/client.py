@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from hloscope.compiler import libtpu, step
 from hloscope.compiler.dumps import full_temporary_folder
@@ -72,22 +72,19 @@ def warm(slice_name: str | None) -> None:
         pool().warm(environment(), slice_name or "v5e:2x2")
 
 
-def compile_program(program: Program, *, name: str, timeout_s: float | None) -> Compiled:
-    """Compiles a program and asks Shardy about it.
+def compile_program(program: Program, *, name: str, timeout_s: float | None) -> Question[Compiled]:
+    """Has a program compiled.
 
     Args:
         program: The program.
         name: The user's name for it, for messages.
         timeout_s: Seconds that the compile may take; None for `time_limit`'s choice.
 
-    Raises:
-        HbmError: The program does not fit in HBM, and cannot be compiled without that limit either.
-        CompileError: The compiler refuses the program or an option, or dies over it.
-        SliceError: There is no libtpu here, or it does not know the slice.
-        TimeLimitError: It took too long.
+    Returns:
+        A question whose answer is a `Compiled`; asked for it, it raises what `step.compile_program` does.
     """
     devices = 1 if program.slice.chip is not None else program.slice.device_count
-    return ask(
+    return Question(
         step.compile_program,
         program,
         doing=f"compiling {name} for {program.slice.name}",
@@ -106,14 +103,10 @@ def propagate(module: bytes | str, seen_by: str, notes: list[str], *, timeout_s:
     """
     for origins in (True, False):
         try:
-            found = ask(
-                step.propagate,
-                module,
-                seen_by,
-                origins=origins,
-                doing="propagating the shardings with Shardy",
-                timeout_s=timeout_s,
-            )
+            doing = "propagating the shardings with Shardy"
+            found = Question(
+                step.propagate, module, seen_by, origins=origins, doing=doing, timeout_s=timeout_s
+            ).answer()
         except CompilerDiedError as error:
             said = (error.why or "").partition("\n")[0]
             continue
@@ -130,42 +123,56 @@ def propagate(module: bytes | str, seen_by: str, notes: list[str], *, timeout_s:
     return None
 
 
-def ask(
-    function: Callable[..., T],
-    /,
-    *args: object,
-    doing: str,
-    timeout_s: float | None = None,
-    simulated_devices: int = 1,
-    **kwargs: object,
-) -> T:
-    """Runs a step in a worker and waits for it; the worker is ended where nobody waits any more.
+class Question(Generic[T]):
+    """A step that a worker was asked to run.
 
     Args:
         function: One of `hloscope.compiler.step`, or any other function that can be pickled by name.
         args: Its arguments.
         doing: What is being done, for messages: `compiling step for v5e:2x4`.
-        timeout_s: Seconds to wait; None for `time_limit`'s choice.
+        timeout_s: Seconds that it may run; None for `time_limit`'s choice.
         simulated_devices: CPU devices that the worker is to have.
         kwargs: Arguments by keyword.
-
-    Raises:
-        CompilerDiedError: The process ended.
-        TimeLimitError: It took longer than the limit.
-        Exception: Whatever the function raised.
     """
-    limit = time_limit(timeout_s)
-    workers = pool()
-    future: Future[T] = workers.submit_in(environment(simulated_devices), limit, function, *args, **kwargs)
-    try:
-        return future.result()
-    except WorkerDied as died:
-        raise compiler_died(died, doing) from None
-    except TimeoutError:
-        raise TimeLimitError(doing, limit or 0.0) from None
-    except BaseException:
-        workers.kill(future)
-        raise
+
+    def __init__(
+        self,
+        function: Callable[..., T],
+        /,
+        *args: object,
+        doing: str,
+        timeout_s: float | None = None,
+        simulated_devices: int = 1,
+        **kwargs: object,
+    ) -> None:
+        self._doing = doing
+        self._limit = time_limit(timeout_s)
+        self._workers = pool()
+        self._future: Future[T] = self._workers.submit_in(
+            environment(simulated_devices), self._limit, function, *args, **kwargs
+        )
+
+    def answer(self) -> T:
+        """Waits for the answer; where the wait is interrupted, the worker is ended.
+
+        Raises:
+            CompilerDiedError: The process ended.
+            TimeLimitError: It took longer than the limit.
+            Exception: Whatever the function raised.
+        """
+        try:
+            return self._future.result()
+        except WorkerDied as died:
+            raise compiler_died(died, self._doing) from None
+        except TimeoutError:
+            raise TimeLimitError(self._doing, self._limit or 0.0) from None
+        except BaseException:
+            self.drop()
+            raise
+
+    def drop(self) -> None:
+        """Ends the step, with its worker, if it still runs."""
+        self._workers.kill(self._future)
 
 
 def time_limit(seconds: float | None) -> float | None:
@@ -241,7 +248,7 @@ def platform_version(chosen: Slice, store: Store | None) -> str:
     known = None if store is None or build is None else store.get("libtpu", f"{build} {name}")
     if known is not None:
         return known.decode()
-    found = ask(step.platform_version, name, doing="asking for its version")
+    found = Question(step.platform_version, name, doing="asking for its version").answer()
     if store is not None and build is not None:
         store.put("libtpu", f"{build} {name}", found.encode())
     return found
@@ -254,4 +261,4 @@ def proto_text(module: bytes, name: str) -> str:
         ValueError: It is none that jaxlib can read.
         CompilerDiedError: Reading it ended the process.
     """
-    return ask(step.proto_text, module, doing=f"reading {name}")
+    return Question(step.proto_text, module, doing=f"reading {name}").answer()

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 
 from hloscope.compiler import client, jax_internals, libtpu
-from hloscope.compiler.cache import CompileCache, kept_as
+from hloscope.compiler.cache import CompileCache, Kept, kept_as
 from hloscope.compiler.model import Compiled, Layout, Program
 from hloscope.compiler.placing import require_libtpu
 from hloscope.compiler.refusals import compiler_errors
@@ -63,6 +63,74 @@ class Traced:
     slice_chosen_by: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """A traced program whose compile has begun, or is not needed.
+
+    Attributes:
+        program: The program.
+        versions: Of all that takes part.
+        cache: Where the compile is kept.
+        kept: What it is kept as; None where it is not.
+        found: What an earlier compile made of it.
+        question: What a worker is doing; None where an earlier compile was found, or this process is to compile.
+    """
+
+    program: Traced
+    versions: Mapping[str, str]
+    cache: CompileCache
+    kept: Kept | None = None
+    found: Compiled | None = None
+    question: client.Question[Compiled] | None = None
+
+    def capture(self, stage: Stage = lambda _: None) -> Capture:
+        """Waits for the compile.
+
+        Raises:
+            HloscopeError: The compiler refuses the program, dies over it or takes too long.
+        """
+        found = self.found
+        if found is None:
+            found = _compiled_here(self.program) if self.question is None else self.question.answer()
+            stage("asking Shardy for reasons")
+            found = _explained(self.program, found)
+            if self.kept is not None and found.is_whole:
+                self.cache.put(self.kept, self.program.name, found)
+        return _capture(self.program, found, self.versions)
+
+    def drop(self) -> None:
+        """Ends the compile that nobody waits for any more."""
+        if self.question is not None:
+            self.question.drop()
+
+
+def _capture(program: Traced, found: Compiled, versions: Mapping[str, str]) -> Capture:
+    facts, seen, chosen = program.facts, program.seen, program.slice
+    letters = argument_letters(facts, len(seen.argument_names))
+    return Capture(
+        hlo_text=found.text,
+        partitioned_text=found.partitioned,
+        shardy=found.shardy,
+        shardy_as_written=found.shardy_as_written,
+        slice=chosen,
+        slice_chosen_by=program.slice_chosen_by,
+        used_devices=seen.device_count,
+        mesh=_captured_mesh(program.mesh, seen),
+        slice_of_partition=found.slice_of_partition or None,
+        device_ids=found.device_ids or None,
+        arguments=leaves.arguments(seen, found, program.mesh, program.plan.argument_shardings, letters),
+        outputs=leaves.outputs(seen, found, program.mesh),
+        memory_bytes=found.memory_bytes,
+        too_large=found.too_large,
+        notes=(*program.plan.notes, *found.notes),
+        diagnostics=found.diagnostics,
+        versions=versions,
+        allow=facts.allow,
+        rule_options=facts.rule_options,
+        kernel_costs=facts.kernel_costs,
+    )
+
+
 def capture(
     function: Callable[..., Any],
     facts: TargetFacts,
@@ -86,10 +154,42 @@ def capture(
     Raises:
         HloscopeError: Bad input, JAX or the compiler refuses the program, or it takes too long.
     """
-    return compiled(traced(function, facts, name=name, stage=stage, store=store), stage=stage, store=store)
+    return begin(function, facts, name=name, stage=stage, store=store).capture(stage)
 
 
-def traced(
+def begin(
+    function: Callable[..., Any],
+    facts: TargetFacts,
+    *,
+    name: str,
+    stage: Stage = lambda _: None,
+    store: Store | None = None,
+) -> Pending:
+    """Traces a function and has its compile started, for `capture` and for those who have several compiled at once.
+
+    Raises:
+        HloscopeError: Bad input, or JAX refuses the program.
+    """
+    program = _traced(function, facts, name=name, stage=stage, store=store)
+    require_libtpu(program.slice)
+    versions = _versions(program.slice)
+    stage(f"compiling for {program.slice.name}")
+    if _must_be_here(program):
+        return Pending(program=program, versions=versions, cache=CompileCache(None))
+    asked = _asked(program)
+    cache = CompileCache(None if "xla_dump_to" in asked.options else store)
+    kept, found = None, None
+    if cache.keeps:
+        lowered = program.lowered
+        kept = kept_as(asked, lowered.as_text(), lowered.as_text(debug_info=True), versions)
+        found = cache.get(kept, name)
+    question = None
+    if found is None:
+        question = client.compile_program(asked, name=name, timeout_s=facts.timeout_s)
+    return Pending(program=program, versions=versions, cache=cache, kept=kept, found=found, question=question)
+
+
+def _traced(
     function: Callable[..., Any], facts: TargetFacts, *, name: str, stage: Stage = lambda _: None, store: Store | None
 ) -> Traced:
     """Traces and lowers a function for the slice that its facts name, or the one that fits.
@@ -116,42 +216,6 @@ def traced(
     )
 
 
-def compiled(program: Traced, *, stage: Stage = lambda _: None, store: Store | None = None) -> Capture:
-    """Has a traced program compiled, or takes what an earlier compile made of it from the store.
-
-    Raises:
-        HloscopeError: The compiler refuses the program, dies over it or takes too long.
-    """
-    facts, seen, chosen = program.facts, program.seen, program.slice
-    require_libtpu(chosen)
-    stage(f"compiling for {chosen.name}")
-    versions = _versions(chosen)
-    found = _compiled_here(program) if _must_be_here(program) else _compiled_once(program, versions, store, stage)
-    letters = argument_letters(facts, len(seen.argument_names))
-    return Capture(
-        hlo_text=found.text,
-        partitioned_text=found.partitioned,
-        shardy=found.shardy,
-        shardy_as_written=found.shardy_as_written,
-        slice=chosen,
-        slice_chosen_by=program.slice_chosen_by,
-        used_devices=seen.device_count,
-        mesh=_captured_mesh(program.mesh, seen),
-        slice_of_partition=found.slice_of_partition or None,
-        device_ids=found.device_ids or None,
-        arguments=leaves.arguments(seen, found, program.mesh, program.plan.argument_shardings, letters),
-        outputs=leaves.outputs(seen, found, program.mesh),
-        memory_bytes=found.memory_bytes,
-        too_large=found.too_large,
-        notes=(*program.plan.notes, *found.notes),
-        diagnostics=found.diagnostics,
-        versions=versions,
-        allow=facts.allow,
-        rule_options=facts.rule_options,
-        kernel_costs=facts.kernel_costs,
-    )
-
-
 def _must_be_here(program: Traced) -> bool:
     """Whether only this process can compile the program: it has the devices, or the functions that it calls back."""
     return program.slice.is_attached or (
@@ -171,35 +235,18 @@ def _compiled_here(program: Traced) -> Compiled:
         found = compiled_by(executable, program.facts.compiler_options)
     why = "the devices are" if program.slice.is_attached else "the Python functions that it calls back live"
     note = f"compiled in this process, where {why}: a compiler that dies would end it"
-    return replace(_explained(program, found), notes=(*found.notes, note))
+    return replace(found, notes=(*found.notes, note))
 
 
-def _compiled_once(program: Traced, versions: Mapping[str, str], store: Store | None, stage: Stage) -> Compiled:
-    """What the compiler makes of a program, from an earlier compile where there was one."""
-    facts, lowered = program.facts, program.lowered
-    asked = Program(
-        module=jax_internals.bytecode(lowered),
-        settings=jax_internals.compile_options(lowered, facts.compiler_options),
-        options=_options(facts.compiler_options),
+def _asked(program: Traced) -> Program:
+    """What the compiler is told of a program."""
+    return Program(
+        module=jax_internals.bytecode(program.lowered),
+        settings=jax_internals.compile_options(program.lowered, program.facts.compiler_options),
+        options=_options(program.facts.compiler_options),
         slice=program.slice,
         layout=_layout(program),
     )
-    cache = CompileCache(None if "xla_dump_to" in asked.options else store)
-    if store is None:
-        return _explained(program, _compiled_anew(program, asked))
-    kept = kept_as(asked, lowered.as_text(), lowered.as_text(debug_info=True), versions)
-    found = cache.get(kept, program.name)
-    if found is None:
-        found = _compiled_anew(program, asked)
-        stage("asking Shardy for reasons")
-        found = _explained(program, found)
-        if found.is_whole:
-            cache.put(kept, program.name, found)
-    return found
-
-
-def _compiled_anew(program: Traced, asked: Program) -> Compiled:
-    return client.compile_program(asked, name=program.name, timeout_s=program.facts.timeout_s)
 
 
 def _options(options: Mapping[str, str]) -> dict[str, str]:

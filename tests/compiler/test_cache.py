@@ -6,6 +6,7 @@ import importlib.util
 import itertools
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import pytest
@@ -52,7 +53,7 @@ def real_compile():
 
     def once(*args, **kwargs):
         if not made:
-            made.append(original(*args, **kwargs))
+            made.append(original(*args, **kwargs).answer())
         return made[0]
 
     return once
@@ -62,7 +63,12 @@ def real_compile():
 def compiled(tmp_path, monkeypatch, real_compile):
     """Captures a source text with a store; returns the capture and how often the compiler was asked."""
     asked = []
-    monkeypatch.setattr(client, "compile_program", lambda *a, **k: asked.append(a) or real_compile(*a, **k))
+
+    def compile_program(*args, **kwargs):
+        asked.append(args)
+        return SimpleNamespace(answer=lambda: real_compile(*args, **kwargs))
+
+    monkeypatch.setattr(client, "compile_program", compile_program)
     store = Store(tmp_path / "cache")
 
     def run(source, facts=FACTS, **options):

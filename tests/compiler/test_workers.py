@@ -218,7 +218,7 @@ sys.stdin.read()
 
 def test_death_as_a_message():
     with pytest.raises(CompilerDiedError) as caught:
-        client.ask(os.abort, doing="compiling step for v5e:2x4")
+        client.Question(os.abort, doing="compiling step for v5e:2x4").answer()
     assert str(caught.value) == (
         "error: the compiler died while compiling step for v5e:2x4\n"
         "   = why: its process was ended by SIGABRT (Aborted)\n"
@@ -229,7 +229,7 @@ def test_death_as_a_message():
 
 def test_a_limit_as_a_message():
     with pytest.raises(TimeLimitError) as caught:
-        client.ask(*FOREVER, doing="compiling step for v5e:2x4", timeout_s=0.5)
+        client.Question(*FOREVER, doing="compiling step for v5e:2x4", timeout_s=0.5).answer()
     assert str(caught.value).startswith("error: compiling step for v5e:2x4 took longer than 0.5 s\n   = fix: ")
 
 
