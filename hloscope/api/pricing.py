@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hloscope.analysis.model import Analysis
-from hloscope.api.analyzing import KernelCosts, analyze_parsed, capture_target
+from hloscope.api.analyzing import KernelCosts, analyze_parsed, start_compiler
 from hloscope.api.joining import analysis_of
 from hloscope.api.reading import hlo_text, refuse_beside_text
-from hloscope.errors import HloscopeError, TargetError
+from hloscope.errors import CompileError, HloscopeError, TargetError, TimeLimitError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice
 from hloscope.program.files import names_hlo
-from hloscope.program.loading import name_of
+from hloscope.program.loading import loaded, name_of
 from hloscope.program.target import TargetFacts, make_facts
+from hloscope.report.price import Unpriced
 from hloscope.store import default_store
+
+if TYPE_CHECKING:
+    from hloscope.program.compiling import Pending
 
 Stage = Callable[[str], None]
 
@@ -38,7 +42,7 @@ def price(
     compiler_options: Mapping[str, str] | None = None,
     chip_overrides: Sequence[str] = (),
     kernel_costs: KernelCosts = (),
-) -> tuple[Analysis, ...]:
+) -> tuple[Analysis | Unpriced, ...]:
     """Predicts how long one step takes on each of several slices.
 
     Example:
@@ -62,10 +66,11 @@ def price(
         kernel_costs: FLOPs and bytes of Pallas kernels by name: `{"splash": (7e11, 2e8)}`.
 
     Returns:
-        An analysis for each slice, with `time` filled in.
+        An analysis for each slice, with `time` filled in; the error for one that the compiler refuses the program for,
+        or dies over.
 
     Raises:
-        HloscopeError: Bad input, or JAX or the compiler refuses the program.
+        HloscopeError: Bad input, or JAX refuses the program.
     """
     largest_slice(slices)
     if isinstance(target, str | Path) and names_hlo(target):
@@ -108,8 +113,8 @@ def price_function(
     slices: Sequence[str],
     *,
     stage: Stage = lambda _: None,
-) -> tuple[Analysis, ...]:
-    """Compiles a function for each slice and prices it there.
+) -> tuple[Analysis | Unpriced, ...]:
+    """Compiles a function for each slice, several at once, and prices it there.
 
     Args:
         target: The function.
@@ -117,15 +122,39 @@ def price_function(
         slices: Names of slices, each with as many devices as the mesh.
         stage: Told what is happening, for a progress display.
 
+    Returns:
+        An analysis for each slice, with `time` filled in; the error for one that the compiler refuses the program for,
+        or dies over.
+
     Raises:
-        HloscopeError: Bad input, or JAX or the compiler refuses the program.
+        HloscopeError: Bad input, or JAX refuses the program.
     """
-    found = []
-    for name in slices:
-        captured = capture_target(target, replace(facts, slice=name), stage=stage, store=default_store())
-        stage(f"pricing on {name}")
-        found.append(analysis_of(captured, name_of(target)))
-    return tuple(found)
+    from hloscope.program.target import attached_facts
+
+    store = default_store()
+    start_compiler(target, facts, store)
+    stage("importing")
+    function = loaded(target, replace(facts, slice=largest_slice(slices)))
+    from hloscope.program.compiling import Pending, begin  # imports JAX, which takes its time
+
+    known, pending = facts.over(attached_facts(function)), list[tuple[str, Pending]]()
+    try:
+        for name in slices:
+            begun = begin(function, replace(known, slice=name), name=name_of(target), stage=stage, store=store)
+            pending.append((name, begun))
+        return tuple(_priced(begun, name_of(target), name, stage) for name, begun in pending)
+    except BaseException:
+        for _, begun in pending:
+            begun.drop()
+        raise
+
+
+def _priced(begun: Pending, target: str, slice_name: str, stage: Stage) -> Analysis | Unpriced:
+    stage(f"compiling for {slice_name}")
+    try:
+        return analysis_of(begun.capture(stage), target)
+    except (CompileError, TimeLimitError) as error:
+        return Unpriced(target=target, slice_name=slice_name, error=error)
 
 
 def price_text(

@@ -8,9 +8,10 @@ import click
 
 from hloscope.cli import running, targets
 from hloscope.cli.options import report_options, target_options
+from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_OK
 
 if TYPE_CHECKING:
-    from hloscope.analysis.model import Analysis
+    from hloscope.report.price import Priced
 
 _EPILOG = """\b
 Examples
@@ -38,9 +39,10 @@ def command(
     running.check_streams()
     priced = running.guarded(lambda: _price(target, slices, options), debug=debug)
     running.guarded(lambda: running.write_report(_rendered(priced, format_name, output), output), debug=debug)
+    raise SystemExit(_exit_code(priced))
 
 
-def _price(target: str, slices: tuple[str, ...], options: dict[str, Any]) -> tuple[Analysis, ...]:
+def _price(target: str, slices: tuple[str, ...], options: dict[str, Any]) -> Priced:
     from hloscope.api.pricing import largest_slice, price_function, price_text
 
     largest = largest_slice(slices)
@@ -52,7 +54,14 @@ def _price(target: str, slices: tuple[str, ...], options: dict[str, Any]) -> tup
         return price_function(target, facts, slices, stage=stage)
 
 
-def _rendered(priced: tuple[Analysis, ...], format_name: str, output: str | None) -> str:
+def _exit_code(priced: Priced) -> int:
+    """2 when the program could not be compiled for one of the slices."""
+    from hloscope.analysis.model import Analysis
+
+    return EXIT_OK if all(isinstance(one, Analysis) for one in priced) else EXIT_COULD_NOT_RUN
+
+
+def _rendered(priced: Priced, format_name: str, output: str | None) -> str:
     from hloscope.report.price import PRICE_FORMATS
 
     return PRICE_FORMATS[format_name](priced, running.canvas(output))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from rich.text import Text
 
 from hloscope.analysis.document import to_document
 from hloscope.analysis.model import Analysis, StepTime
+from hloscope.errors import HloscopeError
 from hloscope.report import Canvas
 from hloscope.report.drawing import INDENT, LEAST_WIDTH, drawn, section
 from hloscope.report.folding import fold, hanging
@@ -17,7 +20,23 @@ from hloscope.report.time import time_bar
 from hloscope.report.words import legend, marked, short_note
 from hloscope.units import format_share, format_time
 
-Priced = Sequence[Analysis]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpriced:
+    """A slice that the program could not be compiled for.
+
+    Attributes:
+        target: The program.
+        slice_name: The slice.
+        error: Why not.
+    """
+
+    target: str
+    slice_name: str
+    error: HloscopeError
+
+
+Priced = Sequence[Analysis | Unpriced]
 
 
 def _text(priced: Priced, canvas: Canvas) -> str:
@@ -25,10 +44,15 @@ def _text(priced: Priced, canvas: Canvas) -> str:
 
 
 def _json(priced: Priced, _: Canvas) -> str:
-    documents = [to_document(one) for one in priced]
-    keys = ("slice", "time", "collectives", "notes")
-    found = {"target": priced[0].target, "prices": [{key: document[key] for key in keys} for document in documents]}
+    found = {"target": priced[0].target, "prices": [_document(one) for one in priced]}
     return json.dumps(found, indent=2, ensure_ascii=False)
+
+
+def _document(one: Analysis | Unpriced) -> dict[str, Any]:
+    if isinstance(one, Unpriced):
+        return {"slice": {"name": one.slice_name}, "error": str(one.error)}
+    document = to_document(one)
+    return {key: document[key] for key in ("slice", "time", "collectives", "notes")}
 
 
 PRICE_FORMATS: dict[str, Callable[[Priced, Canvas], str]] = {"text": _text, "json": _json}
@@ -43,24 +67,49 @@ def _lines(priced: Priced, width: int) -> Iterator[Text]:
     words = [Text("█ computing · ▓ with communication hidden behind it · ░ waiting for communication", style="dim")]
     for words_line in [*words, *([] if marks is None else [marks])]:
         yield from (Text(" " * INDENT) + line for line in fold(words_line, inner))
-    notes = dict.fromkeys(note for one in priced for note in (*one.notes, *_notes(one)))
+    failed = [one for one in priced if isinstance(one, Unpriced)]
+    if failed:
+        lines = [line for one in failed for line in _error_lines(one, inner)]
+        yield from section("Slices that it could not be compiled for", lines, inner)
+    notes = dict.fromkeys(note for one in _analyses(priced) for note in (*one.notes, *_notes(one)))
     if notes:
         bullets = (Text(f"• {short_note(note)}") for note in notes)
         yield from section("Notes", [line for bullet in bullets for line in hanging(bullet, inner)], inner)
 
 
+def _analyses(priced: Priced) -> list[Analysis]:
+    return [one for one in priced if isinstance(one, Analysis)]
+
+
+def _time_of(one: Analysis | Unpriced) -> StepTime | None:
+    return None if isinstance(one, Unpriced) else one.time
+
+
+def _slice_name(one: Analysis | Unpriced) -> str:
+    if isinstance(one, Unpriced):
+        return one.slice_name
+    return "" if one.slice is None else one.slice.name
+
+
+def _error_lines(one: Unpriced, width: int) -> Iterator[Text]:
+    yield from hanging(Text(one.slice_name), width)
+    for line in str(one.error).splitlines():
+        yield from fold(Text(f"  {line}"), width)
+
+
 def _columns(priced: Priced) -> list[Column]:
-    first = next((one.time.step_us for one in priced if one.time is not None and one.time.step_us > 0), None)
+    steps = [time.step_us for one in priced if (time := _time_of(one)) is not None]
+    first = next((step for step in steps if step > 0), None)
 
     def cells(show: Callable[[StepTime], str]) -> list[Text]:
-        return [Text("unknown" if one.time is None else show(one.time)) for one in priced]
+        return [Text("unknown" if (time := _time_of(one)) is None else show(time)) for one in priced]
 
     def step(time: StepTime) -> str:
         shown = marked(format_time(time.step_us), time.bound)
         return shown if first is None or len(priced) == 1 else f"{shown} ×{time.step_us / first:.2f}"
 
     return [
-        Column(header="slice", cells=[Text("" if one.slice is None else one.slice.name) for one in priced]),
+        Column(header="slice", cells=[Text(_slice_name(one)) for one in priced]),
         Column(header="step", cells=cells(step), right=True),
         Column(header="split", cells=_bars(priced), given_up=1),
         Column(header="compute", cells=cells(lambda time: format_time(time.compute_us)), right=True),
@@ -73,16 +122,16 @@ def _columns(priced: Priced) -> list[Column]:
 
 
 def _bars(priced: Priced) -> list[Text]:
-    return [Text() if one.time is None else time_bar(one.time) for one in priced]
+    return [Text() if (time := _time_of(one)) is None else time_bar(time) for one in priced]
 
 
 def _of_peak(time: StepTime) -> str:
     return "" if time.peak_flops_share is None else format_share(time.peak_flops_share)
 
 
-def _chip_time(one: Analysis) -> Text:
+def _chip_time(one: Analysis | Unpriced) -> Text:
     """What one step costs of all chips together."""
-    if one.time is None or one.slice is None:
+    if isinstance(one, Unpriced) or one.time is None or one.slice is None:
         return Text("unknown")
     return Text(format_time(one.time.step_us * one.slice.chips))
 

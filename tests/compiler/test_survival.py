@@ -268,3 +268,17 @@ def test_a_real_abort_of_libtpu(folder):
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: the compiler died while compiling real.py:scanned for v5p:1x2x2")
     assert "Check failed" in done.stderr
+
+
+def test_price_shows_its_other_slices(folder):
+    arguments = ("price", "model.py:doomed", "--slice", "v5e:2x2", "--slice", "v6e:2x2")
+    done = hloscope(folder, *arguments)
+    assert done.returncode == 2
+    assert done.stdout.count("the compiler died while compiling model.py:doomed") == 2
+    (folder / "real.py").write_text(REAL)
+    done = hloscope(
+        folder, "price", "real.py:scanned", "--slice", "v5p:1x2x2", "--slice", "v5p:2x2x1", "--format", "json"
+    )
+    died, priced = json.loads(done.stdout)["prices"]
+    assert priced["time"]["step_us"] > 0
+    assert (done.returncode, "error" in died) in [(2, True), (0, False)]  # another libtpu may compile it
