@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import signal
@@ -46,7 +47,14 @@ def pool() -> WorkerPool:
         if found is None:
             _pools.clear()
             found = _pools[os.getpid()] = WorkerPool(workers_here(), environment)
+            atexit.register(_closed, found, os.getpid())
         return found
+
+
+def _closed(workers: WorkerPool, owner: int) -> None:
+    """Ends a process's workers with it; a forked child leaves them to their owner."""
+    if os.getpid() == owner:
+        workers.shutdown(cancel_futures=True)
 
 
 def workers_here(jobs: int | None = None) -> int:
