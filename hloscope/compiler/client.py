@@ -18,7 +18,7 @@ from hloscope.compiler.model import Compiled, Program
 from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.compiler.slots import BYTES_PER_WORKER
-from hloscope.errors import CompilerDiedError, NotationError, TimeLimitError
+from hloscope.errors import CompileError, CompilerDiedError, NotationError, TimeLimitError
 from hloscope.hardware.slices import Slice
 from hloscope.store import Store
 
@@ -174,6 +174,12 @@ class Question(Generic[T]):
             raise compiler_died(died, self._doing) from None
         except TimeoutError:
             raise TimeLimitError(self._doing, self._limit or 0.0) from None
+        except OSError as error:
+            raise CompileError(
+                f"the compiler could not be run while {self._doing}",
+                why=str(error),
+                fix="check that there is memory, and room for temporary files",
+            ) from error
         except BaseException:
             self.drop()
             raise

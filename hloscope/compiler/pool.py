@@ -68,6 +68,7 @@ class Worker:
     ) -> None:
         self.environment = deciding(environment)
         self._slot = slot
+        self._has_served = False
         self._words: IO[bytes] | None = _words_file() if keeps_words else None
         package = Path(__file__).parent.parent
         search = [*environment.get("PYTHONPATH", "").split(os.pathsep), str(package.parent)]
@@ -115,7 +116,8 @@ class Worker:
         assert stdout is not None
         with nullcontext() if self._slot is None else self._slot.in_use():
             if not self.is_alive:
-                raise _GoneBefore
+                raise _GoneBefore if self._has_served else WorkerDied(self.kill(), self._last_words())
+            self._has_served = True
             if self._words is not None:
                 os.ftruncate(self._words.fileno(), 0)
             try:
@@ -133,6 +135,12 @@ class Worker:
         size = os.fstat(self._words.fileno()).st_size
         start = max(0, size - _LAST_WORDS_BYTES)
         return os.pread(self._words.fileno(), _LAST_WORDS_BYTES, start).decode("utf-8", errors="replace")
+
+    def rest(self) -> None:
+        """Lets other processes end it while it is idle."""
+        self._has_served = True
+        if self._slot is not None:
+            self._slot.rest()
 
     def kill(self) -> int:
         """Ends it at once, and returns how it ended."""
@@ -313,6 +321,7 @@ class WorkerPool(Executor):
 
     def _release(self, worker: Worker) -> None:
         if worker.is_alive and not worker.has_grown:
+            worker.rest()
             with self._lock:
                 self._idle.append(worker)
         else:

@@ -28,10 +28,12 @@ class Slot:
     Attributes:
         life: Descriptor of the file whose lock the worker is to inherit; None once it has.
         busy: Descriptor of the file that is locked during a step.
+        is_held: Whether it is locked now: from the time that the slot was taken to the end of the first step.
     """
 
     life: int | None
     busy: int
+    is_held: bool = True
 
     def given_to(self, process: int) -> None:
         """Notes who holds the slot, and leaves it to that process."""
@@ -51,10 +53,20 @@ class Slot:
         """Keeps other processes from ending the worker meanwhile."""
         import fcntl
 
-        fcntl.flock(self.busy, fcntl.LOCK_EX)
+        if not self.is_held:
+            fcntl.flock(self.busy, fcntl.LOCK_EX)
+            self.is_held = True
         try:
             yield
         finally:
+            self.rest()
+
+    def rest(self) -> None:
+        """Lets other processes end the worker, which has nothing to do."""
+        import fcntl
+
+        self.is_held = False
+        with suppress(OSError):
             fcntl.flock(self.busy, fcntl.LOCK_UN)
 
     def close(self) -> None:
@@ -94,11 +106,12 @@ def acquired_slot(wanted: Callable[[], bool]) -> Slot | None:
         The slot; None where the system has no file locks, or no place for the files: then nothing is counted.
     """
     folder = _folder()
-    if folder is None:
-        return None
-    while wanted():
+    while folder is not None and wanted():
         for number in range(slot_count()):
-            slot = _taken(folder / f"slot-{number}")
+            try:
+                slot = _taken(folder / f"slot-{number}")
+            except OSError:  # a full disk
+                return None
             if slot is not None:
                 return slot
         if not any(_idle_one_ended(folder / f"slot-{number}") for number in range(slot_count())):
@@ -119,18 +132,25 @@ def _folder() -> Path | None:
 
 
 def _taken(path: Path) -> Slot | None:
+    """The slot of a file with both its locks; None where another worker has it.
+
+    Raises:
+        OSError: There is no room for the file.
+    """
     import fcntl
 
-    try:
-        life = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError:
-        return None
+    life = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(life, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return Slot(life=life, busy=os.open(f"{path}.busy", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    except OSError:
+        busy = os.open(f"{path}.busy", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except BlockingIOError:
         os.close(life)
         return None
+    except OSError:
+        os.close(life)
+        raise
+    fcntl.flock(busy, fcntl.LOCK_EX)  # at most for as long as another process finds nobody there
+    return Slot(life=life, busy=busy)
 
 
 def _idle_one_ended(path: Path) -> bool:

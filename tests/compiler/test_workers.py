@@ -16,7 +16,7 @@ import pytest
 
 from hloscope.compiler import client, pool
 from hloscope.compiler.pool import WorkerDied, WorkerPool
-from hloscope.errors import CompilerDiedError, NotationError, SliceError, TimeLimitError
+from hloscope.errors import CompileError, CompilerDiedError, NotationError, SliceError, TimeLimitError
 from hloscope.hardware.slices import parse_slice
 
 FOREVER = (re.match, r"(a+)+$", "a" * 64 + "b")
@@ -214,6 +214,34 @@ sys.stdin.read()
     parent.kill()
     parent.communicate()
     assert gone_within(worker, 2)
+
+
+def test_a_worker_that_cannot_start_is_a_death():
+    with WorkerPool(1) as made:
+        broken = made.submit_in({**os.environ, "PYTHONHOME": "/nowhere"}, None, abs, 1)
+        with pytest.raises(WorkerDied) as caught:
+            broken.result()
+        assert caught.value.returncode > 0
+        assert "encodings" in caught.value.words
+        assert made.submit(abs, -1).result() == 1
+
+
+@pytest.mark.usefixtures("one_slot")
+def test_without_room_for_locks_nothing_is_counted(tmp_path):
+    folder = tmp_path / f"hloscope-workers-{os.getuid()}"
+    folder.mkdir()
+    (folder / "slot-0").mkdir()  # cannot be opened for writing
+    with WorkerPool(1) as made:
+        assert made.submit(abs, -1).result() == 1
+
+
+def test_what_keeps_a_step_from_running_is_a_message(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(client, "_pools", {})
+    with pytest.raises(CompileError) as caught:
+        client.Question(abs, 1, doing="compiling step").answer()
+    assert caught.value.what == "the compiler could not be run while compiling step"
+    assert "/nowhere/python" in caught.value.why
 
 
 def test_death_as_a_message():
