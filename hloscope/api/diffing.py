@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from hloscope.analysis.from_document import from_document
 from hloscope.analysis.model import Analysis
@@ -128,10 +129,8 @@ def side_of_file(path: Path, name: str, target: TargetConfig) -> Side | None:
     from hloscope.api.analyzing import analyze_text
 
     chosen = target.slices[0]
-    given = {"chip_overrides": target.chip_overrides or (), "kernel_costs": target.kernel_costs}
-    found = analyze_text(
-        hlo_text(path), name=name, mesh=target.mesh, slice=chosen, dcn=target.dcn, **given
-    )
+    given: dict[str, Any] = {"chip_overrides": target.chip_overrides or (), "kernel_costs": target.kernel_costs}
+    found = analyze_text(hlo_text(path), name=name, mesh=target.mesh, slice=chosen, dcn=target.dcn, **given)
     return Side(name=name, found=found)
 
 

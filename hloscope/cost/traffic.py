@@ -114,9 +114,7 @@ class Traffic:
             total += taken
         return total
 
-    def _read_by(
-        self, user: HloInstruction, value: HloInstruction, around: tuple[HloInstruction, ...]
-    ) -> int | None:
+    def _read_by(self, user: HloInstruction, value: HloInstruction, around: tuple[HloInstruction, ...]) -> int | None:
         positions = user.positions_of(value)
         if user.opcode in _SLICES and positions == [0]:
             return self._size(user)
