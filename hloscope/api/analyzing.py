@@ -107,16 +107,8 @@ def analyze(
         }
         refuse_beside_text(target, given)
         sizes, text = make_facts(mesh=mesh, slice=slice, dcn=dcn), hlo_text(target)
-        return analyze_text(
-            text,
-            name=str(target),
-            mesh=sizes.mesh,
-            slice=slice,
-            dcn=sizes.dcn,
-            chip_overrides=chip_overrides,
-            kernel_costs=kernel_costs,
-            judging=judging,
-        )
+        beside: dict[str, Any] = {"chip_overrides": chip_overrides, "kernel_costs": kernel_costs, "judging": judging}
+        return analyze_text(text, name=str(target), mesh=sizes.mesh, slice=slice, dcn=sizes.dcn, **beside)
     if isinstance(target, Path):
         raise TargetError(f"{target} names no function", fix=f"write '{target}:FUNCTION'")
     facts = make_facts(

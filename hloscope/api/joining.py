@@ -49,13 +49,8 @@ def analysis_of(captured: Capture, name: str, judging: Judging = DEFAULT_JUDGING
     found = replace(
         found, collectives=tuple(replace(one, source=_users_frames(one.source)) for one in found.collectives)
     )
-    found = price_module(
-        explained(found, module, captured),
-        module,
-        chosen,
-        device_ids=captured.device_ids,
-        kernel_costs=captured.kernel_costs,
-    )
+    found = explained(found, module, captured)
+    found = price_module(found, module, chosen, device_ids=captured.device_ids, kernel_costs=captured.kernel_costs)
     return finished(
         replace(
             found,

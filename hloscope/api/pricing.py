@@ -86,8 +86,8 @@ def price(
         }
         refuse_beside_text(target, given)
         text = hlo_text(target)
-        given = {"chip_overrides": chip_overrides, "kernel_costs": kernel_costs}
-        return price_text(text, slices, name=str(target), mesh=mesh, dcn=dcn, **given)
+        figures: dict[str, Any] = {"chip_overrides": chip_overrides, "kernel_costs": kernel_costs}
+        return price_text(text, slices, name=str(target), mesh=mesh, dcn=dcn, **figures)
     if isinstance(target, Path):
         raise TargetError(f"{target} names no function", fix=f"write '{target}:FUNCTION'")
     facts = make_facts(

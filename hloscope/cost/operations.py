@@ -87,7 +87,7 @@ class OperationTime:
         bf16_flops_per_cycle: Of a large matmul that memory does not slow down, in the compiler's cycles; 0 for others.
         is_over_host: Whether it crosses the link between the host and the device.
         is_to_host: Whether it crosses it towards the host.
-        kernel: The name of a kernel whose cost nothing tells, whose time is a lower bound; None for all else.
+        kernel: The name of a kernel whose cost is unknown, so that its time is a lower bound; None for all else.
     """
 
     time_us: float

@@ -71,7 +71,7 @@ class Sums:
         unknown: (time, bytes, executions) by the opcode of what is not known.
         rules: Time of collectives by the rule that priced them.
         bound: How the times relate to the truth.
-        kernels: Names of kernels whose cost nothing tells.
+        kernels: Names of kernels whose cost is unknown.
         unpriced: Collectives that nothing can price.
         costs: The collectives in it.
     """

@@ -58,6 +58,56 @@ def test_an_operand_that_is_used_counts_as_a_whole(use):
     assert inside(fused, entry) == Moved(hbm_bytes=128 * KILOBYTE)
 
 
+def fusion_of(body, result):
+    """What a fusion of `f32[64,256]`, with an index, reads and writes."""
+    fused = f"%fused (p: f32[64,256], i: s32[]) -> {result} {{\n  %p = f32[64,256] parameter(0)\n" + (
+        f"  %i = s32[]{{:S(6)}} parameter(1)\n{body}\n}}\n"
+    )
+    entry = (
+        "  %a = f32[64,256] parameter(0)\n  %i = s32[]{:S(6)} parameter(1)\n"
+        f"  ROOT %f = {result} fusion(%a, %i), kind=kLoop, calls=%fused"
+    )
+    return inside(RENAMED + fused, entry)
+
+
+RENAMED = """
+%renamed (q: f32[64,256]) -> f32[64,256] {
+  %q = f32[64,256] parameter(0)
+  ROOT %b = f32[64,256] bitcast(%q)
+}
+"""
+
+
+def test_what_an_inner_fusion_only_renames_is_read_by_those_who_use_it():
+    renamed = "  %b = f32[64,256] fusion(%p), kind=kLoop, calls=%renamed"
+    whole = fusion_of(f"{renamed}\n  ROOT %n = f32[64,256] negate(%b)", "f32[64,256]")
+    row = fusion_of(
+        f"{renamed}\n  ROOT %d = f32[1,256] dynamic-slice(%b, %i, %i), dynamic_slice_sizes={{1,256}}", "f32[1,256]"
+    )
+    assert (whole, row) == (Moved(hbm_bytes=128 * KILOBYTE), Moved(hbm_bytes=2 * KILOBYTE))
+
+
+def test_a_row_of_what_is_converted_first_is_a_row():
+    body = """  %c = bf16[64,256] convert(%p)
+  ROOT %d = bf16[1,256] dynamic-slice(%c, %i, %i), dynamic_slice_sizes={1,256}"""
+    assert fusion_of(body, "bf16[1,256]") == Moved(hbm_bytes=KILOBYTE + KILOBYTE // 2)
+
+
+def test_what_is_passed_through_is_not_touched():
+    body = """  %n = f32[64,256] negate(%p)
+  %d = f32[1,256] dynamic-slice(%n, %i, %i), dynamic_slice_sizes={1,256}
+  ROOT %t = (f32[64,256], f32[1,256]) tuple(%p, %d)"""
+    assert fusion_of(body, "(f32[64,256], f32[1,256])") == Moved(hbm_bytes=2 * KILOBYTE)
+
+
+def test_an_update_of_something_new_writes_all_of_it():
+    body = """  %zero = f32[] constant(0)
+  %new = f32[64,256] broadcast(%zero), dimensions={}
+  %row = f32[1,256] dynamic-slice(%p, %i, %i), dynamic_slice_sizes={1,256}
+  ROOT %d = f32[64,256] dynamic-update-slice(%new, %row, %i, %i)"""
+    assert fusion_of(body, "f32[64,256]") == Moved(hbm_bytes=65 * KILOBYTE)
+
+
 def test_an_update_in_place_writes_what_is_new():
     fused = """
 %fused (p: f32[64,256], u: f32[1,256], i: s32[]) -> f32[64,256] {

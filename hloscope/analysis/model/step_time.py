@@ -12,7 +12,9 @@ _UNKNOWN_SHARE = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownOperation:
-    """Operations on the critical path whose time nothing tells; they are taken to run at the memory's bandwidth.
+    """Operations on the critical path whose time nothing tells.
+
+    They are taken to run at the memory's bandwidth; of kernels only what their results take to be written counts.
 
     Attributes:
         what: The opcode, with a fusion's kind or a custom call's target.
@@ -80,7 +82,7 @@ class StepTime:
         rules: What priced the step, most time first.
         spread: How well this generation is predicted; None where there is no measurement, or a kernel is not priced.
         unknown_operations: What was priced without knowing what it does, most time first.
-        unpriced_kernels: Names of kernels whose cost nothing tells; the step takes at least `step_us`.
+        unpriced_kernels: Names of kernels whose cost is unknown; the step takes at least `step_us`.
         notes: Assumptions, one sentence each.
     """
 
