@@ -80,7 +80,7 @@ def test_what_a_compressed_file_holds_is_bounded(pack, monkeypatch):
 
 def test_what_a_serialized_module_holds_is_bounded(monkeypatch):
     monkeypatch.setattr(files, "_MOST_BYTES", 1 << 10)
-    with pytest.raises(TargetError, match="step.pb is too large to be unpacked here"):
+    with pytest.raises(TargetError, match=r"step\.pb is too large to be unpacked here"):
         decode_hlo(b"\x0a\x04name" + bytes(1 << 10), name="step.pb")
 
 
