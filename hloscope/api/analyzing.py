@@ -46,6 +46,7 @@ def analyze(
     ignore: Sequence[str] = (),
     allow: Sequence[str] = (),
     rule_options: Mapping[str, Any] | None = None,
+    source_root: str | Path | None = None,
 ) -> Analysis:
     """Compiles a function for a TPU slice that nobody needs to have, and says what really moves.
 
@@ -79,6 +80,8 @@ def analyze(
         ignore: Names of rules not to run.
         allow: What of their findings is accepted and why, such as `all-gather@X: weights of FSDP`.
         rule_options: Values of rules' options, such as `{"small-collectives.min_collectives": 8}`.
+        source_root: For HLO text: the folder in which files that it names may be read, for comments that accept
+            findings.
 
     Returns:
         The analysis; `to_dict()` gives plain data.
@@ -86,7 +89,9 @@ def analyze(
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
-    judging = make_judging(select=select, ignore=ignore, allow=allow, rule_options=rule_options)
+    judging = make_judging(
+        select=select, ignore=ignore, allow=allow, rule_options=rule_options, source_root=source_root
+    )
     if isinstance(target, str | Path) and names_hlo(target):
         given = {
             "args": args,

@@ -65,6 +65,7 @@ class TargetConfig:
         dcn: For several slices: the axis that crosses DCN; None for the first that divides.
         compiler_options: XLA options by name.
         chip_overrides: Figures of the slice's chip that replace the table's; None for none.
+        source_root: For HLO text: the folder, from the project's, in which files that it names may be read.
         contract: The contract as TOML has it: text, a list of texts or a table; None for none.
         baseline: Whether what it moves is held against a baseline file.
         fail_on: The least severity of what rules find that fails the check, `error`, `warning` or `note`; None where
@@ -89,6 +90,7 @@ class TargetConfig:
     dcn: Mapping[str, int] | str | None = None
     compiler_options: Mapping[str, str] = field(default_factory=dict)
     chip_overrides: tuple[str, ...] | None = None
+    source_root: str | None = None
     contract: Any = None
     baseline: bool = True
     fail_on: str | None = None

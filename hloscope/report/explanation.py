@@ -70,6 +70,7 @@ def _document(one: Explanation) -> dict[str, object]:
         "copies": one.copies,
         "place": plain(one.place),
         "excerpt": one.excerpt,
+        "excerpt_unread": one.unread,
         "why": one.collective.why,
         "steps": plain(one.steps),
         "equations": list(one.equations),
@@ -95,6 +96,9 @@ def _lines(one: Explanation, width: int) -> Iterator[Text]:
             column = (indented if one.place.column is None else one.place.column) + 1  # Python counts columns from 0
             excerpt = caret_excerpt(one.excerpt, column, width - 8).splitlines()
             yield from (Text.assemble(("   | ", "blue"), line) for line in excerpt)
+        if one.unread:
+            words = "the line was not read: files that HLO text names are read only in the folder of --source-root"
+            yield from hanging(Text.assemble(("   | ", "blue"), (words, "dim")), width, indent=5)
     yield from _labelled("why", one.collective.why or "not known", width)
     if one.steps:
         yield Text.assemble(("   = ", "blue"), ("chain", "bold"))

@@ -152,7 +152,7 @@ error: unknown key 'function'
   --> hloscope.toml:2 in [defaults]
    | function = 'a:f'
    = fix: use one of slice, slices, mesh, args, kwargs, out, static, donate, dims, axis-types, dcn, \
-compiler-options, contract, baseline, fail-on, allow""",
+compiler-options, source-root, contract, baseline, fail-on, allow""",
     "[targets]\nstep = 3\n": """\
 error: the target step is 3 and should be a table
   --> hloscope.toml:2 in [targets]
