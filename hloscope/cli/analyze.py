@@ -66,9 +66,7 @@ def _exit_code(found: Analysis, fail_on: str | None) -> int:
     broken = running.failing(found.findings, fail_on)
     if not broken:
         return EXIT_OK
-    click.echo(
-        f"failed: {plural(len(broken), 'finding')} as severe as --fail-on {fail_on}: {broken[0].message}", err=True
-    )
+    running.say(f"failed: {plural(len(broken), 'finding')} as severe as --fail-on {fail_on}: {broken[0].message}")
     return EXIT_BROKEN
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 
 from rich.text import Text
@@ -13,6 +12,7 @@ from hloscope.analysis.places import short_source
 from hloscope.errors import caret_excerpt
 from hloscope.report import Canvas
 from hloscope.report.drawing import drawn
+from hloscope.report.escaping import dumped
 from hloscope.report.folding import hanging
 from hloscope.units import format_bytes, format_time, plural
 from hloscope.why.explanation import Explanation, Step
@@ -54,7 +54,7 @@ def render_overview(explanations: Sequence[Explanation], canvas: Canvas) -> str:
 
 def render_json(explanations: Sequence[Explanation], canvas: Canvas) -> str:
     """The same as one document: a list under `explanations`."""
-    return json.dumps({"explanations": [_document(one) for one in explanations]}, indent=2, ensure_ascii=False)
+    return dumped({"explanations": [_document(one) for one in explanations]})
 
 
 FORMATS = {"text": render_text, "json": render_json}

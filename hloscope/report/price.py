@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 
 from rich.text import Text
@@ -11,6 +10,7 @@ from hloscope.analysis.document import to_document
 from hloscope.analysis.model import Analysis, StepTime
 from hloscope.report import Canvas
 from hloscope.report.drawing import INDENT, LEAST_WIDTH, drawn, section
+from hloscope.report.escaping import dumped
 from hloscope.report.folding import fold, hanging
 from hloscope.report.grid import Column, table_lines
 from hloscope.report.time import time_bar
@@ -28,7 +28,7 @@ def _json(priced: Priced, _: Canvas) -> str:
     documents = [to_document(one) for one in priced]
     keys = ("slice", "time", "collectives", "notes")
     found = {"target": priced[0].target, "prices": [{key: document[key] for key in keys} for document in documents]}
-    return json.dumps(found, indent=2, ensure_ascii=False)
+    return dumped(found)
 
 
 PRICE_FORMATS: dict[str, Callable[[Priced, Canvas], str]] = {"text": _text, "json": _json}

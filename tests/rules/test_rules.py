@@ -180,9 +180,7 @@ def test_a_comment_on_the_line_of_code_or_above_it_allows(tmp_path, code_text):
 def named_in_text(file: str, line: int = 2) -> str:
     """A program whose text says that its all-reduces come from this line of a file."""
     place = f', metadata={{source_file="{file}" source_line={line}}}'
-    lines = "".join(
-        f"  r{at + 1} = f32[16] all-reduce(r{at}), {GLOBAL}, to_apply=add{place}\n" for at in range(4)
-    )
+    lines = "".join(f"  r{at + 1} = f32[16] all-reduce(r{at}), {GLOBAL}, to_apply=add{place}\n" for at in range(4))
     head, _, _ = LOOP.partition("condition {")
     return f"{head}ENTRY main {{\n  r0 = f32[16] parameter(0)\n{lines}  ROOT out = f32[16] negate(r4)\n}}\n"
 
