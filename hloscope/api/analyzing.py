@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hloscope.analysis.model import Analysis, Mesh
+from hloscope.analysis.source_lines import Sources
 from hloscope.api.joining import analysis_of, finished, slice_fact
 from hloscope.api.reading import hlo_text, refuse_beside_text
 from hloscope.devices_of_text import check_devices, placement_of_text, slice_count
@@ -89,9 +90,7 @@ def analyze(
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
-    judging = make_judging(
-        select=select, ignore=ignore, allow=allow, rule_options=rule_options, source_root=source_root
-    )
+    rules = make_judging(select=select, ignore=ignore, allow=allow, rule_options=rule_options, source_root=source_root)
     if isinstance(target, str | Path) and names_hlo(target):
         given = {
             "args": args,
@@ -112,7 +111,7 @@ def analyze(
             slice=slice,
             dcn=sizes.dcn,
             chip_overrides=chip_overrides,
-            judging=judging,
+            judging=rules,
         )
     if isinstance(target, Path):
         raise TargetError(f"{target} names no function", fix=f"write '{target}:FUNCTION'")
@@ -130,7 +129,7 @@ def analyze(
         compiler_options=compiler_options,
         chip_overrides=chip_overrides,
     )
-    return analyze_function(target, facts, store=default_store(), judging=judging)
+    return analyze_function(target, facts, store=default_store(), judging=rules)
 
 
 def analyze_function(
@@ -190,6 +189,7 @@ def analyze_text(
     dcn: Mapping[str, int] | str | None = None,
     chip_overrides: Sequence[str] = (),
     judging: Judging = DEFAULT_JUDGING,
+    source_root: str | Path | None = None,
 ) -> Analysis:
     """Says what moves in a compiled program's HLO text; needs no JAX.
 
@@ -202,6 +202,7 @@ def analyze_text(
         dcn: For several slices: the mesh axes that cross DCN and how many slices each spans.
         chip_overrides: Figures of the slice's chip, as `name=value` or as TOML files.
         judging: Which rules run and what is accepted, as `hloscope.rules.selection.make_judging` makes it.
+        source_root: The folder in which files that the text names may be read, for comments that accept findings.
 
     Raises:
         HloParseError: The text is not HLO.
@@ -212,6 +213,8 @@ def analyze_text(
 
     chosen = overridden(parse_slice(slice) if slice else None, chip_overrides)
     facts = make_facts(mesh=mesh, dcn=dcn)
+    if source_root is not None:
+        judging = replace(judging, sources=Sources(root=Path(source_root)))
     return analyze_parsed(parse_module(text, name=name), text, facts, chosen, name=name, judging=judging)
 
 

@@ -191,7 +191,7 @@ COMMENT = "total = 0\nx = psum(x)  # hloscope: allow small-collectives: on purpo
 
 def accepted(text: str, root=None):
     """What is accepted of the one finding, and what is said about files that were not read."""
-    analysis = judged_with(hloscope.analyze_text(text, judging=NO_RULES), source_root=root)
+    analysis = judged_with(hloscope.analyze_text(text, judging=NO_RULES, source_root=root), source_root=root)
     (finding,) = analysis.findings
     return finding.allowed, [note for note in analysis.notes if "were not read" in note]
 
