@@ -2,13 +2,16 @@
 
 What is kept here can always be made again, so nothing that goes wrong with the cache is an error: an entry that cannot
 be read, or does not hold what was written, is one that is not there. `HLOSCOPE_CACHE_DIR` names another folder than the
-user's cache directory; `HLOSCOPE_CACHE=0` keeps nothing.
+user's cache directory; `HLOSCOPE_CACHE=0` keeps nothing. Whatever else lies in the folder stays there: only a file with
+the name and the first bytes of an entry is ever removed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +20,10 @@ MOST_BYTES = 64 << 20
 
 _MAGIC = b"hloscope cache 1\n"
 _DIGEST_BYTES = hashlib.sha256().digest_size
+_ENTRY = re.compile(r"[\w-]+-[0-9a-f]{64}")
+_UNFINISHED = re.compile(rf"\.{_ENTRY.pattern}\.[0-9]+\.[0-9a-f]{{16}}")
+_LONGEST_WRITE_S = 3600
+"""A file that is older, and was never given its name, is of a writer that was killed."""
 
 
 class Store:
@@ -44,7 +51,7 @@ class Store:
         start = len(_MAGIC) + _DIGEST_BYTES
         body = data[start:]
         if not data.startswith(_MAGIC) or data[len(_MAGIC) : start] != _digest(kind, key, body):
-            _remove(path)
+            _remove_own(path)
             return None
         _touch(path)
         return body
@@ -64,7 +71,7 @@ class Store:
             temporary.write_bytes(_MAGIC + _digest(kind, key, body) + body)
             temporary.replace(path)
         except OSError:
-            _remove(temporary)
+            _remove_own(temporary)
             return False
         self._shrink()
         return True
@@ -73,13 +80,16 @@ class Store:
         return self.folder / f"{kind}-{hashlib.sha256(key.encode()).hexdigest()}"
 
     def _shrink(self) -> None:
-        """Removes the entries that were used the longest time ago, until the rest fit."""
-        files = sorted(_files(self.folder), reverse=True)
+        """Removes what killed writers left, and the entries that were used the longest time ago, until the rest fit."""
         total = 0
-        for _, size, path in files:
+        for used, size, path in sorted(_files(self.folder), reverse=True):
+            if _UNFINISHED.fullmatch(path.name):
+                if time.time() - used > _LONGEST_WRITE_S:
+                    _remove_own(path)
+                continue
             total += size
             if total > self._most_bytes:
-                _remove(path)
+                _remove_own(path)
 
 
 def default_store() -> Store | None:
@@ -103,11 +113,13 @@ def _digest(kind: str, key: str, body: bytes) -> bytes:
 
 
 def _files(folder: Path) -> list[tuple[float, int, Path]]:
-    """(time of last use, size, path) of every entry, also of those that a killed writer left half-written."""
+    """(time of last use, size, path) of every file that has the name of an entry, or of one that is being written."""
     found = []
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             with suppress(OSError):
+                if not (_ENTRY.fullmatch(entry.name) or _UNFINISHED.fullmatch(entry.name)):
+                    continue
                 status = entry.stat(follow_symlinks=False)
                 found.append((status.st_mtime, status.st_size, Path(entry.path)))
     return found
@@ -118,6 +130,12 @@ def _touch(path: Path) -> None:
         os.utime(path)
 
 
-def _remove(path: Path) -> None:
+def _remove_own(path: Path) -> None:
+    """Removes a file that begins as entries do, as far as it was written; any other is not ours, whatever its name."""
     with suppress(OSError):
-        path.unlink(missing_ok=True)
+        if path.is_symlink() or not path.is_file():
+            return
+        with path.open("rb") as file:
+            start = file.read(len(_MAGIC))
+        if _MAGIC.startswith(start):
+            path.unlink(missing_ok=True)

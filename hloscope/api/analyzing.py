@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hloscope.analysis.model import Analysis, Mesh
+from hloscope.analysis.source_lines import Sources
 from hloscope.api.joining import analysis_of, finished, slice_fact
 from hloscope.api.reading import hlo_text, refuse_beside_text
 from hloscope.devices_of_text import check_devices, placement_of_text, slice_count
@@ -50,6 +51,7 @@ def analyze(
     allow: Sequence[str] = (),
     rule_options: Mapping[str, Any] | None = None,
     timeout_s: float | None = None,
+    source_root: str | Path | None = None,
 ) -> Analysis:
     """Compiles a function for a TPU slice that nobody needs to have, and says what really moves.
 
@@ -86,6 +88,8 @@ def analyze(
         rule_options: Values of rules' options, such as `{"small-collectives.min_collectives": 8}`.
         timeout_s: Seconds that the compile may take; by default `HLOSCOPE_TIMEOUT`, else none where stderr is a
             terminal and 30 minutes elsewhere; 0 is no limit.
+        source_root: For HLO text: the folder in which files that it names may be read, for comments that accept
+            findings.
 
     Returns:
         The analysis; `to_dict()` gives plain data.
@@ -93,7 +97,7 @@ def analyze(
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
-    judging = make_judging(select=select, ignore=ignore, allow=allow, rule_options=rule_options)
+    rules = make_judging(select=select, ignore=ignore, allow=allow, rule_options=rule_options, source_root=source_root)
     if isinstance(target, str | Path) and names_hlo(target):
         given = {
             "args": args,
@@ -107,7 +111,7 @@ def analyze(
         }
         refuse_beside_text(target, given)
         sizes, text = make_facts(mesh=mesh, slice=slice, dcn=dcn), hlo_text(target)
-        beside: dict[str, Any] = {"chip_overrides": chip_overrides, "kernel_costs": kernel_costs, "judging": judging}
+        beside: dict[str, Any] = {"chip_overrides": chip_overrides, "kernel_costs": kernel_costs, "judging": rules}
         return analyze_text(text, name=str(target), mesh=sizes.mesh, slice=slice, dcn=sizes.dcn, **beside)
     if isinstance(target, Path):
         raise TargetError(f"{target} names no function", fix=f"write '{target}:FUNCTION'")
@@ -127,7 +131,7 @@ def analyze(
         timeout_s=timeout_s,
         kernel_costs=kernel_costs,
     )
-    return analyze_function(target, facts, store=default_store(), judging=judging)
+    return analyze_function(target, facts, store=default_store(), judging=rules)
 
 
 def analyze_function(
@@ -199,6 +203,7 @@ def analyze_text(
     chip_overrides: Sequence[str] = (),
     kernel_costs: KernelCosts = (),
     judging: Judging = DEFAULT_JUDGING,
+    source_root: str | Path | None = None,
 ) -> Analysis:
     """Says what moves in a compiled program's HLO text; needs no JAX.
 
@@ -212,6 +217,7 @@ def analyze_text(
         chip_overrides: Figures of the slice's chip, as `name=value` or as TOML files.
         kernel_costs: FLOPs and bytes of Pallas kernels by name.
         judging: Which rules run and what is accepted, as `hloscope.rules.selection.make_judging` makes it.
+        source_root: The folder in which files that the text names may be read, for comments that accept findings.
 
     Raises:
         HloParseError: The text is not HLO.
@@ -222,6 +228,8 @@ def analyze_text(
 
     chosen = overridden(parse_slice(slice) if slice else None, chip_overrides)
     facts = make_facts(mesh=mesh, dcn=dcn, kernel_costs=kernel_costs)
+    if source_root is not None:
+        judging = replace(judging, sources=Sources(root=Path(source_root)))
     return analyze_parsed(parse_module(text, name=name), text, facts, chosen, name=name, judging=judging)
 
 

@@ -152,7 +152,8 @@ def _analysis(job: Job, *, cached: bool) -> Analysis:
         if not Path(split_module(path)[0]).exists():
             raise HloscopeError(f"there is no file {target.hlo}", where=target.where)
         facts = make_facts(mesh=target.mesh, dcn=target.dcn, kernel_costs=target.kernel_costs)
-        judging = make_judging(allow=target.allow, rule_options=target.rule_options)
+        root = None if target.source_root is None else job.root / target.source_root
+        judging = make_judging(allow=target.allow, rule_options=target.rule_options, source_root=root)
         text = hlo_text(path)
         return analyze_text(
             text,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hloscope.analysis.model import Analysis, ArrayFact, Memory, Mesh, SliceFact, SourceFrame
 from hloscope.analysis.placement import Placement
+from hloscope.analysis.source_lines import CAPTURED
 from hloscope.hardware.slices import Slice
 from hloscope.rules.selection import DEFAULT_JUDGING, Judging, judged
 from hloscope.units import array_bytes
@@ -61,7 +62,7 @@ def analysis_of(captured: Capture, name: str, judging: Judging = DEFAULT_JUDGING
             notes=(*captured.notes, *_refusal(captured), *_other_diagnostics(captured, found), *found.notes),
             versions={**captured.versions, **found.versions},
         ),
-        judging.of_target(captured.allow, captured.rule_options),
+        replace(judging.of_target(captured.allow, captured.rule_options), sources=CAPTURED),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hloscope.cli import running, targets
-from hloscope.cli.options import fail_on_option, report_options, rule_options, target_options
+from hloscope.cli.options import fail_on_option, report_options, rule_options, source_root_option, target_options
 from hloscope.errors import EXIT_BROKEN, EXIT_OK
 from hloscope.units import plural
 
@@ -33,6 +33,7 @@ Examples
 @click.argument("target")
 @target_options()
 @click.option("--save-hlo", metavar="FILE", help="Write the compiled HLO text, which the report's lines refer to.")
+@source_root_option
 @rule_options
 @fail_on_option()
 @report_options(("text", "json", "github", "sarif"))
@@ -65,9 +66,7 @@ def _exit_code(found: Analysis, fail_on: str | None) -> int:
     broken = running.failing(found.findings, fail_on)
     if not broken:
         return EXIT_OK
-    click.echo(
-        f"failed: {plural(len(broken), 'finding')} as severe as --fail-on {fail_on}: {broken[0].message}", err=True
-    )
+    running.say(f"failed: {plural(len(broken), 'finding')} as severe as --fail-on {fail_on}: {broken[0].message}")
     return EXIT_BROKEN
 
 

@@ -171,5 +171,5 @@ def _exit_code(report: DiffReport, fail_on: str | None, *, at_least_ok: bool) ->
     if not broken and not doubtful:
         return EXIT_OK
     reason = plural(len(broken), "change") if broken else "not everything is known, so nobody can tell"
-    click.echo(f"failed: --fail-on {fail_on}: {reason}", err=True)
+    running.say(f"failed: --fail-on {fail_on}: {reason}")
     return EXIT_BROKEN

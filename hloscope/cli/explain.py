@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from hloscope.cli import running, targets
-from hloscope.cli.options import report_options, target_options
+from hloscope.cli.options import report_options, source_root_option, target_options
 
 if TYPE_CHECKING:
     from hloscope.analysis.model import Analysis
@@ -32,6 +33,7 @@ _ALL = "all"
 @click.argument("target")
 @click.argument("collective", required=False)
 @target_options()
+@source_root_option
 @report_options()
 def command(
     target: str, collective: str | None, format_name: str, output: str | None, debug: bool, **options: Any
@@ -40,10 +42,14 @@ def command(
     running.check_streams()
 
     def run() -> str:
+        from hloscope.analysis.source_lines import Sources
         from hloscope.report.explanation import FORMATS, render_overview
         from hloscope.why import explain
 
-        explanations = explain(_analysis(target, options), None if collective == _ALL else collective)
+        root = options["source_root"]
+        sources = Sources(captured=not targets.is_text(target), root=None if root is None else Path(root))
+        named = None if collective == _ALL else collective
+        explanations = explain(_analysis(target, options), named, sources=sources)
         render = render_overview if collective is None and format_name == "text" else FORMATS[format_name]
         return render(explanations, running.canvas(output))
 

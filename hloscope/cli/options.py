@@ -98,6 +98,17 @@ def target_options(*, without: tuple[str, ...] = ()) -> Callable[[Command], Comm
     return decorate
 
 
+def source_root_option(command: Command) -> Command:
+    """`--source-root`."""
+    decorated: Command = click.option(
+        "--source-root",
+        type=click.Path(exists=True, file_okay=False),
+        metavar="DIR",
+        help="For HLO text: the folder in which files that it names may be read. [default: none is read]",
+    )(command)
+    return decorated
+
+
 def report_options(formats: tuple[str, ...] = ("text", "json")) -> Callable[[Command], Command]:
     """`--format`, `-o` and `--debug`."""
 

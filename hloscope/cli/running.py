@@ -63,8 +63,15 @@ def guarded(run: Callable[[], T], *, debug: bool) -> T:
 def _fail(message: str, debug: bool) -> NoReturn:
     if debug:
         traceback.print_exc()
-    click.echo(message, err=True)
+    say(message)
     raise SystemExit(EXIT_COULD_NOT_RUN)
+
+
+def say(message: str) -> None:
+    """Writes a message to stderr, whatever strings of compiled text it quotes."""
+    from hloscope.report.escaping import for_terminal
+
+    click.echo(for_terminal(message), err=True)
 
 
 def _restart(devices: int) -> NoReturn:

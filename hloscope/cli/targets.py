@@ -71,6 +71,7 @@ def judging_of(options: Options) -> Judging:
         ignore=options["ignore"],
         allow=options["allow"],
         rule_options=dict(_rule_option(text) for text in options["rule_options"]),
+        source_root=options.get("source_root"),
         where="--allow",
     )
 

@@ -75,6 +75,7 @@ KEYS: dict[str, tuple[_Check, str]] = {
     "dcn": (_is_mesh, "{ data = 2 }"),
     "compiler-options": (lambda value: isinstance(value, dict), "{ xla_tpu_enable_async_collective_fusion = false }"),
     "kernel-costs": (_maps_to(_is_cost), "{ splash = [7e11, 2e8] }"),
+    "source-root": (_is_text, '"src"'),
     "contract": (_is_contract, '["all-reduce@model <= 2MB", "nothing else"]'),
     "baseline": (_is_flag, "false"),
     "fail-on": (lambda value: value in SEVERITIES, '"warning"'),

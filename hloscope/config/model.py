@@ -66,6 +66,7 @@ class TargetConfig:
         compiler_options: XLA options by name.
         chip_overrides: Figures of the slice's chip that replace the table's; None for none.
         kernel_costs: FLOPs and bytes of Pallas kernels, by name.
+        source_root: For HLO text: the folder, from the project's, in which files that it names may be read.
         contract: The contract as TOML has it: text, a list of texts or a table; None for none.
         baseline: Whether what it moves is held against a baseline file.
         fail_on: The least severity of what rules find that fails the check, `error`, `warning` or `note`; None where
@@ -92,6 +93,7 @@ class TargetConfig:
     compiler_options: Mapping[str, str] = field(default_factory=dict)
     chip_overrides: tuple[str, ...] | None = None
     kernel_costs: Mapping[str, Any] = field(default_factory=dict)
+    source_root: str | None = None
     contract: Any = None
     baseline: bool = True
     fail_on: str | None = None

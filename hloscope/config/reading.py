@@ -191,6 +191,9 @@ class _Reader:
         for key in ONLY_FOR_FUNCTIONS if "hlo" in value and "function" not in value else ():
             if key in value:
                 self.mistake(f"{key} does not go with HLO text", table, key, fix="leave it out")
+        if "source-root" in value and "function" in value and "hlo" not in value:
+            fix = "leave it out: the files of a function are read anyway"
+            self.mistake("source-root is for HLO text", table, "source-root", fix=fix)
         for key in OF_RULES if "fail-on" not in {*value, *defaults} else ():
             if key in value:
                 self.mistake(
@@ -228,6 +231,7 @@ def _target(name: str, table: Mapping[str, Any], rules: Mapping[str, Any]) -> Ta
         dcn=table.get("dcn"),
         compiler_options={} if is_text else {key: _option(value) for key, value in options.items()},
         kernel_costs=table.get("kernel-costs", {}),
+        source_root=table.get("source-root") if is_text else None,
         contract=table.get("contract"),
         baseline=table.get("baseline", True),
         fail_on=table.get("fail-on"),

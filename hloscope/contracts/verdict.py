@@ -51,7 +51,7 @@ class Breach:
         lines += [f"      and {plural(hidden, 'other place')}"] if hidden > 0 else []
         lines += [f"   = expected: {self.expected}", f"   =    found: {self.found}"]
         lines += [f"   = to accept it: {self.accept}"] if self.accept else []
-        return "\n".join(lines)
+        return "\n".join(line.replace("\n", " ") for line in lines)  # also where HLO text quotes a line end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

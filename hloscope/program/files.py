@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-import gzip
 import importlib
 import importlib.util
 import lzma
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any, Protocol
 
 from hloscope.errors import HloParseError, TargetError, caret_excerpt
+from hloscope.units import format_bytes, format_capacity
 
 _PLAIN_ENDINGS = (".hlo", ".txt", ".pb")
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _ZSTD_MODULES = ("compression.zstd", "zstandard")
+_MOST_BYTES = 1 << 30
+"""What a compressed or serialized file may hold."""
+_MOST_MEMORY = 1 << 30
+"""What unpacking itself may take: a header of xz may ask for any amount."""
+_GZIP = 31
+"""What zlib calls the format of gzip."""
 _COMPRESSION_FIX = "get the file again, or decompress it to see what it holds"
 _PROTO_ENDING = ".pb"
 _NAME_TAG = b"\x0a"
@@ -118,18 +126,51 @@ def _byte_error(data: bytes, offset: int, name: str, what: str) -> HloParseError
     )
 
 
+class _Decompressor(Protocol):
+    """What zlib, lzma and zstd have in common: one stream, as far as it is wanted."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether the stream has ended."""
+
+    @property
+    def unused_data(self) -> bytes:
+        """What stands behind it."""
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes:
+        """The beginning of what the stream holds, no longer than so."""
+
+
+class _Zstandard:
+    """A stream of zstd, through the package `zstandard`, which knows no limit by itself."""
+
+    _STEP = 1 << 10
+    """Bytes read at once: a block of a few bytes may stand for 128 KiB."""
+
+    def __init__(self, zstandard: Any) -> None:
+        self._stream = zstandard.ZstdDecompressor().decompressobj()
+        self.eof = False
+        self.unused_data = b""
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes:
+        """See `_Decompressor`; may be longer by what one step stands for."""
+        found = bytearray()
+        for start in range(0, len(data), self._STEP):
+            found += self._stream.decompress(data[start : start + self._STEP])
+            if self._stream.eof:
+                self.eof = True
+                self.unused_data = self._stream.unused_data + data[start + self._STEP :]
+            if self.eof or len(found) > max_length:
+                break
+        return bytes(found)
+
+
 def _gunzip(data: bytes, name: str) -> bytes:
-    try:
-        return gzip.decompress(data)
-    except (OSError, EOFError, zlib.error) as error:
-        raise _damaged(name, "gzip", error) from None
+    return _inflated(data, name, "gzip", lambda: zlib.decompressobj(wbits=_GZIP), (zlib.error,))
 
 
 def _unxz(data: bytes, name: str) -> bytes:
-    try:
-        return lzma.decompress(data)
-    except (lzma.LZMAError, EOFError) as error:
-        raise _damaged(name, "xz", error) from None
+    return _inflated(data, name, "xz", lambda: lzma.LZMADecompressor(memlimit=_MOST_MEMORY), (lzma.LZMAError,))
 
 
 def _unzstd(data: bytes, name: str) -> bytes:
@@ -138,12 +179,8 @@ def _unzstd(data: bytes, name: str) -> bytes:
             zstd = importlib.import_module(module)
         except ImportError:
             continue
-        # One frame need not say how large it is, so `zstandard` is asked for a stream.
-        decompress = getattr(zstd, "decompress", None) if module == "compression.zstd" else _streamed(zstd)
-        try:
-            return bytes(decompress(data))  # type: ignore[misc]
-        except (zstd.ZstdError, EOFError) as error:
-            raise _damaged(name, "zstd", error) from None
+        make = zstd.ZstdDecompressor if module == "compression.zstd" else partial(_Zstandard, zstd)
+        return _inflated(data, name, "zstd", make, (zstd.ZstdError,))
     raise TargetError(
         f"{name} is compressed by zstd, and nothing here can read that",
         why="Python has zstd in its standard library from 3.14 on",
@@ -151,15 +188,33 @@ def _unzstd(data: bytes, name: str) -> bytes:
     )
 
 
-def _streamed(zstandard: object) -> Callable[[bytes], bytes]:
-    def decompress(data: bytes) -> bytes:
-        reader = zstandard.ZstdDecompressor().decompressobj()  # type: ignore[attr-defined]
-        found: bytes = reader.decompress(data)
-        if not reader.eof:
-            raise EOFError("the compressed data ends too early")
-        return found
+def _inflated(
+    data: bytes, name: str, kind: str, make: Callable[[], _Decompressor], errors: tuple[type[Exception], ...]
+) -> bytes:
+    """All streams of a file, one behind the other, as long as they hold no more than `_MOST_BYTES` together."""
+    parts: list[bytes] = []
+    room, size = _MOST_BYTES, len(data)
+    while data:
+        stream = make()
+        try:
+            parts.append(stream.decompress(data, room + 1))
+        except errors as error:
+            raise _damaged(name, kind, error) from None
+        room -= len(parts[-1])
+        if room < 0:
+            raise _too_large(name, f"its {format_bytes(size)} hold more than {format_capacity(_MOST_BYTES)}")
+        if not stream.eof:
+            raise _damaged(name, kind, EOFError("the compressed data ends too early"))
+        data = stream.unused_data.lstrip(b"\0")
+    return b"".join(parts)
 
-    return decompress
+
+def _too_large(name: str, why: str) -> TargetError:
+    return TargetError(
+        f"{name} is too large to be unpacked here",
+        why=f"{why}: likely it is damaged, or made to fill the memory",
+        fix="if it is what it should be, unpack it and give the module's text",
+    )
 
 
 def _damaged(name: str, kind: str, error: Exception) -> TargetError:
@@ -180,6 +235,8 @@ def _looks_like_a_proto(data: bytes) -> bool:
 
 def _proto_text(data: bytes, name: str) -> str:
     """The text of an HloModuleProto, or of the module in an HloProto."""
+    if len(data) > _MOST_BYTES:
+        raise _too_large(name, f"a module of {format_bytes(len(data))} is more than {format_capacity(_MOST_BYTES)}")
     if importlib.util.find_spec("jaxlib") is None:
         raise TargetError(
             f"{name} is a serialized module, which only jaxlib can read",

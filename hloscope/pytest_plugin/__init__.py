@@ -78,7 +78,9 @@ def pytest_assertrepr_compare(config: pytest.Config, op: str, left: object, righ
     if failure is None:
         return None
     config.stash[_FAILURE] = failure
-    return failure.summary
+    from hloscope.report.escaping import for_terminal
+
+    return [for_terminal(line) for line in failure.summary]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -96,7 +98,9 @@ def pytest_runtest_makereport(
         and failure.expectation in str(call.excinfo.value)
         and add_section
     ):
-        add_section("hloscope", str(failure.verdict))
+        from hloscope.report.escaping import for_terminal
+
+        add_section("hloscope", for_terminal(str(failure.verdict)))
     return report
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -20,10 +19,18 @@ from hloscope.pytest_plugin.reports import Report, contract_of
 if TYPE_CHECKING:
     from hloscope.verification.model import Verification
 
-_OF_TEXT = ("mesh", "slice", "dcn", "chip_overrides", "kernel_costs", "allow", "rule_options")
+_OF_TEXT = ("mesh", "slice", "dcn", "chip_overrides", "kernel_costs", "allow", "rule_options", "source_root")
 """What HLO text can be told beside itself."""
 
 Program = Report | Analysis | Callable[..., Any] | str | Path
+
+
+def _fail(message: str) -> NoReturn:
+    """Fails the test, whatever strings of compiled text the message quotes."""
+    from hloscope.report.escaping import for_terminal
+
+    __tracebackhide__ = True
+    pytest.fail(for_terminal(message), pytrace=False)
 
 
 class Hlo:
@@ -122,7 +129,7 @@ class Hlo:
         found = verify(target, reference, **settings)
         if not found.passed:
             told = (f"{one.severity}[{one.rule}]: {one.message}" for one in found.findings)
-            pytest.fail("\n".join(["the program is not what its reference is", *told]), pytrace=False)
+            _fail("\n".join(["the program is not what its reference is", *told]))
         return found
 
     def _write(self, analysis: Analysis) -> None:
@@ -137,7 +144,9 @@ class Hlo:
         name = f"{module}-{name_of_test(nodeid)}{number}.json"
         path = self._request.config.invocation_params.dir / folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(analysis.to_dict(), indent=2, ensure_ascii=False), encoding="utf-8")
+        from hloscope.report.escaping import dumped
+
+        path.write_text(dumped(analysis.to_dict()), encoding="utf-8")
 
 
 class Expect:
@@ -164,7 +173,7 @@ class Expect:
         report = self._hlo.analyze(program, args, **options)
         verdict = report.verdict(wanted)
         if not verdict.holds:
-            pytest.fail(str(verdict), pytrace=False)
+            _fail(str(verdict))
         return report
 
     def baseline(self, program: Program | None = None, args: Any = None, *, name: str = "", **options: Any) -> Report:
@@ -183,7 +192,7 @@ class Expect:
         report = self._hlo.last_report() if program is None else self._hlo.analyze(program, args, **options)
         problem = self._baselines.check(report.analysis, name)
         if problem is not None:
-            pytest.fail(problem, pytrace=False)
+            _fail(problem)
         return report
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
 from hloscope.contracts.checked import Checked
 from hloscope.report.checks import CheckReport
+from hloscope.report.escaping import dumped
 
 SCHEMA_VERSION = 1
 """Changes when a field is renamed, removed or given another meaning; not when one is added."""
@@ -20,7 +20,7 @@ def render(report: CheckReport) -> str:
         "checks": [_check(one, report) for one in report.checks],
         "unused_baselines": [report.relative(str(path)) for path in report.unused_baselines],
     }
-    return json.dumps(document, indent=2, ensure_ascii=False)
+    return dumped(document)
 
 
 def _check(one: Checked, report: CheckReport) -> dict[str, object]:

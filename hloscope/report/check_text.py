@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator
 
-from rich.console import Console
 from rich.text import Text
 
 from hloscope.contracts.checked import NO_BASELINE, NOTHING_EXPECTED, Checked
 from hloscope.report.checks import CheckReport
+from hloscope.report.drawing import drawn
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.folding import hanging
 from hloscope.report.words import marked
@@ -24,21 +23,7 @@ _MARKS = {"ok": "green", "FAILED": "bold red", "ERROR": "bold red"}
 
 def render(report: CheckReport, width: int, colour: bool) -> str:
     """Lays the report out for `width` columns, with ANSI colours when asked for."""
-    sink = io.StringIO()
-    console = Console(
-        file=sink,
-        width=width,
-        force_terminal=colour,
-        color_system="standard" if colour else None,
-        no_color=not colour,
-        highlight=False,
-        emoji=False,
-        markup=False,
-    )
-    for line in _lines(report, width):
-        line.rstrip()
-        console.print(line, soft_wrap=True)
-    return sink.getvalue()
+    return drawn(_lines(report, width), width, colour)
 
 
 def _lines(report: CheckReport, width: int) -> Iterator[Text]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
@@ -13,6 +12,8 @@ from hloscope.analysis.places import users_frame
 from hloscope.compare import Change, Comparison
 from hloscope.compare.wording import change_line
 from hloscope.report import Canvas
+from hloscope.report.drawing import drawn
+from hloscope.report.escaping import code, dumped, fenced, plain_line, prose, without_commands
 from hloscope.report.grid import Column, table_lines
 from hloscope.report.words import marked
 from hloscope.units import format_bytes, format_time, plural
@@ -90,26 +91,19 @@ def _text(report: DiffReport, canvas: Canvas) -> str:
         Column(header="after", cells=[Text(row[2]) for row in rows], right=True),
     )
     lines += ["", *(line.plain.rstrip() for line in table_lines(columns, canvas.width))]
-    return "\n".join([*lines, *(f"note: {doubt}" for doubt in _doubts(report))]) + "\n"
+    notes = (f"note: {doubt}" for doubt in _doubts(report))
+    return drawn(map(Text, (*lines, *notes)), canvas.width, colour=False)
 
 
 def _markdown(report: DiffReport, _: Canvas) -> str:
-    lines = [f"### hloscope diff: {report.headline}", "", f"`{report.old_name}` → `{report.new_name}`", ""]
+    lines = [f"### hloscope diff: {report.headline}", "", f"{code(report.old_name)} → {code(report.new_name)}", ""]
     lines += ["| per device | before | after |", "| --- | ---: | ---: |"]
-    lines += [f"| {' | '.join(row)} |" for row in _rows(report)]
+    lines += [f"| {' | '.join(map(prose, row))} |" for row in _rows(report)]
     if report.comparison.changes:
-        changes = (change_line(change) for change in report.comparison.changes)
-        lines += [
-            "",
-            "<details><summary>changes</summary>",
-            "",
-            "```diff",
-            *map(_diff_line, changes),
-            "```",
-            "",
-            "</details>",
-        ]
-    return "\n".join([*lines, *(f"\n> {doubt}" for doubt in _doubts(report))]) + "\n"
+        changes = (_diff_line(plain_line(change_line(change))) for change in report.comparison.changes)
+        block = fenced("\n".join(changes), "diff")
+        lines += ["", "<details><summary>changes</summary>", "", *block, "", "</details>"]
+    return without_commands("\n".join([*lines, *(f"\n> {prose(doubt)}" for doubt in _doubts(report))])) + "\n"
 
 
 def _diff_line(line: str) -> str:
@@ -133,7 +127,7 @@ def _json(report: DiffReport, _: Canvas) -> str:
         "peak_bytes": list(report.peak_bytes),
         "step_us": list(report.step_us),
     }
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    return dumped(document) + "\n"
 
 
 def _change(change: Change) -> dict[str, object]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from rich.console import Console
 from rich.text import Text
 
+from hloscope.report.escaping import plain_line, without_commands
 from hloscope.report.folding import fold
 
 INDENT = 2
@@ -15,7 +16,7 @@ LEAST_WIDTH = 20
 
 
 def drawn(lines: Iterable[Text], width: int, colour: bool) -> str:
-    """The lines as text, with ANSI colours when asked for."""
+    """The lines as text, with ANSI colours when asked for; whatever they hold, each stays one line."""
     sink = io.StringIO()
     console = Console(
         file=sink,
@@ -28,9 +29,10 @@ def drawn(lines: Iterable[Text], width: int, colour: bool) -> str:
         markup=False,
     )
     for line in lines:
+        line.plain = plain_line(line.plain)
         line.rstrip()
         console.print(line, soft_wrap=True)
-    return sink.getvalue()
+    return without_commands(sink.getvalue())
 
 
 def section(title: str, body: Iterable[Text], width: int, remark: str = "") -> Iterator[Text]:

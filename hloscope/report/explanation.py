@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 
 from rich.text import Text
@@ -13,6 +12,7 @@ from hloscope.analysis.places import short_source
 from hloscope.errors import caret_excerpt
 from hloscope.report import Canvas
 from hloscope.report.drawing import drawn
+from hloscope.report.escaping import dumped
 from hloscope.report.folding import hanging
 from hloscope.units import format_bytes, format_time, plural
 from hloscope.why.explanation import Explanation, Step
@@ -54,7 +54,7 @@ def render_overview(explanations: Sequence[Explanation], canvas: Canvas) -> str:
 
 def render_json(explanations: Sequence[Explanation], canvas: Canvas) -> str:
     """The same as one document: a list under `explanations`."""
-    return json.dumps({"explanations": [_document(one) for one in explanations]}, indent=2, ensure_ascii=False)
+    return dumped({"explanations": [_document(one) for one in explanations]})
 
 
 FORMATS = {"text": render_text, "json": render_json}
@@ -70,6 +70,7 @@ def _document(one: Explanation) -> dict[str, object]:
         "copies": one.copies,
         "place": plain(one.place),
         "excerpt": one.excerpt,
+        "excerpt_unread": one.unread,
         "why": one.collective.why,
         "steps": plain(one.steps),
         "equations": list(one.equations),
@@ -95,6 +96,9 @@ def _lines(one: Explanation, width: int) -> Iterator[Text]:
             column = (indented if one.place.column is None else one.place.column) + 1  # Python counts columns from 0
             excerpt = caret_excerpt(one.excerpt, column, width - 8).splitlines()
             yield from (Text.assemble(("   | ", "blue"), line) for line in excerpt)
+        if one.unread:
+            words = "the line was not read: files that HLO text names are read only in the folder of --source-root"
+            yield from hanging(Text.assemble(("   | ", "blue"), (words, "dim")), width, indent=5)
     yield from _labelled("why", one.collective.why or "not known", width)
     if one.steps:
         yield Text.assemble(("   = ", "blue"), ("chain", "bold"))

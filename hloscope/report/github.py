@@ -9,6 +9,7 @@ from __future__ import annotations
 from hloscope.contracts.checked import Checked
 from hloscope.findings import Finding, Severity
 from hloscope.report.checks import CheckReport, once_each, split_source
+from hloscope.report.escaping import plain_line, without_commands
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 
@@ -32,8 +33,9 @@ def _command(report: CheckReport, one: Checked, finding: Finding) -> str:
     }
     shown = ",".join(f"{name}={_property(value)}" for name, value in properties.items() if value is not None)
     details = (("why", finding.why), ("cost", finding.cost), ("fix", finding.fix))
-    message = "\n".join([finding.message, *(f"{label}: {text}" for label, text in details if text)])
-    return f"::{_COMMANDS[finding.severity]} {shown}::{_data(message)}"
+    said = [finding.message, *(f"{label}: {text}" for label, text in details if text)]
+    message = "\n".join(map(plain_line, said))
+    return "::" + without_commands(f"{_COMMANDS[finding.severity]} {shown}::{_data(message)}")
 
 
 def _data(text: str) -> str:
@@ -41,4 +43,4 @@ def _data(text: str) -> str:
 
 
 def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+    return _data(plain_line(text)).replace(":", "%3A").replace(",", "%2C")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 from hloscope.analysis.model import Analysis
+from hloscope.report.escaping import dumped
 
 
 def render(analysis: Analysis) -> str:
     """The document, indented, with keys in the order of the schema."""
-    return json.dumps(analysis.to_dict(), indent=2, ensure_ascii=False)
+    return dumped(analysis.to_dict())

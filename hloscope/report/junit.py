@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 from hloscope.contracts.checked import Checked
 from hloscope.report.checks import CheckReport, split_source
+from hloscope.report.escaping import for_terminal
 
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -60,5 +61,5 @@ def _body(one: Checked) -> str:
 
 
 def _clean(text: str) -> str:
-    """The text without what XML cannot hold."""
-    return _NOT_XML.sub("\ufffd", text)
+    """The text without what XML cannot hold, and what a terminal or a runner that prints it would obey."""
+    return _NOT_XML.sub("\ufffd", for_terminal(text))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from html import escape
 
 from hloscope.contracts.checked import Checked
 from hloscope.report.checks import CheckReport
+from hloscope.report.escaping import code, fenced, plain_line, without_commands
 from hloscope.report.words import marked
 from hloscope.units import format_bytes, format_capacity, format_time
 
@@ -20,9 +22,9 @@ def render(report: CheckReport) -> str:
     for one in report.checks:
         lines += _details(one, report)
     if report.unused_baselines:
-        names = ", ".join(f"`{report.relative(str(path))}`" for path in report.unused_baselines)
+        names = ", ".join(code(report.relative(str(path))) for path in report.unused_baselines)
         lines += ["", f"Baselines of no target, to be removed: {names}"]
-    return "\n".join(lines) + "\n"
+    return without_commands("\n".join(lines)) + "\n"
 
 
 def _row(cells: tuple[str, ...]) -> str:
@@ -33,9 +35,9 @@ def _cells(one: Checked) -> tuple[str, ...]:
     result = "⚠️ could not run" if one.error is not None else "✅ as expected" if one.passed else "❌ failed"
     found = one.analysis
     if found is None:
-        return (f"`{one.name}`", result, "", "", "", "")
+        return (code(one.name), result, "", "", "", "")
     return (
-        f"`{one.name}`",
+        code(one.name),
         result,
         "" if found.slice is None else found.slice.name,
         marked(format_bytes(found.totals.wire_bytes), found.totals.bound),
@@ -47,8 +49,8 @@ def _cells(one: Checked) -> tuple[str, ...]:
 def _details(one: Checked, report: CheckReport) -> Iterator[str]:
     body = one.error if one.error is not None else "" if one.passed else _body(one, report)
     if body:
-        fence = "`" * 4
-        yield from ("", f"<details><summary><code>{one.name}</code></summary>", "", f"{fence}text", body, fence)
+        name = escape(plain_line(one.name))
+        yield from ("", f"<details><summary><code>{name}</code></summary>", "", *fenced(body, "text"))
         yield from ("", "</details>")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from hloscope.analysis.model import Analysis, StepTime
 from hloscope.errors import HloscopeError
 from hloscope.report import Canvas
 from hloscope.report.drawing import INDENT, LEAST_WIDTH, drawn, section
+from hloscope.report.escaping import dumped
 from hloscope.report.folding import fold, hanging
 from hloscope.report.grid import Column, table_lines
 from hloscope.report.time import time_bar
@@ -44,8 +44,7 @@ def _text(priced: Priced, canvas: Canvas) -> str:
 
 
 def _json(priced: Priced, _: Canvas) -> str:
-    found = {"target": priced[0].target, "prices": [_document(one) for one in priced]}
-    return json.dumps(found, indent=2, ensure_ascii=False)
+    return dumped({"target": priced[0].target, "prices": [_document(one) for one in priced]})
 
 
 def _document(one: Analysis | Unpriced) -> dict[str, Any]:

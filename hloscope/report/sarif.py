@@ -6,7 +6,6 @@ Source: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from urllib.parse import quote
 from hloscope.contracts.checked import Checked
 from hloscope.findings import Finding, RuleDoc, Severity
 from hloscope.report.checks import CheckReport, once_each, split_source
+from hloscope.report.escaping import dumped, for_sarif, plain_line
 from hloscope.report.pages import pages
 from hloscope.report.words import one_line
 from hloscope.version import __version__
@@ -41,7 +41,7 @@ def render(report: CheckReport) -> str:
         "columnKind": "unicodeCodePoints",
         "results": list(_results(report, findings, names)),
     }
-    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False) + "\n"
+    return dumped({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}) + "\n"
 
 
 def _rule(name: str, page: RuleDoc | None) -> dict[str, Any]:
@@ -80,7 +80,8 @@ def _results(
 
 def _result(report: CheckReport, one: Checked, finding: Finding, index: int, number: int) -> dict[str, Any]:
     details = (("why", finding.why), ("cost", finding.cost), ("fix", finding.fix))
-    text = "\n".join([f"{one.name}: {finding.message}", *(f"{label}: {words}" for label, words in details if words)])
+    said = [f"{one.name}: {finding.message}", *(f"{label}: {words}" for label, words in details if words)]
+    text = for_sarif("\n".join(map(plain_line, said)))
     file, line = split_source(finding.source)
     place = None if file is None else report.in_repository(file)
     result: dict[str, Any] = {
@@ -107,5 +108,5 @@ def _location(place: str, line: int | None, one: Checked, finding: Finding) -> d
     physical: dict[str, Any] = {"artifactLocation": artifact}
     if line:
         physical["region"] = {"startLine": line}
-    name = f"{one.name}%{finding.instruction}" if finding.instruction else one.name
+    name = plain_line(f"{one.name}%{finding.instruction}" if finding.instruction else one.name)
     return {"physicalLocation": physical, "logicalLocations": [{"fullyQualifiedName": name}]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from hloscope.analysis.document import plain
 from hloscope.analysis.places import short_source
 from hloscope.report import Canvas
 from hloscope.report.drawing import drawn, section
+from hloscope.report.escaping import dumped
 from hloscope.report.folding import Breaks, fold, hanging
 from hloscope.report.grid import Column, table_lines
 from hloscope.report.words import part_of_axis, short_note
@@ -54,7 +54,7 @@ def render_text(table: ShardingTable, canvas: Canvas) -> str:
 
 def render_json(table: ShardingTable, canvas: Canvas) -> str:
     """The table as one document."""
-    return json.dumps(plain(table), indent=2, ensure_ascii=False)
+    return dumped(plain(table))
 
 
 FORMATS = {"text": render_text, "json": render_json}

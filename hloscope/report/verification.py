@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from math import isfinite
 
@@ -11,6 +10,7 @@ from rich.text import Text
 from hloscope.analysis.model import Analysis, Total
 from hloscope.report import Canvas
 from hloscope.report.drawing import LEAST_WIDTH, drawn, section
+from hloscope.report.escaping import dumped
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.folding import Breaks, fold, hanging
 from hloscope.report.grid import Column, table_lines
@@ -28,7 +28,7 @@ def _text(found: Verification, canvas: Canvas) -> str:
 
 
 def _json(found: Verification, _: Canvas) -> str:
-    return json.dumps(found.to_dict(), indent=2, ensure_ascii=False)
+    return dumped(found.to_dict())
 
 
 VERIFICATION_FORMATS = {"text": _text, "json": _json}

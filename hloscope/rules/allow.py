@@ -10,12 +10,12 @@ axes, `collective-in-loop@X`, and either by ` over dcn` and ` in FILE` or ` in F
 from __future__ import annotations
 
 import glob
-import linecache
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hloscope.analysis.model import Analysis, Collective, SourceFrame
+from hloscope.analysis.source_lines import Sources
 from hloscope.analysis.vocabulary import Kind
 from hloscope.contracts.model import Selector
 from hloscope.contracts.notation import format_selector, parse_selector
@@ -92,18 +92,23 @@ def lines_of_findings(findings: Iterable[Finding]) -> set[CodeLine]:
     return {(file, int(line)) for file, _, line in places if line.isdigit()}
 
 
-def allows_in_code(lines: Iterable[CodeLine], *, known_rules: Sequence[str]) -> Iterator[Allow]:
-    """The comments on lines of the user's code, or on a line of their own above one.
+def allows_in_code(lines: Iterable[CodeLine], *, known_rules: Sequence[str], sources: Sources) -> Iterator[Allow]:
+    """The comments on lines of the user's code, or on a line of their own above one, in the files that may be read.
 
     Raises:
         NotationError: A comment begins like one of them and cannot be read.
     """
     for file, line in sorted(lines):
-        above = linecache.getline(file, line - 1).strip() if line > 1 else ""
-        lines_to_read = (linecache.getline(file, line).rstrip(), above if above.startswith("#") else "")
+        above = (sources.line(file, line - 1) or "").strip() if line > 1 else ""
+        lines_to_read = (sources.line(file, line) or "", above if above.startswith("#") else "")
         for comment in filter(None, map(_COMMENT.search, lines_to_read)):
             read = parse_allow(comment["text"], known_rules=known_rules, where=f"{file}:{line}")
             yield replace(read, selector=replace(read.selector, source=f"{glob.escape(file)}:{line}"))
+
+
+def unread_files(lines: Iterable[CodeLine], sources: Sources) -> tuple[str, ...]:
+    """The files of which a comment could have accepted something, and that may not be read."""
+    return tuple(dict.fromkeys(file for file, line in sorted(lines) if sources.line(file, line) is None))
 
 
 def apply_allows(findings: Iterable[Finding], allows: Sequence[Allow], analysis: Analysis) -> tuple[Finding, ...]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 from hloscope.analysis.model import Analysis
+from hloscope.analysis.source_lines import NOTHING, Sources
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.findings import Finding
 from hloscope.rules import RULES
@@ -17,9 +19,12 @@ from hloscope.rules.allow import (
     lines_of_collectives,
     lines_of_findings,
     parse_allow,
+    unread_files,
 )
 from hloscope.rules.rule import Rule
 from hloscope.rules.unexpected_collective import UnexpectedCollective
+
+_FILES_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +36,14 @@ class Judging:
         ignore: Names of rules not to run.
         allows: What is accepted, and why.
         options: Values of rules' options, by `rule.option`.
+        sources: The files of the user's code that may be read for comments that accept something.
     """
 
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     allows: tuple[Allow, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+    sources: Sources = NOTHING
 
     def of_target(self, allow: Sequence[str], rule_options: Mapping[str, Any]) -> Judging:
         """This, with what the target says of itself; options that are given here come first.
@@ -73,6 +80,7 @@ def make_judging(
     ignore: Sequence[str] = (),
     allow: Sequence[str] = (),
     rule_options: Mapping[str, Any] | None = None,
+    source_root: str | Path | None = None,
     where: str = "allow",
 ) -> Judging:
     """What users write about rules, checked.
@@ -82,6 +90,7 @@ def make_judging(
         ignore: Names of rules not to run.
         allow: What is accepted and why, in the notation of `hloscope.rules.allow`.
         rule_options: Values by `rule.option`, such as `{"small-collectives.min_collectives": 8}`.
+        source_root: The folder in which files that HLO text names may be read.
         where: Where the allows are written, for messages.
 
     Raises:
@@ -95,6 +104,7 @@ def make_judging(
         ignore=tuple(ignore),
         allows=tuple(parse_allow(text, known_rules=names, where=where) for text in allow),
         options=dict(_option(name, value) for name, value in (rule_options or {}).items()),
+        sources=NOTHING if source_root is None else Sources(root=Path(source_root)),
     )
 
 
@@ -104,14 +114,27 @@ def judged(analysis: Analysis, judging: Judging = DEFAULT_JUDGING) -> Analysis:
     Raises:
         NotationError: An allow in the user's code cannot be read.
     """
-    names = [rule.name for rule in RULES]
+    names, sources = [rule.name for rule in RULES], judging.sources
     lines = lines_of_collectives(analysis)
-    allows = (*judging.allows, *allows_in_code(lines, known_rules=names))
+    allows = (*judging.allows, *allows_in_code(lines, known_rules=names, sources=sources))
     found = run_rules(analysis, replace(judging, allows=allows).rules())
-    others = allows_in_code(lines_of_findings(found) - lines, known_rules=names)
+    pointed_at = lines_of_findings(found)
+    others = allows_in_code(pointed_at - lines, known_rules=names, sources=sources)
     marked = apply_allows(found, (*allows, *others), analysis)
     ordered = sorted(marked, key=lambda finding: (finding.allowed is not None, -finding.severity.rank))
-    return replace(analysis, findings=tuple(ordered))
+    notes = (*analysis.notes, *_not_read(unread_files(pointed_at, sources)))
+    return replace(analysis, findings=tuple(ordered), notes=notes)
+
+
+def _not_read(files: Sequence[str]) -> Iterator[str]:
+    """What was not looked at in the user's code, so that a comment there accepts nothing."""
+    if files:
+        shown = ", ".join(files[:_FILES_SHOWN])
+        more = f" and {len(files) - _FILES_SHOWN:,} more" if len(files) > _FILES_SHOWN else ""
+        yield (
+            f"comments that accept findings were not read in {shown}{more}: files that HLO text names are read only "
+            "in the folder that --source-root gives"
+        )
 
 
 def run_rules(analysis: Analysis, rules: Iterable[Rule] = RULES) -> list[Finding]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hloscope.analysis.model import Analysis, Collective, SourceFrame
 from hloscope.analysis.model.reason import Operation, Reason, ReasonKind, Tensor
 from hloscope.analysis.places import users_frame
+from hloscope.analysis.source_lines import NOTHING, Sources
 from hloscope.analysis.vocabulary import Kind
 from hloscope.errors import TargetError, did_you_mean
 from hloscope.why.advice import advice
@@ -45,6 +45,7 @@ class Explanation:
         copies: Places of the compiled program with the same collective for the same reason.
         place: The line of the user's code; None when not known.
         excerpt: That line's text; None when the file cannot be read.
+        unread: Whether that is since HLO text names the file, and the user did not say that it may be read.
         steps: From who sharded the array to who needed it otherwise.
         equations: The same in the literature's notation.
         advice: What to change.
@@ -55,30 +56,32 @@ class Explanation:
     copies: int
     place: SourceFrame | None
     excerpt: str | None
+    unread: bool
     steps: tuple[Step, ...]
     equations: tuple[str, ...]
     advice: tuple[str, ...]
 
 
-def explain(analysis: Analysis, named: str | None = None) -> tuple[Explanation, ...]:
+def explain(analysis: Analysis, named: str | None = None, *, sources: Sources = NOTHING) -> tuple[Explanation, ...]:
     """The chain of one collective, or of all, most bytes per step first.
 
     Args:
         analysis: With reasons.
         named: The name of the instruction, with or without `%`, or its place in the report's list, counted from 1;
             None for all, of which those that differ in nothing but their name are told once.
+        sources: The files of the user's code that may be read.
 
     Raises:
         TargetError: There is no such collective.
     """
     if named is not None:
         number = _find(analysis.collectives, named)
-        return (_explanation(analysis.collectives[number - 1], number, 1),)
+        return (_explanation(analysis.collectives[number - 1], number, 1, sources),)
     groups: dict[object, list[tuple[int, Collective]]] = {}
     for number, one in enumerate(analysis.collectives, start=1):
         key = (one.kind, one.axes, one.operand_shapes, one.result_shapes, one.executions, one.source, one.why)
         groups.setdefault(key, []).append((number, one))
-    return tuple(_explanation(alike[0][1], alike[0][0], len(alike)) for alike in groups.values())
+    return tuple(_explanation(alike[0][1], alike[0][0], len(alike), sources) for alike in groups.values())
 
 
 def _find(collectives: Sequence[Collective], named: str) -> int:
@@ -106,15 +109,17 @@ def _how_to_name(names: Sequence[str], wanted: str) -> str:
     return f"{first}name one of them, or give its number in the list that `hloscope analyze` prints, counted from 1"
 
 
-def _explanation(one: Collective, number: int, copies: int) -> Explanation:
+def _explanation(one: Collective, number: int, copies: int, sources: Sources) -> Explanation:
     reason = one.reason or Reason(kind=ReasonKind.UNKNOWN)
     place = _place(one, reason)
+    line = None if place is None else sources.line(place.file, place.line)
     return Explanation(
         collective=one,
         number=number,
         copies=copies,
         place=place,
-        excerpt=None if place is None else linecache.getline(place.file, place.line).rstrip("\n") or None,
+        excerpt=line or None,
+        unread=place is not None and line is None,
         steps=tuple(_steps(reason, one.kind)),
         equations=equations(reason, one.kind),
         advice=advice(reason, one),

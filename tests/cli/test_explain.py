@@ -109,3 +109,28 @@ def test_shardings_need_a_function(root):
         f"error: {CAPTURED} is compiled already, and its shardings are propagated\n"
         "   = fix: name the function itself, or use hloscope analyze\n"
     )
+
+
+def test_text_prints_no_line_of_a_file_that_it_names(root, tmp_path):
+    secret = tmp_path / "src" / "secret.py"
+    secret.parent.mkdir()
+    secret.write_text("\npassword = 'hunter2'\n")
+    text = (
+        "HloModule m, num_partitions=2\n\nENTRY main {\n  p = f32[4] parameter(0)\n"
+        "  ROOT g = f32[8] all-gather(p), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, "
+        f'dimensions={{0}}, metadata={{source_file="{secret}" source_line=2}}\n}}\n'
+    )
+    file = tmp_path / "e.hlo"
+    file.write_text(text)
+    done = hloscope(root, "explain", str(file))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "hunter2" not in done.stdout
+    assert done.stdout.splitlines()[1:3] == [
+        "  --> secret.py:2",
+        "   | the line was not read: files that HLO text names are read only in the folder of --source-root",
+    ]
+    allowed = hloscope(root, "explain", str(file), "--source-root", str(secret.parent))
+    assert "   | password = 'hunter2'" in allowed.stdout.splitlines()
+    elsewhere = hloscope(root, "explain", str(file), "--source-root", str(root), "--format", "json")
+    (one,) = json.loads(elsewhere.stdout)["explanations"]
+    assert (one["excerpt"], one["excerpt_unread"]) == (None, True)

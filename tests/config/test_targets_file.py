@@ -152,7 +152,7 @@ error: unknown key 'function'
   --> hloscope.toml:2 in [defaults]
    | function = 'a:f'
    = fix: use one of slice, slices, mesh, args, kwargs, out, static, donate, dims, axis-types, dcn, \
-compiler-options, kernel-costs, contract, baseline, fail-on, allow, timeout""",
+compiler-options, kernel-costs, source-root, contract, baseline, fail-on, allow, timeout""",
     "[targets]\nstep = 3\n": """\
 error: the target step is 3 and should be a table
   --> hloscope.toml:2 in [targets]

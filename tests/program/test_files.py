@@ -11,6 +11,7 @@ import pytest
 
 from hloscope.errors import HloParseError, TargetError
 from hloscope.hlo import parse_module
+from hloscope.program import files
 from hloscope.program.files import decode_hlo, names_hlo, read_hlo, split_module
 
 TEXT = 'HloModule m\nENTRY e {\n  ROOT p = f32[4] parameter(0), metadata={op_name="x"}\n}\n'
@@ -52,6 +53,47 @@ def test_one_module_of_a_file(tmp_path):
     odd.write_text(TEXT)
     assert split_module(odd) == (str(odd), None)
     assert split_module(f"{odd}#m") == (str(odd), "m")
+
+
+def zstd(data: bytes) -> bytes:
+    return pytest.importorskip("zstandard").ZstdCompressor().compress(data)
+
+
+PACKS = pytest.mark.parametrize("pack", [gzip.compress, lzma.compress, zstd], ids=["gzip", "xz", "zstd"])
+
+
+@PACKS
+def test_what_a_compressed_file_holds_is_bounded(pack, monkeypatch):
+    bomb = pack(bytes(5_000_000))
+    assert len(bomb) < 6000
+    monkeypatch.setattr(files, "_MOST_BYTES", 1 << 20)
+    held = []
+    monkeypatch.setattr(files, "_decode_plain", lambda data, name, is_proto: held.append(data))
+    with pytest.raises(TargetError) as error:
+        decode_hlo(bomb, name="step.hlo.packed")
+    first, why, fix = str(error.value).splitlines()
+    assert first == "error: step.hlo.packed is too large to be unpacked here"
+    assert "hold more than 1 MiB: likely it is damaged" in why
+    assert fix == "   = fix: if it is what it should be, unpack it and give the module's text"
+    assert held == []
+
+
+def test_what_a_serialized_module_holds_is_bounded(monkeypatch):
+    monkeypatch.setattr(files, "_MOST_BYTES", 1 << 10)
+    with pytest.raises(TargetError, match=r"step\.pb is too large to be unpacked here"):
+        decode_hlo(b"\x0a\x04name" + bytes(1 << 10), name="step.pb")
+
+
+@PACKS
+def test_what_just_fits_is_read(pack, monkeypatch):
+    monkeypatch.setattr(files, "_MOST_BYTES", len(TEXT))
+    assert decode_hlo(pack(TEXT.encode()), name="step.hlo.gz") == TEXT
+
+
+@PACKS
+def test_several_streams_in_one_file(pack):
+    start, end = TEXT[:20].encode(), TEXT[20:].encode()
+    assert decode_hlo(pack(start) + pack(end), name="step.hlo.gz") == TEXT
 
 
 def test_zstd_where_something_can_read_it():

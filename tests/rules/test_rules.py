@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,7 @@ from hloscope.findings import SECTIONS
 from hloscope.report.pages import page_named, pages
 from hloscope.rules import RULES
 from hloscope.rules.rule import doc_of
+from hloscope.rules.selection import DEFAULT_JUDGING
 from hloscope.verification.judging import RULE_NAMES
 
 NAMES = [rule.name for rule in RULES]
@@ -170,9 +172,81 @@ def test_a_comment_on_the_line_of_code_or_above_it_allows(tmp_path, code_text):
     step = LOOP.replace("BOUND", "constant(5)").replace(
         "to_apply=add\n  ROOT out", f'to_apply=add, metadata={{source_file="{code}" source_line=2}}\n  ROOT out'
     )
-    found = judged_with(hloscope.analyze_text(step)).findings
+    found = judged_with(hloscope.analyze_text(step), source_root=tmp_path).findings
     assert [(finding.rule, finding.severity) for finding in found] == [("unused-allow", "note")]
     assert found[0].message == (f"{code}:2 allows small-collectives, and nothing of it was found: once per step")
+
+
+def named_in_text(file: str, line: int = 2) -> str:
+    """A program whose text says that its all-reduces come from this line of a file."""
+    place = f', metadata={{source_file="{file}" source_line={line}}}'
+    lines = "".join(f"  r{at + 1} = f32[16] all-reduce(r{at}), {GLOBAL}, to_apply=add{place}\n" for at in range(4))
+    head, _, _ = LOOP.partition("condition {")
+    return f"{head}ENTRY main {{\n  r0 = f32[16] parameter(0)\n{lines}  ROOT out = f32[16] negate(r4)\n}}\n"
+
+
+GLOBAL = "channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true"
+COMMENT = "total = 0\nx = psum(x)  # hloscope: allow small-collectives: on purpose\n"
+
+
+def accepted(text: str, root=None):
+    """What is accepted of the one finding, and what is said about files that were not read."""
+    analysis = judged_with(hloscope.analyze_text(text, judging=NO_RULES, source_root=root), source_root=root)
+    (finding,) = analysis.findings
+    return finding.allowed, [note for note in analysis.notes if "were not read" in note]
+
+
+NO_RULES = replace(DEFAULT_JUDGING, ignore=tuple(NAMES))
+
+
+def test_text_opens_no_file_that_it_names(tmp_path):
+    code = tmp_path / "metrics.py"
+    code.write_text(COMMENT)
+    said = (
+        f"comments that accept findings were not read in {code}: files that HLO text names are read only in the folder "
+        "that --source-root gives"
+    )
+    assert accepted(named_in_text(str(code))) == (None, [said])
+    assert accepted(named_in_text(str(code)), tmp_path) == ("on purpose", [])
+    assert accepted(named_in_text("metrics.py"), tmp_path) == ("on purpose", [])
+    assert accepted(named_in_text("metrics.py", 99), tmp_path) == (None, [])
+
+
+def test_a_comment_that_cannot_be_read_in_a_file_that_is_named_is_no_error(tmp_path):
+    code = tmp_path / "metrics.py"
+    code.write_text("\nx = 1  # hloscope: allow nonsense\n")
+    assert accepted(named_in_text(str(code)))[0] is None
+    with pytest.raises(NotationError, match="does not say what is allowed and why"):
+        accepted(named_in_text(str(code)), tmp_path)
+
+
+def test_the_folder_is_not_left(tmp_path):
+    root, outside = tmp_path / "src", tmp_path / "secret.py"
+    (root / "sub").mkdir(parents=True)
+    outside.write_text(COMMENT)
+    (root / "link.py").symlink_to(outside)
+    (root / "away").symlink_to(tmp_path)
+    (root / "circle.py").symlink_to(root / "circle.py")
+    os.mkfifo(root / "pipe.py")
+    for file in (
+        str(outside),
+        "../secret.py",
+        "sub/../../secret.py",
+        str(root / ".." / "secret.py"),
+        "link.py",
+        "away/secret.py",
+        "circle.py",
+        "pipe.py",
+        "sub",
+        "gone.py",
+        "x" * 5000,
+    ):
+        allowed, notes = accepted(named_in_text(file), root)
+        assert (allowed, len(notes)) == (None, 1)
+    (root / "sub" / "inside.py").write_text(COMMENT)
+    (root / "inner.py").symlink_to(root / "sub" / "inside.py")
+    assert accepted(named_in_text("inner.py"), root) == ("on purpose", [])
+    assert accepted(named_in_text("inner.py"), tmp_path / "gone")[0] is None
 
 
 @pytest.mark.parametrize(

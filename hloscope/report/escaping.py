@@ -1,0 +1,78 @@
+"""Strings of compiled text made harmless: they may hold whatever whoever wrote the text likes.
+
+Each format has one door, through which all that it shows passes. A terminal obeys control characters, turns text around
+at bidirectional ones and breaks lines; the runners of GitHub, Azure and TeamCity obey commands in what a step prints.
+
+Source: actions/runner, ActionCommand.cs: `::command` at the beginning of a line, blanks aside, and `##[command]`
+anywhere in one; Azure Pipelines' logging commands; TeamCity's service messages.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+_UNSEEN = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
+    "\U000e0000-\U000e007f]"
+)
+"""Characters that are obeyed or not seen, all but line ends."""
+
+_UNKNOWN = "\ufffd"
+_AT_LINE_START = re.compile(r"^((?:[ \t]|\x1b\[[0-9;]*m)*):(?=:[A-Za-z])", re.MULTILINE)
+_ANYWHERE = re.compile(r"##(?=\[|vso\[|teamcity\[)", re.IGNORECASE)
+_LINK = re.compile(r"\](?=\()")
+_TICKS = re.compile(r"`+")
+_HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+
+
+def plain_lines(text: str) -> str:
+    """The text, as long as it is, with a mark in place of each character that is obeyed or not seen; lines stay."""
+    return _UNSEEN.sub(lambda found: " " if found[0] == "\t" else _UNKNOWN, text)
+
+
+def plain_line(text: str) -> str:
+    """The same, with blanks in place of line ends."""
+    return plain_lines(text).replace("\n", " ")
+
+
+def without_commands(text: str) -> str:
+    """Finished text for a terminal or a log, in which no runner finds a command."""
+    return _ANYWHERE.sub("# #", _AT_LINE_START.sub(r"\1: ", text))
+
+
+def for_terminal(text: str) -> str:
+    """Several lines for a terminal or a log, that have no colours."""
+    return without_commands(plain_lines(text))
+
+
+def dumped(document: object) -> str:
+    """JSON, indented; what is obeyed or not seen is escaped in it, so that it reads back the same."""
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    text = _UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1] if found[0] != "\x7f" else "\\u007f", text)
+    return _ANYWHERE.sub(r"\\u0023#", text)
+
+
+def for_sarif(text: str) -> str:
+    """A message's text, line by line; what would be a link in it is none."""
+    return _LINK.sub("] ", plain_lines(text))
+
+
+def code(text: str) -> str:
+    """Inline code of Markdown."""
+    line = plain_line(text)
+    fence = "`" * (1 + max(map(len, _TICKS.findall(line)), default=0))
+    return f"{fence} {line} {fence}" if "`" in line else f"`{line}`"
+
+
+def fenced(body: str, language: str) -> list[str]:
+    """A block of code of Markdown, whose fence is longer than any in the body."""
+    body = plain_lines(body)
+    fence = "`" * max(4, 1 + max(map(len, _TICKS.findall(body)), default=0))
+    return [f"{fence}{language}", body, fence]
+
+
+def prose(text: str) -> str:
+    """Text of Markdown in which nothing is markup."""
+    line = re.sub(r"[&<>]", lambda found: _HTML[found[0]], plain_line(text))
+    return re.sub(r"([\\`*_\[\]|~#!])", r"\\\1", line)
