@@ -161,11 +161,20 @@ def capture_target(
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
     from hloscope.program.compiling import capture
+    from hloscope.program.devices import on_enough_devices
+    from hloscope.program.importing import modules_of
+    from hloscope.program.surroundings import one_call
     from hloscope.program.target import attached_facts
 
-    stage("importing")
-    function = loaded(target, facts)
-    captured = capture(function, facts.over(attached_facts(function)), name=name_of(target), stage=stage, store=store)
+    def work() -> Capture:
+        stage("importing")
+        function = loaded(target, facts)
+        known = facts.over(attached_facts(function))
+        with modules_of(function):
+            return capture(function, known, name=name_of(target), stage=stage, store=store)
+
+    with one_call():
+        captured = on_enough_devices((target,), facts, work)
     return replace(captured, notes=(*captured.notes, *_unused_letters(facts, captured)))
 
 

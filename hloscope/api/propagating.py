@@ -21,14 +21,22 @@ def shardings_of(
     Raises:
         HloscopeError: Bad input, JAX refuses the program, or Shardy cannot be asked.
     """
-    from hloscope.program.propagating import propagate
+    from hloscope.program.devices import on_enough_devices
+    from hloscope.program.importing import modules_of
+    from hloscope.program.propagating import Propagated, propagate
+    from hloscope.program.surroundings import one_call
     from hloscope.program.target import attached_facts
     from hloscope.report.shardings import ShardingTable
     from hloscope.why.shardings import sharded_arrays
 
-    stage("importing")
-    function = loaded(target, facts)
-    found = propagate(function, facts.over(attached_facts(function)), name=name_of(target), stage=stage)
+    def work() -> Propagated:
+        stage("importing")
+        function = loaded(target, facts)
+        with modules_of(function):
+            return propagate(function, facts.over(attached_facts(function)), name=name_of(target), stage=stage)
+
+    with one_call():
+        found = on_enough_devices((target,), facts, work)
     if found.shardy is None:
         raise CompileError(
             f"the shardings of {name_of(target)} cannot be propagated here",
