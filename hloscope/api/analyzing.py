@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hloscope.analysis.model import Analysis, Mesh
 from hloscope.api.joining import analysis_of, finished, slice_fact
 from hloscope.api.reading import hlo_text, refuse_beside_text
+from hloscope.api.python_words import in_python_words
 from hloscope.devices_of_text import check_devices, placement_of_text, slice_count
 from hloscope.errors import TargetError
 from hloscope.hardware.overrides import overridden
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 Stage = Callable[[str], None]
 
 
+@in_python_words
 def analyze(
     target: Callable[..., Any] | str | Path,
     args: Any = None,
@@ -128,6 +130,7 @@ def analyze(
     return analyze_function(target, facts, store=default_store(), judging=judging)
 
 
+@in_python_words
 def analyze_function(
     target: Callable[..., Any] | str,
     facts: TargetFacts,

@@ -11,6 +11,7 @@ from hloscope.analysis.model import Analysis
 from hloscope.api.analyzing import analyze_parsed, capture_target
 from hloscope.api.joining import analysis_of
 from hloscope.api.reading import hlo_text, refuse_beside_text
+from hloscope.api.python_words import in_python_words
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice
@@ -22,6 +23,7 @@ from hloscope.store import default_store
 Stage = Callable[[str], None]
 
 
+@in_python_words
 def price(
     target: Callable[..., Any] | str | Path,
     slices: Sequence[str],

@@ -8,6 +8,7 @@ from typing import Any
 
 from hloscope.analysis.model import Analysis
 from hloscope.api.joining import analysis_of
+from hloscope.api.python_words import in_python_words
 from hloscope.errors import NotationError, TargetError, did_you_mean
 from hloscope.program.loading import loaded, name_of
 from hloscope.program.target import TargetFacts, make_facts
@@ -21,6 +22,7 @@ Function = Callable[..., Any]
 Stage = Callable[[str], None]
 
 
+@in_python_words
 def verify(
     target: Function | str,
     reference: Function | str,

@@ -156,9 +156,10 @@ def _refusing_other_counts(work: Callable[[], T]) -> T:
 
 
 def _no_count_fits(seen: int, error: DeviceCountError) -> MeshError:
+    fewer, more = sorted((seen, error.needed))
     return MeshError(
-        f"the program needs {error.needed} devices in one place and {seen} in another",
-        why=f"where it sees {seen} devices, it makes a mesh of {error.needed}, and the other way round",
+        f"the program needs {fewer} devices in one place and {more} in another",
+        why=f"where it sees {more} devices, it needs {fewer}, and where it sees {fewer}, it needs {more}",
         fix="ask for a mesh of as many devices as the program's own mesh has, or for none",
     )
 

@@ -12,6 +12,7 @@ import pytest
 BEGIN = """
 import asyncio, contextlib, io, logging, os, pickle, sys, threading, time
 import jax, jax.numpy as jnp
+import numpy as np
 import hloscope
 weights = jnp.arange(4.0)  # starts JAX, with one device
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 pytestmark = pytest.mark.tpu_compiler
@@ -249,10 +251,7 @@ def test_what_reaches_file_descriptor_2_from_another_thread_while_a_program_is_t
 def test_the_error_that_remains_says_what_helps_in_a_kernel(step):
     said = step.run("""
         def own_mesh():
-            mesh = jax.sharding.Mesh(jax.devices(), ("a",))
-            y = jax.make_mesh((4,), ("b",), devices=jax.devices()[:4])
-            import numpy
-            return (lambda x: x), (numpy.array(jax.devices()).reshape(3, 1),)
+            jax.sharding.Mesh(np.array(jax.devices()).reshape(3, 1), ("a", "b"))
 
         def needs_a_mesh(x):
             return jax.lax.with_sharding_constraint(x, jax.P("X"))
@@ -269,7 +268,7 @@ def test_the_error_that_remains_says_what_helps_in_a_kernel(step):
             except hloscope.HloscopeError as error:
                 print(pickle.loads(pickle.dumps(error)))
     """)
-    assert "--" not in said
+    assert not re.search(r"--\w", said)
     assert "restart" not in said
     assert "JAX_NUM_CPU_DEVICES" not in said
     assert "the program needs 3 devices in one place and 8 in another" in said
