@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from hloscope.errors import DeviceCountError, MeshError, SliceError, TargetError
-from hloscope.hardware.slices import Slice, default_slice, parse_slice
+from hloscope.hardware.slices import Slice, parse_slice, slice_that_fits
 from hloscope.program.notation import parse_axis_types
 from hloscope.program.quiet import captured_stderr
 from hloscope.program.target import TargetFacts, attached_facts
@@ -257,6 +257,8 @@ def make_mesh(
 def check_device_count(chosen: Slice, mesh: Mapping[str, int], *, at_least: bool = False) -> None:
     """Checks that a mesh has as many devices as the slice, or with `at_least` no more.
 
+    It may have fewer where no slice of the generation has as few, and none that holds it is smaller.
+
     Raises:
         MeshError: It does not fit.
     """
@@ -267,13 +269,13 @@ def check_device_count(chosen: Slice, mesh: Mapping[str, int], *, at_least: bool
         available = len(jax.devices())
     else:
         available = chosen.device_count
-    if available == count or (at_least and count < available):
+    if available == count or (at_least and count < available) or chosen.can_be_used_in_part_by(count):
         return
-    other = "" if chosen.chip is None else f", or --slice {default_slice(count, chosen.chip.name).name}"
+    other = None if chosen.chip is None else slice_that_fits(count, chosen.chip.name)
     raise MeshError(
         f"the mesh has {plural(count, 'device')} and the slice {chosen.name} has {available}",
         why=f"{' x '.join(f'{axis}={size}' for axis, size in mesh.items())} = {count}",
-        fix=f"use a mesh of {plural(available, 'device')}{other}",
+        fix=f"use a mesh of {plural(available, 'device')}" + ("" if other is None else f", or --slice {other.name}"),
     )
 
 
@@ -340,7 +342,7 @@ def arrange(
         )
         return list(hybrid.flat)
     if prod(mesh_shape) < len(devices):
-        return list(devices)[: prod(mesh_shape)]
+        return part_of(devices, prod(mesh_shape))
     try:
         return list(mesh_utils.create_device_mesh(list(mesh_shape), devices=devices).flat)
     except (NotImplementedError, ValueError, AssertionError):
@@ -349,6 +351,20 @@ def arrange(
             "there; compiled with allow_split_physical_axes=True"
         )
     return list(mesh_utils.create_device_mesh(list(mesh_shape), devices=devices, allow_split_physical_axes=True).flat)
+
+
+def part_of(devices: Sequence[Any], count: int) -> list[Any]:
+    """So many devices of a slice: the first ones, unless they are a block that libtpu takes for a slice of its own.
+
+    Of a program for 2x3 chips of v5e:2x4 it makes rings of the whole slice's length, and ends the process over them.
+    """
+    chosen = list(devices)[:count]
+    if 2 < count < len(devices):
+        edges = [len({device.coords[axis] for device in chosen}) for axis in range(len(chosen[0].coords))]
+        cores = len({device.core_on_chip for device in chosen})
+        if prod(edges) * cores == count and len(devices) % count:
+            chosen[-1] = devices[count]
+    return chosen
 
 
 def _needs_split(within: Sequence[int], devices: Sequence[Any]) -> bool:

@@ -105,7 +105,20 @@ def test_an_unused_argument_is_told(compiled):
 def test_a_mesh_that_no_block_fits_is_compiled_on_a_subset(compiled):
     capture = compiled("modern.py:three_chips")
     assert (capture.slice.name, capture.used_devices) == ("v5e:2x2", 3)
-    assert capture.notes == ("no v5e block has 3 chips: compiled on 3 of the 4 chips of v5e:2x2",)
+    assert capture.notes == ("no v5e slice has 3 devices: compiled on 3 of the 4 devices of v5e:2x2",)
+
+
+@pytest.mark.parametrize(
+    ("size", "slice_name"), [(6, "v5e:2x4"), (6, None), (24, "v6e:4x8"), (1, "tpu7x:1x1x1"), (3, "v5p:2x2x1")]
+)
+def test_a_mesh_smaller_than_every_slice_is_compiled_on_a_part_of_the_one_that_is_named(compiled, size, slice_name):
+    capture = compiled(
+        "modern.py:sharded_sum", mesh={"X": size}, args=(f"f32[{24 * size}@X,8]",), slice=slice_name
+    )
+    assert capture.used_devices == size < capture.slice.device_count
+    assert capture.slice.name == (slice_name or "v5e:2x4")
+    (note,) = capture.notes
+    assert f"compiled on {size} of the {capture.slice.device_count} devices of {capture.slice.name}" in note
 
 
 @pytest.mark.parametrize("dcn", [None, {"D": 2}, {"Y": 2}])
