@@ -49,7 +49,14 @@ def every_error():
 
 MADE_WITH = {
     errors.DeviceCountError: {"needed": 8, "available": 1},
-    errors.HloParseError: {"what": "it is wrong", "line": 3, "column": 7, "where": "a.hlo:3:7", "excerpt": "x", "fix": None},
+    errors.HloParseError: {
+        "what": "it is wrong",
+        "line": 3,
+        "column": 7,
+        "where": "a.hlo:3:7",
+        "excerpt": "x",
+        "fix": None,
+    },
     BaselineError: {"what": "it is wrong", "name": "a.txt", "line": 3, "column": 1, "excerpt": "x"},
     ConfigMistakesError: {"mistakes": [HloscopeError("one"), HloscopeError("two", where="here")]},
 }
@@ -59,10 +66,17 @@ def test_every_error_crosses_a_process_boundary_whole():
     kinds = every_error()
     assert len(kinds) >= 13
     for kind in kinds:
-        made = kind(**MADE_WITH.get(kind, {"what": "it is wrong", "where": "a.py:3", "why": "because", "fix": "do this"}))
+        made = kind(
+            **MADE_WITH.get(kind, {"what": "it is wrong", "where": "a.py:3", "why": "because", "fix": "do this"})
+        )
         made.add_note("a note")
         again = pickle.loads(pickle.dumps(made))
-        assert (type(again), str(again), again.args, vars(again).keys()) == (kind, str(made), made.args, vars(made).keys())
+        assert (type(again), str(again), again.args, vars(again).keys()) == (
+            kind,
+            str(made),
+            made.args,
+            vars(made).keys(),
+        )
         assert again.__notes__ == ["a note"]
         assert repr(vars(again)) == repr(vars(made))
 

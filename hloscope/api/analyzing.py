@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from hloscope.analysis.model import Analysis, Mesh
 from hloscope.api.joining import analysis_of, finished, slice_fact
-from hloscope.api.reading import hlo_text, refuse_beside_text
 from hloscope.api.python_words import in_python_words
+from hloscope.api.reading import hlo_text, refuse_beside_text
 from hloscope.devices_of_text import check_devices, placement_of_text, slice_count
 from hloscope.errors import TargetError
 from hloscope.hardware.overrides import overridden

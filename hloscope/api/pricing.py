@@ -10,8 +10,8 @@ from typing import Any
 from hloscope.analysis.model import Analysis
 from hloscope.api.analyzing import analyze_parsed, capture_target
 from hloscope.api.joining import analysis_of
-from hloscope.api.reading import hlo_text, refuse_beside_text
 from hloscope.api.python_words import in_python_words
+from hloscope.api.reading import hlo_text, refuse_beside_text
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice

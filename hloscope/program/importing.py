@@ -213,7 +213,5 @@ _STANDARD = str(Path(contextlib.__file__).parent)
 def is_library(filename: str) -> bool:
     """Whether a source file is Python's, a package's or hloscope's own."""
     return (
-        filename.startswith(("<frozen", _OWN, _STANDARD))
-        or "site-packages" in filename
-        or "dist-packages" in filename
+        filename.startswith(("<frozen", _OWN, _STANDARD)) or "site-packages" in filename or "dist-packages" in filename
     )
