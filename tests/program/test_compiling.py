@@ -208,6 +208,15 @@ def test_mixed_axis_types(compiled):
     assert capture.mesh.axis_types == ("explicit", "auto")
 
 
+@pytest.mark.parametrize("types", ["X=explicit,Y=auto", "X=auto,Y=explicit"])
+def test_an_output_that_explicit_axes_leave_partly_open_is_shown_as_it_was_compiled(compiled, types):
+    capture = compiled(
+        "modern.py:product", mesh={"X": 4, "Y": 2}, args=("f32[512@X,1024]", "f32[1024,512@Y]"), axis_types=types
+    )
+    (output,) = capture.outputs
+    assert (output.sharding, output.local_shape, output.asked) == ("P('X', 'Y')", (128, 256), False)
+
+
 def test_manual_axes_belong_to_shard_map(compiled):
     with pytest.raises(MeshError, match="the axis X cannot be manual from outside"):
         compiled("matmul.py:matmul", axis_types="X=manual")
