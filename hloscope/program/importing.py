@@ -188,9 +188,9 @@ def _place(module: ModuleType | None) -> str | None:
     file = getattr(module, "__file__", None)
     if isinstance(file, str):
         return file if file.endswith(".py") else None
-    if file is None and hasattr(module, "__path__"):
-        with contextlib.suppress(Exception):
-            return str(next(iter(module.__path__), None) or "") or None
+    if file is None:
+        with contextlib.suppress(Exception):  # some modules make their attributes up
+            return str(next(iter(getattr(module, "__path__", ())), "")) or None
     return None
 
 
