@@ -93,7 +93,7 @@ StackFrames
 
 ENTRY main {{
   p = f32[8]{{0}} parameter(0)
-  ROOT r = f32[8]{{0}} all-reduce(p), channel_id=1, replica_groups=[1,8]<=[8], to_apply=add, metadata={{stack_frame_id={frame}}}
+  ROOT r = f32[8]{{0}} all-reduce(p), replica_groups=[1,8]<=[8], to_apply=add, metadata={{stack_frame_id={frame}}}
 }}
 """
 
