@@ -7,6 +7,7 @@ Every error that bad input can cause derives from `HloscopeError`. The command l
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 EXIT_OK = 0
 EXIT_BROKEN = 1
@@ -43,6 +44,9 @@ class HloscopeError(Exception):
         self.excerpt = excerpt
         super().__init__(str(self))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _error_again, (type(self), self.args, self.__dict__)
+
     def __str__(self) -> str:
         parts = [f"error: {self.what}"]
         if self.where:
@@ -70,19 +74,19 @@ class MeshError(HloscopeError):
 
 
 class DeviceCountError(MeshError):
-    """JAX was started with another number of simulated devices than the program needs.
+    """A program needs another number of simulated devices than it is shown.
 
     Attributes:
         needed: How many it needs.
+        available: How many it sees.
     """
 
     def __init__(self, needed: int, available: int) -> None:
         self.needed = needed
+        self.available = available
         super().__init__(
-            f"{needed} simulated devices are needed, and JAX was started with {available}",
-            why="JAX fixes the number of its CPU devices when it is first used",
-            fix=f'run jax.config.update("jax_num_cpu_devices", {needed}) before anything else uses JAX, '
-            f"or set JAX_NUM_CPU_DEVICES={needed} and restart",
+            f"{needed} simulated devices are needed, and there are {available}",
+            fix=f"ask for a mesh of {needed} devices",
         )
 
 
@@ -138,6 +142,14 @@ class HloParseError(HloscopeError):
         self.line = line
         self.column = column
         super().__init__(what, where=where, excerpt=excerpt, fix=fix)
+
+
+def _error_again(kind: type[HloscopeError], args: tuple[Any, ...], state: dict[str, Any]) -> HloscopeError:
+    """An error that comes from another process, whatever its class is made from."""
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 def did_you_mean(

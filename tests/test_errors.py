@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
+import pickle
+import pkgutil
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import hloscope
+from hloscope import errors
+from hloscope.api.python_words import without_options
+from hloscope.config.model import ConfigMistakesError
+from hloscope.contracts.baselines.reading import BaselineError
 from hloscope.errors import HloscopeError, caret_excerpt
 
 
@@ -25,3 +35,63 @@ def test_the_caret_stands_under_its_character_however_long_the_line(line, data):
     shown, caret = caret_excerpt(line, column).split("\n")
     assert len(shown) <= 102
     assert shown[len(caret) - 1] == line[column - 1]
+
+
+def every_error():
+    for module in pkgutil.walk_packages(hloscope.__path__, "hloscope."):
+        if module.name != "hloscope.__main__":
+            importlib.import_module(module.name)
+    kinds = [HloscopeError]
+    for kind in kinds:
+        kinds.extend(one for one in kind.__subclasses__() if one.__module__.startswith("hloscope."))
+    return list(dict.fromkeys(kinds))
+
+
+MADE_WITH = {
+    errors.DeviceCountError: {"needed": 8, "available": 1},
+    errors.HloParseError: {
+        "what": "it is wrong",
+        "line": 3,
+        "column": 7,
+        "where": "a.hlo:3:7",
+        "excerpt": "x",
+        "fix": None,
+    },
+    BaselineError: {"what": "it is wrong", "name": "a.txt", "line": 3, "column": 1, "excerpt": "x"},
+    ConfigMistakesError: {"mistakes": [HloscopeError("one"), HloscopeError("two", where="here")]},
+}
+
+
+def test_every_error_crosses_a_process_boundary_whole():
+    kinds = every_error()
+    assert len(kinds) >= 13
+    for kind in kinds:
+        made = kind(
+            **MADE_WITH.get(kind, {"what": "it is wrong", "where": "a.py:3", "why": "because", "fix": "do this"})
+        )
+        made.add_note("a note")
+        again = pickle.loads(pickle.dumps(made))
+        assert (type(again), str(again), again.args, vars(again).keys()) == (
+            kind,
+            str(made),
+            made.args,
+            vars(made).keys(),
+        )
+        assert again.__notes__ == ["a note"]
+        assert repr(vars(again)) == repr(vars(made))
+
+
+@pytest.mark.parametrize(
+    ("option", "keyword"),
+    [
+        ("give the mesh too, for example --mesh X=4,Y=2", 'give the mesh too, for example mesh={"X": 4, "Y": 2}'),
+        ("make it one: --axis-types Y=explicit", 'make it one: axis_types="Y=explicit"'),
+        ("use a mesh of 8 devices, or --slice v5e:2x4", 'use a mesh of 8 devices, or slice="v5e:2x4"'),
+        ("drop --dcn, or name several slices", "drop dcn, or name several slices"),
+        ("their range (--range B=0:8), or", 'their range (ranges={"B": (0, 8)}), or'),
+        ("give --chip-override NAME=VALUE or", 'give chip_overrides=["NAME=VALUE"] or'),
+        ("a flag of the compiler's, --xla_dump_to", "a flag of the compiler's, --xla_dump_to"),
+    ],
+)
+def test_in_python_a_message_names_keywords(option, keyword):
+    assert without_options(option) == keyword

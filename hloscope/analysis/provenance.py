@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 
 from hloscope.analysis.model import SourceFrame
 from hloscope.analysis.transfers import Place, Transfer
 from hloscope.graph import HloGraph, consumers, producers
 from hloscope.hlo import HloInstruction
+from hloscope.launchers import is_launcher
 
 _SAYS_NOTHING = frozenset({"parameter", "constant", "tuple", "while", "conditional", "partition-id", "after-all"})
 """Instructions whose metadata names an argument or a whole loop rather than an operation."""
@@ -101,17 +103,17 @@ def _provenance(
 def source_frames(instruction: HloInstruction) -> tuple[SourceFrame, ...]:
     """The user's stack at an instruction, innermost frame first; empty when the text does not tell.
 
-    JAX traces the body of a loop several times over, which leaves the frames around it several times in a row. A
-    sequence that repeats itself is kept once.
+    It ends where the program was started, by hloscope or anything else. JAX traces the body of a loop several times
+    over, which leaves the frames around it several times in a row. A sequence that repeats itself is kept once.
     """
     if instruction.stack_frame_id:
         frames = instruction.computation.module.frames(instruction.stack_frame_id)
         if frames:
             return _without_repeats(
                 SourceFrame(file=frame.file, line=frame.line, function=frame.function, column=frame.column)
-                for frame in frames
+                for frame in takewhile(lambda frame: not is_launcher(frame.file), frames)
             )
-    if instruction.source_file and instruction.source_line:
+    if instruction.source_file and instruction.source_line and not is_launcher(instruction.source_file):
         return (SourceFrame(file=instruction.source_file, line=instruction.source_line),)
     return ()
 
@@ -128,8 +130,12 @@ def _without_repeats(frames: Iterable[SourceFrame]) -> tuple[SourceFrame, ...]:
 
 
 def has_source(instruction: HloInstruction) -> bool:
-    """Whether the instruction prints where it was written."""
-    return bool(instruction.stack_frame_id) or instruction.source_file is not None
+    """Whether the instruction prints where the user wrote it."""
+    if instruction.stack_frame_id:
+        frames = instruction.computation.module.frames(instruction.stack_frame_id)
+        if frames:
+            return not is_launcher(frames[0].file)
+    return instruction.source_file is not None and not is_launcher(instruction.source_file)
 
 
 def _completions(start: HloInstruction) -> list[HloInstruction]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hloscope.analysis.model import Analysis, Mesh
 from hloscope.analysis.source_lines import Sources
 from hloscope.api.joining import analysis_of, finished, slice_fact
+from hloscope.api.python_words import in_python_words
 from hloscope.api.reading import hlo_text, refuse_beside_text
 from hloscope.devices_of_text import check_devices, placement_of_text, slice_count
 from hloscope.errors import TargetError
@@ -25,11 +26,13 @@ if TYPE_CHECKING:
     from hloscope.hlo import HloModule
     from hloscope.program.capture import Capture
 
+T = TypeVar("T")
 Stage = Callable[[str], None]
 KernelCosts = Mapping[str, tuple[float, float]] | Sequence[str]
 """FLOPs and bytes by the kernel's name, or texts such as `splash=7e11,2e8`."""
 
 
+@in_python_words
 def analyze(
     target: Callable[..., Any] | str | Path,
     args: Any = None,
@@ -134,6 +137,7 @@ def analyze(
     return analyze_function(target, facts, store=default_store(), judging=rules)
 
 
+@in_python_words
 def analyze_function(
     target: Callable[..., Any] | str,
     facts: TargetFacts,
@@ -166,15 +170,48 @@ def capture_target(
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
+    start_compiler(target, facts, store)
+
+    def compiled(function: Callable[..., Any], known: TargetFacts) -> Capture:
+        from hloscope.program.compiling import capture  # imports JAX, which takes its time
+
+        return capture(function, known, name=name_of(target), stage=stage, store=store)
+
+    captured = with_function(target, facts, compiled, stage)
+    return replace(captured, notes=(*captured.notes, *_unused_letters(facts, captured)))
+
+
+def with_function(
+    target: Callable[..., Any] | str,
+    facts: TargetFacts,
+    use: Callable[[Callable[..., Any], TargetFacts], T],
+    stage: Stage = lambda _: None,
+) -> T:
+    """Imports a target and does something with its function, while no other call does.
+
+    Args:
+        target: The target.
+        facts: What was said of it.
+        use: Is given the function and its facts, those of its decorator included. It sees as many devices as the
+            program needs, and may be called again where these turn out to be others.
+        stage: Told what is happening.
+
+    Raises:
+        HloscopeError: Bad input.
+    """
+    from hloscope.program.devices import on_enough_devices
+    from hloscope.program.importing import modules_of
+    from hloscope.program.surroundings import one_call
     from hloscope.program.target import attached_facts
 
-    start_compiler(target, facts, store)
-    stage("importing")
-    function = loaded(target, facts)
-    from hloscope.program.compiling import capture  # imports JAX, which takes its time
+    def work() -> T:
+        stage("importing")
+        function = loaded(target, facts)
+        with modules_of(function):
+            return use(function, facts.over(attached_facts(function)))
 
-    captured = capture(function, facts.over(attached_facts(function)), name=name_of(target), stage=stage, store=store)
-    return replace(captured, notes=(*captured.notes, *_unused_letters(facts, captured)))
+    with one_call():
+        return on_enough_devices((target,), facts, work)
 
 
 def start_compiler(target: Callable[..., Any] | str, facts: TargetFacts, store: Store | None) -> None:

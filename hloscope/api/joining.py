@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from itertools import groupby, takewhile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hloscope.analysis.model import Analysis, ArrayFact, Memory, Mesh, SliceFact, SourceFrame
+from hloscope.analysis.model import Analysis, ArrayFact, Memory, Mesh, SliceFact
 from hloscope.analysis.placement import Placement
 from hloscope.analysis.source_lines import CAPTURED
 from hloscope.hardware.slices import Slice
@@ -47,9 +44,6 @@ def analysis_of(captured: Capture, name: str, judging: Judging = DEFAULT_JUDGING
     if captured.slice_of_partition is not None:
         placement = Placement(captured.slice_of_partition, captured.device_ids)
     found = analyze_module(module, target=name, mesh=mesh, devices_per_slice=per_slice, placement=placement)
-    found = replace(
-        found, collectives=tuple(replace(one, source=_users_frames(one.source)) for one in found.collectives)
-    )
     found = explained(found, module, captured)
     found = price_module(found, module, chosen, device_ids=captured.device_ids, kernel_costs=captured.kernel_costs)
     return finished(
@@ -69,13 +63,6 @@ def analysis_of(captured: Capture, name: str, judging: Judging = DEFAULT_JUDGING
 def finished(found: Analysis, judging: Judging) -> Analysis:
     """The analysis with the version that made it and with what the rules find."""
     return judged(replace(found, versions={"hloscope": __version__, **found.versions}), judging)
-
-
-def _users_frames(frames: tuple[SourceFrame, ...]) -> tuple[SourceFrame, ...]:
-    """The frames inside the user's program: those outside it are hloscope's own, and whoever called it."""
-    own = f"{Path(__file__).parent.parent}{os.sep}"
-    inside = tuple(takewhile(lambda frame: not frame.file.startswith(own), frames))
-    return tuple(frame for frame, _ in groupby(inside))
 
 
 def slice_fact(chosen: Slice, chosen_by: str, used_devices: int) -> SliceFact:

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hloscope.analysis.model import Analysis
-from hloscope.api.analyzing import KernelCosts, analyze_parsed, start_compiler
+from hloscope.api.analyzing import KernelCosts, analyze_parsed, start_compiler, with_function
 from hloscope.api.joining import analysis_of
+from hloscope.api.python_words import in_python_words
 from hloscope.api.reading import hlo_text, refuse_beside_text
 from hloscope.errors import CompileError, HloscopeError, TargetError, TimeLimitError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice
 from hloscope.program.files import names_hlo
-from hloscope.program.loading import loaded, name_of
+from hloscope.program.loading import name_of
 from hloscope.program.target import TargetFacts, make_facts
 from hloscope.report.price import Unpriced
 from hloscope.store import default_store
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 Stage = Callable[[str], None]
 
 
+@in_python_words
 def price(
     target: Callable[..., Any] | str | Path,
     slices: Sequence[str],
@@ -129,24 +131,24 @@ def price_function(
     Raises:
         HloscopeError: Bad input, or JAX refuses the program.
     """
-    from hloscope.program.target import attached_facts
-
-    store = default_store()
+    store, widest = default_store(), replace(facts, slice=largest_slice(slices))
     start_compiler(target, facts, store)
-    stage("importing")
-    function = loaded(target, replace(facts, slice=largest_slice(slices)))
-    from hloscope.program.compiling import Pending, begin  # imports JAX, which takes its time
 
-    known, pending = facts.over(attached_facts(function)), list[tuple[str, Pending]]()
-    try:
-        for name in slices:
-            begun = begin(function, replace(known, slice=name), name=name_of(target), stage=stage, store=store)
-            pending.append((name, begun))
-        return tuple(_priced(begun, name_of(target), name, stage) for name, begun in pending)
-    except BaseException:
-        for _, begun in pending:
-            begun.drop()
-        raise
+    def priced(function: Callable[..., Any], known: TargetFacts) -> tuple[Analysis | Unpriced, ...]:
+        from hloscope.program.compiling import begin  # imports JAX, which takes its time
+
+        pending: list[tuple[str, Pending]] = []
+        try:
+            for name in slices:
+                begun = begin(function, replace(known, slice=name), name=name_of(target), stage=stage, store=store)
+                pending.append((name, begun))
+            return tuple(_priced(begun, name_of(target), name, stage) for name, begun in pending)
+        except BaseException:
+            for _, begun in pending:
+                begun.drop()
+            raise
+
+    return with_function(target, widest, priced, stage)
 
 
 def _priced(begun: Pending, target: str, slice_name: str, stage: Stage) -> Analysis | Unpriced:

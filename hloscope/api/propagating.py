@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from hloscope.api.analyzing import start_compiler, with_function
 from hloscope.errors import CompileError
-from hloscope.program.loading import loaded, name_of
+from hloscope.program.loading import name_of
 
 if TYPE_CHECKING:
+    from hloscope.program.propagating import Propagated
     from hloscope.program.target import TargetFacts
     from hloscope.report.shardings import ShardingTable
 
@@ -21,14 +23,16 @@ def shardings_of(
     Raises:
         HloscopeError: Bad input, JAX refuses the program, or Shardy cannot be asked.
     """
-    from hloscope.program.propagating import propagate
-    from hloscope.program.target import attached_facts
     from hloscope.report.shardings import ShardingTable
     from hloscope.why.shardings import sharded_arrays
 
-    stage("importing")
-    function = loaded(target, facts)
-    found = propagate(function, facts.over(attached_facts(function)), name=name_of(target), stage=stage)
+    def propagated(function: Callable[..., Any], known: TargetFacts) -> Propagated:
+        from hloscope.program.propagating import propagate
+
+        return propagate(function, known, name=name_of(target), stage=stage)
+
+    start_compiler(target, facts, None)
+    found = with_function(target, facts, propagated, stage)
     if found.shardy is None:
         raise CompileError(
             f"the shardings of {name_of(target)} cannot be propagated here",

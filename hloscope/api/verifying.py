@@ -9,6 +9,7 @@ from typing import Any
 from hloscope.analysis.model import Analysis
 from hloscope.api.analyzing import KernelCosts
 from hloscope.api.joining import analysis_of
+from hloscope.api.python_words import in_python_words
 from hloscope.errors import NotationError, TargetError, did_you_mean
 from hloscope.program.loading import loaded, name_of
 from hloscope.program.target import TargetFacts, make_facts
@@ -22,6 +23,7 @@ Function = Callable[..., Any]
 Stage = Callable[[str], None]
 
 
+@in_python_words
 def verify(
     target: Function | str,
     reference: Function | str,
@@ -131,15 +133,31 @@ def verify_functions(
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses one of the programs.
     """
-    from hloscope.verification.memory import available_bytes
+    from hloscope.program.devices import devices_to_run_on, on_enough_devices
+    from hloscope.program.surroundings import one_call
     from hloscope.verification.where import run_somewhere
 
     _check_names(ignore)
-    found = _analyses(target, reference, facts, settings, stage)
-    job = Job(
+    with one_call():
+        found = on_enough_devices(
+            (target, reference), facts, lambda: _analyses(target, reference, facts, settings, stage)
+        )
+        job = _job(target, reference, facts, settings, devices=max(map(_device_count, found)))
+        stage("running both programs")
+        with devices_to_run_on(job.devices, settings.on):
+            numerics = run_somewhere(job, settings, decided_by_devices=any(map(_decided_by_devices, found)))
+    return judged(*found, numerics, ignore)
+
+
+def _job(
+    target: Function | str, reference: Function | str, facts: TargetFacts, settings: Settings, *, devices: int
+) -> Job:
+    from hloscope.verification.memory import available_bytes
+
+    return Job(
         target=Side(target=target, facts=facts),
         reference=Side(target=reference, facts=facts),
-        devices=max(map(_device_count, found)),
+        devices=devices,
         seed=settings.seed,
         ranges=settings.ranges,
         dims=settings.scale,
@@ -149,9 +167,6 @@ def verify_functions(
         against_single_device=settings.against_single_device,
         memory_bytes=available_bytes(),
     )
-    stage("running both programs")
-    numerics = run_somewhere(job, settings, decided_by_devices=any(map(_decided_by_devices, found)))
-    return judged(*found, numerics, ignore)
 
 
 def _analyses(
@@ -160,6 +175,7 @@ def _analyses(
     """Both programs, compiled for the target's slice."""
     from hloscope.program.arguments import required_parameters
     from hloscope.program.compiling import capture
+    from hloscope.program.importing import modules_of
     from hloscope.program.target import attached_facts
 
     stage("importing")
@@ -172,13 +188,15 @@ def _analyses(
     all_facts = facts.over(attached_facts(functions[0]))
     _check_scale(settings.scale, all_facts)
     store = default_store()
-    captured = capture(functions[0], all_facts, name=name_of(target), stage=stage, store=store)
+    with modules_of(functions[0]):
+        captured = capture(functions[0], all_facts, name=name_of(target), stage=stage, store=store)
     found = analysis_of(captured, name_of(target))
     _check_ranges(settings.ranges, found)
     own = facts.over(attached_facts(functions[1]))
     borrowed = references_facts(all_facts, own, is_factory=not required_parameters(functions[1]))
     chosen = captured.slice.name if captured.slice_chosen_by == "user" else None
-    twin = capture(functions[1], replace(borrowed, slice=chosen), name=name_of(reference), stage=stage, store=store)
+    with modules_of(functions[1]):
+        twin = capture(functions[1], replace(borrowed, slice=chosen), name=name_of(reference), stage=stage, store=store)
     return found, analysis_of(twin, name_of(reference))
 
 

@@ -1,4 +1,4 @@
-"""What every command shares: errors to exit codes, one restart with more simulated devices, progress, output."""
+"""What every command shares: errors to exit codes, progress, output."""
 
 from __future__ import annotations
 
@@ -14,16 +14,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from hloscope.errors import EXIT_COULD_NOT_RUN, DeviceCountError, HloscopeError
+from hloscope.errors import EXIT_COULD_NOT_RUN, HloscopeError
 
 if TYPE_CHECKING:
     from hloscope.findings import Finding
     from hloscope.report import Canvas
 
 T = TypeVar("T")
-
-DEVICES_VARIABLE = "HLOSCOPE_SIMULATED_DEVICES"
-DEFAULT_DEVICES = 8
 
 
 def check_streams() -> None:
@@ -36,16 +33,10 @@ def check_streams() -> None:
 
 
 def guarded(run: Callable[[], T], *, debug: bool) -> T:
-    """Runs a command's work; a problem with the input becomes one message and exit code 2.
-
-    Where the program turns out to need more simulated devices than JAX was started with, the process starts itself
-    once more with that many.
-    """
+    """Runs a command's work; a problem with the input becomes one message and exit code 2."""
     try:
         return run()
     except HloscopeError as error:
-        if isinstance(error, DeviceCountError) and DEVICES_VARIABLE not in os.environ:
-            _restart(error.needed)
         _fail(str(error), debug)
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
@@ -72,19 +63,6 @@ def say(message: str) -> None:
     from hloscope.report.escaping import for_terminal
 
     click.echo(for_terminal(message), err=True)
-
-
-def _restart(devices: int) -> NoReturn:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    environment = {**os.environ, DEVICES_VARIABLE: str(devices)}
-    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
-
-
-def simulated_device_count(asked: int | None) -> int:
-    """Simulated devices to start JAX with: what a restart found out, else what the options say, else 8."""
-    found_out = os.environ.get(DEVICES_VARIABLE)
-    return int(found_out) if found_out else asked or DEFAULT_DEVICES
 
 
 def failing(findings: Iterable[Finding], fail_on: str | None) -> tuple[Finding, ...]:

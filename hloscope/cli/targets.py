@@ -100,7 +100,7 @@ def prepared_facts(options: Options) -> TargetFacts:
     """
     from hloscope.hardware.overrides import overridden
     from hloscope.hardware.slices import default_slice, parse_slice
-    from hloscope.program.devices import check_device_count, prepare_environment, require_jax
+    from hloscope.program.devices import DEFAULT_DEVICES, check_device_count, prepare_environment, require_jax
 
     require_jax()
     facts = facts_of(options)
@@ -112,7 +112,7 @@ def prepared_facts(options: Options) -> TargetFacts:
     elif chosen is not None and not attached:
         asked = chosen.device_count
     overridden(chosen or default_slice(1), facts.chip_overrides or ())
-    prepare_environment(running.simulated_device_count(asked), attached=attached)
+    prepare_environment(asked or DEFAULT_DEVICES, attached=attached)
     return facts
 
 

@@ -32,7 +32,7 @@ def physical_devices(chosen: Slice, layout: Layout, notes: list[str]) -> list[An
         return [simulated[number] for number in layout.simulated_ids or range(layout.device_count)]
     physical = topology_devices(chosen)
     if layout.mesh_shape is None:
-        return physical[: layout.device_count]
+        return part_of(physical, layout.device_count)
     if layout.simulated_ids is not None:
         laid_out = _by_simulated_slice(layout.simulated_ids, physical, chosen.slice_count)
     else:
@@ -106,7 +106,7 @@ def arrange(
         )
         return list(hybrid.flat)
     if prod(mesh_shape) < len(devices):
-        return list(devices)[: prod(mesh_shape)]
+        return part_of(devices, prod(mesh_shape))
     try:
         return list(mesh_utils.create_device_mesh(list(mesh_shape), devices=devices).flat)
     except (NotImplementedError, ValueError, AssertionError):
@@ -115,6 +115,20 @@ def arrange(
             "there; compiled with allow_split_physical_axes=True"
         )
     return list(mesh_utils.create_device_mesh(list(mesh_shape), devices=devices, allow_split_physical_axes=True).flat)
+
+
+def part_of(devices: Sequence[Any], count: int) -> list[Any]:
+    """So many devices of a slice: the first ones, unless they are a block that libtpu takes for a slice of its own.
+
+    Of a program for 2x3 chips of v5e:2x4 it makes rings of the whole slice's length, and ends the process over them.
+    """
+    chosen = list(devices)[:count]
+    if 2 < count < len(devices):
+        edges = [len({device.coords[axis] for device in chosen}) for axis in range(len(chosen[0].coords))]
+        cores = len({device.core_on_chip for device in chosen})
+        if prod(edges) * cores == count and len(devices) % count:
+            chosen[-1] = devices[count]
+    return chosen
 
 
 def _needs_split(within: Sequence[int], devices: Sequence[Any]) -> bool:

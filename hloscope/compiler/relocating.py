@@ -9,17 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from hloscope.compiler.shardy_model import CodePlace, ShardyModule
+from hloscope.launchers import is_launcher
 
 Place = tuple[str, int, int]
 """A file, a line and a column, the latter two from 1."""
 
 Places = tuple[tuple[Place, ...], ...]
-"""The frames of every operation in order, innermost first, up to the first frame of hloscope's own."""
+"""The frames of every operation in order, innermost first, up to the first frame that only starts the program."""
 
-_OWN = str(Path(__file__).parent.parent)
 _DEFINITION = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
 _USE = re.compile(r"loc\((#loc\d*)\)")
 _NAMED_ARGUMENT = re.compile(r'loc\(("(?:[^"\\]|\\.)*")\)')
@@ -75,8 +74,8 @@ def locations_of(text: str) -> Locations:
 
 
 def _users(parts: Sequence[Place | str]) -> tuple[Place | str, ...]:
-    """Up to the first frame of hloscope's own, whose function's name stands before its place."""
-    owns = (index for index, part in enumerate(parts) if not isinstance(part, str) and part[0].startswith(_OWN))
+    """Up to the first frame that only starts the program, whose function's name stands before its place."""
+    owns = (index for index, part in enumerate(parts) if not isinstance(part, str) and is_launcher(part[0]))
     end = next(owns, None)
     return tuple(parts if end is None else parts[: max(0, end - 1)])
 

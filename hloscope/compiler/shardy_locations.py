@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from hloscope.compiler.shardy_model import CodePlace
+from hloscope.launchers import is_launcher
 
-_OURS = str(Path(__file__).parent.parent)
 _FILE = "FileLineColLoc"
 _NAME = "NameLoc"
 _CALL = "CallSiteLoc"
@@ -75,10 +74,10 @@ def _file(location: Any, function: str) -> CodePlace:
 
 
 def _users(frames: tuple[CodePlace, ...]) -> tuple[CodePlace, ...]:
-    """The frames up to hloscope's own, each once: a loop's body repeats the frames around it."""
+    """The frames up to what started the program, each once: a loop's body repeats the frames around it."""
     kept: list[CodePlace] = []
     for frame in frames:
-        if frame.file.startswith(_OURS):
+        if is_launcher(frame.file):
             break
         if not kept or kept[-1] != frame:
             kept.append(frame)

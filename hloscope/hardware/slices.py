@@ -32,6 +32,8 @@ _NAME = re.compile(
     re.IGNORECASE,
 )
 
+_LARGEST_PART_OF_V5E = 16
+
 _TWISTED = "_twisted"
 _HOW_TO_NAME = "write a block such as v5e:2x4, a size such as v5e-8, several slices as 2*v5e:2x4, cpu:8 or attached"
 
@@ -105,6 +107,18 @@ class Slice:
             SliceError: This is `attached`.
         """
         return self.devices_per_slice * self.slice_count
+
+    def can_be_used_in_part_by(self, device_count: int) -> bool:
+        """Whether a program for fewer devices is compiled for a part of this: no smaller slice holds it, none fits.
+
+        Source: libtpu, "On platforms with limited ICI routing device assignment should include all slice devices",
+        which it says of v5e above 16 chips and of no other slice that was tried.
+        """
+        if self.chip is None or self.slice_count > 1 or not 0 < device_count < self.device_count:
+            return False
+        if self.chip.name == "v5e" and self.chip_count > _LARGEST_PART_OF_V5E:
+            return False
+        return default_slice(device_count, self.chip.name).device_count == self.device_count
 
     @property
     def libtpu_topology_name(self) -> str | None:
@@ -289,3 +303,17 @@ def default_slice(device_count: int, chip: str = "v5e") -> Slice:
         why=f"the largest has {known.max_slice_chips * known.devices_per_chip:,}",
         fix=f"name several, such as {count}*{known.topology_prefix}:{shown(whole)}, or another generation",
     )
+
+
+def slice_that_fits(device_count: int, chip: str) -> Slice | None:
+    """What a mesh of so many devices can be compiled for: this generation if possible, several slices if need be."""
+    known = find_chip(chip)
+    largest = known.max_slice_chips * known.devices_per_chip
+    if device_count > largest:
+        shape = nearest_shapes(known, known.max_slice_chips, limit=1)[0]
+        return None if device_count % largest else Slice(chip=known, shape=shape, slice_count=device_count // largest)
+    for generation in (chip, "v6e", "v5p"):
+        found = default_slice(device_count, generation)
+        if found.device_count == device_count or found.can_be_used_in_part_by(device_count):
+            return found
+    return None

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 
 import jax
 
-from hloscope.program.loading import is_library, shown_path
+from hloscope.program.importing import is_library
+from hloscope.program.loading import shown_path
+from hloscope.program.own_backend import replaced_in_this_thread
 
 
 @contextmanager
@@ -20,7 +22,7 @@ def watched_backend(notes: list[str]) -> Iterator[None]:
     original = jax.default_backend
 
     def watching() -> str:
-        caller = sys._getframe(1)
+        caller = sys._getframe(2)  # beyond the stand-in that calls this
         filename = caller.f_code.co_filename
         backend: str = original()
         note = (
@@ -31,8 +33,5 @@ def watched_backend(notes: list[str]) -> Iterator[None]:
             notes.append(note)
         return backend
 
-    jax.default_backend = watching
-    try:
+    with replaced_in_this_thread(jax, "default_backend", watching):
         yield
-    finally:
-        jax.default_backend = original

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from hloscope.compiler.client import QUIET_LIBTPU
-from hloscope.compiler.stderr_capture import captured_stderr
 from hloscope.errors import DeviceCountError, MeshError, TargetError
-from hloscope.hardware.slices import Slice, default_slice
+from hloscope.hardware.slices import Slice, parse_slice, slice_that_fits
 from hloscope.program.notation import parse_axis_types
-from hloscope.program.target import TargetFacts
+from hloscope.program.target import TargetFacts, attached_facts
 from hloscope.program.user_settings import check_xla_flags, device_settings_ignored
 from hloscope.units import plural
 
 if TYPE_CHECKING:
     import jax
+
+T = TypeVar("T")
+
+DEFAULT_DEVICES = 8
+"""What a program sees that nothing was said of."""
 
 
 def require_jax() -> None:
@@ -66,25 +69,133 @@ def _prepare_libtpu() -> None:
 
 
 def simulated_devices(count: int) -> list[Any]:
-    """At least `count` CPU devices of this process.
+    """At least `count` CPU devices: hloscope's own where `on_enough_devices` made them, else those of this process.
 
     Raises:
-        DeviceCountError: JAX was initialised with fewer, which cannot be changed afterwards.
+        DeviceCountError: There are fewer.
     """
     import jax
 
-    from hloscope.compiler.jax_internals import backends_are_initialised
-
-    if not backends_are_initialised():
-        jax.config.update("jax_num_cpu_devices", max(count, jax.config.jax_num_cpu_devices))
-        with captured_stderr() as told:  # where libtpu is installed and no TPU is, it says so at length
-            jax.devices("cpu")
-        if jax.default_backend() != "cpu":
-            sys.stderr.write(told.text)
     devices: list[Any] = jax.devices("cpu")
     if len(devices) < count:
         raise DeviceCountError(count, len(devices))
     return devices
+
+
+def simulated_device_count() -> int | None:
+    """How many devices user code sees that stand in for those of a slice; None where it sees real ones, or none yet."""
+    import jax
+
+    from hloscope.compiler.jax_internals import backends_are_initialised
+    from hloscope.program.own_backend import own_device_count
+
+    own = own_device_count()
+    if own is not None or not backends_are_initialised():
+        return own
+    return None if jax.default_backend() != "cpu" else len(jax.devices())
+
+
+def on_enough_devices(targets: Sequence[Callable[..., Any] | str], facts: TargetFacts, work: Callable[[], T]) -> T:
+    """Does something with programs while they see as many simulated devices as they need.
+
+    Those that JAX was started with are used where they do, so that a mesh over them is the user's own. Elsewhere there
+    are devices beside them, and JAX stays as it is. A program that turns out to need another number gets them.
+
+    Args:
+        targets: The programs.
+        facts: What was said of all of them.
+        work: Imports, traces and compiles them.
+
+    Raises:
+        MeshError: No number of devices suits the program.
+    """
+    from hloscope.program.own_backend import own_devices
+
+    if facts.slice == "attached":
+        return _refusing_other_counts(work)
+    count = _devices_to_begin_with(targets, facts)
+    tried: list[int] = []
+    while True:
+        try:
+            with nullcontext() if count is None else own_devices(count):
+                return work()
+        except DeviceCountError as error:
+            tried.append(count or error.available)
+            if error.needed in tried:
+                raise _no_count_fits(tried[-1], error) from error
+            count = error.needed
+
+
+@contextmanager
+def devices_to_run_on(count: int, where: str) -> Iterator[None]:
+    """Lets this thread run programs on the devices that JAX has, or where these are too few on simulated ones."""
+    import jax
+
+    from hloscope.compiler.jax_internals import backends_are_initialised
+    from hloscope.program.own_backend import own_devices
+
+    enough = where in ("tpu", "gpu") or (backends_are_initialised() and len(jax.devices()) >= count)
+    with nullcontext() if enough else own_devices(count):
+        yield
+
+
+def _refusing_other_counts(work: Callable[[], T]) -> T:
+    try:
+        return work()
+    except DeviceCountError as error:
+        raise MeshError(
+            f"the program needs {plural(error.needed, 'device')}, and {error.available} are attached",
+            fix="name a slice that it is to run on, such as v5e:2x4, or cpu:8 for simulated devices",
+        ) from error
+
+
+def _no_count_fits(seen: int, error: DeviceCountError) -> MeshError:
+    fewer, more = sorted((seen, error.needed))
+    return MeshError(
+        f"the program needs {fewer} devices in one place and {more} in another",
+        why=f"where it sees {more} devices, it needs {fewer}, and where it sees {fewer}, it needs {more}",
+        fix="ask for a mesh of as many devices as the program's own mesh has, or for none",
+    )
+
+
+def _devices_to_begin_with(targets: Sequence[Callable[..., Any] | str], facts: TargetFacts) -> int | None:
+    """How many devices of hloscope's own to show to programs; None for the process's."""
+    import jax
+
+    from hloscope.compiler.jax_internals import backends_are_initialised
+
+    facts = next((facts.over(attached_facts(one)) for one in targets if not isinstance(one, str)), facts)
+    if isinstance(facts.mesh, jax.sharding.Mesh):
+        return None
+    wanted = _devices_said(facts)
+    if backends_are_initialised():
+        enough = jax.default_backend() == "cpu" and len(jax.devices()) >= (wanted or 1)
+    else:
+        enough = jax.config.jax_platforms == "cpu" and jax.config.jax_num_cpu_devices >= (wanted or 1)
+    return None if enough else wanted or DEFAULT_DEVICES
+
+
+def _devices_said(facts: TargetFacts) -> int | None:
+    if facts.mesh is not None:
+        return int(prod(facts.mesh.values()) if isinstance(facts.mesh, Mapping) else facts.mesh.size)
+    return parse_slice(facts.slice).device_count if facts.slice else None
+
+
+def seen_by_modules(facts: TargetFacts) -> Hashable:
+    """What decides what a module of the user's does when it is imported, beside its own text."""
+    import jax
+
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    return repr(
+        (
+            simulated_device_count(),
+            facts.slice == "attached",
+            facts.mesh,
+            facts.axis_types,
+            environment,
+            jax.config.values,
+        )
+    )
 
 
 @contextmanager
@@ -140,6 +251,8 @@ def make_mesh(
 def check_device_count(chosen: Slice, mesh: Mapping[str, int], *, at_least: bool = False) -> None:
     """Checks that a mesh has as many devices as the slice, or with `at_least` no more.
 
+    It may have fewer where no slice of the generation has as few, and none that holds it is smaller.
+
     Raises:
         MeshError: It does not fit.
     """
@@ -150,11 +263,11 @@ def check_device_count(chosen: Slice, mesh: Mapping[str, int], *, at_least: bool
         available = len(jax.devices())
     else:
         available = chosen.device_count
-    if available == count or (at_least and count < available):
+    if available == count or (at_least and count < available) or chosen.can_be_used_in_part_by(count):
         return
-    other = "" if chosen.chip is None else f", or --slice {default_slice(count, chosen.chip.name).name}"
+    other = None if chosen.chip is None else slice_that_fits(count, chosen.chip.name)
     raise MeshError(
         f"the mesh has {plural(count, 'device')} and the slice {chosen.name} has {available}",
         why=f"{' x '.join(f'{axis}={size}' for axis, size in mesh.items())} = {count}",
-        fix=f"use a mesh of {plural(available, 'device')}{other}",
+        fix=f"use a mesh of {plural(available, 'device')}" + ("" if other is None else f", or --slice {other.name}"),
     )

@@ -71,6 +71,8 @@ def _record(
     spec = None
     if isinstance(asked, jax.sharding.NamedSharding):
         spec, mesh = asked.spec, asked.mesh if isinstance(asked.mesh, jax.sharding.Mesh) else mesh
+        if jax.sharding.PartitionSpec.UNCONSTRAINED in tuple(spec.partitions):  # explicit axes alone are decided
+            spec, by_user = None, False
     if spec is None and op_sharding is not None and mesh is not None:
         spec = partition_spec(op_sharding, mesh)
     shape = tuple(aval.shape)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import linecache
-import os
 import re
-import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from math import prod
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
 from hloscope.errors import DeviceCountError, HloscopeError, TargetError, did_you_mean
+from hloscope.program.importing import World, imported, is_library
 from hloscope.program.target import ATTRIBUTE, TargetFacts
 
 
@@ -25,12 +22,12 @@ def loaded(target: Callable[..., Any] | str, facts: TargetFacts) -> Callable[...
     Raises:
         TargetError: As for `load`.
     """
-    from hloscope.program.devices import current_for_import
+    from hloscope.program.devices import current_for_import, seen_by_modules
 
     if not isinstance(target, str):
         return target
     with current_for_import(facts):
-        return load(target)
+        return load(target, seen_by_modules(facts))
 
 
 def name_of(target: Callable[..., Any] | str) -> str:
@@ -38,13 +35,15 @@ def name_of(target: Callable[..., Any] | str) -> str:
     return target if isinstance(target, str) else getattr(target, "__qualname__", repr(target))
 
 
-def load(target: str) -> Callable[..., Any]:
+def load(target: str, conditions: Hashable = None) -> Callable[..., Any]:
     """Imports a target's module and returns the function it names.
 
-    The current directory is importable. What the module prints goes to stderr, so that a report on stdout stays clean.
+    The current directory is importable. The module is hloscope's own: the user's, if he has imported it, is neither
+    used nor changed. It is imported again when one of the files it was made from is edited.
 
     Args:
         target: `package.module:fn`, `path/to/file.py:fn`; `fn` may be dotted (`Model.step`).
+        conditions: What the module may look at when it is imported; it is imported again where that is different.
 
     Raises:
         TargetError: The module or function does not exist, is not callable, or fails on import.
@@ -52,7 +51,7 @@ def load(target: str) -> Callable[..., Any]:
     place, _, attribute = target.rpartition(":") if ":" in target else (target, "", "")
     if not place.strip(". "):
         raise TargetError(f"{target!r} is no target", fix="write module:function, or path/to/file.py:function")
-    module = _import(place, target)
+    module, world = _import(place, target, conditions)
     if not attribute:
         raise TargetError(
             f"the target {target!r} names no function", fix=f"write {place}:FUNCTION{_choices(module)}", where=place
@@ -71,6 +70,7 @@ def load(target: str) -> Callable[..., Any]:
             f"{target} is not a function but {type(found).__name__}",
             fix="name a function, or a factory that returns one",
         )
+    world.functions[id(found)] = found
     return found  # type: ignore[no-any-return]
 
 
@@ -81,18 +81,14 @@ def _has(holder: object, name: str) -> bool:
         raise import_error(error, f"{name} cannot be read from {holder!r}") from error
 
 
-def _import(place: str, target: str) -> ModuleType:
+def _import(place: str, target: str, conditions: Hashable) -> tuple[ModuleType, World]:
     file = Path(place).resolve() if place.endswith(".py") else None  # the module may change the current directory
     if place.endswith(".py") or "/" in place:
         name, root = _module_of_file(Path(place), target)
     else:
         name, root = place, Path.cwd()
-    for folder in (str(Path.cwd()), str(root)):
-        if folder not in sys.path:
-            sys.path.insert(0, folder)
     try:
-        with contextlib.redirect_stdout(sys.stderr):
-            module = importlib.import_module(name)
+        module, world = imported(name, (str(root), str(Path.cwd())), conditions)
     except HloscopeError:
         raise
     except ModuleNotFoundError as error:
@@ -107,7 +103,7 @@ def _import(place: str, target: str) -> ModuleType:
         if isinstance(error, KeyboardInterrupt):
             raise
         raise import_error(error, f"{place} cannot be imported") from error
-    return module if file is None else _same_file(module, file)
+    return (module if file is None else _same_file(module, file)), world
 
 
 def _same_file(module: ModuleType, file: Path) -> ModuleType:
@@ -173,9 +169,10 @@ def devices_wanted(error: BaseException) -> DeviceCountError | None:
     found = _MESH_DOES_NOT_FIT.search(str(error)) or _RESHAPE_DOES_NOT_FIT.search(str(error))
     if found is None:
         return None
+    from hloscope.program.devices import simulated_device_count
+
     available, needed = int(found.group(1)), prod(int(n) for n in found.group(2).split(",") if n.strip())
-    simulated = os.environ.get("JAX_NUM_CPU_DEVICES")
-    return DeviceCountError(needed, available) if str(available) == simulated and needed != available else None
+    return DeviceCountError(needed, available) if available == simulated_device_count() != needed else None
 
 
 def import_error(error: BaseException, what: str) -> HloscopeError:
@@ -215,14 +212,3 @@ def shown_path(filename: str) -> str:
         return str(Path(filename).relative_to(Path.cwd()))
     except ValueError:
         return filename
-
-
-def is_library(filename: str) -> bool:
-    """Whether a source file is Python's, a package's or hloscope's own."""
-    own = str(Path(__file__).parent.parent)
-    return (
-        filename.startswith(("<frozen", own))
-        or "site-packages" in filename
-        or "dist-packages" in filename
-        or filename.startswith(str(Path(contextlib.__file__).parent))
-    )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 
 from hloscope.compiler import client, jax_internals
-from hloscope.compiler.stderr_capture import captured_stderr
 from hloscope.errors import HloscopeError, TraceError
 from hloscope.hardware.slices import Slice, default_slice
 from hloscope.program import devices
+from hloscope.program.importing import modules_of
 from hloscope.program.plan import Plan
 from hloscope.program.several_slices import simulated_hybrid_meshes
 from hloscope.program.target import TargetFacts
@@ -20,6 +21,14 @@ from hloscope.program.tracing import Call, build_call, other_axis_types, trace_a
 from hloscope.store import Store
 
 Function = Callable[..., Any]
+
+_OF_SURROUNDINGS = re.compile(
+    r"context mesh .* should match|requires? a non-empty mesh|mesh context or metadata is required"
+    r"|sharding passed to jit does not match|incompatible devices",
+    re.IGNORECASE | re.DOTALL,
+)
+"""What JAX says of the mesh that was made current, or was not, and of arguments that were replicated: not the program's
+own mistakes."""
 
 
 def lower(
@@ -31,17 +40,20 @@ def lower(
     its own mesh refuses to see another one; so where the first attempt fails, these are tried before giving up.
 
     Raises:
-        TraceError: JAX refuses the program; the error of the first attempt, with the way out if there is one.
+        TraceError: JAX refuses the program: the error of the first attempt that got as far as the program's own
+            mistake, with the way out if there is one.
     """
     plan.store = store
-    with simulated_hybrid_meshes():
+    with modules_of(function), simulated_hybrid_meshes():
         try:
             return _attempt(function, facts, plan, name, plan.mesh)
         except TraceError as error:
-            lowered = _other_attempts(function, facts, plan, name)
+            errors = [error]
+            lowered = _other_attempts(function, facts, plan, name, errors)
             if lowered is not None:
                 return lowered
-            raise _with_way_out(error, function, facts, plan, name) from error
+            chosen = next((one for one in errors if not _OF_SURROUNDINGS.search(one.why or "")), error)
+            raise _with_way_out(chosen, function, facts, plan, name) from chosen
 
 
 def _attempt(
@@ -94,11 +106,14 @@ def _current(mesh: jax.sharding.Mesh | None) -> Iterator[None]:
         yield
 
 
-def _other_attempts(function: Function, facts: TargetFacts, plan: Plan, name: str) -> jax.stages.Lowered | None:
+def _other_attempts(
+    function: Function, facts: TargetFacts, plan: Plan, name: str, errors: list[TraceError]
+) -> jax.stages.Lowered | None:
+    """The program, lowered in other surroundings; None where it fails in each, whose `errors` are added."""
     if plan.mesh is None:
-        return _under_the_arguments_mesh(function, facts, plan, name)
+        return _under_the_arguments_mesh(function, facts, plan, name, errors)
     for current, open_arguments in ((plan.mesh, True), (None, False), (None, True)):
-        with contextlib.suppress(HloscopeError), captured_stderr():
+        with _failures_kept(errors):
             lowered = _attempt(function, facts, plan, name, current, open_arguments=open_arguments)
             if open_arguments:
                 plan.notes.append(
@@ -110,10 +125,20 @@ def _other_attempts(function: Function, facts: TargetFacts, plan: Plan, name: st
     return None
 
 
+@contextlib.contextmanager
+def _failures_kept(errors: list[TraceError]) -> Iterator[None]:
+    try:
+        yield
+    except TraceError as error:
+        errors.append(error)
+    except HloscopeError:
+        return  # the first attempt will say what is wrong
+
+
 def _under_the_arguments_mesh(
-    function: Function, facts: TargetFacts, plan: Plan, name: str
+    function: Function, facts: TargetFacts, plan: Plan, name: str, errors: list[TraceError]
 ) -> jax.stages.Lowered | None:
-    with contextlib.suppress(HloscopeError), captured_stderr():
+    with _failures_kept(errors):
         call = build_call(function, facts, None, name)
         leaves = jax.tree.leaves((call.args, dict(call.kwargs)))
         meshes = (getattr(getattr(leaf, "sharding", None), "mesh", None) for leaf in leaves)
@@ -141,7 +166,7 @@ def _working_mode(function: Function, facts: TargetFacts, plan: Plan, name: str)
     """The other axis-types mode, if the program that failed in the one asked for traces in it."""
     for mode in other_axis_types(plan.axis_types) if plan.axis_types else []:
         mesh = devices.make_mesh(facts.mesh, dict.fromkeys(facts.mesh, mode))
-        with contextlib.suppress(HloscopeError), captured_stderr():
+        with contextlib.suppress(HloscopeError):
             _attempt(function, facts, Plan(slice=plan.slice, mesh=mesh, axis_types=None), name, mesh)
             return mode
     return None

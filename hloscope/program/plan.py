@@ -120,15 +120,13 @@ def choose_slice(plan: Plan, mesh: jax.sharding.Mesh | None, device_count: int) 
         plan.notes.append(
             f"the program runs on {device_count} of the mesh's {mesh.size} devices: nothing is sharded over it"
         )
-    if plan.slice is not None:
-        if mesh is not None and not plan.slice.is_attached:
-            devices.check_device_count(plan.slice, axis_sizes(mesh))
-        return plan.slice, "user"
     wanted = max(device_count, mesh.size if mesh is not None else 1)
-    chosen = default_slice(wanted)
-    if chosen.device_count > wanted:
-        plan.notes.append(
-            f"no {chosen.chip.name if chosen.chip else ''} block has {plural(wanted, 'chip')}: compiled on {wanted} of "
-            f"the {chosen.device_count} chips of {chosen.name}"
-        )
-    return chosen, "default"
+    chosen, chosen_by = (default_slice(wanted), "default") if plan.slice is None else (plan.slice, "user")
+    if not chosen.is_attached and (mesh is not None or plan.slice is None):
+        devices.check_device_count(chosen, {"devices": wanted} if mesh is None else axis_sizes(mesh))
+        if chosen.chip is not None and wanted < chosen.device_count:
+            plan.notes.append(
+                f"no {chosen.chip.name} slice has {plural(wanted, 'device')}: compiled on {wanted} of the "
+                f"{chosen.device_count} devices of {chosen.name}"
+            )
+    return chosen, chosen_by

@@ -86,6 +86,8 @@ def simulated_hybrid_meshes() -> Iterator[None]:
     """
     from jax.experimental import mesh_utils
 
+    from hloscope.program.own_backend import replaced_in_this_thread
+
     original = mesh_utils.create_hybrid_device_mesh
 
     def create(mesh_shape: Any, dcn_mesh_shape: Any, devices: Any = None, **options: Any) -> Any:
@@ -103,11 +105,8 @@ def simulated_hybrid_meshes() -> Iterator[None]:
             blocks[index] = block.reshape(tuple(mesh_shape))
         return np.block(blocks.reshape(tuple(dcn_mesh_shape)).tolist())
 
-    mesh_utils.create_hybrid_device_mesh = create
-    try:
+    with replaced_in_this_thread(mesh_utils, "create_hybrid_device_mesh", create):
         yield
-    finally:
-        mesh_utils.create_hybrid_device_mesh = original
 
 
 def shown(sizes: Mapping[str, int]) -> str:

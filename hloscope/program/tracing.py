@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +14,7 @@ import jax
 from hloscope.errors import HloscopeError, TargetError, TraceError
 from hloscope.program import arguments
 from hloscope.program.loading import describe, devices_wanted, user_frame
+from hloscope.program.own_backend import traced_afresh
 from hloscope.program.target import TargetFacts, attached_facts
 
 Lower = Callable[[Any], jax.stages.Lowered]
@@ -104,14 +104,13 @@ def _from_factory(function: Callable[..., Any], facts: TargetFacts, name: str) -
 
 @contextlib.contextmanager
 def user_code(what: str) -> Iterator[None]:
-    """Runs the user's code: its prints go to stderr, its exceptions become one clear message with its line.
+    """Runs the user's code: its exceptions become one clear message with its line.
 
     Raises:
         TraceError: In place of whatever the code raised.
     """
     try:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
+        yield
     except HloscopeError:
         raise
     except (Exception, SystemExit) as error:
@@ -122,7 +121,9 @@ def user_code(what: str) -> Iterator[None]:
 
 
 def trace_and_lower(call: Call, mesh: jax.sharding.Mesh | None, platform: str | None) -> jax.stages.Lowered:
-    """Traces a call and lowers it to StableHLO.
+    """Traces a call afresh and lowers it to StableHLO.
+
+    A trace that JAX kept may be older than what the function calls: in a notebook a cell was changed since.
 
     Args:
         call: What to trace.
@@ -132,7 +133,7 @@ def trace_and_lower(call: Call, mesh: jax.sharding.Mesh | None, platform: str | 
     Raises:
         TraceError: JAX refuses the program, in JAX's words with the user's line.
     """
-    with user_code(f"JAX cannot trace {call.name}"):
+    with user_code(f"JAX cannot trace {call.name}"), traced_afresh():
         jitted = _jitted(call, mesh)
         traced = jitted.trace(*call.args, **call.kwargs, **call.static)
         lowered = traced.lower(lowering_platforms=(platform,)) if platform else traced.lower()

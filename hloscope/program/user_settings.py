@@ -19,17 +19,16 @@ def device_settings_ignored() -> Iterator[None]:
     """Lets a module say `jax.config.update("jax_num_cpu_devices", 8)`, which would fail once JAX has its devices."""
     import jax
 
+    from hloscope.program.own_backend import replaced_in_this_thread
+
     original = jax.config.update
 
     def update(name: str, value: Any) -> None:
         if name not in _OURS:
             original(name, value)
 
-    jax.config.update = update
-    try:
+    with replaced_in_this_thread(jax.config, "update", update):
         yield
-    finally:
-        jax.config.update = original
 
 
 def compiling_settings() -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from hloscope.analysis.model import Analysis
-from hloscope.errors import DeviceCountError, HloscopeError, NotationError, TimeLimitError, did_you_mean
+from hloscope.errors import NotationError, TimeLimitError, did_you_mean
 from hloscope.pytest_plugin.baselines import TestBaselines, name_of_test
 from hloscope.pytest_plugin.reports import Report, contract_of
 
@@ -94,12 +94,9 @@ class Hlo:
             return analyze(target)  # which says what is wrong with it
         if args is not None:
             settings["args"] = args
-        try:
-            facts = make_facts(**settings)
-            with _limited(facts.timeout_s, f"analysing {name_of(target)}"):
-                return analyze_function(target, facts, store=default_store())
-        except DeviceCountError as error:
-            raise _more_devices(error) from error
+        facts = make_facts(**settings)
+        with _limited(facts.timeout_s, f"analysing {name_of(target)}"):
+            return analyze_function(target, facts, store=default_store())
 
     def _settings(self, options: dict[str, Any]) -> dict[str, Any]:
         """The options of a call, over those of the nearest marker, over those of the command line."""
@@ -244,12 +241,3 @@ def _check_marker(marker: pytest.Mark) -> None:
         if name not in known:
             fix = did_you_mean(name, known, f"use one of {', '.join(known)}")
             raise NotationError(f"the marker hloscope has no setting {name!r}", fix=fix)
-
-
-def _more_devices(error: DeviceCountError) -> HloscopeError:
-    return HloscopeError(
-        error.what,
-        why="JAX was started, by a conftest.py or an import, before this test's mesh was known",
-        fix=f"set hloscope_devices = {error.needed} under [tool.pytest.ini_options], or give the mesh in the marker: "
-        "@pytest.mark.hloscope(mesh=...)",
-    )

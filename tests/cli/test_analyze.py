@@ -140,7 +140,7 @@ def test_user_prints_go_to_stderr_and_the_report_stays_clean(tmp_path):
 
 
 @pytest.mark.tpu_compiler
-def test_a_program_that_needs_more_devices_restarts_once():
+def test_a_program_that_makes_a_larger_mesh_than_it_was_started_with():
     found = document("tests/program/user_code/modern.py:big_mesh")
     assert (found["slice"]["name"], found["mesh"]["axis_sizes"]) == ("v5e:4x8", [8, 4])
 

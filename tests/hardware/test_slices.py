@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hloscope.errors import SliceError
 from hloscope.hardware.chips import CHIPS, chip
 from hloscope.hardware.shapes import is_slice_shape, nearest_shapes, shape_with, slice_shapes
-from hloscope.hardware.slices import Slice, default_slice, parse_slice
+from hloscope.hardware.slices import Slice, default_slice, parse_slice, slice_that_fits
 
 ALL_BLOCKS = [(entry, shape) for entry in CHIPS for shape in slice_shapes(entry)]
 
@@ -291,3 +291,23 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     except SliceError:
         return
     assert parse_slice(parsed.name) == parsed
+
+
+@pytest.mark.parametrize("name", ["v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x"])
+@pytest.mark.parametrize("devices", [1, 2, 3, 6, 8, 12, 20, 28, 100, 512, 2048])
+def test_what_is_suggested_for_a_mesh_works(name: str, devices: int) -> None:
+    found = slice_that_fits(devices, name)
+    if found is None:
+        return
+    assert found.device_count == devices or found.can_be_used_in_part_by(devices)
+    assert parse_slice(found.name) == found
+
+
+def test_suggestions() -> None:
+    pairs = {(6, "v5e"): "v5e:2x4", (1, "tpu7x"): "tpu7x:1x1x1", (20, "v5e"): "v6e:4x8", (512, "v5e"): "2*v5e:16x16"}
+    assert {key: slice_that_fits(*key).name for key in pairs} == pairs
+    assert slice_that_fits(300, "v5e") is None
+    assert parse_slice("tpu7x:1x1x1").can_be_used_in_part_by(1)
+    assert not parse_slice("v5e:4x8").can_be_used_in_part_by(20)  # libtpu refuses it
+    assert not parse_slice("v5e:4x4").can_be_used_in_part_by(8)
+    assert not parse_slice("2*v5e:2x4").can_be_used_in_part_by(12)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hloscope.program.target import TargetFacts, attached_facts
+from hloscope.program.target import TargetFacts
 
 USER_CODE = Path(__file__).parent / "user_code"
 
@@ -14,13 +14,11 @@ USER_CODE = Path(__file__).parent / "user_code"
 @pytest.fixture
 def compiled():
     """Compiles `file.py:fn` of the user_code folder, or of fixtures/programs, with facts from the command line."""
-    from hloscope.program.compiling import capture
-    from hloscope.program.loading import load
+    from hloscope.api import capture_target
 
     def compile_target(target: str, **facts):
         folder = USER_CODE if (USER_CODE / target.partition(":")[0]).exists() else Path("fixtures/programs")
-        function = load(f"{folder / target}")
-        return capture(function, TargetFacts(**facts).over(attached_facts(function)), name=target)
+        return capture_target(f"{folder / target}", TargetFacts(**facts))
 
     return compile_target
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from hloscope.compiler.dumps import read_dumps
-from hloscope.errors import CompileError, DeviceCountError, MeshError, TargetError, TraceError
+from hloscope.errors import CompileError, MeshError, TargetError, TraceError
 
 pytestmark = pytest.mark.tpu_compiler
+
+
+ARGS_OF_128 = ("bf16[64@X,64@Y]", "bf16[64@Y,64]")
 
 
 def shapes(arrays):
@@ -105,7 +108,18 @@ def test_an_unused_argument_is_told(compiled):
 def test_a_mesh_that_no_block_fits_is_compiled_on_a_subset(compiled):
     capture = compiled("modern.py:three_chips")
     assert (capture.slice.name, capture.used_devices) == ("v5e:2x2", 3)
-    assert capture.notes == ("no v5e block has 3 chips: compiled on 3 of the 4 chips of v5e:2x2",)
+    assert capture.notes == ("no v5e slice has 3 devices: compiled on 3 of the 4 devices of v5e:2x2",)
+
+
+@pytest.mark.parametrize(
+    ("size", "slice_name"), [(6, "v5e:2x4"), (6, None), (24, "v6e:4x8"), (1, "tpu7x:1x1x1"), (3, "v5p:2x2x1")]
+)
+def test_a_mesh_smaller_than_every_slice_is_compiled_on_a_part_of_the_one_that_is_named(compiled, size, slice_name):
+    capture = compiled("modern.py:sharded_sum", mesh={"X": size}, args=(f"f32[{24 * size}@X,8]",), slice=slice_name)
+    assert capture.used_devices == size < capture.slice.device_count
+    assert capture.slice.name == (slice_name or "v5e:2x4")
+    (note,) = capture.notes
+    assert f"compiled on {size} of the {capture.slice.device_count} devices of {capture.slice.name}" in note
 
 
 @pytest.mark.parametrize("dcn", [None, {"D": 2}, {"Y": 2}])
@@ -194,15 +208,23 @@ def test_mixed_axis_types(compiled):
     assert capture.mesh.axis_types == ("explicit", "auto")
 
 
+@pytest.mark.parametrize("types", ["X=explicit,Y=auto", "X=auto,Y=explicit"])
+def test_an_output_that_explicit_axes_leave_partly_open_is_shown_as_it_was_compiled(compiled, types):
+    capture = compiled(
+        "modern.py:product", mesh={"X": 4, "Y": 2}, args=("f32[512@X,1024]", "f32[1024,512@Y]"), axis_types=types
+    )
+    (output,) = capture.outputs
+    assert (output.sharding, output.local_shape, output.asked) == ("P('X', 'Y')", (128, 256), False)
+
+
 def test_manual_axes_belong_to_shard_map(compiled):
     with pytest.raises(MeshError, match="the axis X cannot be manual from outside"):
         compiled("matmul.py:matmul", axis_types="X=manual")
 
 
-def test_more_simulated_devices_than_there_are(compiled):
-    with pytest.raises(DeviceCountError) as caught:
-        compiled("matmul.py:matmul", mesh={"X": 64, "Y": 2}, slice="v5e:8x16")
-    assert caught.value.needed == 128
+def test_more_simulated_devices_than_jax_was_started_with(compiled):
+    capture = compiled("matmul.py:matmul", mesh={"X": 64, "Y": 2}, args=ARGS_OF_128, slice="v5e:8x16")
+    assert (capture.used_devices, capture.arguments[0].local_shape) == (128, (1, 32))
 
 
 @pytest.mark.parametrize(
@@ -234,7 +256,10 @@ def test_what_does_not_fit_the_mesh(compiled, facts, message):
 def test_wrong_argument_counts(compiled):
     with pytest.raises(TargetError) as caught:
         compiled("matmul.py:matmul", args=("bf16[8@X,2048@Y]",))
-    assert caught.value.what == "matmul.py:matmul(In, W) cannot be called with what was given (1 positional)"
+    assert (
+        caught.value.what
+        == "fixtures/programs/matmul.py:matmul(In, W) cannot be called with what was given (1 positional)"
+    )
     assert caught.value.why == "missing a required argument: 'W'"
 
 

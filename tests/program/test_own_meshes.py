@@ -62,3 +62,23 @@ def test_a_program_that_needs_a_mesh_is_told_how_to_give_one(compiled):
     with pytest.raises(TraceError) as caught:
         compiled("modern.py:needs_a_mesh", args=("f32[64,64]",))
     assert caught.value.fix == "give the mesh that the program runs under, for example --mesh X=4,Y=2"
+
+
+@pytest.mark.parametrize(
+    ("program", "mesh", "args"),
+    [
+        ("explicit_mesh_and_a_mistake", {"X": 8}, None),
+        ("explicit_mesh_and_a_mistake", OUTSIDE, None),
+        ("named_constraint_and_a_mistake", None, None),
+    ],
+)
+def test_the_error_is_the_programs_own_mistake_where_only_a_later_attempt_gets_to_it(compiled, program, mesh, args):
+    with pytest.raises(TraceError) as caught:
+        compiled(f"mistaken.py:{program}", mesh=mesh, args=args)
+    assert "dot_general requires contracting dimensions to have the same shape" in caught.value.why
+    assert caught.value.where.endswith("in mistaken")
+
+
+def test_without_a_mistake_of_its_own_the_first_attempts_error_is_shown(compiled):
+    with pytest.raises(TraceError, match="Resource axis: nowhere of P"):
+        compiled("mistaken.py:unknown_axis", mesh=OUTSIDE, args=("f32[64,64]",))

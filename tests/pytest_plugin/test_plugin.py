@@ -351,23 +351,17 @@ def test_from_the_command_line(hlo):
 
 
 @pytest.mark.tpu_compiler
-def test_too_few_devices_say_how_to_get_more(suite, pytester):
+def test_a_mesh_larger_than_what_jax_was_started_with(suite, pytester):
     pytester.makepyfile(
         test_step="import jax\n\njax.devices()\n"
         + STEP
         + """
 def test_step(hlo):
-    hlo.analyze(step, ARGS, mesh={"X": 8, "Y": 2})
+    assert hlo.analyze(step, ARGS, mesh={"X": 8, "Y": 2}).mesh.device_count == 16
+    assert jax.device_count() == 1
 """
     )
-    result = suite()
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "E*error: 16 simulated devices are needed, and JAX was started with 1",
-            "E*= fix: set hloscope_devices = 16 under [[]tool.pytest.ini_options[]]*",
-        ]
-    )
+    suite().assert_outcomes(passed=1)
 
 
 def test_devices_are_arranged_before_jax_starts(suite, pytester):

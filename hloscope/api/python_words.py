@@ -1,0 +1,83 @@
+"""Errors in the words of whoever made the call: a message that names `--mesh X=4` says `mesh={"X": 4}` in Python."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from hloscope.errors import HloscopeError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_KEYWORDS = {
+    "against-single-device": "against_single_device=True",
+    "allow": "allow",
+    "arg": "args",
+    "atol": "atol",
+    "axis-types": "axis_types",
+    "chip-override": "chip_overrides",
+    "compiler-option": "compiler_options",
+    "dcn": "dcn",
+    "dim": "dims",
+    "donate": "donate",
+    "mesh": "mesh",
+    "out": "out",
+    "range": "ranges",
+    "rtol": "rtol",
+    "scale": "scale",
+    "slice": "slice",
+    "static": "static",
+    "timeout": "timeout_s",
+}
+_OPTION = re.compile(r"(?<![\w-])--(" + "|".join(_KEYWORDS) + r")(?![\w-])(?:[ =](\w+=[^\s,;)]+(?:,\w+=\w+)*))?")
+_TAKING_A_WORD = re.compile(r"(?<![\w-])--(axis-types|slice) ([\w*:=-]+)")
+_PAIR = re.compile(r"(\w+)=([^,]+)")
+
+
+def in_python_words(call: Callable[P, T]) -> Callable[P, T]:
+    """Makes a function's errors name its keywords instead of options of the command line."""
+
+    @wraps(call)
+    def worded(*args: P.args, **kwargs: P.kwargs) -> T:
+        with python_words():
+            return call(*args, **kwargs)
+
+    return worded
+
+
+@contextmanager
+def python_words() -> Iterator[None]:
+    """The same for a part of a function."""
+    try:
+        yield
+    except HloscopeError as error:
+        error.what = without_options(error.what)
+        error.why, error.fix = (text and without_options(text) for text in (error.why, error.fix))
+        error.args = (str(error), *error.args[1:])
+        raise
+
+
+def without_options(text: str) -> str:
+    """A message with keywords in place of options."""
+    text = text.replace("--arg name=", "kwargs name=")
+    text = _TAKING_A_WORD.sub(lambda found: f'{_KEYWORDS[found[1]]}="{found[2]}"', text)
+    return _OPTION.sub(_keyword, text)
+
+
+def _keyword(found: re.Match[str]) -> str:
+    keyword, values = _KEYWORDS[found[1]], found[2]
+    if values is None:
+        return keyword
+    if keyword == "chip_overrides":
+        return f'chip_overrides=["{values}"]'
+    pairs = ", ".join(f'"{name}": {_value(value)}' for name, value in _PAIR.findall(values))
+    return f"{keyword}={{{pairs}}}"
+
+
+def _value(text: str) -> str:
+    low, colon, high = text.partition(":")
+    return f"({low}, {high})" if colon else text

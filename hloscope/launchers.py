@@ -1,0 +1,40 @@
+"""Frames of a stack that only start a program: hloscope itself, what started it, and what runs notebooks and tests."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+_PACKAGES = (
+    "_pytest",
+    "asyncio",
+    "click",
+    "concurrent/futures",
+    "debugpy",
+    "execnet",
+    "ipykernel",
+    "IPython",
+    "multiprocessing",
+    "nbclient",
+    "pluggy",
+    "pydevd",
+    "tornado",
+    "traitlets",
+    "xdist",
+)
+_FILES = ("hloscope/__main__.py", "ipykernel_launcher.py", "runpy.py", "threading.py")
+_SCRIPTS = ("hloscope", "ipython", "jupyter[\\w-]*", "pytest", "py.test")
+_OWN_ROOMS = "api|cli|compiler|program|pytest_plugin|verification"
+_LAUNCHER = re.compile(
+    r"^<frozen (?:runpy|importlib)"
+    rf"|(?:^|/)hloscope/(?:{_OWN_ROOMS})/[\w/]+\.py$"
+    rf"|(?:^|/)(?:{'|'.join(_PACKAGES)})/[\w/]+\.py$"
+    rf"|(?:^|/)(?:{'|'.join(map(re.escape, _FILES))})$"
+    rf"|/bin/(?:{'|'.join(_SCRIPTS)})$"
+)
+
+
+@lru_cache(maxsize=4096)
+def is_launcher(file: str) -> bool:
+    """Whether code of a file only starts the user's: nothing that he wrote is outside of it on a stack."""
+    return _LAUNCHER.search(file.replace("\\", "/")) is not None
