@@ -71,10 +71,11 @@ def are_consistent(groups: Groups, kind: Kind, count: int | None) -> bool:
 
 
 def pairs_in_text(text: str) -> tuple[tuple[int, int], ...] | None:
-    """Reads `{{0,1},{1,2}}`; None when it is anything else."""
+    """Reads `{{0,1},{1,2}}`, and `{}` for no pairs; None when it is anything else."""
     pairs = tuple((int(source), int(target)) for source, target in _PAIR.findall(text))
     rest = _PAIR.sub("", text.strip())
-    return pairs if pairs and not rest.strip("{}, ") else None
+    is_list = pairs or text.replace(" ", "") == "{}"
+    return pairs if is_list and not rest.strip("{}, ") else None
 
 
 def _one_group_of_all(op: HloInstruction, kind: Kind, module: HloModule, mesh: Mesh | None) -> Groups | None:

@@ -60,9 +60,9 @@ def evaluate(contract: Contract, analysis: Analysis, *, root: Path | None = None
 
 
 def _stays(one: Collective) -> bool:
-    """Whether nothing leaves a device: groups of one, or a loop of no trips around it."""
+    """Whether nothing leaves a device: groups of one, a permute without pairs, or a loop of no trips around it."""
     never_runs = one.executions == 0 and one.executions_bound in (Bound.EXACT, Bound.AT_MOST)
-    return never_runs or (one.axes == () and one.wire_bytes == 0)
+    return never_runs or (one.wire_bytes == 0 and (one.axes == () or not one.groups))
 
 
 def _taken(clauses: Sequence[Expectation], moving: Sequence[Collective]) -> dict[Expectation, list[Collective]]:

@@ -8,6 +8,8 @@ from hloscope.analysis.model import Mesh
 from hloscope.analysis.placement import Placement
 from hloscope.analysis.spellings.send_recv import Target, groups_of_target
 from hloscope.analysis.vocabulary import Bound, Kind, Link
+from hloscope.contracts.evaluate import evaluate
+from hloscope.contracts.notation import parse_contract
 
 MEGASCALE = '_xla_host_transfer_handler_name="xla_megascale_runtime",_xla_host_transfer_rendezvous="r"'
 
@@ -195,3 +197,18 @@ def test_pairs_of_devices_that_there_are_not_are_opaque(analyze, pairs):
     found = analyze(transfer(f"_xla_send_recv_source_target_pairs={pairs}", host=""))
     assert [item.what for item in found.unmodelled] == ["the source-target pairs of %send are inconsistent"]
     assert found.totals.bound is Bound.AT_LEAST
+
+
+@pytest.mark.parametrize("pairs", ["{}", '"{}"', '"{ }"'])
+def test_no_pairs_are_nothing_that_moves(analyze, pairs):
+    found = analyze(transfer(f"_xla_send_recv_source_target_pairs={pairs}", host=""))
+    assert [(one.kind, one.wire_bytes) for one in found.collectives] == [(Kind.COLLECTIVE_PERMUTE, 0)]
+    assert (found.totals.wire_bytes, found.totals.bound, found.unmodelled) == (0, Bound.EXACT, ())
+
+
+def test_a_permute_without_pairs_moves_nothing(analyze):
+    entry = "%p = f32[4] parameter(0)\nROOT %c = f32[4] collective-permute(%p), channel_id=1, source_target_pairs={}"
+    found = analyze(entry)
+    assert [(one.axes or (), one.wire_bytes) for one in found.collectives] == [((), 0)]
+    assert evaluate(parse_contract("none"), found).breaches == ()
+    assert (found.totals.wire_bytes, found.totals.bound, found.unmodelled) == (0, Bound.EXACT, ())
