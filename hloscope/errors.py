@@ -126,9 +126,6 @@ class TimeLimitError(HloscopeError):
             fix="allow more: --timeout SECONDS, timeout in the targets file, or HLOSCOPE_TIMEOUT; 0 is no limit",
         )
 
-    def __reduce__(self) -> tuple[type[TimeLimitError], tuple[str, float]]:
-        return type(self), (self.doing, self.limit_s)
-
 
 class HloParseError(HloscopeError):
     """HLO text that cannot be read.

@@ -49,6 +49,7 @@ def every_error():
 
 MADE_WITH = {
     errors.DeviceCountError: {"needed": 8, "available": 1},
+    errors.TimeLimitError: {"doing": "compiling step", "limit_s": 5.0},
     errors.HloParseError: {
         "what": "it is wrong",
         "line": 3,

@@ -191,12 +191,14 @@ def test_a_busy_worker_is_waited_for():
 @pytest.mark.usefixtures("one_slot")
 def test_waiting_for_room_can_be_given_up():
     with WorkerPool(1) as one, WorkerPool(1) as other:
-        busy, waiting = one.submit(time.sleep, 0.6), other.submit(os.getpid)
-        time.sleep(0.2)
+        one.submit(os.getpid).result()
+        busy, waiting = one.submit(time.sleep, 60), other.submit(os.getpid)
+        time.sleep(0.3)
         other.kill(waiting)
         with pytest.raises(WorkerDied):
             waiting.result()
         assert not busy.done()
+        one.kill(busy)
 
 
 def test_a_worker_ends_with_its_parent_even_inside_native_code():
