@@ -166,8 +166,10 @@ def _check_origin(job: Job) -> None:
     """Refuses a target of an older state that imports the working tree, as an editable install makes it do."""
     if job.checkout is None:
         return
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
+    from hloscope.program.importing import imported_files
+
+    elsewhere = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
+    for name, file in (elsewhere | imported_files()).items():
         if file is None or name in ("__main__", "__mp_main__") or name.partition(".")[0] == "hloscope":
             continue
         if job.checkout.here(Path(file).resolve()) is not None:

@@ -175,7 +175,7 @@ def _analyses(
     from hloscope.program.target import attached_facts
 
     stage("importing")
-    functions = [loaded(one, facts) for one in (target, reference)]
+    functions = [loaded(one, facts, beside) for one, beside in ((target, reference), (reference, target))]
     if functions[0] is functions[1] and not settings.against_single_device:
         raise TargetError(
             f"{name_of(target)} is its own reference, so nothing could differ",
