@@ -164,7 +164,7 @@ def capture_target(
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
     from hloscope.program.compiling import capture
-    from hloscope.program.devices import on_enough_devices
+    from hloscope.program.devices import check_attached, on_enough_devices
     from hloscope.program.importing import modules_of
     from hloscope.program.surroundings import one_call
     from hloscope.program.target import attached_facts
@@ -173,6 +173,7 @@ def capture_target(
         stage("importing")
         function = loaded(target, facts)
         known = facts.over(attached_facts(function))
+        check_attached(known)
         with modules_of(function):
             return capture(function, known, name=name_of(target), stage=stage, store=store)
 
