@@ -199,7 +199,7 @@ def with_function(
     Raises:
         HloscopeError: Bad input.
     """
-    from hloscope.program.devices import on_enough_devices
+    from hloscope.program.devices import check_attached, on_enough_devices
     from hloscope.program.importing import modules_of
     from hloscope.program.surroundings import one_call
     from hloscope.program.target import attached_facts
@@ -207,8 +207,10 @@ def with_function(
     def work() -> T:
         stage("importing")
         function = loaded(target, facts)
+        known = facts.over(attached_facts(function))
+        check_attached(known)
         with modules_of(function):
-            return use(function, facts.over(attached_facts(function)))
+            return use(function, known)
 
     with one_call():
         return on_enough_devices((target,), facts, work)

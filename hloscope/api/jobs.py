@@ -12,7 +12,7 @@ from typing import Any
 
 from hloscope.analysis.model import Analysis
 from hloscope.config import ConfigError, ProjectConfig, TargetConfig
-from hloscope.errors import DeviceCountError, HloscopeError, TargetError
+from hloscope.errors import HloscopeError, TargetError
 from hloscope.program.target import TargetFacts, make_facts
 
 
@@ -67,7 +67,6 @@ class Outcome:
         job: The job.
         analysis: What was found; None when it could not be analysed.
         error: Why not.
-        devices_needed: Simulated devices that the program turned out to need, when there were too few.
         alone: Whether it has to be run again in a process of its own, because of what another target did to this one.
         seconds: How long it took.
     """
@@ -75,7 +74,6 @@ class Outcome:
     job: Job
     analysis: Analysis | None = None
     error: str | None = None
-    devices_needed: int | None = None
     alone: bool = False
     seconds: float = 0.0
 
@@ -124,8 +122,6 @@ def run_job(job: Job, *, cached: bool) -> Outcome:
     begun = time.monotonic()
     try:
         analysis = _analysis(job, cached=cached)
-    except DeviceCountError as error:
-        return Outcome(job=job, error=str(error), devices_needed=error.needed)
     except HloscopeError as error:
         return Outcome(job=job, error=str(error), seconds=time.monotonic() - begun)
     except Exception as error:
@@ -175,8 +171,10 @@ def _check_origin(job: Job) -> None:
     """Refuses a target of an older state that imports the working tree, as an editable install makes it do."""
     if job.checkout is None:
         return
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
+    from hloscope.program.importing import imported_files
+
+    elsewhere = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
+    for name, file in (elsewhere | imported_files()).items():
         if file is None or name in ("__main__", "__mp_main__") or name.partition(".")[0] == "hloscope":
             continue
         if job.checkout.here(Path(file).resolve()) is not None:

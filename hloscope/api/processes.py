@@ -7,15 +7,13 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 
-from hloscope.api.jobs import Checkout, Job, Outcome, facts_of, run_job
+from hloscope.api.jobs import Checkout, Job, Outcome, run_job
 from hloscope.compiler.client import how_it_ended, time_limit, workers_here
 from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.errors import HloscopeError, TimeLimitError
 
-DEFAULT_DEVICES = 8
 _KIND_OF_PROCESS = "HLOSCOPE_WORKER_FOR"
 """Processes that differ in this variable are not exchanged for each other."""
 
@@ -28,7 +26,6 @@ class _Start:
 
     Attributes:
         root: The project's folder.
-        devices: Simulated devices.
         attached: Whether it keeps JAX's real devices.
         checkout: The older state of the repository that its targets are of; None for the working tree.
         search_path: `sys.path` of the process that asks.
@@ -36,7 +33,6 @@ class _Start:
     """
 
     root: Path
-    devices: int
     attached: bool
     checkout: Checkout | None
     search_path: tuple[str, ...]
@@ -53,8 +49,7 @@ def run_jobs(
 ) -> tuple[Outcome, ...]:
     """Analyses targets, in processes of their own where they are compiled; one that fails stops no other.
 
-    JAX fixes the number of simulated devices of a process, and Python imports a module once, so only jobs of one number
-    of devices and one folder use a process one after the other.
+    Jobs of one folder use a process one after the other.
 
     Args:
         jobs: What to analyse.
@@ -89,27 +84,22 @@ def run_jobs(
 
 
 def _run_all(pool: WorkerPool, jobs: Sequence[Job], cached: bool, timeout_s: float | None, keep: Told) -> None:
-    """Runs jobs, each once more where it turns out to need more devices, or a process to itself."""
-    waiting: dict[Future[Outcome], tuple[Job, _Start]] = {}
+    """Runs jobs, each once more where it turns out to need a process to itself."""
+    waiting: dict[Future[Outcome], Job] = {}
 
     def submit(job: Job, start: _Start) -> None:
         environment = {**os.environ, _KIND_OF_PROCESS: repr(start)}
         limit = time_limit(timeout_s if job.target.timeout_s is None else job.target.timeout_s)
-        waiting[pool.submit_in(environment, limit, _run, start, job, cached=cached)] = (job, start)
+        waiting[pool.submit_in(environment, limit, _run, start, job, cached=cached)] = job
 
     for job in jobs:
-        submit(job, _start_of(job, _devices(job)))
-    tried: set[tuple[str, int]] = set()
+        submit(job, _start_of(job))
     while waiting:
         for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-            job, start = waiting.pop(future)
+            job = waiting.pop(future)
             outcome = _outcome(future, job)
-            again = outcome.devices_needed
             if outcome.alone:
-                submit(job, _start_of(job, start.devices, alone=job.name))
-            elif again is not None and (job.name, again) not in tried:
-                tried.add((job.name, again))
-                submit(job, _start_of(job, again, alone=start.alone))
+                submit(job, _start_of(job, alone=job.name))
             else:
                 keep(outcome)
 
@@ -124,29 +114,14 @@ def _outcome(future: Future[Outcome], job: Job) -> Outcome:
         return Outcome(job=job, error=str(TimeLimitError(f"importing, tracing and compiling {job.name}", limit)))
 
 
-def _start_of(job: Job, devices: int, alone: str | None = None) -> _Start:
+def _start_of(job: Job, alone: str | None = None) -> _Start:
     return _Start(
         root=job.root,
-        devices=devices,
         attached=job.slice == "attached",
         checkout=job.checkout,
         search_path=tuple(sys.path),
         alone=alone,
     )
-
-
-def _devices(job: Job) -> int:
-    """Simulated devices that a job is started with, as far as its configuration tells."""
-    try:
-        facts = facts_of(job)
-        if facts.mesh:
-            return prod(facts.mesh.values())
-        from hloscope.hardware.slices import parse_slice
-
-        chosen = None if facts.slice is None else parse_slice(facts.slice)
-        return DEFAULT_DEVICES if chosen is None or chosen.is_attached else chosen.device_count
-    except HloscopeError:
-        return DEFAULT_DEVICES  # the job itself will say what is wrong
 
 
 def _died(job: Job, died: WorkerDied) -> HloscopeError:
@@ -161,14 +136,14 @@ def _died(job: Job, died: WorkerDied) -> HloscopeError:
 
 def _prepare(start: _Start) -> None:
     """Prepares a process before JAX is imported."""
-    from hloscope.program.devices import prepare_environment
+    from hloscope.program.devices import DEFAULT_DEVICES, prepare_environment
 
     os.chdir(start.root)
     sys.path[:] = start.search_path
     if start.checkout is not None:
         sys.path[:] = [str(start.checkout.here(Path(entry or ".").resolve()) or entry) for entry in sys.path]
     sys.path.insert(0, str(start.root))
-    prepare_environment(start.devices, attached=start.attached)
+    prepare_environment(DEFAULT_DEVICES, attached=start.attached)
 
 
 _prepared: list[_Start] = []

@@ -175,17 +175,19 @@ def _analyses(
     """Both programs, compiled for the target's slice."""
     from hloscope.program.arguments import required_parameters
     from hloscope.program.compiling import capture
+    from hloscope.program.devices import check_attached
     from hloscope.program.importing import modules_of
     from hloscope.program.target import attached_facts
 
     stage("importing")
-    functions = [loaded(one, facts) for one in (target, reference)]
+    functions = [loaded(one, facts, beside) for one, beside in ((target, reference), (reference, target))]
     if functions[0] is functions[1] and not settings.against_single_device:
         raise TargetError(
             f"{name_of(target)} is its own reference, so nothing could differ",
             fix="name another function, or add --against-single-device to compare it with itself on one device",
         )
     all_facts = facts.over(attached_facts(functions[0]))
+    check_attached(all_facts)
     _check_scale(settings.scale, all_facts)
     store = default_store()
     with modules_of(functions[0]):

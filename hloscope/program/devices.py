@@ -95,6 +95,22 @@ def simulated_device_count() -> int | None:
     return None if jax.default_backend() != "cpu" else len(jax.devices())
 
 
+class AttachedDevicesError(Exception):
+    """A program says of itself that it runs on attached devices, which only its import told."""
+
+
+def check_attached(facts: TargetFacts) -> None:
+    """Lets `on_enough_devices` begin anew where a program is for attached devices, and sees simulated ones.
+
+    Raises:
+        AttachedDevicesError: It is so.
+    """
+    from hloscope.program.own_backend import own_device_count
+
+    if facts.slice == "attached" and own_device_count() is not None:
+        raise AttachedDevicesError
+
+
 def on_enough_devices(targets: Sequence[Callable[..., Any] | str], facts: TargetFacts, work: Callable[[], T]) -> T:
     """Does something with programs while they see as many simulated devices as they need.
 
@@ -119,6 +135,8 @@ def on_enough_devices(targets: Sequence[Callable[..., Any] | str], facts: Target
         try:
             with nullcontext() if count is None else own_devices(count):
                 return work()
+        except AttachedDevicesError:
+            return _refusing_other_counts(work)
         except DeviceCountError as error:
             tried.append(count or error.available)
             if error.needed in tried:

@@ -114,19 +114,26 @@ class World:
         return {name: sys.modules.pop(name) for name, place in places if place and self.covers(name, place, tops)}
 
 
-_worlds: dict[tuple[str, ...], World] = {}
+_worlds: dict[Hashable, World] = {}
 
 
-def imported(name: str, folders: Sequence[str], conditions: Hashable) -> tuple[ModuleType, World]:
+def imported(name: str, folders: Sequence[str], together: Hashable, conditions: Hashable) -> tuple[ModuleType, World]:
     """A module of the user's, imported again where a file was edited since.
 
     Args:
         name: Its dotted name.
         folders: Where to look first.
+        together: What it shares modules, and the settings that they make, with.
         conditions: What it may look at when it is imported: the devices, the mesh, the environment.
     """
-    world = _worlds.setdefault(tuple(folders), World(folders))
+    world = _worlds.setdefault((tuple(folders), together), World(folders))
     return world.import_module(name, conditions), world
+
+
+def imported_files() -> dict[str, str]:
+    """The file of each module that was imported here, by its name."""
+    modules = ((name, module) for world in _worlds.values() for name, module in world.modules.items())
+    return {name: file for name, module in modules if (file := _place(module)) is not None}
 
 
 @contextmanager

@@ -16,8 +16,15 @@ from hloscope.program.importing import World, imported, is_library
 from hloscope.program.target import ATTRIBUTE, TargetFacts
 
 
-def loaded(target: Callable[..., Any] | str, facts: TargetFacts) -> Callable[..., Any]:
+def loaded(
+    target: Callable[..., Any] | str, facts: TargetFacts, beside: Callable[..., Any] | str | None = None
+) -> Callable[..., Any]:
     """A function itself, or what a target's name imports while the mesh that was asked for is current.
+
+    Args:
+        target: The function, or its name.
+        facts: What was said of it.
+        beside: Another target that it is used with: both see the same modules.
 
     Raises:
         TargetError: As for `load`.
@@ -27,7 +34,8 @@ def loaded(target: Callable[..., Any] | str, facts: TargetFacts) -> Callable[...
     if not isinstance(target, str):
         return target
     with current_for_import(facts):
-        return load(target, seen_by_modules(facts))
+        places = frozenset(_place(one) for one in (target, beside) if isinstance(one, str))
+        return load(target, seen_by_modules(facts), together=places)
 
 
 def name_of(target: Callable[..., Any] | str) -> str:
@@ -35,7 +43,11 @@ def name_of(target: Callable[..., Any] | str) -> str:
     return target if isinstance(target, str) else getattr(target, "__qualname__", repr(target))
 
 
-def load(target: str, conditions: Hashable = None) -> Callable[..., Any]:
+def _place(target: str) -> str:
+    return target.rpartition(":")[0] if ":" in target else target
+
+
+def load(target: str, conditions: Hashable = None, together: Hashable = None) -> Callable[..., Any]:
     """Imports a target's module and returns the function it names.
 
     The current directory is importable. The module is hloscope's own: the user's, if he has imported it, is neither
@@ -44,6 +56,7 @@ def load(target: str, conditions: Hashable = None) -> Callable[..., Any]:
     Args:
         target: `package.module:fn`, `path/to/file.py:fn`; `fn` may be dotted (`Model.step`).
         conditions: What the module may look at when it is imported; it is imported again where that is different.
+        together: What it shares its modules with; by default other functions of the same place.
 
     Raises:
         TargetError: The module or function does not exist, is not callable, or fails on import.
@@ -51,7 +64,7 @@ def load(target: str, conditions: Hashable = None) -> Callable[..., Any]:
     place, _, attribute = target.rpartition(":") if ":" in target else (target, "", "")
     if not place.strip(". "):
         raise TargetError(f"{target!r} is no target", fix="write module:function, or path/to/file.py:function")
-    module, world = _import(place, target, conditions)
+    module, world = _import(place, target, together or frozenset({place}), conditions)
     if not attribute:
         raise TargetError(
             f"the target {target!r} names no function", fix=f"write {place}:FUNCTION{_choices(module)}", where=place
@@ -81,14 +94,14 @@ def _has(holder: object, name: str) -> bool:
         raise import_error(error, f"{name} cannot be read from {holder!r}") from error
 
 
-def _import(place: str, target: str, conditions: Hashable) -> tuple[ModuleType, World]:
+def _import(place: str, target: str, together: Hashable, conditions: Hashable) -> tuple[ModuleType, World]:
     file = Path(place).resolve() if place.endswith(".py") else None  # the module may change the current directory
     if place.endswith(".py") or "/" in place:
         name, root = _module_of_file(Path(place), target)
     else:
         name, root = place, Path.cwd()
     try:
-        module, world = imported(name, (str(root), str(Path.cwd())), conditions)
+        module, world = imported(name, (str(root), str(Path.cwd())), together, conditions)
     except HloscopeError:
         raise
     except ModuleNotFoundError as error:

@@ -14,8 +14,8 @@ from typing import Any
 
 import jax
 
-_context = jax.make_user_context()
 _clients: dict[int, Any] = {}
+_caches: dict[int, Any] = {}
 
 
 class _Seen(threading.local):
@@ -36,7 +36,7 @@ def own_devices(count: int) -> Iterator[None]:
     with ExitStack() as stack:
         for holder, name, replacement in _replacements():
             stack.enter_context(replaced_in_this_thread(holder, name, replacement))
-        stack.enter_context(_context(("hloscope", count)))
+        stack.enter_context(_keyed_apart(_caches.setdefault(count, _new_cache())))
         if jax.config.jax_default_device is not None:
             stack.enter_context(jax.default_device(None))
         _seen.client = client
@@ -47,7 +47,7 @@ def own_devices(count: int) -> Iterator[None]:
 @contextmanager
 def traced_afresh() -> Iterator[None]:
     """Lets nothing be taken from JAX's caches of traces meanwhile, which do not notice that a global was changed."""
-    with _context(object()):
+    with _keyed_apart(_new_cache()):
         yield
 
 
@@ -82,6 +82,22 @@ def replaced_in_this_thread(holder: Any, name: str, replacement: Callable[..., A
             setattr(holder, name, original)
         else:
             delattr(holder, name)
+
+
+def _new_cache() -> Any:
+    from jax._src.lib import _jax
+
+    return _jax.PjitFunctionCache(capacity=4096)
+
+
+def _keyed_apart(cache: Any) -> Any:
+    """JAX's own context that says where compiled functions are kept, and is part of the key of every cache.
+
+    One made with `jax.make_user_context` would do, but making it changes the keys of all that the user has compiled.
+    """
+    from jax._src import config
+
+    return config.jax_jit_cpp_cache_obj(cache)
 
 
 def _new_client(count: int) -> Any:

@@ -104,7 +104,8 @@ def _ran_on(job: Job) -> str:
 
 
 def _loaded(side: Side, job: Job, target: Program | None) -> Program:
-    function = loaded(side.target, replace(side.facts, slice="attached"))
+    beside = job.reference if side is job.target else job.target
+    function = loaded(side.target, replace(side.facts, slice="attached"), beside.target)
     facts = side.facts.over(attached_facts(function))
     if target is not None:
         facts = references_facts(target.facts, facts, is_factory=not required_parameters(function))

@@ -15,6 +15,11 @@ import jax, jax.numpy as jnp
 import numpy as np
 import hloscope
 weights = jnp.arange(4.0)  # starts JAX, with one device
+
+def write(path, text):
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with open(path, "w") as file:
+        file.write(text)
 """
 
 

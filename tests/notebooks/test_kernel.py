@@ -80,8 +80,8 @@ def test_a_cell_that_was_changed_is_seen(step):
     assert said == "[] []\nTrue\n['all-reduce'] ['all-reduce']\nFalse\n"
 
 
-def test_a_helper_that_is_jitted_itself_is_seen_when_it_changes(kernel):
-    kernel.run("""
+def test_a_helper_that_is_jitted_itself_is_seen_when_it_changes(step):
+    step.run("""
         def inner(x):
             return x + 1
 
@@ -97,8 +97,8 @@ def test_a_helper_that_is_jitted_itself_is_seen_when_it_changes(kernel):
         before = helper._cache_size()
         print(kinds(hloscope.analyze(outer, ("f32[64@X,8]",), mesh={"X": 8})))
     """)
-    kernel.run("def inner(x):\n    return x - x.sum()")
-    said = kernel.run("""
+    step.run("def inner(x):\n    return x - x.sum()")
+    said = step.run("""
         print(kinds(hloscope.analyze(outer, ("f32[64@X,8]",), mesh={"X": 8})), outer(x)[0, 0], before)
     """)
     assert said == "['all-reduce'] 2.0 1\n"  # what JAX itself compiled for the user is as he left it
@@ -106,11 +106,6 @@ def test_a_helper_that_is_jitted_itself_is_seen_when_it_changes(kernel):
 
 def test_an_edited_file_is_imported_again(step):
     step.run("""
-        def write(path, text):
-            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-            with open(path, "w") as file:
-                file.write(text)
-
         write("one/model.py", "import helper\\ndef step(x, w):\\n    return helper.scale(x @ w)\\n")
         write("two/model.py", "import helper\\ndef step(x, w):\\n    return x.sum()\\n")
         write("one/helper.py", "def scale(x):\\n    return x * 2\\n")
@@ -212,6 +207,17 @@ def test_calls_in_two_threads_and_what_others_print_meanwhile(step):
     """)
     assert said.endswith("[(4, 4), (8, 8)] {(1, 'cpu')} True\nTrue\n")
     assert said.count("traced") == 3
+
+
+def test_a_target_that_is_for_attached_devices_sees_those(step):
+    said = step.run("""
+        write("real.py", "import hloscope, jax\\n"
+              "@hloscope.target(slice='attached', args=('f32[8]',))\\n"
+              "def step(x):\\n    return x * jax.device_count()\\n")
+        found = hloscope.analyze("real.py:step")
+        print(found.slice.name, found.slice.used_devices)
+    """)
+    assert said == "attached 1\n"
 
 
 def test_under_asyncio(step):
