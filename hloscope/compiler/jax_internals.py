@@ -6,7 +6,8 @@ is used here is what `jax.stages.Lowered.compile` itself does, with the devices 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -173,6 +174,34 @@ def executable_of(compiled: jax.stages.Compiled) -> Any:
 
 
 @contextmanager
+def replaced_in_this_thread(holder: Any, name: str, replacement: Callable[..., Any]) -> Iterator[None]:
+    """Replaces a function for the thread that asks for it; all others go on with the original.
+
+    The stand-in stays harmless where it was imported by name and is called afterwards.
+    """
+    original, is_own = getattr(holder, name), name in vars(holder)
+    owner: int | None = threading.get_ident()
+
+    def stand_in(*args: Any, **kwargs: Any) -> Any:
+        chosen = replacement if threading.get_ident() == owner else original
+        return chosen(*args, **kwargs)
+
+    stand_in.__name__ = name
+    for attribute in ("cache_clear", "cache_info", "__doc__"):
+        if hasattr(original, attribute):
+            setattr(stand_in, attribute, getattr(original, attribute))
+    setattr(holder, name, stand_in)
+    try:
+        yield
+    finally:
+        owner = None
+        if is_own:
+            setattr(holder, name, original)
+        else:
+            delattr(holder, name)
+
+
+@contextmanager
 def lowering_for(client: Any) -> Iterator[None]:
     """Lets what asks for the backend while it is lowered have `client`, although the program is traced on CPU devices.
 
@@ -180,12 +209,8 @@ def lowering_for(client: Any) -> Iterator[None]:
     """
     from jax._src.interpreters import mlir
 
-    original = mlir.ModuleContext.get_backend
-    mlir.ModuleContext.get_backend = lambda *_args, **_kwargs: client
-    try:
+    with replaced_in_this_thread(mlir.ModuleContext, "get_backend", lambda *_args, **_kwargs: client):
         yield
-    finally:
-        mlir.ModuleContext.get_backend = original
 
 
 def partition_spec(op_sharding: Any, mesh: jax.sharding.Mesh) -> jax.sharding.PartitionSpec | None:

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import jax
 
+from hloscope.compiler.jax_internals import replaced_in_this_thread
 from hloscope.program.importing import is_library
 from hloscope.program.loading import shown_path
-from hloscope.program.own_backend import replaced_in_this_thread
 
 
 @contextmanager

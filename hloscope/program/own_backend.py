@@ -14,6 +14,8 @@ from typing import Any
 
 import jax
 
+from hloscope.compiler.jax_internals import replaced_in_this_thread
+
 _clients: dict[int, Any] = {}
 _caches: dict[int, Any] = {}
 
@@ -54,34 +56,6 @@ def traced_afresh() -> Iterator[None]:
 def own_device_count() -> int | None:
     """How many devices `own_devices` shows to this thread; None outside of it."""
     return None if _seen.client is None else int(_seen.client.device_count())
-
-
-@contextmanager
-def replaced_in_this_thread(holder: Any, name: str, replacement: Callable[..., Any]) -> Iterator[None]:
-    """Replaces a function for the thread that asks for it; all others go on with the original.
-
-    The stand-in stays harmless where it was imported by name and is called afterwards.
-    """
-    original, is_own = getattr(holder, name), name in vars(holder)
-    owner: int | None = threading.get_ident()
-
-    def stand_in(*args: Any, **kwargs: Any) -> Any:
-        chosen = replacement if threading.get_ident() == owner else original
-        return chosen(*args, **kwargs)
-
-    stand_in.__name__ = name
-    for attribute in ("cache_clear", "cache_info", "__doc__"):
-        if hasattr(original, attribute):
-            setattr(stand_in, attribute, getattr(original, attribute))
-    setattr(holder, name, stand_in)
-    try:
-        yield
-    finally:
-        owner = None
-        if is_own:
-            setattr(holder, name, original)
-        else:
-            delattr(holder, name)
 
 
 def _new_cache() -> Any:

@@ -86,7 +86,7 @@ def simulated_hybrid_meshes() -> Iterator[None]:
     """
     from jax.experimental import mesh_utils
 
-    from hloscope.program.own_backend import replaced_in_this_thread
+    from hloscope.compiler.jax_internals import replaced_in_this_thread
 
     original = mesh_utils.create_hybrid_device_mesh
 

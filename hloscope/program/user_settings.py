@@ -19,7 +19,7 @@ def device_settings_ignored() -> Iterator[None]:
     """Lets a module say `jax.config.update("jax_num_cpu_devices", 8)`, which would fail once JAX has its devices."""
     import jax
 
-    from hloscope.program.own_backend import replaced_in_this_thread
+    from hloscope.compiler.jax_internals import replaced_in_this_thread
 
     original = jax.config.update
 
