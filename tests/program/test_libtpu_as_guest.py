@@ -27,6 +27,8 @@ def test_two_processes_compile_at_the_same_time(root):
 
 
 def test_without_libtpu_the_error_says_what_still_works(monkeypatch):
+    import jax  # noqa: F401  # which sets TPU_LIBRARY_PATH where libtpu is installed
+
     monkeypatch.setattr(placing, "find_spec", lambda _name: None)
     monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)
     with pytest.raises(SliceError) as caught:
