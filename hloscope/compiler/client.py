@@ -71,6 +71,9 @@ def environment(simulated_devices: int = 1) -> dict[str, str]:
     """What a worker sees as `os.environ`: this process's, with JAX kept to the CPU and libtpu quiet and shareable."""
     flags = re.sub(r"--xla_force_host_platform_device_count=\S*", "", os.environ.get("XLA_FLAGS", "")).strip()
     found = {**QUIET_LIBTPU, **os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(simulated_devices)}
+    usual = libtpu.installed()
+    if usual is not None and found.get("TPU_LIBRARY_PATH") == str(usual):
+        del found["TPU_LIBRARY_PATH"]  # JAX sets it when it is imported, and says nothing new by it
     return found | {"XLA_FLAGS": flags} if flags else {name: found[name] for name in found if name != "XLA_FLAGS"}
 
 

@@ -27,7 +27,8 @@ def build() -> str | None:
 
     Two files of one content have one build, wherever and whenever they were put there.
     """
-    path = _library()
+    chosen = os.environ.get("TPU_LIBRARY_PATH")
+    path = Path(chosen) if chosen else installed()
     if path is None:
         return None
     try:
@@ -37,10 +38,8 @@ def build() -> str | None:
         return None
 
 
-def _library() -> Path | None:
-    chosen = os.environ.get("TPU_LIBRARY_PATH")
-    if chosen:
-        return Path(chosen)
+def installed() -> Path | None:
+    """The library of the installed package; None where there is none."""
     spec = find_spec("libtpu")
     if spec is None or not spec.submodule_search_locations:
         return None

@@ -30,7 +30,7 @@ T = TypeVar("T")
 _GROWN_BYTES = 3 << 29
 """A process that holds more than this after a step is not used again."""
 _LAST_WORDS_BYTES = 1 << 16
-_DECIDES = re.compile(r"^(XLA|LIBTPU|TPU|JAX|MEGASCALE|TF|LD|PYTHON|TMP|TEMP|HLOSCOPE)(_|$|DIR|HOME|PATH)")
+_DECIDES = re.compile(r"^(XLA|LIBTPU|TPU|JAX|MEGASCALE|LD|PYTHON|TMP|TEMP|HLOSCOPE)(_|$|DIR|HOME|PATH)")
 """Environment variables that a process reads when it starts: where one changes, another process is needed."""
 _CHANGES_NOTHING = ("HLOSCOPE_CACHE", "HLOSCOPE_CACHE_DIR", "HLOSCOPE_TIMEOUT")
 

@@ -284,3 +284,19 @@ def test_price_shows_its_other_slices(folder):
     died, priced = json.loads(done.stdout)["prices"]
     assert priced["time"]["step_us"] > 0
     assert (done.returncode, "error" in died) in [(2, True), (0, False)]  # another libtpu may compile it
+
+
+def test_the_worker_that_is_started_ahead_is_the_one_that_compiles(folder):
+    (folder / "script.py").write_text(
+        "import hloscope\n"
+        "from hloscope.compiler import pool\n"
+        "made = []\n"
+        "start = pool.Worker.__init__\n"
+        "pool.Worker.__init__ = lambda self, *a, **k: made.append(k['prepare']) or start(self, *a, **k)\n"
+        "for name in ('fine', 'fine', 'explained'):\n"
+        "    hloscope.analyze(f'model.py:{name}')\n"
+        "print(made)\n"
+    )
+    done = run(folder, "script.py")
+    assert done.stdout.startswith("['v5e:2x2'"), done.stderr
+    assert done.stdout.count("'v5e:2x2'") == 1

@@ -37,7 +37,7 @@ def test_without_libtpu_the_error_says_what_still_works(monkeypatch):
         "error: v5e:2x4 cannot be compiled for: there is no libtpu here\n"
         "   = why: libtpu, which holds the TPU compiler, exists for x86-64 Linux only\n"
         '   = fix: on x86-64 Linux: pip install "jax[tpu]"; elsewhere HLO files can be read, '
-        "and --slice cpu:N compiles for simulated CPU devices"
+        'and slice="cpu:N" compiles for simulated CPU devices'
     )
 
 
