@@ -121,13 +121,16 @@ def user_code(what: str) -> Iterator[None]:
         raise TraceError(what, where=where, excerpt=excerpt, why=describe(error)) from error
 
 
-def trace_and_lower(call: Call, mesh: jax.sharding.Mesh | None, platform: str | None) -> jax.stages.Lowered:
+def trace_and_lower(call: Call, mesh: jax.sharding.Mesh | None, platform: str | None) -> tuple[Any, jax.stages.Lowered]:
     """Traces a call and lowers it to StableHLO.
 
     Args:
         call: What to trace.
         mesh: The mesh that its output shardings name.
         platform: `tpu` to lower for TPU whatever devices are simulated; None for the devices at hand.
+
+    Returns:
+        The traced program, which `jax.stages.Traced` or a library's wrapper of it is, and the lowered one.
 
     Raises:
         TraceError: JAX refuses the program, in JAX's words with the user's line.
@@ -138,7 +141,7 @@ def trace_and_lower(call: Call, mesh: jax.sharding.Mesh | None, platform: str | 
         lowered = traced.lower(lowering_platforms=(platform,)) if platform else traced.lower()
         while not isinstance(lowered, jax.stages.Lowered):  # flax.nnx.jit wraps JAX's own
             lowered = lowered.lowered
-        return lowered
+        return traced, lowered
 
 
 def _jitted(call: Call, mesh: jax.sharding.Mesh | None) -> Any:
