@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 from time import monotonic
@@ -24,13 +24,14 @@ from hloscope.verification.differences import (
 from hloscope.verification.executing import Prepared
 from hloscope.verification.job import Job
 from hloscope.verification.model import Bias, OutputComparison, Roughness, Tolerance
-from hloscope.verification.noise import narrow_carry, path_units
+from hloscope.verification.noise import means, narrow_carry, path_units
 from hloscope.verification.spreads import Spread
 from hloscope.verification.tolerances import relative_tolerance
 
 Stage = Callable[[str], None]
 
 _RUNS, _RUNS_OF_TARGET = 6, 2
+_NAMES = {2.0**-7: "bfloat16", 2.0**-10: "float16", 2.0**-23: "float32", 2.0**-52: "float64"}
 _SHARE_EXPLAINED, _TIMES_AS_ROUGH = 0.1, 3.0
 
 
@@ -191,6 +192,24 @@ def _tolerance(expected: Any, spread: Spread) -> Tolerance:
     return Tolerance(relative=relative, absolute=relative * size, source="rounding")
 
 
+def invisible(reference: Run, measured: Measured, comparisons: Sequence[OutputComparison]) -> Iterator[str]:
+    """Says of divisions by a count that one more or less would not be seen in an output, at the sizes that were run."""
+    counts = means(reference.program.traced) if reference.program.traced is not None and measured.spreads else []
+    judged = [one for one in comparisons if one.subject == "target" and one.against == "reference"]
+    for one, spread, divided in zip(judged, measured.spreads, counts, strict=False):
+        if spread is None or not one.informative:
+            continue
+        seen = spreads.explained_ratio(spread) if spreads.is_an_array(spread) else one.tolerance.relative
+        hidden = [count for count in divided if 1 / count < seen]
+        if hidden:
+            count, stored = max(hidden), _NAMES.get(2 * spread.unit)
+            within = f"{100 * seen:.2g}% that rounding{f' to {stored}' if stored else ''} explains"
+            yield (
+                f"a mean over {count - 1:,} or {count:,} is the same in {one.name} within the {within}: a wrong count "
+                "would not be seen; use --scale for fewer elements"
+            )
+
+
 def with_own_rounding(
     comparisons: Sequence[OutputComparison], runs: Mapping[str, Run], measured: Measured, job: Job
 ) -> tuple[OutputComparison, ...]:
@@ -246,10 +265,9 @@ def _rounding_words(target: Run, reference: Run, index: int) -> str:
     if carried and carried != theirs:
         return f"in the program {carried}"
     units = [path_units(one)[index] for one in traced]
-    names = {2.0**-7: "bfloat16", 2.0**-10: "float16", 2.0**-23: "float32", 2.0**-52: "float64"}
     if units[0] > units[1]:
-        wider = names.get(units[1], "nothing so narrow")
-        return f"the program rounds to {names.get(units[0], 'a narrow type')} on its way, and the reference to {wider}"
+        wider = _NAMES.get(units[1], "nothing so narrow")
+        return f"the program rounds to {_NAMES.get(units[0], 'a narrow type')} on its way, and the reference to {wider}"
     return ""
 
 

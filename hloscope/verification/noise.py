@@ -48,8 +48,6 @@ _PSUMS = frozenset(
 _CARRYING = frozenset("div mul broadcast_in_dim reshape squeeze transpose expand_dims copy".split())
 """Operations through which a sum is followed to where it is converted to a narrower type."""
 
-_PASSING_SUMS = _CARRYING | {"convert_element_type"}
-
 CALLS = {
     **dict.fromkeys(("pjit", "jit", "remat", "remat2", "checkpoint"), "jaxpr"),
     **dict.fromkeys(("closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_lin"), "call_jaxpr"),
@@ -149,34 +147,42 @@ def plain(closed: ClosedJaxpr, *, alone: bool) -> Callable[..., list[Any]]:
     return evaluated
 
 
-def means(closed: ClosedJaxpr) -> list[int]:
-    """The counts that sums are divided by."""
-    return sorted({count for eqns in _bodies(closed.jaxpr) for count in _means(eqns)})
+def means(closed: ClosedJaxpr) -> list[frozenset[int]]:
+    """For each output the counts that sums on its path are divided by."""
+    nothing: _Divided = (False, frozenset())
+    return [counts for _, counts in _means(closed.jaxpr, [nothing] * len(closed.jaxpr.invars))]
 
 
-def _bodies(jaxpr: Any) -> Iterator[Sequence[Any]]:
-    yield jaxpr.eqns
+_Divided = tuple[bool, frozenset[int]]
+"""Whether a value is a sum, and the counts that sums on its path were divided by."""
+
+
+def _means(jaxpr: Any, given: Sequence[_Divided]) -> list[_Divided]:
+    env: dict[Any, _Divided] = dict(zip(jaxpr.invars, given, strict=True))
+
+    def read(atom: Any) -> _Divided:
+        return (False, frozenset()) if isinstance(atom, Literal) else env.get(atom, (False, frozenset()))
+
     for eqn in jaxpr.eqns:
-        for inner in inner_jaxprs(eqn):
-            yield from _bodies(inner)
+        name, known = eqn.primitive.name, [read(atom) for atom in eqn.invars]
+        held = [
+            _means(one, known if name in CALLS else [(False, frozenset())] * len(one.invars))
+            for one in inner_jaxprs(eqn)
+        ]
+        if name in CALLS and held:
+            env.update(zip(eqn.outvars, held[0], strict=True))
+            continue
+        counts = frozenset().union(*(one for _, one in known), *(one for outputs in held for _, one in outputs))
+        if name == "div" and known[0][0]:
+            counts |= _count(eqn.invars[1])
+        carried = name in _CARRYING | {"convert_element_type"} and any(is_sum for is_sum, _ in known)
+        env.update((out, (carried or name == "reduce_sum" or name in _PSUMS, counts)) for out in eqn.outvars)
+    return [read(atom) for atom in jaxpr.outvars]
 
 
-def _means(eqns: Sequence[Any]) -> Iterator[int]:
-    sums: set[Any] = set()
-    for eqn in eqns:
-        name = eqn.primitive.name
-        values = [atom for atom in eqn.invars if not isinstance(atom, Literal)]
-        if (
-            name == "reduce_sum"
-            or name in _PSUMS
-            or name in CALLS
-            or (name in _PASSING_SUMS and any(atom in sums for atom in values))
-        ):
-            sums.update(eqn.outvars)
-        if name == "div" and values[:1] and values[0] in sums and isinstance(eqn.invars[1], Literal):
-            count = float(np.asarray(eqn.invars[1].val, np.float64).ravel()[0])
-            if count == int(count) and count > 1:
-                yield int(count)
+def _count(divisor: Any) -> frozenset[int]:
+    value = float(np.asarray(divisor.val, np.float64).ravel()[0]) if isinstance(divisor, Literal) else 0.0
+    return frozenset([int(value)] if value > 1 and value == int(value) else [])
 
 
 def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], noise: Noise) -> list[Any]:

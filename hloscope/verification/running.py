@@ -20,7 +20,7 @@ from hloscope.verification.coverage import untested
 from hloscope.verification.executing import Prepared
 from hloscope.verification.index_sizes import index_sizes
 from hloscope.verification.job import Job, Side, references_facts
-from hloscope.verification.measuring import with_own_rounding
+from hloscope.verification.measuring import invisible, with_own_rounding
 from hloscope.verification.model import Numerics, NumericsStatus
 from hloscope.verification.pairs import Both, Compared, Program, compare, random_value
 from hloscope.verification.values import Bounds, described_bounds
@@ -113,6 +113,11 @@ def _notes(found: Compared) -> Iterator[str]:
     """What the numbers stand on."""
     if found.measured.failure:
         yield f"{_UNMEASURED}: {found.measured.failure}"
+    yield from invisible(found.runs["reference"], found.measured, found.comparisons)
+    hanging = [one for one in found.comparisons if one.unstable]
+    if hanging:
+        places = ", ".join(f"{one.unstable:,} of {one.elements:,} elements of {one.name}" for one in hanging)
+        yield f"not judged, because they hang on a decision that rounding can tip, such as an index: {places}"
 
 
 def _too_few_devices(job: Job) -> str:

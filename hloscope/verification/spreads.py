@@ -209,6 +209,11 @@ def leans(spread: Spread, one: Lean, elements: int) -> bool:
     return one.one_way > _ONE_WAY and abs(one.offset) > _OFFSET_SAFETY * spread.offset + by_chance + 0.25
 
 
+def is_an_array(spread: Spread) -> bool:
+    """Whether there are enough elements for a statement about all of them."""
+    return bool(spread.expected.size >= _LEAST_ELEMENTS)
+
+
 def parts_of(shape: tuple[int, ...], regions: Sequence[Region]) -> Iterator[Region]:
     """The whole array, and each part that one device holds, once."""
     seen = {tuple((0, size) for size in shape)}
