@@ -9,7 +9,7 @@ from typing import Any
 from jax.extend.core import ClosedJaxpr, Literal
 
 from hloscope.program.jax_internals import scan_sizes
-from hloscope.verification.noise import CALLS
+from hloscope.verification.traced import CALLS
 
 _PASSING = frozenset(
     "convert_element_type reshape broadcast_in_dim squeeze expand_dims slice dynamic_slice gather transpose select_n "

@@ -24,9 +24,9 @@ from hloscope.verification.differences import (
 from hloscope.verification.executing import Prepared
 from hloscope.verification.job import Job
 from hloscope.verification.model import Bias, OutputComparison, Roughness, Tolerance
-from hloscope.verification.noise import means, narrow_carry, path_units
 from hloscope.verification.spreads import Spread
 from hloscope.verification.tolerances import relative_tolerance
+from hloscope.verification.traced import means, narrow_carry, path_units
 
 Stage = Callable[[str], None]
 
