@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hloscope.program.loading import describe
-from hloscope.verification import executing, spreads
+from hloscope.verification import executing, memory, spreads
 from hloscope.verification.differences import (
     Shard,
     as_wide,
@@ -32,6 +32,9 @@ Stage = Callable[[str], None]
 
 _RUNS, _RUNS_OF_TARGET = 6, 2
 _NAMES = {2.0**-7: "bfloat16", 2.0**-10: "float16", 2.0**-23: "float32", 2.0**-52: "float64"}
+_BYTES_AN_ELEMENT = 8 * (2 * _RUNS + 6)
+"""What measuring keeps of each element of an output: every run, its errors, and what is found, as doubles."""
+
 _SHARE_EXPLAINED, _TIMES_AS_ROUGH = 0.1, 3.0
 
 
@@ -75,6 +78,9 @@ def measure(target: Run, reference: Run, job: Job, stage: Stage) -> Measured:
     relative = relative_tolerance(roundings, devices=parts, platform=job.platform)
     if job.rtol is not None or job.atol is not None:
         return Measured(spreads=(), relative=relative)
+    elements = sum(int(aval.size) for aval in reference.program.seen.result_avals)
+    if job.memory_bytes is not None and elements * _BYTES_AN_ELEMENT > memory.SHARE * job.memory_bytes:
+        return Measured(spreads=(), relative=relative, failure="its outputs are too large to be kept several times")
     stage("measuring what rounding does to the reference")
     try:
         moved = executing.run_moved(reference.program, reference.values, parts=parts, platform=job.platform, runs=_RUNS)

@@ -6,7 +6,7 @@ magnitude: what cancelled to nearly zero has errors of the size of its terms, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any
@@ -86,11 +86,12 @@ def spread_of(expected: Any, runs: Sequence[Any], regions: Sequence[Region], *, 
     is_exact = np.asarray(exact).dtype.kind in "iub"
     with np.errstate(invalid="ignore", over="ignore"):
         errors = [_errors(as_wide(run), expected) for run in runs]
-    largest = np.max(np.abs(errors), axis=0)
-    groups = _groups(expected)
+    largest = np.abs(errors[0])
+    for error in errors[1:]:
+        largest = np.maximum(largest, np.abs(error))
     allowed, typical, unstable = np.zeros(expected.shape), np.zeros(expected.shape), np.zeros(expected.shape, bool)
-    for group in () if is_exact else _pools(groups):
-        _measure(group, groups, largest, errors, (allowed, typical, unstable))
+    if not is_exact:
+        allowed, typical, unstable = _measured(expected, errors, largest)
     unstable = largest > 0 if is_exact else unstable
     floor = 0.0 if is_exact else _floor(exact, expected)
     allowed, typical = np.maximum(allowed, floor), np.maximum(typical, floor / 2)
@@ -124,8 +125,23 @@ class _Pool:
     measured: tuple[tuple[float, float], ...]
 
 
-def _pools(groups: Any) -> Iterator[_Pool]:
-    names, counts = np.unique(groups, return_counts=True)
+def _measured(expected: Any, errors: Sequence[Any], largest: Any) -> tuple[Any, Any, Any]:
+    """What is allowed and typical for each element, and which are unstable."""
+    groups = _groups(expected).ravel()
+    order = np.argsort(groups, kind="stable")
+    names, starts, counts = np.unique(groups[order], return_index=True, return_counts=True)
+    moves, errors = largest.ravel()[order], [np.abs(error).ravel()[order] for error in errors]
+    results = np.zeros(groups.size), np.zeros(groups.size), np.zeros(groups.size, bool)
+    inside = {float(name): slice(start, start + size) for name, start, size in zip(names, starts, counts, strict=True)}
+    for pool in _pools(names, counts):
+        _measure(pool, inside, moves, errors, results)
+    allowed, typical, unstable = (np.empty_like(one) for one in results)
+    for found, one in zip((allowed, typical, unstable), results, strict=True):
+        found[order] = one
+    return allowed.reshape(expected.shape), typical.reshape(expected.shape), unstable.reshape(expected.shape)
+
+
+def _pools(names: Any, counts: Any) -> Iterator[_Pool]:
     for name, count in zip(names, counts, strict=True):
         measured, elements = [(float(name), 1.0)], int(count)
         for near in np.argsort(np.abs(names - name))[1:]:
@@ -137,23 +153,21 @@ def _pools(groups: Any) -> Iterator[_Pool]:
         yield _Pool(group=float(name), measured=tuple(measured))
 
 
-def _measure(pool: _Pool, groups: Any, largest: Any, errors: Sequence[Any], results: tuple[Any, Any, Any]) -> None:
-    """Fills in what is allowed and typical for the elements of one magnitude, and which of them are unstable."""
+def _measure(
+    pool: _Pool, inside: Mapping[float, slice], largest: Any, errors: Sequence[Any], results: tuple[Any, Any, Any]
+) -> None:
+    """Fills in what holds for the elements of one magnitude."""
     allowed, typical, unstable = results
-    moves = np.concatenate([largest[groups == group] * weight for group, weight in pool.measured])
+    moves = np.concatenate([largest[inside[group]] * weight for group, weight in pool.measured])
     moved = moves[moves > 0]
     limit = min(float(moves.max()), _OUTLIER * float(np.median(moved))) if moved.size else 0.0
-    squares = [
-        np.square(error[(groups == group) & (largest * weight <= limit)] * weight).ravel()
-        for group, weight in pool.measured
-        for error in errors
-    ]
-    inside = groups == pool.group
-    own = largest[inside]
+    together = [np.concatenate([error[inside[group]] * weight for group, weight in pool.measured]) for error in errors]
+    squares = [np.mean(np.square(error[moves <= limit])) for error in together] if limit else [0.0]
+    own = largest[inside[pool.group]]
     safety = _SAFETY + _SMALL_SAMPLES / sqrt(len(errors) * moves.size)
-    allowed[inside] = safety * np.where(own <= limit, limit, own)
-    typical[inside] = sqrt(float(np.mean(np.abs(np.concatenate(squares))))) if limit else 0.0
-    unstable[inside] = own > limit
+    allowed[inside[pool.group]] = safety * np.where(own <= limit, limit, own)
+    typical[inside[pool.group]] = sqrt(float(np.mean(squares)))
+    unstable[inside[pool.group]] = own > limit
 
 
 def scale_of(spread: Spread, found: Any) -> float | None:

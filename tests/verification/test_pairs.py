@@ -10,13 +10,14 @@ from verify_helpers import USER_CODE, job
 
 from hloscope.verification.judging import judge_numerics
 from hloscope.verification.model import Untested
+from hloscope.verification.numerics import run_in_child
 from hloscope.verification.running import both_prepared, compare_prepared, run_job
 
 sys.path.insert(0, str(USER_CODE))
 import right_pairs
 import wrong_pairs
 
-DEVICES = {"positive_parts_of_sixteen": 16}
+DEVICES = {"positive_parts_of_sixteen": 16, "normalised_on_sixteen": 16}
 
 
 def test_there_are_enough_of_each():
@@ -34,6 +35,13 @@ def findings_of_seeds(file, name, seeds, **options):
 @pytest.mark.parametrize("name", right_pairs.PAIRS)
 def test_a_right_twin_passes_on_five_seeds(name):
     assert findings_of_seeds("right_pairs", name, range(5)) == [[]] * 5
+
+
+def test_sixty_four_positive_parts_added_in_bf16_are_right():
+    name = right_pairs.ON_SIXTY_FOUR
+    found = run_in_child(job("right_pairs", f"{name}_twin", name, devices=64), timeout_s=300)
+    assert found.agree
+    assert found.comparisons[0].largest_error > 0.1
 
 
 @pytest.mark.parametrize("name", [name for name, grad in right_pairs.PAIRS.items() if grad])

@@ -30,15 +30,12 @@ def pair(args, specs, out, *, dims, grad=False, seeds=5, mesh=None):
     return lambda twin: lambda reference: register(reference, twin)
 
 
-def local_size():
-    return lax.axis_size("X")
-
-
 def ring_sum(part):
     """The sum over devices in the type of its parts, one neighbour after the other; each device starts elsewhere."""
-    right = [(i, (i + 1) % N) for i in range(N)]
+    devices = lax.axis_size("X")
+    right = [(i, (i + 1) % devices) for i in range(devices)]
     total, moving = part, part
-    for _ in range(N - 1):
+    for _ in range(devices - 1):
         moving = lax.ppermute(moving, "X", right)
         total = total + moving
     return total
@@ -163,6 +160,43 @@ def positive_parts_by_ring(x):
 )
 def positive_parts_of_sixteen(x):
     return jnp.sum(jnp.abs(x), 0)
+
+
+VECTOR = ("bf16[D@X]",), (X,), X
+
+
+@pair(*VECTOR, dims={"D": 2048})(lambda x: x / jnp.sqrt(lax.psum(jnp.sum(x * x), "X")))
+def divided_by_its_norm(x):
+    return x / jnp.sqrt(jnp.sum(x * x))
+
+
+@pair(*VECTOR, dims={"D": 2048})(lambda x: x * (1 / (lax.psum(jnp.sum(jnp.abs(x)), "X") / 2048)))
+def divided_by_its_mean(x):
+    return x / jnp.mean(jnp.abs(x))
+
+
+@pair(*VECTOR, dims={"D": 2048})(lambda x: x - lax.pmean(jnp.mean(jnp.abs(x)), "X"))
+def less_its_mean(x):
+    return x - jnp.mean(jnp.abs(x))
+
+
+@pair(("bf16[D@X]",), (X,), X, dims={"D": 4096}, mesh={"X": 16})(
+    lambda x: x * lax.rsqrt(lax.psum(jnp.sum(x * x), "X") / 4096)
+)
+def normalised_on_sixteen(x):
+    return x * lax.rsqrt(jnp.mean(x * x))
+
+
+@pair(("bf16[K@X,F]",), (P("X", None),), P(None), dims={"K": 64, "F": 256}, mesh={"X": 64})(
+    lambda x: ring_sum(jnp.sum(jnp.abs(x), 0))
+)
+def positive_parts_of_sixty_four(x):
+    return jnp.sum(jnp.abs(x), 0)
+
+
+ON_SIXTY_FOUR = "positive_parts_of_sixty_four"
+"""A pair that needs more devices than a test has: it runs in a process of its own."""
+del PAIRS[ON_SIXTY_FOUR]
 
 
 def softmax_parts(x):
