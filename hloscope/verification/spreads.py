@@ -26,8 +26,8 @@ _ENOUGH, _ZEROS = 64, -10_000.0
 _OUTLIER = 16
 """An element that moves so many times as far as is usual for its magnitude hangs on a decision, such as an index."""
 
-_SAFETY, _SMALL_SAMPLES = 2.0, 6.0
-"""An element may be off by `2 + 6 / sqrt(samples)` times the largest move of its magnitude that was seen."""
+_SAFETY, _SMALL_SAMPLES = 1.5, 6.0
+"""An element may be off by `1.5 + 6 / sqrt(samples)` times the largest move of its magnitude that was seen."""
 
 _SCALE_SAFETY, _RATIO_SAFETY, _OFFSET_SAFETY = 2.0, 1.5, 2.0
 _ONE_WAY = 0.9
@@ -148,7 +148,7 @@ def _pools(names: Any, counts: Any) -> Iterator[_Pool]:
             if elements >= _ENOUGH:
                 break
             if names[near] > _ZEROS:
-                measured.append((float(names[near]), 4.0 ** float(max(0.0, name - names[near]))))
+                measured.append((float(names[near]), 2.0 ** float(max(0.0, name - names[near]))))
                 elements += int(counts[near])
         yield _Pool(group=float(name), measured=tuple(measured))
 
@@ -252,10 +252,10 @@ def _errors(run: Any, expected: Any) -> Any:
 
 
 def _groups(expected: Any) -> Any:
-    """A number for the magnitude of each element: a factor of four is one group; zeros, and what is not finite, too."""
+    """A number for the magnitude of each element: a factor of two is one group; zeros, and what is not finite, too."""
     sizes = np.abs(expected)
     with np.errstate(divide="ignore", invalid="ignore"):
-        exponents = np.floor(np.log2(sizes) / 2)
+        exponents = np.floor(np.log2(sizes))
     return np.where(np.isfinite(exponents), exponents, _ZEROS)
 
 
