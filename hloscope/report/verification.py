@@ -22,8 +22,8 @@ from hloscope.verification.model import NumericsStatus, OutputComparison, Tolera
 _INDENT = 2
 _SAME = 0.005
 _SOURCES: dict[ToleranceSource, str] = {
-    "rounding": "Allowed is a share of elements of typical size: at least 1.5 times as far as they moved in runs of the "
-    "reference with every value that it stores, and every partial sum, moved by its rounding.",
+    "rounding": "Allowed is a share of elements of typical size: at least 1.5 times as far as they moved in runs of "
+    "the reference with every value that it stores, and every partial sum, moved by its rounding.",
     "types": "Allowed is a share of elements of typical size, from types and lengths of sums alone.",
     "user": "Allowed is what --rtol and --atol say.",
 }
