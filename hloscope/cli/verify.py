@@ -62,19 +62,28 @@ Examples
     metavar="SECONDS",
     help="End the run after so long.",
 )
-@click.option("--rtol", type=click.FloatRange(min=0), help="Relative tolerance. [default: from types and sums]")
-@click.option("--atol", type=click.FloatRange(min=0), help="Absolute tolerance. [default: from types and sums]")
+@click.option("--rtol", type=click.FloatRange(min=0), help="Relative tolerance. [default: from rounding]")
+@click.option("--atol", type=click.FloatRange(min=0), help="Absolute tolerance. [default: from rounding]")
 @click.option("--ignore", multiple=True, metavar="RULE", help="Leave this finding out. Repeats.")
+@click.option("--strict", is_flag=True, help="Exit with 1 where inputs are untested too.")
 @fail_on_option(default="error")
 @report_options()
 def command(
-    target: str, reference: str, format_name: str, output: str | None, fail_on: str, debug: bool, **options: Any
+    target: str,
+    reference: str,
+    format_name: str,
+    output: str | None,
+    fail_on: str,
+    debug: bool,
+    strict: bool,
+    **options: Any,
 ) -> None:
     """Check TARGET against REF: the numbers on random inputs, the outputs' structure, and what each moves."""
     running.check_streams()
     found = running.guarded(lambda: _verify(target, reference, options), debug=debug)
     running.guarded(lambda: running.write_report(_rendered(found, format_name, output), output), debug=debug)
-    raise SystemExit(EXIT_BROKEN if running.failing(found.findings, fail_on) else EXIT_OK)
+    broken = running.failing(found.findings, fail_on) or (strict and found.untested)
+    raise SystemExit(EXIT_BROKEN if broken else EXIT_OK)
 
 
 def _verify(target: str, reference: str, options: dict[str, Any]) -> Verification:

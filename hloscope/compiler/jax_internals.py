@@ -241,3 +241,11 @@ def mlir_context() -> Iterator[Any]:
     context.allow_unregistered_dialects = True
     with context:
         yield context
+
+
+def scan_sizes(params: Mapping[str, Any]) -> tuple[int, int]:
+    """How many constants and how many carried values a `scan` has, which JAX 0.12 says in another way than 0.10."""
+    if "num_consts" in params:
+        return int(params["num_consts"]), int(params["num_carry"])
+    consts, carried, _ = params["ft_in"].unpack()
+    return len(list(consts)), len(list(carried))

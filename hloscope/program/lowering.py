@@ -74,9 +74,10 @@ def _lower_call(call: Call, plan: Plan) -> jax.stages.Lowered:
     leaves = jax.tree.leaves((call.args, dict(call.kwargs)))
     plan.argument_shardings = [getattr(leaf, "sharding", None) for leaf in leaves]
     if plan.is_real:
-        return trace_and_lower(call, plan.mesh, None)
+        plan.traced, lowered = trace_and_lower(call, plan.mesh, None)
+        return lowered
     with jax_internals.lowering_for(_StandInClient(plan.slice or default_slice(8), plan.store)):
-        return trace_and_lower(call, plan.mesh, "tpu")
+        return trace_and_lower(call, plan.mesh, "tpu")[1]
 
 
 class _StandInClient:

@@ -30,6 +30,7 @@ class Plan:
         axis_types: The types of the mesh's axes when the mesh was made from names and sizes; None for the user's own.
         dcn: The mesh axes that cross DCN, as the user said.
         argument_shardings: The sharding that each argument leaf was given, once the program is lowered.
+        traced: What JAX traced, as `jax.jit(...).trace` returns it, once the program is lowered for attached devices.
         notes: One sentence for each choice made for the user.
         store: Where compiles are kept; None keeps none.
     """
@@ -39,6 +40,7 @@ class Plan:
     axis_types: dict[str, str] | None
     dcn: Mapping[str, int] | None = None
     argument_shardings: list[Any] = field(default_factory=list)
+    traced: Any = None
     notes: list[str] = field(default_factory=list)
     store: Store | None = None
 

@@ -120,7 +120,7 @@ def user_code(what: str) -> Iterator[None]:
         raise TraceError(what, where=where, excerpt=excerpt, why=describe(error)) from error
 
 
-def trace_and_lower(call: Call, mesh: jax.sharding.Mesh | None, platform: str | None) -> jax.stages.Lowered:
+def trace_and_lower(call: Call, mesh: jax.sharding.Mesh | None, platform: str | None) -> tuple[Any, jax.stages.Lowered]:
     """Traces a call afresh and lowers it to StableHLO.
 
     A trace that JAX kept may be older than what the function calls: in a notebook a cell was changed since.
@@ -129,6 +129,9 @@ def trace_and_lower(call: Call, mesh: jax.sharding.Mesh | None, platform: str | 
         call: What to trace.
         mesh: The mesh that its output shardings name.
         platform: `tpu` to lower for TPU whatever devices are simulated; None for the devices at hand.
+
+    Returns:
+        The traced program, which `jax.stages.Traced` or a library's wrapper of it is, and the lowered one.
 
     Raises:
         TraceError: JAX refuses the program, in JAX's words with the user's line.
@@ -139,7 +142,7 @@ def trace_and_lower(call: Call, mesh: jax.sharding.Mesh | None, platform: str | 
         lowered = traced.lower(lowering_platforms=(platform,)) if platform else traced.lower()
         while not isinstance(lowered, jax.stages.Lowered):  # flax.nnx.jit wraps JAX's own
             lowered = lowered.lowered
-        return lowered
+        return traced, lowered
 
 
 def _jitted(call: Call, mesh: jax.sharding.Mesh | None) -> Any:

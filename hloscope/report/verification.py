@@ -17,10 +17,16 @@ from hloscope.report.grid import Column, table_lines
 from hloscope.report.words import legend, marked, short_note
 from hloscope.units import format_bytes, format_capacity, format_time, plural
 from hloscope.verification.communication import TrafficRow, traffic_rows
-from hloscope.verification.model import NumericsStatus, OutputComparison, Verification
+from hloscope.verification.model import NumericsStatus, OutputComparison, ToleranceSource, Verification
 
 _INDENT = 2
 _SAME = 0.005
+_SOURCES: dict[ToleranceSource, str] = {
+    "rounding": "Allowed is a share of elements of typical size: at least 1.5 times as far as they moved in runs of "
+    "the reference with every value that it stores, and every partial sum, moved by its rounding.",
+    "types": "Allowed is a share of elements of typical size, from types and lengths of sums alone.",
+    "user": "Allowed is what --rtol and --atol say.",
+}
 
 
 def _text(found: Verification, canvas: Canvas) -> str:
@@ -57,12 +63,14 @@ def _headline(found: Verification, width: int) -> Iterator[Text]:
     place = f" on {found.target.slice.name}" if found.target.slice is not None else ""
     yield from fold(Text(f"against {found.reference.target}{place}"), width)
     errors = sum(one.severity == "error" for one in found.findings)
-    verdict = (
-        Text("passed", style="bold green")
-        if found.passed
-        else Text(f"failed: {plural(errors, 'error')}", style="bold red")
-    )
+    verdict = _passed(found) if found.passed else Text(f"failed: {plural(errors, 'error')}", style="bold red")
     yield from fold(verdict, width)
+
+
+def _passed(found: Verification) -> Text:
+    if not found.untested:
+        return Text("passed", style="bold green")
+    return Text(f"passed, except: untested {'; '.join(found.untested)}", style="bold yellow")
 
 
 def _numbers(found: Verification, width: int) -> Iterator[Text]:
@@ -76,6 +84,8 @@ def _numbers(found: Verification, width: int) -> Iterator[Text]:
     if numerics.inputs:
         yield from fold(Text(" · ".join(numerics.inputs), style="dim"), width)
     yield from table_lines(_number_columns(numerics.comparisons), width)
+    for source in dict.fromkeys(one.tolerance.source for one in numerics.comparisons):
+        yield from fold(Text(_SOURCES[source], style="dim"), width)
 
 
 def _number_columns(comparisons: Sequence[OutputComparison]) -> tuple[Column, ...]:
@@ -86,6 +96,7 @@ def _number_columns(comparisons: Sequence[OutputComparison]) -> tuple[Column, ..
         Column(header="beside", cells=[Text(one.against) for one in comparisons], breaks=Breaks.BETWEEN_WORDS),
         Column(header="elements", cells=[Text(f"{one.elements:,}") for one in comparisons], right=True, given_up=1),
         Column(header="wrong", cells=[_wrong(one) for one in comparisons], right=True),
+        Column(header="allowed", cells=[Text(_allowed(one)) for one in comparisons], right=True, given_up=2),
         Column(header="largest error", cells=[Text(_error(one)) for one in comparisons], breaks=Breaks.BETWEEN_WORDS),
     )
 
@@ -96,6 +107,11 @@ def _name(one: OutputComparison) -> str:
 
 def _wrong(one: OutputComparison) -> Text:
     return Text(f"{one.wrong:,}", style="bold red" if one.wrong else "green")
+
+
+def _allowed(one: OutputComparison) -> str:
+    size = max(one.tolerance.relative, 0.0 if one.tolerance.source == "rounding" else one.tolerance.absolute)
+    return f"{size:.2g}" if size else "0"
 
 
 def _error(one: OutputComparison) -> str:

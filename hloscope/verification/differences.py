@@ -11,6 +11,9 @@ import numpy as np
 
 from hloscope.verification.model import OutputComparison, Tolerance, Worst
 
+_SHARDS_EXCHANGED = 64
+"""Shards of an output up to which a wrong one is looked for among the others."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Shard:
@@ -28,32 +31,42 @@ class Shard:
 
 
 def compare_shards(
-    shards: Sequence[Shard], expected: Any, tolerance: Tolerance, *, name: str, subject: str, against: str
+    shards: Sequence[Shard],
+    expected: Any,
+    allowed: Any,
+    *,
+    name: str,
+    subject: str,
+    against: str,
+    unstable: Any = None,
 ) -> OutputComparison:
     """Compares each device's shard with the same part of an expected array.
 
     Args:
         shards: What every device holds.
         expected: The whole expected array.
-        tolerance: How far floating-point numbers may lie apart; other types must agree exactly. NaN agrees with NaN,
-            and an infinity with itself.
+        allowed: For each element how far a floating-point number may be off; other types must agree exactly. NaN
+            agrees with NaN, and an infinity with itself.
         name: The output's name.
         subject: Whose output it is.
         against: Whose output is expected.
+        unstable: Elements that are not judged; None for none.
     """
     is_wrong, largest, worst = np.zeros(expected.shape, bool), 0.0, None
     wrong_shards: list[str] = []
     blind_shards: list[str] = []
     for shard in shards:
-        place = tuple(slice(a, a + n) for a, n in zip(shard.start, shard.values.shape, strict=True))
-        part = expected[place]
-        ratios = error_ratios(shard.values, part, tolerance)
+        place = region_of(shard)
+        part, limits = expected[place], allowed[place]
+        ratios = error_ratios(shard.values, part, limits)
+        if unstable is not None:
+            ratios = np.where(unstable[place], 0.0, ratios)
         is_wrong[place] |= ratios > 1
         wrong_shards += [shard.place] if np.any(ratios > 1) else []
-        blind_shards += [shard.place] if _is_blind(part, tolerance) else []
+        blind_shards += [shard.place] if _is_blind(part, limits) else []
         if ratios.size and float(ratios.max()) > largest:
             largest = float(ratios.max())
-            worst = _worst(shard, part, ratios, tolerance)
+            worst = _worst(shard, part, ratios, limits)
     held = sum(int(shard.values.size) for shard in shards)
     return OutputComparison(
         name=name,
@@ -66,20 +79,54 @@ def compare_shards(
         wrong_shards=tuple(wrong_shards),
         worst=worst,
         largest_error=largest,
-        informative=bool(np.any(telling(expected, tolerance))),
+        informative=bool(np.any(telling(expected, allowed))),
         blind_shards=tuple(blind_shards),
+        unstable=0 if unstable is None else int(np.count_nonzero(unstable)),
     )
 
 
-def error_ratios(found: Any, expected: Any, tolerance: Tolerance) -> Any:
+def region_of(shard: Shard) -> tuple[slice, ...]:
+    """The part of the whole array that a shard holds."""
+    return tuple(slice(start, start + size) for start, size in zip(shard.start, shard.values.shape, strict=True))
+
+
+def allowed_by(tolerance: Tolerance, expected: Any) -> Any:
+    """For each element how far it may be off under a tolerance; 0 for types that must agree exactly."""
+    if not is_inexact(expected):
+        return np.zeros(expected.shape)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return tolerance.absolute + tolerance.relative * np.abs(as_wide(expected))
+
+
+def as_wide(values: Any) -> Any:
+    """Numbers in double precision, real or complex."""
+    values = np.asarray(values)
+    return values.astype(np.complex128 if np.iscomplexobj(values) else np.float64)
+
+
+def exchanged(shards: Sequence[Shard], wrong: Sequence[str], expected: Any, allowed: Any) -> tuple[str, ...]:
+    """For each wrong shard that holds what is expected of another one, that it does."""
+    found = []
+    for shard in shards:
+        if shard.place not in wrong or len(shards) > _SHARDS_EXCHANGED or not np.any(telling(shard.values, 0.0)):
+            continue
+        for other in shards:
+            part = region_of(other)
+            if other.values.shape != shard.values.shape or region_of(shard) == part:
+                continue
+            if not np.any(error_ratios(shard.values, expected[part], allowed[part]) > 1):
+                found.append(f"{shard.place} holds what the reference has at {other.place}")
+                break
+    return tuple(found)
+
+
+def error_ratios(found: Any, expected: Any, allowed: Any) -> Any:
     """For each element its error as a multiple of what is allowed; infinite where nothing is, or one is not finite."""
-    if not _is_inexact(found):
+    if not is_inexact(found):
         return np.where(found == expected, 0.0, inf)
-    kind = np.complex128 if np.iscomplexobj(found) else np.float64
-    found, expected = np.asarray(found).astype(kind), np.asarray(expected).astype(kind)
+    found, expected = as_wide(found), as_wide(expected)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         errors = np.abs(found - expected)
-        allowed = tolerance.absolute + tolerance.relative * np.abs(expected)
         ratios = np.where(errors == 0, 0.0, np.where(allowed > 0, errors / allowed, inf))
     both_nan = np.isnan(found) & np.isnan(expected)
     same = both_nan | (found == expected)
@@ -89,26 +136,25 @@ def error_ratios(found: Any, expected: Any, tolerance: Tolerance) -> Any:
 
 def root_mean_square(expected: Any) -> float:
     """Of the finite elements of an array; 0 where there are none, or for a type that is compared exactly."""
-    if not _is_inexact(expected):
+    if not is_inexact(expected):
         return 0.0
-    magnitudes = np.abs(np.asarray(expected).astype(np.complex128 if np.iscomplexobj(expected) else np.float64))
+    magnitudes = np.abs(as_wide(expected))
     finite = magnitudes[np.isfinite(magnitudes)]
     largest = float(finite.max(initial=0.0))
     return largest * float(np.sqrt(np.mean(np.square(finite / largest)))) if largest else 0.0  # no square overflows
 
 
-def telling(expected: Any, tolerance: Tolerance) -> Any:
+def telling(expected: Any, allowed: Any) -> Any:
     """Which elements can tell a wrong program: those that are finite, and for which a zero would be wrong."""
-    if not _is_inexact(expected):
+    if not is_inexact(expected):
         return expected != 0
-    finite = np.isfinite(np.asarray(expected).astype(np.complex128 if np.iscomplexobj(expected) else np.float64))
-    return finite & (error_ratios(np.zeros_like(expected), expected, tolerance) > 1)
+    return np.isfinite(as_wide(expected)) & (error_ratios(np.zeros_like(expected), expected, allowed) > 1)
 
 
-def _is_blind(expected: Any, tolerance: Tolerance) -> bool:
+def _is_blind(expected: Any, allowed: Any) -> bool:
     """Whether most of what a device should hold, true zeros aside, could be anything small and count as right."""
     meant = int(np.count_nonzero(expected != 0))
-    return 2 * int(np.count_nonzero(telling(expected, tolerance))) < meant
+    return 2 * int(np.count_nonzero(telling(expected, allowed))) < meant
 
 
 def whole(shards: Iterable[Shard], shape: tuple[int, ...], dtype: Any) -> Any:
@@ -119,28 +165,27 @@ def whole(shards: Iterable[Shard], shape: tuple[int, ...], dtype: Any) -> Any:
     return array
 
 
-def _is_inexact(values: Any) -> bool:
+def is_inexact(values: Any) -> bool:
+    """Whether an array holds floating-point numbers, real or complex, those of ml_dtypes included."""
     dtype = np.asarray(values).dtype
     return np.issubdtype(dtype, np.inexact) or dtype.name.startswith(("bfloat", "float"))
 
 
-def _worst(shard: Shard, expected: Any, ratios: Any, tolerance: Tolerance) -> Worst:
+def _worst(shard: Shard, expected: Any, ratios: Any, allowed: Any) -> Worst:
     local = tuple(int(index) for index in np.unravel_index(int(np.argmax(ratios)), ratios.shape))
-    inexact = _is_inexact(shard.values)
-    allowed = tolerance.absolute + tolerance.relative * abs(complex(expected[local])) if inexact else 0.0
     return Worst(
         index=tuple(start + index for start, index in zip(shard.start, local, strict=True)),
         shard=shard.place,
         local_index=local,
         found=_shown(shard.values[local]),
         expected=_shown(expected[local]),
-        allowed=allowed,
+        allowed=float(allowed[local]),
     )
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, np.bool_ | bool):
         return str(bool(value)).lower()
-    if not _is_inexact(value):
+    if not is_inexact(value):
         return str(int(value))
     return f"{complex(value):.7g}" if np.iscomplexobj(value) else f"{float(value):.7g}"

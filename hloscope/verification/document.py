@@ -22,6 +22,7 @@ def to_document(found: Verification) -> dict[str, object]:
         "reference": found.reference.target,
         "slice": _plain(found.target.slice),
         "passed": found.passed,
+        "untested": list(found.untested),
         "numerics": _plain(found.numerics),
         "communication": {
             "same": found.communication.same,

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr
+from jax.sharding import AxisType
 
 from hloscope.compiler import jax_internals
-from hloscope.errors import TargetError
+from hloscope.errors import HloscopeError, TargetError
 from hloscope.hardware.slices import parse_slice
 from hloscope.program import devices
 from hloscope.program.lowering import lower
@@ -22,9 +24,22 @@ from hloscope.program.plan import Plan, make_plan, users_mesh
 from hloscope.program.target import TargetFacts
 from hloscope.program.tracing import build_call
 from hloscope.verification.differences import Shard
+from hloscope.verification.noise import noisy, plain
 from hloscope.verification.tolerances import Rounding, is_manual, rounding_of
 
 Function = Callable[..., Any]
+
+UNEVALUABLE = (
+    HloscopeError,
+    NotImplementedError,
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    AssertionError,
+    jax.errors.JaxRuntimeError,
+)
+"""What is raised where a traced program holds something that cannot be evaluated step by step, or differentiated."""
 
 _ADDING = ("all-reduce", "reduce-scatter", "collective-permute")
 """Opcodes of what adds up over devices; a ring of permutes does so as it goes round."""
@@ -45,6 +60,9 @@ class Prepared:
         memory_bytes: What it needs on all devices together; None where the compiler does not tell.
         is_manual: Whether a part of it is written for each device, by `shard_map`.
         adds_across: Whether it may add up over devices, each of which then rounds what it hands on.
+        traced: What JAX traced, flat; None where a library hands out no such thing.
+        current: The mesh that was current while it was traced; None for none.
+        moved: Its evaluations with values moved, once they were asked for, by the parts of sums.
     """
 
     compiled: jax.stages.Compiled
@@ -55,6 +73,9 @@ class Prepared:
     memory_bytes: int | None
     is_manual: bool
     adds_across: bool
+    traced: ClosedJaxpr | None
+    current: jax.sharding.Mesh | None
+    moved: dict[int, Function] = field(default_factory=dict)
 
 
 def prepare(function: Function, facts: TargetFacts, name: str) -> Prepared:
@@ -78,6 +99,8 @@ def prepare(function: Function, facts: TargetFacts, name: str) -> Prepared:
         memory_bytes=None if memory_bytes is None else memory_bytes * seen.device_count,
         is_manual=is_manual(text),
         adds_across=_adds_across(compiled),
+        traced=_traced(plan),
+        current=plan.mesh,
     )
 
 
@@ -127,6 +150,75 @@ def run(program: Prepared, values: Sequence[Any]) -> list[tuple[Shard, ...]]:
     return [_shards(jax.block_until_ready(leaf), program.mesh) for leaf in leaves]
 
 
+def run_moved(program: Prepared, values: Sequence[Any], *, parts: int, platform: str, runs: int) -> list[list[Any]]:
+    """Runs a program several times with all that it stores moved by rounding; each run's outputs as whole arrays.
+
+    A program that the compiler shards is run on one device, so that its runs differ from it by their shardings too.
+
+    Args:
+        program: The program, traced.
+        values: Its arguments.
+        parts: Devices that a sum may be spread over.
+        platform: `cpu`, `tpu` or `gpu`.
+        runs: How often.
+    """
+    if program.traced is None:
+        raise TargetError("the program cannot be evaluated step by step", why="its library hands out no trace of it")
+    alone = platform == "cpu" and not program.is_manual and not _is_explicit(program)
+    if parts not in program.moved:
+        program.moved[parts] = jax.jit(noisy(program.traced, parts=parts, platform=platform, alone=alone))
+    placed = values if alone else _placed(program, values)
+    found = []
+    with jax.set_mesh(program.current) if program.current is not None and not alone else nullcontext():
+        for salt in range(1, runs + 1):
+            outputs = program.moved[parts](np.uint32(0x2545F491 * salt % 2**32), *placed)
+            found.append([np.asarray(jax.random.key_data(one) if is_key(one) else one) for one in outputs])
+    return found
+
+
+def gradients(program: Prepared, values: Sequence[Any], positions: Sequence[int]) -> list[Any]:
+    """The derivative of a random sum of a program's outputs by the arguments at some positions: one reverse pass."""
+    if program.traced is None:
+        raise TargetError("the program cannot be differentiated", why="its library hands out no trace of it")
+    alone = not program.is_manual and not _is_explicit(program)
+    evaluated = plain(program.traced, alone=alone)
+    generator = np.random.default_rng(0)
+
+    def total(chosen: Sequence[Any], given: Sequence[Any]) -> Any:
+        every = list(given)
+        for position, value in zip(positions, chosen, strict=True):
+            every[position] = value
+        outputs = [one for one in evaluated(*every) if jnp.issubdtype(one.dtype, jnp.floating)]
+        weights = [generator.uniform(0.5, 1.5, one.shape) * generator.choice((-1, 1), one.shape) for one in outputs]
+        return sum(jnp.vdot(one.astype(jnp.float32), weight) for one, weight in zip(outputs, weights, strict=True))
+
+    placed = values if alone else _placed(program, values)
+    with jax.set_mesh(program.current) if program.current is not None and not alone else nullcontext():
+        found = jax.jit(jax.grad(total))([placed[position] for position in positions], list(placed))
+    return [np.asarray(one) for one in found]
+
+
+def _placed(program: Prepared, values: Sequence[Any]) -> list[Any]:
+    placed = list(values)
+    for index, sharding in zip(program.seen.kept, program.seen.in_shardings, strict=True):
+        if isinstance(sharding, jax.sharding.Sharding):
+            placed[index] = jax.device_put(values[index], sharding)
+    return placed
+
+
+def _is_explicit(program: Prepared) -> bool:
+    """Whether shardings are part of the program's types, which one device does not have."""
+    meshes = (program.current, program.mesh)
+    return any(kind != AxisType.Auto for mesh in meshes if mesh is not None for kind in mesh.axis_types)
+
+
+def _traced(plan: Plan) -> ClosedJaxpr | None:
+    traced = plan.traced
+    while traced is not None and not hasattr(traced, "jaxpr"):
+        traced = getattr(traced, "traced", None)  # flax.nnx.jit wraps JAX's own
+    return None if traced is None else traced.jaxpr
+
+
 def make_key(aval: Any, seed: int, position: int) -> Any:
     """Random keys as an argument, for a type such as `key<fry>[8]`; two arguments never get the same ones."""
     implementation = str(aval.dtype).removeprefix("key<").removesuffix(">")
@@ -174,7 +266,7 @@ def _shards(array: Any, mesh: jax.sharding.Mesh | None) -> tuple[Shard, ...]:
     mesh = getattr(array.sharding, "mesh", None) or mesh
     return tuple(
         Shard(
-            place=_place(shard.device, mesh),
+            place=place_of(shard.device, mesh),
             start=tuple(index.start or 0 for index in shard.index),
             values=np.asarray(shard.data),
         )
@@ -182,7 +274,7 @@ def _shards(array: Any, mesh: jax.sharding.Mesh | None) -> tuple[Shard, ...]:
     )
 
 
-def _place(device: Any, mesh: Any) -> str:
+def place_of(device: Any, mesh: Any) -> str:
     """`X=1, Y=0`: where a device is in the mesh; `device 3` where there is none."""
     ids = [one.id for one in mesh.devices.flat] if isinstance(mesh, jax.sharding.Mesh) else []
     if device.id not in ids:

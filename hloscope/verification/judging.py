@@ -15,11 +15,25 @@ from hloscope.verification.communication import (
     judge_communication,
     judge_not_understood,
 )
-from hloscope.verification.model import Numerics, NumericsStatus, OutputComparison, Verification
+from hloscope.verification.model import (
+    COPIES,
+    UNTESTED,
+    UNTESTED_WORDS,
+    Bias,
+    Numerics,
+    NumericsStatus,
+    OutputComparison,
+    Roughness,
+    Untested,
+    Verification,
+)
 from hloscope.verification.structure import OTHER_SHARDING, OTHER_STRUCTURE, compare_structure
 
-WRONG, NOTHING, UNINFORMATIVE, NOT_COMPARED = (
+WRONG, BIASED, ROUNDS_MORE, COPIES_DIFFER, NOTHING, UNINFORMATIVE, NOT_COMPARED = (
     "wrong-result",
+    "biased-result",
+    "rounds-more",
+    "copies-differ",
     "nothing-compared",
     "uninformative-output",
     "not-compared",
@@ -27,9 +41,13 @@ WRONG, NOTHING, UNINFORMATIVE, NOT_COMPARED = (
 NOT_RUN = {status: f"numerics-{status.replace(' ', '-')}" for status in NumericsStatus if status != "ran"}
 RULE_NAMES = (
     WRONG,
+    BIASED,
+    ROUNDS_MORE,
+    COPIES_DIFFER,
     NOTHING,
     UNINFORMATIVE,
     NOT_COMPARED,
+    UNTESTED,
     *NOT_RUN.values(),
     OTHER_STRUCTURE,
     OTHER_SHARDING,
@@ -38,7 +56,7 @@ RULE_NAMES = (
 )
 """Every name that a finding of a verification may have."""
 
-_SHARDS_SHOWN = 4
+_SHARDS_SHOWN, _RATIO_SHOWN = 4, 0.004
 
 _FIXES = {
     NumericsStatus.HUNG: "look for a collective that not all devices reach: under a branch or a loop that each device "
@@ -97,14 +115,27 @@ def judge_numerics(numerics: Numerics) -> Iterator[Finding]:
         fix = "give arguments that are indices their range (--range B=0:8), or return what the program computes"
         yield Finding(rule=NOTHING, severity=Severity.ERROR, message=message, fix=fix)
     for one in numerics.comparisons:
-        if one.wrong:
-            yield _wrong(one)
+        if not one.agrees:
+            yield _disagreement(one)
         elif not one.informative and any(other.informative for other in numerics.comparisons):
             empty = "empty" if not one.elements else "zero, not finite or within its tolerance of zero everywhere"
             message = f"{one.name} is {empty}: it says nothing"
             yield Finding(rule=UNINFORMATIVE, severity=Severity.WARNING, message=message)
         elif one.informative and one.blind_shards:
             yield _blind(one)
+    for part in numerics.untested:
+        yield _untested(part)
+
+
+def _untested(part: Untested) -> Finding:
+    places = f" on {_devices(part.shards, max(part.parts, len(part.shards)))}" if part.shards else ""
+    return Finding(
+        rule=UNTESTED,
+        severity=Severity.WARNING,
+        message=f"{UNTESTED_WORDS}{part.argument}{places}",
+        why="with the inputs that were tried the outputs are the same whatever it holds, so nothing is known of it",
+        fix="give arguments that are indices or masks a range that reaches all of it (--range B=0:8), or other sizes",
+    )
 
 
 def _blind(one: OutputComparison) -> Finding:
@@ -129,17 +160,77 @@ def _not_run(numerics: Numerics) -> Finding:
     )
 
 
+def _disagreement(one: OutputComparison) -> Finding:
+    """What is wrong with an output, by what makes it so: rounding of the program's own, a wrong value, or a bias."""
+    if one.roughness is not None and (one.roughness.own or not (one.wrong or one.bias)):
+        return _rough(one, one.roughness)
+    if one.wrong or one.bias is None:
+        return _wrong(one)
+    return _biased(one, one.bias)
+
+
 def _wrong(one: OutputComparison) -> Finding:
-    subject = "" if one.subject == "target" else "the reference's "
-    against = "the reference" if one.against == "reference" else one.against
     places = _devices(one.wrong_shards, one.shards)
     elements = f"{one.wrong:,} of {plural(one.elements, 'element')}"
+    message = f"{_subject(one)}{one.name} differs from {_against(one)} in {elements}, on {places}"
+    if one.against == COPIES:
+        message = f"the copies of {_subject(one)}{one.name} differ in {elements}: those of {places} from the first"
+    why = [f"every element is {_ratio_words(one, one.bias)}"] if one.bias is not None else []
+    why += one.exchanged[:_SHARDS_SHOWN]
+    why += [] if one.worst is None else [_worst_words(one)]
     return Finding(
-        rule=WRONG,
+        rule=COPIES_DIFFER if one.against == COPIES else WRONG,
         severity=Severity.ERROR,
-        message=f"{subject}{one.name} differs from {against} in {elements}, on {places}",
-        why=None if one.worst is None else _worst_words(one),
+        message=message,
+        why="; ".join(why) or None,
     )
+
+
+def _biased(one: OutputComparison, bias: Bias) -> Finding:
+    places = f" on {_devices(bias.shards, one.shards)}" if bias.shards else ""
+    of = f"{_subject(one)}{one.name}"
+    if bias.constant:
+        message = f"every element of {of}{places} is {_ratio_words(one, bias)}"
+    else:
+        message = f"the errors of {of}{places} point one way: {100 * bias.one_way:.0f}% of them have the same sign"
+    why = (
+        f"no element is off by more than is allowed, and rounding explains a ratio of up to {1 + bias.explained:.4f}"
+        if bias.constant
+        else "rounding makes as many elements larger as smaller"
+    )
+    rule = COPIES_DIFFER if one.against == COPIES else BIASED
+    return Finding(rule=rule, severity=Severity.ERROR, message=message, why=why)
+
+
+def _rough(one: OutputComparison, rough: Roughness) -> Finding:
+    of = f"{_subject(one)}{one.name}"
+    times = f"{rough.times:,.3g} times as large as rounding in the reference makes them"
+    if not rough.own:
+        message = f"the errors of {of} beside {_against(one)} are {times}, although none alone is too large"
+        return Finding(rule=WRONG, severity=Severity.ERROR, message=message, why=_worst_words(one) or None)
+    return Finding(
+        rule=ROUNDS_MORE,
+        severity=Severity.ERROR,
+        message=f"{of} rounds more than {_against(one)}: its errors are {times}",
+        why="; ".join(words for words in (rough.words, _worst_words(one)) if words) or None,
+        fix="accumulate in the type that the reference does, such as with preferred_element_type; or say with --rtol "
+        "how much is allowed",
+    )
+
+
+def _ratio_words(one: OutputComparison, bias: Bias) -> str:
+    """`8.000 times the reference's (the size of X)`, with the digits that tell the ratio from 1."""
+    shown = f"{bias.ratio:.3f}" if abs(bias.ratio - 1) > _RATIO_SHOWN else f"{bias.ratio:.6f}"
+    of = "that of the first copy" if one.against == COPIES else f"{_against(one)}'s"
+    return f"{shown} times {of}{f' ({bias.meaning})' if bias.meaning else ''}"
+
+
+def _subject(one: OutputComparison) -> str:
+    return "" if one.subject == "target" else "the reference's "
+
+
+def _against(one: OutputComparison) -> str:
+    return {"reference": "the reference", COPIES: "its other copies"}.get(one.against, one.against)
 
 
 def _devices(places: Sequence[str], shards: int) -> str:

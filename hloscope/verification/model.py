@@ -5,11 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.vocabulary import Bound
 from hloscope.compare import Comparison
 from hloscope.findings import Finding, Severity
+
+ToleranceSource = Literal["rounding", "types", "user"]
+"""`rounding`: runs of the reference with all that it stores moved; `types`: the types and lengths of sums alone."""
+
+
+COPIES = "other copies"
+"""What a program's own output is compared with, where several devices hold it."""
+
+
+UNTESTED = "untested"
+UNTESTED_WORDS = "no output of the reference depends on "
 
 
 class NumericsStatus(StrEnum):
@@ -32,10 +44,48 @@ class Tolerance:
     Attributes:
         relative: The share of the reference's own magnitude; 0 for types that must agree exactly.
         absolute: Added to it, for numbers near zero that cancellation left there.
+        source: Where it comes from.
     """
 
     relative: float = 0.0
     absolute: float = 0.0
+    source: ToleranceSource = "types"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bias:
+    """Errors that rounding does not make: they have one ratio, or one direction.
+
+    Attributes:
+        ratio: The program's elements over the reference's, in the mean.
+        constant: Whether that ratio is all there is to the errors.
+        one_way: The share of the elements that differ whose error has the sign of most.
+        shards: Devices whose elements are biased; empty for all of them together.
+        meaning: What the ratio is, such as `the size of X`; empty where nothing is known that it could be.
+        explained: The largest deviation of the ratio from 1 that rounding explains.
+    """
+
+    ratio: float
+    constant: bool
+    one_way: float
+    shards: tuple[str, ...]
+    meaning: str = ""
+    explained: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roughness:
+    """Errors that are larger all in all than the reference's own rounding.
+
+    Attributes:
+        times: How many times as large, in the root mean square.
+        own: Whether the program's own rounding explains them.
+        words: What rounds, such as `a loop of 64 steps adds up in bfloat16`; empty where that is not known.
+    """
+
+    times: float
+    own: bool = False
+    words: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +128,11 @@ class OutputComparison:
             wrong.
         blind_shards: Devices on which most of what is expected is not finite, or so small beside the rest of the output
             that zeros would pass.
+        tolerance: How far a number of typical size may be off, and where that comes from.
+        bias: Errors that lean, also below the tolerance; None where none do.
+        roughness: Errors that are too large all in all; None where they are not.
+        unstable: Elements that hang on a decision that rounding can tip, such as an index: those are not judged.
+        exchanged: For wrong shards that hold what another should: `X=2 holds what the reference has at X=5`.
     """
 
     name: str
@@ -92,6 +147,31 @@ class OutputComparison:
     largest_error: float
     informative: bool
     blind_shards: tuple[str, ...] = ()
+    tolerance: Tolerance = Tolerance()
+    bias: Bias | None = None
+    roughness: Roughness | None = None
+    unstable: int = 0
+    exchanged: tuple[str, ...] = ()
+
+    @property
+    def agrees(self) -> bool:
+        """Whether nothing in it is wrong."""
+        return not self.wrong and self.bias is None and self.roughness is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Untested:
+    """A part of an argument that no output depends on for the inputs that were tried.
+
+    Attributes:
+        argument: The argument's name.
+        shards: The devices that hold the part; empty for all of the argument.
+        parts: Into how many different parts the devices share the argument.
+    """
+
+    argument: str
+    shards: tuple[str, ...]
+    parts: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +190,7 @@ class Numerics:
         available_bytes: Memory that was free; None when it is not known.
         not_compared: What could not be compared, and why: `gradients` or `single device` that were asked for, an
             output of another shape.
+        untested: Parts of arguments that no output depends on for the inputs that were tried.
         notes: Choices made for the user, one sentence each.
     """
 
@@ -123,6 +204,7 @@ class Numerics:
     estimated_bytes: int | None = None
     available_bytes: int | None = None
     not_compared: Mapping[str, str] = field(default_factory=dict)
+    untested: tuple[Untested, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -130,7 +212,7 @@ class Numerics:
         """Whether both ran, and something was compared, and nothing differs."""
         ran = self.status is NumericsStatus.RAN and not self.not_compared
         told = any(one.informative for one in self.comparisons)
-        return ran and told and not any(one.wrong for one in self.comparisons)
+        return ran and told and all(one.agrees for one in self.comparisons)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +237,11 @@ class Verification:
     def passed(self) -> bool:
         """Whether no finding is an error."""
         return all(one.severity is not Severity.ERROR or one.allowed is not None for one in self.findings)
+
+    @property
+    def untested(self) -> tuple[str, ...]:
+        """What no output depends on for the inputs that were tried: `table on 4 of 8 devices (X=4; X=5; ...)`."""
+        return tuple(one.message.removeprefix(UNTESTED_WORDS) for one in self.findings if one.rule == UNTESTED)
 
     @property
     def bytes_ratio(self) -> float | None:

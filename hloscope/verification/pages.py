@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from hloscope.findings import RuleDoc, Severity, page_of_finding
 from hloscope.verification.communication import MORE, UNSURE
-from hloscope.verification.judging import NOT_COMPARED, NOT_RUN, NOTHING, UNINFORMATIVE, WRONG
-from hloscope.verification.model import NumericsStatus
+from hloscope.verification.judging import (
+    BIASED,
+    COPIES_DIFFER,
+    NOT_COMPARED,
+    NOT_RUN,
+    NOTHING,
+    ROUNDS_MORE,
+    UNINFORMATIVE,
+    WRONG,
+)
+from hloscope.verification.model import UNTESTED, NumericsStatus
 from hloscope.verification.structure import OTHER_SHARDING, OTHER_STRUCTURE
 
 _NOT_RUN_MATTERS = "nothing is known about the numbers, so the program is not verified."
@@ -20,6 +29,47 @@ PAGES: tuple[RuleDoc, ...] = (
         "result differs from the reference in 512 of 1,024 elements, on 4 of 8 devices (X=1)",
         "what the reference does: the worst element and the devices that hold it say where to look; where the "
         "difference is rounding that is meant, --rtol or --atol.",
+    ),
+    page_of_finding(
+        BIASED,
+        Severity.ERROR,
+        "The errors of an output share a ratio or a sign, although each is within its tolerance.",
+        "looks for one constant ratio between the program and the reference, or for errors that nearly all point one "
+        "way, beyond what the rounding of one shared scalar can cause.",
+        "rounding scatters; a factor does not: a mean over one element too many, or a gradient scaled twice, hides below "
+        "any tolerance of a narrow type.",
+        "every element of result is 1.020 times the reference's",
+        "the factor that the ratio names: the size of a mesh axis, n / (n - 1), a learning rate.",
+    ),
+    page_of_finding(
+        ROUNDS_MORE,
+        Severity.ERROR,
+        "An output is rounded more than the reference's, by a step that only the program has.",
+        "compares the size of the errors with what rounding does to the reference, and looks for a loop or a sum that "
+        "accumulates in a narrower type.",
+        "a bf16 carry over thousands of steps loses what each step adds.",
+        "a loop of 4,096 steps adds up in bfloat16",
+        "accumulation in the reference's type, such as preferred_element_type=jnp.float32; where the rounding is meant, "
+        "--rtol.",
+    ),
+    page_of_finding(
+        COPIES_DIFFER,
+        Severity.ERROR,
+        "Copies of one output on several devices are not equal.",
+        "compares all copies of a replicated output with the first.",
+        "a program that believes an array replicated, where it is not, goes on with whichever copy it meets.",
+        "the copies of result differ in 64 of 64 elements: those of 7 of 8 devices from the first",
+        "the missing psum or pmean before the output, or out_specs that say that it is sharded.",
+    ),
+    page_of_finding(
+        UNTESTED,
+        Severity.WARNING,
+        "A part of an argument changes no output for the inputs that were tried.",
+        "changes each shard of each argument, or asks a reverse pass, and reports the shards that nothing depends on.",
+        "the verdict does not speak for them: indices that never reach the middle of a table compare nothing there. "
+        "--strict makes it fail.",
+        "untested: W on 6 of 8 devices (X=1; X=2; and 4 more)",
+        "inputs that reach all of it: --range B=0:8 for indices, other sizes, another seed.",
     ),
     page_of_finding(
         NOTHING,

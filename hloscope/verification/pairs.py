@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,11 +14,12 @@ from hloscope.errors import HloscopeError, TargetError
 from hloscope.program.loading import describe
 from hloscope.program.target import TargetFacts
 from hloscope.verification import executing
-from hloscope.verification.differences import Shard, compare_shards, root_mean_square, whole
+from hloscope.verification.differences import Shard, allowed_by, compare_shards, root_mean_square, whole
 from hloscope.verification.executing import Prepared
 from hloscope.verification.job import Function, Job
-from hloscope.verification.model import OutputComparison
-from hloscope.verification.tolerances import relative_tolerance, tolerance_at
+from hloscope.verification.measuring import Measured, Run, judged_by_spread, measure, run_of, shape_of, size_words
+from hloscope.verification.model import COPIES, OutputComparison
+from hloscope.verification.tolerances import tolerance_at
 from hloscope.verification.values import Bounds, random_values
 
 Stage = Callable[[str], None]
@@ -50,25 +52,26 @@ class Both:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Run:
-    """A program and what every device held of each output after a run."""
+class Compared:
+    """The comparisons, what could not be compared and why, and what they stand on."""
 
-    program: Prepared
-    outputs: list[tuple[Shard, ...]]
+    comparisons: tuple[OutputComparison, ...]
+    not_compared: dict[str, str]
+    measured: Measured
+    runs: Mapping[str, Run]
 
 
-def compare(both: Both, job: Job, stage: Stage) -> tuple[tuple[OutputComparison, ...], dict[str, str]]:
-    """Runs both programs and compares them, and whatever else the job asks for.
-
-    Returns:
-        The comparisons, and what could not be run beyond the outputs, with the reason.
-    """
+def compare(both: Both, job: Job, stage: Stage) -> Compared:
+    """Runs both programs and compares them, and whatever else the job asks for."""
     runs = {}
     for name, program in both.prepared.items():
         stage(f"running the {name}")
-        runs[name] = Run(program=program, outputs=executing.run(program, both.values))
-    found = list(compared(runs["target"], runs["reference"], job, subject="target", against="reference"))
-    found += own_copies(runs["reference"], job)
+        runs[name] = run_of(program, both.values)
+    measured = measure(runs["target"], runs["reference"], job, stage)
+    expect = partial(compared, job=job, measured=measured)
+    found = list(expect(runs["target"], runs["reference"], subject="target", against="reference"))
+    found += own_copies(runs["target"], job, measured, subject="target")
+    found += own_copies(runs["reference"], job, measured, subject="reference")
     not_compared = left_out(runs["target"], runs["reference"])
     for wanted, what, extra in (
         (job.against_single_device, "single device", _against_single_device),
@@ -78,15 +81,15 @@ def compare(both: Both, job: Job, stage: Stage) -> tuple[tuple[OutputComparison,
             continue
         stage(f"running the {what}")
         try:
-            found += extra(both, runs, job)
+            found += extra(both, runs, job, measured)
         except (HloscopeError, NotImplementedError, ValueError, jax.errors.JaxRuntimeError) as error:
             not_compared[what] = (
                 str(error).removeprefix("error: ") if isinstance(error, HloscopeError) else describe(error)
             )
-    return tuple(found), not_compared
+    return Compared(comparisons=tuple(found), not_compared=not_compared, measured=measured, runs=runs)
 
 
-def _against_single_device(both: Both, runs: Mapping[str, Run], job: Job) -> list[OutputComparison]:
+def _against_single_device(both: Both, runs: Mapping[str, Run], job: Job, measured: Measured) -> list[OutputComparison]:
     chosen = next((name for name, one in both.prepared.items() if not one.is_manual), None)
     program = both.reference if chosen == "reference" else both.target
     if chosen is None or not isinstance(program.facts.mesh, Mapping):
@@ -97,12 +100,16 @@ def _against_single_device(both: Both, runs: Mapping[str, Run], job: Job) -> lis
         )
     facts = replace(program.facts, mesh=dict.fromkeys(program.facts.mesh, 1))
     alone = executing.prepare(program.function, facts, program.name)
-    single = Run(program=alone, outputs=executing.run(alone, both.values))
+    single = run_of(alone, both.values)
     against = f"the {chosen} on a single device"
-    return [one for name, run in runs.items() for one in compared(run, single, job, subject=name, against=against)]
+    return [
+        one
+        for name, run in runs.items()
+        for one in compared(run, single, job=job, measured=measured, subject=name, against=against)
+    ]
 
 
-def _gradients(both: Both, _: Mapping[str, Run], job: Job) -> list[OutputComparison]:
+def _gradients(both: Both, _: Mapping[str, Run], job: Job, __: Measured) -> list[OutputComparison]:
     forward = both.prepared["target"]
     ran = {}
     for name, program in (("target", both.target), ("reference", both.reference)):
@@ -111,13 +118,14 @@ def _gradients(both: Both, _: Mapping[str, Run], job: Job) -> list[OutputCompari
         cotangents = [
             random_value(aval, None, job.seed, position) for position, aval in enumerate(own, start=len(both.values))
         ]
-        ran[name] = Run(program=pulled, outputs=executing.run(pulled, [*cotangents, *both.values]))
+        ran[name] = run_of(pulled, [*cotangents, *both.values])
+    measured = measure(ran["target"], ran["reference"], job, lambda _: None)
     names = gradient_names(forward)
-    return list(compared(ran["target"], ran["reference"], job, subject="target", against="reference", names=names))
+    return list(compared(*ran.values(), job=job, measured=measured, subject="target", against="reference", names=names))
 
 
 def compared(
-    mine: Run, theirs: Run, job: Job, *, subject: str, against: str, names: Sequence[str] = ()
+    mine: Run, theirs: Run, *, job: Job, measured: Measured, subject: str, against: str, names: Sequence[str] = ()
 ) -> Iterator[OutputComparison]:
     """Each output of one run beside the same output of the other; outputs of different shapes are left out.
 
@@ -125,28 +133,34 @@ def compared(
         mine: The run to judge.
         theirs: The run whose values are expected.
         job: With the user's own tolerances.
+        measured: What rounding does to the outputs.
         subject: Whose run `mine` is.
         against: Whose run `theirs` is.
         names: The outputs' names; by default those of the program.
     """
-    roundings = (mine.program.rounding, theirs.program.rounding)
-    devices = job.devices if mine.program.adds_across or theirs.program.adds_across else 1
-    relative = relative_tolerance(roundings, devices=devices, platform=job.platform)
     rows = zip(names or mine.program.seen.result_names, mine.outputs, theirs.outputs, strict=False)
-    for name, found, expected_shards in rows:
-        shape = _shape(expected_shards)
-        if _shape(found) != shape:
+    for index, (name, found, expected_shards) in enumerate(rows):
+        shape = shape_of(expected_shards)
+        if shape_of(found) != shape:
             continue
         expected = whole(expected_shards, shape, expected_shards[0].values.dtype)
-        tolerance = tolerance_at(relative, root_mean_square(expected), rtol=job.rtol, atol=job.atol)
-        yield compare_shards(found, expected, tolerance, name=name, subject=subject, against=against)
+        words = {"name": name, "subject": subject, "against": against}
+        spread = measured.spreads[index] if index < len(measured.spreads) else None
+        if spread is None:
+            tolerance = tolerance_at(measured.relative, root_mean_square(expected), rtol=job.rtol, atol=job.atol)
+            yield replace(
+                compare_shards(found, expected, allowed_by(tolerance, expected), **words), tolerance=tolerance
+            )
+            continue
+        sizes = size_words(mine.program.mesh or theirs.program.mesh, mine.values)
+        yield judged_by_spread(found, expected, spread.around(expected), sizes=sizes, **words)
 
 
 def left_out(mine: Run, theirs: Run) -> dict[str, str]:
     """The outputs that `compared` leaves out, and why: at other sizes two programs may differ where they did not."""
     names = mine.program.seen.result_names
     rows = zip(names, mine.outputs, theirs.outputs, strict=False)
-    shapes = {f"output {name}": (_shape(found), _shape(expected)) for name, found, expected in rows}
+    shapes = {f"output {name}": (shape_of(found), shape_of(expected)) for name, found, expected in rows}
     unlike = {name: both for name, both in shapes.items() if both[0] != both[1]}
     if not shapes or len(unlike) == len(shapes):
         return {}  # that nothing is compared is told as such
@@ -155,10 +169,23 @@ def left_out(mine: Run, theirs: Run) -> dict[str, str]:
     }
 
 
-def own_copies(run: Run, job: Job) -> Iterator[OutputComparison]:
-    """The reference's copies of its outputs on several devices, where they are not the same."""
-    itself = compared(run, run, job, subject="reference", against="the reference's other copies")
-    return (comparison for comparison in itself if comparison.wrong)
+def own_copies(run: Run, job: Job, measured: Measured, *, subject: str) -> Iterator[OutputComparison]:
+    """A program's copies of its outputs on several devices, where they differ by more than rounding."""
+    if not any(map(_differ, run.outputs)):
+        return
+    for one in compared(run, run, job=job, measured=measured, subject=subject, against=COPIES):
+        if not one.agrees:
+            yield one
+
+
+def _differ(shards: Sequence[Shard]) -> bool:
+    """Whether two devices hold the same part of an output and other values."""
+    first: dict[tuple[Any, ...], Any] = {}
+    for shard in shards:
+        known = first.setdefault((shard.start, shard.values.shape), shard.values)
+        if known is not shard.values and known.tobytes() != shard.values.tobytes():
+            return True
+    return False
 
 
 def gradient_names(program: Prepared) -> list[str]:
@@ -172,9 +199,3 @@ def random_value(aval: Any, bounds: Bounds | None, seed: int, position: int) -> 
     if executing.is_key(aval):
         return executing.make_key(aval, seed, position)
     return random_values(aval.dtype, aval.shape, bounds, seed=seed, position=position)
-
-
-def _shape(shards: Sequence[Shard]) -> tuple[int, ...]:
-    """The dimensions of the whole array."""
-    ends = [tuple(a + n for a, n in zip(shard.start, shard.values.shape, strict=True)) for shard in shards]
-    return tuple(max(column) for column in zip(*ends, strict=True))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -15,17 +16,20 @@ from hloscope.program.loading import describe, loaded, name_of
 from hloscope.program.target import TargetFacts, attached_facts
 from hloscope.units import plural
 from hloscope.verification import executing, memory
+from hloscope.verification.coverage import untested
 from hloscope.verification.executing import Prepared
+from hloscope.verification.index_sizes import index_sizes
 from hloscope.verification.job import Job, Side, references_facts
+from hloscope.verification.measuring import invisible, with_own_rounding
 from hloscope.verification.model import Numerics, NumericsStatus
-from hloscope.verification.pairs import Both, Program, compare, random_value
+from hloscope.verification.pairs import Both, Compared, Program, compare, random_value
 from hloscope.verification.values import Bounds, described_bounds
 
 Stage = Callable[[str], None]
 
-_NARROWER = (
-    "the program stores narrower floating-point types than its reference, and what they round is allowed: --rtol says "
-    "how much instead"
+_UNMEASURED = (
+    "what rounding does to the reference could not be measured, so that one tolerance, from types and lengths of sums "
+    "alone, holds for every output, and nothing is said of errors that lean one way"
 )
 
 
@@ -49,6 +53,16 @@ def _run(job: Job, stage: Stage) -> Numerics:
     refusal = _too_few_devices(job)
     if refusal:
         return Numerics(status=NumericsStatus.NOT_RUN, message=refusal, seed=job.seed, dims=dict(job.dims))
+    target, reference, prepared = both_prepared(job, stage)
+    return compare_prepared(target, reference, prepared, job, stage)
+
+
+def both_prepared(job: Job, stage: Stage = lambda _: None) -> tuple[Program, Program, dict[str, Prepared]]:
+    """Imports and compiles both programs of a job, for one seed or several.
+
+    Raises:
+        HloscopeError: JAX refuses one of them.
+    """
     stage("importing")
     target = _loaded(job.target, job, None)
     reference = _loaded(job.reference, job, target)
@@ -56,30 +70,54 @@ def _run(job: Job, stage: Stage) -> Numerics:
     prepared = {"target": executing.prepare(target.function, target.facts, target.name)}
     stage("compiling the reference")
     prepared["reference"] = executing.prepare(reference.function, reference.facts, reference.name)
+    return target, reference, prepared
+
+
+def compare_prepared(
+    target: Program, reference: Program, prepared: Mapping[str, Prepared], job: Job, stage: Stage = lambda _: None
+) -> Numerics:
+    """Runs both compiled programs on the inputs of the job's seed and compares them."""
     refusal = _unlike_arguments(*prepared.values())
     if refusal:
         return replace(_basis(job), status=NumericsStatus.REFUSED, message=refusal)
+    bounds = list(_all_bounds(prepared, job, target.facts))
+    basis = replace(_sized(prepared, job), inputs=tuple(_described(prepared["target"], bounds)))
+    if basis.status is NumericsStatus.TOO_LARGE:
+        return basis
+    values = _values(prepared["target"], bounds, job.seed)
+    found = compare(Both(target=target, reference=reference, prepared=prepared, values=values), job, stage)
+    stage("looking for inputs that nothing depends on")
+    telling = any(one.informative for one in found.comparisons)
+    another = partial(_value, prepared["target"], bounds, job.seed + 1)
+    return replace(
+        basis,
+        status=NumericsStatus.RAN,
+        comparisons=with_own_rounding(found.comparisons, found.runs, found.measured, job),
+        not_compared=found.not_compared,
+        untested=untested(prepared["target"], found.runs["reference"], another) if telling else (),
+        notes=tuple(_notes(found)),
+    )
+
+
+def _sized(prepared: Mapping[str, Prepared], job: Job) -> Numerics:
+    """What the run needs, and that it is too large where there is no room for it."""
     programs = [one.memory_bytes for one in prepared.values()]
     needed = memory.needed_bytes(programs, _host_bytes(prepared["target"]))
-    basis = replace(
-        _basis(job),
-        inputs=tuple(_described(prepared["target"], job, target.facts)),
-        estimated_bytes=None if None in programs else needed,
-        available_bytes=job.memory_bytes,
-    )
+    basis = replace(_basis(job), available_bytes=job.memory_bytes)
     if job.memory_bytes is not None and needed > memory.SHARE * job.memory_bytes:
         return replace(basis, status=NumericsStatus.TOO_LARGE, estimated_bytes=needed)
-    both = Both(
-        target=target, reference=reference, prepared=prepared, values=_values(prepared["target"], job, target.facts)
-    )
-    found, not_compared = compare(both, job, stage)
-    notes = () if job.rtol is not None or not _is_narrower(**prepared) else (_NARROWER,)
-    return replace(basis, status=NumericsStatus.RAN, comparisons=found, not_compared=not_compared, notes=notes)
+    return replace(basis, estimated_bytes=None if None in programs else needed)
 
 
-def _is_narrower(target: Prepared, reference: Prepared) -> bool:
-    """Whether the target rounds more than its reference does, which the tolerance cannot tell from an error."""
-    return target.rounding.narrowest > reference.rounding.narrowest > 0
+def _notes(found: Compared) -> Iterator[str]:
+    """What the numbers stand on."""
+    if found.measured.failure:
+        yield f"{_UNMEASURED}: {found.measured.failure}"
+    yield from invisible(found.runs["reference"], found.measured, found.comparisons)
+    hanging = [one for one in found.comparisons if one.unstable]
+    if hanging:
+        places = ", ".join(f"{one.unstable:,} of {one.elements:,} elements of {one.name}" for one in hanging)
+        yield f"not judged, because they hang on a decision that rounding can tip, such as an index: {places}"
 
 
 def _too_few_devices(job: Job) -> str:
@@ -122,12 +160,24 @@ def _unlike_arguments(target: Prepared, reference: Prepared) -> str:
     return f"the target takes {shown[0]}, and the reference {shown[1]}"
 
 
-def _bounds(name: str, job: Job, facts: TargetFacts) -> Bounds | None:
-    given = job.ranges.get(name)
-    if given is None:
-        return None
-    low, high = (_number(bound, facts) for bound in given)
-    return low, high
+def _all_bounds(prepared: Mapping[str, Prepared], job: Job, facts: TargetFacts) -> Iterator[tuple[Bounds | None, bool]]:
+    """For each argument its bounds, and whether they are those of what it indexes."""
+    sizes = [_index_sizes(one) for one in prepared.values()]
+    for position, name in enumerate(prepared["target"].seen.argument_names):
+        given = job.ranges.get(name)
+        if given is not None:
+            low, high = (_number(bound, facts) for bound in given)
+            yield (low, high), False
+            continue
+        size = max((found[position] for found in sizes if position in found), default=0)
+        yield ((0, size), True) if size > 1 else (None, False)
+
+
+def _index_sizes(program: Prepared) -> dict[int, int]:
+    try:
+        return {} if program.traced is None else index_sizes(program.traced)
+    except executing.UNEVALUABLE:
+        return {}  # an operation of another form than in the versions of JAX that are known; ranges are then given
 
 
 def _number(bound: float | str, facts: TargetFacts) -> float:
@@ -141,11 +191,11 @@ def _number(bound: float | str, facts: TargetFacts) -> float:
     return float(facts.dims[bound])
 
 
-def _described(program: Prepared, job: Job, facts: TargetFacts) -> Iterator[str]:
-    for name, aval in zip(program.seen.argument_names, program.seen.argument_avals, strict=True):
+def _described(program: Prepared, bounds: Sequence[tuple[Bounds | None, bool]]) -> Iterator[str]:
+    rows = zip(program.seen.argument_names, program.seen.argument_avals, bounds, strict=True)
+    for name, aval, (limits, is_index) in rows:
         key = executing.is_key(aval)
-        words = "random keys" if key else described_bounds(aval.dtype, _bounds(name, job, facts))
-        yield f"{name}: {words}"
+        yield f"{name}: {'random keys' if key else described_bounds(aval.dtype, limits, is_index=is_index)}"
 
 
 def _host_bytes(program: Prepared) -> int:
@@ -155,6 +205,9 @@ def _host_bytes(program: Prepared) -> int:
     return int(inputs + 2 * outputs * program.seen.device_count)
 
 
-def _values(program: Prepared, job: Job, facts: TargetFacts) -> list[Any]:
-    rows = enumerate(zip(program.seen.argument_names, program.seen.argument_avals, strict=True))
-    return [random_value(aval, _bounds(name, job, facts), job.seed, position) for position, (name, aval) in rows]
+def _values(program: Prepared, bounds: Sequence[tuple[Bounds | None, bool]], seed: int) -> list[Any]:
+    return [_value(program, bounds, seed, position) for position in range(len(bounds))]
+
+
+def _value(program: Prepared, bounds: Sequence[tuple[Bounds | None, bool]], seed: int, position: int) -> Any:
+    return random_value(program.seen.argument_avals[position], bounds[position][0], seed, position)

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 from math import prod, sqrt
 
-from hloscope.verification.model import Tolerance
+from hloscope.verification.model import Tolerance, ToleranceSource
 
 _UNIT_ROUNDOFF = {"f64": 2.0**-53, "f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}
 _EIGHT_BITS_OR_LESS = 2.0**-3
@@ -100,8 +100,9 @@ def tolerance_at(relative: float, typical: float, *, rtol: float | None, atol: f
         rtol: The user's own relative tolerance; None to take `relative`.
         atol: The user's own absolute one; None to take the relative one of `typical`.
     """
+    source: ToleranceSource = "types" if rtol is None and atol is None else "user"
     relative = relative if rtol is None else rtol
-    return Tolerance(relative=relative, absolute=relative * typical if atol is None else atol)
+    return Tolerance(relative=relative, absolute=relative * typical if atol is None else atol, source=source)
 
 
 def unit_roundoff(type_name: str) -> float:

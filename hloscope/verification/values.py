@@ -35,14 +35,20 @@ def random_values(dtype: Any, shape: tuple[int, ...], bounds: Bounds | None, *, 
     return _floats(generator, shape, bounds, dtype.itemsize).astype(dtype)
 
 
-def described_bounds(dtype: Any, bounds: Bounds | None) -> str:
-    """The values of an argument, for the report: `0 to 7`, `standard normal`, `-1 to 1`."""
+def described_bounds(dtype: Any, bounds: Bounds | None, *, is_index: bool = False) -> str:
+    """The values of an argument, for the report: `0 to 7`, `standard normal`, `-1 to 1`.
+
+    Args:
+        dtype: NumPy's or ml_dtypes' type.
+        bounds: The least value and the one above the greatest.
+        is_index: Whether the bounds are those of what the argument indexes.
+    """
     dtype = np.dtype(dtype)
     if dtype == np.bool_:
         return "true or false"
     if is_integer(dtype):
         low, high = integer_bounds(dtype, bounds)
-        return f"{low} to {high - 1}"
+        return f"{low} to {high - 1}{', all that it indexes' if is_index else ''}"
     return "standard normal" if bounds is None else f"{bounds[0]:g} to {bounds[1]:g}"
 
 

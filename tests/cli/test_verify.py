@@ -86,6 +86,16 @@ def test_a_wrong_twin_breaks_the_build():
     ) in words
 
 
+def test_what_is_untested_fails_a_strict_run_alone(kept_compiles):
+    names = (f"{CODE}/covered.py:of_each_device", f"{CODE}/covered.py:embedding")
+    options = ("--range", "index=0:1024", "--ignore", "more-than-reference")
+    store = {"HLOSCOPE_CACHE": "1", "HLOSCOPE_CACHE_DIR": str(kept_compiles.folder)}
+    for strict, code in (((), 0), (("--strict",), 1)):
+        done = verify(*names, *options, *strict, **store)
+        assert done.returncode == code
+        assert "passed, except: untested table on 6 of 8 devices (X=2; X=3; X=4; X=5; and 2 more)" in done.stdout
+
+
 def test_a_hang_ends_in_time_and_breaks_the_build():
     done = verify(f"{CODE}/troubles.py:hangs", f"{CODE}/troubles.py:plain", "--timeout", "8")
     assert done.returncode == 1

@@ -12,7 +12,7 @@ from hloscope.analysis.model import StepTime
 from hloscope.report import Canvas
 from hloscope.report.verification import VERIFICATION_FORMATS
 from hloscope.verification.judging import judged
-from hloscope.verification.model import Numerics, NumericsStatus, OutputComparison, Worst
+from hloscope.verification.model import Numerics, NumericsStatus, OutputComparison, Tolerance, Untested, Worst
 
 WORST = Worst(index=(3, 17), shard="X=1, Y=0", local_index=(1, 17), found="3.25", expected="1.5", allowed=0.012)
 GOOD = OutputComparison(
@@ -27,6 +27,7 @@ GOOD = OutputComparison(
     worst=None,
     largest_error=0.0186,
     informative=True,
+    tolerance=Tolerance(relative=0.0012, absolute=0.0018, source="rounding"),
 )
 BAD = replace(GOOD, wrong=512, wrong_shards=("X=1, Y=0",), worst=WORST, largest_error=145.8)
 RAN = Numerics(
@@ -51,9 +52,11 @@ def test_nothing_moves_and_all_agree():
         "Numbers\n"
         "  both run on 8 simulated CPU devices at B=64, seed 0\n"
         "  x: standard normal\n"
-        "  output   beside      elements   wrong   largest error\n"
-        "  ────────────────────────────────────────────────────────────────\n"
-        "  result   reference      4,096       0   1.86% of what is allowed\n"
+        "  output   beside      elements   wrong   allowed   largest error\n"
+        "  ──────────────────────────────────────────────────────────────────────────\n"
+        "  result   reference      4,096       0    0.0012   1.86% of what is allowed\n"
+        "  Allowed is a share of elements of typical size: at least 1.5 times as far as they moved in runs of\n"
+        "  the reference with every value that it stores, and every partial sum, moved by its rounding.\n"
         "\n"
         "Bytes one device sends per step\n"
         "  Neither moves anything between devices.\n"
@@ -74,6 +77,16 @@ def test_what_differs_is_said_with_its_shard():
         "= why: worst at [3, 17], which is [1, 17] of the shard at X=1, Y=0: 3.25, and 1.5 in the reference; "
         "0.012 is allowed"
     ) in words
+
+
+def test_what_is_untested_is_in_the_verdict():
+    idle = Untested(argument="table", shards=("X=4", "X=5"), parts=8)
+    found = judged(NOTHING, NOTHING, replace(RAN, untested=(idle, replace(idle, argument="mask", shards=()))))
+    assert found.passed
+    assert "\npassed, except: untested table on 2 of 8 devices (X=4; X=5); mask\n" in shown(found)
+    assert "warning[untested]: no output of the reference depends on table on 2 of 8 devices (X=4; X=5)" in " ".join(
+        shown(found).split()
+    )
 
 
 def test_more_traffic_and_time_side_by_side():

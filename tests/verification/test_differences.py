@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as arrays
 
 from hloscope.verification.differences import (
     Shard,
+    allowed_by,
     compare_shards,
     error_ratios,
     root_mean_square,
@@ -28,7 +29,9 @@ LOOSE = Tolerance(relative=0.01, absolute=0.001)
 
 
 def compared(shards, expected, tolerance=LOOSE):
-    return compare_shards(shards, expected, tolerance, name="out", subject="target", against="reference")
+    return compare_shards(
+        shards, expected, allowed_by(tolerance, expected), name="out", subject="target", against="reference"
+    )
 
 
 def split(array, parts):
@@ -85,11 +88,12 @@ def test_the_worst_element_is_the_one_furthest_beyond_what_is_allowed():
     ],
 )
 def test_numbers_that_are_not_finite(found, expected, ratio):
-    assert error_ratios(np.array([found]), np.array([expected]), LOOSE)[0] == ratio
+    expected = np.array([expected])
+    assert error_ratios(np.array([found]), expected, allowed_by(LOOSE, expected))[0] == ratio
 
 
 def test_integers_are_exact_whatever_the_tolerance():
-    assert error_ratios(np.array([1000000]), np.array([1000001]), LOOSE)[0] == inf
+    assert error_ratios(np.array([1000000]), np.array([1000001]), allowed_by(LOOSE, np.array([1])))[0] == inf
 
 
 def test_an_element_is_wrong_once_when_any_copy_of_it_is():
@@ -106,7 +110,7 @@ def test_an_element_is_wrong_once_when_any_copy_of_it_is():
      (np.array([np.inf, 2.0]), True), (np.zeros(3, bool), False)],
 )  # fmt: skip
 def test_arrays_that_tell_nothing(array, tells):
-    assert np.any(telling(array, LOOSE)) == tells
+    assert np.any(telling(array, allowed_by(LOOSE, array))) == tells
 
 
 def test_the_size_of_an_array_leaves_out_what_is_not_finite():
@@ -182,14 +186,14 @@ def test_a_program_of_integers_has_no_tolerance():
 
 def test_the_users_own_tolerances_replace_those():
     assert tolerance_at(0.1, 2.0, rtol=None, atol=None) == Tolerance(relative=0.1, absolute=0.2)
-    assert tolerance_at(0.1, 2.0, rtol=0.5, atol=None) == Tolerance(relative=0.5, absolute=1.0)
-    assert tolerance_at(0.1, 2.0, rtol=None, atol=0.0) == Tolerance(relative=0.1, absolute=0.0)
+    assert tolerance_at(0.1, 2.0, rtol=0.5, atol=None) == Tolerance(relative=0.5, absolute=1.0, source="user")
+    assert tolerance_at(0.1, 2.0, rtol=None, atol=0.0) == Tolerance(relative=0.1, absolute=0.0, source="user")
 
 
 def test_what_a_tolerance_allows_for_zero_tells_nothing():
     array = np.array([1.0, 0.05, 0.0, np.nan])
-    assert telling(array, Tolerance(absolute=0.1)).tolist() == [True, False, False, False]
-    assert telling(array, Tolerance(relative=1.0)).tolist() == [False, False, False, False]
+    assert telling(array, allowed_by(Tolerance(absolute=0.1), array)).tolist() == [True, False, False, False]
+    assert telling(array, allowed_by(Tolerance(relative=1.0), array)).tolist() == [False, False, False, False]
 
 
 def test_a_device_that_holds_small_numbers_only_is_told():

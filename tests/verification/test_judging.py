@@ -17,7 +17,15 @@ from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.errors import NotationError
 from hloscope.findings import Severity
 from hloscope.verification.judging import judged
-from hloscope.verification.model import Numerics, NumericsStatus, OutputComparison, Worst
+from hloscope.verification.model import (
+    Bias,
+    Numerics,
+    NumericsStatus,
+    OutputComparison,
+    Roughness,
+    Untested,
+    Worst,
+)
 from hloscope.verification.platforms import attached_platform, jax_platform
 from hloscope.verification.settings import Settings, parse_range
 from hloscope.verification.structure import compare_structure
@@ -171,15 +179,20 @@ def test_the_published_schema_has_every_field(naive, collective):
     published = json.loads(files("hloscope.verification").joinpath("schema.json").read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator.check_schema(published)
     worst = Worst(index=(1, 2), shard="X=0", local_index=(1, 2), found="nan", expected="1", allowed=0.1)
+    bias = Bias(ratio=1.02, constant=True, one_way=1.0, shards=("X=0",))
     compared = replace(COMPARED, largest_error=float("inf"), wrong=1, wrong_shards=("X=0",), worst=worst)
+    compared = replace(compared, bias=bias, roughness=Roughness(times=9.0))
+    untested = (Untested(argument="x", shards=("X=0",), parts=8),)
     numerics = replace(AGREED, comparisons=(compared,), dims={"B": 8}, not_compared={"gradients": "no floats"})
+    numerics = replace(numerics, untested=untested)
     document = json.loads(json.dumps(judged(naive, collective, numerics).to_dict()))
     jsonschema.validate(document, published)
     assert document.keys() == published["properties"].keys()
     for name, found in (
         ("numerics", document["numerics"]),
         ("comparison", document["numerics"]["comparisons"][0]),
-        ("worst", document["numerics"]["comparisons"][0]["worst"]),
+        *((name, document["numerics"]["comparisons"][0][name]) for name in ("worst", "tolerance", "bias", "roughness")),
+        ("untested", document["numerics"]["untested"][0]),
         ("row", document["communication"]["rows"][0]),
         ("finding", document["findings"][0]),
     ):

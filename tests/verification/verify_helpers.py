@@ -16,8 +16,8 @@ def side(file, name, **facts):
     return Side(target=f"{USER_CODE / file}.py:{name}", facts=TargetFacts(**facts))
 
 
-def job(file, target, reference, **options):
-    return Job(target=side(file, target), reference=side(file, reference), devices=8, **options)
+def job(file, target, reference, devices=8, **options):
+    return Job(target=side(file, target), reference=side(file, reference), devices=devices, **options)
 
 
 def findings(file, target, reference, **options):

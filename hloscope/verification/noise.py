@@ -1,0 +1,293 @@
+"""A program evaluated with the rounding that right programs differ by: what it stores is moved by units of its type.
+
+What a value is moved by depends on its bits, so that equal copies on several devices stay equal, whatever the devices
+are. A value that one number holds for a whole array is always moved; elements of arrays are at random. What sums are
+moved by covers the roundings of their partial sums: of accumulators, and of the parts that devices hand on.
+
+Source: Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., sections 2.8 and 3.1 (rounding errors as
+random variables, and those of sums); Parker, Pierce and Eggert, "Monte Carlo arithmetic" (2000), for the method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from itertools import count
+from math import prod, sqrt
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.extend.core import ClosedJaxpr, Literal
+
+from hloscope.compiler.jax_internals import scan_sizes
+from hloscope.verification.traced import CALLS, PSUMS, rounds, stored_units, unit_of
+
+_DIFFUSE = frozenset(
+    "exp exp2 expm1 log log1p tanh logistic sin cos tan asin acos atan atan2 sinh cosh asinh acosh atanh erf erfc "
+    "erf_inv pow cbrt rsqrt lgamma digamma".split()
+)
+"""Functions that are approximated, in other code for other shapes: a few units apart where the type is wide."""
+
+_SILENT = frozenset(("debug_callback", "debug_print"))
+"""Operations that only tell the user something; he is told once, by the program itself."""
+
+_SCALAR = 8
+"""Elements up to which an array counts as scalars that something shares."""
+
+_MULTIPLIER_UNITS = {"tpu": 2.0**16, "gpu": 2.0**13}
+"""What a factor of an f32 product is rounded by at default precision, in units of f32."""
+
+_LANES = 8
+"""Accumulators that a sum is at least spread over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Noise:
+    """How values are moved.
+
+    Attributes:
+        salt: Another number gives other moves.
+        parts: Devices that a sum may be spread over, each of which rounds what it hands on.
+        platform: `cpu`, `tpu` or `gpu`.
+        alone: Whether everything is on one device, whatever shardings the program asks for.
+        quiet: Whether nothing is moved after all.
+        places: Numbers the operations.
+    """
+
+    salt: Any
+    parts: int
+    platform: str
+    alone: bool
+    quiet: bool = False
+    places: Iterator[int] = field(default_factory=count)
+
+    def move(self, value: Any, units: float = 1.0) -> Any:
+        """Moves a value by units in its last place: half of them in the mean, where it is an array; all, a scalar."""
+        if jnp.issubdtype(value.dtype, jnp.complexfloating):
+            return lax.complex(self.move(lax.real(value), units), self.move(lax.imag(value), units))
+        if not jnp.issubdtype(value.dtype, jnp.floating) or not value.size:
+            return value
+        digits = jnp.finfo(value.dtype).nmant
+        wide = value.dtype if value.dtype.itemsize >= 4 else jnp.dtype("float32")
+        bits = lax.bitcast_convert_type(value, jnp.dtype(f"uint{8 * value.dtype.itemsize}"))
+        leading = lax.bitcast_convert_type(bits & ~bits.dtype.type(2**digits - 1), value.dtype).astype(wide)
+        step = leading * wide.type(2.0**-digits)
+        moved = value.astype(wide) + step * _steps(self._hashed(bits), value.size, units).astype(wide)
+        return jnp.where(jnp.isfinite(moved), moved, value.astype(wide)).astype(value.dtype)
+
+    def _hashed(self, bits: Any) -> Any:
+        """Thirty-two bits for each element that say nothing of its value."""
+        mixed = (bits ^ (bits >> 32) if bits.dtype.itemsize == 8 else bits).astype(jnp.uint32)
+        mixed = mixed ^ (self.salt + jnp.uint32(0x9E3779B9 * (next(self.places) + 1) % 2**32))
+        for axis, size in enumerate(bits.shape):
+            if size > 1:
+                mixed = mixed + lax.broadcasted_iota(jnp.uint32, bits.shape, axis) * jnp.uint32(_ODD[axis % len(_ODD)])
+        for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+            mixed = (mixed ^ (mixed >> shift)) * jnp.uint32(factor)
+        return mixed ^ (mixed >> 16)
+
+
+_ODD = (0x85EBCA6B, 0xC2B2AE35, 0x27D4EB2F, 0x165667B1)
+
+
+def _steps(hashed: Any, size: int, units: float) -> Any:
+    """How many units each element is moved by."""
+    if size <= _SCALAR:
+        return jnp.where(hashed & 1 == 0, jnp.float32(units), jnp.float32(-units))
+    if units <= 1:
+        low = hashed & 7
+        return jnp.where(low == 0, jnp.float32(units), jnp.where(low == 1, jnp.float32(-units), jnp.float32(0)))
+    share = hashed.astype(jnp.float32) * jnp.float32(2.0**-31) - 1
+    return share * jnp.float32(units * sqrt(3) / 2)
+
+
+def noisy(closed: ClosedJaxpr, *, parts: int, platform: str, alone: bool) -> Callable[..., list[Any]]:
+    """A function of a salt and the program's flat arguments that evaluates it with its values moved."""
+
+    def evaluated(salt: Any, *args: Any) -> list[Any]:
+        noise = Noise(salt=salt, parts=parts, platform=platform, alone=alone)
+        return _evaluate(closed.jaxpr, closed.consts, args, noise)
+
+    return evaluated
+
+
+def plain(closed: ClosedJaxpr, *, alone: bool) -> Callable[..., list[Any]]:
+    """A function of the program's flat arguments that evaluates it as it is, on one device if that is asked for."""
+
+    def evaluated(*args: Any) -> list[Any]:
+        noise = Noise(salt=jnp.uint32(0), parts=1, platform="cpu", alone=alone, quiet=True)
+        return _evaluate(closed.jaxpr, closed.consts, args, noise)
+
+    return evaluated
+
+
+def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], noise: Noise) -> list[Any]:
+    env: dict[Any, Any] = {}
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, Literal) else env[atom]
+
+    env.update(zip(jaxpr.constvars, consts, strict=True))
+    env.update(zip(jaxpr.invars, args, strict=True))
+    stored = stored_units(jaxpr)
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name in _SILENT:
+            continue
+        with nullcontext() if noise.alone else eqn.ctx.manager:
+            found = _result(
+                eqn, [read(atom) for atom in eqn.invars], noise, stored.get(eqn.outvars[0], 0.0) if eqn.outvars else 0.0
+            )
+        env.update(zip(eqn.outvars, found, strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _result(eqn: Any, values: list[Any], noise: Noise, stored: float) -> Sequence[Any]:
+    name = eqn.primitive.name
+    if name in CALLS:
+        inner = eqn.params[CALLS[name]]
+        return _evaluate(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), values, noise)
+    if name in _STRUCTURED:
+        return _STRUCTURED[name](eqn, values, noise)
+    if noise.alone and name in ("sharding_constraint", "layout_constraint"):
+        return values
+    if noise.quiet:
+        found = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(eqn.params))
+        return found if eqn.primitive.multiple_results else [found]
+    terms = _terms(eqn)
+    units = _units(eqn, terms, noise, stored)
+    if terms > 1 and units > 1:
+        moved = len(values) if eqn.primitive.name in PSUMS else 1
+        values = [_summand(value, eqn, units, noise) for value in values[:moved]] + values[moved:]
+    found = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(eqn.params))
+    found = found if eqn.primitive.multiple_results else [found]
+    return [noise.move(value, units) for value in found] if units else found
+
+
+def _units(eqn: Any, terms: int, noise: Noise, stored: float) -> float:
+    """How many units in the last place an operation's result may be off by; 0 where it is exact.
+
+    Args:
+        eqn: The operation.
+        terms: How many numbers it adds up.
+        noise: How values are moved.
+        stored: The unit of a narrower type that its result is soon converted to; 0 for none.
+    """
+    name = eqn.primitive.name
+    if not rounds(eqn):
+        return 0.0
+    unit = unit_of(eqn.outvars[0].aval.dtype)
+    if name in _DIFFUSE and unit <= 2.0**-23:
+        return 3.0
+    if terms <= 1:
+        return 1.0
+    accumulated = min(unit, 2.0**-23) / unit
+    parts = max(noise.parts, terms if name in PSUMS else 1)
+    handed_on = max(1.0, stored / unit) if parts > 1 else 1.0
+    return sqrt(max(1.0, parts / 3) * handed_on**2 + terms / _LANES * accumulated**2)
+
+
+def _terms(eqn: Any) -> int:
+    """How many numbers an operation adds up for one element; 1 for one that does not add up."""
+    name, params = eqn.primitive.name, eqn.params
+    first: Any = eqn.invars[0].aval if eqn.invars else None
+    if name == "dot_general":
+        return prod(first.shape[dim] for dim in params["dimension_numbers"][0][0])
+    if name in ("reduce_sum", "reduce_prod"):
+        return prod(first.shape[dim] for dim in params["axes"])
+    if name in ("cumsum", "cumprod", "cumlogsumexp"):
+        return int(first.shape[params["axis"]])
+    if name.startswith("ragged_dot"):
+        return int(first.shape[-1])
+    if name in ("conv_general_dilated", "reduce_window_sum", "fft"):
+        return _kernel(eqn)
+    if name in ("scatter-add", "scatter-mul"):
+        return max(2, -(-int(eqn.invars[2].aval.size) // max(1, int(first.size))))
+    return _group(eqn) if name in PSUMS else 1
+
+
+def _group(eqn: Any) -> int:
+    axes = eqn.params.get("axes", eqn.params.get("axis_name"))
+    return prod(lax.axis_size(axis) for axis in (axes if isinstance(axes, tuple | list | frozenset) else (axes,)))
+
+
+def _kernel(eqn: Any) -> int:
+    if eqn.primitive.name == "fft":
+        return prod(eqn.params["fft_lengths"])
+    if eqn.primitive.name == "reduce_window_sum":
+        return prod(eqn.params["window_dimensions"])
+    kernel, numbers = eqn.invars[1].aval, eqn.params["dimension_numbers"]
+    return int(kernel.size // kernel.shape[numbers.rhs_spec[0]])
+
+
+def _summand(value: Any, eqn: Any, units: float, noise: Noise) -> Any:
+    """What is added up, moved by what its partial sums are rounded by: that does not shrink where they cancel."""
+    out = eqn.outvars[0].aval.dtype
+    if not jnp.issubdtype(value.dtype, jnp.inexact):
+        return value
+    if unit_of(value.dtype) > unit_of(out) and eqn.primitive.name in (
+        "dot_general",
+        "ragged_dot",
+        "ragged_dot_general",
+    ):
+        value = value.astype(out)
+    if eqn.primitive.name in ("dot_general", "conv_general_dilated") and value.dtype == jnp.float32:
+        units = max(units, _MULTIPLIER_UNITS.get(noise.platform, 0.0))
+    return noise.move(value, units) if noise.parts > 1 or unit_of(value.dtype) <= 2.0**-23 else value
+
+
+def _scan(eqn: Any, values: list[Any], noise: Noise) -> Sequence[Any]:
+    params = eqn.params
+    consts, carried = scan_sizes(params)
+    body = params["jaxpr"]
+
+    def step(carry: Any, rows: Any) -> Any:
+        found = _evaluate(body.jaxpr, body.consts, [*values[:consts], *carry, *rows], noise)
+        return found[:carried], found[carried:]
+
+    carry, rows = values[consts : consts + carried], values[consts + carried :]
+    last, stacked = lax.scan(step, carry, rows, length=params["length"], reverse=params["reverse"])
+    return [*last, *stacked]
+
+
+def _while(eqn: Any, values: list[Any], noise: Noise) -> Sequence[Any]:
+    ahead, inside = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+    test, body = eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]
+    of_test, of_body = values[:ahead], values[ahead : ahead + inside]
+    last: Sequence[Any] = lax.while_loop(
+        lambda carry: jax.extend.core.jaxpr_as_fun(test)(*of_test, *carry)[0],
+        lambda carry: _evaluate(body.jaxpr, body.consts, [*of_body, *carry], noise),
+        values[ahead + inside :],
+    )
+    return last
+
+
+def _cond(eqn: Any, values: list[Any], noise: Noise) -> Sequence[Any]:
+    def branch(closed: Any) -> Callable[..., Any]:
+        return lambda *operands: _evaluate(closed.jaxpr, closed.consts, operands, noise)
+
+    found: Sequence[Any] = lax.switch(values[0], [branch(one) for one in eqn.params["branches"]], *values[1:])
+    return found
+
+
+def _shard_map(eqn: Any, values: list[Any], noise: Noise) -> Sequence[Any]:
+    params = eqn.params
+
+    def body(salt: Any, *args: Any) -> Any:
+        return tuple(_evaluate(params["jaxpr"], (), args, replace(noise, salt=salt)))
+
+    mapped = jax.shard_map(
+        body,
+        mesh=params["mesh"],
+        in_specs=(jax.sharding.PartitionSpec(), *params["in_specs"]),
+        out_specs=tuple(params["out_specs"]),
+        axis_names=params["newly_manual_axes"],
+        check_vma=params["check_vma"],
+    )
+    found: Sequence[Any] = mapped(noise.salt, *values)
+    return found
+
+
+_STRUCTURED = {"scan": _scan, "while": _while, "cond": _cond, "shard_map": _shard_map}

@@ -1,0 +1,101 @@
+"""Twins that are right stay silent, and twins that are wrong are named: what a tolerance is worth."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import pytest
+from verify_helpers import USER_CODE, job
+
+from hloscope.verification.judging import judge_numerics
+from hloscope.verification.model import Untested
+from hloscope.verification.numerics import run_in_child
+from hloscope.verification.running import both_prepared, compare_prepared, run_job
+
+sys.path.insert(0, str(USER_CODE))
+import right_pairs
+import wrong_pairs
+
+DEVICES = {"positive_parts_of_sixteen": 16, "normalised_on_sixteen": 16}
+
+
+def test_there_are_enough_of_each():
+    assert len(right_pairs.PAIRS) >= 20
+    assert len(wrong_pairs.PAIRS) >= 20
+
+
+def findings_of_seeds(file, name, seeds, **options):
+    """The findings with each seed; both programs are compiled once."""
+    first = job(file, f"{name}_twin", name, devices=DEVICES.get(name, 8), **options)
+    programs = both_prepared(first)
+    return [list(judge_numerics(compare_prepared(*programs, replace(first, seed=seed)))) for seed in seeds]
+
+
+@pytest.mark.parametrize("name", right_pairs.PAIRS)
+def test_a_right_twin_passes_on_five_seeds(name):
+    assert findings_of_seeds("right_pairs", name, range(5)) == [[]] * 5
+
+
+def test_sixty_four_positive_parts_added_in_bf16_are_right():
+    name = right_pairs.ON_SIXTY_FOUR
+    found = run_in_child(job("right_pairs", f"{name}_twin", name, devices=64), timeout_s=300)
+    assert found.agree
+    assert found.comparisons[0].largest_error > 0.1
+
+
+@pytest.mark.parametrize("name", [name for name, grad in right_pairs.PAIRS.items() if grad])
+def test_gradients_of_a_right_twin_pass(name):
+    assert findings_of_seeds("right_pairs", name, [0], grad=True) == [[]]
+
+
+@pytest.mark.parametrize("name", wrong_pairs.PAIRS)
+def test_a_wrong_twin_is_named(name):
+    options = dict(wrong_pairs.PAIRS[name])
+    message = options.pop("message")
+    for found in findings_of_seeds("wrong_pairs", name, [0], **options):
+        assert message in " | ".join(f"{one.message}; {one.why}" for one in found)
+
+
+def parts(file, target, reference, **options):
+    found = run_job(job(file, target, reference, **options))
+    assert found.agree
+    return [(one.argument, one.shards) for one in found.untested]
+
+
+@pytest.mark.parametrize("reference", ["embedding", "by_one_hot", "of_each_device"])
+def test_integers_that_index_something_reach_all_of_it(reference):
+    found = run_job(job("covered", "of_each_device", reference))
+    assert found.inputs[1] == "index: 0 to 4095, all that it indexes"
+    assert (found.agree, found.untested) == (True, ())
+
+
+def test_a_range_that_reaches_a_part_leaves_shards_untested():
+    (untested,) = run_job(job("covered", "of_each_device", "embedding", ranges={"index": (0, 1024)})).untested
+    assert untested == Untested(argument="table", shards=tuple(f"X={x}" for x in range(2, 8)), parts=8)
+
+
+def test_what_a_mask_of_zeros_hides_is_untested():
+    assert parts("covered", "masked", "masked", ranges={"mask": (0, 1)}) == [("x", ())]
+    assert parts("covered", "masked", "masked") == []
+
+
+def test_a_reverse_pass_finds_the_same(monkeypatch):
+    monkeypatch.setattr("hloscope.verification.coverage._PATIENCE_S", 0.0)
+    assert parts("covered", "masked", "masked", ranges={"mask": (0, 1)}) == [("x", ())]
+    assert parts("covered", "of_each_device", "of_each_device", ranges={"index": (512, 4096)}) == [("table", ("X=0",))]
+
+
+def test_donated_buffers_that_are_only_overwritten_need_not_be_tested():
+    assert parts("covered", "overwritten", "overwritten_in_vain") == []
+    assert parts("covered", "overwritten_in_vain", "overwritten_in_vain") == [("buffer", ())]
+
+
+def test_counts_that_rounding_hides_are_said():
+    found = run_job(job("covered", "mean_over_one_less", "mean"))
+    assert found.agree
+    (note,) = found.notes
+    assert note.startswith("a mean over 4,095 or 4,096 is the same in result within the 0.")
+    assert "% that rounding to bfloat16 explains: a wrong count would not be seen; use --scale" in note
+    found = run_job(job("covered", "mean_over_one_less", "mean", dims={"S": 64}))
+    assert (found.agree, found.notes) == (False, ())
