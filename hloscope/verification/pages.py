@@ -36,8 +36,8 @@ PAGES: tuple[RuleDoc, ...] = (
         "The errors of an output share a ratio or a sign, although each is within its tolerance.",
         "looks for one constant ratio between the program and the reference, or for errors that nearly all point one "
         "way, beyond what the rounding of one shared scalar can cause.",
-        "rounding scatters; a factor does not: a mean over one element too many, or a gradient scaled twice, hides below "
-        "any tolerance of a narrow type.",
+        "rounding scatters; a factor does not: a mean over one element too many, or a gradient scaled twice, hides "
+        "below any tolerance of a narrow type.",
         "every element of result is 1.020 times the reference's",
         "the factor that the ratio names: the size of a mesh axis, n / (n - 1), a learning rate.",
     ),
@@ -49,8 +49,8 @@ PAGES: tuple[RuleDoc, ...] = (
         "accumulates in a narrower type.",
         "a bf16 carry over thousands of steps loses what each step adds.",
         "a loop of 4,096 steps adds up in bfloat16",
-        "accumulation in the reference's type, such as preferred_element_type=jnp.float32; where the rounding is meant, "
-        "--rtol.",
+        "accumulation in the reference's type, such as preferred_element_type=jnp.float32; where the rounding is "
+        "meant, --rtol.",
     ),
     page_of_finding(
         COPIES_DIFFER,
