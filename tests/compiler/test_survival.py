@@ -200,16 +200,6 @@ def test_a_script_on_standard_input_goes_on(folder):
     assert (done.stdout, done.returncode) == (SAID, 0), done.stderr
 
 
-def test_a_notebook_kernel_goes_on(folder):
-    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
-    cells = ["import jax\njax.config.update('jax_num_cpu_devices', 4)\n" + BOTH, "1 + 1"]
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(folder)}}).execute()
-    printed = "".join(one["text"] for one in notebook.cells[0].outputs if one.get("name") == "stdout")
-    assert printed == SAID
-    assert notebook.cells[1].outputs[0]["data"]["text/plain"] == "2"
-
-
 SUITE = """\
 import pytest
 

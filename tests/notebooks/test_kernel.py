@@ -280,3 +280,28 @@ def test_the_error_that_remains_says_what_helps_in_a_kernel(step):
     assert "JAX_NUM_CPU_DEVICES" not in said
     assert "the program needs 3 devices in one place and 8 in another" in said
     assert 'give the mesh that the program runs under, for example mesh={"X": 4, "Y": 2}' in said
+
+
+def test_a_compiler_that_dies_leaves_the_kernel_and_its_arrays(kernel, root):
+    stand_ins = root / "tests" / "compiler" / "stand_ins"
+    said = kernel.run(f"""
+        kept = jnp.arange(8.0)
+        def doomed(x, w):
+            return x @ w
+        def fine(x, w):
+            return x @ w
+        def kinds(step):
+            types = ("bf16[8@X,2048@Y]", "bf16[2048@Y,256]")
+            return [one.kind.value for one in hloscope.analyze(step, types, mesh={{"X": 2, "Y": 2}}).collectives]
+        before = os.environ["PYTHONPATH"]
+        os.environ["PYTHONPATH"] += os.pathsep + {str(stand_ins)!r}
+        os.environ["STAND_IN"] = "abort"
+        try:
+            kinds(doomed)
+        except hloscope.HloscopeError as error:
+            print(error.what)
+        print(kinds(fine), float(kept.sum()))
+        os.environ["PYTHONPATH"] = before
+        del os.environ["STAND_IN"]
+    """)
+    assert said == "the compiler died while compiling doomed for v5e:2x2\n['all-reduce'] 28.0\n"
