@@ -94,7 +94,8 @@ def compile_program(program: Program, *, name: str, timeout_s: float | None) -> 
     Returns:
         A question whose answer is a `Compiled`; asked for it, it raises what `step.compile_program` does.
     """
-    devices = 1 if program.slice.chip is not None else program.slice.device_count
+    simulated = program.layout.simulated_ids or (program.layout.device_count - 1,)
+    devices = 1 if program.slice.chip is not None else max(simulated) + 1
     return Question(
         step.compile_program,
         program,
