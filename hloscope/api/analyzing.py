@@ -170,7 +170,9 @@ def capture_target(
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
-    start_compiler(target, facts, store)
+    from hloscope.compiler.client import start_ahead
+
+    start_ahead(name_of(target), facts.slice, store)
 
     def compiled(function: Callable[..., Any], known: TargetFacts) -> Capture:
         from hloscope.program.compiling import capture  # imports JAX, which takes its time
@@ -214,15 +216,6 @@ def with_function(
 
     with one_call():
         return on_enough_devices((target,), facts, work)
-
-
-def start_compiler(target: Callable[..., Any] | str, facts: TargetFacts, store: Store | None) -> None:
-    """Starts a compiler while the target is imported and traced, unless its last compile is still in the store."""
-    from hloscope.compiler import client
-    from hloscope.compiler.cache import CompileCache
-
-    if not CompileCache(store).expects(name_of(target)):
-        client.warm(facts.slice)
 
 
 def _unused_letters(facts: TargetFacts, captured: Capture) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hloscope.analysis.model import Analysis
-from hloscope.api.analyzing import KernelCosts, analyze_parsed, start_compiler, with_function
+from hloscope.api.analyzing import KernelCosts, analyze_parsed, with_function
 from hloscope.api.joining import analysis_of
 from hloscope.api.python_words import in_python_words
 from hloscope.api.reading import hlo_text, refuse_beside_text
@@ -132,7 +132,9 @@ def price_function(
         HloscopeError: Bad input, or JAX refuses the program.
     """
     store, widest = default_store(), replace(facts, slice=largest_slice(slices))
-    start_compiler(target, facts, store)
+    from hloscope.compiler.client import start_ahead
+
+    start_ahead(name_of(target), facts.slice, store)
 
     def priced(function: Callable[..., Any], known: TargetFacts) -> tuple[Analysis | Unpriced, ...]:
         from hloscope.program.compiling import begin  # imports JAX, which takes its time

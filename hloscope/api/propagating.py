@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hloscope.api.analyzing import start_compiler, with_function
+from hloscope.api.analyzing import with_function
 from hloscope.errors import CompileError
 from hloscope.program.loading import name_of
 
@@ -31,7 +31,9 @@ def shardings_of(
 
         return propagate(function, known, name=name_of(target), stage=stage)
 
-    start_compiler(target, facts, None)
+    from hloscope.compiler.client import start_ahead
+
+    start_ahead(name_of(target), facts.slice, None)
     found = with_function(target, facts, propagated, stage)
     if found.shardy is None:
         raise CompileError(

@@ -84,8 +84,11 @@ def capture_function(target: str, options: Options) -> Capture:
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
-    from hloscope.api import capture_target
+    from hloscope.compiler.client import start_ahead
     from hloscope.store import default_store
+
+    start_ahead(target, options["slice_name"], default_store())
+    from hloscope.api import capture_target  # which takes its time
 
     facts = prepared_facts(options)
     with running.stdout_kept_for_the_report(), running.progress() as stage:

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from typing import Generic, TypeVar
 
 from hloscope.compiler import libtpu, step
+from hloscope.compiler.cache import CompileCache
 from hloscope.compiler.dumps import full_temporary_folder
 from hloscope.compiler.model import Compiled, Program
 from hloscope.compiler.pool import WorkerDied, WorkerPool
@@ -77,8 +78,16 @@ def environment(simulated_devices: int = 1) -> dict[str, str]:
     return found | {"XLA_FLAGS": flags} if flags else {name: found[name] for name in found if name != "XLA_FLAGS"}
 
 
-def warm(slice_name: str | None) -> None:
-    """Starts a worker while something else is still to be done, unless there is one."""
+def start_ahead(target: str, slice_name: str | None, store: Store | None) -> None:
+    """Starts a worker while a target is imported and traced, unless its last compile is still in the store.
+
+    Args:
+        target: The user's name for it.
+        slice_name: The slice that was asked for; None where it is not known yet.
+        store: Where compiles are kept.
+    """
+    if CompileCache(store).expects(target):
+        return
     if slice_name is None or not slice_name.startswith(("cpu", "attached")):
         pool().warm(environment(), slice_name or "v5e:2x2")
 

@@ -232,6 +232,7 @@ class WorkerPool(Executor):
         self._threads = ThreadPoolExecutor(most, thread_name_prefix="hloscope-worker")
         self._lock = threading.Lock()
         self._idle: list[Worker] = []
+        self._is_warming = False
         self._tasks: WeakKeyDictionary[Future[Any], _Task] = WeakKeyDictionary()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
@@ -253,9 +254,10 @@ class WorkerPool(Executor):
     def warm(self, environment: Mapping[str, str], prepare: str) -> None:
         """Starts a process ahead of its first task, unless one is there."""
         with self._lock:
-            there = any(worker.is_alive for worker in self._idle)
-        if not there:
-            self._threads.submit(self._keep_one, environment, prepare)
+            if self._is_warming or any(worker.is_alive for worker in self._idle):
+                return
+            self._is_warming = True
+        self._threads.submit(self._keep_one, environment, prepare)
 
     def kill(self, future: Future[Any]) -> None:
         """Ends a task with the process that it runs in; no other task is touched."""
@@ -277,9 +279,12 @@ class WorkerPool(Executor):
             worker.close()
 
     def _keep_one(self, environment: Mapping[str, str], prepare: str) -> None:
-        task = _Task()
-        with suppress(OSError):
-            self._release(self._worker(environment, task, prepare))
+        try:
+            self._release(self._worker(environment, _Task(), prepare))
+        except OSError:
+            pass  # the first task says what is wrong
+        finally:
+            self._is_warming = False
 
     def _run(self, task: _Task, environment: Mapping[str, str], request: bytes) -> Any:
         while True:
