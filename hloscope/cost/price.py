@@ -136,7 +136,9 @@ def _step_time(sums: Sums, analysis: Analysis, chip: Chip, *, basis: str) -> Ste
         hidden_us=sums.hidden_us,
         hbm_us=sums.hbm_us,
         flops=sums.flops,
-        peak_flops_share=sums.least_bf16_flops * _MICROSECONDS / (step_us * peak) if step_us > 0 else None,
+        peak_flops_share=None
+        if sums.kernels or step_us <= 0
+        else sums.least_bf16_flops * _MICROSECONDS / (step_us * peak),
         basis=basis,
         roofline_us=sums.by_basis[Basis.ROOFLINE],
         bound=_bound(sums, analysis),

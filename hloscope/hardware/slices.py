@@ -298,10 +298,13 @@ def default_slice(device_count: int, chip: str = "v5e") -> Slice:
         return Slice(chip=known, shape=shape)
     count = -(-chips // known.max_slice_chips)
     whole = nearest_shapes(known, known.max_slice_chips, limit=1)[0]
+    several = f"{count}*{known.topology_prefix}:{shown(whole)}"
+    held = count * prod(whole) * known.devices_per_chip
+    fix = f"name several, such as {several}" if held == device_count else f"use {held:,} devices, as {several} has"
     raise SliceError(
         f"no single {known.name} slice has {device_count:,} devices",
         why=f"the largest has {known.max_slice_chips * known.devices_per_chip:,}",
-        fix=f"name several, such as {count}*{known.topology_prefix}:{shown(whole)}, or another generation",
+        fix=f"{fix}, or another generation",
     )
 
 

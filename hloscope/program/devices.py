@@ -286,6 +286,6 @@ def check_device_count(chosen: Slice, mesh: Mapping[str, int], *, at_least: bool
     other = None if chosen.chip is None else slice_that_fits(count, chosen.chip.name)
     raise MeshError(
         f"the mesh has {plural(count, 'device')} and the slice {chosen.name} has {available}",
-        why=f"{' x '.join(f'{axis}={size}' for axis, size in mesh.items())} = {count}",
+        why=f"{' x '.join(f'{axis}={size}' for axis, size in mesh.items())} = {count}" if len(mesh) > 1 else None,
         fix=f"use a mesh of {plural(available, 'device')}" + ("" if other is None else f", or --slice {other.name}"),
     )

@@ -137,7 +137,9 @@ def _module_of_file(path: Path, target: str) -> tuple[str, Path]:
         if path.is_dir():
             raise TargetError(f"{path} is a folder", fix="name a file: path/to/file.py:fn")
         files = [one.name for one in path.parent.glob("*.py")]
-        raise TargetError(f"there is no file {path}", fix=did_you_mean(path.name, files, most=3, cutoff=0.8))
+        fix = did_you_mean(path.name, files, most=3, cutoff=0.8)
+        place = f"the current folder, {Path.cwd()}" if fix is None and not path.is_absolute() else None
+        raise TargetError(f"there is no file {path}", where=place, fix=fix)
     if path.suffix != ".py":
         raise TargetError(
             f"{target} is neither a Python file nor HLO text",

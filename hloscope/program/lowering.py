@@ -158,7 +158,7 @@ def _with_way_out(error: TraceError, function: Function, facts: TargetFacts, pla
     if mode is not None:
         used = "auto" if mode == "explicit" else "explicit"
         fix = f"this program traces with --axis-types {mode}, and not with {used} mesh axes"
-    elif plan.mesh is None and "mesh" in str(error.why):
+    elif plan.mesh is None and "mesh" in str(error.why) and "Mesh('" not in str(error.why):  # that one has axes
         fix = "give the mesh that the program runs under, for example --mesh X=4,Y=2"
     return TraceError(error.what, where=error.where, excerpt=error.excerpt, why=error.why, fix=fix)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from rich.text import Text
@@ -11,13 +10,11 @@ from hloscope.contracts.checked import NO_BASELINE, NOTHING_EXPECTED, Checked
 from hloscope.report.checks import CheckReport
 from hloscope.report.drawing import drawn
 from hloscope.report.finding_lines import finding_lines
-from hloscope.report.folding import hanging
+from hloscope.report.folding import hanging, message_line
 from hloscope.report.words import marked
 from hloscope.units import format_bytes, format_time
 
 _INDENT = 4
-_QUOTED = "   | "
-_LABEL = re.compile(r" +(?:-->|= +[\w ]+:|why:|(?=\S)) *")
 _MARKS = {"ok": "green", "FAILED": "bold red", "ERROR": "bold red"}
 
 
@@ -43,19 +40,11 @@ def _target(one: Checked, report: CheckReport, names: int, width: int) -> Iterat
     yield from hanging(head, width, indent=2 * _INDENT)
     indent, inside = Text(" " * _INDENT), width - _INDENT
     for message in (one.error or "", *map(str, one.breaches)):
-        yield from (indent + part for line in message.splitlines() for part in _folded(line, inside))
+        yield from (indent + part for line in message.splitlines() for part in message_line(line, inside))
     others = map(report.shown, one.beside_the_contract)
     yield from (indent + line for line in finding_lines(others, inside))
     for remark in one.verdict.remarks if one.verdict is not None else ():
         yield from (indent + line for line in hanging(Text(f"note: {remark}", style="dim"), inside))
-
-
-def _folded(line: str, width: int) -> list[Text]:
-    """A line of a message, broken below what follows its label; a quoted line stays whole above its caret."""
-    if line.startswith(_QUOTED):
-        return [Text(line)]
-    label = _LABEL.match(line)
-    return hanging(Text(line), width, indent=2 if label is None else label.end())
 
 
 def _facts(one: Checked) -> str:

@@ -11,6 +11,7 @@ from hloscope.findings import Finding, Severity
 from hloscope.report.folding import hanging
 from hloscope.report.places import nearby
 from hloscope.report.words import one_line
+from hloscope.units import plural
 
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 _LABELS = ("why", "cost", "fix")
@@ -19,23 +20,36 @@ _LABELS = ("why", "cost", "fix")
 def finding_lines(findings: Iterable[Finding], width: int, told: Container[str] = ()) -> Iterator[Text]:
     """Each finding with its place; of those that the user accepted, one line with the reason.
 
+    What reads the same at several places, as in the layers of an unrolled loop, is printed once, with their number.
+
     Args:
         findings: In the order in which they are shown.
         width: Columns.
         told: Reasons that the report has told already.
     """
-    for finding in findings:
+    for finding, places in _alike(findings, told).items():
         if finding.allowed is not None:
             words = f"allowed[{finding.rule}]: {one_line(finding.message)} ({one_line(finding.allowed)})"
             yield from hanging(Text(words, style="dim"), width)
             continue
         label = f"{finding.severity}[{finding.rule}]"
         yield from hanging(Text.assemble((label, _STYLE[finding.severity]), f": {one_line(finding.message)}"), width)
-        yield from _details(finding if finding.why not in told else replace(finding, why=None), width)
+        yield from _details(finding, places, width)
 
 
-def _details(finding: Finding, width: int) -> Iterator[Text]:
-    place = ", ".join(_places(finding))
+def _alike(findings: Iterable[Finding], told: Container[str]) -> dict[Finding, list[Finding]]:
+    """The findings by what is printed of them besides the instruction, in the order of the first of each."""
+    places: dict[Finding, list[Finding]] = {}
+    for one in findings:
+        read = replace(one, computation=None, instruction=None, line=None, why=None if one.why in told else one.why)
+        places.setdefault(read, []).append(one)
+    return places
+
+
+def _details(finding: Finding, places: list[Finding], width: int) -> Iterator[Text]:
+    place = ", ".join(_places(places[0]))
+    if place and len(places) > 1:
+        place += f", and {plural(len(places) - 1, 'more such place')}"
     if place:
         yield from hanging(Text.assemble(("  --> ", "blue"), place), width, indent=6)
     for label in _LABELS:

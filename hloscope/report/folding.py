@@ -9,6 +9,9 @@ from functools import lru_cache
 from rich.cells import cell_len
 from rich.text import Text
 
+_QUOTED = "   | "
+_LABEL = re.compile(r" +(?:-->|= +[\w ]+:|why:|(?=\S)) *")
+
 
 class Breaks(IntEnum):
     """How far a text may be broken before it is given a line of its own, from not at all to anywhere."""
@@ -90,3 +93,11 @@ def hanging(text: Text, width: int, indent: int = 2) -> list[Text]:
     rest = text[len(first.plain) :]
     rest = rest[len(rest.plain) - len(rest.plain.lstrip(" ·")) :]
     return [first, *(Text(" " * indent) + line for line in fold(rest, width - indent))]
+
+
+def message_line(line: str, width: int) -> list[Text]:
+    """A line of an error message, broken below what follows its label; a quoted line stays whole above its caret."""
+    if line.startswith(_QUOTED):
+        return [Text(line)]
+    label = _LABEL.match(line)
+    return hanging(Text(line), width, indent=2 if label is None else label.end())

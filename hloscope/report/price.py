@@ -14,7 +14,7 @@ from hloscope.errors import HloscopeError
 from hloscope.report import Canvas
 from hloscope.report.drawing import INDENT, LEAST_WIDTH, drawn, section
 from hloscope.report.escaping import dumped
-from hloscope.report.folding import fold, hanging
+from hloscope.report.folding import fold, hanging, message_line
 from hloscope.report.grid import Column, table_lines
 from hloscope.report.time import time_bar
 from hloscope.report.words import legend, marked, short_note
@@ -93,7 +93,7 @@ def _slice_name(one: Analysis | Unpriced) -> str:
 def _error_lines(one: Unpriced, width: int) -> Iterator[Text]:
     yield from hanging(Text(one.slice_name), width)
     for line in str(one.error).splitlines():
-        yield from fold(Text(f"  {line}"), width)
+        yield from (Text("  ") + part for part in message_line(line, width - 2))
 
 
 def _columns(priced: Priced) -> list[Column]:

@@ -8,7 +8,7 @@ Why it matters: communication beside computation is free; communication that the
 Example: an all-gather of all experts' weights in each iteration of a scan: 73 of 76 ms on a v5e.
 
 Use instead: less movement (another sharding), or overlap: a collective matmul that multiplies one chunk while the next
-travels, or weights of the next layer fetched during this one.
+travels, weights of the next layer fetched during this one, or gradients of one layer summed during the next.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import ClassVar
 
 from hloscope.analysis.model import Analysis, Collective, Relation
 from hloscope.analysis.places import short_source
+from hloscope.analysis.vocabulary import Kind
 from hloscope.findings import Finding, Severity
 from hloscope.rules.rule import finding_at, over_axes
 from hloscope.units import format_time
@@ -27,6 +28,11 @@ _TOLD = {
     Relation.INDEPENDENT: "which neither needs it nor feeds it",
     Relation.CONSUMER: "which uses it (a collective matmul moves one part while another is multiplied)",
     Relation.PRODUCER: "which makes what it moves (a collective matmul moves one part while another is multiplied)",
+}
+_AHEAD = {
+    Kind.ALL_GATHER: "fetch one layer ahead",
+    Kind.ALL_REDUCE: "sum one layer's values while the next is computed",
+    Kind.REDUCE_SCATTER: "sum one layer's values while the next is computed",
 }
 
 
@@ -65,7 +71,7 @@ class ExposedCollective:
 def _how_to_hide(one: Collective) -> str:
     overlap = one.overlap
     if overlap is None:
-        return "hide it: there is no matmul near it, so fetch one layer ahead"
+        return f"hide it: there is no matmul near it, so {_AHEAD.get(one.kind, 'start it earlier')}"
     matmul = (
         f"overlap it with the matmul of {short_source(overlap.source) or f'%{overlap.name}'}, {_TOLD[overlap.relation]}"
     )

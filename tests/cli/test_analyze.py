@@ -251,6 +251,7 @@ def test_text_cut_off_inside_entry_is_read_and_every_total_is_a_lower_bound():
         ([f"{M}:matmull"], f"error: {M} has no function 'matmull'\n"),
         ([M], f"error: the target '{M}' names no function\n"),
         ([f"{PROGRAMS}/matmull.py:f"], f"error: there is no file {PROGRAMS}/matmull.py\n   = fix: did you mean mat"),
+        (["nowhere/step.py:f"], "error: there is no file nowhere/step.py\n  --> the current folder, /"),
         (["nothing.hlo"], "error: there is no file nothing.hlo\n"),
         ([f"{M}:MESH"], f"error: {M}:MESH is not a function but dict\n"),
         ([f"{M}:matmul", "--slice", "v5x:2x2"], 'error: unknown TPU generation "v5x"\n'),

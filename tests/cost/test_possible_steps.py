@@ -245,6 +245,7 @@ def test_a_kernel_of_which_nothing_is_known_takes_at_least_what_its_result_takes
     time = found.time
     assert time.step_us == pytest.approx(100 + BLOCK_BYTES / V5E_COPIES)
     assert (time.bound, time.spread, time.unpriced_kernels) == (Bound.AT_LEAST, None, ("splash",))
+    assert time.peak_flops_share is None  # neither the kernel's FLOPs nor the step's length is known
     assert [(one.what, one.bytes) for one in time.unknown_operations] == [("kernel splash", 2 * BLOCK_BYTES)]
     lines = [line.plain for line in time_lines(time, 300)]
     assert lines[0].startswith("≥106 us")

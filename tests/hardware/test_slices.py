@@ -269,12 +269,15 @@ def test_refused_names(text: str, message: str) -> None:
 
 def test_default_slice_beyond_the_largest() -> None:
     with pytest.raises(SliceError) as caught:
-        default_slice(257)
+        default_slice(512)
     assert str(caught.value) == (
-        "error: no single v5e slice has 257 devices\n"
+        "error: no single v5e slice has 512 devices\n"
         "   = why: the largest has 256\n"
         "   = fix: name several, such as 2*v5e:16x16, or another generation"
     )
+    with pytest.raises(SliceError) as caught:
+        default_slice(300)  # 2*v5e:16x16 is refused for 300, since several slices are used whole
+    assert caught.value.fix == "use 512 devices, as 2*v5e:16x16 has, or another generation"
     with pytest.raises(SliceError, match="0 devices are none"):
         default_slice(0)
 

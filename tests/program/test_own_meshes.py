@@ -64,6 +64,12 @@ def test_a_program_that_needs_a_mesh_is_told_how_to_give_one(compiled):
     assert caught.value.fix == "give the mesh that the program runs under, for example --mesh X=4,Y=2"
 
 
+def test_a_program_with_a_mesh_of_its_own_is_not_asked_for_one(compiled):
+    with pytest.raises(TraceError, match="should evenly divide the shape") as caught:
+        compiled("meshes_of_users.py:indivisible_factory")
+    assert caught.value.fix is None
+
+
 @pytest.mark.parametrize(
     ("program", "mesh", "args"),
     [

@@ -7,8 +7,9 @@ import pytest
 from report_examples import FULL
 
 from hloscope.analysis.model import Spread, StepTime
+from hloscope.errors import HloscopeError
 from hloscope.report import Canvas
-from hloscope.report.price import PRICE_FORMATS
+from hloscope.report.price import PRICE_FORMATS, Unpriced
 
 ONE = StepTime(
     step_us=1000.0,
@@ -58,3 +59,12 @@ def test_json_has_the_times_of_every_slice():
     found = json.loads(PRICE_FORMATS["json"](PRICED, Canvas()))
     assert found["target"] == FULL.target
     assert [None if one["time"] is None else one["time"]["step_us"] for one in found["prices"]] == [1000.0, 500.0, None]
+
+
+def test_the_error_of_a_slice_is_broken_below_what_follows_its_label():
+    error = HloscopeError("the compiler died", why=f"its process was ended\n{'word ' * 20}")
+    lines = PRICE_FORMATS["text"](
+        (*PRICED, Unpriced(target="t", slice_name="v5p:1x2x2", error=error)), Canvas(width=80)
+    )
+    below = lines.split("why: its process was ended\n")[1].splitlines()[:2]
+    assert [len(line) - len(line.lstrip()) for line in below] == [14, 14]

@@ -249,6 +249,22 @@ def test_a_finding_names_its_places():
     assert "  note[a]: one line\n    --> moe.py:14, HLO line 3\n     = fix: drop it\n" in text
 
 
+def test_findings_that_read_the_same_are_told_once_with_their_number():
+    layers = [
+        Finding(
+            rule="a", severity=Severity.NOTE, message="moved", source="moe.py:14", instruction=f"x.{layer}", line=layer
+        )
+        for layer in range(1, 61)
+    ]
+    other = replace(layers[0], source="moe.py:15", instruction="x.61", line=61)
+    text = report(replace(NOTHING, findings=(*layers[:30], other, *layers[30:])))
+    assert (
+        "  note[a]: moved\n    --> moe.py:14, %x.1, HLO line 1, and 59 more such places\n"
+        "  note[a]: moved\n    --> moe.py:15, %x.61, HLO line 61\n"
+    ) in text
+    assert text.count("note[a]") == 2
+
+
 def test_a_finding_tells_why_and_what_it_costs_before_the_fix():
     finding = Finding(rule="a", severity=Severity.ERROR, message="moved", fix="shard it", cost="8 B", why="a loop")
     text = report(replace(NOTHING, findings=(finding,)))

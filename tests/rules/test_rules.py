@@ -11,7 +11,7 @@ import pytest
 from rule_cases import FIRES, LOOP, SILENT, across_slices, chain_of_all_reduces, compiled, judged_with, one_collective
 
 import hloscope
-from hloscope.analysis.model import SourceFrame
+from hloscope.analysis.model import SourceFrame, StepTime
 from hloscope.analysis.vocabulary import Link
 from hloscope.contracts.verdict import BreachKind
 from hloscope.errors import NotationError
@@ -98,6 +98,13 @@ def test_a_bound_decided_at_run_time_leaves_the_total_without_a_bound():
     assert found.findings[0].instruction == "w"
     assert found.totals.bound == "unknown"
     assert (found.collectives[0].executions, found.collectives[0].executions_bound) == (1, "unknown")
+
+
+def test_a_sum_that_nothing_hides_is_not_told_to_be_fetched_ahead():
+    found = one_collective(exposed_us=500.0, executions=1, overlap=None)
+    timed = replace(found, time=StepTime(step_us=1000.0, compute_us=500.0, exposed_us=500.0, hidden_us=0.0))
+    (one,) = judged_with(timed, select=["exposed-collective"]).findings
+    assert one.fix.endswith("there is no matmul near it, so sum one layer's values while the next is computed")
 
 
 def test_small_collectives_are_told_once_at_the_first():

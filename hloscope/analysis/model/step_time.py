@@ -72,7 +72,8 @@ class StepTime:
         first_step_us: The first step, which also waits for what later steps find prefetched.
         flops: Operations of the matmuls and convolutions on one device; a multiply-add counts as two.
         peak_flops_share: `flops` over what the device could do in `step_us` at its peak for the types multiplied: 8-bit
-            types have one of their own where the chip multiplies them, all others bf16's.
+            types have one of their own where the chip multiplies them, all others bf16's. None where a kernel's FLOPs
+            are not known.
         basis: What `compute_us` rests on: `cycles` where the compiler's schedule carries its own estimates; `roofline`
             for FLOPs and bytes against the chip's peak figures, which no program reaches; `memory` where data are
             only moved; `none` where nothing is computed or moved on the device.

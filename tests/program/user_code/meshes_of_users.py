@@ -22,6 +22,11 @@ def explicit_factory():
     return (lambda x: x.sum()), (x,)
 
 
+def indivisible_factory():
+    x = jax.ShapeDtypeStruct((64, 255), jnp.float32, sharding=NamedSharding(mesh, P("data", "model")))
+    return jax.jit(lambda x: x.sum()), (x,)
+
+
 def constrained_factory():
     x = jax.ShapeDtypeStruct((64, 256), jnp.float32, sharding=NamedSharding(mesh, P("data", None)))
     return (lambda x: jax.lax.with_sharding_constraint(x * 2, P("data", "model"))), (x,)
