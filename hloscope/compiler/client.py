@@ -34,6 +34,8 @@ DEFAULT_LIMIT_S = 30 * 60.0
 """Where nobody watches."""
 _SAID_LINES = 6
 _FATAL = re.compile(r"^F\d{4} |Check failed: |No space left|Fatal Python error|terminate called", re.IGNORECASE)
+_UNKNOWN_FLAG = re.compile(r"Unknown command line flag|Illegal value .* specified for flag")
+"""What libtpu says of `LIBTPU_INIT_ARGS`, before it ends the process."""
 _NOISE = re.compile(r"^\s*(@|#\d|\*\*\*|PC:|==|https?:|[IWE]\d{4} |WARNING: Logging|Failed to find host)")
 _CRASH_DUMP = re.compile(r"^\*\*\* SIG\w+ ", re.MULTILINE)
 """Where libtpu's signal handler begins: registers, stacks and maps follow, all in lines of many kinds."""
@@ -227,6 +229,9 @@ def compiler_died(died: WorkerDied, doing: str) -> CompilerDiedError:
     elif died.returncode == -signal.SIGKILL:
         how = "it was killed from outside, most likely because the machine ran out of memory"
         fix = "try fewer at once (HLOSCOPE_MAX_WORKERS=1), fewer layers, or a machine with more memory"
+    elif _UNKNOWN_FLAG.search(died.words):
+        how = how_it_ended(died.returncode)
+        fix = "correct or unset LIBTPU_INIT_ARGS, whose flags differ between versions of libtpu"
     else:
         how = how_it_ended(died.returncode)
         fix = (

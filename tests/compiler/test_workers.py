@@ -328,6 +328,13 @@ def test_the_last_words_are_those_that_say_why():
     assert "HLOSCOPE_MAX_WORKERS=1" in killed.fix
 
 
+def test_a_flag_that_libtpu_does_not_know_is_the_users():
+    words = "x.cc:327\nERROR: Unknown command line flag 'xla_tpu_nonsense'\n"
+    died = client.compiler_died(WorkerDied(1, words), "compiling step")
+    assert "xla_tpu_nonsense" in died.why
+    assert "LIBTPU_INIT_ARGS" in died.fix
+
+
 def test_a_full_temporary_folder_is_named(monkeypatch):
     monkeypatch.setattr(client, "full_temporary_folder", lambda: "/tmp")
     died = client.compiler_died(WorkerDied(-signal.SIGABRT, ""), "compiling step")
