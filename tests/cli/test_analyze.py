@@ -11,6 +11,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from hloscope.cli import running
+
 ROOT = Path(__file__).parent.parent.parent
 PROGRAMS = "fixtures/programs"
 SCHEMA = json.loads((ROOT / "hloscope/analysis/schema.json").read_text())
