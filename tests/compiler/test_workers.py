@@ -16,6 +16,7 @@ import pytest
 
 from hloscope.compiler import client, pool
 from hloscope.compiler.pool import WorkerDied, WorkerPool
+from hloscope.compiler.stderr_capture import captured_stderr
 from hloscope.errors import CompileError, CompilerDiedError, NotationError, SliceError, TimeLimitError
 from hloscope.hardware.slices import parse_slice
 
@@ -360,3 +361,10 @@ def test_limits(monkeypatch):
     for number in (float("nan"), -1.0):
         with pytest.raises(NotationError, match="is not a number of seconds"):
             client.time_limit(number)
+
+
+def test_a_process_without_standard_error_can_capture_it(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    with captured_stderr() as captured:
+        os.write(2, b"W0101 00:00:00.0 1 x.cc:1] [SPMD] said\n")
+    assert captured.diagnostics() == ("[SPMD] said",)
