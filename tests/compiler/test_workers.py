@@ -217,11 +217,11 @@ def test_what_is_started_ahead_waits_for_no_room():
 @pytest.mark.usefixtures("one_slot")
 def test_a_slot_is_free_again_where_no_worker_could_start(monkeypatch):
     with WorkerPool(1) as one, WorkerPool(1) as other:
-        monkeypatch.setattr(sys, "executable", "/nowhere/python")
-        with pytest.raises(FileNotFoundError):
-            one.submit(abs, -1).result()
-        monkeypatch.undo()
-        monkeypatch.setenv("HLOSCOPE_MAX_WORKERS", "1")
+        with monkeypatch.context() as broken:
+            broken.setattr(sys, "executable", "/nowhere/python")
+            failed = one.submit(abs, -1)
+            with pytest.raises(FileNotFoundError):
+                failed.result()
         assert other.submit(abs, -1).result(timeout=20) == 1
 
 
