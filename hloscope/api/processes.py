@@ -105,13 +105,23 @@ def _run_all(pool: WorkerPool, jobs: Sequence[Job], cached: bool, timeout_s: flo
 
 
 def _outcome(future: Future[Outcome], job: Job) -> Outcome:
-    try:
+    """What became of a job: whatever its process raised or could not begin is its own, and ends no other."""
+    error = future.exception()
+    if error is None:
         return future.result()
-    except WorkerDied as died:
-        return Outcome(job=job, error=str(_died(job, died)))
-    except TimeoutError as error:
+    if isinstance(error, WorkerDied):
+        error = _died(job, error)
+    elif isinstance(error, TimeoutError):
         limit = float(error.args[0]) if error.args else 0.0
-        return Outcome(job=job, error=str(TimeLimitError(f"importing, tracing and compiling {job.name}", limit)))
+        error = TimeLimitError(f"importing, tracing and compiling {job.name}", limit)
+    elif not isinstance(error, HloscopeError):
+        error = HloscopeError(
+            f"{job.name} could not be run",
+            where=job.target.where,
+            why=f"{type(error).__name__}: {error}".removesuffix(": "),
+            fix="try it alone: hloscope analyze --debug",
+        )
+    return Outcome(job=job, error=str(error))
 
 
 def _start_of(job: Job, alone: str | None = None) -> _Start:

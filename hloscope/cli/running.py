@@ -43,7 +43,9 @@ def guarded(run: Callable[[], T], *, debug: bool) -> T:
         raise SystemExit(130) from None
     except MemoryError as error:
         _fail(f"error: there is not enough memory\n   = why: {error or 'this machine has none left'}", debug)
-    except Exception as error:
+    except SystemExit:
+        raise
+    except BaseException as error:  # exit code 1 is for findings
         _fail(
             f"error: hloscope itself failed: {type(error).__name__}: {error}\n"
             "   = fix: run again with --debug and report the traceback",

@@ -12,6 +12,7 @@ import os
 import re
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -89,7 +90,10 @@ class CompileCache:
 
 def _hint_of(target: str) -> str:
     """What a target is called between two runs."""
-    return f"{os.getcwd()} {target}"
+    folder = ""
+    with suppress(OSError):  # it may have been deleted
+        folder = os.getcwd()
+    return f"{folder} {target}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import re
 import signal
@@ -34,7 +35,11 @@ DEFAULT_LIMIT_S = 30 * 60.0
 """Where nobody watches."""
 _SAID_LINES = 6
 _FATAL = re.compile(r"^F\d{4} |Check failed: |No space left|Fatal Python error|terminate called", re.IGNORECASE)
+_UNKNOWN_FLAG = re.compile(r"Unknown command line flag|Illegal value .* specified for flag")
+"""What libtpu says of `LIBTPU_INIT_ARGS`, before it ends the process."""
 _NOISE = re.compile(r"^\s*(@|#\d|\*\*\*|PC:|==|https?:|[IWE]\d{4} |WARNING: Logging|Failed to find host)")
+_CRASH_DUMP = re.compile(r"^\*\*\* SIG\w+ ", re.MULTILINE)
+"""Where libtpu's signal handler begins: registers, stacks and maps follow, all in lines of many kinds."""
 _PREFIX = re.compile(r"^[A-Z]\d{4} [\d:. ]+\d+ (?P<rest>\S+\.(?:cc|h):\d+\] .*)$")
 
 _lock = threading.Lock()
@@ -205,22 +210,27 @@ class Question(Generic[T]):
 def time_limit(seconds: float | None) -> float | None:
     """The seconds that a compile may take: what was asked for, `HLOSCOPE_TIMEOUT`, 30 minutes where nobody watches.
 
-    None for no limit, which 0 asks for.
+    None for no limit, which 0 asks for, and more seconds than can be waited.
 
     Raises:
-        NotationError: `HLOSCOPE_TIMEOUT` is no number of seconds.
+        NotationError: `HLOSCOPE_TIMEOUT`, or what was asked for, is no number of seconds.
     """
     text = os.environ.get("HLOSCOPE_TIMEOUT", "").strip()
-    if seconds is None and text:
-        try:
-            seconds = float(text)
-        except ValueError:
-            raise NotationError(
-                f"HLOSCOPE_TIMEOUT={text} is not a number of seconds", fix="write, for example, HLOSCOPE_TIMEOUT=600"
-            ) from None
-    if seconds is None:
+    asked: float | str = text if seconds is None else seconds
+    if asked == "":
         return None if sys.stderr is not None and sys.stderr.isatty() else DEFAULT_LIMIT_S
-    return seconds if seconds > 0 else None
+    try:
+        limit = float(asked)
+    except ValueError:
+        limit = math.nan
+    if not limit >= 0:
+        raise NotationError(
+            f"HLOSCOPE_TIMEOUT={text} is not a number of seconds"
+            if seconds is None
+            else f"a time limit of {seconds} is not a number of seconds",
+            fix="write 600 for ten minutes; 0 is no limit",
+        )
+    return limit if 0 < limit < threading.TIMEOUT_MAX else None
 
 
 def compiler_died(died: WorkerDied, doing: str) -> CompilerDiedError:
@@ -232,6 +242,9 @@ def compiler_died(died: WorkerDied, doing: str) -> CompilerDiedError:
     elif died.returncode == -signal.SIGKILL:
         how = "it was killed from outside, most likely because the machine ran out of memory"
         fix = "try fewer at once (HLOSCOPE_MAX_WORKERS=1), fewer layers, or a machine with more memory"
+    elif _UNKNOWN_FLAG.search(died.words):
+        how = how_it_ended(died.returncode)
+        fix = "correct or unset LIBTPU_INIT_ARGS, whose flags differ between versions of libtpu"
     else:
         how = how_it_ended(died.returncode)
         fix = (
@@ -254,9 +267,9 @@ def how_it_ended(returncode: int) -> str:
 
 def _last_words(text: str) -> list[str]:
     """The lines that say why, out of all that a dying compiler writes."""
-    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
-    fatal = [line for line in lines if _FATAL.search(line)]
-    chosen = fatal or [line for line in lines if not _NOISE.match(line)]
+    fatal = [line.rstrip() for line in text.splitlines() if _FATAL.search(line)]
+    before = _CRASH_DUMP.split(text, maxsplit=1)[0]
+    chosen = fatal or [line.rstrip() for line in before.splitlines() if line.strip() and not _NOISE.match(line)]
     return list(dict.fromkeys(map(_shortened, chosen)))[-_SAID_LINES:]
 
 

@@ -29,7 +29,8 @@ T = TypeVar("T")
 
 _GROWN_BYTES = 3 << 29
 """A process that holds more than this after a step is not used again."""
-_LAST_WORDS_BYTES = 1 << 16
+_LAST_WORDS_BYTES = 1 << 20
+"""Why it dies, a dying compiler says first: registers, stacks and maps of its many threads come behind that."""
 _DECIDES = re.compile(r"^(XLA|LIBTPU|TPU|JAX|MEGASCALE|LD|PYTHON|TMP|TEMP|HLOSCOPE)(_|$|DIR|HOME|PATH)")
 """Environment variables that a process reads when it starts: where one changes, another process is needed."""
 _CHANGES_NOTHING = ("HLOSCOPE_CACHE", "HLOSCOPE_CACHE_DIR", "HLOSCOPE_TIMEOUT")
@@ -279,8 +280,9 @@ class WorkerPool(Executor):
             worker.close()
 
     def _keep_one(self, environment: Mapping[str, str], prepare: str) -> None:
+        """Starts a process that nobody waits for, so it waits for nothing either: where there is room at once."""
         try:
-            self._release(self._worker(environment, _Task(), prepare))
+            self._release(self._worker(environment, _Task(), prepare, waits=False))
         except OSError:
             pass  # the first task says what is wrong
         finally:
@@ -308,8 +310,13 @@ class WorkerPool(Executor):
                 task.over()
                 self._release(worker)
 
-    def _worker(self, environment: Mapping[str, str], task: _Task, prepare: str = "") -> Worker:
-        """An idle process that was started in the same environment, or a new one in place of the others."""
+    def _worker(self, environment: Mapping[str, str], task: _Task, prepare: str = "", *, waits: bool = True) -> Worker:
+        """An idle process that was started in the same environment, or a new one in place of the others.
+
+        Raises:
+            OSError: None can be started, or none at once where nobody waits.
+            WorkerDied: The task is not wanted any more.
+        """
         wanted = deciding(environment)
         with self._lock:
             fitting = [worker for worker in self._idle if worker.is_alive and worker.environment == wanted]
@@ -319,10 +326,15 @@ class WorkerPool(Executor):
             worker.close()
         if fitting:
             return fitting[-1]
-        slot = acquired_slot(lambda: task.is_wanted) if self._counted else None
-        if not task.is_wanted:
-            raise WorkerDied(-signal.SIGKILL, "")
-        return Worker(environment, prepare=prepare, keeps_words=self._keeps_words, slot=slot)
+        slot = acquired_slot(lambda: task.is_wanted, waits=waits) if self._counted else None
+        try:
+            if not task.is_wanted:
+                raise WorkerDied(-signal.SIGKILL, "")
+            return Worker(environment, prepare=prepare, keeps_words=self._keeps_words, slot=slot)
+        except BaseException:  # a slot that nobody is in would stay taken as long as this process lives
+            if slot is not None:
+                slot.close()
+            raise
 
     def _release(self, worker: Worker) -> None:
         if worker.is_alive and not worker.has_grown:

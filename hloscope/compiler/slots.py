@@ -6,6 +6,7 @@ runs a step its owner holds a second lock; a process that finds every slot taken
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import tempfile
@@ -79,7 +80,7 @@ class Slot:
 def slot_count() -> int:
     """Workers that this machine has memory for; `HLOSCOPE_MAX_WORKERS` says another number."""
     chosen = os.environ.get("HLOSCOPE_MAX_WORKERS", "")
-    if chosen.isdigit() and int(chosen) > 0:
+    if chosen.isdecimal() and int(chosen) > 0:
         return int(chosen)
     return max(1, _memory_bytes() // BYTES_PER_WORKER)
 
@@ -96,14 +97,18 @@ def _memory_bytes() -> int:
     return machine
 
 
-def acquired_slot(wanted: Callable[[], bool]) -> Slot | None:
+def acquired_slot(wanted: Callable[[], bool], *, waits: bool = True) -> Slot | None:
     """A free slot, waited for while there is none.
 
     Args:
         wanted: Whether somebody still waits for it.
+        waits: Whether to wait at all.
 
     Returns:
         The slot; None where the system has no file locks, or no place for the files: then nothing is counted.
+
+    Raises:
+        BlockingIOError: Every slot has a worker that is busy, and nobody waits.
     """
     folder = _folder()
     while folder is not None and wanted():
@@ -114,8 +119,11 @@ def acquired_slot(wanted: Callable[[], bool]) -> Slot | None:
                 return None
             if slot is not None:
                 return slot
-        if not any(_idle_one_ended(folder / f"slot-{number}") for number in range(slot_count())):
-            time.sleep(_POLL_S)
+        if any(_idle_one_ended(folder / f"slot-{number}") for number in range(slot_count())):
+            continue
+        if not waits:
+            raise BlockingIOError(errno.EAGAIN, "every slot has a worker that is busy")
+        time.sleep(_POLL_S)
     return None
 
 

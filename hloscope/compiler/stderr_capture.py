@@ -7,7 +7,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 _DIAGNOSTIC = re.compile(r"^[WEF]\d{4} .*?\] (\[SPMD\] .*)$")
@@ -46,13 +46,13 @@ def captured_stderr() -> Iterator[CapturedStderr]:
     compiler says before it dies is still there. Elsewhere it is sent to a temporary file meanwhile.
     """
     captured = CapturedStderr()
-    sys.stderr.flush()
+    _flush()
     if _in_place:
         start = os.lseek(2, 0, os.SEEK_END)
         try:
             yield captured
         finally:
-            sys.stderr.flush()
+            _flush()
             captured.text = _written(start)
         return
     try:
@@ -65,11 +65,17 @@ def captured_stderr() -> Iterator[CapturedStderr]:
         try:
             yield captured
         finally:
-            sys.stderr.flush()
+            _flush()
             os.dup2(saved, 2)
             os.close(saved)
             sink.seek(0)
             captured.text = sink.read().decode("utf-8", errors="replace")
+
+
+def _flush() -> None:
+    """Writes out what Python holds back of standard error, where there is one that can still be written to."""
+    with suppress(AttributeError, OSError, ValueError):
+        sys.stderr.flush()
 
 
 def _written(start: int) -> str:

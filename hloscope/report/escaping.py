@@ -19,7 +19,7 @@ _UNSEEN = re.compile(
 """Characters that are obeyed or not seen, all but line ends."""
 
 _UNKNOWN = "\ufffd"
-_AT_LINE_START = re.compile(r"^((?:[ \t]|\x1b\[[0-9;]*m)*):(?=:[A-Za-z])", re.MULTILINE)
+_AT_LINE_START = re.compile(r"^((?:[^\S\n]|\x1b\[[0-9;]*m)*):(?=:[A-Za-z])", re.MULTILINE)
 _ANYWHERE = re.compile(r"##(?=\[|vso\[|teamcity\[)", re.IGNORECASE)
 _LINK = re.compile(r"\](?=\()")
 _TICKS = re.compile(r"`+")

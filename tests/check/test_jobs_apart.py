@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import signal
 import time
+from concurrent.futures import Future
 
 import pytest
 from check_examples import Repository
 
-from hloscope.api.jobs import jobs_of
+from hloscope.api.jobs import Outcome, jobs_of
+from hloscope.api.processes import run_jobs
+from hloscope.compiler.pool import WorkerPool
 from hloscope.config import ConfigError, read_project
 
 DEFAULTS = '[defaults]\nmesh = { X = 8 }\nslice = "v5e:2x4"\nargs = ["f32[8@X,128]"]\nout = ["P(None, None)"]\n'
@@ -117,3 +120,23 @@ def test_a_revision_does_not_import_the_working_tree(tmp_path):
     assert done.stderr.startswith(
         "error: step: stepping:step imports stepping as it is now, not as it was in the older revision\n"
     )
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, GeneratorExit, OSError])
+def test_whatever_a_process_raises_is_its_own_targets(tmp_path, monkeypatch, kind):
+    targets = "".join(f'[targets.{name}]\nfunction = "m.py:f"\n' for name in "ab")
+    first, second = jobs_of(read_project(project(tmp_path, targets)), ())
+
+    def submitted(_self, _environment, _limit, _run, _start, job, **_kwargs):
+        future = Future()
+        if job is first:
+            future.set_exception(kind("no room"))
+        else:
+            future.set_result(Outcome(job=job, error="its own"))
+        return future
+
+    monkeypatch.setattr(WorkerPool, "submit_in", submitted)
+    failed, other = run_jobs((first, second))
+    assert failed.error.startswith("error: a could not be run\n  --> ")
+    assert f"why: {kind.__name__}: no room" in failed.error
+    assert other.error == "its own"

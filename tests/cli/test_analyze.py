@@ -11,6 +11,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from hloscope.cli import running
+
 ROOT = Path(__file__).parent.parent.parent
 PROGRAMS = "fixtures/programs"
 SCHEMA = json.loads((ROOT / "hloscope/analysis/schema.json").read_text())
@@ -386,3 +388,16 @@ def test_save_hlo_does_not_go_with_text(hlo_file, tmp_path):
         "error: --save-hlo does not go with HLO text\n"
         f"   = why: {hlo_file} is compiled already\n   = fix: leave it out\n"
     )
+
+
+def test_whatever_user_code_raises_is_not_the_exit_code_of_findings(capsys):
+    class Cancelled(BaseException):
+        pass
+
+    def cancelled():
+        raise Cancelled("by its scheduler")
+
+    with pytest.raises(SystemExit) as caught:
+        running.guarded(cancelled, debug=False)
+    assert caught.value.code == 2
+    assert "Cancelled: by its scheduler" in capsys.readouterr().err

@@ -291,3 +291,11 @@ def test_relocated_hlo():
     two = {HERE: ("/home/me/x.py", 1, 1), ("/home/me/model.py", 20, 1): ("/home/me/y.py", 2, 1)}
     assert relocated_hlo(HLO, two) is None
     assert relocated_hlo("HloModule m\n", two) == "HloModule m\n"
+
+
+def test_a_current_directory_that_is_gone_is_no_error(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert not cache.CompileCache(Store(tmp_path / "kept")).expects("step")

@@ -16,6 +16,7 @@ import pytest
 
 from hloscope.compiler import client, pool
 from hloscope.compiler.pool import WorkerDied, WorkerPool
+from hloscope.compiler.stderr_capture import captured_stderr
 from hloscope.errors import CompileError, CompilerDiedError, NotationError, SliceError, TimeLimitError
 from hloscope.hardware.slices import parse_slice
 
@@ -201,6 +202,29 @@ def test_waiting_for_room_can_be_given_up():
         one.kill(busy)
 
 
+@pytest.mark.usefixtures("one_slot")
+def test_what_is_started_ahead_waits_for_no_room():
+    with WorkerPool(1) as one:
+        busy, other = one.submit(time.sleep, 1.5), WorkerPool(1)
+        time.sleep(0.3)
+        begun = time.monotonic()
+        other.warm(client.environment(), "")
+        other.shutdown()  # as at the end of a command that needs no compiler after all
+        assert time.monotonic() - begun < 1
+        assert not busy.done()
+
+
+@pytest.mark.usefixtures("one_slot")
+def test_a_slot_is_free_again_where_no_worker_could_start(monkeypatch):
+    with WorkerPool(1) as one, WorkerPool(1) as other:
+        with monkeypatch.context() as broken:
+            broken.setattr(sys, "executable", "/nowhere/python")
+            failed = one.submit(abs, -1)
+            with pytest.raises(FileNotFoundError):
+                failed.result()
+        assert other.submit(abs, -1).result(timeout=20) == 1
+
+
 def test_a_worker_ends_with_its_parent_even_inside_native_code():
     script = f"""
 import os, re, sys
@@ -273,6 +297,28 @@ F1122 04:00:12.123456 123 emitter_base.cc:1524] Check failed: get_loop_bound(col
 """
 
 
+DUMP = """\
+W1122 05:08:00.371218 7 x.cc:1] slow
+loc(unknown): the pass failed
+*** SIGSEGV (@(nil)), si_code=1, see go/stacktraces#s15 received by PID 7 (TID 7) on cpu 1; stack trace: ***
+PC: @     0x7fddd0574219  (unknown)  (unknown)
+   r8=0  r9=1 r10=8 r11=246
+          stack used: 8 KiB of 8192 KiB
+"""
+
+
+def test_registers_and_stacks_are_no_last_words():
+    assert client._last_words(DUMP) == ["loc(unknown): the pass failed"]
+    assert client._last_words(DUMP + "F1122 05:08:00.371218 7 a.cc:1] Check failed: x") == ["a.cc:1] Check failed: x"]
+
+
+def test_reasons_before_a_long_dump_are_kept(workers):
+    says = "import os; os.write(2, b'Check failed: early' + b'\\n' + b'stack used' * 20_000); os.abort()"
+    with pytest.raises(WorkerDied) as caught:
+        workers.submit(exec, says).result()
+    assert client._last_words(caught.value.words) == ["Check failed: early"]
+
+
 def test_the_last_words_are_those_that_say_why():
     died = client.compiler_died(WorkerDied(-signal.SIGABRT, WORDS), "compiling step")
     assert died.why.splitlines()[1:] == [
@@ -281,6 +327,13 @@ def test_the_last_words_are_those_that_say_why():
     killed = client.compiler_died(WorkerDied(-signal.SIGKILL, ""), "compiling step")
     assert "memory" in killed.why
     assert "HLOSCOPE_MAX_WORKERS=1" in killed.fix
+
+
+def test_a_flag_that_libtpu_does_not_know_is_the_users():
+    words = "x.cc:327\nERROR: Unknown command line flag 'xla_tpu_nonsense'\n"
+    died = client.compiler_died(WorkerDied(1, words), "compiling step")
+    assert "xla_tpu_nonsense" in died.why
+    assert "LIBTPU_INIT_ARGS" in died.fix
 
 
 def test_a_full_temporary_folder_is_named(monkeypatch):
@@ -298,6 +351,20 @@ def test_limits(monkeypatch):
     monkeypatch.setenv("HLOSCOPE_TIMEOUT", "7.5")
     assert client.time_limit(None) == 7.5
     assert client.time_limit(5) == 5
-    monkeypatch.setenv("HLOSCOPE_TIMEOUT", "soon")
-    with pytest.raises(NotationError, match="HLOSCOPE_TIMEOUT=soon"):
-        client.time_limit(None)
+    monkeypatch.setenv("HLOSCOPE_TIMEOUT", "inf")
+    assert client.time_limit(None) is None
+    assert client.time_limit(1e300) is None  # more than a clock can count
+    for text in ("soon", "nan", "-3"):
+        monkeypatch.setenv("HLOSCOPE_TIMEOUT", text)
+        with pytest.raises(NotationError, match=f"HLOSCOPE_TIMEOUT={text}"):
+            client.time_limit(None)
+    for number in (float("nan"), -1.0):
+        with pytest.raises(NotationError, match="is not a number of seconds"):
+            client.time_limit(number)
+
+
+def test_a_process_without_standard_error_can_capture_it(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    with captured_stderr() as captured:
+        os.write(2, b"W0101 00:00:00.0 1 x.cc:1] [SPMD] said\n")
+    assert captured.diagnostics() == ("[SPMD] said",)

@@ -231,6 +231,19 @@ def test_a_kernel_costs_what_its_author_says():
     assert (time.bound, time.unpriced_kernels, time.spread.rows) == (Bound.EXACT, (), 21)
 
 
+@pytest.mark.parametrize(
+    ("types", "step_us"), [(("s8", "s8"), 1000), (("s8", "bf16"), 2000), (("s8", "s8", "bf16"), 1000)]
+)
+def test_a_kernel_of_narrow_types_is_not_held_to_the_pace_of_bf16(types, step_us):
+    config = ESTIMATE.replace("197000000000", "394000000000")
+    given = [f"%p{index} = {one}[8192,8192] parameter({index})" for index, one in enumerate(types)]
+    called = ", ".join(f"%p{index}" for index in range(len(types)))
+    call = f'ROOT %k = s32[8,128] custom-call({called}), custom_call_target="tpu_custom_call", backend_config={config}'
+    time = priced(module_text("\n".join([*given, call]))).time
+    assert time.step_us == pytest.approx(step_us)
+    assert time.peak_flops_share == pytest.approx(1)
+
+
 @pytest.mark.parametrize("name", ["splash", "splash.3", "attention", "tpu_custom_call"])
 @pytest.mark.parametrize("config", ["{}", ESTIMATE])
 def test_a_kernel_costs_what_the_user_says(name, config):

@@ -20,7 +20,7 @@ from hloscope.report import FORMATS, Canvas
 from hloscope.report import explanation as explanations
 from hloscope.report.checks import CHECK_FORMATS, CheckReport
 from hloscope.report.diffs import DIFF_FORMATS, DiffReport
-from hloscope.report.escaping import dumped, for_terminal
+from hloscope.report.escaping import dumped, for_terminal, without_commands
 from hloscope.rules.selection import make_judging
 from hloscope.why import explain
 
@@ -167,6 +167,12 @@ def test_what_is_harmless_stays():
     assert for_terminal(text) == text
     assert json.loads(dumped({"a": text})) == {"a": text}
     assert "→" in dumped({"a": text})
+
+
+@pytest.mark.parametrize("blank", ["\xa0", "\u2003", "\u3000", "\u205f", " \x1b[1m\xa0"])
+def test_a_command_behind_any_blank_is_none(blank):
+    """The runner trims what .NET calls white space, not blanks and tabs alone."""
+    assert RUNNER.search(without_commands(f"{blank}::warning::x")) is None
 
 
 def test_messages_on_stderr(root, tmp_path):
