@@ -168,7 +168,7 @@ def run_moved(
         raise TargetError("the program cannot be evaluated step by step", why="its library hands out no trace of it")
     alone = platform == "cpu" and not program.is_manual and not _is_explicit(program)
     if parts not in program.moved:
-        program.moved[parts] = jax.jit(noisy(program.traced, parts=parts, platform=platform, alone=alone))
+        program.moved[parts] = noisy(program.traced, parts=parts, platform=platform, alone=alone)
     placed = values if alone else _placed(program, values)
     found = []
     with jax.set_mesh(program.current) if program.current is not None and not alone else nullcontext():
