@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -150,7 +150,9 @@ def run(program: Prepared, values: Sequence[Any]) -> list[tuple[Shard, ...]]:
     return [_shards(jax.block_until_ready(leaf), program.mesh) for leaf in leaves]
 
 
-def run_moved(program: Prepared, values: Sequence[Any], *, parts: int, platform: str, runs: int) -> list[list[Any]]:
+def run_moved(
+    program: Prepared, values: Sequence[Any], *, parts: int, platform: str, runs: Iterable[int]
+) -> list[list[Any]]:
     """Runs a program several times with all that it stores moved by rounding; each run's outputs as whole arrays.
 
     A program that the compiler shards is run on one device, so that its runs differ from it by their shardings too.
@@ -160,17 +162,17 @@ def run_moved(program: Prepared, values: Sequence[Any], *, parts: int, platform:
         values: Its arguments.
         parts: Devices that a sum may be spread over.
         platform: `cpu`, `tpu` or `gpu`.
-        runs: How often.
+        runs: The number of each run, from 1; another number moves the values otherwise.
     """
     if program.traced is None:
         raise TargetError("the program cannot be evaluated step by step", why="its library hands out no trace of it")
     alone = platform == "cpu" and not program.is_manual and not _is_explicit(program)
     if parts not in program.moved:
-        program.moved[parts] = jax.jit(noisy(program.traced, parts=parts, platform=platform, alone=alone))
+        program.moved[parts] = noisy(program.traced, parts=parts, platform=platform, alone=alone)
     placed = values if alone else _placed(program, values)
     found = []
     with jax.set_mesh(program.current) if program.current is not None and not alone else nullcontext():
-        for salt in range(1, runs + 1):
+        for salt in runs:
             outputs = program.moved[parts](np.uint32(0x2545F491 * salt % 2**32), *placed)
             found.append([np.asarray(jax.random.key_data(one) if is_key(one) else one) for one in outputs])
     return found

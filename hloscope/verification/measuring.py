@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import sqrt
 from time import monotonic
 from typing import Any
@@ -17,6 +18,7 @@ from hloscope.verification.differences import (
     as_wide,
     compare_shards,
     exchanged,
+    is_inexact,
     region_of,
     root_mean_square,
     whole,
@@ -30,9 +32,15 @@ from hloscope.verification.traced import means, narrow_carry, path_units
 
 Stage = Callable[[str], None]
 
-_RUNS, _RUNS_OF_TARGET = 6, 2
+_RUNS, _RUNS_OF_TARGET = range(1, 7), range(1, 3)
+_RUNS_OF_DECISIONS = range(7, 31)
+"""More runs, where integers such as indices hang on decisions: each then moves only where rounding can move it."""
+
+_SHARE_UNSEEN = {False: 2, True: 32}
+"""One in so many elements that rounding can tip may be one that no run did; of those that took more runs, fewer."""
+
 _NAMES = {2.0**-7: "bfloat16", 2.0**-10: "float16", 2.0**-23: "float32", 2.0**-52: "float64"}
-_BYTES_AN_ELEMENT = 8 * (2 * _RUNS + 6)
+_BYTES_AN_ELEMENT = 8 * (2 * len(_RUNS) + 6)
 """What measuring keeps of each element of an output: every run, its errors, and what is found, as doubles."""
 
 _SHARE_EXPLAINED, _TIMES_AS_ROUGH = 0.1, 3.0
@@ -83,15 +91,30 @@ def measure(target: Run, reference: Run, job: Job, stage: Stage) -> Measured:
         return Measured(spreads=(), relative=relative, failure="its outputs are too large to be kept several times")
     stage("measuring what rounding does to the reference")
     try:
-        moved = executing.run_moved(reference.program, reference.values, parts=parts, platform=job.platform, runs=_RUNS)
+        again = partial(executing.run_moved, reference.program, reference.values, parts=parts, platform=job.platform)
+        moved = again(runs=_RUNS)
+        more = again(runs=_RUNS_OF_DECISIONS) if _hang_on_decisions(moved) else []
         units = path_units(reference.program.traced) if reference.program.traced is not None else []
     except executing.UNEVALUABLE as error:
         return Measured(spreads=(), relative=relative, failure=describe(error).splitlines()[0][:200])
     rows = zip(reference.outputs, units, strict=True)
     found = [
-        _spread(shards, target, [run[index] for run in moved], index, unit) for index, (shards, unit) in enumerate(rows)
+        _spread(shards, target, _runs_of(index, moved, more), index, unit) for index, (shards, unit) in enumerate(rows)
     ]
     return Measured(spreads=found, relative=relative)
+
+
+def _hang_on_decisions(moved: Sequence[Sequence[Any]]) -> bool:
+    """Whether rounding moves an output of integers."""
+    return any(
+        not is_inexact(first) and any(first.tobytes() != other.tobytes() for other in others)
+        for first, *others in zip(*moved, strict=True)
+    )
+
+
+def _runs_of(index: int, moved: Sequence[Sequence[Any]], more: Sequence[Sequence[Any]]) -> list[Any]:
+    """An output in all runs that it needs: only one of integers needs more."""
+    return [run[index] for run in (*moved, *(more if not is_inexact(moved[0][index]) else ()))]
 
 
 def parts_of_sums(target: Run, reference: Run, job: Job) -> int:
@@ -116,7 +139,7 @@ def judged_by_spread(
     """Compares an output with an expected one by what rounding does to it: element by element, and all in all."""
     found = compare_shards(shards, expected, spread.allowed, unstable=spread.unstable, **words)
     found = replace(found, tolerance=_tolerance(expected, spread))
-    if found.wrong and found.wrong <= found.unstable // 2:
+    if found.wrong and found.wrong <= found.unstable // _SHARE_UNSEEN[not is_inexact(expected)]:
         found = replace(found, wrong=0, wrong_shards=(), unstable=found.unstable + found.wrong, largest_error=1.0)
     values = whole(shards, expected.shape, expected.dtype)
     scale = spreads.scale_of(spread, values)

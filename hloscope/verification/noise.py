@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr, Literal
 
@@ -40,6 +41,10 @@ _SCALAR = 8
 _MULTIPLIER_UNITS = {"tpu": 2.0**16, "gpu": 2.0**13}
 """What a factor of an f32 product is rounded by at default precision, in units of f32."""
 
+_MANY, _ALIKE = 200, 3
+"""Operations that a program has at least, and how many of each kind in the mean, for kinds to be compiled one by one:
+a kind takes twice as long to compile alone as an operation does among others."""
+
 _LANES = 8
 """Accumulators that a sum is at least spread over."""
 
@@ -55,6 +60,7 @@ class Noise:
         alone: Whether everything is on one device, whatever shardings the program asks for.
         quiet: Whether nothing is moved after all.
         places: Numbers the operations.
+        kinds: Each kind of operation, compiled, where they are compiled one by one; None where they are all together.
     """
 
     salt: Any
@@ -63,6 +69,7 @@ class Noise:
     alone: bool
     quiet: bool = False
     places: Iterator[int] = field(default_factory=count)
+    kinds: dict[Any, Callable[..., Any]] | None = None
 
     def move(self, value: Any, units: float = 1.0) -> Any:
         """Moves a value by units in its last place: half of them in the mean, where it is an array; all, a scalar."""
@@ -105,13 +112,17 @@ def _steps(hashed: Any, size: int, units: float) -> Any:
 
 
 def noisy(closed: ClosedJaxpr, *, parts: int, platform: str, alone: bool) -> Callable[..., list[Any]]:
-    """A function of a salt and the program's flat arguments that evaluates it with its values moved."""
+    """A compiled function of a salt and the program's flat arguments that evaluates it with its values moved.
+
+    Of a deep program, whose operations are alike, each kind is compiled once: that takes as long for any depth.
+    """
+    kinds: dict[Any, Callable[..., Any]] | None = {} if alone and _repeats(closed.jaxpr) else None
 
     def evaluated(salt: Any, *args: Any) -> list[Any]:
-        noise = Noise(salt=salt, parts=parts, platform=platform, alone=alone)
+        noise = Noise(salt=salt, parts=parts, platform=platform, alone=alone, kinds=kinds)
         return _evaluate(closed.jaxpr, closed.consts, args, noise)
 
-    return evaluated
+    return jax.jit(evaluated) if kinds is None else evaluated
 
 
 def plain(closed: ClosedJaxpr, *, alone: bool) -> Callable[..., list[Any]]:
@@ -132,7 +143,7 @@ def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], noise: Noi
 
     env.update(zip(jaxpr.constvars, consts, strict=True))
     env.update(zip(jaxpr.invars, args, strict=True))
-    stored = stored_units(jaxpr)
+    stored, freed = stored_units(jaxpr), _last_uses(jaxpr)
     for eqn in jaxpr.eqns:
         if eqn.primitive.name in _SILENT:
             continue
@@ -141,7 +152,60 @@ def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], noise: Noi
                 eqn, [read(atom) for atom in eqn.invars], noise, stored.get(eqn.outvars[0], 0.0) if eqn.outvars else 0.0
             )
         env.update(zip(eqn.outvars, found, strict=True))
+        for var in freed.get(id(eqn), ()):
+            env.pop(var, None)
     return [read(atom) for atom in jaxpr.outvars]
+
+
+def _last_uses(jaxpr: Any) -> dict[int, list[Any]]:
+    """For operations, by id, the values that nothing after them reads."""
+    read = {var for var in jaxpr.outvars if not isinstance(var, Literal)}
+    freed: dict[int, list[Any]] = {}
+    for eqn in reversed(jaxpr.eqns):
+        last = {atom for atom in eqn.invars if not isinstance(atom, Literal)} - read
+        freed[id(eqn)] = [*last, *(out for out in eqn.outvars if out not in read)]
+        read |= last
+    return freed
+
+
+def _repeats(jaxpr: Any) -> bool:
+    """Whether a program has many operations, and they are of few kinds."""
+    kinds = list(_kinds(jaxpr))
+    return len(kinds) >= max(_MANY, _ALIKE * len(set(kinds)))
+
+
+def _kinds(jaxpr: Any) -> Iterator[Any]:
+    stored = stored_units(jaxpr)
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name in CALLS:
+            inner = eqn.params[CALLS[eqn.primitive.name]]
+            yield from _kinds(getattr(inner, "jaxpr", inner))
+        elif eqn.outvars:
+            yield _kind(eqn, stored.get(eqn.outvars[0], 0.0))
+
+
+def _kind(eqn: Any, stored: float) -> Any:
+    """What is the same of operations that one compiled function does for."""
+    inputs = tuple((atom.aval, repr(atom.val) if isinstance(atom, Literal) else "") for atom in eqn.invars)
+    kind = (eqn.primitive, inputs, tuple(sorted(eqn.params.items(), key=lambda item: item[0])), stored)
+    try:
+        hash(kind)
+    except TypeError:
+        return id(eqn)
+    return kind
+
+
+def _by_its_kind(eqn: Any, values: list[Any], noise: Noise, stored: float) -> Sequence[Any]:
+    """An operation's result by the compiled function of its kind, moved by a salt of its own."""
+    kind = _kind(eqn, stored)
+
+    def evaluated(salt: Any, values: list[Any]) -> Sequence[Any]:
+        return _result(eqn, values, replace(noise, salt=salt, places=count(), kinds=None), stored)
+
+    salt = np.uint32((int(noise.salt) + 0x9E3779B9 * (next(noise.places) + 1)) % 2**32)
+    compiled = {} if noise.kinds is None else noise.kinds
+    found: Sequence[Any] = compiled.setdefault(kind, jax.jit(evaluated))(salt, values)
+    return found
 
 
 def _result(eqn: Any, values: list[Any], noise: Noise, stored: float) -> Sequence[Any]:
@@ -149,6 +213,8 @@ def _result(eqn: Any, values: list[Any], noise: Noise, stored: float) -> Sequenc
     if name in CALLS:
         inner = eqn.params[CALLS[name]]
         return _evaluate(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), values, noise)
+    if noise.kinds is not None:
+        return _by_its_kind(eqn, values, noise, stored)
     if name in _STRUCTURED:
         return _STRUCTURED[name](eqn, values, noise)
     if noise.alone and name in ("sharding_constraint", "layout_constraint"):

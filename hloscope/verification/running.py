@@ -27,6 +27,9 @@ from hloscope.verification.values import Bounds, described_bounds
 
 Stage = Callable[[str], None]
 
+_FEWEST_PLACES = 3
+"""Places up to which a single index may be any of them; of more it is not one at either end."""
+
 _UNMEASURED = (
     "what rounding does to the reference could not be measured, so that one tolerance, from types and lengths of sums "
     "alone, holds for every output, and nothing is said of errors that lean one way"
@@ -163,14 +166,16 @@ def _unlike_arguments(target: Prepared, reference: Prepared) -> str:
 def _all_bounds(prepared: Mapping[str, Prepared], job: Job, facts: TargetFacts) -> Iterator[tuple[Bounds | None, bool]]:
     """For each argument its bounds, and whether they are those of what it indexes."""
     sizes = [_index_sizes(one) for one in prepared.values()]
-    for position, name in enumerate(prepared["target"].seen.argument_names):
+    seen = prepared["target"].seen
+    for position, (name, aval) in enumerate(zip(seen.argument_names, seen.argument_avals, strict=True)):
         given = job.ranges.get(name)
         if given is not None:
             low, high = (_number(bound, facts) for bound in given)
             yield (low, high), False
             continue
         size = max((found[position] for found in sizes if position in found), default=0)
-        yield ((0, size), True) if size > 1 else (None, False)
+        inner = int(aval.size) == 1 and size > _FEWEST_PLACES  # at an end, a place too far is clamped to the right one
+        yield ((int(inner), size - int(inner)), True) if size > 1 else (None, False)
 
 
 def _index_sizes(program: Prepared) -> dict[int, int]:

@@ -20,8 +20,9 @@ Region = tuple[slice, ...]
 _LEAST_ELEMENTS = 32
 """Elements that a statement about all of an array needs; fewer are judged one by one."""
 
-_ENOUGH, _ZEROS = 64, -10_000.0
-"""Elements of one magnitude that are enough to say how far they move; the magnitude of zero."""
+_ENOUGH, _ZEROS, _NEAR = 64, -10_000.0, 2
+"""Elements of one magnitude that are enough to say how far they move; the magnitude of zero; how many magnitudes below
+count where they are fewer: what cancelled further says of its own error, and not of what larger elements are off by."""
 
 _OUTLIER = 16
 """An element that moves so many times as far as is usual for its magnitude hangs on a decision, such as an index."""
@@ -147,7 +148,7 @@ def _pools(names: Any, counts: Any) -> Iterator[_Pool]:
         for near in np.argsort(np.abs(names - name))[1:]:
             if elements >= _ENOUGH:
                 break
-            if names[near] > _ZEROS:
+            if names[near] > _ZEROS and name - names[near] <= _NEAR:
                 measured.append((float(names[near]), 2.0 ** float(max(0.0, name - names[near]))))
                 elements += int(counts[near])
         yield _Pool(group=float(name), measured=tuple(measured))

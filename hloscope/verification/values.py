@@ -48,7 +48,8 @@ def described_bounds(dtype: Any, bounds: Bounds | None, *, is_index: bool = Fals
         return "true or false"
     if is_integer(dtype):
         low, high = integer_bounds(dtype, bounds)
-        return f"{low} to {high - 1}{', all that it indexes' if is_index else ''}"
+        indexed = "neither end of what it indexes" if low > 0 else "all that it indexes"
+        return f"{low} to {high - 1}{f', {indexed}' if is_index else ''}"
     return "standard normal" if bounds is None else f"{bounds[0]:g} to {bounds[1]:g}"
 
 

@@ -21,6 +21,7 @@ from hloscope.verification.differences import (
     whole,
 )
 from hloscope.verification.model import Tolerance
+from hloscope.verification.spreads import spread_of
 from hloscope.verification.tolerances import relative_tolerance, rounding_of, tolerance_at
 from hloscope.verification.values import described_bounds, random_values
 
@@ -153,6 +154,19 @@ def test_indices_stay_in_their_range(dtype, low, width):
 )  # fmt: skip
 def test_ranges_in_words(dtype, bounds, words):
     assert described_bounds(dtype, bounds) == words
+
+
+def test_an_index_in_words():
+    assert described_bounds("int32", (0, 32), is_index=True) == "0 to 31, all that it indexes"
+    assert described_bounds("int32", (1, 31), is_index=True) == "1 to 30, neither end of what it indexes"
+
+
+def test_what_cancels_does_not_widen_what_larger_elements_are_allowed():
+    expected = np.append(np.linspace(1, 2, 31, endpoint=False), 2.0**-7)
+    runs = [expected + 0.01 * np.where(np.arange(32) % run, 1, -1) for run in range(2, 8)]
+    spread = spread_of(expected, runs, [], unit=2.0**-9)
+    assert spread.allowed[:31].max() < 0.03
+    assert spread.allowed[31] > 0.01
 
 
 DOT = (

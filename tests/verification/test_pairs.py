@@ -5,9 +5,13 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from verify_helpers import USER_CODE, job
 
+from hloscope.verification import noise
 from hloscope.verification.judging import judge_numerics
 from hloscope.verification.model import Untested
 from hloscope.verification.numerics import run_in_child
@@ -99,3 +103,25 @@ def test_counts_that_rounding_hides_are_said():
     assert "% that rounding to bfloat16 explains: a wrong count would not be seen; use --scale" in note
     found = run_job(job("covered", "mean_over_one_less", "mean", dims={"S": 64}))
     assert (found.agree, found.notes) == (False, ())
+
+
+def test_a_deep_program_is_moved_alike_when_each_kind_of_operation_is_compiled_once(monkeypatch):
+    def deep(x, w):
+        for _ in range(12):
+            x = jnp.cos(x * w)
+        return x
+
+    given = np.linspace(0.1, 0.9, 512, dtype=np.float32), np.float32(0.7)
+    closed = jax.make_jaxpr(deep)(*given)
+    monkeypatch.setattr(noise, "_MANY", 20)
+    by_kind = noise.noisy(closed, parts=8, platform="cpu", alone=True)
+    monkeypatch.setattr(noise, "_MANY", 1000)
+    together = noise.noisy(closed, parts=8, platform="cpu", alone=True)
+    assert (hasattr(by_kind, "lower"), hasattr(together, "lower")) == (False, True)
+    exact = np.asarray(jax.jit(deep)(*given))
+    sizes = [
+        [np.sqrt(np.mean((np.asarray(moved(np.uint32(salt), *given)[0]) - exact) ** 2)) for salt in range(1, 4)]
+        for moved in (by_kind, together)
+    ]
+    assert len(set(sizes[0])) == 3
+    assert 0.5 < np.mean(sizes[0]) / np.mean(sizes[1]) < 2

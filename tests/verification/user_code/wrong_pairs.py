@@ -320,3 +320,17 @@ def sums_that_carry_one_device_on(x):
 )(lambda x, w: (x.astype(jnp.bfloat16) @ w.astype(jnp.bfloat16)).astype(jnp.float32))
 def f32_through_bf16(x, w):
     return x @ w
+
+
+@pair("result differs", ("bf16[B@X,S,D]", "bf16[B@X,D]", "s32[]"), (P("X"), P("X"), P()), P("X"),
+      dims={"B": 8, "S": 32, "D": 8})(
+    lambda cache, new, slot: lax.dynamic_update_slice(cache, new[:, None], (0, slot + 1, 0))
+)  # fmt: skip
+def slot_one_late(cache, new, slot):
+    return lax.dynamic_update_slice(cache, new[:, None], (0, slot, 0))
+
+
+@pair("result differs", ("bf16[T@X,D]", "bf16[D,V]"), (P("X", None), P(None, None)), X,
+      dims={"T": 256, "D": 32, "V": 512})(lambda x, w: jnp.argmax((x @ w)[:, :-16], -1))  # fmt: skip
+def tokens_without_the_last_sixteen(x, w):
+    return jnp.argmax(x @ w, -1)
