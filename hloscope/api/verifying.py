@@ -138,6 +138,9 @@ def verify_functions(
     from hloscope.verification.where import run_somewhere
 
     _check_names(ignore)
+    from hloscope.compiler.client import start_ahead
+
+    start_ahead(name_of(target), facts.slice, default_store())
     with one_call():
         found = on_enough_devices(
             (target, reference), facts, lambda: _analyses(target, reference, facts, settings, stage)
