@@ -48,6 +48,7 @@ def command(
 
 
 def _analyze(target: str, options: dict[str, Any]) -> Analysis:
+    targets.start_compiler(target, options["slice_name"])
     from hloscope.api import analysis_of, analyze_text
 
     judging = targets.judging_of(options)

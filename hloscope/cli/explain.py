@@ -42,6 +42,7 @@ def command(
     running.check_streams()
 
     def run() -> str:
+        targets.start_compiler(target, options["slice_name"])
         from hloscope.analysis.source_lines import Sources
         from hloscope.report.explanation import FORMATS, render_overview
         from hloscope.why import explain

@@ -43,6 +43,7 @@ def command(
 
 
 def _price(target: str, slices: tuple[str, ...], options: dict[str, Any]) -> Priced:
+    targets.start_compiler(target, slices[0])
     from hloscope.api.pricing import largest_slice, price_function, price_text
 
     largest = largest_slice(slices)

@@ -37,6 +37,19 @@ def is_text(target: str) -> bool:
     return target == "-" or names_hlo(target)
 
 
+def start_compiler(target: str, slice_name: str | None) -> None:
+    """Starts the compiler of a target that has to be compiled, while everything else is still to be imported."""
+    if is_text(target):
+        return
+    from importlib.util import find_spec
+
+    if find_spec("jax") is not None:
+        from hloscope.compiler.client import start_ahead
+        from hloscope.store import default_store
+
+        start_ahead(target, slice_name, default_store())
+
+
 def read_text(target: str, options: Options) -> tuple[str, str]:
     """The name and the HLO text of a target that is compiled already.
 
@@ -84,11 +97,8 @@ def capture_function(target: str, options: Options) -> Capture:
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
-    from hloscope.compiler.client import start_ahead
+    from hloscope.api import capture_target
     from hloscope.store import default_store
-
-    start_ahead(target, options["slice_name"], default_store())
-    from hloscope.api import capture_target  # which takes its time
 
     facts = prepared_facts(options)
     with running.stdout_kept_for_the_report(), running.progress() as stage:

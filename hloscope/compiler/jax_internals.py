@@ -93,6 +93,14 @@ def compile_options(lowered: jax.stages.Lowered, options: Mapping[str, str]) -> 
     return serialized
 
 
+def plain_options() -> bytes:
+    """The options of a compile for one device that nobody asked anything of, serialized."""
+    from jax._src.lib import xla_client
+
+    serialized: bytes = xla_client.CompileOptions().SerializeAsString()
+    return serialized
+
+
 def bytecode(lowered: jax.stages.Lowered) -> bytes:
     """A lowered program as MLIR bytecode, with its source places."""
     from jax._src.interpreters import mlir

@@ -181,16 +181,28 @@ def proto_text(module: bytes) -> str:
     return text
 
 
+_NOTHING = """\
+module @nothing {
+  func.func public @main(%arg0: tensor<8xf32>) -> tensor<8xf32> {
+    return %arg0 : tensor<8xf32>
+  }
+}
+"""
+
+
 def prepare(slice_name: str) -> None:
-    """Loads, ahead of the first program, what every compile for a TPU slice needs."""
+    """Loads, ahead of the first program, what every compile for a TPU slice needs.
+
+    A compiler's first program takes it longer than the next: so its first is one that does nothing.
+    """
+    from jaxlib.mlir import ir
+
+    from hloscope.compiler import jax_internals
     from hloscope.compiler.placing import topology_devices
     from hloscope.hardware.slices import parse_slice
 
-    chosen = parse_slice(slice_name)
-    if chosen.chip is not None:
-        with captured_stderr():
-            topology_devices(chosen)
-    else:
-        import jax
-
-        jax.devices()
+    with captured_stderr():
+        device = topology_devices(parse_slice(slice_name))[0]
+        with jax_internals.mlir_context() as context:
+            module = ir.Module.parse(_NOTHING, context)
+        jax_internals.compile_for(module, [device], jax_internals.plain_options(), {}, on_tpu=True)
