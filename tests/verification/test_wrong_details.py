@@ -114,7 +114,7 @@ def test_a_program_is_not_its_own_reference():
         hloscope.verify(name, name)
     assert str(caught.value) == (
         f"error: {name} is its own reference, so nothing could differ\n"
-        "   = fix: name another function, or add --against-single-device to compare it with itself on one device"
+        "   = fix: name another function, or add against_single_device=True to compare it with itself on one device"
     )
 
 
