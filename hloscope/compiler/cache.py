@@ -119,16 +119,20 @@ def kept_as(program: Program, text: str, located_text: str, versions: Mapping[st
         versions: Of all that takes part.
     """
     locations = locations_of(located_text)
-    flags = re.sub(r"--xla_force_host_platform_device_count=\S*", "", os.environ.get("XLA_FLAGS", "")).split()
     parts = (
         text,
         repr(locations.names),
         hashlib.sha256(program.settings).hexdigest(),
         repr((program.slice.name, program.layout, sorted(program.options.items()))),
         repr((sorted(versions.items()), __version__, libtpu.build())),
-        repr((flags, os.environ.get("LIBTPU_INIT_ARGS", "").split())),
+        repr((flags_of_compiles().split(), os.environ.get("LIBTPU_INIT_ARGS", "").split())),
     )
     return Kept(key=" ".join(hashlib.sha256(part.encode()).hexdigest() for part in parts), locations=locations)
+
+
+def flags_of_compiles() -> str:
+    """The environment's XLA_FLAGS, without the number of simulated devices, which no compile depends on."""
+    return re.sub(r"--xla_force_host_platform_device_count=\S*", "", os.environ.get("XLA_FLAGS", "")).strip()
 
 
 def _packed(compiled: Compiled, places: Places) -> bytes:

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import Generic, TypeVar
 
 from hloscope.compiler import libtpu, step
-from hloscope.compiler.cache import CompileCache
+from hloscope.compiler.cache import CompileCache, flags_of_compiles
 from hloscope.compiler.dumps import full_temporary_folder
 from hloscope.compiler.model import Compiled, Program
 from hloscope.compiler.pool import WorkerDied, WorkerPool
@@ -75,7 +75,7 @@ def workers_here(jobs: int | None = None) -> int:
 
 def environment(simulated_devices: int = 1) -> dict[str, str]:
     """What a worker sees as `os.environ`: this process's, with JAX kept to the CPU and libtpu quiet and shareable."""
-    flags = re.sub(r"--xla_force_host_platform_device_count=\S*", "", os.environ.get("XLA_FLAGS", "")).strip()
+    flags = flags_of_compiles()
     found = {**QUIET_LIBTPU, **os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(simulated_devices)}
     usual = libtpu.installed()
     if usual is not None and found.get("TPU_LIBRARY_PATH") == str(usual):
@@ -237,19 +237,19 @@ def compiler_died(died: WorkerDied, doing: str) -> CompilerDiedError:
     """The death of a worker as an error: how it ended, its last words, what to try."""
     words = _last_words(died.words)
     folder = full_temporary_folder()
+    how = how_it_ended(died.returncode)
     if folder is not None:
-        how, fix = f"the temporary folder {folder} is full", f"free space in {folder}, or name another folder: TMPDIR=…"
+        how = f"{how}; the temporary folder {folder} is full"
+        fix = f"free space in {folder}, or name another folder: TMPDIR=…"
     elif died.returncode == -signal.SIGKILL:
         how = "it was killed from outside, most likely because the machine ran out of memory"
         fix = "try fewer at once (HLOSCOPE_MAX_WORKERS=1), fewer layers, or a machine with more memory"
     elif _UNKNOWN_FLAG.search(died.words):
-        how = how_it_ended(died.returncode)
         fix = "correct or unset LIBTPU_INIT_ARGS, whose flags differ between versions of libtpu"
     else:
-        how = how_it_ended(died.returncode)
         fix = (
-            "this is a bug in the compiler: try another slice or another shape of it, another version of jax[tpu], "
-            "or a smaller program"
+            "most likely this is a bug in the compiler: try another slice or another shape of it, another version of "
+            "jax[tpu], or a smaller program"
         )
     return CompilerDiedError(f"the compiler died while {doing}", why="\n".join([how, *words]), fix=fix)
 

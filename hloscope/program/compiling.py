@@ -20,8 +20,9 @@ from hloscope.compiler.cache import CompileCache, Kept, kept_as
 from hloscope.compiler.model import Compiled, Layout, Program
 from hloscope.compiler.placing import require_libtpu
 from hloscope.compiler.refusals import compiler_errors
+from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.compiler.step import compiled_by
-from hloscope.errors import MeshError
+from hloscope.errors import MeshError, TimeLimitError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import Slice
 from hloscope.program import leaves
@@ -259,11 +260,32 @@ def _options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _explained(program: Traced, found: Compiled) -> Compiled:
-    """With what Shardy says, of the compiler's own module where that keeps source lines; else of the lowered one.
-
-    Of the lowered one besides where it has operations that the compiler expands into others before it partitions.
-    """
+    """With what Shardy says; where that takes too long the compile is kept without it, and is asked about again."""
     notes: list[str] = []
+    shardy, as_written, is_whole = None, None, found.is_whole
+    try:
+        shardy, as_written = _asked_of_shardy(program, found, notes)
+    except TimeLimitError as error:
+        notes.append(f"{error.what}: reasons are missing")
+        is_whole = False
+    return replace(
+        found,
+        shardy=shardy or as_written,
+        shardy_as_written=None if shardy is None else as_written,
+        before_propagation=None,
+        notes=tuple(dict.fromkeys((*found.notes, *notes))),
+        is_whole=is_whole,
+    )
+
+
+def _asked_of_shardy(
+    program: Traced, found: Compiled, notes: list[str]
+) -> tuple[ShardyModule | None, ShardyModule | None]:
+    """What Shardy says of the compiler's own module, where that keeps source lines, and of the lowered one.
+
+    Of the lowered one where there is no other, and where it has operations that the compiler expands into others before
+    it partitions.
+    """
     limit, shardy = program.facts.timeout_s, None
     if found.before_propagation is not None and program.slice.chip is not None:
         shardy = client.propagate(found.before_propagation, "compiler", notes, timeout_s=limit)
@@ -271,15 +293,8 @@ def _explained(program: Traced, found: Compiled) -> Compiled:
             shardy = None
     as_written = None
     if shardy is None or _EXPANDED.search(program.lowered.as_text()):
-        notes = [] if shardy is None else notes
         as_written = client.propagate(jax_internals.bytecode(program.lowered), "jax", notes, timeout_s=limit)
-    return replace(
-        found,
-        shardy=shardy or as_written,
-        shardy_as_written=None if shardy is None else as_written,
-        before_propagation=None,
-        notes=(*found.notes, *notes),
-    )
+    return shardy, as_written
 
 
 def _layout(program: Traced) -> Layout:

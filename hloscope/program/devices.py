@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from math import prod
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from hloscope.compiler.cache import flags_of_compiles
 from hloscope.compiler.client import QUIET_LIBTPU
 from hloscope.errors import DeviceCountError, MeshError, TargetError
 from hloscope.hardware.slices import Slice, parse_slice, slice_that_fits
@@ -58,8 +58,7 @@ def prepare_environment(device_count: int, *, attached: bool) -> None:
         return
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["JAX_NUM_CPU_DEVICES"] = str(device_count)
-    flags = re.sub(r"--xla_force_host_platform_device_count=\S*", "", os.environ.get("XLA_FLAGS", ""))
-    os.environ["XLA_FLAGS"] = flags.strip()
+    os.environ["XLA_FLAGS"] = flags_of_compiles()
     check_xla_flags()
 
 

@@ -156,6 +156,15 @@ def test_shardys_death_costs_reasons_and_not_the_compile(folder):
     assert any("could not be run again" in note for note in worse["notes"])
 
 
+def test_shardys_hang_costs_reasons_and_not_the_compile(folder, monkeypatch):
+    monkeypatch.setenv("STAND_IN", "hang")
+    done = hloscope(folder, "analyze", "model.py:explained", "--timeout", "8", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [one["kind"] for one in found["collectives"]] == ["all-reduce"]
+    assert any("took longer than 8 s: reasons are missing" in note for note in found["notes"])
+
+
 def test_a_full_temporary_folder(folder, tmp_path, monkeypatch):
     full = tmp_path / "full"
     full.mkdir()

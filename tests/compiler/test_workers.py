@@ -276,8 +276,8 @@ def test_death_as_a_message():
     assert str(caught.value) == (
         "error: the compiler died while compiling step for v5e:2x4\n"
         "   = why: its process was ended by SIGABRT (Aborted)\n"
-        "   = fix: this is a bug in the compiler: try another slice or another shape of it, another version of "
-        "jax[tpu], or a smaller program"
+        "   = fix: most likely this is a bug in the compiler: try another slice or another shape of it, another "
+        "version of jax[tpu], or a smaller program"
     )
 
 
