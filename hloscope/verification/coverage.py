@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -92,10 +91,8 @@ def _places(position: int, *programs: Prepared) -> Iterator[Place]:
 def _cut(position: int, program: Prepared) -> list[Place]:
     shape = tuple(program.seen.argument_avals[position].shape)
     everything: list[Place] = [(tuple(slice(0, size) for size in shape), ())]
-    if position not in program.seen.kept:
-        return everything
-    sharding = program.seen.in_shardings[program.seen.kept.index(position)]
-    if not isinstance(sharding, jax.sharding.Sharding):
+    sharding = executing.sharding_of(program, position)
+    if sharding is None:
         return everything
     held: dict[tuple[tuple[int, int], ...], list[str]] = {}
     for device, region in sharding.devices_indices_map(shape).items():

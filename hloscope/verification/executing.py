@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr
-from jax.sharding import AxisType
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from hloscope.compiler import jax_internals
 from hloscope.errors import HloscopeError, TargetError
@@ -178,6 +178,39 @@ def run_moved(
     return found
 
 
+def run_split(program: Prepared, values: Sequence[Any], shardings: Sequence[Any]) -> list[Any]:
+    """Runs a program that the compiler shards with its arguments split in another way; its outputs as whole arrays."""
+    if program.traced is None or program.is_manual or _is_explicit(program):
+        raise TargetError("the program cannot be split in another way", why="its shardings are written into it")
+    evaluated = jax.jit(plain(program.traced, alone=program.current is None), in_shardings=list(shardings))
+    with jax.set_mesh(program.current) if program.current is not None else nullcontext():
+        return [np.asarray(jax.random.key_data(one) if is_key(one) else one) for one in evaluated(*values)]
+
+
+def other_splits(program: Prepared, beside: Prepared) -> Iterator[tuple[str, list[Any]]]:
+    """In words, and as shardings of its arguments, other ways to split a program that the compiler shards.
+
+    Args:
+        program: The program.
+        beside: Another one with the same arguments, whose split is the first.
+    """
+    mesh = program.mesh or beside.mesh
+    if mesh is None or mesh.size == 1:
+        return
+    own, theirs = ([sharding_of(one, at) for at in range(len(one.seen.argument_avals))] for one in (program, beside))
+    if own != theirs and all(one is None or one.device_set == set(mesh.devices.flat) for one in theirs):
+        yield "split as the target's are", [one or NamedSharding(mesh, PartitionSpec()) for one in theirs]
+    for dim in range(2):
+        specs = [
+            PartitionSpec(*[None] * dim, mesh.axis_names)
+            if len(aval.shape) > dim and not aval.shape[dim] % mesh.size
+            else PartitionSpec()
+            for aval in program.seen.argument_avals
+        ]
+        if any(specs):
+            yield f"split over all devices along dimension {dim}", [NamedSharding(mesh, spec) for spec in specs]
+
+
 def gradients(program: Prepared, values: Sequence[Any], positions: Sequence[int]) -> list[Any]:
     """The derivative of a random sum of a program's outputs by the arguments at some positions: one reverse pass."""
     if program.traced is None:
@@ -201,11 +234,18 @@ def gradients(program: Prepared, values: Sequence[Any], positions: Sequence[int]
 
 
 def _placed(program: Prepared, values: Sequence[Any]) -> list[Any]:
-    placed = list(values)
-    for index, sharding in zip(program.seen.kept, program.seen.in_shardings, strict=True):
-        if isinstance(sharding, jax.sharding.Sharding):
-            placed[index] = jax.device_put(values[index], sharding)
-    return placed
+    shardings = (sharding_of(program, position) for position in range(len(values)))
+    return [
+        value if sharding is None else jax.device_put(value, sharding)
+        for value, sharding in zip(values, shardings, strict=True)
+    ]
+
+
+def sharding_of(program: Prepared, position: int) -> jax.sharding.Sharding | None:
+    """The sharding of the argument at a position; None where the program does not read it, or leaves it open."""
+    kept = program.seen.kept
+    sharding = program.seen.in_shardings[kept.index(position)] if position in kept else None
+    return sharding if isinstance(sharding, jax.sharding.Sharding) else None
 
 
 def _is_explicit(program: Prepared) -> bool:

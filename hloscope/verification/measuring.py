@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hloscope.program.loading import describe
+from hloscope.units import plural
 from hloscope.verification import executing, memory, spreads
 from hloscope.verification.differences import (
     Shard,
@@ -43,6 +44,9 @@ _NAMES = {2.0**-7: "bfloat16", 2.0**-10: "float16", 2.0**-23: "float32", 2.0**-5
 _BYTES_AN_ELEMENT = 8 * (2 * len(_RUNS) + 6)
 """What measuring keeps of each element of an output: every run, its errors, and what is found, as doubles."""
 
+_MOST_OF_A_SPLIT = 4.0
+"""Another split of the reference may be off by so many times what its moved values allow for, and still be rounding."""
+
 _SHARE_EXPLAINED, _TIMES_AS_ROUGH = 0.1, 3.0
 
 
@@ -72,11 +76,15 @@ class Measured:
             cannot be evaluated with its values moved.
         relative: The relative tolerance that types and sums alone give.
         failure: Why there are no spreads although nobody said otherwise; empty where there are.
+        runs: For each output, the runs of the reference that its spread was measured on.
+        notes: What was noticed of the reference on the way.
     """
 
     spreads: Sequence[Spread | None]
     relative: float
     failure: str = ""
+    runs: Sequence[Sequence[Any]] = ()
+    notes: tuple[str, ...] = ()
 
 
 def measure(target: Run, reference: Run, job: Job, stage: Stage) -> Measured:
@@ -94,14 +102,42 @@ def measure(target: Run, reference: Run, job: Job, stage: Stage) -> Measured:
         again = partial(executing.run_moved, reference.program, reference.values, parts=parts, platform=job.platform)
         moved = again(runs=_RUNS)
         more = again(runs=_RUNS_OF_DECISIONS) if _hang_on_decisions(moved) else []
-        units = path_units(reference.program.traced) if reference.program.traced is not None else []
     except executing.UNEVALUABLE as error:
         return Measured(spreads=(), relative=relative, failure=describe(error).splitlines()[0][:200])
-    rows = zip(reference.outputs, units, strict=True)
-    found = [
-        _spread(shards, target, _runs_of(index, moved, more), index, unit) for index, (shards, unit) in enumerate(rows)
-    ]
-    return Measured(spreads=found, relative=relative)
+    kept = [_runs_of(index, moved, more) for index in range(len(reference.outputs))]
+    return Measured(spreads=_spreads(kept, target, reference), relative=relative, runs=kept)
+
+
+def over_other_splits(measured: Measured, target: Run, reference: Run, stage: Stage) -> Measured:
+    """The same with what the reference gives when its arguments are split in other ways, as far as that is rounding.
+
+    A right program is never off by more than the reference is from itself. Where another split gives numbers that
+    rounding does not explain, they are not allowed but told: the reference's value depends on its shardings.
+    """
+    if not measured.spreads:
+        return measured
+    stage("splitting the reference in other ways")
+    runs, notes = [list(one) for one in measured.runs], []
+    names = reference.program.seen.result_names
+    for words, shardings in executing.other_splits(reference.program, target.program):
+        try:
+            outputs = executing.run_split(reference.program, reference.values, shardings)
+        except executing.UNEVALUABLE:
+            continue
+        for name, kept, found, spread in zip(names, runs, outputs, measured.spreads, strict=True):
+            differing = spreads.beyond(spread, found, _MOST_OF_A_SPLIT) if spread is not None else 0
+            if differing:
+                off = f"{plural(differing, 'element')} beyond {_MOST_OF_A_SPLIT:g} times what rounding explains"
+                notes.append(f"the reference gives another {name} when its arguments are {words}: {off}")
+            else:
+                kept.append(found)
+    return replace(measured, spreads=_spreads(runs, target, reference), runs=runs, notes=tuple(notes))
+
+
+def _spreads(runs: Sequence[Sequence[Any]], target: Run, reference: Run) -> list[Spread | None]:
+    units = path_units(reference.program.traced) if reference.program.traced is not None else []
+    rows = enumerate(zip(reference.outputs, runs, units, strict=True))
+    return [_spread(shards, target, moved, index, unit) for index, (shards, moved, unit) in rows]
 
 
 def _hang_on_decisions(moved: Sequence[Sequence[Any]]) -> bool:

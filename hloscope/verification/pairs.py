@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -17,7 +16,16 @@ from hloscope.verification import executing
 from hloscope.verification.differences import Shard, allowed_by, compare_shards, root_mean_square, whole
 from hloscope.verification.executing import Prepared
 from hloscope.verification.job import Function, Job
-from hloscope.verification.measuring import Measured, Run, judged_by_spread, measure, run_of, shape_of, size_words
+from hloscope.verification.measuring import (
+    Measured,
+    Run,
+    judged_by_spread,
+    measure,
+    over_other_splits,
+    run_of,
+    shape_of,
+    size_words,
+)
 from hloscope.verification.model import COPIES, OutputComparison
 from hloscope.verification.tolerances import tolerance_at
 from hloscope.verification.values import Bounds, random_values
@@ -67,9 +75,7 @@ def compare(both: Both, job: Job, stage: Stage) -> Compared:
     for name, program in both.prepared.items():
         stage(f"running the {name}")
         runs[name] = run_of(program, both.values)
-    measured = measure(runs["target"], runs["reference"], job, stage)
-    expect = partial(compared, job=job, measured=measured)
-    found = list(expect(runs["target"], runs["reference"], subject="target", against="reference"))
+    measured, found = _beside_reference(runs, job, stage)
     found += own_copies(runs["target"], job, measured, subject="target")
     found += own_copies(runs["reference"], job, measured, subject="reference")
     not_compared = left_out(runs["target"], runs["reference"])
@@ -119,9 +125,25 @@ def _gradients(both: Both, _: Mapping[str, Run], job: Job, __: Measured) -> list
             random_value(aval, None, job.seed, position) for position, aval in enumerate(own, start=len(both.values))
         ]
         ran[name] = run_of(pulled, [*cotangents, *both.values])
-    measured = measure(ran["target"], ran["reference"], job, lambda _: None)
-    names = gradient_names(forward)
-    return list(compared(*ran.values(), job=job, measured=measured, subject="target", against="reference", names=names))
+    return _beside_reference(ran, job, lambda _: None, names=gradient_names(forward))[1]
+
+
+def _beside_reference(
+    runs: Mapping[str, Run], job: Job, stage: Stage, names: Sequence[str] = ()
+) -> tuple[Measured, list[OutputComparison]]:
+    """Compares the target with its reference; before a difference is told, the reference is split in other ways too."""
+    target, reference = runs["target"], runs["reference"]
+
+    def judged(measured: Measured) -> list[OutputComparison]:
+        words = {"subject": "target", "against": "reference"}
+        return list(compared(target, reference, job=job, measured=measured, names=names, **words))
+
+    measured = measure(target, reference, job, stage)
+    found = judged(measured)
+    if all(one.agrees for one in found):
+        return measured, found
+    measured = over_other_splits(measured, target, reference, stage)
+    return measured, judged(measured)
 
 
 def compared(

@@ -181,6 +181,18 @@ def scale_of(spread: Spread, found: Any) -> float | None:
     return float(sqrt(np.mean(np.square(errors))))
 
 
+def beyond(spread: Spread, found: Any, times: float) -> int:
+    """In how many elements another run is off by more than so many times what is allowed.
+
+    Where rounding tips decisions, as many elements as were seen to hang on them may differ without being counted.
+    """
+    if np.shape(found) != spread.expected.shape:
+        return int(spread.expected.size)
+    errors = np.where(spread.unstable, 0.0, np.abs(_errors(as_wide(found), spread.expected)))
+    differing = int(np.count_nonzero(errors > times * spread.allowed))
+    return differing if differing > np.count_nonzero(spread.unstable) else 0
+
+
 def lean(spread: Spread, found: Any, region: Region) -> Lean | None:
     """How a run's errors lean in one region, whose values are `found`; None where too little can be said."""
     found, expected, typical = as_wide(found), spread.expected[region], spread.typical[region]

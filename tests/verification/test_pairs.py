@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from verify_helpers import USER_CODE, job
 
-from hloscope.verification import noise
+from hloscope.verification import executing, noise
 from hloscope.verification.judging import judge_numerics
+from hloscope.verification.measuring import measure, over_other_splits, run_of
 from hloscope.verification.model import Untested
 from hloscope.verification.numerics import run_in_child
 from hloscope.verification.running import both_prepared, compare_prepared, run_job
@@ -93,6 +94,45 @@ def test_a_reverse_pass_finds_the_same(monkeypatch):
 def test_donated_buffers_that_are_only_overwritten_need_not_be_tested():
     assert parts("covered", "overwritten", "overwritten_in_vain") == []
     assert parts("covered", "overwritten_in_vain", "overwritten_in_vain") == [("buffer", ())]
+
+
+def test_a_reference_is_split_in_other_ways_before_a_difference_is_told(monkeypatch):
+    run_split, given = executing.run_split, []
+
+    def split(program, values, shardings):
+        given.append([tuple(one.spec) for one in shardings])
+        (found,) = run_split(program, values, shardings)
+        np.testing.assert_allclose(found, np.asarray(program.compiled(*values)), rtol=1e-4, atol=1e-3)
+        return [found]
+
+    monkeypatch.setattr("hloscope.verification.executing.run_split", split)
+    (finding,) = judge_numerics(run_job(job("covered", "product_too_large", "product")))
+    assert "every element is 1.050 times the reference's" in f"{finding.message} {finding.why}"
+    assert given == [[(None, "X"), ("X", None)], [("X",)] * 2, [(None, "X")] * 2]
+
+
+@pytest.mark.parametrize(
+    ("factor", "grown", "told"),
+    [(1.0, False, False), (1 + 1e-6, True, False), (1.05, False, True)],
+    ids=["the same", "rounding", "more than rounding"],
+)
+def test_what_another_split_changes_is_allowed_as_far_as_it_is_rounding(monkeypatch, factor, grown, told):
+    _, _, prepared = both_prepared(job("covered", "product_too_large", "product"))
+    values = [np.linspace(0.5, 1, 256 * 256, dtype=np.float32).reshape(256, 256)] * 2
+    target, reference = (run_of(one, values) for one in prepared.values())
+    before = measure(target, reference, job("covered", "product_too_large", "product"), lambda _: None)
+    monkeypatch.setattr(
+        "hloscope.verification.executing.run_split",
+        lambda program, values, _: [np.asarray(program.compiled(*values)) * np.float32(factor)],
+    )
+    after = over_other_splits(before, target, reference, lambda _: None)
+    assert bool(np.any(after.spreads[0].allowed > before.spreads[0].allowed)) is grown
+    assert bool(after.notes) is told
+    if told:
+        assert after.notes[0] == (
+            "the reference gives another result when its arguments are split as the target's are: 65,536 elements "
+            "beyond 4 times what rounding explains"
+        )
 
 
 def test_counts_that_rounding_hides_are_said():

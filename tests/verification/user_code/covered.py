@@ -56,3 +56,13 @@ def mean(x):
 @jax.shard_map(in_specs=P("X", None), out_specs=P(None))
 def mean_over_one_less(x):
     return lax.psum(x.astype(jnp.float32).sum(0), "X").astype(x.dtype) / (x.shape[0] * 8 - 1)
+
+
+@hloscope.target(mesh={"X": 8}, args=("f32[256@X,256]", "f32[256,256@X]"))
+def product(a, b):
+    return jnp.dot(a, b)
+
+
+@hloscope.target(mesh={"X": 8}, args=("f32[256,256@X]", "f32[256@X,256]"))
+def product_too_large(a, b):
+    return 1.05 * jnp.dot(a, b)
