@@ -47,6 +47,10 @@ class HloscopeError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         return _error_again, (type(self), self.args, self.__dict__)
 
+    def on_one_line(self) -> str:
+        """What, why and how to fix it, for a message that tells of something larger."""
+        return "; ".join(" ".join(part.split()) for part in (self.what, self.why, self.fix) if part)
+
     def __str__(self) -> str:
         parts = [f"error: {self.what}"]
         if self.where:

@@ -96,3 +96,8 @@ def test_every_error_crosses_a_process_boundary_whole():
 )
 def test_in_python_a_message_names_keywords(option, keyword):
     assert without_options(option) == keyword
+
+
+def test_an_error_is_told_on_one_line():
+    error = TargetError("no such function", where="m.py:3", why="it is\n  misspelt", fix="write step")
+    assert error.on_one_line() == "no such function; it is misspelt; write step"

@@ -89,9 +89,7 @@ def compare(both: Both, job: Job, stage: Stage) -> Compared:
         try:
             found += extra(both, runs, job, measured)
         except (HloscopeError, NotImplementedError, ValueError, jax.errors.JaxRuntimeError) as error:
-            not_compared[what] = (
-                str(error).removeprefix("error: ") if isinstance(error, HloscopeError) else describe(error)
-            )
+            not_compared[what] = error.on_one_line() if isinstance(error, HloscopeError) else describe(error)
     return Compared(comparisons=tuple(found), not_compared=not_compared, measured=measured, runs=runs)
 
 

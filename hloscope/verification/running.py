@@ -46,10 +46,10 @@ def run_job(job: Job, stage: Stage = lambda _: None) -> Numerics:
     try:
         return _run(job, stage)
     except (HloscopeError, NotImplementedError, jax.errors.JaxRuntimeError) as error:
-        words = str(error) if isinstance(error, HloscopeError) else describe(error)
+        words = error.on_one_line() if isinstance(error, HloscopeError) else describe(error)
         missing = "UNIMPLEMENTED" in words or "not implemented" in words.lower()
         status = NumericsStatus.NOT_IMPLEMENTED if missing else NumericsStatus.FAILED
-        return replace(_basis(job), status=status, message=words.removeprefix("error: "))
+        return replace(_basis(job), status=status, message=words)
 
 
 def _run(job: Job, stage: Stage) -> Numerics:
@@ -121,7 +121,8 @@ def _notes(found: Compared) -> Iterator[str]:
     hanging = [one for one in found.comparisons if one.unstable]
     if hanging:
         places = ", ".join(f"{one.unstable:,} of {one.elements:,} elements of {one.name}" for one in hanging)
-        yield f"not judged, because they hang on a decision that rounding can tip, such as an index: {places}"
+        why = "rounding moves them much further than others, as where an index hangs on it"
+        yield f"not judged, because {why}: {places}"
 
 
 def _too_few_devices(job: Job) -> str:
