@@ -15,7 +15,7 @@ from hloscope import errors
 from hloscope.api.python_words import without_options
 from hloscope.config.model import ConfigMistakesError
 from hloscope.contracts.baselines.reading import BaselineError
-from hloscope.errors import HloscopeError, caret_excerpt
+from hloscope.errors import HloscopeError, TargetError, caret_excerpt
 
 
 def test_every_part_has_its_place():

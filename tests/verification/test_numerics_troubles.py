@@ -104,7 +104,7 @@ def test_gradients_that_do_not_exist_are_no_pass():
     (finding,) = judge_numerics(found)
     assert finding.rule == "not-compared"
     assert finding.message == "the gradients could not be compared"
-    assert finding.why.endswith("has no gradient\n   = why: it needs a floating-point argument and result")
+    assert finding.why.endswith("has no gradient; it needs a floating-point argument and result")
     assert not found.agree
 
 
@@ -125,8 +125,7 @@ def test_ranges_by_letters_of_the_target():
     unknown = run_job(job("troubles", "huge", "huge", dims={"B": 64, "D": 16}, ranges={"x": (0, "Q")}))
     assert unknown.status is NumericsStatus.FAILED
     assert unknown.message == (
-        "the range bound 'Q' is neither a number nor a letter of the target's dimensions\n"
-        "   = fix: its letters are B, D"
+        "the range bound 'Q' is neither a number nor a letter of the target's dimensions; its letters are B, D"
     )
 
 
