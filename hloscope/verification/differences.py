@@ -99,6 +99,14 @@ def allowed_by(tolerance: Tolerance, expected: Any) -> Any:
 
 
 def as_wide(values: Any) -> Any:
+    """Numbers in single precision if that holds their type, else in double precision, real or complex."""
+    values = np.asarray(values)
+    if not is_inexact(values) or values.dtype.itemsize > (8 if np.iscomplexobj(values) else 4):
+        return as_double(values)
+    return values.astype(np.complex64 if np.iscomplexobj(values) else np.float32, copy=False)
+
+
+def as_double(values: Any) -> Any:
     """Numbers in double precision, real or complex."""
     values = np.asarray(values)
     return values.astype(np.complex128 if np.iscomplexobj(values) else np.float64)

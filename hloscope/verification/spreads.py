@@ -13,16 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from hloscope.verification.differences import as_wide
+from hloscope.verification.differences import as_double, as_wide
 
 Region = tuple[slice, ...]
 
 _LEAST_ELEMENTS = 32
 """Elements that a statement about all of an array needs; fewer are judged one by one."""
 
-_ENOUGH, _ZEROS, _NEAR = 64, -10_000.0, 2
+_ENOUGH, _ZEROS, _NEAR = 64, -10_000, 2
 """Elements of one magnitude that are enough to say how far they move; the magnitude of zero; how many magnitudes below
 count where they are fewer: what cancelled further says of its own error, and not of what larger elements are off by."""
+
+_ENOUGH_FOR_SUMS = 2**18
+"""Elements of a run that its lean and scale are measured on at most."""
 
 _OUTLIER = 16
 """An element that moves so many times as far as is usual for its magnitude hangs on a decision, such as an index."""
@@ -40,7 +43,7 @@ class Spread:
     """What rounding does to one output of a program.
 
     Attributes:
-        expected: The output, in double precision.
+        expected: The output.
         allowed: For each element, how far a right program may be off.
         typical: For each element, the root mean square of what elements of its magnitude are off by.
         unstable: Elements that hang on a decision that rounding can tip.
@@ -83,32 +86,26 @@ def spread_of(expected: Any, runs: Sequence[Any], regions: Sequence[Region], *, 
         regions: Parts of it that lie on one device each.
         unit: Unit roundoff of the narrowest type that is stored on the output's path.
     """
-    exact, expected = expected, as_wide(expected)
-    is_exact = np.asarray(exact).dtype.kind in "iub"
-    with np.errstate(invalid="ignore", over="ignore"):
-        errors = [_errors(as_wide(run), expected) for run in runs]
-    largest = np.abs(errors[0])
-    for error in errors[1:]:
-        largest = np.maximum(largest, np.abs(error))
-    allowed, typical, unstable = np.zeros(expected.shape), np.zeros(expected.shape), np.zeros(expected.shape, bool)
-    if not is_exact:
-        allowed, typical, unstable = _measured(expected, errors, largest)
-    unstable = largest > 0 if is_exact else unstable
-    floor = 0.0 if is_exact else _floor(exact, expected)
-    allowed, typical = np.maximum(allowed, floor), np.maximum(typical, floor / 2)
+    exact, expected = np.asarray(expected), as_wide(expected)
+    largest = np.zeros(expected.shape, expected.real.dtype)
+    for run in runs:
+        np.maximum(largest, np.abs(_errors(as_wide(run), expected)), out=largest)
+    if exact.dtype.kind in "iub":
+        nothing = np.zeros(expected.shape)
+        allowed, typical, unstable = nothing, nothing, largest > 0
+    else:
+        allowed, typical, unstable = _measured(expected, runs, largest)
+        floor = _floor(exact, expected)
+        allowed, typical = np.maximum(allowed, floor), np.maximum(typical, floor / 2)
     blank = Spread(
         expected=expected, allowed=allowed, typical=typical, unstable=unstable, scale=1, ratio=0, offset=0, unit=unit
     )
-    leans = [one for error in errors for part in regions if (one := lean(blank, (expected + error)[part], part))]
-    return Spread(
-        expected=expected,
-        allowed=allowed,
-        typical=typical,
-        unstable=unstable,
-        scale=max((scale_of(blank, expected + error) or 0.0 for error in errors), default=0.0),
-        ratio=max((abs(one.ratio - 1) for one in leans), default=0.0),
-        offset=max((abs(one.offset) for one in leans), default=0.0),
-        unit=unit,
+    leans = [found for run in runs for part in regions if (found := lean(blank, np.asarray(run)[part], part))]
+    return replace(
+        blank,
+        scale=max((scale_of(blank, run) or 0.0 for run in runs), default=0.0),
+        ratio=max((abs(found.ratio - 1) for found in leans), default=0.0),
+        offset=max((abs(found.offset) for found in leans), default=0.0),
     )
 
 
@@ -122,63 +119,69 @@ class _Pool:
             are those of larger elements, and in proportion where they are those of smaller ones.
     """
 
-    group: float
-    measured: tuple[tuple[float, float], ...]
+    group: int
+    measured: tuple[tuple[int, float], ...]
 
 
-def _measured(expected: Any, errors: Sequence[Any], largest: Any) -> tuple[Any, Any, Any]:
+def _measured(expected: Any, runs: Sequence[Any], largest: Any) -> tuple[Any, Any, Any]:
     """What is allowed and typical for each element, and which are unstable."""
-    groups = _groups(expected).ravel()
-    order = np.argsort(groups, kind="stable")
-    names, starts, counts = np.unique(groups[order], return_index=True, return_counts=True)
-    moves, errors = largest.ravel()[order], [np.abs(error).ravel()[order] for error in errors]
-    results = np.zeros(groups.size), np.zeros(groups.size), np.zeros(groups.size, bool)
-    inside = {float(name): slice(start, start + size) for name, start, size in zip(names, starts, counts, strict=True)}
-    for pool in _pools(names, counts):
-        _measure(pool, inside, moves, errors, results)
-    allowed, typical, unstable = (np.empty_like(one) for one in results)
-    for found, one in zip((allowed, typical, unstable), results, strict=True):
-        found[order] = one
-    return allowed.reshape(expected.shape), typical.reshape(expected.shape), unstable.reshape(expected.shape)
+    groups = _groups(expected)
+    order = np.argsort(groups, axis=None, kind="stable")
+    arranged = groups.ravel()[order]
+    starts = [0, *(np.flatnonzero(arranged[1:] != arranged[:-1]) + 1)][: arranged.size]
+    inside = {
+        int(arranged[start]): order[start:end] for start, end in zip(starts, [*starts[1:], arranged.size], strict=True)
+    }
+    limits, typical, safety = (np.zeros(1 + max(inside, default=_ZEROS) - _ZEROS, largest.dtype) for _ in range(3))
+    for pool in _pools(inside):
+        place = pool.group - _ZEROS
+        limits[place], typical[place], safety[place] = _measure(pool, inside, largest.ravel(), expected, runs)
+    places = groups - _ZEROS
+    unstable = largest > limits[places]
+    return safety[places] * np.where(unstable, largest, limits[places]), typical[places], unstable
 
 
-def _pools(names: Any, counts: Any) -> Iterator[_Pool]:
-    for name, count in zip(names, counts, strict=True):
-        measured, elements = [(float(name), 1.0)], int(count)
-        for near in np.argsort(np.abs(names - name))[1:]:
+def _pools(inside: Mapping[int, Any]) -> Iterator[_Pool]:
+    for group, places in inside.items():
+        measured, elements = [(group, 1.0)], len(places)
+        for near in sorted(inside, key=lambda near: abs(near - group))[1:]:
             if elements >= _ENOUGH:
                 break
-            if names[near] > _ZEROS and name - names[near] <= _NEAR:
-                measured.append((float(names[near]), 2.0 ** float(max(0.0, name - names[near]))))
-                elements += int(counts[near])
-        yield _Pool(group=float(name), measured=tuple(measured))
+            if near > _ZEROS and group - near <= _NEAR:
+                measured.append((near, 2.0 ** max(0, group - near)))
+                elements += len(inside[near])
+        yield _Pool(group=group, measured=tuple(measured))
 
 
 def _measure(
-    pool: _Pool, inside: Mapping[float, slice], largest: Any, errors: Sequence[Any], results: tuple[Any, Any, Any]
-) -> None:
-    """Fills in what holds for the elements of one magnitude."""
-    allowed, typical, unstable = results
-    moves = np.concatenate([largest[inside[group]] * weight for group, weight in pool.measured])
+    pool: _Pool, inside: Mapping[int, Any], largest: Any, expected: Any, runs: Sequence[Any]
+) -> tuple[float, float, float]:
+    """How far elements of one magnitude move at most, what is typical, and how many times the former is allowed."""
+    furthest = max(float(largest[inside[group]].max()) * weight for group, weight in pool.measured)
+    drawn = [inside[group][_drawn_places(len(inside[group]))] for group, _ in pool.measured]
+    places = np.concatenate(drawn)
+    weights = np.repeat([weight for _, weight in pool.measured], [len(one) for one in drawn])
+    moves = largest[places] * weights
     moved = moves[moves > 0]
-    limit = min(float(moves.max()), _OUTLIER * float(np.median(moved))) if moved.size else 0.0
-    together = [np.concatenate([error[inside[group]] * weight for group, weight in pool.measured]) for error in errors]
-    squares = [np.mean(np.square(error[moves <= limit])) for error in together] if limit else [0.0]
-    own = largest[inside[pool.group]]
-    safety = _SAFETY + _SMALL_SAMPLES / sqrt(len(errors) * moves.size)
-    allowed[inside[pool.group]] = safety * np.where(own <= limit, limit, own)
-    typical[inside[pool.group]] = sqrt(float(np.mean(squares)))
-    unstable[inside[pool.group]] = own > limit
+    limit = min(furthest, _OUTLIER * float(np.median(moved))) if moved.size else 0.0
+    usual, weights = places[moves <= limit], weights[moves <= limit]
+    squares = [
+        np.mean(np.square(np.abs(_errors(as_wide(np.ravel(run)[usual]), expected.ravel()[usual])) * weights))
+        for run in runs
+        if usual.size and limit
+    ]
+    elements = sum(len(inside[group]) for group, _ in pool.measured)
+    return (
+        limit,
+        sqrt(float(np.mean(squares))) if squares else 0.0,
+        _SAFETY + _SMALL_SAMPLES / sqrt(len(runs) * elements),
+    )
 
 
 def scale_of(spread: Spread, found: Any) -> float | None:
     """The root mean square of a run's errors, each in units of what is typical; None where too little can be said."""
-    use = _usable(spread, found)
-    if np.count_nonzero(use) < _LEAST_ELEMENTS:
-        return None
-    with np.errstate(over="ignore", invalid="ignore"):
-        errors = np.abs(as_wide(found)[use] - spread.expected[use]) / spread.typical[use]
-    return float(sqrt(np.mean(np.square(errors))))
+    errors = _drawn_errors(spread, found)
+    return None if errors is None else float(sqrt(np.mean(np.square(np.abs(errors[0])))))
 
 
 def beyond(spread: Spread, found: Any, times: float) -> int:
@@ -195,11 +198,10 @@ def beyond(spread: Spread, found: Any, times: float) -> int:
 
 def lean(spread: Spread, found: Any, region: Region) -> Lean | None:
     """How a run's errors lean in one region, whose values are `found`; None where too little can be said."""
-    found, expected, typical = as_wide(found), spread.expected[region], spread.typical[region]
-    use = _usable(spread, found, region)
-    if np.count_nonzero(use) < _LEAST_ELEMENTS or np.iscomplexobj(expected):
+    drawn = _drawn_errors(spread, found, region)
+    if drawn is None or np.iscomplexobj(drawn[0]):
         return None
-    scaled, errors = expected[use] / typical[use], (found[use] - expected[use]) / typical[use]
+    errors, scaled = drawn
     size = float(np.dot(scaled, scaled))
     if not size:
         return None
@@ -252,24 +254,45 @@ def parts_of(shape: tuple[int, ...], regions: Sequence[Region]) -> Iterator[Regi
             yield region
 
 
-def _usable(spread: Spread, found: Any, region: Region = ()) -> Any:
-    steady = ~spread.unstable[region] & np.isfinite(spread.expected[region]) & (spread.typical[region] > 0)
-    return steady & np.isfinite(as_wide(found))
+def _drawn_errors(spread: Spread, found: Any, region: Region = ()) -> tuple[Any, Any] | None:
+    """Errors of elements of a region, and the elements, in units of what is typical; None where these are too few.
+
+    Of many elements some are drawn: sums over a quarter of a million say what sums over more do.
+    """
+    expected, typical, unstable = spread.expected[region], spread.typical[region], spread.unstable[region]
+    drawn = _drawn_places(expected.size)
+    place = np.unravel_index(drawn, expected.shape) if isinstance(drawn, np.ndarray) else ()
+    found, expected, typical = (np.ravel(array[place]) for array in (np.asarray(found), expected, typical))
+    found, expected = as_double(found), as_double(expected)
+    use = np.isfinite(expected) & np.isfinite(found) & (typical > 0) & ~np.ravel(unstable[place])
+    if np.count_nonzero(use) < _LEAST_ELEMENTS:
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        return (found[use] - expected[use]) / typical[use], expected[use] / typical[use]
+
+
+def _drawn_places(elements: int) -> Any:
+    """Where in so many elements those are that stand for all of them."""
+    if elements <= _ENOUGH_FOR_SUMS:
+        return slice(None)
+    return np.random.default_rng(0).integers(elements, size=_ENOUGH_FOR_SUMS)
 
 
 def _errors(run: Any, expected: Any) -> Any:
     """How far each element is off; infinite where one of both is not finite and the other is something else."""
-    same = (run == expected) | (np.isnan(run) & np.isnan(expected))
-    errors = np.where(same, 0, run - expected)
-    return np.where(np.isfinite(errors), errors, np.inf)
+    with np.errstate(invalid="ignore", over="ignore"):
+        errors = run - expected
+        if np.isfinite(errors).all():
+            return errors
+        same = (run == expected) | (np.isnan(run) & np.isnan(expected))
+    return np.where(np.isfinite(errors), errors, np.where(same, 0, np.inf))
 
 
 def _groups(expected: Any) -> Any:
     """A number for the magnitude of each element: a factor of two is one group; zeros, and what is not finite, too."""
     sizes = np.abs(expected)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        exponents = np.floor(np.log2(sizes))
-    return np.where(np.isfinite(exponents), exponents, _ZEROS)
+    exponents = np.frexp(sizes)[1].astype(np.int16)
+    return np.where(np.isfinite(sizes) & (sizes > 0), exponents, np.int16(_ZEROS))
 
 
 def _floor(exact: Any, expected: Any) -> Any:
