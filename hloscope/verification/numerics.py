@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import re
@@ -67,18 +66,18 @@ def _wait(folder: Path, output: int, job: Job, timeout_s: float) -> int | None:
     root = str(Path(__file__).parent.parent.parent)
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
     environment = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": jax_platform(job.platform)}
-    command = [sys.executable, "-m", "hloscope.verification.child", str(folder)]
-    process = subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-    )
+    command = [sys.executable, "-m", "hloscope.verification.child", str(folder), str(os.getpid())]
+    process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     try:
-        return process.wait(timeout_s)
+        code = process.wait(timeout_s)
     except subprocess.TimeoutExpired:
         return None
     finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait()
+    if code == -signal.SIGINT:  # Ctrl-C, which Python tells the main thread alone
+        raise KeyboardInterrupt
+    return code
 
 
 def _ended(job: Job, code: int | None, stage: str, said: str, timeout_s: float) -> Numerics:
