@@ -24,12 +24,16 @@ def main(folder: Path) -> None:
     sys.path[:] = path
     prepare_environment(devices, attached=platform != "cpu")
     job = pickle.loads((folder / JOB).read_bytes())
+    from hloscope.verification.job import OtherProgramError
     from hloscope.verification.running import run_job
 
     def stage(what: str) -> None:
         (folder / STAGE).write_text(what, encoding="utf-8")
 
-    numerics = run_job(job, stage)
+    try:
+        numerics = run_job(job, stage)
+    except OtherProgramError:
+        numerics = None
     (folder / RESULT).write_bytes(pickle.dumps(numerics))
 
 

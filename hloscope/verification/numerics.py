@@ -22,7 +22,7 @@ _CHATTER = re.compile(r"[IW]\d{4} ")
 _STUCK = re.compile(r"(Termination timeout for .{0,200}|.{0,80}stuck.{0,160})")
 
 
-def run_in_child(job: Job, *, timeout_s: float) -> Numerics:
+def run_in_child(job: Job, *, timeout_s: float) -> Numerics | None:
     """Runs a job in a process of its own.
 
     Args:
@@ -30,7 +30,7 @@ def run_in_child(job: Job, *, timeout_s: float) -> Numerics:
         timeout_s: Seconds after which the process is ended.
 
     Returns:
-        What the process found, or how it ended.
+        What the process found, or how it ended; None where the names lead to other programs than the job knows.
 
     Raises:
         TargetError: The job holds something that cannot be handed to another process.
@@ -43,7 +43,7 @@ def run_in_child(job: Job, *, timeout_s: float) -> Numerics:
         said = (folder / "output.txt").read_text(encoding="utf-8", errors="replace")
         stage = (folder / STAGE).read_text(encoding="utf-8") if (folder / STAGE).exists() else "starting"
         if code == 0 and (folder / RESULT).exists():
-            found: Numerics = pickle.loads((folder / RESULT).read_bytes())
+            found: Numerics | None = pickle.loads((folder / RESULT).read_bytes())
             return found
     return _ended(job, code, stage, said, timeout_s)
 
