@@ -63,6 +63,12 @@ def _closed(workers: WorkerPool, owner: int) -> None:
         workers.shutdown(cancel_futures=True)
 
 
+def interruptions() -> int:
+    """How many of this process's workers Ctrl-C has ended so far."""
+    found = _pools.get(os.getpid())
+    return 0 if found is None else found.interruptions()
+
+
 def workers_here(jobs: int | None = None) -> int:
     """Workers that are worth having at once here, by cores, free memory and what there is to do."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

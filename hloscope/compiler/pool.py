@@ -81,7 +81,6 @@ class Worker:
             stderr=self._words,
             env={**environment, "PYTHONPATH": os.pathsep.join(entry for entry in search if entry)},
             pass_fds=() if slot is None or slot.life is None else (slot.life,),
-            start_new_session=True,  # Ctrl-C on a terminal is this process's to act on
         )
         if slot is not None:
             slot.given_to(self._process.pid)
@@ -149,15 +148,16 @@ class Worker:
             self._process.kill()
         return self._process.wait()
 
-    def close(self) -> None:
-        """Ends it and frees what it holds here."""
-        self.kill()
+    def close(self) -> int:
+        """Ends it, frees what it holds here, and returns how it ended."""
+        returncode = self.kill()
         for stream in (self._process.stdin, self._process.stdout, self._words):
             if stream is not None:
                 with suppress(OSError):
                     stream.close()
         if self._slot is not None:
             self._slot.close()
+        return returncode
 
 
 def _words_file() -> IO[bytes]:
@@ -234,6 +234,7 @@ class WorkerPool(Executor):
         self._lock = threading.Lock()
         self._idle: list[Worker] = []
         self._is_warming = False
+        self._interrupted = 0
         self._tasks: WeakKeyDictionary[Future[Any], _Task] = WeakKeyDictionary()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
@@ -279,6 +280,15 @@ class WorkerPool(Executor):
         for worker in idle:
             worker.close()
 
+    def interruptions(self) -> int:
+        """How many processes Ctrl-C has ended so far, those among them that were idle."""
+        with self._lock:
+            ended = [worker for worker in self._idle if not worker.is_alive]
+            self._idle = [worker for worker in self._idle if worker not in ended]
+        for worker in ended:
+            self._close(worker)
+        return self._interrupted
+
     def _keep_one(self, environment: Mapping[str, str], prepare: str) -> None:
         """Starts a process that nobody waits for, so it waits for nothing either: where there is room at once."""
         try:
@@ -298,9 +308,11 @@ class WorkerPool(Executor):
                 if task.limit_s is not None:
                     timer.start()
                 return worker.call(request)
-            except WorkerDied:
+            except WorkerDied as died:
                 if task.is_late:
                     raise TimeoutError(task.limit_s) from None
+                if died.returncode == -signal.SIGINT:  # what Python tells the main thread alone
+                    raise KeyboardInterrupt from None
                 raise
             except _GoneBefore:  # ended while it was idle, by another process that needed its slot
                 if not task.is_wanted:
@@ -323,7 +335,7 @@ class WorkerPool(Executor):
             others = [worker for worker in self._idle if worker not in fitting]
             self._idle = fitting[:-1]
         for worker in others:
-            worker.close()
+            self._close(worker)
         if fitting:
             return fitting[-1]
         slot = acquired_slot(lambda: task.is_wanted, waits=waits) if self._counted else None
@@ -342,4 +354,9 @@ class WorkerPool(Executor):
             with self._lock:
                 self._idle.append(worker)
         else:
-            worker.close()
+            self._close(worker)
+
+    def _close(self, worker: Worker) -> None:
+        if worker.close() == -signal.SIGINT:
+            with self._lock:
+                self._interrupted += 1

@@ -51,7 +51,7 @@ def main() -> None:
     """Runs until there are no more requests."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     _leave_the_streams()
-    _end_with(int(sys.argv[1]))
+    end_with(int(sys.argv[1]))
     if sys.argv[3:]:
         from hloscope.compiler.stderr_capture import read_in_place
 
@@ -75,12 +75,14 @@ def _leave_the_streams() -> None:
     os.dup2(2, 1)
 
 
-def _end_with(parent: int) -> None:
-    """Has the system end this process with the one that started it, also while native code runs.
+def end_with(parent: int) -> None:
+    """Has the system end this process with the one that started it, and at Ctrl-C, also while native code runs.
 
-    Ctrl-C on a terminal reaches every process of the foreground; here it is the parent's to act on.
+    Ctrl-C on a terminal reaches every process of the foreground. In the parent Python raises it in the main thread
+    alone, which may be waiting for the very thread that waits for this process.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     if sys.platform == "linux":
         import ctypes
 

@@ -32,6 +32,7 @@ from hloscope.program.capture import Capture, CapturedMesh
 from hloscope.program.lowering import lower
 from hloscope.program.plan import Plan, axis_kinds, axis_sizes, choose_slice, make_plan, users_mesh
 from hloscope.program.several_slices import slices_of_own_mesh, slices_per_axis
+from hloscope.program.surroundings import stop_where_interrupted
 from hloscope.program.target import TargetFacts
 from hloscope.store import Store
 
@@ -186,6 +187,7 @@ def begin(
         found = cache.get(kept, name)
     question = None
     if found is None:
+        stop_where_interrupted()
         question = client.compile_program(asked, name=name, timeout_s=facts.timeout_s)
     return Pending(program=program, versions=versions, cache=cache, kept=kept, found=found, question=question)
 

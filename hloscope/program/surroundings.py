@@ -11,7 +11,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from hloscope.compiler.client import interruptions
+
 _LOCK = threading.RLock()
+
+
+class _Begun(threading.local):
+    """What had been when this thread's call began."""
+
+    interruptions: int = 0
+
+
+_begun = _Begun()
 
 
 @contextmanager
@@ -20,12 +31,24 @@ def one_call() -> Iterator[None]:
 
     JAX's devices, settings and caches, Python's modules and its path belong to the whole process.
     """
+    _begun.interruptions = interruptions()
     with _LOCK:
+        stop_where_interrupted()
         before = Surroundings.now()
         try:
             yield
         finally:
             before.restore()
+
+
+def stop_where_interrupted() -> None:
+    """Ends the call of this thread where Ctrl-C was pressed since it began.
+
+    Raises:
+        KeyboardInterrupt: It was.
+    """
+    if interruptions() != _begun.interruptions:
+        raise KeyboardInterrupt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ from hloscope.program.notation import parse_axis_types
 from hloscope.program.plan import Plan, make_plan, users_mesh
 from hloscope.program.target import TargetFacts
 from hloscope.program.tracing import build_call
+from hloscope.store import default_store
 from hloscope.verification.differences import Shard
 from hloscope.verification.noise import noisy, plain
 from hloscope.verification.tolerances import Rounding, is_manual, rounding_of
@@ -102,6 +104,17 @@ def prepare(function: Function, facts: TargetFacts, name: str) -> Prepared:
         traced=_traced(plan),
         current=plan.mesh,
     )
+
+
+def fingerprint(function: Function, facts: TargetFacts, name: str) -> str:
+    """What a program is known by in every process: a digest of what JAX lowers it to for TPU.
+
+    Raises:
+        HloscopeError: JAX refuses it.
+    """
+    plan = replace(_plan(facts), slice=None)
+    text = lower(function, facts, plan, name, default_store()).as_text()
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def prepare_gradient(function: Function, facts: TargetFacts, forward: Prepared, name: str) -> Prepared:

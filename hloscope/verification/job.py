@@ -42,6 +42,7 @@ class Job:
         grad: Whether gradients are compared as well.
         against_single_device: Whether both are compared with the target on one device too.
         memory_bytes: Memory that the run may take; None when it is not known.
+        programs: What the programs are known by, as `fingerprint` says; None for one that is whatever its name imports.
     """
 
     target: Side
@@ -56,6 +57,11 @@ class Job:
     grad: bool = False
     against_single_device: bool = False
     memory_bytes: int | None = None
+    programs: tuple[str | None, str | None] = (None, None)
+
+
+class OtherProgramError(Exception):
+    """What a name imported in another process is not the program that was meant."""
 
 
 def references_facts(target: TargetFacts, reference: TargetFacts, *, is_factory: bool) -> TargetFacts:

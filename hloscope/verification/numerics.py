@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import re
@@ -23,7 +22,7 @@ _CHATTER = re.compile(r"[IW]\d{4} ")
 _STUCK = re.compile(r"(Termination timeout for .{0,200}|.{0,80}stuck.{0,160})")
 
 
-def run_in_child(job: Job, *, timeout_s: float) -> Numerics:
+def run_in_child(job: Job, *, timeout_s: float) -> Numerics | None:
     """Runs a job in a process of its own.
 
     Args:
@@ -31,7 +30,7 @@ def run_in_child(job: Job, *, timeout_s: float) -> Numerics:
         timeout_s: Seconds after which the process is ended.
 
     Returns:
-        What the process found, or how it ended.
+        What the process found, or how it ended; None where the names lead to other programs than the job knows.
 
     Raises:
         TargetError: The job holds something that cannot be handed to another process.
@@ -44,7 +43,7 @@ def run_in_child(job: Job, *, timeout_s: float) -> Numerics:
         said = (folder / "output.txt").read_text(encoding="utf-8", errors="replace")
         stage = (folder / STAGE).read_text(encoding="utf-8") if (folder / STAGE).exists() else "starting"
         if code == 0 and (folder / RESULT).exists():
-            found: Numerics = pickle.loads((folder / RESULT).read_bytes())
+            found: Numerics | None = pickle.loads((folder / RESULT).read_bytes())
             return found
     return _ended(job, code, stage, said, timeout_s)
 
@@ -67,18 +66,18 @@ def _wait(folder: Path, output: int, job: Job, timeout_s: float) -> int | None:
     root = str(Path(__file__).parent.parent.parent)
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
     environment = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": jax_platform(job.platform)}
-    command = [sys.executable, "-m", "hloscope.verification.child", str(folder)]
-    process = subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-    )
+    command = [sys.executable, "-m", "hloscope.verification.child", str(folder), str(os.getpid())]
+    process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     try:
-        return process.wait(timeout_s)
+        code = process.wait(timeout_s)
     except subprocess.TimeoutExpired:
         return None
     finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait()
+    if code == -signal.SIGINT:  # Ctrl-C, which Python tells the main thread alone
+        raise KeyboardInterrupt
+    return code
 
 
 def _ended(job: Job, code: int | None, stage: str, said: str, timeout_s: float) -> Numerics:

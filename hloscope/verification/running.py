@@ -19,7 +19,7 @@ from hloscope.verification import executing, memory
 from hloscope.verification.coverage import untested
 from hloscope.verification.executing import Prepared
 from hloscope.verification.index_sizes import index_sizes
-from hloscope.verification.job import Job, Side, references_facts
+from hloscope.verification.job import Job, OtherProgramError, Side, references_facts
 from hloscope.verification.measuring import invisible, with_own_rounding
 from hloscope.verification.model import Numerics, NumericsStatus
 from hloscope.verification.pairs import Both, Compared, Program, compare, random_value
@@ -42,6 +42,9 @@ def run_job(job: Job, stage: Stage = lambda _: None) -> Numerics:
     Args:
         job: What to run.
         stage: Told what is happening, so that a process that dies leaves word of where it was.
+
+    Raises:
+        OtherProgramError: The programs are not those that the job knows.
     """
     try:
         return _run(job, stage)
@@ -56,6 +59,7 @@ def _run(job: Job, stage: Stage) -> Numerics:
     refusal = _too_few_devices(job)
     if refusal:
         return Numerics(status=NumericsStatus.NOT_RUN, message=refusal, seed=job.seed, dims=dict(job.dims))
+    _check_programs(job, stage)
     target, reference, prepared = both_prepared(job, stage)
     return compare_prepared(target, reference, prepared, job, stage)
 
@@ -67,8 +71,7 @@ def both_prepared(job: Job, stage: Stage = lambda _: None) -> tuple[Program, Pro
         HloscopeError: JAX refuses one of them.
     """
     stage("importing")
-    target = _loaded(job.target, job, None)
-    reference = _loaded(job.reference, job, target)
+    target, reference = _both_loaded(job)
     stage("compiling the target")
     prepared = {"target": executing.prepare(target.function, target.facts, target.name)}
     stage("compiling the reference")
@@ -112,6 +115,28 @@ def _sized(prepared: Mapping[str, Prepared], job: Job) -> Numerics:
     return replace(basis, estimated_bytes=None if None in programs else needed)
 
 
+def programs_of(job: Job) -> tuple[str, str]:
+    """What the programs of a job are known by.
+
+    Raises:
+        HloscopeError: JAX refuses one of them.
+    """
+    target, reference = (executing.fingerprint(one.function, one.facts, one.name) for one in _both_loaded(job))
+    return target, reference
+
+
+def _check_programs(job: Job, stage: Stage) -> None:
+    if job.programs == (None, None):
+        return
+    stage("comparing the imported programs with those that were compiled")
+    try:
+        found = programs_of(job)
+    except HloscopeError as error:
+        raise OtherProgramError from error
+    if any(known not in (None, one) for known, one in zip(job.programs, found, strict=True)):
+        raise OtherProgramError
+
+
 def _notes(found: Compared) -> Iterator[str]:
     """What the numbers stand on."""
     if found.measured.failure:
@@ -144,6 +169,11 @@ def _ran_on(job: Job) -> str:
     if job.platform == "cpu":
         return plural(job.devices, "simulated CPU device")
     return plural(job.devices, f"{jax.devices()[0].device_kind} device")
+
+
+def _both_loaded(job: Job) -> tuple[Program, Program]:
+    target = _loaded(job.target, job, None)
+    return target, _loaded(job.reference, job, target)
 
 
 def _loaded(side: Side, job: Job, target: Program | None) -> Program:

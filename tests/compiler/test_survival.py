@@ -116,12 +116,7 @@ def test_ctrl_c_ends_a_compile_within_a_second_and_leaves_nothing(folder, monkey
         text=True,
         preexec_fn=_takes_ctrl_c,  # noqa: PLW1509  # children of a shell's background job ignore it
     )
-    deadline = time.monotonic() + 60
-    workers = []
-    while not workers or _cpu_seconds(workers[0]) < 6:  # it has started up, and is deep in C
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-        workers = children(process.pid)
+    workers = _deep_in_c(process)
     begun = time.monotonic()
     process.send_signal(signal.SIGINT)
     while any(map(_cpu_seconds, workers)):
@@ -130,6 +125,17 @@ def test_ctrl_c_ends_a_compile_within_a_second_and_leaves_nothing(folder, monkey
     _, said = process.communicate(timeout=10)
     assert (process.returncode, said) == (130, "interrupted\n")
     assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+
+
+def _deep_in_c(process):
+    """The workers of a process, once the first has started up and hangs."""
+    deadline = time.monotonic() + 60
+    workers = []
+    while not workers or _cpu_seconds(workers[0]) < 6:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+        workers = children(process.pid)
+    return workers
 
 
 def _takes_ctrl_c():
@@ -299,3 +305,33 @@ def test_the_worker_that_is_started_ahead_is_the_one_that_compiles(folder):
     done = run(folder, "script.py")
     assert done.stdout.startswith("['v5e:2x2'"), done.stderr
     assert done.stdout.count("'v5e:2x2'") == 1
+
+
+IN_A_THREAD = {
+    "asyncio": "import asyncio\nasyncio.run(asyncio.to_thread(run, 'doomed'))\n",
+    "threads": "from concurrent.futures import ThreadPoolExecutor\n"
+    "with ThreadPoolExecutor(4) as threads:\n    list(threads.map(run, ['doomed'] * 4))\n",
+}
+
+
+@pytest.mark.parametrize("how", IN_A_THREAD)
+def test_ctrl_c_ends_a_compile_that_another_thread_waits_for(folder, monkeypatch, how):
+    monkeypatch.setenv("STAND_IN", "hang")
+    script = "import hloscope\ndef run(name):\n    hloscope.analyze(f'model.py:{name}')\n    print('went on')\n"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script + IN_A_THREAD[how]],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # as a shell gives each of its jobs a group of processes, which Ctrl-C goes to
+        preexec_fn=_takes_ctrl_c,  # noqa: PLW1509
+    )
+    workers = _deep_in_c(process)
+    begun = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    while any(map(_cpu_seconds, workers)):
+        assert time.monotonic() - begun < 1
+        time.sleep(0.01)
+    said, errors = process.communicate(timeout=3)
+    assert (process.returncode, said, "KeyboardInterrupt" in errors) == (-signal.SIGINT, "", True)

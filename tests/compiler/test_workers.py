@@ -19,6 +19,7 @@ from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.compiler.stderr_capture import captured_stderr
 from hloscope.errors import CompileError, CompilerDiedError, NotationError, SliceError, TimeLimitError
 from hloscope.hardware.slices import parse_slice
+from hloscope.program.surroundings import one_call, stop_where_interrupted
 
 FOREVER = (re.match, r"(a+)+$", "a" * 64 + "b")
 """A call that ends some time after the universe, inside C, with the interpreter's lock held."""
@@ -121,6 +122,34 @@ def test_a_task_that_waits_can_be_killed(workers):
     workers.kill(waiting)
     assert waiting.cancelled()
     assert wait(busy).not_done == set()
+
+
+@pytest.fixture
+def ctrl_c():
+    """Lets Ctrl-C have its usual effect, also where the tests run in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_that_reaches_a_worker_is_no_death(workers):
+    with pytest.raises(KeyboardInterrupt):
+        workers.submit(signal.raise_signal, signal.SIGINT).result()
+    assert workers.interruptions() == 1
+    assert workers.submit(abs, -1).result() == 1
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_between_two_compiles_ends_the_call_and_not_the_next():
+    process = client.Question(os.getpid, doing="asking").answer()
+    with one_call():
+        os.kill(process, signal.SIGINT)
+        assert gone_within(process, 5)
+        with pytest.raises(KeyboardInterrupt):
+            stop_where_interrupted()
+    with one_call():
+        stop_where_interrupted()
 
 
 def test_a_limit_ends_what_takes_too_long(workers):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
+import sys
+from pathlib import Path
 
 import jax
 import pytest
@@ -101,3 +104,43 @@ def test_names_that_do_not_exist(options, message):
     with pytest.raises(hloscope.HloscopeError) as caught:
         hloscope.verify(*names, **options)
     assert str(caught.value) == message
+
+
+EDITED = """
+import jax
+from jax.sharding import PartitionSpec as P
+
+FACTOR = 2
+
+
+def step(x, w):
+    return x @ w * 2
+
+
+@jax.shard_map(in_specs=(P("X", None), P(None, None)), out_specs=P("X", None))
+def twin(x, w):
+    return x @ w * FACTOR
+"""
+
+
+@pytest.fixture
+def edited(tmp_path, monkeypatch):
+    (tmp_path / "edited_twins.py").write_text(EDITED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield importlib.import_module("edited_twins")
+    del sys.modules["edited_twins"]
+
+
+def test_functions_are_verified_as_they_are_here_and_not_as_their_file_is_now(edited):
+    found = hloscope.verify(edited.step, edited.twin, **FACTS, scale={"B": 16, "D": 8})
+    assert (found.passed, found.numerics.notes) == (True, ())
+    file = Path(edited.__file__)
+    file.write_text(EDITED.replace("FACTOR = 2", "FACTOR = 3"))
+    found = hloscope.verify(edited.step, edited.twin, **FACTS, scale={"B": 16, "D": 8})
+    assert found.passed
+    assert "a file was edited" in found.numerics.notes[0]
+    file.write_text(EDITED)
+    edited.FACTOR = 3
+    assert not hloscope.verify(edited.step, edited.twin, **FACTS, scale={"B": 16, "D": 8}).passed
+    file.write_text("import nothing_of_that_name\n")
+    assert hloscope.verify(edited.step, edited.step, **FACTS, against_single_device=True).passed
