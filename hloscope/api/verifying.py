@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hloscope.analysis.model import Analysis
 from hloscope.api.analyzing import KernelCosts
@@ -16,8 +17,11 @@ from hloscope.program.target import TargetFacts, make_facts
 from hloscope.store import default_store
 from hloscope.verification.job import Job, Side, references_facts
 from hloscope.verification.judging import RULE_NAMES, judged
-from hloscope.verification.model import Verification
+from hloscope.verification.model import Numerics, Verification
 from hloscope.verification.settings import Range, Settings
+
+if TYPE_CHECKING:
+    from hloscope.program.compiling import Traced
 
 Function = Callable[..., Any]
 Stage = Callable[[str], None]
@@ -142,13 +146,15 @@ def verify_functions(
 
     start_ahead(name_of(target), facts.slice, default_store())
     with one_call():
-        found = on_enough_devices(
-            (target, reference), facts, lambda: _analyses(target, reference, facts, settings, stage)
-        )
-        job = _job(target, reference, facts, settings, devices=max(map(_device_count, found)))
-        stage("running both programs")
-        with devices_to_run_on(job.devices, settings.on):
-            numerics = run_somewhere(job, settings, decided_by_devices=any(map(_decided_by_devices, found)))
+
+        def both() -> tuple[tuple[Analysis, Analysis], Job, Numerics | None]:
+            return _analyses(target, reference, facts, settings, stage)
+
+        found, job, numerics = on_enough_devices((target, reference), facts, both)
+        if numerics is None:
+            stage("running both programs")
+            with devices_to_run_on(job.devices, settings.on):
+                numerics = run_somewhere(job, settings, decided_by_devices=any(map(_decided_by_devices, found)))
     return judged(*found, numerics, ignore)
 
 
@@ -174,16 +180,44 @@ def _job(
 
 def _analyses(
     target: Function | str, reference: Function | str, facts: TargetFacts, settings: Settings, stage: Stage
-) -> tuple[Analysis, Analysis]:
-    """Both programs, compiled for the target's slice."""
-    from hloscope.program.arguments import required_parameters
-    from hloscope.program.compiling import capture
-    from hloscope.program.devices import check_attached
+) -> tuple[tuple[Analysis, Analysis], Job, Numerics | None]:
+    """Both programs, compiled for the target's slice, how to run them, and what came of that where it ran beside."""
+    from hloscope.program.compiling import started, traced
     from hloscope.program.importing import modules_of
+    from hloscope.program.target import attached_facts
+    from hloscope.verification.where import started_ahead
+
+    functions = _functions(target, reference, facts, settings, stage)
+    all_facts, store = facts.over(attached_facts(functions[0])), default_store()
+    with modules_of(functions[0]):
+        first = traced(functions[0], all_facts, name=name_of(target), stage=stage, store=store)
+    _check_ranges(settings.ranges, first.seen.argument_names)
+    with ExitStack() as stack:
+        pending = started(first, stage=stage, store=store)
+        stack.callback(pending.drop)
+        with modules_of(functions[1]):
+            borrowed = _references_facts(first, functions[1], all_facts, facts)
+            twin = traced(functions[1], borrowed, name=name_of(reference), stage=stage, store=store)
+        job = _job(target, reference, facts, settings, devices=max(_device_count(first), _device_count(twin)))
+        child = started_ahead(job, settings)
+        if child is not None:
+            stack.callback(child.close)
+        analyses = [analysis_of(pending.capture(stage), name_of(target))]
+        pending = started(twin, stage=stage, store=store)
+        stack.callback(pending.drop)
+        analyses.append(analysis_of(pending.capture(stage), name_of(reference)))
+        stage("running both programs")
+        return (analyses[0], analyses[1]), job, None if child is None else child.numerics(settings.timeout_s)
+
+
+def _functions(
+    target: Function | str, reference: Function | str, facts: TargetFacts, settings: Settings, stage: Stage
+) -> tuple[Function, Function]:
+    from hloscope.program.devices import check_attached
     from hloscope.program.target import attached_facts
 
     stage("importing")
-    functions = [loaded(one, facts, beside) for one, beside in ((target, reference), (reference, target))]
+    functions = loaded(target, facts, reference), loaded(reference, facts, target)
     if functions[0] is functions[1] and not settings.against_single_device:
         raise TargetError(
             f"{name_of(target)} is its own reference, so nothing could differ",
@@ -192,22 +226,21 @@ def _analyses(
     all_facts = facts.over(attached_facts(functions[0]))
     check_attached(all_facts)
     _check_scale(settings.scale, all_facts)
-    store = default_store()
-    with modules_of(functions[0]):
-        captured = capture(functions[0], all_facts, name=name_of(target), stage=stage, store=store)
-    found = analysis_of(captured, name_of(target))
-    _check_ranges(settings.ranges, found)
-    own = facts.over(attached_facts(functions[1]))
-    borrowed = references_facts(all_facts, own, is_factory=not required_parameters(functions[1]))
-    chosen = captured.slice.name if captured.slice_chosen_by == "user" else None
-    with modules_of(functions[1]):
-        twin = capture(functions[1], replace(borrowed, slice=chosen), name=name_of(reference), stage=stage, store=store)
-    return found, analysis_of(twin, name_of(reference))
+    return functions
 
 
-def _device_count(found: Analysis) -> int:
-    used = 1 if found.slice is None else found.slice.used_devices
-    return used if found.mesh is None else max(used, found.mesh.device_count)
+def _references_facts(target: Traced, function: Function, facts: TargetFacts, asked: TargetFacts) -> TargetFacts:
+    """How the reference is called and placed: on the target's slice, where the user named one."""
+    from hloscope.program.arguments import required_parameters
+    from hloscope.program.target import attached_facts
+
+    own = asked.over(attached_facts(function))
+    borrowed = references_facts(facts, own, is_factory=not required_parameters(function))
+    return replace(borrowed, slice=target.slice.name if target.slice_chosen_by == "user" else None)
+
+
+def _device_count(program: Traced) -> int:
+    return max(program.seen.device_count, program.mesh.size if program.mesh is not None else 1)
 
 
 def _decided_by_devices(found: Analysis) -> bool:
@@ -234,8 +267,7 @@ def _check_scale(scale: Mapping[str, int], facts: TargetFacts) -> None:
             )
 
 
-def _check_ranges(ranges: Mapping[str, Range], found: Analysis) -> None:
-    names = [array.name for array in found.arguments]
+def _check_ranges(ranges: Mapping[str, Range], names: Sequence[str]) -> None:
     for name in ranges:
         if name not in names:
             raise NotationError(

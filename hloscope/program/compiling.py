@@ -172,7 +172,15 @@ def begin(
     Raises:
         HloscopeError: Bad input, or JAX refuses the program.
     """
-    program = _traced(function, facts, name=name, stage=stage, store=store)
+    return started(traced(function, facts, name=name, stage=stage, store=store), stage=stage, store=store)
+
+
+def started(program: Traced, *, stage: Stage = lambda _: None, store: Store | None = None) -> Pending:
+    """Has the compile of a traced program started.
+
+    Raises:
+        HloscopeError: There is no compiler for its slice.
+    """
     require_libtpu(program.slice)
     versions = _versions(program.slice)
     stage(f"compiling for {program.slice.name}")
@@ -184,15 +192,15 @@ def begin(
     if cache.keeps:
         lowered = program.lowered
         kept = kept_as(asked, lowered.as_text(), lowered.as_text(debug_info=True), versions)
-        found = cache.get(kept, name)
+        found = cache.get(kept, program.name)
     question = None
     if found is None:
         stop_where_interrupted()
-        question = client.compile_program(asked, name=name, timeout_s=facts.timeout_s)
+        question = client.compile_program(asked, name=program.name, timeout_s=program.facts.timeout_s)
     return Pending(program=program, versions=versions, cache=cache, kept=kept, found=found, question=question)
 
 
-def _traced(
+def traced(
     function: Callable[..., Any], facts: TargetFacts, *, name: str, stage: Stage = lambda _: None, store: Store | None
 ) -> Traced:
     """Traces and lowers a function for the slice that its facts name, or the one that fits.

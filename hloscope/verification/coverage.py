@@ -25,24 +25,27 @@ _PATIENCE_S = 1.0
 """Seconds of runs with changed shards beyond which a reverse pass, which has to be compiled, is quicker."""
 
 _MOST_CHANGES = 128
-"""Runs with a changed shard; arguments beyond that are changed as a whole."""
+"""Runs with a changed shard at most."""
 
 
-def untested(target: Prepared, reference: Run, another: Another) -> tuple[Untested, ...]:
+def untested(target: Prepared, reference: Run, another: Another, *, patience_s: float) -> tuple[Untested, ...]:
     """Finds the shards of arguments that the reference's outputs do not depend on.
 
-    Arguments that the reference does not read, and donated ones that are only overwritten, are left out.
+    Arguments that the reference does not read, and donated ones that are only overwritten, are left out. Where changing
+    every shard of an argument would take too long it is changed as a whole, and its parts are told as not tried.
 
     Args:
         target: The target; its shards count as well as the reference's.
         reference: The reference after a run.
         another: Other random values for the argument at a position.
+        patience_s: Seconds that all runs with changed shards may take.
     """
     program = reference.program
     read = set(program.seen.kept)
     cuts = {position: list(_places(position, target, program)) for position in read}
     takes_long = reference.seconds * sum(map(len, cuts.values())) > _PATIENCE_S
     silent = _without_gradient(program, reference.values) if takes_long else None
+    most = min(_MOST_CHANGES, int(max(patience_s, _PATIENCE_S) / reference.seconds))
     found, changes = [], 0
     for position, name in enumerate(program.seen.argument_names):
         value = reference.values[position]
@@ -50,11 +53,12 @@ def untested(target: Prepared, reference: Run, another: Another) -> tuple[Untest
             continue
         places = cuts[position]
         doubtful = [one for one in places if silent is None or silent(position, one[0])]
-        if changes + len(doubtful) > _MOST_CHANGES:
+        if changes + len(doubtful) > most and len(doubtful) > 1:
+            found.append(Untested(argument=name, shards=(), parts=len(places), tried=False))
             doubtful = [(tuple(slice(None) for _ in np.shape(value)), ())]
         changes += len(doubtful)
         fresh = another(position) if doubtful else None
-        idle = [one for one in doubtful if _changes_nothing(reference, position, one[0], fresh)]
+        idle = [place for place in doubtful if _changes_nothing(reference, position, place[0], fresh)]
         donated = target.seen.donated[position] or program.seen.donated[position]
         if idle and not (donated and len(idle) == len(places)):
             shards = tuple(place for _, held in idle for place in held)

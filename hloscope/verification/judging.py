@@ -19,6 +19,7 @@ from hloscope.verification.model import (
     COPIES,
     UNTESTED,
     UNTESTED_WORDS,
+    UNTRIED_WORDS,
     Bias,
     Numerics,
     NumericsStatus,
@@ -128,6 +129,14 @@ def judge_numerics(numerics: Numerics) -> Iterator[Finding]:
 
 
 def _untested(part: Untested) -> Finding:
+    if not part.tried:
+        return Finding(
+            rule=UNTESTED,
+            severity=Severity.WARNING,
+            message=f"{UNTRIED_WORDS}each of the {part.parts} parts of {part.argument}",
+            why="a run with each of them changed takes as long as the run itself",
+            fix="compare the numbers at smaller sizes, such as --scale B=64,F=256",
+        )
     places = f" on {_devices(part.shards, max(part.parts, len(part.shards)))}" if part.shards else ""
     return Finding(
         rule=UNTESTED,

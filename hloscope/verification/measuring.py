@@ -29,7 +29,7 @@ from hloscope.verification.job import Job
 from hloscope.verification.model import Bias, OutputComparison, Roughness, Tolerance
 from hloscope.verification.spreads import Spread
 from hloscope.verification.tolerances import relative_tolerance
-from hloscope.verification.traced import means, narrow_carry, path_units
+from hloscope.verification.traced import every_equation, means, narrow_carry, path_units, rounds
 
 Stage = Callable[[str], None]
 
@@ -97,6 +97,9 @@ def measure(target: Run, reference: Run, job: Job, stage: Stage) -> Measured:
     elements = sum(int(aval.size) for aval in reference.program.seen.result_avals)
     if job.memory_bytes is not None and elements * _BYTES_AN_ELEMENT > memory.SHARE * job.memory_bytes:
         return Measured(spreads=(), relative=relative, failure="its outputs are too large to be kept several times")
+    if reference.program.traced is not None and not any(map(rounds, every_equation(reference.program.traced.jaxpr))):
+        exact = [[whole(shards, shape_of(shards), shards[0].values.dtype)] for shards in reference.outputs]
+        return Measured(spreads=_spreads(exact, target, reference), relative=relative, runs=exact)
     stage("measuring what rounding does to the reference")
     try:
         again = partial(executing.run_moved, reference.program, reference.values, parts=parts, platform=job.platform)

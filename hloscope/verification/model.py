@@ -22,6 +22,7 @@ COPIES = "other copies"
 
 UNTESTED = "untested"
 UNTESTED_WORDS = "no output of the reference depends on "
+UNTRIED_WORDS = "it was not tried whether an output of the reference depends on "
 
 
 class NumericsStatus(StrEnum):
@@ -167,11 +168,13 @@ class Untested:
         argument: The argument's name.
         shards: The devices that hold the part; empty for all of the argument.
         parts: Into how many different parts the devices share the argument.
+        tried: Whether that was seen; false where it would have taken too long to try each part.
     """
 
     argument: str
     shards: tuple[str, ...]
     parts: int
+    tried: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +244,8 @@ class Verification:
     @property
     def untested(self) -> tuple[str, ...]:
         """What no output depends on for the inputs that were tried: `table on 4 of 8 devices (X=4; X=5; ...)`."""
-        return tuple(one.message.removeprefix(UNTESTED_WORDS) for one in self.findings if one.rule == UNTESTED)
+        messages = (one.message for one in self.findings if one.rule == UNTESTED)
+        return tuple(message.removeprefix(UNTESTED_WORDS).removeprefix(UNTRIED_WORDS) for message in messages)
 
     @property
     def bytes_ratio(self) -> float | None:

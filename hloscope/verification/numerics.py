@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 from hloscope.errors import TargetError
@@ -22,30 +23,64 @@ _CHATTER = re.compile(r"[IW]\d{4} ")
 _STUCK = re.compile(r"(Termination timeout for .{0,200}|.{0,80}stuck.{0,160})")
 
 
-def run_in_child(job: Job, *, timeout_s: float) -> Numerics | None:
-    """Runs a job in a process of its own.
+class ChildRun:
+    """A job that runs in a process of its own, from now on until it is asked for or closed.
 
     Args:
         job: What to run; both programs by name.
-        timeout_s: Seconds after which the process is ended.
-
-    Returns:
-        What the process found, or how it ended; None where the names lead to other programs than the job knows.
 
     Raises:
         TargetError: The job holds something that cannot be handed to another process.
     """
-    with tempfile.TemporaryDirectory(prefix="hloscope-verify-") as name:
-        folder = Path(name)
-        _write(job, folder)
-        with (folder / "output.txt").open("wb") as output:
-            code = _wait(folder, output.fileno(), job, timeout_s)
-        said = (folder / "output.txt").read_text(encoding="utf-8", errors="replace")
-        stage = (folder / STAGE).read_text(encoding="utf-8") if (folder / STAGE).exists() else "starting"
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._place = tempfile.TemporaryDirectory(prefix="hloscope-verify-")
+        folder = Path(self._place.name)
+        try:
+            _write(job, folder)
+            with (folder / "output.txt").open("wb") as output:
+                self._process = _started(folder, output.fileno(), job)
+        except BaseException:
+            self._place.cleanup()
+            raise
+
+    def numerics(self, timeout_s: float) -> Numerics | None:
+        """Waits for what the process found, or how it ended; None where its names lead to other programs.
+
+        Args:
+            timeout_s: Seconds from now after which the process is ended.
+        """
+        try:
+            code = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            self._end()
+        if code == -signal.SIGINT:  # Ctrl-C, which Python tells the main thread alone
+            raise KeyboardInterrupt
+        folder = Path(self._place.name)
         if code == 0 and (folder / RESULT).exists():
             found: Numerics | None = pickle.loads((folder / RESULT).read_bytes())
             return found
-    return _ended(job, code, stage, said, timeout_s)
+        said = (folder / "output.txt").read_text(encoding="utf-8", errors="replace")
+        stage = (folder / STAGE).read_text(encoding="utf-8") if (folder / STAGE).exists() else "starting"
+        return _ended(self._job, code, stage, said, timeout_s)
+
+    def close(self) -> None:
+        """Ends the process, if it still runs, and removes what it wrote."""
+        self._end()
+        self._place.cleanup()
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def run_in_child(job: Job, *, timeout_s: float) -> Numerics | None:
+    """Runs a job in a process of its own, which is ended after a time; see `ChildRun`."""
+    with closing(ChildRun(job)) as child:
+        return child.numerics(timeout_s)
 
 
 def _write(job: Job, folder: Path) -> None:
@@ -61,23 +96,12 @@ def _write(job: Job, folder: Path) -> None:
     (folder / "start.pickle").write_bytes(pickle.dumps((path, job.devices, job.platform)))
 
 
-def _wait(folder: Path, output: int, job: Job, timeout_s: float) -> int | None:
-    """The exit status; None when the time was over."""
+def _started(folder: Path, output: int, job: Job) -> subprocess.Popen[bytes]:
     root = str(Path(__file__).parent.parent.parent)
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
     environment = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": jax_platform(job.platform)}
     command = [sys.executable, "-m", "hloscope.verification.child", str(folder), str(os.getpid())]
-    process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-    try:
-        code = process.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        process.kill()
-        process.wait()
-    if code == -signal.SIGINT:  # Ctrl-C, which Python tells the main thread alone
-        raise KeyboardInterrupt
-    return code
+    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
 
 
 def _ended(job: Job, code: int | None, stage: str, said: str, timeout_s: float) -> Numerics:

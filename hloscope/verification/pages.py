@@ -65,11 +65,12 @@ PAGES: tuple[RuleDoc, ...] = (
         UNTESTED,
         Severity.WARNING,
         "A part of an argument changes no output for the inputs that were tried.",
-        "changes each shard of each argument, or asks a reverse pass, and reports the shards that nothing depends on.",
+        "changes each shard of each argument, or asks a reverse pass, and reports the shards that nothing depends on, "
+        "and arguments of many shards where that would take too long.",
         "the verdict does not speak for them: indices that never reach the middle of a table compare nothing there. "
         "--strict makes it fail.",
         "untested: W on 6 of 8 devices (X=1; X=2; and 4 more)",
-        "inputs that reach all of it: --range B=0:8 for indices, other sizes, another seed.",
+        "inputs that reach all of it: --range B=0:8 for indices, other sizes, another seed; --scale for short runs.",
     ),
     page_of_finding(
         NOTHING,

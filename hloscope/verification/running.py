@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
+from time import monotonic
 from typing import Any
 
 import jax
@@ -90,7 +91,7 @@ def compare_prepared(
     basis = replace(_sized(prepared, job), inputs=tuple(_described(prepared["target"], bounds)))
     if basis.status is NumericsStatus.TOO_LARGE:
         return basis
-    values = _values(prepared["target"], bounds, job.seed)
+    begun, values = monotonic(), _values(prepared["target"], bounds, job.seed)
     found = compare(Both(target=target, reference=reference, prepared=prepared, values=values), job, stage)
     stage("looking for inputs that nothing depends on")
     telling = any(one.informative for one in found.comparisons)
@@ -100,7 +101,9 @@ def compare_prepared(
         status=NumericsStatus.RAN,
         comparisons=with_own_rounding(found.comparisons, found.runs, found.measured, job),
         not_compared=found.not_compared,
-        untested=untested(prepared["target"], found.runs["reference"], another) if telling else (),
+        untested=untested(prepared["target"], found.runs["reference"], another, patience_s=monotonic() - begun)
+        if telling
+        else (),
         notes=tuple(_notes(found)),
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import sqrt
 from typing import Any
 
@@ -128,10 +129,8 @@ def _measured(expected: Any, runs: Sequence[Any], largest: Any) -> tuple[Any, An
     groups = _groups(expected)
     order = np.argsort(groups, axis=None, kind="stable")
     arranged = groups.ravel()[order]
-    starts = [0, *(np.flatnonzero(arranged[1:] != arranged[:-1]) + 1)][: arranged.size]
-    inside = {
-        int(arranged[start]): order[start:end] for start, end in zip(starts, [*starts[1:], arranged.size], strict=True)
-    }
+    bounds = [0, *(np.flatnonzero(arranged[1:] != arranged[:-1]) + 1), arranged.size] if arranged.size else [0]
+    inside = {int(arranged[start]): order[start:end] for start, end in pairwise(bounds)}
     limits, typical, safety = (np.zeros(1 + max(inside, default=_ZEROS) - _ZEROS, largest.dtype) for _ in range(3))
     for pool in _pools(inside):
         place = pool.group - _ZEROS

@@ -9,9 +9,17 @@ from typing import Any
 from hloscope.errors import HloscopeError
 from hloscope.verification.job import Job, Side
 from hloscope.verification.model import Numerics, NumericsStatus
-from hloscope.verification.numerics import run_in_child
+from hloscope.verification.numerics import ChildRun, run_in_child
 from hloscope.verification.platforms import attached_platform
 from hloscope.verification.settings import Settings
+
+
+def started_ahead(job: Job, settings: Settings) -> ChildRun | None:
+    """The run in its process where it is sure to be wanted there, so that it goes on beside the compiles; else None."""
+    if not isinstance(job.target.target, str) or not isinstance(job.reference.target, str):
+        return None
+    platform = attached_platform() if settings.on == "auto" else settings.on
+    return ChildRun(replace(job, platform="cpu")) if platform in (None, "cpu") else None
 
 
 def run_somewhere(job: Job, settings: Settings, *, decided_by_devices: bool) -> Numerics:

@@ -1,84 +1,71 @@
-"""What the numbers of `hloscope verify` cost on every target of a folder, each compared with itself.
+"""What `hloscope verify` costs on every program of the seeds beside its twin, as a command with an empty cache.
 
-    python tests/benchmarks/verifying.py [--beside CHECKOUT] [--runs N] [FOLDER]
+    python tests/benchmarks/verifying.py [--beside CHECKOUT] [--runs N] [--full] [FILE ...]
 
-Prints for each target the wall-clock and processor seconds of the process that runs the numbers, the smallest of its
-runs. With `--beside` another checkout of hloscope runs the same, in turns, and the last two columns are this one's
-figures over that one's. The folder is `fixtures/programs` by default.
+Prints wall-clock and processor seconds, the smallest of its runs. With `--beside` another checkout of hloscope runs the
+same in turns, and the last two columns are this one's figures over that one's. `--full` leaves out the smaller sizes at
+which the seeds' numbers are compared; FILES are names such as `matmul`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import importlib
 import os
+import resource
 import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-LIST = """\
-import importlib, inspect, json, sys
-from hloscope.program.target import attached_facts, TargetFacts
-for path in sys.argv[1:]:
-    sys.path.insert(0, path.rpartition("/")[0])
-    module = importlib.import_module(path.rpartition("/")[2].removesuffix(".py"))
-    for name, value in vars(module).items():
-        facts = attached_facts(value) if callable(value) else TargetFacts()
-        mine = getattr(inspect.unwrap(value), "__module__", "") == module.__name__ if callable(value) else False
-        if facts != TargetFacts() and mine and isinstance(facts.mesh, dict):
-            size = 1
-            for length in facts.mesh.values():
-                size *= length
-            print(json.dumps([f"{path}:{name}", size]))
-"""
-RUN = """\
-import json, resource, sys, time
-from hloscope.program.target import TargetFacts
-from hloscope.verification.job import Job, Side
-from hloscope.verification.numerics import run_in_child
-target, devices = json.loads(sys.argv[1])
-side = Side(target=target, facts=TargetFacts())
-begun = time.perf_counter()
-found = run_in_child(Job(target=side, reference=side, devices=devices), timeout_s=300)
-wall = time.perf_counter() - begun
-used = resource.getrusage(resource.RUSAGE_CHILDREN)
-print(json.dumps([wall, used.ru_utime + used.ru_stime, str(found.status)]))
-"""
+PROGRAMS = ROOT / "fixtures" / "programs"
 
 
-def said(checkout: Path, code: str, *arguments: str) -> list[str]:
-    """The lines that a process prints which imports hloscope from a checkout."""
-    environment = {**os.environ, "PYTHONPATH": str(checkout), "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-c", code, *arguments]
-    quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    done = subprocess.run(command, cwd=checkout, env=environment, check=True, **quiet)
-    return done.stdout.decode().splitlines()
+def pairs(names: Sequence[str], *, full: bool) -> Iterator[tuple[str, list[str]]]:
+    """A name and the command line of each program that has a twin."""
+    sys.path.insert(0, str(PROGRAMS))
+    for name in names or importlib.import_module("seed_programs").SEED_PROGRAMS:
+        for program in importlib.import_module(name).PROGRAMS:
+            if program.reference is None or program.refused is not None:
+                continue
+            file = f"{PROGRAMS / name}.py"
+            twin = f"{PROGRAMS}/{program.reference}" if ":" in program.reference else f"{file}:{program.reference}"
+            options = [f"--range={argument}={low}:{high}" for argument, (low, high) in program.ranges.items()]
+            options += [] if full else [f"--scale={letter}={size}" for letter, size in program.scale.items()]
+            yield f"{name}:{program.function}", [f"{file}:{program.function}", "--reference", twin, *options]
 
 
-def timed(checkout: Path, target: str) -> tuple[float, float, str]:
-    """Wall-clock and processor seconds of one run of the numbers, and how it ended."""
-    wall, processor, status = json.loads(said(checkout, RUN, target)[-1])
-    return wall, processor, status
+def timed(checkout: Path, arguments: Sequence[str]) -> tuple[float, float, int]:
+    """Wall-clock and processor seconds of one command, and its exit code."""
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {**os.environ, "PYTHONPATH": str(checkout), "HLOSCOPE_CACHE_DIR": cache}
+        command = [sys.executable, "-m", "hloscope", "verify", *arguments]
+        before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        code = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, check=False).returncode
+        wall, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, code
 
 
 def main() -> None:
-    """Runs every target and prints the table."""
+    """Runs every pair and prints the table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--beside", type=Path)
-    parser.add_argument("--runs", type=int, default=2)
-    parser.add_argument("folder", type=Path, nargs="?", default=ROOT / "fixtures" / "programs")
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("files", nargs="*")
     options = parser.parse_args()
     checkouts = [ROOT, *([options.beside.resolve()] if options.beside else [])]
-    files = [str(path.resolve()) for path in sorted(options.folder.glob("*.py"))]
     totals = [[0.0, 0.0] for _ in checkouts]
-    for target in said(ROOT, LIST, *files):
-        runs = [[timed(checkout, target) for checkout in checkouts] for _ in range(options.runs)]
+    for name, arguments in pairs(options.files, full=options.full):
+        runs = [[timed(checkout, arguments) for checkout in checkouts] for _ in range(options.runs)]
         best = [[min(run[at][part] for run in runs) for part in (0, 1)] for at in range(len(checkouts))]
-        for total, figures in zip(totals, best, strict=True):
-            total[0] += figures[0]
-            total[1] += figures[1]
-        print(json.loads(target)[0].rpartition("/")[2], *row(best), runs[0][0][2], sep="\t", flush=True)
+        totals = [
+            [a + b for a, b in zip(total, figures, strict=True)] for total, figures in zip(totals, best, strict=True)
+        ]
+        print(name, *row(best), f"exit {[code for _, _, code in runs[0]]}", sep="\t", flush=True)
     print("together", *row(totals), sep="\t")
 
 
