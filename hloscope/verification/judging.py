@@ -112,9 +112,7 @@ def judge_numerics(numerics: Numerics) -> Iterator[Finding]:
         message = "no output of the program has the shape of one of the reference's, so none could be compared"
         yield Finding(rule=NOTHING, severity=Severity.ERROR, message=message)
     elif not any(one.informative for one in numerics.comparisons):
-        message = "no output tells anything: all that was expected is empty, not finite, or zero as far as can be told"
-        fix = "give arguments that are indices their range (--range B=0:8), or return what the program computes"
-        yield Finding(rule=NOTHING, severity=Severity.ERROR, message=message, fix=fix)
+        yield _nothing_told(numerics.comparisons)
     for one in numerics.comparisons:
         if not one.agrees:
             yield _disagreement(one)
@@ -126,6 +124,15 @@ def judge_numerics(numerics: Numerics) -> Iterator[Finding]:
             yield _blind(one)
     for part in numerics.untested:
         yield _untested(part)
+
+
+def _nothing_told(comparisons: Sequence[OutputComparison]) -> Finding:
+    message = "no output tells anything: all that was expected is empty, not finite, or zero as far as can be told"
+    fix = "give arguments that are indices their range (--range B=0:8), or return what the program computes"
+    if any(one.tolerance.relative >= 1 for one in comparisons):
+        message = "no output tells anything: rounding alone changes what is expected by as much as it is"
+        fix = "give inputs that the program does not blow up, such as weights of --range W=-0.1:0.1, or wider types"
+    return Finding(rule=NOTHING, severity=Severity.ERROR, message=message, fix=fix)
 
 
 def _untested(part: Untested) -> Finding:

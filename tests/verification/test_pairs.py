@@ -145,6 +145,32 @@ def test_counts_that_rounding_hides_are_said():
     assert (found.agree, found.notes) == (False, ())
 
 
+def test_what_rounding_drowns_tells_nothing():
+    (finding,) = judge_numerics(run_job(job("covered", "chaotic_of_other_weights", "chaotic")))
+    assert finding.rule == "nothing-compared"
+    assert "rounding alone changes what is expected by as much as it is" in finding.message
+    bounds = {f"weights[{layer}]": (-0.1, 0.1) for layer in range(6)}
+    (finding,) = judge_numerics(run_job(job("covered", "chaotic_of_other_weights", "chaotic", ranges=bounds)))
+    assert finding.rule == "wrong-result"
+
+
+def test_parts_that_would_take_too_long_are_told_as_not_tried(monkeypatch):
+    monkeypatch.setattr("hloscope.verification.coverage._MOST_CHANGES", 3)
+    found = run_job(job("covered", "of_each_device", "embedding"))
+    assert found.untested == (Untested(argument="table", shards=(), parts=8, tried=False),)
+    (finding,) = judge_numerics(found)
+    assert (
+        finding.message == "it was not tried whether an output of the reference depends on each of the 8 parts of table"
+    )
+
+
+def test_programs_that_round_nothing_are_not_run_again(monkeypatch):
+    monkeypatch.setattr("hloscope.verification.executing.run_moved", None)
+    found = run_job(job("covered", "of_each_device", "embedding"))
+    assert found.agree
+    assert found.comparisons[0].tolerance.source == "rounding"
+
+
 def test_a_deep_program_is_moved_alike_when_each_kind_of_operation_is_compiled_once(monkeypatch):
     def deep(x, w):
         for _ in range(12):

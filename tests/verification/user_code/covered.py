@@ -66,3 +66,18 @@ def product(a, b):
 @hloscope.target(mesh={"X": 8}, args=("f32[256,256@X]", "f32[256@X,256]"))
 def product_too_large(a, b):
     return 1.05 * jnp.dot(a, b)
+
+
+CHAOTIC = {"mesh": MESH, "args": ("bf16[64@X,128]", ["bf16[128,128]"] * 6), "out": "P('X', None)"}
+
+
+@hloscope.target(**CHAOTIC)
+def chaotic(x, weights):
+    for weight in weights:
+        x = x + jnp.sin(x @ weight)
+    return x
+
+
+@hloscope.target(**CHAOTIC)
+def chaotic_of_other_weights(x, weights):
+    return chaotic(x, [1.1 * weights[0], *weights[1:]])
