@@ -65,6 +65,10 @@ class TargetError(HloscopeError):
     """The target cannot be found, imported or called."""
 
 
+class ImportedTwiceError(TargetError):
+    """A module registers what can be registered only once in a process, which imported it before."""
+
+
 class NotationError(HloscopeError):
     """An argument type, a PartitionSpec, a mesh or an option is written wrongly."""
 
