@@ -69,6 +69,10 @@ class TargetError(HloscopeError):
     """The target cannot be found, imported or called."""
 
 
+class ImportedTwiceError(TargetError):
+    """A module registers what can be registered only once in a process, which imported it before."""
+
+
 class NotationError(HloscopeError):
     """An argument type, a PartitionSpec, a mesh or an option is written wrongly."""
 
@@ -120,14 +124,19 @@ class TimeLimitError(HloscopeError):
     Attributes:
         doing: What was being done, `compiling step for v5e:2x4`.
         limit_s: The limit in seconds.
+        waited_s: How long of that it waited for compiles of other processes.
     """
 
-    def __init__(self, doing: str, limit_s: float) -> None:
+    def __init__(self, doing: str, limit_s: float, *, waited_s: float = 0.0) -> None:
         self.doing = doing
         self.limit_s = limit_s
+        self.waited_s = waited_s
+        has_waited = waited_s > limit_s / 10
+        more = "let more compile at once, where there is memory for it: HLOSCOPE_MAX_WORKERS; or " if has_waited else ""
         super().__init__(
             f"{doing} took longer than {limit_s:g} s",
-            fix="allow more: --timeout SECONDS, timeout in the targets file, or HLOSCOPE_TIMEOUT; 0 is no limit",
+            why=f"{round(waited_s, 1):g} s of that it waited for compiles of other processes" if has_waited else None,
+            fix=f"{more}allow more: --timeout SECONDS, timeout in the targets file, or HLOSCOPE_TIMEOUT; 0 is no limit",
         )
 
 

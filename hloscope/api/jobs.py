@@ -12,7 +12,7 @@ from typing import Any
 
 from hloscope.analysis.model import Analysis
 from hloscope.config import ConfigError, ProjectConfig, TargetConfig
-from hloscope.errors import HloscopeError, TargetError
+from hloscope.errors import HloscopeError, ImportedTwiceError, TargetError
 from hloscope.program.target import TargetFacts, make_facts
 
 
@@ -123,7 +123,8 @@ def run_job(job: Job, *, cached: bool) -> Outcome:
     try:
         analysis = _analysis(job, cached=cached)
     except HloscopeError as error:
-        return Outcome(job=job, error=str(error), seconds=time.monotonic() - begun)
+        alone = isinstance(error, ImportedTwiceError)
+        return Outcome(job=job, error=str(error), alone=alone, seconds=time.monotonic() - begun)
     except Exception as error:
         failed = HloscopeError(
             f"hloscope itself failed: {type(error).__name__}: {error}",

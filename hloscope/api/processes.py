@@ -86,6 +86,7 @@ def run_jobs(
 def _run_all(pool: WorkerPool, jobs: Sequence[Job], cached: bool, timeout_s: float | None, keep: Told) -> None:
     """Runs jobs, each once more where it turns out to need a process to itself."""
     waiting: dict[Future[Outcome], Job] = {}
+    again: set[str] = set()
 
     def submit(job: Job, start: _Start) -> None:
         environment = {**os.environ, _KIND_OF_PROCESS: repr(start)}
@@ -98,7 +99,8 @@ def _run_all(pool: WorkerPool, jobs: Sequence[Job], cached: bool, timeout_s: flo
         for future in wait(waiting, return_when=FIRST_COMPLETED).done:
             job = waiting.pop(future)
             outcome = _outcome(future, job)
-            if outcome.alone:
+            if outcome.alone and job.name not in again:
+                again.add(job.name)
                 submit(job, _start_of(job, alone=job.name))
             else:
                 keep(outcome)

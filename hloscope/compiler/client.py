@@ -19,7 +19,7 @@ from hloscope.compiler.dumps import full_temporary_folder
 from hloscope.compiler.model import Compiled, Program
 from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.compiler.shardy_model import ShardyModule
-from hloscope.compiler.slots import BYTES_PER_WORKER
+from hloscope.compiler.slots import BYTES_PER_WORKER, slot_count
 from hloscope.errors import CompileError, CompilerDiedError, NotationError, TimeLimitError
 from hloscope.hardware.slices import Slice
 from hloscope.store import Store
@@ -52,7 +52,7 @@ def pool() -> WorkerPool:
         found = _pools.get(os.getpid())
         if found is None:
             _pools.clear()
-            found = _pools[os.getpid()] = WorkerPool(workers_here(), environment)
+            found = _pools[os.getpid()] = WorkerPool(min(workers_here(), slot_count()), environment)
             atexit.register(_closed, found, os.getpid())
         return found
 
@@ -162,7 +162,7 @@ class Question(Generic[T]):
         function: One of `hloscope.compiler.step`, or any other function that can be pickled by name.
         args: Its arguments.
         doing: What is being done, for messages: `compiling step for v5e:2x4`.
-        timeout_s: Seconds that it may run; None for `time_limit`'s choice.
+        timeout_s: Seconds that it may take, with its wait for other processes; None for `time_limit`'s choice.
         simulated_devices: CPU devices that the worker is to have.
         kwargs: Arguments by keyword.
     """
@@ -197,7 +197,8 @@ class Question(Generic[T]):
         except WorkerDied as died:
             raise compiler_died(died, self._doing) from None
         except TimeoutError:
-            raise TimeLimitError(self._doing, self._limit or 0.0) from None
+            waited_s = self._workers.waited_s(self._future)
+            raise TimeLimitError(self._doing, self._limit or 0.0, waited_s=waited_s) from None
         except OSError as error:
             raise CompileError(
                 f"the compiler could not be run while {self._doing}",

@@ -15,9 +15,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -117,9 +118,9 @@ class Worker:
         with nullcontext() if self._slot is None else self._slot.in_use():
             if not self.is_alive:
                 raise _GoneBefore if self._has_served else WorkerDied(self.kill(), self._last_words())
-            self._has_served = True
-            if self._words is not None:
+            if self._words is not None and self._has_served:  # else what it says is why it cannot start
                 os.ftruncate(self._words.fileno(), 0)
+            self._has_served = True
             try:
                 write_message(stdin, request)  # type: ignore[arg-type]
                 succeeded, found = pickle.loads(read_message(stdout))  # type: ignore[arg-type]
@@ -186,6 +187,22 @@ class _Task:
         self.is_wanted = True
         self.limit_s = limit_s
         self.is_late = False
+        self._waited_s = 0.0
+        self._waits_since: float | None = None
+
+    @property
+    def waited_s(self) -> float:
+        """How long it has waited for a process."""
+        since = self._waits_since
+        return self._waited_s + (0.0 if since is None else time.monotonic() - since)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        self._waits_since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._waited_s, self._waits_since = self.waited_s, None
 
     def given(self, worker: Worker) -> None:
         with self._lock:
@@ -244,7 +261,7 @@ class WorkerPool(Executor):
     def submit_in(
         self, environment: Mapping[str, str], limit_s: float | None, fn: Callable[..., T], /, *args: Any, **kwargs: Any
     ) -> Future[T]:
-        """`submit`, in a process with an environment of its own and with a limit to the time that it runs.
+        """`submit`, in a process with an environment of its own and with a limit to its time, once its turn has come.
 
         Past the limit the process is ended, and the future raises a TimeoutError with the limit.
         """
@@ -260,6 +277,11 @@ class WorkerPool(Executor):
                 return
             self._is_warming = True
         self._threads.submit(self._keep_one, environment, prepare)
+
+    def waited_s(self, future: Future[Any]) -> float:
+        """How long a task has waited, since its turn came in this process, for its place among those of others."""
+        task = self._tasks.get(future)
+        return 0.0 if task is None else task.waited_s
 
     def kill(self, future: Future[Any]) -> None:
         """Ends a task with the process that it runs in; no other task is touched."""
@@ -299,26 +321,32 @@ class WorkerPool(Executor):
             self._is_warming = False
 
     def _run(self, task: _Task, environment: Mapping[str, str], request: bytes) -> Any:
+        timer = threading.Timer(task.limit_s or 0.0, task.expire)
+        timer.daemon = True
+        if task.limit_s is not None:
+            timer.start()
+        try:
+            return self._answer(task, environment, request)
+        except WorkerDied as died:
+            if task.is_late:
+                raise TimeoutError(task.limit_s) from None
+            if died.returncode == -signal.SIGINT:  # what Python tells the main thread alone
+                raise KeyboardInterrupt from None
+            raise
+        finally:
+            timer.cancel()
+
+    def _answer(self, task: _Task, environment: Mapping[str, str], request: bytes) -> Any:
         while True:
-            worker = self._worker(environment, task)
+            with task.waiting():
+                worker = self._worker(environment, task)
             task.given(worker)
-            timer = threading.Timer(task.limit_s or 0.0, task.expire)
-            timer.daemon = True
             try:
-                if task.limit_s is not None:
-                    timer.start()
                 return worker.call(request)
-            except WorkerDied as died:
-                if task.is_late:
-                    raise TimeoutError(task.limit_s) from None
-                if died.returncode == -signal.SIGINT:  # what Python tells the main thread alone
-                    raise KeyboardInterrupt from None
-                raise
             except _GoneBefore:  # ended while it was idle, by another process that needed its slot
                 if not task.is_wanted:
                     raise WorkerDied(-signal.SIGKILL, "") from None
             finally:
-                timer.cancel()
                 task.over()
                 self._release(worker)
 

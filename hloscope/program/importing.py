@@ -8,6 +8,7 @@ import importlib.abc
 import importlib.machinery
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,7 +39,6 @@ class World:
         self._asked_for: set[str] = set()
         self._conditions: Hashable = None
         self._stamps: dict[str, _Stamp | None] = {}
-        self._former: dict[str, ModuleType] = {}
         self._changes: Changes | None = None
         self._is_entered = False
 
@@ -46,7 +46,6 @@ class World:
         """Imports a module, again where a file was edited since, or where it would see something else."""
         self._asked_for.add(name.partition(".")[0])
         if conditions != self._conditions or any(_stamp(file) != stamp for file, stamp in self._stamps.items()):
-            self._former |= self.modules
             self.modules, self.functions, self._stamps, self._changes = {}, {}, {}, None
             self._conditions = conditions
         importlib.invalidate_caches()
@@ -95,17 +94,10 @@ class World:
         there = {entry for folder in self.folders if os.path.isdir(folder) for entry in os.listdir(folder)}
         return self._asked_for | {entry.removesuffix(".py") for entry in there}
 
-    def emptied(self, name: str, file: str) -> ModuleType | None:
-        """The module of a former import to fill again, since libraries may know it by its identity; None if none."""
-        former = self._former.pop(name, None)
-        if former is None or getattr(former, "__file__", None) != file:
-            return None
-        former.__dict__.clear()
-        return former
-
     def note(self, file: str) -> None:
         """Remembers the state of a file that is about to be read."""
         self._stamps[file] = _stamp(file)
+        _reads[file] += 1
 
     def _taken_out(self) -> dict[str, ModuleType]:
         """Takes the modules that this world covers out of Python's table."""
@@ -115,6 +107,8 @@ class World:
 
 
 _worlds: dict[Hashable, World] = {}
+_reads: Counter[str] = Counter()
+"""How often each file was imported here."""
 
 
 def imported(name: str, folders: Sequence[str], together: Hashable, conditions: Hashable) -> tuple[ModuleType, World]:
@@ -134,6 +128,16 @@ def imported_files() -> dict[str, str]:
     """The file of each module that was imported here, by its name."""
     modules = ((name, module) for world in _worlds.values() for name, module in world.modules.items())
     return {name: file for name, module in modules if (file := _place(module)) is not None}
+
+
+def was_imported_by_user(file: str) -> bool:
+    """Whether a file is a module of the process that hloscope was called in."""
+    return any(_place(module) == file for module in list(sys.modules.values()))
+
+
+def was_imported_here(file: str) -> bool:
+    """Whether a file was imported here more than once."""
+    return _reads[file] > 1
 
 
 @contextmanager
@@ -181,9 +185,6 @@ class _FromSource(importlib.machinery.SourceFileLoader):
     def __init__(self, world: World, name: str, file: str) -> None:
         super().__init__(name, file)
         self._world = world
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self._world.emptied(spec.name, self.path)
 
     def get_code(self, fullname: str) -> CodeType | None:
         self._world.note(self.path)

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from hloscope.errors import DeviceCountError, HloscopeError, TargetError, did_you_mean
-from hloscope.program.importing import World, imported, is_library
+from hloscope.errors import DeviceCountError, HloscopeError, ImportedTwiceError, TargetError, did_you_mean
+from hloscope.program.importing import World, imported, is_library, was_imported_by_user, was_imported_here
 from hloscope.program.target import ATTRIBUTE, TargetFacts
 
 
@@ -115,7 +115,7 @@ def _import(place: str, target: str, together: Hashable, conditions: Hashable) -
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
-        raise import_error(error, f"{place} cannot be imported") from error
+        raise _refused_twice(error, target) or import_error(error, f"{place} cannot be imported") from error
     return (module if file is None else _same_file(module, file)), world
 
 
@@ -207,6 +207,25 @@ def describe(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"{name}: {error.msg} ({error.filename}:{error.lineno})"
     return f"{name}: {text}" if text else name
+
+
+_REFUSED_TWICE = re.compile(r"duplicate|already|twice", re.IGNORECASE)
+
+
+def _refused_twice(error: BaseException, target: str) -> ImportedTwiceError | None:
+    """What helps where a library does not let a module register a second time what it registers; else None."""
+    told = import_error(error, f"{target} cannot be imported again")
+    trace = traceback.extract_tb(error.__traceback__)
+    files = [frame.filename for frame in reversed(trace) if frame.name == "<module>"]
+    users = next(filter(was_imported_by_user, files), None)
+    file = users or next(filter(was_imported_here, files), None)
+    if file is None or told.why is None or not _REFUSED_TWICE.search(told.why):
+        return None
+    why = f"{told.why.rstrip('.')}: this process imported {shown_path(file)} before, and lets nobody register it again"
+    fix = "give the function itself instead of its name, or use the hloscope command, which has its own process"
+    if users is None:
+        fix = "name the slice or mesh (--slice, --mesh), so that one import will do; after an edit, start a new process"
+    return ImportedTwiceError(told.what, where=told.where, excerpt=told.excerpt, why=why, fix=fix)
 
 
 def user_frame(trace: TracebackType | None) -> tuple[str | None, str | None]:

@@ -76,6 +76,20 @@ def test_settings_of_one_target_do_not_reach_the_next(tmp_path):
     assert done.stdout.endswith("2 passed\n")
 
 
+@pytest.mark.tpu_compiler
+def test_what_can_be_registered_once_is_no_hindrance_to_the_next_target(tmp_path):
+    table = '[targets.{0}]\nfunction = "{0}.py:f"\ncontract = "all-gather@X"\nbaseline = false\n'
+    project(tmp_path, "".join(table.format(name) for name in ("one", "two")))
+    (tmp_path / "shared.py").write_text(
+        "import argparse, jax\njax.tree_util.register_pytree_node(argparse.Namespace, vars, lambda _, c: c)\n"
+    )
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.py").write_text("import shared\n\ndef f(x):\n    return x * 2\n")
+    done = Repository(tmp_path, tmp_path / "cache").run("check", "--jobs", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("2 passed\n")
+
+
 @pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGKILL])
 def test_a_target_that_hangs_ends_with_its_check(tmp_path, told):
     project(tmp_path, '[targets.hangs]\nfunction = "m.py:f"\ncontract = "none"\n')

@@ -219,6 +219,23 @@ def test_a_busy_worker_is_waited_for():
 
 
 @pytest.mark.usefixtures("one_slot")
+def test_waiting_for_room_counts_towards_the_limit(monkeypatch):
+    with WorkerPool(1) as one, WorkerPool(1) as other:
+        one.submit(os.getpid).result()
+        busy = one.submit(time.sleep, 60)
+        time.sleep(0.3)
+        monkeypatch.setattr(client, "pool", lambda: other)
+        begun = time.monotonic()
+        with pytest.raises(TimeLimitError) as caught:
+            client.Question(abs, 1, doing="compiling step", timeout_s=1.0).answer()
+        assert time.monotonic() - begun < 2
+        assert caught.value.why == "1 s of that it waited for compiles of other processes"
+        assert "HLOSCOPE_MAX_WORKERS" in caught.value.fix
+        assert not busy.done()
+        one.kill(busy)
+
+
+@pytest.mark.usefixtures("one_slot")
 def test_waiting_for_room_can_be_given_up():
     with WorkerPool(1) as one, WorkerPool(1) as other:
         one.submit(os.getpid).result()

@@ -84,16 +84,49 @@ def test_a_script_without_a_guard(tmp_path, root, how):
     assert done.stdout == SAID
 
 
-def test_modules_that_libraries_know_by_identity_are_filled_again(tmp_path):
-    (tmp_path / "flagged.py").write_text("VALUE = 1\n")
+def test_an_edited_module_is_another_and_may_define_its_flags_again(tmp_path):
+    pytest.importorskip("absl")
+    flags = "from absl import flags\nflags.DEFINE_integer('hloscope_layers', 3, 'of a test')\n"
+    (tmp_path / "flagged.py").write_text(flags + "VALUE = 1\n")
     world = World((str(tmp_path),))
     first = world.import_module("flagged", None)
     assert world.import_module("flagged", None) is first
-    (tmp_path / "flagged.py").write_text("OTHER = 2\n")
+    (tmp_path / "flagged.py").write_text(flags + "OTHER = 2\n")
     again = world.import_module("flagged", None)
-    assert (again is first, again.OTHER, hasattr(again, "VALUE")) == (True, 2, False)
+    assert (first.VALUE, again.OTHER, hasattr(again, "VALUE")) == (1, 2, False)
     assert "flagged" not in sys.modules
     assert str(tmp_path) not in sys.path
+
+
+REGISTERING = """
+import argparse, jax
+jax.tree_util.register_pytree_node(argparse.Namespace, vars, lambda _, children: children)
+
+
+def own_mesh():
+    mesh = jax.make_mesh((4, 8), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    x = jax.ShapeDtypeStruct((64, 64), "float32", sharding=jax.NamedSharding(mesh, jax.P("a", "b")))
+    return (lambda x: x * 2), (x,)
+"""
+
+
+def test_what_can_be_registered_once_says_so(tmp_path, root):
+    (tmp_path / "registering.py").write_text(REGISTERING)
+    environment = {name: value for name, value in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
+    options = {"env": {**environment, "PYTHONPATH": str(root)}, "cwd": tmp_path, "capture_output": True, "text": True}
+    command = [sys.executable, "-m", "hloscope", "analyze", "registering.py:own_mesh"]
+    done = subprocess.run(command, check=False, **options)
+    assert done.returncode == 2
+    assert "this process imported registering.py before, and lets nobody register it again" in done.stderr
+    assert "(--slice, --mesh)" in done.stderr
+    assert subprocess.run([*command, "--slice", "v5e:4x8"], check=False, **options).returncode == 0
+    script = "import hloscope, registering as r\nhloscope.analyze('registering.py:own_mesh', slice='v5e:4x8')\n"
+    done = subprocess.run([sys.executable, "-c", script], check=False, **options)
+    assert "give the function itself instead of its name" in done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", script.replace("'registering.py:own_mesh'", "r.own_mesh")], check=False, **options
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_devices_of_its_own_leave_jaxs_in_place():
