@@ -64,7 +64,9 @@ def test_every_error_crosses_a_process_boundary_whole():
     assert len(kinds) >= 13
     for kind in kinds:
         made = kind(
-            **MADE_WITH.get(kind.__name__, {"what": "it is wrong", "where": "a.py:3", "why": "because", "fix": "do this"})
+            **MADE_WITH.get(
+                kind.__name__, {"what": "it is wrong", "where": "a.py:3", "why": "because", "fix": "do this"}
+            )
         )
         made.add_note("a note")
         again = pickle.loads(pickle.dumps(made))
