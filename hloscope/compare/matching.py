@@ -164,11 +164,14 @@ def _tallies(old: Sequence[Collective], new: Sequence[Collective]) -> tuple[Tall
     def key(one: Collective) -> tuple[Kind, str]:
         return one.kind, axes_key(one)
 
-    before, after = _by(key, old), _by(key, new)
-    tallies = [
-        Tally(kind=kind, axes=axes, old=_total(before.get((kind, axes), [])), new=_total(after.get((kind, axes), [])))
-        for kind, axes in dict.fromkeys(key(one) for one in (*old, *new))
-    ]
+    sides = _by(key, old), _by(key, new)
+
+    def tally(kind: Kind, axes: str) -> Tally:
+        before, after = (side.get((kind, axes), []) for side in sides)
+        guessed = any(one.axes_guessed for one in (*before, *after))
+        return Tally(kind=kind, axes=axes, old=_total(before), new=_total(after), axes_guessed=guessed)
+
+    tallies = [tally(*found) for found in dict.fromkeys(key(one) for one in (*old, *new))]
     return tuple(sorted(tallies, key=lambda one: (-max(one.old.wire_bytes, one.new.wire_bytes), one.kind, one.axes)))
 
 

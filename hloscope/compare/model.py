@@ -77,12 +77,14 @@ class Tally:
         axes: Mesh axes joined by `,`; `?` where they are not known.
         old: The sum before.
         new: The sum after.
+        axes_guessed: Whether the axes of some of them are.
     """
 
     kind: Kind
     axes: str
     old: Total
     new: Total
+    axes_guessed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,7 +96,7 @@ class Verdict:
 def _offender_lines(one: Collective) -> Iterator[str]:
     where = short_source(one.source) or "source not known"
     taken = f" (of %{one.source_of})" if one.source and one.source_of else ""
-    yield f"  --> {where}{taken}: {amount_words(one)}, %{one.name} at HLO line {one.line}"
+    yield f"  --> {where}{taken}: {amount_words(one)}, %{one.name} at HLO line {one.line}{_guess(one)}"
     if one.why and not one.why.startswith(_NO_REASON):
         yield f"      why: {one.why}"
 
@@ -110,17 +110,22 @@ def amount_words(one: Collective) -> str:
     return f"{format_bytes(one.payload_bytes)}{count}{bound}{time}{exposed}"
 
 
+def _guess(one: Collective) -> str:
+    """What stands beside axes that are not known for certain."""
+    return ", mesh axes guessed" if one.axes_guessed else ""
+
+
 def _findings(breach: Breach) -> Iterator[Finding]:
-    message = f"{breach.message} (expected: {breach.expected}; found: {breach.found})"
+    said = f"{breach.message} (expected: {breach.expected}; found: {breach.found}"
     fix = None if breach.accept is None else f"to accept it: {breach.accept}"
     if not breach.offenders:
-        yield Finding(rule=breach.kind, severity=Severity.ERROR, message=message, fix=fix)
+        yield Finding(rule=breach.kind, severity=Severity.ERROR, message=f"{said})", fix=fix)
     for one in breach.offenders:
         frame = users_frame(one.source)
         yield Finding(
             rule=breach.kind,
             severity=Severity.ERROR,
-            message=message,
+            message=f"{said}{_guess(one)})",
             computation=one.computation,
             instruction=one.name,
             line=one.line,

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from hloscope.program.surroundings import Changes, Surroundings
+from hloscope.program.surroundings import Changes, Surroundings, streams_kept
 
 _OURS = frozenset({"__main__", "__mp_main__", "hloscope", "jax", "jaxlib", "numpy"})
 """Modules that there is one of in a process."""
@@ -49,7 +49,7 @@ class World:
             self.modules, self.functions, self._stamps, self._changes = {}, {}, {}, None
             self._conditions = conditions
         importlib.invalidate_caches()
-        with self.entered(), _streams_kept():
+        with self.entered(), streams_kept():
             return importlib.import_module(name)
 
     @contextmanager
@@ -146,15 +146,6 @@ def modules_of(function: Callable[..., Any]) -> Iterator[None]:
     known = next((world for world in _worlds.values() if world.functions.get(id(function)) is function), None)
     with contextlib.nullcontext() if known is None else known.entered():
         yield
-
-
-@contextmanager
-def _streams_kept() -> Iterator[None]:
-    before = sys.stdin, sys.stdout, sys.stderr
-    try:
-        yield
-    finally:
-        sys.stdin, sys.stdout, sys.stderr = before
 
 
 class _Finder(importlib.abc.MetaPathFinder):

@@ -51,6 +51,16 @@ def stop_where_interrupted() -> None:
         raise KeyboardInterrupt
 
 
+@contextmanager
+def streams_kept() -> Iterator[None]:
+    """Undoes what user code does to the standard streams; for the code alone, since other threads have them too."""
+    before = sys.stdin, sys.stdout, sys.stderr
+    try:
+        yield
+    finally:
+        sys.stdin, sys.stdout, sys.stderr = before
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """What user code may change of the process that it runs in.
@@ -61,6 +71,7 @@ class Surroundings:
         folder: The current directory; None where there is none any more.
         settings: `jax.config` by name.
         loggers: The level, handlers, propagation and silence of each logger.
+        silenced: The level up to which all loggers are, as `logging.disable` says.
     """
 
     path: tuple[str, ...]
@@ -68,6 +79,7 @@ class Surroundings:
     folder: str | None
     settings: Mapping[str, Any]
     loggers: Mapping[logging.Logger, tuple[Any, ...]]
+    silenced: int
 
     @classmethod
     def now(cls) -> Surroundings:
@@ -83,6 +95,7 @@ class Surroundings:
             folder=folder,
             settings=dict(jax.config.values),
             loggers={logger: _state(logger) for logger in _loggers()},
+            silenced=logging.root.manager.disable,
         )
 
     def restore(self) -> None:
@@ -99,6 +112,8 @@ class Surroundings:
                 level, handlers, logger.propagate, logger.disabled = state
                 logger.setLevel(level)
                 logger.handlers[:] = handlers
+        if logging.root.manager.disable != self.silenced:
+            logging.disable(self.silenced)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

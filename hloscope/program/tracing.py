@@ -15,6 +15,7 @@ from hloscope.errors import HloscopeError, TargetError, TraceError
 from hloscope.program import arguments
 from hloscope.program.loading import describe, devices_wanted, user_frame
 from hloscope.program.own_backend import traced_afresh
+from hloscope.program.surroundings import streams_kept
 from hloscope.program.target import TargetFacts, attached_facts
 
 Lower = Callable[[Any], jax.stages.Lowered]
@@ -110,7 +111,8 @@ def user_code(what: str) -> Iterator[None]:
         TraceError: In place of whatever the code raised.
     """
     try:
-        yield
+        with streams_kept():
+            yield
     except HloscopeError:
         raise
     except (Exception, SystemExit) as error:

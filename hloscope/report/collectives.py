@@ -279,8 +279,9 @@ def _neighbours(row: _Row) -> str:
 
 def _parts(collective: Collective) -> str:
     """`= reduce-scatter over model (ICI, 75 MB) + all-reduce over data (DCN, 25 MB)`: what it is made of."""
+    guessed = GUESSED if collective.axes_guessed else ""
     words = [
-        f"{part.kind}{f' over {part_axes}' if (part_axes := ','.join(part.axes or ())) else ''} "
+        f"{part.kind}{f' over {part_axes}{guessed}' if (part_axes := ','.join(part.axes or ())) else ''} "
         f"({LINKS[part.link]}, {format_bytes(part.wire_bytes)})"
         for part in collective.parts
     ]

@@ -15,7 +15,7 @@ from hloscope.report import Canvas
 from hloscope.report.drawing import drawn
 from hloscope.report.escaping import code, dumped, fenced, plain_line, prose, without_commands
 from hloscope.report.grid import Column, table_lines
-from hloscope.report.words import marked
+from hloscope.report.words import GUESSED, marked
 from hloscope.units import format_bytes, format_time, plural
 
 SCHEMA_VERSION = 1
@@ -59,7 +59,8 @@ def _rows(report: DiffReport) -> Iterator[tuple[str, str, str]]:
     comparison = report.comparison
     yield "sent per step", _bytes(comparison.old_total), _bytes(comparison.new_total)
     for tally in comparison.tallies:
-        yield f"{tally.kind} {tally.axes or 'none'}", _bytes(tally.old), _bytes(tally.new)
+        guessed = GUESSED if tally.axes_guessed else ""
+        yield f"{tally.kind} {tally.axes or 'none'}{guessed}", _bytes(tally.old), _bytes(tally.new)
     if any(count is not None for count in report.peak_bytes):
         before, after = map(format_bytes, report.peak_bytes)
         yield "peak memory", before, after

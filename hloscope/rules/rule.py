@@ -63,8 +63,9 @@ def moves_at_least(collective: Collective, payload_bytes: int) -> bool:
 
 
 def over_axes(collective: Collective) -> str:
-    """`all-gather over X,Y`; the kind alone where the axes are not known."""
-    return f"{collective.kind} over {','.join(collective.axes)}" if collective.axes else str(collective.kind)
+    """`all-gather over X,Y`, or `over X,Y (guessed)`; the kind alone where the axes are not known."""
+    guessed = " (guessed)" if collective.axes_guessed else ""
+    return f"{collective.kind} over {','.join(collective.axes)}{guessed}" if collective.axes else str(collective.kind)
 
 
 def place_of(collective: Collective) -> str:

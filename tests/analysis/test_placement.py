@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.placement import Layout, Placement, lay_out
 from hloscope.analysis.vocabulary import Bound, Kind, Link
+from hloscope.compare import match
 from hloscope.contracts.evaluate import evaluate
 from hloscope.contracts.notation import parse_contract
 from hloscope.report import FORMATS, Canvas
+from hloscope.rules.selection import judged, make_judging
 
 MINOR = Placement(
     (0, 1) * 8,
@@ -198,17 +200,24 @@ def test_axes_that_are_guessed_say_so_wherever_they_are_shown(analyze):
     lines = entry(between_slices("ALL_REDUCE", '"{1,2}x{0:7}"'))
     guessed, known = analyze(lines, mesh=EIGHT_BY_TWO), analyze(lines, mesh=EIGHT_BY_TWO, placement=MINOR)
     [one], [other] = guessed.collectives, known.collectives
-    assert (one.axes_guessed, other.axes_guessed) == (True, False)
     text = FORMATS["text"](guessed, Canvas(width=140))
     rows = [line for line in text.splitlines() if "all-reduce" in line]
     assert rows
     assert all(f" {','.join(one.axes)}?" in line for line in rows)
     assert "? marks guessed axes: the text is the program of one of several slices" in text
     assert "guessed" not in FORMATS["text"](known, Canvas(width=140))
+    told = judged(guessed, make_judging(rule_options={"unexpected-collective.active": True})).findings
+    assert [one.message.partition(" at ")[0] for one in told] == [f"all-reduce over {','.join(one.axes)} (guessed)"]
     contract = parse_contract("none")
     [remark] = evaluate(contract, guessed).remarks
+    [breach] = evaluate(contract, guessed).breaches
+    assert "mesh axes guessed" in str(breach)
+    assert ["mesh axes guessed" in found.message for found in evaluate(contract, guessed).findings] == [True]
+    assert [tally.axes_guessed for tally in match(guessed.collectives, guessed.collectives).tallies] == [True]
+    assert [tally.axes_guessed for tally in match(known.collectives, known.collectives).tallies] == [False]
     assert remark.startswith("the mesh axes are guessed: the text is the program of one of several slices")
     assert evaluate(contract, known).remarks == ()
+    assert (one.axes_guessed, other.axes_guessed) == (True, False)
 
 
 def test_text_that_counts_all_devices_is_taken_as_it_is(analyze):

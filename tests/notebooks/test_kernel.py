@@ -23,6 +23,10 @@ ARGS = ("f32[64@X,128]", "f32[128,64]")
 def kinds(found):
     return sorted({str(c.kind) for c in found.collectives})
 
+def patched_or_redirected():
+    streams = (sys.stdin, sys.stdout, sys.stderr, *(os.fstat(number) for number in (0, 1, 2)))
+    return (*streams, jax.default_backend, jax.devices, jax.device_count, jax.local_devices)
+
 jitted = jax.jit(lambda x, w: step(x, w))
 """
 CHANGED = """
@@ -139,8 +143,10 @@ def test_everything_is_afterwards_as_before(step):
         sys.path.insert(0, "/nowhere")
         sys.stdout = sys.stderr = open(os.devnull, "w")
         logging.basicConfig(level=logging.DEBUG, force=True)
+        logging.disable(logging.ERROR)
         os.chdir("/")
         def step(x):
+            sys.stdin = sys.stdout = sys.stderr = open(os.devnull)
             return x.sum()
         def broken(x):
             raise ValueError("no")
@@ -154,7 +160,8 @@ def test_everything_is_afterwards_as_before(step):
                              "default_backend", "devices")
             ]
             loggers = [(one.level, list(one.handlers)) for one in (logging.root, logging.getLogger("jax"))]
-            return (list(sys.path), dict(os.environ), os.getcwd(), sys.stdout, sys.stderr, loggers, list(sys.meta_path),
+            return (list(sys.path), dict(os.environ), os.getcwd(), sys.stdout, sys.stderr, sys.stdin, loggers,
+                    logging.root.manager.disable, list(sys.meta_path),
                     dict(jax.config.values), functions, vars(jax.config).get("update"),
                     mesh_utils.create_hybrid_device_mesh, {n for n in sys.modules if n in ("settings", "one", "model")})
 
@@ -162,18 +169,27 @@ def test_everything_is_afterwards_as_before(step):
         found = hloscope.analyze("settings.py:step", ("f64[64@X]",), mesh={"X": 8})
         print(found.arguments[0].dtype, state() == before)
         print(hloscope.analyze("settings.py:step", ("f64[64@X]",), mesh={"X": 8}).arguments[0].dtype)
+        def careless(x):
+            sys.stdout = sys.stderr = None
+            os.environ["THE_CELLS_OWN"] = "1"
+            sys.path.append("/nowhere")
+            jax.config.update("jax_enable_x64", True)
+            logging.root.setLevel(logging.CRITICAL)
+            return x.sum()
+
+        print(hloscope.analyze(careless, ("f32[64@X]",), mesh={"X": 8}).arguments[0].dtype, state() == before)
         for wrong in ("settings.py:broken", "settings.py:absent"):
             try:
                 hloscope.analyze(wrong, ("f32[64@X]",), mesh={"X": 8})
             except hloscope.HloscopeError as error:
                 print(type(error).__name__, [a is b or a == b for a, b in zip(state(), before)].count(False))
     """)
-    assert said == "f64 True\nf64\nTraceError 0\nTargetError 0\n"
+    assert said == "f64 True\nf64\nf32 True\nTraceError 0\nTargetError 0\n"
 
 
 def test_calls_in_two_threads_and_what_others_print_meanwhile(step):
     said = step.run("""
-        original = jax.default_backend
+        before = patched_or_redirected()
         results, heard, done = {}, io.StringIO(), threading.Event()
 
         def noisy(x, w):
@@ -202,7 +218,7 @@ def test_calls_in_two_threads_and_what_others_print_meanwhile(step):
             one.join()
         done.set()
         other.join()
-        print(sorted(results.items()), counts, jax.default_backend is original)
+        print(sorted(results.items()), counts, patched_or_redirected() == before)
         print(heard.getvalue().count("chatter") > 10)
     """)
     assert said.endswith("[(4, 4), (8, 8)] {(1, 'cpu')} True\nTrue\n")
@@ -222,13 +238,20 @@ def test_a_target_that_is_for_attached_devices_sees_those(step):
 
 def test_under_asyncio(step):
     said = step.run("""
-        async def both():
-            calls = (asyncio.to_thread(hloscope.analyze, step, ARGS, mesh={"X": size}) for size in (4, 8))
-            return [one.mesh.device_count for one in await asyncio.gather(*calls)]
+        def slowly(x, w):
+            time.sleep(0.3)  # so that the calls would be in each other's way
+            return step(x, w)
 
-        print(await both())
+        async def both():
+            calls = (asyncio.to_thread(hloscope.analyze, slowly, ARGS, mesh={"X": size}) for size in (4, 8))
+            verifying = asyncio.to_thread(hloscope.verify, step, reference, ARGS, mesh={"X": 8})
+            *found, verified = await asyncio.gather(*calls, verifying)
+            return [one.mesh.device_count for one in found], verified.passed
+
+        before = patched_or_redirected()
+        print(await both(), patched_or_redirected() == before)
     """)
-    assert said == "[4, 8]\n"
+    assert said == "([4, 8], True) True\n"
 
 
 def test_what_reaches_file_descriptor_2_from_another_thread_while_a_program_is_traced(step):

@@ -20,7 +20,6 @@ from hloscope.report import FORMATS, Canvas
 from hloscope.report import explanation as explanations
 from hloscope.report.checks import CHECK_FORMATS, CheckReport
 from hloscope.report.diffs import DIFF_FORMATS, DiffReport
-from hloscope.report.escaping import dumped, for_terminal, without_commands
 from hloscope.rules.selection import make_judging
 from hloscope.why import explain
 
@@ -163,6 +162,8 @@ def test_junit(report):
 
 
 def test_what_is_harmless_stays():
+    from hloscope.report.escaping import dumped, for_terminal
+
     text = "all-gather · 12.6 MB → `x` std::vector<a> # hloscope: allow\n  ┃ µs naïve 東京 ##"
     assert for_terminal(text) == text
     assert json.loads(dumped({"a": text})) == {"a": text}
@@ -172,6 +173,8 @@ def test_what_is_harmless_stays():
 @pytest.mark.parametrize("blank", ["\xa0", "\u2003", "\u3000", "\u205f", " \x1b[1m\xa0"])
 def test_a_command_behind_any_blank_is_none(blank):
     """The runner trims what .NET calls white space, not blanks and tabs alone."""
+    from hloscope.report.escaping import without_commands
+
     assert RUNNER.search(without_commands(f"{blank}::warning::x")) is None
 
 

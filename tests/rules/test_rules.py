@@ -5,18 +5,19 @@ from __future__ import annotations
 import ast
 import importlib
 import os
+import re
 from dataclasses import replace
 
 import pytest
+from click.testing import CliRunner
 from rule_cases import FIRES, LOOP, SILENT, across_slices, chain_of_all_reduces, compiled, judged_with, one_collective
 
 import hloscope
 from hloscope.analysis.model import SourceFrame, StepTime
 from hloscope.analysis.vocabulary import Link
+from hloscope.cli.rules import command as rules_command
 from hloscope.contracts.verdict import BreachKind
 from hloscope.errors import NotationError
-from hloscope.findings import SECTIONS
-from hloscope.report.pages import page_named, pages
 from hloscope.rules import RULES
 from hloscope.rules.rule import doc_of
 from hloscope.rules.selection import DEFAULT_JUDGING
@@ -88,9 +89,12 @@ def test_every_finding_that_a_command_can_print_has_a_page(root):
                 found.update(names_in(rule, module))
     assert {"unused-allow", "wrong-result", "contract-broken", "baseline-changed", "hbm-exceeded"} <= found
     assert set(NAMES) | set(RULE_NAMES) <= found
-    assert sorted(found - pages().keys()) == []
-    for name in found:
-        assert [title for title, text in page_named(name).sections if text.strip()] == list(SECTIONS)
+    shown = {name: CliRunner().invoke(rules_command, [name]) for name in sorted(found)}
+    assert {name: done.stderr for name, done in shown.items() if done.exit_code} == {}
+    for name, done in shown.items():
+        assert re.match(rf"{name} \((?:error|warning|note)\)\n\n\S.*\.\n", done.stdout)
+        for title in ("What it does", "Why it matters", "Example", "Use instead"):
+            assert re.search(rf"^{title}\n  \S", done.stdout, re.MULTILINE), (name, title)
 
 
 def test_a_bound_decided_at_run_time_leaves_the_total_without_a_bound():
@@ -198,7 +202,8 @@ COMMENT = "total = 0\nx = psum(x)  # hloscope: allow small-collectives: on purpo
 
 def accepted(text: str, root=None):
     """What is accepted of the one finding, and what is said about files that were not read."""
-    analysis = judged_with(hloscope.analyze_text(text, judging=NO_RULES, source_root=root), source_root=root)
+    given = {} if root is None else {"source_root": root}
+    analysis = judged_with(hloscope.analyze_text(text, judging=NO_RULES, **given), **given)
     (finding,) = analysis.findings
     return finding.allowed, [note for note in analysis.notes if "were not read" in note]
 
