@@ -196,9 +196,12 @@ class Question(Generic[T]):
             return self._future.result()
         except WorkerDied as died:
             raise compiler_died(died, self._doing) from None
+        except TimeLimitError as late:  # the limit of all that this thread does
+            self.drop()
+            raise late.after_waiting(self._workers.waited_s(self._future)) from None
         except TimeoutError:
-            waited_s = self._workers.waited_s(self._future)
-            raise TimeLimitError(self._doing, self._limit or 0.0, waited_s=waited_s) from None
+            error = TimeLimitError(self._doing, self._limit or 0.0)
+            raise error.after_waiting(self._workers.waited_s(self._future)) from None
         except OSError as error:
             raise CompileError(
                 f"the compiler could not be run while {self._doing}",
