@@ -111,7 +111,13 @@ class HbmError(CompileError):
 
 
 class CompilerDiedError(CompileError):
-    """The process that runs the compiler ended before it was done."""
+    """The process that runs the compiler ended before it was done.
+
+    Attributes:
+        by_machine: Whether the machine may have ended it, for want of memory or room, and not the program.
+    """
+
+    by_machine = False
 
 
 class TimeLimitError(HloscopeError):

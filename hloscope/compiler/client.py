@@ -125,14 +125,20 @@ def compile_program(program: Program, *, name: str, timeout_s: float | None) -> 
     )
 
 
-def propagate(module: bytes | str, seen_by: str, notes: list[str], *, timeout_s: float | None) -> ShardyModule | None:
-    """What Shardy makes of a module; None, with a note, where it cannot be asked.
+def propagate(
+    module: bytes | str, seen_by: str, notes: list[str], *, timeout_s: float | None
+) -> tuple[ShardyModule | None, bool]:
+    """What Shardy makes of a module.
 
     Some programs end the process that asks for the origins of shardings: those are asked about once more without.
+
+    Returns:
+        What it makes of it; None, with a note, where it cannot be asked. And whether it would say the same again.
 
     Raises:
         TimeLimitError: It took too long.
     """
+    by_machine = False
     for origins in (True, False):
         try:
             doing = "propagating the shardings with Shardy"
@@ -141,6 +147,7 @@ def propagate(module: bytes | str, seen_by: str, notes: list[str], *, timeout_s:
             ).answer()
         except CompilerDiedError as error:
             said = (error.why or "").partition("\n")[0]
+            by_machine |= error.by_machine
             continue
         except ValueError as error:
             said = str(error)
@@ -150,9 +157,9 @@ def propagate(module: bytes | str, seen_by: str, notes: list[str], *, timeout_s:
                 f"Shardy died while it kept the origins of shardings ({said}), and was asked again without them: who "
                 "asked for a sharding is not known here"
             )
-        return found
+        return found, not by_machine
     notes.append(f"Shardy's propagation could not be run again ({said}): reasons are less exact")
-    return None
+    return None, not by_machine
 
 
 class Question(Generic[T]):
@@ -261,7 +268,9 @@ def compiler_died(died: WorkerDied, doing: str) -> CompilerDiedError:
             "most likely this is a bug in the compiler: try another slice or another shape of it, another version of "
             "jax[tpu], or a smaller program"
         )
-    return CompilerDiedError(f"the compiler died while {doing}", why="\n".join([how, *words]), fix=fix)
+    error = CompilerDiedError(f"the compiler died while {doing}", why="\n".join([how, *words]), fix=fix)
+    error.by_machine = folder is not None or died.returncode == -signal.SIGKILL
+    return error
 
 
 def how_it_ended(returncode: int) -> str:

@@ -162,6 +162,15 @@ def test_shardys_death_costs_reasons_and_not_the_compile(folder):
     assert any("could not be run again" in note for note in worse["notes"])
 
 
+def test_what_shardy_could_not_say_when_it_was_killed_is_asked_again(folder, monkeypatch, tmp_path):
+    monkeypatch.setenv("HLOSCOPE_CACHE", "1")
+    monkeypatch.setenv("HLOSCOPE_CACHE_DIR", str(tmp_path / "cache"))
+    for how, is_told in (("killed", True), ("", False), ("killed", False)):
+        monkeypatch.setenv("STAND_IN", how)
+        found = json.loads(hloscope(folder, "analyze", "model.py:explained", "--format", "json").stdout)
+        assert any("asked again without" in note for note in found["notes"]) == is_told, how
+
+
 def test_shardys_hang_costs_reasons_and_not_the_compile(folder, monkeypatch):
     monkeypatch.setenv("STAND_IN", "hang")
     done = hloscope(folder, "analyze", "model.py:explained", "--timeout", "8", "--format", "json")
