@@ -47,7 +47,17 @@ _pools: dict[int, WorkerPool] = {}
 
 
 def pool() -> WorkerPool:
-    """This process's workers; a forked child has its own."""
+    """This process's workers; a forked child has its own.
+
+    Raises:
+        CompileError: The main thread has ended, after which Python lets no executor begin anything.
+    """
+    if not threading.main_thread().is_alive():
+        raise CompileError(
+            "nothing can be compiled any more",
+            why="the main thread has ended, and no executor of Python begins anything after that",
+            fix="let the main thread wait for this one: thread.join()",
+        )
     with _lock:
         found = _pools.get(os.getpid())
         if found is None:
