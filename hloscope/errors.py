@@ -115,7 +115,13 @@ class HbmError(CompileError):
 
 
 class CompilerDiedError(CompileError):
-    """The process that runs the compiler ended before it was done."""
+    """The process that runs the compiler ended before it was done.
+
+    Attributes:
+        by_machine: Whether the machine may have ended it, for want of memory or room, and not the program.
+    """
+
+    by_machine = False
 
 
 class TimeLimitError(HloscopeError):
@@ -127,17 +133,23 @@ class TimeLimitError(HloscopeError):
         waited_s: How long of that it waited for compiles of other processes.
     """
 
-    def __init__(self, doing: str, limit_s: float, *, waited_s: float = 0.0) -> None:
+    def __init__(self, doing: str, limit_s: float) -> None:
         self.doing = doing
         self.limit_s = limit_s
-        self.waited_s = waited_s
-        has_waited = waited_s > limit_s / 10
-        more = "let more compile at once, where there is memory for it: HLOSCOPE_MAX_WORKERS; or " if has_waited else ""
+        self.waited_s = 0.0
         super().__init__(
             f"{doing} took longer than {limit_s:g} s",
-            why=f"{round(waited_s, 1):g} s of that it waited for compiles of other processes" if has_waited else None,
-            fix=f"{more}allow more: --timeout SECONDS, timeout in the targets file, or HLOSCOPE_TIMEOUT; 0 is no limit",
+            fix="allow more: --timeout SECONDS, timeout in the targets file, or HLOSCOPE_TIMEOUT; 0 is no limit",
         )
+
+    def after_waiting(self, seconds: float) -> TimeLimitError:
+        """The same, with how long of the time it waited for compiles of other processes, where that is much of it."""
+        self.waited_s = seconds
+        if seconds > self.limit_s / 10:
+            self.why = f"{round(seconds, 1):g} s of that it waited for compiles of other processes"
+            self.fix = f"let more compile at once, where there is memory for it: HLOSCOPE_MAX_WORKERS; or {self.fix}"
+        self.args = (str(self),)
+        return self
 
 
 class HloParseError(HloscopeError):

@@ -174,6 +174,11 @@ def test_what_only_a_function_can_obey_is_refused_beside_hlo_text(tmp_path, opti
             ask(str(tmp_path / "step.hlo"), **options)
 
 
+def test_what_only_hlo_text_needs_is_refused_beside_a_function(tmp_path):
+    with pytest.raises(hloscope.HloscopeError, match=r"^error: source_root is for HLO text\n"):
+        hloscope.analyze(matmul, ARGS, mesh={"X": 4, "Y": 2}, source_root=tmp_path)
+
+
 def test_a_mesh_that_does_not_fit_hlo_text():
     text = "HloModule m, num_partitions=8\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n"
     with pytest.raises(hloscope.HloscopeError) as caught:

@@ -11,7 +11,7 @@ from hloscope.analysis.model import Analysis, Mesh
 from hloscope.analysis.source_lines import Sources
 from hloscope.api.joining import analysis_of, finished, slice_fact
 from hloscope.api.python_words import in_python_words
-from hloscope.api.reading import hlo_text, refuse_beside_text
+from hloscope.api.reading import hlo_text, refuse_beside_text, refuse_source_root
 from hloscope.devices_of_text import check_devices, placement_of_text, slice_count
 from hloscope.errors import TargetError
 from hloscope.hardware.overrides import overridden
@@ -118,6 +118,7 @@ def analyze(
         return analyze_text(text, name=str(target), mesh=sizes.mesh, slice=slice, dcn=sizes.dcn, **beside)
     if isinstance(target, Path):
         raise TargetError(f"{target} names no function", fix=f"write '{target}:FUNCTION'")
+    refuse_source_root("source_root", source_root)
     facts = make_facts(
         mesh=mesh,
         axis_types=axis_types,

@@ -17,6 +17,9 @@ from hloscope.errors import HloscopeError, TimeLimitError
 _KIND_OF_PROCESS = "HLOSCOPE_WORKER_FOR"
 """Processes that differ in this variable are not exchanged for each other."""
 
+_GRACE_S = 2.0
+"""How much later a process is ended that should have ended its job itself, and told where it was."""
+
 Told = Callable[[Outcome], None]
 
 
@@ -91,7 +94,8 @@ def _run_all(pool: WorkerPool, jobs: Sequence[Job], cached: bool, timeout_s: flo
     def submit(job: Job, start: _Start) -> None:
         environment = {**os.environ, _KIND_OF_PROCESS: repr(start)}
         limit = time_limit(timeout_s if job.target.timeout_s is None else job.target.timeout_s)
-        waiting[pool.submit_in(environment, limit, _run, start, job, cached=cached)] = job
+        latest = None if limit is None else limit + _GRACE_S
+        waiting[pool.submit_in(environment, latest, _run, start, job, cached=cached, limit_s=limit)] = job
 
     for job in jobs:
         submit(job, _start_of(job))
@@ -114,8 +118,8 @@ def _outcome(future: Future[Outcome], job: Job) -> Outcome:
     if isinstance(error, WorkerDied):
         error = _died(job, error)
     elif isinstance(error, TimeoutError):
-        limit = float(error.args[0]) if error.args else 0.0
-        error = TimeLimitError(f"importing, tracing and compiling {job.name}", limit)
+        limit = float(error.args[0]) - _GRACE_S if error.args else 0.0
+        error = TimeLimitError(_doing(job), limit)
     elif not isinstance(error, HloscopeError):
         error = HloscopeError(
             f"{job.name} could not be run",
@@ -164,7 +168,11 @@ _settings_of: list[str] = []
 """The modules that changed JAX's settings in this process, which is to run no others after that."""
 
 
-def _run(start: _Start, job: Job, *, cached: bool) -> Outcome:
+def _doing(job: Job) -> str:
+    return f"importing, tracing and compiling {job.name}"
+
+
+def _run(start: _Start, job: Job, *, cached: bool, limit_s: float | None) -> Outcome:
     """Runs a job in this process, unless another target's module has left JAX's settings otherwise than it found them.
 
     Such a module, with `jax_enable_x64` for example, would make other programs of the targets that happen to come after
@@ -173,13 +181,15 @@ def _run(start: _Start, job: Job, *, cached: bool) -> Outcome:
     if not _prepared:
         _prepare(start)
         _prepared.append(start)
+    from hloscope.program.limits import ended_after
     from hloscope.program.user_settings import compiling_settings
 
     module = (job.target.function or "").rpartition(":")[0]
     if any(other != module for other in _settings_of):
         return Outcome(job=job, alone=True)
     before = compiling_settings()
-    outcome = run_job(job, cached=cached)
+    with ended_after(limit_s, _doing(job)):
+        outcome = run_job(job, cached=cached)
     if compiling_settings() != before:
         _settings_of.append(module)
     return outcome

@@ -27,6 +27,20 @@ def refuse_beside_text(target: object, given: Mapping[str, Any]) -> None:
             )
 
 
+def refuse_source_root(name: str, root: object) -> None:
+    """Refuses, beside a function, what only HLO text needs.
+
+    Args:
+        name: What the user calls the folder.
+        root: The folder; None where none was given.
+
+    Raises:
+        TargetError: One was given.
+    """
+    if root is not None:
+        raise TargetError(f"{name} is for HLO text", why="the files of a function are read anyway", fix="leave it out")
+
+
 def hlo_text(target: str | Path) -> str:
     """The HLO text of a file, or of the one of its modules that is named: `many.hlo#step`.
 

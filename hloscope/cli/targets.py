@@ -98,8 +98,10 @@ def capture_function(target: str, options: Options) -> Capture:
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
     from hloscope.api import capture_target
+    from hloscope.api.reading import refuse_source_root
     from hloscope.store import default_store
 
+    refuse_source_root("--source-root", options.get("source_root"))
     facts = prepared_facts(options)
     with running.stdout_kept_for_the_report(), running.progress() as stage:
         return capture_target(target, facts, stage=stage, store=default_store())

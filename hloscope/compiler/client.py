@@ -47,7 +47,17 @@ _pools: dict[int, WorkerPool] = {}
 
 
 def pool() -> WorkerPool:
-    """This process's workers; a forked child has its own."""
+    """This process's workers; a forked child has its own.
+
+    Raises:
+        CompileError: The main thread has ended, after which Python lets no executor begin anything.
+    """
+    if not threading.main_thread().is_alive():
+        raise CompileError(
+            "nothing can be compiled any more",
+            why="the main thread has ended, and no executor of Python begins anything after that",
+            fix="let the main thread wait for this one: thread.join()",
+        )
     with _lock:
         found = _pools.get(os.getpid())
         if found is None:
@@ -125,14 +135,20 @@ def compile_program(program: Program, *, name: str, timeout_s: float | None) -> 
     )
 
 
-def propagate(module: bytes | str, seen_by: str, notes: list[str], *, timeout_s: float | None) -> ShardyModule | None:
-    """What Shardy makes of a module; None, with a note, where it cannot be asked.
+def propagate(
+    module: bytes | str, seen_by: str, notes: list[str], *, timeout_s: float | None
+) -> tuple[ShardyModule | None, bool]:
+    """What Shardy makes of a module.
 
     Some programs end the process that asks for the origins of shardings: those are asked about once more without.
+
+    Returns:
+        What it makes of it; None, with a note, where it cannot be asked. And whether it would say the same again.
 
     Raises:
         TimeLimitError: It took too long.
     """
+    by_machine = False
     for origins in (True, False):
         try:
             doing = "propagating the shardings with Shardy"
@@ -141,6 +157,7 @@ def propagate(module: bytes | str, seen_by: str, notes: list[str], *, timeout_s:
             ).answer()
         except CompilerDiedError as error:
             said = (error.why or "").partition("\n")[0]
+            by_machine |= error.by_machine
             continue
         except ValueError as error:
             said = str(error)
@@ -150,9 +167,9 @@ def propagate(module: bytes | str, seen_by: str, notes: list[str], *, timeout_s:
                 f"Shardy died while it kept the origins of shardings ({said}), and was asked again without them: who "
                 "asked for a sharding is not known here"
             )
-        return found
+        return found, not by_machine
     notes.append(f"Shardy's propagation could not be run again ({said}): reasons are less exact")
-    return None
+    return None, not by_machine
 
 
 class Question(Generic[T]):
@@ -196,9 +213,12 @@ class Question(Generic[T]):
             return self._future.result()
         except WorkerDied as died:
             raise compiler_died(died, self._doing) from None
+        except TimeLimitError as late:  # the limit of all that this thread does
+            self.drop()
+            raise late.after_waiting(self._workers.waited_s(self._future)) from None
         except TimeoutError:
-            waited_s = self._workers.waited_s(self._future)
-            raise TimeLimitError(self._doing, self._limit or 0.0, waited_s=waited_s) from None
+            error = TimeLimitError(self._doing, self._limit or 0.0)
+            raise error.after_waiting(self._workers.waited_s(self._future)) from None
         except OSError as error:
             raise CompileError(
                 f"the compiler could not be run while {self._doing}",
@@ -258,7 +278,9 @@ def compiler_died(died: WorkerDied, doing: str) -> CompilerDiedError:
             "most likely this is a bug in the compiler: try another slice or another shape of it, another version of "
             "jax[tpu], or a smaller program"
         )
-    return CompilerDiedError(f"the compiler died while {doing}", why="\n".join([how, *words]), fix=fix)
+    error = CompilerDiedError(f"the compiler died while {doing}", why="\n".join([how, *words]), fix=fix)
+    error.by_machine = folder is not None or died.returncode == -signal.SIGKILL
+    return error
 
 
 def how_it_ended(returncode: int) -> str:

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -244,6 +244,8 @@ class WorkerPool(Executor):
         keeps_words: bool = True,
         counted: bool = True,
     ) -> None:
+        from concurrent.futures import ThreadPoolExecutor  # which cannot be imported once the main thread has ended
+
         self._environment = environment
         self._keeps_words = keeps_words
         self._counted = counted

@@ -270,11 +270,12 @@ def _options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _explained(program: Traced, found: Compiled) -> Compiled:
-    """With what Shardy says; where that takes too long the compile is kept without it, and is asked about again."""
+    """With what Shardy says; where that takes too long, or is killed, the compile does without, and is not kept."""
     notes: list[str] = []
     shardy, as_written, is_whole = None, None, found.is_whole
     try:
-        shardy, as_written = _asked_of_shardy(program, found, notes)
+        shardy, as_written, is_final = _asked_of_shardy(program, found, notes)
+        is_whole = is_whole and is_final
     except TimeLimitError as error:
         notes.append(f"{error.what}: reasons are missing")
         is_whole = False
@@ -290,21 +291,25 @@ def _explained(program: Traced, found: Compiled) -> Compiled:
 
 def _asked_of_shardy(
     program: Traced, found: Compiled, notes: list[str]
-) -> tuple[ShardyModule | None, ShardyModule | None]:
+) -> tuple[ShardyModule | None, ShardyModule | None, bool]:
     """What Shardy says of the compiler's own module, where that keeps source lines, and of the lowered one.
+
+    The last is whether it would say the same again.
 
     Of the lowered one where there is no other, and where it has operations that the compiler expands into others before
     it partitions.
     """
-    limit, shardy = program.facts.timeout_s, None
+    limit, shardy, is_final = program.facts.timeout_s, None, True
     if found.before_propagation is not None and program.slice.chip is not None:
-        shardy = client.propagate(found.before_propagation, "compiler", notes, timeout_s=limit)
+        shardy, is_final = client.propagate(found.before_propagation, "compiler", notes, timeout_s=limit)
         if shardy is not None and not any(op.source for op in shardy.ops):
             shardy = None
     as_written = None
     if shardy is None or _EXPANDED.search(program.lowered.as_text()):
-        as_written = client.propagate(jax_internals.bytecode(program.lowered), "jax", notes, timeout_s=limit)
-    return shardy, as_written
+        lowered = jax_internals.bytecode(program.lowered)
+        as_written, is_final_too = client.propagate(lowered, "jax", notes, timeout_s=limit)
+        is_final = is_final and is_final_too
+    return shardy, as_written, is_final
 
 
 def _layout(program: Traced) -> Layout:

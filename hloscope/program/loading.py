@@ -230,8 +230,13 @@ def _refused_twice(error: BaseException, target: str) -> ImportedTwiceError | No
 
 def user_frame(trace: TracebackType | None) -> tuple[str | None, str | None]:
     """The innermost frame that is neither hloscope's nor a library's: `file.py:12 in f` and its source line."""
+    return user_place(traceback.extract_tb(trace))
+
+
+def user_place(frames: traceback.StackSummary) -> tuple[str | None, str | None]:
+    """`user_frame` for frames, the innermost last."""
     chosen = None
-    for frame in traceback.extract_tb(trace):
+    for frame in frames:
         if not is_library(frame.filename):
             chosen = frame
     if chosen is None:

@@ -62,7 +62,7 @@ def propagate(
     mesh = users_mesh(plan, seen)
     chosen, _ = choose_slice(plan, mesh, seen.device_count)
     stage("propagating")
-    shardy = client.propagate(jax_internals.bytecode(lowered), "jax", plan.notes, timeout_s=facts.timeout_s)
+    shardy, _ = client.propagate(jax_internals.bytecode(lowered), "jax", plan.notes, timeout_s=facts.timeout_s)
     letters = argument_letters(facts, len(seen.argument_names))
     kept = set(seen.kept)
     return Propagated(

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
 from hloscope.analysis.model import Analysis
-from hloscope.errors import NotationError, TimeLimitError, did_you_mean
+from hloscope.errors import NotationError, did_you_mean
 from hloscope.pytest_plugin.baselines import TestBaselines, name_of_test
 from hloscope.pytest_plugin.reports import Report, contract_of
 
@@ -81,7 +78,9 @@ class Hlo:
 
     def _analyzed(self, target: Callable[..., Any] | str | Path, args: Any, options: dict[str, Any]) -> Analysis:
         from hloscope.api import analyze, analyze_function
+        from hloscope.compiler.client import time_limit
         from hloscope.program.files import names_hlo
+        from hloscope.program.limits import ended_after
         from hloscope.program.loading import name_of
         from hloscope.program.target import make_facts
         from hloscope.store import default_store
@@ -95,7 +94,7 @@ class Hlo:
         if args is not None:
             settings["args"] = args
         facts = make_facts(**settings)
-        with _limited(facts.timeout_s, f"analysing {name_of(target)}"):
+        with ended_after(time_limit(facts.timeout_s), f"analysing {name_of(target)}"):
             return analyze_function(target, facts, store=default_store())
 
     def _settings(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -191,34 +190,6 @@ class Expect:
         if problem is not None:
             _fail(problem)
         return report
-
-
-@contextmanager
-def _limited(seconds: float | None, doing: str) -> Iterator[None]:
-    """Ends what runs meanwhile after the time limit, as far as Python can be interrupted: in the main thread.
-
-    Raises:
-        TimeLimitError: It took too long.
-    """
-    from hloscope.compiler.client import time_limit
-
-    limit = time_limit(seconds)
-    alarm = getattr(signal, "SIGALRM", None)
-    in_main = threading.current_thread() is threading.main_thread()
-    if limit is None or alarm is None or not in_main or signal.getsignal(alarm) is not signal.SIG_DFL:
-        yield
-        return
-
-    def ring(_number: int, _frame: object) -> None:
-        raise TimeLimitError(doing, limit)
-
-    signal.signal(alarm, ring)
-    signal.setitimer(signal.ITIMER_REAL, limit)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(alarm, signal.SIG_DFL)
 
 
 def _check_text_options(target: str | Path, args: Any, options: dict[str, Any]) -> None:

@@ -134,3 +134,10 @@ def test_text_prints_no_line_of_a_file_that_it_names(root, tmp_path):
     elsewhere = hloscope(root, "explain", str(file), "--source-root", str(root), "--format", "json")
     (one,) = json.loads(elsewhere.stdout)["explanations"]
     assert (one["excerpt"], one["excerpt_unread"]) == (None, True)
+
+
+def test_a_source_root_is_for_hlo_text(root, tmp_path):
+    for command in ("analyze", "explain"):
+        done = hloscope(root, command, "fixtures/programs/two_layer.py:step", "--source-root", str(tmp_path))
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("error: --source-root is for HLO text\n")

@@ -162,6 +162,15 @@ def test_shardys_death_costs_reasons_and_not_the_compile(folder):
     assert any("could not be run again" in note for note in worse["notes"])
 
 
+def test_what_shardy_could_not_say_when_it_was_killed_is_asked_again(folder, monkeypatch, tmp_path):
+    monkeypatch.setenv("HLOSCOPE_CACHE", "1")
+    monkeypatch.setenv("HLOSCOPE_CACHE_DIR", str(tmp_path / "cache"))
+    for how, is_told in (("killed", True), ("", False), ("killed", False)):
+        monkeypatch.setenv("STAND_IN", how)
+        found = json.loads(hloscope(folder, "analyze", "model.py:explained", "--format", "json").stdout)
+        assert any("asked again without" in note for note in found["notes"]) == is_told, how
+
+
 def test_shardys_hang_costs_reasons_and_not_the_compile(folder, monkeypatch):
     monkeypatch.setenv("STAND_IN", "hang")
     done = hloscope(folder, "analyze", "model.py:explained", "--timeout", "8", "--format", "json")
@@ -242,15 +251,21 @@ def test_a_check_goes_on(folder):
     (folder / "hloscope.toml").write_text(
         "".join(f'[targets.{name}]\nfunction = "model.py:{name}"\ncontract = "all-reduce@Y"\n' for name in names)
         + '[targets.never]\nfunction = "never.py:f"\ntimeout = 4\n'
+        + '[targets.native]\nfunction = "native.py:f"\ntimeout = 4\n'
     )
     (folder / "never.py").write_text("import time\ntime.sleep(1000)\n")
+    (folder / "native.py").write_text("import re\nre.match('(a+)+$', 'a' * 64 + 'b')\n")
     done = hloscope(folder, "check", "--format", "json")
     assert done.returncode == 2
     found = {one["name"]: one for one in json.loads(done.stdout)["checks"]}
     assert found["fine"]["passed"]
     assert found["explained"]["passed"]
     assert found["doomed"]["error"].startswith("error: the compiler died while compiling model.py:doomed")
-    assert found["never"]["error"].startswith("error: importing, tracing and compiling never took longer than 4 s")
+    assert found["never"]["error"].startswith(
+        "error: importing, tracing and compiling never took longer than 4 s\n"
+        "  --> never.py:2 in <module>\n   | time.sleep(1000)\n   = fix: "
+    )
+    assert found["native"]["error"].startswith("error: importing, tracing and compiling native took longer than 4 s\n")
 
 
 REAL = """\

@@ -316,6 +316,23 @@ def test_what_keeps_a_step_from_running_is_a_message(monkeypatch):
     assert "/nowhere/python" in caught.value.why
 
 
+@pytest.mark.parametrize("start", ["", "import hloscope.compiler.client"])
+def test_what_begins_after_the_main_thread_is_told_to_begin_before(start):
+    script = f"""{start}
+import threading
+
+def late():
+    threading.main_thread().join()
+    import hloscope
+    hloscope.analyze(lambda x: x, ("f32[8]",), slice="v5e:1x1")
+
+threading.Thread(target=late).start()
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=60)
+    assert "error: nothing can be compiled any more\n" in done.stderr
+    assert "thread.join()" in done.stderr
+
+
 def test_death_as_a_message():
     with pytest.raises(CompilerDiedError) as caught:
         client.Question(os.abort, doing="compiling step for v5e:2x4").answer()

@@ -130,7 +130,7 @@ module @m {
 
 def test_what_cannot_be_propagated_is_a_note_and_no_error():
     notes: list[str] = []
-    assert client.propagate("module {", "compiler", notes, timeout_s=None) is None
+    assert client.propagate("module {", "compiler", notes, timeout_s=None) == (None, True)
     (note,) = notes
     assert note.startswith("Shardy's propagation could not be run again (MLIRError: ")
     assert note.endswith("): reasons are less exact")
@@ -149,7 +149,7 @@ def test_a_lowered_program_can_be_asked_and_is_not_changed():
     lowered = jax.jit(lambda x: jnp.sin(x).sum(axis=1)).lower(x)
     before = lowered.as_text(debug_info=True)
     notes: list[str] = []
-    module = client.propagate(jax_internals.bytecode(lowered), "jax", notes, timeout_s=None)
+    module, _ = client.propagate(jax_internals.bytecode(lowered), "jax", notes, timeout_s=None)
     assert (notes, module.seen_by) == ([], "jax")
     assert [op.axes for op in module.ops if op.kind == "sdy.all_reduce"] == [("Y",)]
     assert lowered.as_text(debug_info=True) == before

@@ -427,4 +427,5 @@ def test_the_next(hlo):
 def test_a_limit_ends_tracing_too(hlo_suite):
     result = hlo_suite(SLOW, "--hloscope-timeout", "5")
     result.assert_outcomes(failed=1, passed=1)
-    result.stdout.fnmatch_lines(["*TimeLimitError: error: analysing endless took longer than 5 s"])
+    told = ["*TimeLimitError: error: analysing endless took longer than 5 s", "*--> test_model.py:* in endless"]
+    result.stdout.fnmatch_lines(told)
