@@ -12,6 +12,8 @@ _PACKAGES = (
     "concurrent/futures",
     "debugpy",
     "execnet",
+    "fire",
+    "hydra",
     "ipykernel",
     "IPython",
     "multiprocessing",
@@ -20,9 +22,20 @@ _PACKAGES = (
     "pydevd",
     "tornado",
     "traitlets",
+    "typer",
     "xdist",
 )
-_FILES = ("hloscope/__main__.py", "ipykernel_launcher.py", "runpy.py", "threading.py")
+_FILES = (
+    "absl/app.py",
+    "bdb.py",
+    "cProfile.py",
+    "hloscope/__main__.py",
+    "ipykernel_launcher.py",
+    "pdb.py",
+    "runpy.py",
+    "threading.py",
+    "unittest/case.py",
+)
 _SCRIPTS = ("hloscope", "ipython", "jupyter[\\w-]*", "pytest", "py.test")
 _OWN_ROOMS = "api|cli|compiler|program|pytest_plugin|verification"
 _LAUNCHER = re.compile(

@@ -14,6 +14,9 @@ from pathlib import Path
 _MOST_BYTES = 16 << 20
 """No code that somebody wrote is longer."""
 
+NOT_READ = "comments that accept findings were not read in "
+"""How the note on files that may not be read begins."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
@@ -30,11 +33,12 @@ class Sources:
     def line(self, file: str, number: int) -> str | None:
         """A line, counted from 1, without its end: empty where the file has none; None where it may not be read."""
         if self.captured:
+            linecache.checkcache(file)  # it may have been edited since it was read for an earlier program
             return linecache.getline(file, number).rstrip("\r\n")
         path = self._allowed(file)
         if path is None:
             return None
-        lines = _lines(path)
+        lines = _lines(path, path.stat().st_mtime_ns)
         return lines[number - 1] if 0 < number <= len(lines) else ""
 
     def _allowed(self, file: str) -> Path | None:
@@ -55,7 +59,7 @@ NOTHING = Sources()
 
 
 @lru_cache(maxsize=64)
-def _lines(path: Path) -> tuple[str, ...]:
+def _lines(path: Path, _written_at: int) -> tuple[str, ...]:
     try:
         return tuple(path.read_text(encoding="utf-8", errors="replace").splitlines())
     except OSError:

@@ -7,6 +7,7 @@ from pathlib import Path
 from shlex import quote
 
 from hloscope.analysis.model import Analysis
+from hloscope.analysis.source_lines import NOT_READ
 from hloscope.contracts.baselines import against_baseline, read_baseline
 from hloscope.contracts.doubts import nothing_to_move
 from hloscope.contracts.evaluate import evaluate
@@ -18,6 +19,7 @@ from hloscope.findings import Finding, Severity, unaccepted
 NOTHING_EXPECTED = "nothing-expected"
 NO_BASELINE = "no-baseline"
 COULD_NOT_RUN = "could-not-run"
+COMMENTS_NOT_READ = "comments-not-read"
 HBM_EXCEEDED = "hbm-exceeded"
 """The rule on programs that no device has the memory for."""
 
@@ -97,7 +99,8 @@ def check_analysis(
         findings.append(_nothing_expected(name))
     elif baseline is not None:
         findings.append(_no_baseline(name))
-    findings += [] if fail_on is None else _found_by_rules(analysis, fail_on)
+    failing = [] if fail_on is None else _found_by_rules(analysis, fail_on)
+    findings += [*failing, *(_comments_not_read(analysis) if failing else [])]
     told = tuple(dict.fromkeys(findings))
     return Checked(name=name, analysis=analysis, verdict=verdict, baseline=baseline, findings=told)
 
@@ -105,6 +108,16 @@ def check_analysis(
 def _found_by_rules(analysis: Analysis, least: Severity) -> list[Finding]:
     """What rules find that fails the check, and that the target does not accept."""
     return [replace(finding, severity=Severity.ERROR) for finding in unaccepted(analysis.findings, least)]
+
+
+def _comments_not_read(analysis: Analysis) -> list[Finding]:
+    """That a comment may accept what fails, where HLO text names files that may not be read."""
+    fix = "name the folder that holds them as the target's source-root, or accept the findings in its allow"
+    return [
+        Finding(rule=COMMENTS_NOT_READ, severity=Severity.NOTE, message=note, fix=fix)
+        for note in analysis.notes
+        if note.startswith(NOT_READ)
+    ]
 
 
 def _too_large(analysis: Analysis) -> list[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hloscope.contracts.baselines.against import CHANGED
-from hloscope.contracts.checked import COULD_NOT_RUN, NO_BASELINE, NOTHING_EXPECTED
+from hloscope.contracts.checked import COMMENTS_NOT_READ, COULD_NOT_RUN, NO_BASELINE, NOTHING_EXPECTED
 from hloscope.contracts.verdict import BreachKind
 from hloscope.findings import RuleDoc, Severity, page_of_finding
 
@@ -63,6 +63,15 @@ PAGES: tuple[RuleDoc, ...] = (
         "what the contract leaves open can change unseen.",
         "a target that was just added.",
         "`hloscope accept`, or `baseline = false`.",
+    ),
+    page_of_finding(
+        COMMENTS_NOT_READ,
+        Severity.NOTE,
+        "What rules find fails a target of HLO text, and comments in its source files were not read.",
+        "names the files; those that HLO text names are opened only in the folder of `source-root`.",
+        "a comment that accepts the finding may stand there, and text from elsewhere could name any file.",
+        '`hlo = "step.hlo"` with `fail-on = "warning"`, and no `source-root`.',
+        "`source-root`, the folder of the code that was compiled, or `allow` in the target.",
     ),
     page_of_finding(
         COULD_NOT_RUN,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hloscope.analysis.model import Analysis
-from hloscope.analysis.source_lines import NOTHING, Sources
+from hloscope.analysis.source_lines import NOT_READ, NOTHING, Sources
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.findings import Finding
 from hloscope.rules import RULES
@@ -132,8 +132,7 @@ def _not_read(files: Sequence[str]) -> Iterator[str]:
         shown = ", ".join(files[:_FILES_SHOWN])
         more = f" and {len(files) - _FILES_SHOWN:,} more" if len(files) > _FILES_SHOWN else ""
         yield (
-            f"comments that accept findings were not read in {shown}{more}: files that HLO text names are read only "
-            "in the folder that --source-root gives"
+            f"{NOT_READ}{shown}{more}: files that HLO text names are read only in the folder that --source-root gives"
         )
 
 

@@ -107,6 +107,10 @@ def reduced(*, frame, launcher, folder="/venv/lib/python3.12/site-packages/"):
     "launcher",
     [
         "click/core.py",
+        "absl/app.py",
+        "fire/core.py",
+        "typer/main.py",
+        "hydra/_internal/utils.py",
         "_pytest/python.py",
         "ipykernel/kernelbase.py",
         "pluggy/_callers.py",
@@ -131,6 +135,10 @@ def test_a_stack_ends_at_the_innermost_launcher(launcher):
         ("C:\\Python312\\Lib\\runpy.py", True),
         ("/venv/bin/hloscope", True),
         ("/usr/lib/python3.12/threading.py", True),
+        ("/usr/lib/python3.12/unittest/case.py", True),
+        ("/usr/lib/python3.12/cProfile.py", True),
+        ("/home/me/project/absl/nets.py", False),
+        ("/home/me/project/case.py", False),
     ],
 )
 def test_what_starts_programs(file, expected):

@@ -7,6 +7,8 @@ import pytest
 from hloscope.api.checking import check
 from hloscope.config import ConfigError, read_project
 from hloscope.errors import NotationError
+from hloscope.report import Canvas
+from hloscope.report.checks import CHECK_FORMATS, CheckReport
 
 HLO = """\
 HloModule m, num_partitions=8
@@ -38,8 +40,8 @@ contract = "all-reduce@Y; nothing else"
 def checked(tmp_path):
     """The check of one target, by what its table says beside its contract."""
 
-    def run(lines, rest=""):
-        (tmp_path / "step.hlo").write_text(HLO)
+    def run(lines, rest="", text=HLO):
+        (tmp_path / "step.hlo").write_text(text)
         path = tmp_path / "hloscope.toml"
         path.write_text(TARGET + lines + rest)
         (found,) = check(read_project(path))
@@ -127,3 +129,20 @@ def test_mistakes_of_several_targets_are_told_at_once(checked):
         "this is no contract",
     ]
     assert str(caught.value).count("error: ") == 3
+
+
+def test_what_was_not_read_is_said_in_every_format(checked, tmp_path):
+    code = tmp_path / "src" / "model.py"
+    code.parent.mkdir()
+    code.write_text("\nx = psum(x)  # hloscope: allow small-collectives: on purpose\n")
+    place = HLO.replace("to_apply=sum\n", f'to_apply=sum, metadata={{source_file="{code}" source_line=2}}\n')
+    found = checked("fail-on = 'warning'", text=place)
+    assert [(one.rule, one.severity) for one in found.findings] == [
+        ("small-collectives", "error"),
+        ("comments-not-read", "note"),
+    ]
+    assert str(code) in found.findings[1].message
+    report = CheckReport(checks=(found,), root=tmp_path)
+    for name in ("text", "markdown", "github", "sarif", "json", "junit"):
+        assert "were not read in" in " ".join(CHECK_FORMATS[name](report, Canvas(width=200)).split())
+    assert checked("fail-on = 'warning'\nsource-root = 'src'", text=place).findings == ()

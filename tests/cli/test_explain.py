@@ -141,3 +141,50 @@ def test_a_source_root_is_for_hlo_text(root, tmp_path):
         done = hloscope(root, command, "fixtures/programs/two_layer.py:step", "--source-root", str(tmp_path))
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith("error: --source-root is for HLO text\n")
+
+
+WATCHED = """
+import sys
+def watch(event, given):
+    if event == "open" and "secret" in str(given[0]):
+        print("OPENED", file=sys.stderr)
+sys.addaudithook(watch)
+from hloscope.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("analyze", "e.hlo", "--format", "json"),
+        ("analyze", "e.hlo", "--format", "sarif", "--fail-on", "note"),
+        ("explain", "e.hlo", "all"),
+        ("price", "e.hlo", "--slice", "v5e:1x2", "--mesh", "X=2"),
+        ("diff", "e.hlo", "e.hlo"),
+        ("check",),
+    ],
+    ids=lambda words: words[0],
+)
+def test_no_command_opens_a_file_that_text_names(root, tmp_path, command):
+    (tmp_path / "secret.py").write_text("\nx = 1  # hloscope: allow all-gather: on purpose\n")
+    (tmp_path / "hloscope.toml").write_text("[targets.e]\nhlo = 'e.hlo'\ncontract = 'all-gather'\nfail-on = 'note'\n")
+    lines = "".join(
+        f"  g{at} = f32[8] all-gather(p), channel_id={at + 1}, replica_groups={{{{0,1}}}}, use_global_device_ids=true, "
+        f'dimensions={{0}}, metadata={{source_file="{name}" source_line=2}}\n'
+        for at, name in enumerate((tmp_path / "secret.py", "secret.py", "./secret.py", "/etc/../secret.py"))
+    )
+    whole = "ROOT t = (f32[8], f32[8], f32[8], f32[8]) tuple(g0, g1, g2, g3)"
+    text = f"HloModule m, num_partitions=2\n\nENTRY main {{\n  p = f32[4] parameter(0)\n{lines}  {whole}\n}}\n"
+    (tmp_path / "e.hlo").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED, *command],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(root), "HLOSCOPE_CACHE": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == (1 if {"check", "--fail-on"} & set(command) else 0), done.stderr
+    assert "OPENED" not in done.stderr
+    assert "on purpose" not in done.stdout

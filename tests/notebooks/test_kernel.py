@@ -130,6 +130,25 @@ def test_an_edited_file_is_imported_again(step):
     assert said == "[] ['all-reduce']\n['all-reduce']\n[] []\nFalse True 1 False\n"
 
 
+def test_comments_and_lines_of_an_edited_file_are_read_again(step):
+    said = step.run("""
+        code = "def step(x, w):\\n    return (x @ w).sum()  # hloscope: allow {what}\\n"
+        ask = {"mesh": {"X": 8}, "rule_options": {"unexpected-collective.active": True}}
+        for what in ("all-reduce: first", "all-gather: second", "all-reduce: third"):
+            write("accepting.py", code.format(what=what))
+            found = hloscope.analyze("accepting.py:step", ARGS, **ask)
+            print([one.allowed for one in found.findings if one.rule == "unexpected-collective"])
+    """)
+    assert said == "['first']\n[None]\n['third']\n"
+    said = step.run("""
+        def accepting(x, w):
+            return (x @ w).sum()  # hloscope: allow all-reduce: in a cell
+        found = hloscope.analyze(accepting, ARGS, **ask)
+        print([one.allowed for one in found.findings if one.rule == "unexpected-collective"])
+    """)
+    assert said == "['in a cell']\n"
+
+
 def test_everything_is_afterwards_as_before(step):
     said = step.run("""
         from jax._src import xla_bridge

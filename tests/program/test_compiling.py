@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from hloscope.compiler.dumps import read_dumps
@@ -120,6 +122,20 @@ def test_a_mesh_smaller_than_every_slice_is_compiled_on_a_part_of_the_one_that_i
     assert capture.slice.name == (slice_name or "v5e:2x4")
     (note,) = capture.notes
     assert f"compiled on {size} of the {capture.slice.device_count} devices of {capture.slice.name}" in note
+
+
+@pytest.mark.parametrize(
+    ("size", "slice_name"),
+    [(6, "v5e:4x4"), (1, "tpu7x:2x2x1"), (3, "v5p:2x2x2"), (12, "v6e:2x4"), (5, "v4:2x2x1"), (16, "tpu7x:1x1x1")],
+)
+def test_the_slice_that_an_error_names_holds_the_mesh(compiled, size, slice_name):
+    facts = {"mesh": {"X": size}, "args": (f"f32[{size}@X,8]",)}
+    with pytest.raises(MeshError) as caught:
+        compiled("mistaken.py:mistaken", slice=slice_name, **facts)
+    named = re.search(r"--slice (\S+)", caught.value.fix)[1]
+    assert named != slice_name
+    with pytest.raises(TraceError):  # the slice is taken, and the program's own mistake comes to light
+        compiled("mistaken.py:mistaken", slice=named, **facts)
 
 
 @pytest.mark.parametrize("dcn", [None, {"D": 2}, {"Y": 2}])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import hloscope
 from hloscope.compiler import client, jax_internals
 from hloscope.compiler.dumps import Dumps, dump_folder, read_dumps
 from hloscope.compiler.propagation import propagated
@@ -83,6 +84,20 @@ def test_constants_of_any_type_do_not_stop_the_reading(constant, number):
     assert [op.kind for op in module.ops if op.kind == "stablehlo.dot_general"]
     numbers = [value.whole_number for value in module.values if value.whole_number is not None]
     assert numbers == ([] if number is None else [number])
+
+
+@pytest.mark.tpu_compiler
+def test_a_program_with_complex_constants_is_explained():
+    import jax.numpy as jnp
+    import numpy as np
+
+    def step(x, w):
+        return jnp.abs(jnp.fft.fft(x, axis=1).astype(jnp.complex64) * np.complex64(2j)) @ w
+
+    found = hloscope.analyze(step, ("f32[64,128@X]", "f32[128@X,64]"), mesh={"X": 8}, slice="v5e:2x4")
+    assert not [note for note in found.notes if "propagation" in note]
+    assert found.collectives
+    assert all(one.why and not one.why.startswith("not known") for one in found.collectives)
 
 
 def test_operations_have_rules_names_and_stacks():

@@ -261,6 +261,14 @@ def test_outputs_that_take_donated_memory_are_not_donated_in_vain():
 
 
 @pytest.mark.tpu_compiler
+@pytest.mark.parametrize("name", ["how_many", "how_many_of_each_part"])
+def test_a_sum_of_booleans_is_a_count_and_not_widened(name):
+    found = compiled(name)
+    assert [one.operand_shapes[0] for one in found.collectives] == ["s32[32,131072]"]
+    assert [one for one in found.findings if one.rule == "widened-collective"] == []
+
+
+@pytest.mark.tpu_compiler
 def test_fewer_elements_than_devices_are_not_to_be_made_more():
     (one,) = judged_with(compiled("rolled_by_one"), select=["uneven-sharding"]).findings
     assert one.message == "dimension 0 of part of x has 1 element over 8 devices: 1 on each, 88% of them padding"

@@ -65,6 +65,19 @@ def whole_on_purpose(rows, x):
     return distances @ x, jnp.argmax(distances, axis=1)
 
 
+@hloscope.target(mesh={"X": 8}, args=("f32[256@X,131072]",))
+def how_many(x):
+    return jax.shard_map(lambda own: jax.lax.psum(own > 0, "X"), in_specs=P("X"), out_specs=P())(x)
+
+
+@hloscope.target(mesh={"X": 8}, args=("f32[256@X,131072]",))
+def how_many_of_each_part(x):
+    def counts(own):
+        return jax.lax.psum_scatter((own > 0).astype(jnp.int32), "X", tiled=True)
+
+    return jax.shard_map(counts, in_specs=P("X"), out_specs=P("X"))(x)
+
+
 @hloscope.target(mesh={"X": 8}, args=("f32[8192@X,1024]",), donate=0)
 def donated_in_vain(state):
     return (state * 0.9).astype(jnp.bfloat16)
