@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -96,16 +96,24 @@ def progress() -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def stdout_kept_for_the_report() -> Iterator[None]:
-    """Sends file descriptor 1 to stderr meanwhile: what user code prints, by whatever means, is not the report."""
+    """Sends file descriptor 1 to stderr meanwhile: what user code prints, by whatever means, is not the report.
+
+    Both are afterwards as before, also where user code has closed one.
+    """
     sys.stdout.flush()
-    saved = os.dup(1)
+    saved = {number: os.dup(number) for number in (1, 2)}
     os.dup2(2, 1)
     try:
         yield
     finally:
-        sys.stdout.flush()
-        os.dup2(saved, 1)
-        os.close(saved)
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+        for number, copy in saved.items():
+            os.dup2(copy, number)
+            os.close(copy)
+        for name, number in (("stdout", 1), ("stderr", 2)):
+            if getattr(getattr(sys, name), "closed", False):
+                setattr(sys, name, os.fdopen(number, "w", closefd=False))
 
 
 def canvas(output: str | None) -> Canvas:

@@ -245,7 +245,8 @@ def time_limit(seconds: float | None) -> float | None:
     text = os.environ.get("HLOSCOPE_TIMEOUT", "").strip()
     asked: float | str = text if seconds is None else seconds
     if asked == "":
-        return None if sys.stderr is not None and sys.stderr.isatty() else DEFAULT_LIMIT_S
+        is_watched = sys.stderr is not None and not getattr(sys.stderr, "closed", False) and sys.stderr.isatty()
+        return None if is_watched else DEFAULT_LIMIT_S
     try:
         limit = float(asked)
     except ValueError:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from hloscope.analysis.model import Collective
 from hloscope.analysis.vocabulary import Kind
-from hloscope.cost.operations import kernel_names
+from hloscope.cost.operations import Operations, kernel_names
 from hloscope.cost.records import Sums
 from hloscope.hardware.chip_model import Chip
 from hloscope.hardware.chips import chip as find_chip
 from hloscope.hlo import HloModule
+from hloscope.units import format_bytes
 
 _ONLY_TPU_PRINTS = ("estimated_cycles", "used_scoped_memory_configs")
 _SPARSE_CORE = ("DEVICE_TYPE_SPARSECORE", 'execution_thread="sparsecore"')
@@ -42,13 +43,23 @@ def about_text(module: HloModule, *, is_roofline: bool) -> Iterator[str]:
             yield "the text does not look compiled for a TPU, which would choose other fusions and collectives"
 
 
-def about_kernels(module: HloModule, kernel_costs: Mapping[str, tuple[float, float]]) -> Iterator[str]:
-    """Costs that were given for kernels that the text does not have."""
-    calls = module.with_opcodes({"custom-call"}) if kernel_costs else ()
+def about_kernels(module: HloModule, operations: Operations) -> Iterator[str]:
+    """Costs that were given for kernels that the text does not have, and those that are less than they can be."""
+    calls = module.with_opcodes({"custom-call"})
     known = {name for call in calls for name in kernel_names(call)}
-    for name in kernel_costs:
+    for name in operations.kernel_costs:
         if name not in known:
             yield f"a cost is given for the kernel {name}, and the program has no kernel of that name"
+    too_small = {}
+    for call in calls:
+        (_, said_bytes), written_bytes = operations.said_of(call) or (0.0, 0.0), operations.written_bytes(call)
+        if 0 < said_bytes < written_bytes:
+            too_small[kernel_names(call)[0]] = said_bytes, written_bytes
+    for name, (said_bytes, written_bytes) in too_small.items():
+        yield (
+            f"the kernel {name} is said to move {format_bytes(said_bytes)}, and it writes "
+            f"{format_bytes(written_bytes)}: it is priced by what it writes"
+        )
 
 
 def about_generation(module: HloModule, sums: Sums, chip: Chip) -> Iterator[str]:

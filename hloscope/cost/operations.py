@@ -276,29 +276,41 @@ class Operations:
         """A custom call: what is said of its cost, or the traffic of something that is not known."""
         if instruction.custom_call_target in _FREE_CALLS:
             return FREE
-        said = next((self.kernel_costs[name] for name in kernel_names(instruction) if name in self.kernel_costs), None)
-        cycles = _cycles_of(instruction)
+        said, cycles = self.said_of(instruction), _cycles_of(instruction)
         if cycles is not None and said is None:
             return self._counted(instruction, cycles, _NO_WORK)
-        if said is None:
-            estimate = dict(_COST_ESTIMATE.findall(instruction.attributes.get("backend_config", "")))
-            said = (float(estimate.get("flops", 0)), float(estimate.get("bytes_accessed", 0)))
+        said = said or (0.0, 0.0)
         if any(said) or instruction.custom_call_target == _KERNEL:
             return self._kernel(instruction, *said)
         return self._roofline(instruction, _NO_WORK, known=False)
 
+    def said_of(self, call: HloInstruction) -> tuple[float, float] | None:
+        """FLOPs and bytes of a custom call as the user says, else as its author does; None where cycles tell."""
+        said = next((self.kernel_costs[name] for name in kernel_names(call) if name in self.kernel_costs), None)
+        if said is not None:
+            return said
+        if _cycles_of(call) is not None:
+            return None
+        estimate = dict(_COST_ESTIMATE.findall(call.attributes.get("backend_config", "")))
+        return float(estimate.get("flops", 0)), float(estimate.get("bytes_accessed", 0))
+
+    def written_bytes(self, call: HloInstruction) -> int:
+        """Bytes of HBM that a custom call writes, whatever else it does."""
+        return self._traffic.written(call).hbm_bytes
+
     def _kernel(self, instruction: HloInstruction, flops: float, moved_bytes: float) -> OperationTime:
-        """A kernel of the user's: what is said of it, else the least it may take, which is to write what it returns."""
-        written = self._traffic.written(instruction)
+        """A kernel of the user's: what is said of it, and not less than it takes to write what it returns."""
+        written_bytes = self.written_bytes(instruction)
         is_known = flops > 0 or moved_bytes > 0
-        memory_us = (moved_bytes if is_known else written.hbm_bytes) / self.hbm_bytes_per_us
+        least_bytes = max(moved_bytes, written_bytes)
+        memory_us = least_bytes / self.hbm_bytes_per_us
         bf16_flops = flops * self._passes_of_kernel(instruction)
         return OperationTime(
             time_us=max(bf16_flops / self._peak_flops_per_us, memory_us),
             basis=Basis.ROOFLINE if is_known else Basis.UNKNOWN,
             memory_us=memory_us,
-            moved_bytes=int(moved_bytes) if is_known else self._traffic.of(instruction).device_bytes,
-            hbm_bytes=written.hbm_bytes,
+            moved_bytes=int(least_bytes) if is_known else self._traffic.of(instruction).device_bytes,
+            hbm_bytes=written_bytes,
             flops=int(flops),
             least_bf16_flops=bf16_flops,
             kernel=None if is_known else kernel_names(instruction)[0],

@@ -80,7 +80,7 @@ def _priced(
     collectives = tuple(_with_times(one, priced, sums.costs) for one in analysis.collectives)
     basis = _basis(sums, module)
     notes += tuple(about_text(module, is_roofline=basis == "roofline"))
-    notes += tuple(about_kernels(module, kernel_costs))
+    notes += tuple(about_kernels(module, operations))
     if known is None:
         notes += tuple(about_generation(module, sums, chosen.chip))
     notes += tuple(about_transfers(collectives, chosen.name))

@@ -253,6 +253,19 @@ def test_a_kernel_costs_what_the_user_says(name, config):
     assert not any("kernel" in note for note in time.notes)
 
 
+@pytest.mark.parametrize("costs", [None, {"splash": (1.0, 1000.0)}])
+def test_a_kernel_takes_at_least_what_its_result_takes_whatever_is_said(costs):
+    low = '{"custom_call_config":{"cost_estimate":{"flops":"1","bytes_accessed":"1000"}}}'
+    time = with_kernel(kernel(low), costs).time
+    assert time.step_us == pytest.approx(100 + BLOCK_BYTES / V5E_COPIES)
+    assert time.notes[-1] == (
+        "the kernel splash is said to move 1 kB, and it writes 4.19 MB: it is priced by what it writes"
+    )
+    aliased = with_kernel(kernel(low, more=", output_to_operand_aliasing={{}: (0, {})}"), costs).time
+    assert aliased.step_us == pytest.approx(100, rel=1e-3)
+    assert not any("kernel" in note for note in aliased.notes)
+
+
 def test_a_kernel_of_which_nothing_is_known_takes_at_least_what_its_result_takes():
     found = with_kernel(kernel())
     time = found.time
