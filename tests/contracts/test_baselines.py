@@ -10,7 +10,7 @@ from contract_examples import GATHER, REDUCE, program
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.analysis.model import Memory, SourceFrame, Unmodelled
+from hloscope.analysis.model import Memory, Mesh, SourceFrame, Unmodelled
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.contracts.baselines import (
     against_baseline,
@@ -134,6 +134,7 @@ def test_inexact_facts_are_kept():
 
 
 COUNTS = st.integers(0, 10**13)
+HIDDEN = "/home/me/\x1b[31m\nall-gather@X.py"
 COLLECTIVES = st.builds(
     lambda kind, axes, link, size, executions, file, line, function: replace(
         GATHER,
@@ -146,12 +147,13 @@ COLLECTIVES = st.builds(
         source=() if file is None else (SourceFrame(file=file, line=line, function=function),),
     ),
     st.sampled_from(Kind),
-    st.sampled_from([("X",), ("X", "Y"), ("X:(1)2",), (), None]),
+    st.sampled_from([("X",), ("X", "Y"), ("X:(1)2",), ("a b:(1)2", "y"), ('q"x', "it's"), ("a,b=2",), ("?",), (), None])
+    | st.lists(st.text(min_size=1), min_size=1, max_size=3).map(tuple),
     st.sampled_from(Link),
     st.none() | COUNTS,
     st.integers(1, 10**6),
     st.sampled_from(
-        [None, "/home/me/a.py", "/home/me/model/b c.py", "/usr/lib/x/y.py", "<stdin>", "a:b.py", "C:\\b c.py"]
+        [None, "/home/me/a.py", "/home/me/model/b c.py", "/usr/lib/x/y.py", "<stdin>", "a:b.py", "C:\\b c.py", HIDDEN]
     ),
     st.integers(0, 10**5),
     st.sampled_from([None, "f", "Model.__call__.<locals>.step", "<lambda>"]),
@@ -160,10 +162,19 @@ COLLECTIVES = st.builds(
 
 @given(st.lists(COLLECTIVES, max_size=6))
 def test_baselines_print_and_read_back(collectives):
+    """Also where axes and files are named as no line of a file can hold them."""
     analysis = program(*collectives)
     baseline = baseline_of(analysis, root=ROOT)
-    assert parse_baseline(format_baseline(baseline), name="b") == baseline
+    text = format_baseline(baseline)
+    assert all(line.isprintable() for line in text.splitlines())
+    assert parse_baseline(text, name="b") == baseline
     assert against_baseline(baseline, analysis, root=ROOT) == ()
+
+
+def test_a_mesh_whose_axes_need_quotes_is_kept():
+    mesh = Mesh(axis_names=("a b", "y=3,", "\x1b[31m"), axis_sizes=(2, 2, 2))
+    baseline = baseline_of(replace(program(replace(GATHER, axes=("a b",))), mesh=mesh))
+    assert parse_baseline(format_baseline(baseline), name="b") == baseline
 
 
 @given(st.integers(0, len(TEXT) - 1))

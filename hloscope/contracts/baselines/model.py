@@ -107,7 +107,12 @@ def _place(one: Collective, root: Path | None) -> tuple[str | None, int | None, 
     shown = (
         path.relative_to(root) if below and root is not None else PurePath(*path.parts[1 if path.anchor else 0 :][-2:])
     )
-    return shown.as_posix().lstrip("/"), frame.line, " ".join((frame.function or "").split()) or None
+    return _seen(shown.as_posix().lstrip("/")), frame.line, _seen(" ".join((frame.function or "").split())) or None
+
+
+def _seen(text: str) -> str:
+    """The text with a mark in place of what no line of a file holds, and of what nobody sees in one."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 
 
 def _row(group: list[Collective], file: str | None, line: int | None, function: str | None) -> BaselineRow:

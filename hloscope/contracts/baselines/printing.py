@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable
 
 from hloscope.analysis.totals import known_sum
@@ -9,6 +11,7 @@ from hloscope.analysis.vocabulary import Bound, Link
 from hloscope.contracts.baselines.model import Baseline, BaselineRow, memory_parts
 
 TITLE = "hloscope baseline 1"
+_PLAIN_AXIS = re.compile(r"[^\s,=\"?]+")
 _REMARK = (
     "# What one step moves on one device. `hloscope accept` rewrites this file; read the difference before you commit."
 )
@@ -16,7 +19,7 @@ _REMARK = (
 
 def format_baseline(baseline: Baseline) -> str:
     """The text of a baseline file."""
-    mesh = "none" if baseline.mesh is None else ",".join(f"{name}={size}" for name, size in baseline.mesh)
+    mesh = "none" if baseline.mesh is None else ",".join(f"{_axis(name)}={size}" for name, size in baseline.mesh)
     lines = [
         TITLE,
         _REMARK,
@@ -35,6 +38,13 @@ def format_baseline(baseline: Baseline) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+def _axis(name: str) -> str:
+    """A mesh axis as it is, or quoted as in JSON where a line of the file could not be read, or seen, with it."""
+    if _PLAIN_AXIS.fullmatch(name) and name.isprintable():
+        return name
+    return json.dumps(name).replace("\x7f", "\\u007f")
+
+
 def _list(entries: Iterable[str]) -> str:
     return ", ".join(entries) or "none"
 
@@ -42,7 +52,7 @@ def _list(entries: Iterable[str]) -> str:
 def _row_lines(rows: tuple[BaselineRow, ...]) -> list[str]:
     cells = [
         (
-            f"{row.kind}@{'?' if row.axes is None else ','.join(row.axes)}"
+            f"{row.kind}@{'?' if row.axes is None else ','.join(map(_axis, row.axes))}"
             + ("" if row.link is Link.ICI else f" over {row.link}"),
             f"{'' if row.bound is Bound.EXACT else f'{row.bound} '}{_times(row.executions)}",
             f"{_number(row.payload_bytes)} B payload",

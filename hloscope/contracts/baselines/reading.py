@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
@@ -15,8 +16,10 @@ from hloscope.errors import HloscopeError, caret_excerpt
 T = TypeVar("T")
 
 _COUNT = r"(?:unknown|\d[\d,]*)"
+_AXIS = r'(?:"(?:[^"\\]|\\.)*"|[^\s,="]+)'
+_MESH_AXIS = re.compile(rf"(?P<name>{_AXIS})=(?P<size>\d+)(?:,|$)")
 _ROW = re.compile(
-    r"(?P<kind>[\w-]+)@(?P<axes>\S*)(?: over (?P<link>[\w+]+))? +"
+    rf"(?P<kind>[\w-]+)@(?P<axes>(?:{_AXIS},)*{_AXIS}|)(?: over (?P<link>[\w+]+))? +"
     rf"(?:(?P<bound>at most|at least|unknown) )?(?P<executions>\d[\d,]*) times? +"
     rf"(?P<payload>{_COUNT}) B payload +(?P<wire>{_COUNT}) B wire"
     r"(?: +(?P<file>\S.*?):(?P<line>\d+)(?: in (?P<function>.+))?)?"
@@ -90,8 +93,8 @@ class _Reader:
         head, row = _HEAD.fullmatch(line), _ROW.fullmatch(line)
         if head is not None and head["name"] not in self._head:
             self._head[head["name"]] = head["value"]
-        elif row is not None and row["kind"] in set(Kind):
-            self._rows.append(_row(row))
+        elif (made := _row(row)) is not None:
+            self._rows.append(made)
         else:
             self._refuse("this line of the baseline cannot be read", None, column=_readable(line) + 1)
 
@@ -148,10 +151,18 @@ def _readable(line: str) -> int:
     return min(position, len(line))
 
 
-def _row(found: re.Match[str]) -> BaselineRow:
+def _row(found: re.Match[str] | None) -> BaselineRow | None:
+    """The row; None for a line that is none."""
+    try:
+        return None if found is None else _row_of(found)
+    except ValueError:  # no kind, no link, or no quoted name
+        return None
+
+
+def _row_of(found: re.Match[str]) -> BaselineRow:
     return BaselineRow(
         kind=Kind(found["kind"]),
-        axes=None if found["axes"] == "?" else tuple(axis for axis in found["axes"].split(",") if axis),
+        axes=None if found["axes"] == "?" else tuple(map(_axis, re.findall(_AXIS, found["axes"]))),
         link=Link(found["link"] or Link.ICI),
         executions=_count(found["executions"]) or 0,
         payload_bytes=_count(found["payload"]),
@@ -168,8 +179,14 @@ def _count(text: str) -> int | None:
 
 
 def _mesh(text: str) -> tuple[tuple[str, int], ...]:
-    pairs = (axis.split("=") for axis in text.split(",")) if text else ()
-    return tuple((name, int(size)) for name, size in pairs)
+    found = list(_MESH_AXIS.finditer(text))
+    if "".join(one[0] for one in found) != text:
+        raise ValueError(text)
+    return tuple((_axis(one["name"]), int(one["size"])) for one in found)
+
+
+def _axis(text: str) -> str:
+    return str(json.loads(text)) if text.startswith('"') else text
 
 
 def _versions(text: str) -> dict[str, str]:
