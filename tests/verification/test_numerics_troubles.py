@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from verify_helpers import findings, job
@@ -136,3 +141,36 @@ def test_memory_that_the_compiler_does_not_tell_is_not_taken_for_none(monkeypatc
     found = run_job(job("troubles", "huge", "huge", memory_bytes=16 * GIB))  # too large even for its inputs alone
     assert found.status is NumericsStatus.TOO_LARGE
     assert found.estimated_bytes > 16 * GIB
+
+
+def test_ctrl_c_ends_a_run_that_another_thread_waits_for():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            run = pool.submit(run_in_child, job("troubles", "hangs", "plain"), timeout_s=120)
+            child, deadline = None, time.monotonic() + 30
+            time.sleep(1.0)
+            while child is None:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+                child = next((int(one) for one in _children() if not _has_pythons_handler(one)), None)
+            os.kill(child, signal.SIGINT)
+            with pytest.raises(KeyboardInterrupt):
+                run.result(timeout=5)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _children():
+    """The processes in which this one has numbers made."""
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = line.read_bytes().split(b"\0")
+            if b"hloscope.verification.child" in words and str(os.getpid()).encode() in words:
+                yield line.parent.name
+
+
+def _has_pythons_handler(process):
+    """Whether a process still has Python's own handler of Ctrl-C, as it does while it begins."""
+    fields = dict(line.split(":\t") for line in Path(f"/proc/{process}/status").read_text().splitlines())
+    return bool(int(fields["SigCgt"], 16) & 1 << (signal.SIGINT - 1))
