@@ -154,6 +154,25 @@ def test_what_rounding_drowns_tells_nothing():
     assert finding.rule == "wrong-result"
 
 
+def test_an_output_that_is_judged_nowhere_says_nothing():
+    found = run_job(job("covered", "ranked_backwards", "ranked"))
+    assert [one.informative for one in found.comparisons] == [False, True]
+    (finding,) = judge_numerics(found)
+    assert finding.rule == "uninformative-output"
+    assert finding.message == (
+        "result[0] is not judged in 4,096 of 4,096 elements, which rounding alone can change: it says nothing"
+    )
+    (finding,) = judge_numerics(run_job(job("covered", "ranks", "ranks")))
+    assert finding.rule == "nothing-compared"
+    assert "rounding alone changes what is expected" in finding.message
+
+
+def test_a_tolerance_that_lets_zeros_pass_is_blamed_on_whoever_gave_it():
+    (finding,) = judge_numerics(run_job(job("covered", "product_too_large", "product", rtol=2.0)))
+    assert finding.rule == "nothing-compared"
+    assert finding.message.endswith("with the tolerance that was given, zeros would pass everywhere")
+
+
 def test_parts_that_would_take_too_long_are_told_as_not_tried(monkeypatch):
     monkeypatch.setattr("hloscope.verification.coverage._MOST_CHANGES", 3)
     found = run_job(job("covered", "of_each_device", "embedding"))
