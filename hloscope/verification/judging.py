@@ -147,10 +147,11 @@ def _nothing_told(comparisons: Sequence[OutputComparison]) -> Finding:
 
 def _untested(part: Untested) -> Finding:
     if not part.tried:
+        each = f"each of the {part.parts} parts of " if part.parts > 1 else ""
         return Finding(
             rule=UNTESTED,
             severity=Severity.WARNING,
-            message=f"{UNTRIED_WORDS}each of the {part.parts} parts of {part.argument}",
+            message=f"{UNTRIED_WORDS}{each}{part.argument}",
             why="a run with each of them changed takes as long as the run itself",
             fix="compare the numbers at smaller sizes, such as --scale B=64,F=256",
         )
