@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -35,7 +37,8 @@ def check_streams() -> None:
 def guarded(run: Callable[[], T], *, debug: bool) -> T:
     """Runs a command's work; a problem with the input becomes one message and exit code 2."""
     try:
-        return run()
+        with _interrupts_kept():
+            return run()
     except HloscopeError as error:
         _fail(str(error), debug)
     except KeyboardInterrupt:
@@ -51,6 +54,26 @@ def guarded(run: Callable[[], T], *, debug: bool) -> T:
             "   = fix: run again with --debug and report the traceback",
             debug,
         )
+
+
+@contextmanager
+def _interrupts_kept() -> Iterator[None]:
+    """Has Ctrl-C come again a moment later where Python drops it, such as in JAX's callback at garbage collections."""
+    before = sys.unraisablehook
+
+    def hook(dropped: Any) -> None:
+        if dropped.exc_type is not KeyboardInterrupt:
+            before(dropped)
+            return
+        again = threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+        again.daemon = True
+        again.start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def _fail(message: str, debug: bool) -> NoReturn:

@@ -6,12 +6,13 @@ reverse pass tells first which floating-point shards may be without any effect, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
+from hloscope.units import plural
 from hloscope.verification import executing
 from hloscope.verification.differences import Shard
 from hloscope.verification.executing import Prepared
@@ -32,7 +33,8 @@ def untested(target: Prepared, reference: Run, another: Another, *, patience_s: 
     """Finds the shards of arguments that the reference's outputs do not depend on.
 
     Arguments that the reference does not read, and donated ones that are only overwritten, are left out. Where changing
-    every shard of an argument would take too long it is changed as a whole, and its parts are told as not tried.
+    every shard of an argument would take too long it is changed as a whole, and its parts are told as not tried; once
+    that takes too long as well, all arguments that are left are told as not tried, in one.
 
     Args:
         target: The target; its shards count as well as the reference's.
@@ -46,13 +48,16 @@ def untested(target: Prepared, reference: Run, another: Another, *, patience_s: 
     takes_long = reference.seconds * sum(map(len, cuts.values())) > _PATIENCE_S
     silent = _without_gradient(program, reference.values) if takes_long else None
     most = min(_MOST_CHANGES, int(max(patience_s, _PATIENCE_S) / reference.seconds))
-    found, changes = [], 0
+    found, changes, left = [], 0, {}
     for position, name in enumerate(program.seen.argument_names):
         value = reference.values[position]
         if position not in read or not np.size(value):
             continue
         places = cuts[position]
         doubtful = [one for one in places if silent is None or silent(position, one[0])]
+        if doubtful and changes >= max(most, 1):
+            left[name] = len(places)
+            continue
         if changes + len(doubtful) > most and len(doubtful) > 1:
             found.append(Untested(argument=name, shards=(), parts=len(places), tried=False))
             doubtful = [(tuple(slice(None) for _ in np.shape(value)), ())]
@@ -63,7 +68,16 @@ def untested(target: Prepared, reference: Run, another: Another, *, patience_s: 
         if idle and not (donated and len(idle) == len(places)):
             shards = tuple(place for _, held in idle for place in held)
             found.append(Untested(argument=name, shards=shards if len(idle) < len(places) else (), parts=len(places)))
-    return tuple(found)
+    return (*found, *_left(left))
+
+
+def _left(parts: Mapping[str, int]) -> list[Untested]:
+    """What is told of arguments that there was no time for, by their numbers of parts."""
+    if not parts:
+        return []
+    first, *others = parts
+    name = f"{first} and {plural(len(others), 'other argument')}" if others else first
+    return [Untested(argument=name, shards=(), parts=sum(parts.values()), tried=False)]
 
 
 def _without_gradient(program: Prepared, values: Sequence[Any]) -> Callable[[int, tuple[slice, ...]], bool] | None:

@@ -52,18 +52,21 @@ def compare_shards(
         against: Whose output is expected.
         unstable: Elements that are not judged; None for none.
     """
-    is_wrong, largest, worst = np.zeros(expected.shape, bool), 0.0, None
+    is_wrong, largest, worst, is_informative = np.zeros(expected.shape, bool), 0.0, None, False
     wrong_shards: list[str] = []
     blind_shards: list[str] = []
     for shard in shards:
         place = region_of(shard)
         part, limits = expected[place], allowed[place]
         ratios = error_ratios(shard.values, part, limits)
+        tells = telling(part, limits)
         if unstable is not None:
             ratios = np.where(unstable[place], 0.0, ratios)
+            tells &= ~unstable[place]
         is_wrong[place] |= ratios > 1
         wrong_shards += [shard.place] if np.any(ratios > 1) else []
-        blind_shards += [shard.place] if _is_blind(part, limits) else []
+        is_informative |= bool(np.any(tells))
+        blind_shards += [shard.place] if _is_blind(part, tells) else []
         if ratios.size and float(ratios.max()) > largest:
             largest = float(ratios.max())
             worst = _worst(shard, part, ratios, limits)
@@ -79,7 +82,7 @@ def compare_shards(
         wrong_shards=tuple(wrong_shards),
         worst=worst,
         largest_error=largest,
-        informative=bool(np.any(telling(expected, allowed))),
+        informative=is_informative,
         blind_shards=tuple(blind_shards),
         unstable=0 if unstable is None else int(np.count_nonzero(unstable)),
     )
@@ -159,10 +162,10 @@ def telling(expected: Any, allowed: Any) -> Any:
     return np.isfinite(as_wide(expected)) & (error_ratios(np.zeros_like(expected), expected, allowed) > 1)
 
 
-def _is_blind(expected: Any, allowed: Any) -> bool:
-    """Whether most of what a device should hold, true zeros aside, could be anything small and count as right."""
+def _is_blind(expected: Any, tells: Any) -> bool:
+    """Whether most of what a device should hold, true zeros aside, could be something else and count as right."""
     meant = int(np.count_nonzero(expected != 0))
-    return 2 * int(np.count_nonzero(telling(expected, allowed))) < meant
+    return 2 * int(np.count_nonzero(tells)) < meant
 
 
 def whole(shards: Iterable[Shard], shape: tuple[int, ...], dtype: Any) -> Any:

@@ -117,19 +117,29 @@ def judge_numerics(numerics: Numerics) -> Iterator[Finding]:
         if not one.agrees:
             yield _disagreement(one)
         elif not one.informative and any(other.informative for other in numerics.comparisons):
-            empty = "empty" if not one.elements else "zero, not finite or within its tolerance of zero everywhere"
-            message = f"{one.name} is {empty}: it says nothing"
-            yield Finding(rule=UNINFORMATIVE, severity=Severity.WARNING, message=message)
+            yield _uninformative(one)
         elif one.informative and one.blind_shards:
             yield _blind(one)
     for part in numerics.untested:
         yield _untested(part)
 
 
+def _uninformative(one: OutputComparison) -> Finding:
+    empty = "empty" if not one.elements else "zero, not finite or within its tolerance of zero everywhere"
+    if one.unstable:
+        empty = f"not judged in {one.unstable:,} of {plural(one.elements, 'element')}, which rounding alone can change"
+        empty += ", and zero or not finite in the others" if one.unstable < one.elements else ""
+    return Finding(rule=UNINFORMATIVE, severity=Severity.WARNING, message=f"{one.name} is {empty}: it says nothing")
+
+
 def _nothing_told(comparisons: Sequence[OutputComparison]) -> Finding:
     message = "no output tells anything: all that was expected is empty, not finite, or zero as far as can be told"
     fix = "give arguments that are indices their range (--range B=0:8), or return what the program computes"
-    if any(one.tolerance.relative >= 1 for one in comparisons):
+    given = [one.tolerance for one in comparisons if one.tolerance.source == "user"]
+    if any(one.relative >= 1 or one.absolute > 0 for one in given):
+        message = "no output tells anything: with the tolerance that was given, zeros would pass everywhere"
+        fix = "give a smaller --rtol or --atol, or neither to have them measured"
+    elif any(one.tolerance.relative >= 1 or one.unstable for one in comparisons):
         message = "no output tells anything: rounding alone changes what is expected by as much as it is"
         fix = "give inputs that the program does not blow up, such as weights of --range W=-0.1:0.1, or wider types"
     return Finding(rule=NOTHING, severity=Severity.ERROR, message=message, fix=fix)
@@ -137,10 +147,11 @@ def _nothing_told(comparisons: Sequence[OutputComparison]) -> Finding:
 
 def _untested(part: Untested) -> Finding:
     if not part.tried:
+        each = f"each of the {part.parts} parts of " if part.parts > 1 else ""
         return Finding(
             rule=UNTESTED,
             severity=Severity.WARNING,
-            message=f"{UNTRIED_WORDS}each of the {part.parts} parts of {part.argument}",
+            message=f"{UNTRIED_WORDS}{each}{part.argument}",
             why="a run with each of them changed takes as long as the run itself",
             fix="compare the numbers at smaller sizes, such as --scale B=64,F=256",
         )
@@ -156,10 +167,11 @@ def _untested(part: Untested) -> Finding:
 
 def _blind(one: OutputComparison) -> Finding:
     places = _devices(one.blind_shards, one.shards)
+    unjudged = "not judged, " if one.unstable else ""
     return Finding(
         rule=UNINFORMATIVE,
         severity=Severity.WARNING,
-        message=f"most of {one.name} is not finite, or so small that zeros would pass, on {places}",
+        message=f"most of {one.name} is not finite, {unjudged}or so small that zeros would pass, on {places}",
         fix="scale the inputs (--range x=-1:1) so that every device holds numbers of one size, or a smaller --atol",
     )
 

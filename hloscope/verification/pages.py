@@ -85,8 +85,8 @@ PAGES: tuple[RuleDoc, ...] = (
         UNINFORMATIVE,
         Severity.WARNING,
         "An output, or most of it on some devices, says nothing about the program.",
-        "notices outputs that are empty, zero or not finite, and devices whose numbers are so small that zeros would "
-        "pass.",
+        "notices outputs that are empty, zero or not finite, or that rounding alone can change so that they are not "
+        "judged, and devices whose numbers are so small that zeros would pass.",
         "what was compared there proves nothing.",
         "result[1] is zero, not finite or within its tolerance of zero everywhere: it says nothing",
         "inputs of another range (--range x=-1:1), or a smaller --atol.",

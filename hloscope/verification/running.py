@@ -24,7 +24,7 @@ from hloscope.verification.job import Job, OtherProgramError, Side, references_f
 from hloscope.verification.measuring import invisible, with_own_rounding
 from hloscope.verification.model import Numerics, NumericsStatus
 from hloscope.verification.pairs import Both, Compared, Program, compare, random_value
-from hloscope.verification.values import Bounds, described_bounds
+from hloscope.verification.values import Bounds, check_range, described_bounds
 
 Stage = Callable[[str], None]
 
@@ -206,6 +206,7 @@ def _all_bounds(prepared: Mapping[str, Prepared], job: Job, facts: TargetFacts) 
         given = job.ranges.get(name)
         if given is not None:
             low, high = (_number(bound, facts) for bound in given)
+            check_range(name, aval.dtype, (low, high))
             yield (low, high), False
             continue
         size = max((found[position] for found in sizes if position in found), default=0)

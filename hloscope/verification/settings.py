@@ -45,6 +45,10 @@ class Settings:
     def __post_init__(self) -> None:
         if self.on not in PLATFORMS:
             raise NotationError(f"{self.on!r} is no platform to run on", fix=f"use one of {', '.join(PLATFORMS)}")
+        if not self.timeout_s > 0:
+            raise NotationError(f"a time limit cannot be {self.timeout_s:g} s", fix="give seconds above 0")
+        if self.seed != int(self.seed):
+            raise NotationError(f"a seed is a whole number, and not {self.seed!r}", fix="use 0 or more")
         if self.seed < 0:
             raise NotationError(f"a seed cannot be negative: {self.seed}", fix="use 0 or more")
         for name, tolerance in (("rtol", self.rtol), ("atol", self.atol)):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from math import ceil, isfinite
 from typing import Any
 
 import numpy as np
+
+from hloscope.errors import NotationError
 
 Bounds = tuple[float, float]
 
@@ -28,7 +31,8 @@ def random_values(dtype: Any, shape: tuple[int, ...], bounds: Bounds | None, *, 
         return generator.random(shape) < 0.5
     if is_integer(dtype):
         low, high = integer_bounds(dtype, bounds)
-        return generator.integers(low, high, shape).astype(dtype)
+        wide = np.uint64 if high > 2**63 else np.int64
+        return generator.integers(low, high, shape, dtype=wide).astype(dtype)
     if np.issubdtype(dtype, np.complexfloating):
         real, imaginary = (_floats(generator, shape, bounds, dtype.itemsize // 2) for _ in range(2))
         return (real + 1j * imaginary).astype(dtype)
@@ -53,9 +57,30 @@ def described_bounds(dtype: Any, bounds: Bounds | None, *, is_index: bool = Fals
     return "standard normal" if bounds is None else f"{bounds[0]:g} to {bounds[1]:g}"
 
 
+def check_range(name: str, dtype: Any, bounds: Bounds) -> None:
+    """Refuses a range that a type has no values in, which others would stand for unsaid.
+
+    Raises:
+        NotationError: It is empty, or the type holds none of it, or has no ranges at all.
+    """
+    low, high = bounds
+    if not (isfinite(low) and isfinite(high) and low < high):
+        raise NotationError(f"the range of {name} is empty", why=f"{low:g} is not below {high:g}")
+    if dtype == np.bool_ or str(dtype).startswith("key<"):
+        raise NotationError(f"{name} can have no range", why=f"its type is {dtype}", fix="leave its range out")
+    if not is_integer(dtype):
+        return
+    least, greatest = _limits(np.dtype(dtype))
+    if low > greatest or high <= least or ceil(low) >= high:
+        raise NotationError(
+            f"{np.dtype(dtype).name} has no value from {low:g} up to and without {high:g}, the range of {name}",
+            fix=f"give a range of integers within {least:,} to {greatest:,}",
+        )
+
+
 def integer_bounds(dtype: np.dtype[Any], bounds: Bounds | None) -> tuple[int, int]:
     """The least integer and the one above the greatest, within what the type holds."""
-    low, high = _DEFAULT_INTEGERS if bounds is None else (int(bounds[0]), int(bounds[1]))
+    low, high = _DEFAULT_INTEGERS if bounds is None else (ceil(bounds[0]), ceil(bounds[1]))
     least, greatest = _limits(dtype)
     low = max(low, least)
     return low, max(low + 1, min(high, greatest + 1))

@@ -227,6 +227,11 @@ def test_settings_are_checked():
         Settings(on="moon")
     with pytest.raises(NotationError, match="a seed cannot be negative: -1"):
         Settings(seed=-1)
+    with pytest.raises(NotationError, match=r"a seed is a whole number, and not 1\.5"):
+        Settings(seed=1.5)
+    for limit in (0, -1, float("nan")):
+        with pytest.raises(NotationError, match=f"a time limit cannot be {limit:g} s"):
+            Settings(timeout_s=limit)
 
 
 def test_what_is_attached_is_told_by_device_files(tmp_path):

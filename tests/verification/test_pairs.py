@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 from verify_helpers import USER_CODE, job
 
+from hloscope.errors import NotationError
 from hloscope.verification import executing, noise
 from hloscope.verification.judging import judge_numerics
 from hloscope.verification.measuring import measure, over_other_splits, run_of
 from hloscope.verification.model import Untested
 from hloscope.verification.numerics import run_in_child
 from hloscope.verification.running import both_prepared, compare_prepared, run_job
+from hloscope.verification.values import check_range, random_values
 
 sys.path.insert(0, str(USER_CODE))
 import right_pairs
@@ -154,6 +156,25 @@ def test_what_rounding_drowns_tells_nothing():
     assert finding.rule == "wrong-result"
 
 
+def test_an_output_that_is_judged_nowhere_says_nothing():
+    found = run_job(job("covered", "ranked_backwards", "ranked"))
+    assert [one.informative for one in found.comparisons] == [False, True]
+    (finding,) = judge_numerics(found)
+    assert finding.rule == "uninformative-output"
+    assert finding.message == (
+        "result[0] is not judged in 4,096 of 4,096 elements, which rounding alone can change: it says nothing"
+    )
+    (finding,) = judge_numerics(run_job(job("covered", "ranks", "ranks")))
+    assert finding.rule == "nothing-compared"
+    assert "rounding alone changes what is expected" in finding.message
+
+
+def test_a_tolerance_that_lets_zeros_pass_is_blamed_on_whoever_gave_it():
+    (finding,) = judge_numerics(run_job(job("covered", "product_too_large", "product", rtol=2.0)))
+    assert finding.rule == "nothing-compared"
+    assert finding.message.endswith("with the tolerance that was given, zeros would pass everywhere")
+
+
 def test_parts_that_would_take_too_long_are_told_as_not_tried(monkeypatch):
     monkeypatch.setattr("hloscope.verification.coverage._MOST_CHANGES", 3)
     found = run_job(job("covered", "of_each_device", "embedding"))
@@ -162,6 +183,42 @@ def test_parts_that_would_take_too_long_are_told_as_not_tried(monkeypatch):
     assert (
         finding.message == "it was not tried whether an output of the reference depends on each of the 8 parts of table"
     )
+
+
+def test_arguments_that_there_is_no_time_for_are_told_as_not_tried_in_one(monkeypatch):
+    monkeypatch.setattr("hloscope.verification.coverage._PATIENCE_S", 0.0)
+    monkeypatch.setattr("hloscope.verification.coverage._MOST_CHANGES", 1)
+    monkeypatch.setattr("hloscope.verification.coverage._without_gradient", lambda *_: None)
+    found = run_job(job("covered", "product", "product"))
+    assert found.untested[1:] == (Untested(argument="b", shards=(), parts=8, tried=False),)
+    found = run_job(job("covered", "chaotic", "chaotic", ranges={f"weights[{at}]": (-0.1, 0.1) for at in range(6)}))
+    assert found.untested[1:] == (
+        Untested(argument="weights[0] and 5 other arguments", shards=(), parts=6, tried=False),
+    )
+    (*_, last) = judge_numerics(replace(found, untested=(replace(found.untested[1], argument="w", parts=1),)))
+    assert last.message == "it was not tried whether an output of the reference depends on w"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bounds", "message"),
+    [
+        ("uint8", (300, 400), "uint8 has no value from 300 up to and without 400, the range of b"),
+        ("uint8", (-5, -1), "uint8 has no value from -5 up to and without -1, the range of b"),
+        ("int32", (0.2, 0.8), "int32 has no value from 0.2 up to and without 0.8, the range of b"),
+        ("float32", (1, -1), "the range of b is empty"),
+        ("float32", (float("nan"), 1), "the range of b is empty"),
+        ("bool", (0, 1), "b can have no range"),
+    ],
+)
+def test_a_range_without_values_is_refused(dtype, bounds, message):
+    with pytest.raises(NotationError, match=message):
+        check_range("b", np.dtype(dtype), bounds)
+
+
+def test_ranges_reach_to_the_ends_of_their_types():
+    check_range("b", np.dtype("uint64"), (0, 2e19))
+    assert random_values(np.uint64, (64,), (0, 2e19), seed=0, position=0).max() > 2**63
+    assert set(random_values(np.int32, (64,), (0.5, 2.5), seed=0, position=0)) == {1, 2}
 
 
 def test_programs_that_round_nothing_are_not_run_again(monkeypatch):

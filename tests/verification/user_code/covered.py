@@ -81,3 +81,18 @@ def chaotic(x, weights):
 @hloscope.target(**CHAOTIC)
 def chaotic_of_other_weights(x, weights):
     return chaotic(x, [1.1 * weights[0], *weights[1:]])
+
+
+@hloscope.target(mesh=MESH, args=("f32[64@X,32]",))
+def ranked(x):
+    return jnp.argsort(jnp.tanh(x) @ jnp.ones((32, 64)), axis=1), x  # ties, which rounding breaks in any way
+
+
+@hloscope.target(mesh=MESH, args=("f32[64@X,32]",))
+def ranked_backwards(x):
+    return jnp.argsort(-(jnp.tanh(x) @ jnp.ones((32, 64))), axis=1), x
+
+
+@hloscope.target(mesh=MESH, args=("f32[64@X,32]",))
+def ranks(x):
+    return ranked(x)[0]
