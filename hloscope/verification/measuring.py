@@ -37,8 +37,11 @@ _RUNS, _RUNS_OF_TARGET = range(1, 7), range(1, 3)
 _RUNS_OF_DECISIONS = range(7, 31)
 """More runs, where integers such as indices hang on decisions: each then moves only where rounding can move it."""
 
-_SHARE_UNSEEN = {False: 2, True: 32}
+_SHARE_UNSEEN = {False: 5, True: 32}
 """One in so many elements that rounding can tip may be one that no run did; of those that took more runs, fewer."""
+
+_FEW_UNSEEN = 2
+"""And so many more where six runs tipped as many, since few say little of a share."""
 
 _NAMES = {2.0**-7: "bfloat16", 2.0**-10: "float16", 2.0**-23: "float32", 2.0**-52: "float64"}
 _BYTES_AN_ELEMENT = 8 * (2 * len(_RUNS) + 6)
@@ -111,7 +114,9 @@ def measure(target: Run, reference: Run, job: Job, stage: Stage) -> Measured:
     return Measured(spreads=_spreads(kept, target, reference), relative=relative, runs=kept)
 
 
-def over_other_splits(measured: Measured, target: Run, reference: Run, stage: Stage) -> Measured:
+def over_other_splits(
+    measured: Measured, target: Run, reference: Run, stage: Stage, names: Sequence[str] = ()
+) -> Measured:
     """The same with what the reference gives when its arguments are split in other ways, as far as that is rounding.
 
     A right program is never off by more than the reference is from itself. Where another split gives numbers that
@@ -121,7 +126,7 @@ def over_other_splits(measured: Measured, target: Run, reference: Run, stage: St
         return measured
     stage("splitting the reference in other ways")
     runs, notes = [list(one) for one in measured.runs], []
-    names = reference.program.seen.result_names
+    names = names or reference.program.seen.result_names
     for words, shardings in executing.other_splits(reference.program, target.program):
         try:
             outputs = executing.run_split(reference.program, reference.values, shardings)
@@ -178,7 +183,8 @@ def judged_by_spread(
     """Compares an output with an expected one by what rounding does to it: element by element, and all in all."""
     found = compare_shards(shards, expected, spread.allowed, unstable=spread.unstable, **words)
     found = replace(found, tolerance=_tolerance(expected, spread))
-    if found.wrong and found.wrong <= found.unstable // _SHARE_UNSEEN[not is_inexact(expected)]:
+    unseen = found.unstable // _SHARE_UNSEEN[not is_inexact(expected)]
+    if found.wrong and found.wrong <= unseen + (min(found.unstable, _FEW_UNSEEN) if is_inexact(expected) else 0):
         found = replace(found, wrong=0, wrong_shards=(), unstable=found.unstable + found.wrong, largest_error=1.0)
     values = whole(shards, expected.shape, expected.dtype)
     scale = spreads.scale_of(spread, values)

@@ -67,6 +67,11 @@ class Compared:
     not_compared: dict[str, str]
     measured: Measured
     runs: Mapping[str, Run]
+    notes: tuple[str, ...]
+
+
+_More = tuple[list[OutputComparison], list[str]]
+"""What else was compared, and notes on it."""
 
 
 def compare(both: Both, job: Job, stage: Stage) -> Compared:
@@ -78,7 +83,7 @@ def compare(both: Both, job: Job, stage: Stage) -> Compared:
     measured, found = _beside_reference(runs, job, stage)
     found += own_copies(runs["target"], job, measured, subject="target")
     found += own_copies(runs["reference"], job, measured, subject="reference")
-    not_compared = left_out(runs["target"], runs["reference"])
+    not_compared, notes = left_out(runs["target"], runs["reference"]), list(measured.notes)
     for wanted, what, extra in (
         (job.against_single_device, "single device", _against_single_device),
         (job.grad, "gradients", _gradients),
@@ -87,13 +92,17 @@ def compare(both: Both, job: Job, stage: Stage) -> Compared:
             continue
         stage(f"running the {what}")
         try:
-            found += extra(both, runs, job, measured)
+            more, of_more = extra(both, runs, job, measured)
         except (HloscopeError, NotImplementedError, ValueError, jax.errors.JaxRuntimeError) as error:
             not_compared[what] = error.on_one_line() if isinstance(error, HloscopeError) else describe(error)
-    return Compared(comparisons=tuple(found), not_compared=not_compared, measured=measured, runs=runs)
+        else:
+            found, notes = found + more, notes + of_more
+    return Compared(
+        comparisons=tuple(found), not_compared=not_compared, measured=measured, runs=runs, notes=tuple(notes)
+    )
 
 
-def _against_single_device(both: Both, runs: Mapping[str, Run], job: Job, measured: Measured) -> list[OutputComparison]:
+def _against_single_device(both: Both, runs: Mapping[str, Run], job: Job, measured: Measured) -> _More:
     chosen = next((name for name, one in both.prepared.items() if not one.is_manual), None)
     program = both.reference if chosen == "reference" else both.target
     if chosen is None or not isinstance(program.facts.mesh, Mapping):
@@ -106,14 +115,15 @@ def _against_single_device(both: Both, runs: Mapping[str, Run], job: Job, measur
     alone = executing.prepare(program.function, facts, program.name)
     single = run_of(alone, both.values)
     against = f"the {chosen} on a single device"
-    return [
+    found = [
         one
         for name, run in runs.items()
         for one in compared(run, single, job=job, measured=measured, subject=name, against=against)
     ]
+    return found, []
 
 
-def _gradients(both: Both, _: Mapping[str, Run], job: Job, __: Measured) -> list[OutputComparison]:
+def _gradients(both: Both, _: Mapping[str, Run], job: Job, __: Measured) -> _More:
     forward = both.prepared["target"]
     ran = {}
     for name, program in (("target", both.target), ("reference", both.reference)):
@@ -123,7 +133,8 @@ def _gradients(both: Both, _: Mapping[str, Run], job: Job, __: Measured) -> list
             random_value(aval, None, job.seed, position) for position, aval in enumerate(own, start=len(both.values))
         ]
         ran[name] = run_of(pulled, [*cotangents, *both.values])
-    return _beside_reference(ran, job, lambda _: None, names=gradient_names(forward))[1]
+    measured, found = _beside_reference(ran, job, lambda _: None, names=gradient_names(forward))
+    return found, list(measured.notes)
 
 
 def _beside_reference(
@@ -140,7 +151,7 @@ def _beside_reference(
     found = judged(measured)
     if all(one.agrees for one in found):
         return measured, found
-    measured = over_other_splits(measured, target, reference, stage)
+    measured = over_other_splits(measured, target, reference, stage, names=names)
     return measured, judged(measured)
 
 

@@ -144,7 +144,7 @@ def _notes(found: Compared) -> Iterator[str]:
     """What the numbers stand on."""
     if found.measured.failure:
         yield f"{_UNMEASURED}: {found.measured.failure}"
-    yield from found.measured.notes
+    yield from found.notes
     yield from invisible(found.runs["reference"], found.measured, found.comparisons)
     hanging = [one for one in found.comparisons if one.unstable]
     if hanging:
