@@ -191,7 +191,7 @@ def _analyses(
     all_facts, store = facts.over(attached_facts(functions[0])), default_store()
     with modules_of(functions[0]):
         first = traced(functions[0], all_facts, name=name_of(target), stage=stage, store=store)
-    _check_ranges(settings.ranges, first.seen.argument_names)
+    _check_ranges(settings.ranges, dict(zip(first.seen.argument_names, first.seen.argument_avals, strict=True)))
     with ExitStack() as stack:
         pending = started(first, stage=stage, store=store)
         stack.callback(pending.drop)
@@ -267,10 +267,15 @@ def _check_scale(scale: Mapping[str, int], facts: TargetFacts) -> None:
             )
 
 
-def _check_ranges(ranges: Mapping[str, Range], names: Sequence[str]) -> None:
-    for name in ranges:
-        if name not in names:
+def _check_ranges(ranges: Mapping[str, Range], types: Mapping[str, Any]) -> None:
+    from hloscope.verification.values import check_range
+
+    for name, bounds in ranges.items():
+        if name not in types:
             raise NotationError(
                 f"the target has no argument {name!r}",
-                fix=did_you_mean(name, names, f"it has {', '.join(names)}", most=2),
+                fix=did_you_mean(name, types, f"it has {', '.join(types)}", most=2),
             )
+        low, high = bounds
+        if not isinstance(low, str) and not isinstance(high, str):
+            check_range(name, types[name].dtype, (low, high))

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 
 from hloscope.errors import CompileError, HbmError, HloscopeError
 from hloscope.hardware.slices import Slice
+from hloscope.launchers import is_launcher
+
+_LOCATIONS = re.compile(r"[ \t]*Suspected Python Code Location:\s*\n(?P<frames>(?:[ \t]+\S.*(?:\n|$))*)")
+_FRAME = re.compile(r"^\s*(?P<file>\S.*?):(?P<line>\d+)(?::\d+)? \[(?P<function>.*)\]$", re.MULTILINE)
+"""Frames, the innermost first."""
 
 
 @contextlib.contextmanager
@@ -36,7 +43,24 @@ def compiler_errors(chosen: Slice) -> Iterator[None]:
                 why=_hbm_words(text, chosen),
                 fix="shard more, donate inputs, rematerialise, or name a larger chip or slice with --slice",
             ) from error
-        raise CompileError(f"the compiler refuses the program for {chosen.name}", why=text) from error
+        words, where = _placed(text)
+        raise CompileError(f"the compiler refuses the program for {chosen.name}", where=where, why=words) from error
+
+
+def _placed(text: str) -> tuple[str, str | None]:
+    """The compiler's words without the stack that it prints below them, and the user's innermost line of that."""
+    found = _LOCATIONS.search(text)
+    if found is None:
+        return text, None
+    words = "\n".join(filter(str.strip, (text[: found.start()] + text[found.end() :]).splitlines()))
+    frames = takewhile(lambda frame: not is_launcher(frame["file"]), _FRAME.finditer(found["frames"]))
+    first = next((frame for frame in frames if "/site-packages/" not in frame["file"]), None)
+    return words, None if first is None else f"{_shown(first['file'])}:{first['line']} in {first['function']}"
+
+
+def _shown(file: str) -> str:
+    below = os.path.relpath(file)
+    return file if below.startswith("..") else below
 
 
 def _hbm_words(text: str, chosen: Slice) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf, isfinite
+from typing import Any
 
 from hloscope.errors import NotationError
 
@@ -51,6 +52,11 @@ class Settings:
             raise NotationError(f"a seed is a whole number, and not {self.seed!r}", fix="use 0 or more")
         if self.seed < 0:
             raise NotationError(f"a seed cannot be negative: {self.seed}", fix="use 0 or more")
+        for name, bounds in self.ranges.items():
+            given: Any = bounds
+            pair = isinstance(given, tuple | list) and len(given) == 2
+            if not pair or not all(isinstance(bound, int | float | str) for bound in given):
+                raise NotationError(f"the range of {name} cannot be {given!r}", fix="give its two ends: (0, 8)")
         for name, tolerance in (("rtol", self.rtol), ("atol", self.atol)):
             if tolerance is not None and not 0 <= tolerance < inf:
                 raise NotationError(f"{name} cannot be {tolerance:g}", fix="give a number that is 0 or more")

@@ -92,6 +92,8 @@ def test_keys_pytrees_and_slices_of_all_kinds(name, root, tmp_path):
             "   = fix: write its argument types with letters, such as 'bf16[B@X,D]', and their sizes as dims",
         ),
         ({"ranges": {"y": (0, 8)}}, "error: the target has no argument 'y'\n   = fix: it has x, w"),
+        ({"ranges": {"x": 3}}, "error: the range of x cannot be 3\n   = fix: give its two ends: (0, 8)"),
+        ({"ranges": {"x": (3, 2)}}, "error: the range of x is empty\n   = why: 3 is not below 2"),
         (
             {"ignore": ["more-than-refrence"]},
             "error: a verification has no finding named 'more-than-refrence'\n"

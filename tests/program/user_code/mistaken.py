@@ -5,6 +5,8 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+import hloscope
+
 
 def mistaken(x):
     return x @ jnp.ones((3, 3))
@@ -25,3 +27,8 @@ def named_constraint_and_a_mistake():
 
 def unknown_axis(x):
     return jax.lax.with_sharding_constraint(x, P("nowhere"))
+
+
+@hloscope.target(mesh={"X": 8}, slice="v5e:2x4", args=("f32[64@X]",))
+def missing_kernel(x):
+    return jax.ffi.ffi_call("missing_kernel", jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
