@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import re
@@ -142,14 +143,23 @@ def test_ctrl_c_that_reaches_a_worker_is_no_death(workers):
 
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_between_two_compiles_ends_the_call_and_not_the_next():
-    process = client.Question(os.getpid, doing="asking").answer()
-    with one_call():
-        os.kill(process, signal.SIGINT)
-        assert gone_within(process, 5)
-        with pytest.raises(KeyboardInterrupt):
-            stop_where_interrupted()
+    assert any(ended_by_ctrl_c() for _ in range(3))
     with one_call():
         stop_where_interrupted()
+
+
+def ended_by_ctrl_c():
+    """Whether Ctrl-C ends a call; an idle worker may just have given way to one of another process instead."""
+    process = client.Question(os.getpid, doing="asking").answer()
+    with one_call():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGINT)
+        assert gone_within(process, 5)
+        try:
+            stop_where_interrupted()
+        except KeyboardInterrupt:
+            return True
+    return False
 
 
 def test_a_limit_ends_what_takes_too_long(workers):
