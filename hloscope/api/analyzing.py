@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from hloscope.analysis.model import Analysis, Mesh
 from hloscope.analysis.source_lines import Sources
 from hloscope.api.joining import analysis_of, finished, slice_fact
 from hloscope.api.python_words import in_python_words
-from hloscope.api.reading import hlo_text, refuse_beside_text, refuse_source_root
+from hloscope.api.reading import beside_text, hlo_text, refuse_source_root
 from hloscope.devices_of_text import check_devices, placement_of_text, slice_count
 from hloscope.errors import TargetError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import Slice, parse_slice
 from hloscope.program.files import names_hlo
 from hloscope.program.loading import loaded, name_of
-from hloscope.program.target import TargetFacts, make_facts
+from hloscope.program.target import TargetFacts, TargetOptions, check_names, make_facts, with_options
 from hloscope.rules.selection import DEFAULT_JUDGING, Judging, make_judging
 from hloscope.store import Store, default_store
 
@@ -33,28 +33,15 @@ KernelCosts = Mapping[str, tuple[float, float]] | Sequence[str]
 
 
 @in_python_words
+@with_options(TargetOptions)
 def analyze(
     target: Callable[..., Any] | str | Path,
     args: Any = None,
     *,
-    mesh: Any = None,
-    slice: str | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-    out: Any = None,
-    static: Mapping[str, Any] | None = None,
-    donate: tuple[int, ...] | None = None,
-    dims: Mapping[str, int] | None = None,
-    axis_types: str | None = None,
-    dcn: Mapping[str, int] | None = None,
-    compiler_options: Mapping[str, str] | None = None,
-    chip_overrides: Sequence[str] = (),
-    kernel_costs: KernelCosts = (),
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
-    allow: Sequence[str] = (),
-    rule_options: Mapping[str, Any] | None = None,
-    timeout_s: float | None = None,
     source_root: str | Path | None = None,
+    **options: Unpack[TargetOptions],
 ) -> Analysis:
     """Compiles a function for a TPU slice that nobody needs to have, and says what really moves.
 
@@ -71,28 +58,11 @@ def analyze(
             which may be compressed or serialized.
         args: One entry per positional argument: a notation (`bf16[8@X,2048@Y]`), a pytree of notations,
             ShapeDtypeStructs or arrays, or a callable that returns one of these.
-        mesh: Axis name to size, or a `jax.sharding.Mesh` or `AbstractMesh`.
-        slice: Such as `v5e:2x4`, `2*v5e:2x4`, `cpu:8` or `attached`; by default the smallest v5e block that fits the
-            mesh.
-        kwargs: Like `args`, by keyword.
-        out: Output shardings in pytree-leaf order.
-        static: Python values passed by keyword.
-        donate: Positions of donated arguments.
-        dims: Sizes of the letters used in notations.
-        axis_types: `auto` (the default), `explicit`, or `X=explicit,Y=auto`.
-        dcn: For several slices: the mesh axis that crosses DCN and how many slices it spans.
-        compiler_options: XLA compiler options by name.
-        chip_overrides: Figures of the slice's chip that you know better than the table, as `name=value` such as
-            `hbm_bytes_per_s=750e9`, or as TOML files.
-        kernel_costs: FLOPs and bytes of Pallas kernels by name: `{"splash": (7e11, 2e8)}`.
         select: Names of the rules to run; all when empty.
         ignore: Names of rules not to run.
-        allow: What of their findings is accepted and why, such as `all-gather@X: weights of FSDP`.
-        rule_options: Values of rules' options, such as `{"small-collectives.min_collectives": 8}`.
-        timeout_s: Seconds that the compile may take; by default `HLOSCOPE_TIMEOUT`, else none where stderr is a
-            terminal and 30 minutes elsewhere; 0 is no limit.
         source_root: For HLO text: the folder in which files that it names may be read, for comments that accept
             findings.
+        {options}
 
     Returns:
         The analysis; `to_dict()` gives plain data.
@@ -100,42 +70,17 @@ def analyze(
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
-    rules = make_judging(select=select, ignore=ignore, allow=allow, rule_options=rule_options, source_root=source_root)
+    check_names(options, "analyze")
+    of_rules: dict[str, Any] = {name: options[name] for name in ("allow", "rule_options") if name in options}
+    rules = make_judging(select=select, ignore=ignore, source_root=source_root, **of_rules)
+    described = {"args": args, **{name: value for name, value in options.items() if name not in of_rules}}
     if isinstance(target, str | Path) and names_hlo(target):
-        given = {
-            "args": args,
-            "kwargs": kwargs,
-            "out": out,
-            "static": static,
-            "donate": donate,
-            "dims": dims,
-            "axis_types": axis_types,
-            "compiler_options": compiler_options,
-        }
-        refuse_beside_text(target, given)
-        sizes, text = make_facts(mesh=mesh, slice=slice, dcn=dcn), hlo_text(target)
-        beside: dict[str, Any] = {"chip_overrides": chip_overrides, "kernel_costs": kernel_costs, "judging": rules}
-        return analyze_text(text, name=str(target), mesh=sizes.mesh, slice=slice, dcn=sizes.dcn, **beside)
+        beside = beside_text(target, described)
+        return analyze_text(hlo_text(target), name=str(target), judging=rules, **beside)
     if isinstance(target, Path):
         raise TargetError(f"{target} names no function", fix=f"write '{target}:FUNCTION'")
     refuse_source_root("source_root", source_root)
-    facts = make_facts(
-        mesh=mesh,
-        axis_types=axis_types,
-        slice=slice,
-        dcn=dcn,
-        args=args,
-        kwargs=kwargs,
-        out=out,
-        static=static,
-        donate=donate,
-        dims=dims,
-        compiler_options=compiler_options,
-        chip_overrides=chip_overrides,
-        timeout_s=timeout_s,
-        kernel_costs=kernel_costs,
-    )
-    return analyze_function(target, facts, store=default_store(), judging=rules)
+    return analyze_function(target, make_facts(**described), store=default_store(), judging=rules)
 
 
 @in_python_words
@@ -259,8 +204,8 @@ def analyze_text(
     """
     from hloscope.hlo import parse_module
 
+    facts = make_facts(mesh=mesh, slice=slice, dcn=dcn, kernel_costs=kernel_costs)
     chosen = overridden(parse_slice(slice) if slice else None, chip_overrides)
-    facts = make_facts(mesh=mesh, dcn=dcn, kernel_costs=kernel_costs)
     if source_root is not None:
         judging = replace(judging, sources=Sources(root=Path(source_root)))
     return analyze_parsed(parse_module(text, name=name), text, facts, chosen, name=name, judging=judging)

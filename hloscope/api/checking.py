@@ -80,7 +80,7 @@ def _check_rules(target: TargetConfig) -> None:
         NotationError: It is written wrongly.
     """
     try:
-        make_judging(allow=target.allow, rule_options=target.rule_options)
+        make_judging(allow=target.options.get("allow", ()), rule_options=target.options.get("rule_options"))
     except NotationError as error:
         where = target.where if error.where is None else f"{target.where}, {error.where}"
         raise NotationError(error.what, where=where, why=error.why, fix=error.fix, excerpt=error.excerpt) from None

@@ -21,6 +21,7 @@ from hloscope.config import ConfigError, ConfigMistakesError, ProjectConfig, Tar
 from hloscope.contracts.baselines import Baseline, baseline_of, is_baseline, read_baseline
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.program.files import names_hlo
+from hloscope.program.options import BY_NAME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,16 +128,8 @@ def side_of_file(path: Path, name: str, target: TargetConfig) -> Side | None:
         return None
     from hloscope.api.analyzing import analyze_text
 
-    chosen = target.slices[0]
-    found = analyze_text(
-        hlo_text(path),
-        name=name,
-        mesh=target.mesh,
-        slice=chosen,
-        dcn=target.dcn,
-        chip_overrides=target.chip_overrides or (),
-        kernel_costs=target.kernel_costs,
-    )
+    beside = {key: value for key, value in target.options.items() if BY_NAME[key].of_text}
+    found = analyze_text(hlo_text(path), name=name, slice=target.slices[0], **beside)
     return Side(name=name, found=found)
 
 

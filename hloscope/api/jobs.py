@@ -148,19 +148,11 @@ def _analysis(job: Job, *, cached: bool) -> Analysis:
         path = job.root / target.hlo
         if not Path(split_module(path)[0]).exists():
             raise HloscopeError(f"there is no file {target.hlo}", where=target.where)
-        facts = make_facts(mesh=target.mesh, dcn=target.dcn, kernel_costs=target.kernel_costs)
         root = None if target.source_root is None else job.root / target.source_root
-        judging = make_judging(allow=target.allow, rule_options=target.rule_options, source_root=root)
-        text = hlo_text(path)
-        return analyze_text(
-            text,
-            name=target.hlo,
-            mesh=facts.mesh,
-            slice=job.slice,
-            dcn=facts.dcn,
-            kernel_costs=facts.kernel_costs,
-            judging=judging,
-        )
+        beside = dict(target.options)
+        of_rules = {name: beside.pop(name) for name in ("allow", "rule_options") if name in beside}
+        judging = make_judging(source_root=root, **of_rules)
+        return analyze_text(hlo_text(path), name=target.hlo, slice=job.slice, judging=judging, **beside)
     name = target.function or ""
     store = default_store() if cached else None
     captured = capture_target(name, facts_of(job), store=store)
@@ -193,23 +185,5 @@ def facts_of(job: Job) -> TargetFacts:
     Raises:
         NotationError: One of them is not written as it must be.
     """
-    target = job.target
-    given: dict[str, Any] = {
-        "mesh": target.mesh,
-        "axis_types": target.axis_types,
-        "slice": job.slice,
-        "dcn": target.dcn,
-        "args": target.args,
-        "kwargs": target.kwargs,
-        "out": None if target.out is None else list(target.out),
-        "static": target.static,
-        "donate": target.donate,
-        "dims": target.dims,
-        "compiler_options": target.compiler_options,
-        "chip_overrides": target.chip_overrides or (),
-        "kernel_costs": target.kernel_costs,
-        "allow": target.allow,
-        "rule_options": target.rule_options,
-        "timeout_s": 0,  # the whole job has a limit
-    }
+    given: dict[str, Any] = {**job.target.options, "slice": job.slice, "timeout_s": 0}  # the whole job has a limit
     return make_facts(**given)

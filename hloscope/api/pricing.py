@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from hloscope.analysis.model import Analysis
 from hloscope.api.analyzing import KernelCosts, analyze_parsed, with_function
 from hloscope.api.joining import analysis_of
 from hloscope.api.python_words import in_python_words
-from hloscope.api.reading import hlo_text, refuse_beside_text
+from hloscope.api.reading import beside_text, hlo_text
 from hloscope.errors import CompileError, HloscopeError, TargetError, TimeLimitError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice
 from hloscope.program.files import names_hlo
 from hloscope.program.loading import name_of
-from hloscope.program.target import TargetFacts, make_facts
+from hloscope.program.target import ProgramOptions, TargetFacts, check_names, make_facts, with_options
 from hloscope.report.price import Unpriced
 from hloscope.store import default_store
 
@@ -28,22 +28,12 @@ Stage = Callable[[str], None]
 
 
 @in_python_words
+@with_options(ProgramOptions)
 def price(
     target: Callable[..., Any] | str | Path,
     slices: Sequence[str],
     args: Any = None,
-    *,
-    mesh: Any = None,
-    kwargs: Mapping[str, Any] | None = None,
-    out: Any = None,
-    static: Mapping[str, Any] | None = None,
-    donate: tuple[int, ...] | None = None,
-    dims: Mapping[str, int] | None = None,
-    axis_types: str | None = None,
-    dcn: Mapping[str, int] | None = None,
-    compiler_options: Mapping[str, str] | None = None,
-    chip_overrides: Sequence[str] = (),
-    kernel_costs: KernelCosts = (),
+    **options: Unpack[ProgramOptions],
 ) -> tuple[Analysis | Unpriced, ...]:
     """Predicts how long one step takes on each of several slices.
 
@@ -54,18 +44,8 @@ def price(
     Args:
         target: As for `analyze`.
         slices: Names of slices, each with as many devices as the mesh.
-        args: This and what follows: as for `analyze`.
-        mesh: Axis name to size, or a mesh.
-        kwargs: Arguments by keyword.
-        out: Output shardings.
-        static: Python values passed by keyword.
-        donate: Positions of donated arguments.
-        dims: Sizes of the letters used in notations.
-        axis_types: `auto`, `explicit`, or one for each axis.
-        dcn: For several slices: the mesh axis that crosses DCN and how many slices it spans.
-        compiler_options: XLA compiler options by name.
-        chip_overrides: Figures of the chips, as `name=value` or as TOML files.
-        kernel_costs: FLOPs and bytes of Pallas kernels by name: `{"splash": (7e11, 2e8)}`.
+        args: One entry per positional argument, as for `analyze`.
+        {options}
 
     Returns:
         An analysis for each slice, with `time` filled in; the error for one that the compiler refuses the program for,
@@ -74,39 +54,15 @@ def price(
     Raises:
         HloscopeError: Bad input, or JAX refuses the program.
     """
+    check_names(options, "price")
     largest_slice(slices)
+    described: dict[str, Any] = {"args": args, **options}
     if isinstance(target, str | Path) and names_hlo(target):
-        given = {
-            "args": args,
-            "kwargs": kwargs,
-            "out": out,
-            "static": static,
-            "donate": donate,
-            "dims": dims,
-            "axis_types": axis_types,
-            "compiler_options": compiler_options,
-        }
-        refuse_beside_text(target, given)
-        text = hlo_text(target)
-        figures: dict[str, Any] = {"chip_overrides": chip_overrides, "kernel_costs": kernel_costs}
-        return price_text(text, slices, name=str(target), mesh=mesh, dcn=dcn, **figures)
+        beside = beside_text(target, described)
+        return price_text(hlo_text(target), slices, name=str(target), **beside)
     if isinstance(target, Path):
         raise TargetError(f"{target} names no function", fix=f"write '{target}:FUNCTION'")
-    facts = make_facts(
-        mesh=mesh,
-        axis_types=axis_types,
-        dcn=dcn,
-        args=args,
-        kwargs=kwargs,
-        out=out,
-        static=static,
-        donate=donate,
-        dims=dims,
-        compiler_options=compiler_options,
-        chip_overrides=chip_overrides,
-        kernel_costs=kernel_costs,
-    )
-    return price_function(target, facts, slices)
+    return price_function(target, make_facts(**described), slices)
 
 
 def price_function(

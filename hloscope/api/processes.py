@@ -93,7 +93,8 @@ def _run_all(pool: WorkerPool, jobs: Sequence[Job], cached: bool, timeout_s: flo
 
     def submit(job: Job, start: _Start) -> None:
         environment = {**os.environ, _KIND_OF_PROCESS: repr(start)}
-        limit = time_limit(timeout_s if job.target.timeout_s is None else job.target.timeout_s)
+        own = job.target.options.get("timeout_s")
+        limit = time_limit(timeout_s if own is None else own)
         latest = None if limit is None else limit + _GRACE_S
         waiting[pool.submit_in(environment, latest, _run, start, job, cached=cached, limit_s=limit)] = job
 

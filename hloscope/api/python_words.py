@@ -9,29 +9,16 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from hloscope.errors import HloscopeError
+from hloscope.program.options import OPTIONS
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _KEYWORDS = {
+    **{flag.removeprefix("--"): option.name for option in OPTIONS for flag in option.flags},
+    **{name: name for name in ("allow", "atol", "rtol", "scale")},
     "against-single-device": "against_single_device=True",
-    "allow": "allow",
-    "arg": "args",
-    "atol": "atol",
-    "axis-types": "axis_types",
-    "chip-override": "chip_overrides",
-    "compiler-option": "compiler_options",
-    "dcn": "dcn",
-    "dim": "dims",
-    "donate": "donate",
-    "mesh": "mesh",
-    "out": "out",
     "range": "ranges",
-    "rtol": "rtol",
-    "scale": "scale",
-    "slice": "slice",
-    "static": "static",
-    "timeout": "timeout_s",
 }
 _OPTION = re.compile(r"(?<![\w-])--(" + "|".join(_KEYWORDS) + r")(?![\w-])(?:[ =](\w+=[^\s,;)]+(?:,\w+=\w+)*))?")
 _TAKING_A_WORD = re.compile(r"(?<![\w-])--(axis-types|slice) ([\w*:=-]+)")

@@ -8,6 +8,7 @@ from typing import Any
 
 from hloscope.errors import TargetError
 from hloscope.program.files import read_hlo, split_module
+from hloscope.program.options import BY_NAME
 
 
 def refuse_beside_text(target: object, given: Mapping[str, Any]) -> None:
@@ -25,6 +26,16 @@ def refuse_beside_text(target: object, given: Mapping[str, Any]) -> None:
             raise TargetError(
                 f"{name} does not go with HLO text", why=f"{target} is compiled already", fix="leave it out"
             )
+
+
+def beside_text(target: object, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a target's options goes with HLO text, by name.
+
+    Raises:
+        TargetError: One is given that only a function can obey.
+    """
+    refuse_beside_text(target, {name: value for name, value in given.items() if not BY_NAME[name].of_text})
+    return {name: value for name, value in given.items() if BY_NAME[name].of_text}
 
 
 def refuse_source_root(name: str, root: object) -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from hloscope.analysis.model import Analysis
-from hloscope.api.analyzing import KernelCosts
 from hloscope.api.joining import analysis_of
 from hloscope.api.python_words import in_python_words
 from hloscope.errors import NotationError, TargetError, did_you_mean
 from hloscope.program.loading import loaded, name_of
-from hloscope.program.target import TargetFacts, make_facts
+from hloscope.program.target import ProgramOptions, TargetFacts, check_names, make_facts, with_options
 from hloscope.store import default_store
 from hloscope.verification.job import Job, Side, references_facts
 from hloscope.verification.judging import RULE_NAMES, judged
@@ -28,22 +27,13 @@ Stage = Callable[[str], None]
 
 
 @in_python_words
+@with_options(ProgramOptions)
 def verify(
     target: Function | str,
     reference: Function | str,
     args: Any = None,
     *,
-    mesh: Any = None,
     slice: str | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-    out: Any = None,
-    static: Mapping[str, Any] | None = None,
-    dims: Mapping[str, int] | None = None,
-    axis_types: str | None = None,
-    dcn: Mapping[str, int] | None = None,
-    compiler_options: Mapping[str, str] | None = None,
-    chip_overrides: Sequence[str] = (),
-    kernel_costs: KernelCosts = (),
     seed: int = 0,
     ranges: Mapping[str, Range] | None = None,
     scale: Mapping[str, int] | None = None,
@@ -54,6 +44,7 @@ def verify(
     on: str = "auto",
     timeout_s: float = 300.0,
     ignore: Collection[str] = (),
+    **options: Unpack[ProgramOptions],
 ) -> Verification:
     """Checks a program against another one that is known to be right, such as its `shard_map` twin.
 
@@ -66,18 +57,8 @@ def verify(
     Args:
         target: The program: a function, `module:fn` or `file.py:fn`.
         reference: Its reference; what its own decorator leaves open is taken from the target's.
-        args: Arguments of both, as for `hloscope.analyze`, like all parameters down to `kernel_costs`.
-        mesh: Axis name to size, or a mesh.
+        args: One entry per positional argument of both, as for `analyze`.
         slice: The slice that both are compiled for.
-        kwargs: Arguments by keyword.
-        out: Output shardings.
-        static: Python values by keyword.
-        dims: Sizes of the letters used in notations.
-        axis_types: `auto`, `explicit`, or one for each axis.
-        dcn: For several slices: the mesh axis that crosses DCN and how many slices it spans.
-        compiler_options: XLA compiler options by name.
-        chip_overrides: Figures of the slice's chip, as `name=value` or as TOML files, for the times of both.
-        kernel_costs: FLOPs and bytes of Pallas kernels by name.
         seed: The seed of the random inputs.
         ranges: Values for arguments by name, from the first up to and without the second: `{"B": (0, 8)}`.
         scale: Smaller sizes for the letters, for the numbers only: `{"B": 64, "F": 256}`.
@@ -88,6 +69,7 @@ def verify(
         on: Where to run: `cpu`, `tpu`, `gpu`, or `auto` for what is attached, else simulated CPU devices.
         timeout_s: Seconds after which the run is ended.
         ignore: Names of findings that are not wanted, such as `more-than-reference`.
+        {options}
 
     Returns:
         The verification; `passed` says whether no finding is an error.
@@ -95,20 +77,8 @@ def verify(
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses one of the programs.
     """
-    facts = make_facts(
-        mesh=mesh,
-        axis_types=axis_types,
-        slice=slice,
-        dcn=dcn,
-        args=args,
-        kwargs=kwargs,
-        out=out,
-        static=static,
-        dims=dims,
-        compiler_options=compiler_options,
-        chip_overrides=chip_overrides,
-        kernel_costs=kernel_costs,
-    )
+    check_names(options, "verify")
+    facts = make_facts(args=args, slice=slice, **options)
     settings = Settings(
         seed=seed,
         ranges=ranges or {},

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hloscope.cli import running
-from hloscope.cli.options import timeout_option
+from hloscope.cli.options import target_option
 from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_OK
 
 if TYPE_CHECKING:
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 @click.option(
     "--jobs", type=click.IntRange(1), metavar="N", help="Processes at once. [default: as cores and memory allow]"
 )
-@timeout_option(
-    "End a target that names no limit of its own after so long, import and tracing included; 0 is no limit."
+@target_option(
+    "timeout_s",
+    "End a target that names no limit of its own after so long, import and tracing included; 0 is no limit.",
 )
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 def command(

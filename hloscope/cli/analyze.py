@@ -48,15 +48,13 @@ def command(
 
 
 def _analyze(target: str, options: dict[str, Any]) -> Analysis:
-    targets.start_compiler(target, options["slice_name"])
+    targets.start_compiler(target, options["slice"])
     from hloscope.api import analysis_of, analyze_text
 
     judging = targets.judging_of(options)
     if targets.is_text(target):
         name, text = targets.read_text(target, options)
-        return analyze_text(
-            text, name=name, slice=options["slice_name"], judging=judging, **targets.text_facts(options)
-        )
+        return analyze_text(text, name=name, judging=judging, **targets.text_facts(options))
     captured = targets.capture_function(target, options)
     if options["save_hlo"]:
         running.write_report(captured.hlo_text, options["save_hlo"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hloscope.cli import running
-from hloscope.cli.options import report_options, timeout_option
+from hloscope.cli.options import report_options, target_option
 from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, NotationError
 
 if TYPE_CHECKING:
@@ -41,8 +41,9 @@ Exit codes: 0 all as expected, 1 something is not, 2 a target could not be analy
 @click.option(
     "--write", "also", multiple=True, metavar="FORMAT=FILE", help="Write a report in another format as well. Repeats."
 )
-@timeout_option(
-    "End a target that names no limit of its own after so long, import and tracing included; 0 is no limit."
+@target_option(
+    "timeout_s",
+    "End a target that names no limit of its own after so long, import and tracing included; 0 is no limit.",
 )
 @report_options(_FORMATS)
 def command(  # noqa: PLR0917  # click passes them by name

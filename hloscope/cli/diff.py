@@ -10,6 +10,7 @@ import click
 from hloscope.cli import running
 from hloscope.cli.options import report_options, target_options
 from hloscope.errors import EXIT_BROKEN, EXIT_OK, TargetError
+from hloscope.program.options import OPTIONS
 from hloscope.units import plural
 
 if TYPE_CHECKING:
@@ -137,23 +138,9 @@ def _target_config(options: dict[str, Any]) -> TargetConfig:
     from hloscope.config import TargetConfig
 
     facts = facts_of(options)
-    return TargetConfig(
-        name="",
-        slices=(facts.slice,),
-        mesh=facts.mesh,
-        args=facts.args,
-        kwargs=facts.kwargs,
-        out=None if facts.out is None else tuple(facts.out),
-        static=facts.static,
-        donate=facts.donate,
-        dims=facts.dims,
-        axis_types=facts.axis_types,
-        dcn=facts.dcn,
-        compiler_options=facts.compiler_options,
-        chip_overrides=facts.chip_overrides,
-        timeout_s=facts.timeout_s,
-        kernel_costs=facts.kernel_costs,
-    )
+    said = {option.name: getattr(facts, option.name) for option in OPTIONS if option.flags or option.name == "kwargs"}
+    given = {name: value for name, value in said.items() if value is not None and value != {}}
+    return TargetConfig(name="", slices=(given.pop("slice", None),), options=given)
 
 
 def _rendered(report: DiffReport, format_name: str, output: str | None) -> str:

@@ -42,7 +42,7 @@ def command(
     running.check_streams()
 
     def run() -> str:
-        targets.start_compiler(target, options["slice_name"])
+        targets.start_compiler(target, options["slice"])
         from hloscope.analysis.source_lines import Sources
         from hloscope.report.explanation import FORMATS, render_overview
         from hloscope.why import explain
@@ -63,5 +63,5 @@ def _analysis(target: str, options: dict[str, Any]) -> Analysis:
 
     if targets.is_text(target):
         name, text = targets.read_text(target, options)
-        return analyze_text(text, name=name, slice=options["slice_name"], **targets.text_facts(options))
+        return analyze_text(text, name=name, **targets.text_facts(options))
     return analysis_of(targets.capture_function(target, options), target)

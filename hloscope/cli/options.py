@@ -7,92 +7,41 @@ from typing import Any
 
 import click
 
+from hloscope.program.options import BY_NAME, OPTIONS
+
 Command = Callable[..., Any]
 
 
-def timeout_option(help_text: str) -> Command:
-    """`--timeout`."""
+def target_option(name: str, help_text: str = "") -> Callable[[Command], Command]:
+    """One of the options that say what to compile.
+
+    Args:
+        name: Its name in `hloscope.program.options`.
+        help_text: What it means in this command, where that is something else.
+    """
+    option = BY_NAME[name]
+    kind: dict[str, Any] = {"type": click.FloatRange(min=0)} if option.seconds else {}
     return click.option(
-        "--timeout",
-        "timeout_s",
-        type=click.FloatRange(min=0),
-        metavar="SECONDS",
-        help=f"{help_text} [default: HLOSCOPE_TIMEOUT; else none on a terminal, 1800 elsewhere]",
+        *option.flags,
+        option.name,
+        multiple=option.repeats,
+        metavar=option.metavar,
+        help=(help_text or option.help) + (f" [default: {option.default}]" if option.default else ""),
+        **kind,
     )
-
-
-_TARGET_OPTIONS = {
-    "mesh": click.option("--mesh", metavar="X=4,Y=2", help="Mesh axes and sizes, major first."),
-    "slice_name": click.option(
-        "--slice",
-        "slice_name",
-        metavar="NAME",
-        help="v5e:2x4, v5p-16, 2*v5e:2x4, cpu:8, attached. [default: smallest v5e that fits]",
-    ),
-    "args": click.option(
-        "--arg",
-        "args",
-        multiple=True,
-        metavar="TYPE",
-        help="One argument, as jax.typeof prints it: 'bf16[8@X,2048@Y]' or name=TYPE. Repeats.",
-    ),
-    "outs": click.option(
-        "--out",
-        "outs",
-        multiple=True,
-        metavar="SPEC",
-        help="An output's sharding: \"P('X', None)\". Repeats, in pytree-leaf order; None leaves one open.",
-    ),
-    "statics": click.option(
-        "--static", "statics", multiple=True, metavar="NAME=VALUE", help="A Python value passed by keyword. Repeats."
-    ),
-    "donate": click.option("--donate", metavar="0,1", help="Positions of donated arguments."),
-    "dims": click.option(
-        "--dim", "dims", multiple=True, metavar="S=2048,D=4096", help="Sizes of letters in argument types. Repeats."
-    ),
-    "axis_types": click.option(
-        "--axis-types", metavar="MODE", help="auto, explicit, or X=explicit,Y=auto. [default: auto]"
-    ),
-    "dcn": click.option(
-        "--dcn", metavar="X=2", help="For several slices: the axis that crosses DCN. [default: the first that divides]"
-    ),
-    "compiler_options": click.option(
-        "--compiler-option",
-        "compiler_options",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="An XLA option, such as xla_tpu_…=true. Repeats.",
-    ),
-    "chip_overrides": click.option(
-        "--chip-override",
-        "--chip-file",
-        "chip_overrides",
-        multiple=True,
-        metavar="NAME=VALUE|FILE",
-        help="For times: a figure of the chip, such as hbm_bytes_per_s=750e9, or a TOML file of them. Repeats.",
-    ),
-    "timeout_s": timeout_option("End a compile after so long; 0 is no limit."),
-    "kernel_costs": click.option(
-        "--kernel-cost",
-        "kernel_costs",
-        multiple=True,
-        metavar="NAME=FLOPS,BYTES",
-        help="For times: what a Pallas kernel costs, such as splash=7e11,2e8. Repeats. [default: its cost_estimate]",
-    ),
-}
 
 
 def target_options(*, without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
     """The options that say what to compile and for which slice, in the order that `--help` shows them.
 
     Args:
-        without: Parameter names of options that the command spells in its own way.
+        without: Names of options that the command spells in its own way.
     """
 
     def decorate(command: Command) -> Command:
-        for name in reversed(_TARGET_OPTIONS):
-            if name not in without:
-                command = _TARGET_OPTIONS[name](command)
+        for option in reversed(OPTIONS):
+            if option.flags and option.name not in without:
+                command = target_option(option.name)(command)
         return command
 
     return decorate

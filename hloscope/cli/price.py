@@ -30,7 +30,7 @@ Examples
     metavar="NAME",
     help="v5e:2x4, v5p-16, 2*v5e:2x4. Repeats: each is a row of the table.",
 )
-@target_options(without=("slice_name",))
+@target_options(without=("slice",))
 @report_options()
 def command(
     target: str, slices: tuple[str, ...], format_name: str, output: str | None, debug: bool, **options: Any
@@ -50,7 +50,7 @@ def _price(target: str, slices: tuple[str, ...], options: dict[str, Any]) -> Pri
     if targets.is_text(target):
         name, text = targets.read_text(target, options)
         return price_text(text, slices, name=name, **targets.text_facts(options))
-    facts = targets.prepared_facts({**options, "slice_name": largest})
+    facts = targets.prepared_facts({**options, "slice": largest})
     with running.stdout_kept_for_the_report(), running.progress() as stage:
         return price_function(target, facts, slices, stage=stage)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import sys
 from math import prod
@@ -10,22 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from hloscope.cli import running
 from hloscope.errors import NotationError
+from hloscope.program.options import OPTIONS
 
 if TYPE_CHECKING:
     from hloscope.program.capture import Capture
     from hloscope.program.target import TargetFacts
     from hloscope.rules.selection import Judging
-
-_ONLY_FOR_FUNCTIONS = {
-    "args": "--arg",
-    "outs": "--out",
-    "statics": "--static",
-    "dims": "--dim",
-    "donate": "--donate",
-    "axis_types": "--axis-types",
-    "compiler_options": "--compiler-option",
-    "save_hlo": "--save-hlo",
-}
 
 Options = dict[str, Any]
 
@@ -60,7 +49,8 @@ def read_text(target: str, options: Options) -> tuple[str, str]:
     from hloscope.api.reading import hlo_text, refuse_beside_text
     from hloscope.program.files import decode_hlo
 
-    refuse_beside_text(target, {option: options.get(name) for name, option in _ONLY_FOR_FUNCTIONS.items()})
+    given = {option.flags[0]: options.get(option.name) for option in OPTIONS if option.flags and not option.of_text}
+    refuse_beside_text(target, {**given, "--save-hlo": options.get("save_hlo")})
     if target == "-":
         return "<stdin>", decode_hlo(sys.stdin.buffer.read(), name="<stdin>")
     return target, hlo_text(target)
@@ -68,7 +58,11 @@ def read_text(target: str, options: Options) -> tuple[str, str]:
 
 def text_facts(options: Options) -> Options:
     """What the options say beside HLO text, by the names that the use cases have for it."""
-    return {name: options[name] for name in ("mesh", "dcn", "chip_overrides", "kernel_costs")}
+    return {
+        option.name: options[option.name]
+        for option in OPTIONS
+        if option.of_text and option.flags and option.name in options
+    }
 
 
 def judging_of(options: Options) -> Judging:
@@ -137,58 +131,13 @@ def facts_of(options: Options) -> TargetFacts:
     Raises:
         NotationError: One of them is not in the notation that it should be in.
     """
-    from hloscope.program import notation
-    from hloscope.program.target import TargetFacts, read_kernel_costs
+    from hloscope.program.target import TargetFacts
 
-    positional, keywords = [], {}
-    for text in options["args"]:
-        name, array = notation.split_keyword(text)
-        if name is None:
-            positional.append(_argument(array))
-        else:
-            keywords[name] = _argument(array)
-    dims: dict[str, int] = {}
-    for text in options["dims"]:
-        dims.update(notation.parse_dims(text))
-    return TargetFacts(
-        mesh=None if options["mesh"] is None else notation.parse_mesh(options["mesh"]),
-        axis_types=options["axis_types"],
-        slice=options["slice_name"],
-        dcn=None if options["dcn"] is None else notation.parse_mesh(options["dcn"]),
-        args=tuple(positional) if options["args"] else None,
-        kwargs=keywords,
-        out=[None if text.strip() == "None" else text for text in options["outs"]] or None,
-        static=dict(notation.parse_static(text) for text in options["statics"]),
-        donate=notation.parse_indices(options["donate"]) if options.get("donate") else None,
-        dims=dims,
-        compiler_options=dict(_compiler_option(text) for text in options["compiler_options"]),
-        chip_overrides=options.get("chip_overrides") or None,
-        timeout_s=options.get("timeout_s"),
-        kernel_costs=read_kernel_costs(options.get("kernel_costs")),
-    )
-
-
-def _argument(text: str) -> Any:
-    """One argument: a notation, or a pytree of notations in Python's words."""
-    if not text.lstrip().startswith(("{", "[", "(")):
-        return text
-    try:
-        return ast.literal_eval(text)
-    except (SyntaxError, ValueError) as error:
-        raise NotationError(
-            f"{text} is no pytree of array types",
-            why=str(error),
-            fix="""quote the types inside: --arg "{'w': 'bf16[8@X,2048]', 'b': 'f32[2048]'}\"""",
-        ) from error
-
-
-def _compiler_option(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip().isidentifier():
-        raise NotationError(
-            f"{text!r} is no compiler option", fix="write --compiler-option NAME=VALUE, such as xla_tpu_enable_x=true"
-        )
-    return name.strip(), value.strip()
+    said: dict[str, Any] = {}
+    for option in OPTIONS:
+        if option.flags:
+            said |= option.of_command_line(options.get(option.name))
+    return TargetFacts(**said)
 
 
 def _rule_option(text: str) -> tuple[str, Any]:

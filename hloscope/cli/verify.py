@@ -87,7 +87,7 @@ def command(
 
 
 def _verify(target: str, reference: str, options: dict[str, Any]) -> Verification:
-    targets.start_compiler(target, options["slice_name"])
+    targets.start_compiler(target, options["slice"])
     from hloscope.api import verify_functions
 
     for role, name in (("the target", target), ("the reference", reference)):

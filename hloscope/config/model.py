@@ -54,26 +54,12 @@ class TargetConfig:
         function: `package.module:fn` or `path/to/file.py:fn`; None for HLO text.
         hlo: The path of a file of HLO text, from the project's folder; None for a function.
         slices: The slices to compile for; None is the default one.
-        mesh: Axis sizes by name, or `X=4,Y=2`; None for the target's own.
-        args: A notation for each positional argument; None for the target's own.
-        kwargs: Notations by keyword.
-        out: Output shardings; None leaves them to the target.
-        static: Python values by keyword.
-        donate: Donated positions; None leaves them to the target.
-        dims: Sizes of the letters in notations.
-        axis_types: `auto`, `explicit`, or `X=explicit,Y=auto`; None for the target's own.
-        dcn: For several slices: the axis that crosses DCN; None for the first that divides.
-        compiler_options: XLA options by name.
-        chip_overrides: Figures of the slice's chip that replace the table's; None for none.
-        kernel_costs: FLOPs and bytes of Pallas kernels, by name.
+        options: What else is said of it, by the names of `hloscope.program.options`.
         source_root: For HLO text: the folder, from the project's, in which files that it names may be read.
         contract: The contract as TOML has it: text, a list of texts or a table; None for none.
         baseline: Whether what it moves is held against a baseline file.
         fail_on: The least severity of what rules find that fails the check, `error`, `warning` or `note`; None where
             nothing of it does.
-        allow: What of that is accepted and why, such as `all-gather@X: weights of FSDP`.
-        rule_options: Values of rules' options, by `rule.option`.
-        timeout_s: Seconds that it may take, import and tracing included; None for the command's limit, 0 for none.
         place: The file and the line where it is written; None for one that is written nowhere.
     """
 
@@ -81,25 +67,11 @@ class TargetConfig:
     function: str | None = None
     hlo: str | None = None
     slices: tuple[str | None, ...] = (None,)
-    mesh: Mapping[str, int] | str | None = None
-    args: tuple[Any, ...] | None = None
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    out: tuple[str | None, ...] | None = None
-    static: Mapping[str, Any] = field(default_factory=dict)
-    donate: tuple[int, ...] | None = None
-    dims: Mapping[str, int] = field(default_factory=dict)
-    axis_types: str | None = None
-    dcn: Mapping[str, int] | str | None = None
-    compiler_options: Mapping[str, str] = field(default_factory=dict)
-    chip_overrides: tuple[str, ...] | None = None
-    kernel_costs: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     source_root: str | None = None
     contract: Any = None
     baseline: bool = True
     fail_on: str | None = None
-    allow: tuple[str, ...] = ()
-    rule_options: Mapping[str, Any] = field(default_factory=dict)
-    timeout_s: float | None = None
     place: str | None = None
 
     @property

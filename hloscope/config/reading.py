@@ -12,6 +12,7 @@ from typing import Any
 from hloscope.config.keys import KEYS, OF_RULES, ONLY_FOR_FUNCTIONS
 from hloscope.config.model import BASELINES, ConfigError, ProjectConfig, TargetConfig, refuse
 from hloscope.errors import caret_excerpt, did_you_mean
+from hloscope.program.options import BY_NAME, OPTIONS
 
 _POSITION = re.compile(r"\(at line (\d+), column (\d+)\)|\(at end of document\)")
 
@@ -212,39 +213,22 @@ def _spelled(dotted: str) -> str:
 
 
 def _target(name: str, table: Mapping[str, Any], rules: Mapping[str, Any]) -> TargetConfig:
+    said = {option.name: table[option.key] for option in OPTIONS if option.key in table}
+    said["rule_options"] = {**_options_of(rules), **_options_of(table.get("rules", {}))}
     is_text = "hlo" in table
-    options = table.get("compiler-options", {})
-    slices = table.get("slices", [table.get("slice")])
     return TargetConfig(
         name=name,
         function=table.get("function"),
         hlo=table.get("hlo"),
-        slices=tuple(dict.fromkeys(slices)),
-        mesh=table.get("mesh"),
-        args=None if is_text or "args" not in table else tuple(table["args"]),
-        kwargs={} if is_text else table.get("kwargs", {}),
-        out=None if is_text or "out" not in table else tuple(None if one == "None" else one for one in table["out"]),
-        static={} if is_text else table.get("static", {}),
-        donate=None if is_text or "donate" not in table else tuple(table["donate"]),
-        dims={} if is_text else table.get("dims", {}),
-        axis_types=None if is_text else table.get("axis-types"),
-        dcn=table.get("dcn"),
-        compiler_options={} if is_text else {key: _option(value) for key, value in options.items()},
-        kernel_costs=table.get("kernel-costs", {}),
+        slices=tuple(dict.fromkeys(table.get("slices", [table.get("slice")]))),
+        options={key: value for key, value in said.items() if BY_NAME[key].of_text or not is_text},
         source_root=table.get("source-root") if is_text else None,
         contract=table.get("contract"),
         baseline=table.get("baseline", True),
         fail_on=table.get("fail-on"),
-        allow=tuple(table.get("allow", ())),
-        timeout_s=None if is_text else table.get("timeout"),
-        rule_options={**_options_of(rules), **_options_of(table.get("rules", {}))},
     )
 
 
 def _options_of(rules: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Options by `rule.option`."""
     return {f"{rule}.{option}": value for rule, options in rules.items() for option, value in options.items()}
-
-
-def _option(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from math import isfinite
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 
-from hloscope.errors import NotationError, TargetError
+from hloscope.errors import TargetError, did_you_mean
+from hloscope.program.options import BY_NAME, OPTIONS
 
+P = ParamSpec("P")
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 ATTRIBUTE = "__hloscope_target__"
@@ -75,124 +77,78 @@ class TargetFacts:
         return replace(self, **joined)
 
 
-def make_facts(
-    *,
-    mesh: Any = None,
-    axis_types: Any = None,
-    slice: Any = None,
-    dcn: Any = None,
-    args: Any = None,
-    kwargs: Mapping[str, Any] | None = None,
-    out: Any = None,
-    static: Mapping[str, Any] | None = None,
-    donate: Any = None,
-    dims: Mapping[str, int] | None = None,
-    compiler_options: Mapping[str, Any] | None = None,
-    chip_overrides: Iterable[str] = (),
-    kernel_costs: Any = (),
-    allow: str | Iterable[str] = (),
-    rule_options: Mapping[str, Any] | None = None,
-    timeout_s: float | None = None,
-) -> TargetFacts:
+class ProgramOptions(TypedDict, total=False):
+    """What every function of Python's takes of a target, beside its positional arguments."""
+
+    mesh: Any
+    kwargs: Mapping[str, Any] | None
+    out: Any
+    static: Mapping[str, Any] | None
+    donate: int | tuple[int, ...] | None
+    dims: Mapping[str, int] | None
+    axis_types: str | None
+    dcn: Mapping[str, int] | str | None
+    compiler_options: Mapping[str, str] | None
+    chip_overrides: Sequence[str]
+    kernel_costs: Mapping[str, tuple[float, float]] | Sequence[str]
+
+
+class TargetOptions(ProgramOptions, total=False):
+    """What can be said of a target."""
+
+    slice: str | None
+    allow: str | Sequence[str]
+    rule_options: Mapping[str, Any] | None
+    timeout_s: float | None
+
+
+def check_names(given: Iterable[str], taker: str) -> None:
+    """Refuses keywords that are no options.
+
+    Raises:
+        TypeError: One of them is none.
+    """
+    for name in given:
+        if name not in BY_NAME:
+            hint = did_you_mean(name, BY_NAME, f"it takes {', '.join(BY_NAME)}")
+            raise TypeError(f"{taker} got an unexpected keyword argument {name!r}: {hint}")
+
+
+def with_options(taken: type) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Shows what a function takes as `**options` in its signature and, in place of `{options}`, in its docstring.
+
+    Args:
+        taken: The typed dictionary that says what it takes.
+    """
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        shown = inspect.signature(function)
+        own = [one for one in shown.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        options = [option for option in OPTIONS if option.name in taken.__optional_keys__]  # type: ignore[attr-defined]
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        added = [inspect.Parameter(option.name, keyword, default=None) for option in options]
+        function.__signature__ = shown.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+        said = "\n        ".join(f"{option.name}: {option.says}" for option in options)
+        function.__doc__ = (function.__doc__ or "").replace("{options}", said)
+        return function
+
+    return decorate
+
+
+def make_facts(*, args: Any = None, **options: Unpack[TargetOptions]) -> TargetFacts:
     """Facts as users write them in Python, checked: a mesh as a dict or as `X=4,Y=2`, one donated position or several.
 
     Raises:
         NotationError: One of them is not written as it must be.
+        TypeError: There is no such option.
     """
-    if slice is not None and not isinstance(slice, str):
-        raise NotationError(f"slice must be a name, not {slice!r}", fix="write slice='v5e:2x4', or 'v5e-8'")
-    if isinstance(axis_types, Mapping):
-        axis_types = ",".join(f"{axis}={kind}" for axis, kind in axis_types.items())
-    if axis_types is not None and not isinstance(axis_types, str):
-        raise NotationError(
-            f"axis_types must be text, not {axis_types!r}", fix="write 'auto', 'explicit' or 'X=explicit'"
-        )
-    return TargetFacts(
-        mesh=mesh if hasattr(mesh, "axis_names") else _sizes(mesh, "mesh"),
-        axis_types=axis_types,
-        slice=slice,
-        dcn=_sizes(dcn, "dcn"),
-        args=args,
-        kwargs=dict(kwargs or {}),
-        out=out,
-        static=dict(static or {}),
-        donate=(donate,) if isinstance(donate, int) else None if donate is None else tuple(donate),
-        dims=dict(dims or {}),
-        compiler_options={name: str(value) for name, value in (compiler_options or {}).items()},
-        chip_overrides=tuple(chip_overrides) or None,
-        kernel_costs=read_kernel_costs(kernel_costs),
-        allow=(allow,) if isinstance(allow, str) else tuple(allow),
-        rule_options=dict(rule_options or {}),
-        timeout_s=_seconds(timeout_s),
-    )
+    check_names(options, "a target")
+    given: dict[str, Any] = {"args": args, **options}
+    return TargetFacts(**{name: BY_NAME[name].python(value) for name, value in given.items()})
 
 
-def _seconds(value: Any) -> float | None:
-    if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf):
-        return None if value is None else float(value)
-    raise NotationError(
-        f"a time limit must be a number of seconds, not {value!r}", fix="write 600 for ten minutes; 0 is no limit"
-    )
-
-
-def _sizes(value: Any, what: str) -> Mapping[str, int] | None:
-    if value is None:
-        return None
-    if isinstance(value, str):
-        from hloscope.program.notation import parse_mesh
-
-        return parse_mesh(value)
-    well_formed = isinstance(value, Mapping) and all(
-        isinstance(k, str) and isinstance(v, int) for k, v in value.items()
-    )
-    if not well_formed or not all(size > 0 for size in value.values()):
-        raise NotationError(
-            f"{what} must map axis names to sizes, not {value!r}",
-            fix=f'write {what}={{"X": 4, "Y": 2}} or {what}="X=4,Y=2"',
-        )
-    return dict(value)
-
-
-def read_kernel_costs(given: Any) -> dict[str, tuple[float, float]]:
-    """FLOPs and bytes of kernels by name, from `{"splash": (7e11, 2e8)}` or from texts such as `splash=7e11,2e8`.
-
-    Raises:
-        NotationError: One of them is not written so, or says nothing.
-    """
-    pairs = given.items() if isinstance(given, Mapping) else [str(text).partition("=")[::2] for text in given or ()]
-    found = {}
-    for name, cost in pairs:
-        try:
-            flops, moved_bytes = (float(part) for part in (cost.split(",") if isinstance(cost, str) else cost))
-        except (TypeError, ValueError):
-            flops = moved_bytes = 0.0
-        if not name or not isfinite(flops + moved_bytes) or min(flops, moved_bytes) < 0 or flops + moved_bytes == 0:
-            raise NotationError(
-                f"{name}={cost} is no cost of a kernel",
-                why="it takes the kernel's name, its FLOPs and the bytes that it reads and writes in HBM",
-                fix="write NAME=FLOPS,BYTES, such as splash=7e11,2e8",
-            )
-        found[str(name)] = (flops, moved_bytes)
-    return found
-
-
-def target(
-    *,
-    mesh: Any = None,
-    args: Any = None,
-    kwargs: Mapping[str, Any] | None = None,
-    out: Any = None,
-    slice: str | None = None,
-    static: Mapping[str, Any] | None = None,
-    donate: int | tuple[int, ...] | None = None,
-    dims: Mapping[str, int] | None = None,
-    axis_types: str | None = None,
-    dcn: Mapping[str, int] | None = None,
-    compiler_options: Mapping[str, str] | None = None,
-    kernel_costs: Mapping[str, tuple[float, float]] | None = None,
-    allow: str | Iterable[str] = (),
-    rule_options: Mapping[str, Any] | None = None,
-) -> Callable[[F], F]:
+@with_options(TargetOptions)
+def target(*, args: Any = None, **options: Unpack[TargetOptions]) -> Callable[[F], F]:
     """Attaches facts to a function so that `hloscope analyze module:fn` needs no options.
 
     The function itself is returned unchanged; JAX is not imported.
@@ -203,42 +159,15 @@ def target(
         ...     return x @ w
 
     Args:
-        mesh: Axis name to size, major first: `{"X": 4, "Y": 2}`.
         args: One entry per positional argument: a notation, a pytree of notations, a ShapeDtypeStruct, an array, or a
             callable without arguments that returns one of these.
-        kwargs: The same by keyword.
-        out: Output shardings in pytree-leaf order; None entries are the compiler's choice.
-        slice: The slice to compile for, such as `v5e:2x4`.
-        static: Python values that stay Python values while tracing.
-        donate: Positions of donated arguments.
-        dims: Sizes of the letters used in notations.
-        axis_types: `auto` (the default), `explicit`, or `X=explicit,Y=auto`.
-        dcn: The mesh axis that crosses DCN and how many slices it spans.
-        compiler_options: XLA compiler options by name.
-        kernel_costs: FLOPs and bytes of Pallas kernels by name: `{"splash": (7e11, 2e8)}`.
-        allow: What of the rules' findings is accepted and why: `all-gather@X: weights of FSDP`.
-        rule_options: Values of rules' options by `rule.option`: `{"small-collectives.min_collectives": 8}`.
+        {options}
 
     Raises:
         NotationError: The mesh, the slice or another fact is not written as it must be.
         TargetError: The function takes no attributes, as a built-in or a bound method does.
     """
-    facts = make_facts(
-        mesh=mesh,
-        axis_types=axis_types,
-        slice=slice,
-        dcn=dcn,
-        args=args,
-        kwargs=kwargs,
-        out=out,
-        static=static,
-        donate=donate,
-        dims=dims,
-        compiler_options=compiler_options,
-        kernel_costs=kernel_costs,
-        allow=allow,
-        rule_options=rule_options,
-    )
+    facts = make_facts(args=args, **options)
 
     def attach(function: F) -> F:
         try:

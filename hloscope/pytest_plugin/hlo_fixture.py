@@ -10,13 +10,14 @@ import pytest
 
 from hloscope.analysis.model import Analysis
 from hloscope.errors import NotationError, did_you_mean
+from hloscope.program.options import BY_NAME, OPTIONS
 from hloscope.pytest_plugin.baselines import TestBaselines, name_of_test
 from hloscope.pytest_plugin.reports import Report, contract_of
 
 if TYPE_CHECKING:
     from hloscope.verification.model import Verification
 
-_OF_TEXT = ("mesh", "slice", "dcn", "chip_overrides", "kernel_costs", "allow", "rule_options", "source_root")
+_OF_TEXT = (*(option.name for option in OPTIONS if option.of_text), "source_root")
 """What HLO text can be told beside itself."""
 
 Program = Report | Analysis | Callable[..., Any] | str | Path
@@ -201,14 +202,9 @@ def _check_text_options(target: str | Path, args: Any, options: dict[str, Any]) 
 
 
 def _check_marker(marker: pytest.Mark) -> None:
-    from inspect import signature
-
-    from hloscope.program.target import make_facts
-
     if marker.args:
         raise NotationError("the marker hloscope takes keywords only", fix='write hloscope(slice="v5e:2x4")')
-    known = list(signature(make_facts).parameters)
     for name in marker.kwargs:
-        if name not in known:
-            fix = did_you_mean(name, known, f"use one of {', '.join(known)}")
+        if name not in BY_NAME:
+            fix = did_you_mean(name, BY_NAME, f"use one of {', '.join(BY_NAME)}")
             raise NotationError(f"the marker hloscope has no setting {name!r}", fix=fix)

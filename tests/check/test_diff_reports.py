@@ -40,7 +40,7 @@ GATHER = (
     "g = f32[32,128] all-gather(p), channel_id=2, replica_groups=[4,2]<=[2,4]T(1,0), dimensions={0}, "
     'use_global_device_ids=true, metadata={op_name="jit(step)/gather" stack_frame_id=2}'
 )
-MESH = TargetConfig(name="", mesh={"X": 2, "Y": 4})
+MESH = TargetConfig(name="", options={"mesh": {"X": 2, "Y": 4}})
 
 
 def module(*lines):
@@ -58,7 +58,7 @@ def files(tmp_path):
     """The two programs as files of every kind."""
     paths = {}
     for name, text in (("before", BEFORE), ("after", AFTER)):
-        found = hloscope.analyze_text(text, name=f"{name}.hlo", mesh=dict(MESH.mesh))
+        found = hloscope.analyze_text(text, name=f"{name}.hlo", mesh=MESH.options["mesh"])
         paths[name, "hlo"] = tmp_path / f"{name}.hlo"
         paths[name, "json"] = tmp_path / f"{name}.json"
         paths[name, "baseline"] = tmp_path / f"{name}.txt"
@@ -164,7 +164,7 @@ def test_programs_of_other_meshes_and_slices_are_told(tmp_path):
     path = tmp_path / "step.hlo"
     path.write_text(BEFORE)
     sides = [
-        side_of_file(path, "step.hlo", TargetConfig(name="", mesh=mesh, slices=(slice_name,)))
+        side_of_file(path, "step.hlo", TargetConfig(name="", options={"mesh": mesh}, slices=(slice_name,)))
         for mesh, slice_name in (({"X": 2, "Y": 4}, "v5e:2x4"), ({"Y": 4, "X": 2}, None))
     ]
     assert difference(sides[0], sides[0]).unlike == ()

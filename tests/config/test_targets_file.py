@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hloscope.config import ConfigError, find_project, read_project
+from hloscope.program.target import make_facts
 
 GOOD = """\
 [project]
@@ -49,19 +50,25 @@ def test_targets_with_defaults(tmp_path):
     assert (project.root, project.baselines) == (tmp_path, tmp_path / "ci" / "baselines")
     step, saved = project.targets
     assert (step.name, step.function, step.slices) == ("step", "model.py:step", ("v5e:2x4",))
-    assert step.mesh == {"data": 4, "model": 2}
-    assert step.args == ("bf16[8@data,2048]", {"w": "bf16[2048,8192]", "b": ["f32[8]"]})
-    assert (step.out, step.donate, step.static, step.dims) == (("P('data', None)", None), (0,), {"shift": 5}, {"S": 8})
-    assert step.compiler_options == {"xla_tpu_x": "true", "xla_level": "3"}
+    facts = make_facts(**step.options)
+    assert facts.mesh == {"data": 4, "model": 2}
+    assert facts.args == ("bf16[8@data,2048]", {"w": "bf16[2048,8192]", "b": ["f32[8]"]})
+    assert (facts.out, facts.donate, facts.static, facts.dims) == (
+        ["P('data', None)", None],
+        (0,),
+        {"shift": 5},
+        {"S": 8},
+    )
+    assert facts.compiler_options == {"xla_tpu_x": "true", "xla_level": "3"}
     assert step.contract == ["all-reduce@model", "nothing else"]
     assert step.where == "pyproject.toml:12, target step"
-    assert (saved.hlo, saved.slices, saved.mesh, saved.baseline) == (
+    assert (saved.hlo, saved.slices, saved.options["mesh"], saved.baseline) == (
         "step.hlo",
         ("v5e:2x4", "v5p:2x2x2"),
         "data=8",
         False,
     )
-    assert saved.compiler_options == {}
+    assert "compiler_options" not in saved.options
 
 
 def test_names(tmp_path):
@@ -152,7 +159,7 @@ error: unknown key 'function'
   --> hloscope.toml:2 in [defaults]
    | function = 'a:f'
    = fix: use one of slice, slices, mesh, args, kwargs, out, static, donate, dims, axis-types, dcn, \
-compiler-options, kernel-costs, source-root, contract, baseline, fail-on, allow, timeout""",
+compiler-options, timeout, kernel-costs, allow, source-root, contract, baseline, fail-on""",
     "[targets]\nstep = 3\n": """\
 error: the target step is 3 and should be a table
   --> hloscope.toml:2 in [targets]
@@ -231,10 +238,10 @@ fail-on = "error"
 allow = []
 """
     step, saved = read_project(written(tmp_path, text)).targets
-    assert (step.fail_on, step.allow) == ("warning", ("all-gather@fsdp: weights",))
-    assert step.rule_options == {"small-collectives.min-collectives": 2, "exposed-collective.share": 0.5}
-    assert (saved.fail_on, saved.allow) == ("error", ())
-    assert saved.rule_options == {"small-collectives.min-collectives": 8}
+    assert (step.fail_on, step.options["allow"]) == ("warning", ["all-gather@fsdp: weights"])
+    assert step.options["rule_options"] == {"small-collectives.min-collectives": 2, "exposed-collective.share": 0.5}
+    assert (saved.fail_on, saved.options["allow"]) == ("error", [])
+    assert saved.options["rule_options"] == {"small-collectives.min-collectives": 8}
 
 
 def test_a_section_that_is_no_table(tmp_path):
