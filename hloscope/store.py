@@ -76,6 +76,11 @@ class Store:
         self._shrink()
         return True
 
+    def contents(self) -> tuple[int, int]:
+        """How many entries there are, and their bytes together."""
+        sizes = [size for _, size, path in _files(self.folder) if not _UNFINISHED.fullmatch(path.name)]
+        return len(sizes), sum(sizes)
+
     def _path(self, kind: str, key: str) -> Path:
         return self.folder / f"{kind}-{hashlib.sha256(key.encode()).hexdigest()}"
 

@@ -17,6 +17,7 @@ _COMMANDS = {
     "check": ("hloscope.cli.check", "Hold a project's targets against their contracts and baselines."),
     "diff": ("hloscope.cli.diff", "Compare what two programs move."),
     "accept": ("hloscope.cli.accept", "Write the baselines of a project's targets as they are now."),
+    "doctor": ("hloscope.cli.doctor", "Report what is installed here, and what of it works."),
 }
 
 

@@ -124,8 +124,10 @@ def on_enough_devices(targets: Sequence[Callable[..., Any] | str], facts: Target
     Raises:
         MeshError: No number of devices suits the program.
     """
+    from hloscope.compiler.jax_support import check_supported
     from hloscope.program.own_backend import own_devices
 
+    check_supported()
     if facts.slice == "attached":
         return _refusing_other_counts(work)
     count = _devices_to_begin_with(targets, facts)

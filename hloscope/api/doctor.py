@@ -1,0 +1,115 @@
+"""`doctor`: what hloscope finds of the machine that it runs on, and what of it works."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+
+from hloscope.errors import HloscopeError
+from hloscope.store import default_store
+from hloscope.units import format_bytes, plural
+from hloscope.verification.platforms import attached_platform
+from hloscope.version import __version__
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkup:
+    """One thing that was looked at.
+
+    Attributes:
+        name: What.
+        found: What was found.
+        works: Whether it does what it is for; None where it is only told.
+        fix: What helps where it does not.
+    """
+
+    name: str
+    found: str
+    works: bool | None = None
+    fix: str | None = None
+
+
+def checkups() -> tuple[Checkup, ...]:
+    """Looks at versions, JAX's private parts, the TPU compiler, the cache and the workers; a program is compiled."""
+    versions = (f"hloscope {__version__}", f"Python {platform.python_version()}", *map(_version, ("jax", "jaxlib")))
+    return (
+        Checkup(name="versions", found=", ".join(versions)),
+        Checkup(name="HLO text", found="read without JAX", works=True),
+        *(_of_jax() if find_spec("jax") is not None else (_no_jax(),)),
+        Checkup(name="verify runs on", found=attached_platform() or "simulated CPU devices"),
+        _cache(),
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return f"{package} {metadata.version(package)}"
+    except metadata.PackageNotFoundError:
+        return f"no {package}"
+
+
+def _no_jax() -> Checkup:
+    fix = 'pip install "jax[tpu]" on x86-64 Linux, pip install jax elsewhere'
+    return Checkup(name="compiling functions", found="JAX is not installed", works=False, fix=fix)
+
+
+def _of_jax() -> tuple[Checkup, ...]:
+    from hloscope.compiler import jax_support
+
+    found = []
+    for purpose, parts in jax_support.PARTS.items():
+        missing = jax_support.missing_parts(purpose)
+        words = f"JAX has what it takes ({plural(len(parts), 'private part')})"
+        if missing:
+            words = f"JAX has no {', '.join(part.replace(':', '.') for part in missing)}"
+        fix = f"pip install 'jax=={jax_support.TESTED[-1]}.*'" if missing else None
+        found.append(Checkup(name=purpose, found=words, works=not missing, fix=fix))
+    tested = ", ".join(f"{version}.*" for version in jax_support.TESTED)
+    is_tested = metadata.version("jax").startswith(tuple(f"{version}." for version in jax_support.TESTED))
+    known = f"hloscope's tests run with JAX {tested}" + ("" if is_tested else ": not with this one")
+    return (Checkup(name="tested versions", found=known), *found, _compiler(), _workers())
+
+
+def _compiler() -> Checkup:
+    from hloscope.compiler import client, libtpu, step
+
+    name, build = "TPU compiler", libtpu.build()
+    if build is None:
+        chosen = os.environ.get("TPU_LIBRARY_PATH")
+        where = "here" if chosen is None or str(libtpu.installed()) == chosen else f"at TPU_LIBRARY_PATH={chosen}"
+        why = f"there is no libtpu {where}: HLO text can be read, and functions be compiled for --slice cpu:N"
+        fix = 'pip install "jax[tpu]" on x86-64 Linux' if where == "here" else "unset it, or name the file libtpu.so"
+        return Checkup(name=name, found=why, works=False, fix=fix)
+    begun = time.monotonic()
+    try:
+        client.Question(step.prepare, "v5e:2x2", doing="compiling an empty program for v5e:2x2").answer()
+    except HloscopeError as error:
+        return Checkup(name=name, found=f"libtpu {build}: {error.on_one_line()}", works=False, fix=error.fix)
+    seconds = time.monotonic() - begun
+    path = os.environ.get("TPU_LIBRARY_PATH") or libtpu.installed()
+    return Checkup(name=name, found=f"libtpu {build} ({path}) compiled for v5e in {seconds:.1f} s", works=True)
+
+
+def _workers() -> Checkup:
+    from hloscope.compiler import client, slots
+
+    here, room = client.workers_here(), slots.slot_count()
+    chosen = "HLOSCOPE_MAX_WORKERS" if os.environ.get("HLOSCOPE_MAX_WORKERS") else "memory"
+    words = f"{here} at once here, by cores and free memory; {room} for all processes of this user, by {chosen}"
+    return Checkup(name="workers", found=words)
+
+
+def _cache() -> Checkup:
+    store = default_store()
+    if store is None:
+        off = os.environ.get("HLOSCOPE_CACHE") == "0"
+        return Checkup(name="cache", found="off, by HLOSCOPE_CACHE=0" if off else "off: there is no home folder")
+    entries, size = store.contents()
+    works = store.put("doctor", "checkup", b"")
+    held = f"{store.folder}: {entries:,} kept, {format_bytes(size)}"
+    fix = None if works else "name another folder with HLOSCOPE_CACHE_DIR, or turn it off: HLOSCOPE_CACHE=0"
+    return Checkup(name="cache", found=held if works else f"{held}, which cannot be written", works=works, fix=fix)

@@ -1,0 +1,89 @@
+"""What hloscope uses of JAX that is not public, whether the installed JAX has it, and which versions were tested.
+
+JAX has no public way to compile for devices that nobody has, so some of its private parts are used. They are listed
+here, and looked up before the first use: a JAX that lacks one is one message, and not a traceback in the middle.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib import import_module, metadata
+
+from hloscope.errors import HloscopeError
+
+TESTED = ("0.10", "0.12")
+"""Versions of JAX that the whole suite, or the smoke tests, run with."""
+
+COMPILING = "compiling functions"
+REASONS = "why a collective is there"
+PROTOS = "reading serialized HLO"
+
+PARTS = {
+    COMPILING: (
+        "jax.stages:Lowered._lowering",
+        "jax._src.compilation_cache:reset_cache",
+        "jax._src.config:enable_compilation_cache",
+        "jax._src.config:jax_jit_cpp_cache_obj",
+        "jax._src.interpreters.mlir:ModuleContext.get_backend",
+        "jax._src.interpreters.mlir:make_ir_context",
+        "jax._src.interpreters.mlir:module_to_bytecode",
+        "jax._src.interpreters.pxla:_create_device_list",
+        "jax._src.interpreters.pxla:create_compile_options",
+        "jax._src.interpreters.pxla:get_prop_to_input_output",
+        "jax._src.lib:_jax.PjitFunctionCache",
+        "jax._src.lib:xla_client.CompileOptions.ParseFromString",
+        "jax._src.lib:xla_client.DeviceAssignment.create",
+        "jax._src.lib:xla_client.HloSharding.from_proto",
+        "jax._src.lib:xla_client.OpSharding",
+        "jax._src.lib:xla_client.make_cpu_client",
+        "jax._src.sharding_impls:parse_flatten_op_sharding",
+        "jax._src.xla_bridge:backends",
+        "jax._src.xla_bridge:backends_are_initialized",
+        "jax._src.xla_bridge:get_backend",
+        "jax._src.xla_bridge:local_devices",
+        "jax._src.xla_bridge:process_count",
+        "jaxlib.mlir.ir:Module.parse",
+    ),
+    REASONS: ("jaxlib.mlir.passmanager:PassManager.parse", "jaxlib.mlir.dialects.sdy:TensorShardingAttr"),
+    PROTOS: ("jaxlib:_hlo.HloModule.from_serialized_hlo_module_proto",),
+}
+"""By what they are needed for, as `module:name.attribute`."""
+
+
+class UnsupportedJaxError(HloscopeError):
+    """The installed JAX lacks something that hloscope uses of it."""
+
+
+@lru_cache(maxsize=8)
+def missing_parts(purpose: str = COMPILING) -> tuple[str, ...]:
+    """The private parts that the installed JAX does not have; imports JAX."""
+    return tuple(part for part in PARTS[purpose] if not _is_there(part))
+
+
+def _is_there(part: str) -> bool:
+    module, _, names = part.partition(":")
+    try:
+        found = import_module(module)
+    except ImportError:
+        return False
+    for name in names.split("."):
+        if not hasattr(found, name):
+            return False
+        found = getattr(found, name)
+    return True
+
+
+def check_supported() -> None:
+    """Checks that the installed JAX has what compiling needs of it, before anything is compiled; imports JAX.
+
+    Raises:
+        UnsupportedJaxError: It lacks something.
+    """
+    missing = missing_parts()
+    if missing:
+        raise UnsupportedJaxError(
+            f"JAX {metadata.version('jax')} is not one that hloscope can compile with",
+            why=f"it has no {', '.join(part.replace(':', '.') for part in missing)}; tested were JAX "
+            f"{' and '.join(TESTED)}",
+            fix=f"pip install 'jax=={TESTED[-1]}.*', or read HLO text, which needs no JAX: hloscope analyze step.hlo",
+        )
