@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import Executor, wait
 from pathlib import Path
 
 import pytest
 
-from hloscope.compiler import client, pool
+from hloscope.compiler import client, pool, slots
 from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.compiler.stderr_capture import captured_stderr
 from hloscope.errors import CompileError, CompilerDiedError, NotationError, SliceError, TimeLimitError
@@ -125,6 +127,13 @@ def test_a_task_that_waits_can_be_killed(workers):
     assert wait(busy).not_done == set()
 
 
+@pytest.fixture(autouse=True)
+def room_of_its_own(tmp_path, monkeypatch):
+    """Lets tests in other processes neither wait for this one's workers nor end them."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+
+
 @pytest.fixture
 def ctrl_c():
     """Lets Ctrl-C have its usual effect, also where the tests run in the background of a shell."""
@@ -151,6 +160,8 @@ def test_ctrl_c_between_two_compiles_ends_the_call_and_not_the_next():
 def ended_by_ctrl_c():
     """Whether Ctrl-C ends a call; an idle worker may just have given way to one of another process instead."""
     process = client.Question(os.getpid, doing="asking").answer()
+    while not client.pool()._idle:  # it is given back after it has answered
+        time.sleep(0.01)
     with one_call():
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGINT)
@@ -209,6 +220,17 @@ def one_slot(monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 
+def until_busy():
+    """Waits for the one slot's worker to be at work, where no other process may end it any more."""
+    while True:
+        with (slots._folder() / "slot-0.busy").open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+        time.sleep(0.02)
+
+
 @pytest.mark.usefixtures("one_slot")
 def test_an_idle_worker_makes_room_for_another_process():
     with WorkerPool(1) as one, WorkerPool(1) as other:
@@ -233,7 +255,8 @@ def test_waiting_for_room_counts_towards_the_limit(monkeypatch):
     with WorkerPool(1) as one, WorkerPool(1) as other:
         one.submit(os.getpid).result()
         busy = one.submit(time.sleep, 60)
-        time.sleep(0.3)
+        time.sleep(0.1)
+        until_busy()
         monkeypatch.setattr(client, "pool", lambda: other)
         begun = time.monotonic()
         with pytest.raises(TimeLimitError) as caught:
@@ -249,7 +272,10 @@ def test_waiting_for_room_counts_towards_the_limit(monkeypatch):
 def test_waiting_for_room_can_be_given_up():
     with WorkerPool(1) as one, WorkerPool(1) as other:
         one.submit(os.getpid).result()
-        busy, waiting = one.submit(time.sleep, 60), other.submit(os.getpid)
+        busy = one.submit(time.sleep, 60)
+        time.sleep(0.1)
+        until_busy()
+        waiting = other.submit(os.getpid)
         time.sleep(0.3)
         other.kill(waiting)
         with pytest.raises(WorkerDied):
