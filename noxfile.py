@@ -1,4 +1,8 @@
-"""The whole test suite on this Python, and a smoke set on every other supported Python that is installed."""
+"""The test suite on this Python, and a smoke set on every other supported Python that is installed.
+
+`nox -s quick` runs what compiles nothing, within a minute; `nox -s long` what takes long: processes that die and hang,
+random programs, and the whole suite on the other Python.
+"""
 
 import sys
 
@@ -6,6 +10,9 @@ import nox
 
 SUPPORTED = ("3.11", "3.12", "3.13")
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
+OTHERS = [version for version in SUPPORTED if version in ("3.11", "3.13") and version != HERE]
+ROOMS = ("analysis", "compare", "config", "contracts", "cost", "graph", "hardware", "hlo", "report", "rules")
+QUICK = [*(f"tests/{room}" for room in ROOMS), "tests/test_api.py", "tests/test_errors.py", "tests/test_house.py"]
 
 nox.options.sessions = ["tests", "smoke"]
 nox.options.error_on_missing_interpreters = False
@@ -14,12 +21,27 @@ nox.options.reuse_existing_virtualenvs = True
 
 @nox.session(python=sys.executable)
 def tests(session: nox.Session) -> None:
-    """Runs every test: the tool itself, its house rules (ruff, mypy, layers) and its packaging."""
+    """Runs every test but the long ones: the tool itself, its house rules (ruff, mypy, layers) and its packaging."""
     session.install("-e", ".[test]")
-    session.run("pytest", "-n", "auto", *session.posargs)
+    session.run("pytest", "-n", "auto", "-m", "not long", *session.posargs)
 
 
-@nox.session(python=[version for version in SUPPORTED if version in ("3.11", "3.13") and version != HERE])
+@nox.session(python=sys.executable)
+def quick(session: nox.Session) -> None:
+    """Runs the tests of the rooms that compile nothing."""
+    session.install("-e", ".[test]")
+    session.run("pytest", "-n", "auto", "-m", "not tpu_compiler and not long", *QUICK, *session.posargs)
+
+
+@nox.session(python=[sys.executable, *OTHERS])
+def long(session: nox.Session) -> None:
+    """Runs the tests marked `long` here, and every test on another Python with its JAX."""
+    session.install("-e", ".[test]")
+    chosen = ["-m", "long"] if session.python == sys.executable else []
+    session.run("pytest", "-n", "auto", *chosen, *session.posargs)
+
+
+@nox.session(python=OTHERS)
 def smoke(session: nox.Session) -> None:
     """Runs the tests marked `smoke` with the newest JAX of another Python."""
     session.install("-e", ".[test]")

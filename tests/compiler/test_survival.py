@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.tpu_compiler
+pytestmark = [pytest.mark.tpu_compiler, pytest.mark.long]
 
 ROOT = Path(__file__).parent.parent.parent
 STAND_INS = Path(__file__).parent / "stand_ins"

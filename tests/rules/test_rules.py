@@ -27,7 +27,12 @@ NAMES = [rule.name for rule in RULES]
 
 
 def cases(table):
-    return [pytest.param(name, make, id=f"{name}-{at}") for name, made in table.items() for at, make in enumerate(made)]
+    compiles = pytest.mark.tpu_compiler
+    return [
+        pytest.param(name, make, id=f"{name}-{at}", marks=[compiles] if "compiled" in make.__code__.co_names else [])
+        for name, made in table.items()
+        for at, make in enumerate(made)
+    ]
 
 
 def rules_found(analysis, name):

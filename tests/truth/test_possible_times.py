@@ -235,6 +235,7 @@ def predicted(program: list[Piece], limits: Limits) -> hloscope.Analysis:
     return hloscope.analyze(step_of(program), arguments, mesh={"a": devices}, slice=name, donate=tuple(donated))
 
 
+@pytest.mark.long
 @pytest.mark.tpu_compiler
 @pytest.mark.parametrize("generation", LIMITS)
 def test_no_step_is_shorter_than_it_can_be(generation, cached):
