@@ -2,6 +2,5 @@
 
 from hloscope.graph.dataflow import Value, consumers, producers
 from hloscope.graph.hlo_graph import CallSite, HloGraph, entry_of
-from hloscope.graph.networkx_view import to_networkx
 
-__all__ = ["CallSite", "HloGraph", "Value", "consumers", "entry_of", "producers", "to_networkx"]
+__all__ = ["CallSite", "HloGraph", "Value", "consumers", "entry_of", "producers"]

@@ -5,7 +5,6 @@ from hloscope.hlo.frames import Frame
 from hloscope.hlo.instruction import HloInstruction
 from hloscope.hlo.model import HloComputation, HloModule
 from hloscope.hlo.parser import parse_module, parse_modules
-from hloscope.hlo.printer import print_module
 from hloscope.hlo.replica_groups import ReplicaGroups
 from hloscope.hlo.several import module_text
 from hloscope.hlo.shape import Layout, Shape
@@ -24,5 +23,4 @@ __all__ = [
     "module_text",
     "parse_module",
     "parse_modules",
-    "print_module",
 ]

@@ -18,14 +18,12 @@ class Language:
     """The parser with its callbacks.
 
     Attributes:
-        digest: Of the grammar.
         reader: The callbacks; its `progress` tells the computation that was open when a parse failed.
     """
 
     def __init__(self) -> None:
         self.reader = HloReader()
         made = tables()
-        self.digest = made.digest
         callbacks = {
             name: getattr(self.reader, name)
             for name in {rule.callback for rule in made.rules if not rule.origin.startswith("_")}

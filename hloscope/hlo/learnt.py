@@ -15,7 +15,6 @@ from typing import NamedTuple
 from hloscope.hlo.checked_values import RULE_OF_VALUE, check_value
 from hloscope.hlo.columns import Columns
 from hloscope.hlo.holes import cut_attributes, has_comment, is_plain, is_plain_config, without_index_comments
-from hloscope.hlo.kept import Kept, key_of
 from hloscope.hlo.language import language
 from hloscope.hlo.opcodes import is_known_opcode
 from hloscope.hlo.records import Instruction, ReadError
@@ -24,7 +23,6 @@ from hloscope.hlo.shape import Shape
 from hloscope.hlo.shape_words import ShapeWords
 from hloscope.hlo.signatures import Signatures
 from hloscope.hlo.templates import Irregular, Template, template
-from hloscope.store import default_store
 
 MOST_WORDS = 1 << 14
 """Words of a kind that are kept for later lines; beyond it all are forgotten and learnt again."""
@@ -92,20 +90,18 @@ class Learnt:
         shapes: By their text.
         signatures: What computations' heads say.
         texts: Metadata that stands on several lines, each by itself.
-        kept: What the disk holds of them.
     """
 
-    def __init__(self, dialect: Dialect, kept: Kept) -> None:
+    def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
-        self.kept = kept
         self.forms: dict[str, Form] = {}
         self.runs: dict[str, str] = {}
         self.rests: dict[str, str] = {}
         self.calls: dict[str, tuple[tuple[str, str], ...]] = {}
         self.unusual: set[str] = set()
         self.texts: dict[str, str] = {}
-        self.shapes = ShapeWords(kept)
-        self.signatures = Signatures(self.shapes, kept)
+        self.shapes = ShapeWords()
+        self.signatures = Signatures(self.shapes)
         self._around_names: set[str] = set()
         self._opcodes: set[tuple[bool, str]] = set()
         self._templates: dict[tuple[str, ...], Template] = {}
@@ -146,13 +142,11 @@ class Learnt:
         opcode = text.rstrip("(%")
         is_leaf, names = opcode in _LEAVES, ["x"] if text[-1] == "%" else []
         line = f"x = {'f32[] ' if has_shape else ''}{text}{'0' if is_leaf else ''.join(names)})"
-        if not self.kept.has_line(line):
-            parsed: Instruction = language().parse("instruction", line)
-            operation = parsed.operation
-            found = (operation.opcode, [operand.name for operand in operation.operands], operation.argument is not None)
-            if found != (opcode, names, is_leaf) or operation.attributes:
-                raise Irregular
-            self.kept.add_line(line)
+        parsed: Instruction = language().parse("instruction", line)
+        operation = parsed.operation
+        found = (operation.opcode, [operand.name for operand in operation.operands], operation.argument is not None)
+        if found != (opcode, names, is_leaf) or operation.attributes:
+            raise Irregular
         self._opcodes.add((has_shape, text))
 
     # ---- attributes
@@ -198,14 +192,12 @@ class Learnt:
 
     def _template_of(self, parts: list[str], text: str) -> Template:
         key = tuple(parts[::2])
-        found = self._templates.get(key) or self.kept.template(key)
+        found = self._templates.get(key)
         if found is None:
             if not is_plain(parts[::2]):
                 raise Irregular
             parsed: Instruction = language().parse("instruction", _LINE + text)
-            found = template(parsed.operation.attributes, parts, len(_LINE))
-            self.kept.add_template(key, found)
-        self._templates[key] = found
+            found = self._templates[key] = template(parsed.operation.attributes, parts, len(_LINE))
         return found
 
     def check_unique(self, row: Row[str]) -> None:
@@ -289,9 +281,4 @@ class Learnt:
 @cache
 def learnt(dialect: Dialect) -> Learnt:
     """The words of one dialect, for all texts of this process."""
-    return Learnt(dialect, _kept())
-
-
-@cache
-def _kept() -> Kept:
-    return Kept(default_store(), key_of(language().digest))
+    return Learnt(dialect)

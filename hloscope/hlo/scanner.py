@@ -89,7 +89,6 @@ class Scanner:
             position, line = chunk.next_start(), line + chunk.length
         if self._scope is not None:
             raise GaveUp(self._scope.line - 1, is_cut_off=True)
-        known.kept.save()
 
     def _add(self, chunk: Chunk, known: Learnt) -> None:
         """Adds what a chunk holds to the columns."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hloscope.hlo.array_templates import ArrayTemplate, array_template
 from hloscope.hlo.holes import cut_numbers, has_comment, without_index_comments
-from hloscope.hlo.kept import Kept
 from hloscope.hlo.language import language
 from hloscope.hlo.records import ReadError
 from hloscope.hlo.shape import Shape
@@ -24,9 +23,8 @@ class ShapeWords:
         known: The shapes.
     """
 
-    def __init__(self, kept: Kept) -> None:
+    def __init__(self) -> None:
         self.known: dict[str, Shape] = {}
-        self._kept = kept
         self._templates: dict[tuple[str, ...], ArrayTemplate | None] = {}
         self._tuples: set[int] = set()
 
@@ -58,10 +56,7 @@ class ShapeWords:
         except ReadError:
             return None  # the error is that of the whole
         if len(elements) not in self._tuples:
-            example = f"({', '.join(['f32[]'] * len(elements))})"
-            if not self._kept.has_line(example):
-                _parsed(example)
-                self._kept.add_line(example)
+            _parsed(f"({', '.join(['f32[]'] * len(elements))})")
             self._tuples.add(len(elements))
         return Shape(element_type="tuple", elements=found)
 
@@ -71,11 +66,7 @@ class ShapeWords:
         if key not in self._templates:
             if len(self._templates) >= MOST_SHAPES:
                 self._templates.clear()
-            kept = self._kept.shape(key)
-            if kept is None:
-                kept = array_template(key)
-                self._kept.add_shape(key, kept)
-            self._templates[key] = kept
+            self._templates[key] = array_template(key)
         found = self._templates[key]
         return None if found is None else found.filled(list(map(int, parts[1::2])))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from hloscope.hlo.kept import Kept
 from hloscope.hlo.language import language
 from hloscope.hlo.records import ComputationHead
 from hloscope.hlo.rows import NAME
@@ -19,9 +18,8 @@ _PARAMETER = re.compile(rf", (?:/\*index=[0-9]++\*/)?{NAME}: ").split
 class Signatures:
     """What computations' heads say. Their shapes are read once for each text, the rest once for each count of them."""
 
-    def __init__(self, shapes: ShapeWords, kept: Kept) -> None:
+    def __init__(self, shapes: ShapeWords) -> None:
         self._shapes = shapes
-        self._kept = kept
         self._forms: set[tuple[str | None, str, int]] = set()
 
     def read(self, line: str) -> tuple[str, bool]:
@@ -57,8 +55,5 @@ class Signatures:
 
     def _learn(self, entry: str | None, sigil: str, count: int) -> None:
         signature = "" if count < 0 else f"({', '.join(['x: f32[]'] * count)}) -> f32[] "
-        line = f"{entry or ''}{sigil}x {signature}{{"
-        if not self._kept.has_line(line):
-            language().parse("computation_head", line)
-            self._kept.add_line(line)
+        language().parse("computation_head", f"{entry or ''}{sigil}x {signature}{{")
         self._forms.add((entry, sigil, count))

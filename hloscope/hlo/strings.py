@@ -7,8 +7,6 @@ import re
 _ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|(.))", re.DOTALL)
 _CONTROL = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
 
-_PRINTED_ESCAPES = {ord("\\"): "\\\\", ord('"'): '\\"', ord("'"): "\\'", 10: "\\n", 13: "\\r", 9: "\\t"}
-
 
 def unquote(text: str) -> str:
     """The value of a quoted string: C escapes undone, octal bytes read as UTF-8.
@@ -19,17 +17,6 @@ def unquote(text: str) -> str:
     if "\\" not in body:
         return body
     return _ESCAPE.sub(_unescape, body.encode("utf-8", "surrogatepass")).decode("utf-8", "replace")
-
-
-def quote(value: str) -> str:
-    """A quoted string as XLA prints it: `unquote` gives the value back."""
-    return '"' + "".join(map(_escaped, value.encode("utf-8", "surrogatepass"))) + '"'
-
-
-def _escaped(byte: int) -> str:
-    if byte in _PRINTED_ESCAPES:
-        return _PRINTED_ESCAPES[byte]
-    return chr(byte) if 0x20 <= byte < 0x7F else f"\\{byte:03o}"
 
 
 def _unescape(match: re.Match[bytes]) -> bytes:

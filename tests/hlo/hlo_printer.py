@@ -12,7 +12,6 @@ from hloscope.hlo.frames import FrameTables
 from hloscope.hlo.instruction import HloInstruction
 from hloscope.hlo.model import HloComputation, HloModule
 from hloscope.hlo.shape import COMBINED, Layout, Shape
-from hloscope.hlo.strings import quote
 
 IMPLIED = "#"
 """What only the names of implied instructions and computations hold: those are printed where they are used."""
@@ -150,3 +149,17 @@ def _items(layout: Layout, letters: tuple[str, ...]) -> list[str]:
 
 def _tile(tile: tuple[int, ...]) -> str:
     return f"({','.join('*' if size == COMBINED else str(size) for size in tile)})"
+
+
+_PRINTED_ESCAPES = {ord("\\"): "\\\\", ord('"'): '\\"', ord("'"): "\\'", 10: "\\n", 13: "\\r", 9: "\\t"}
+
+
+def quote(value: str) -> str:
+    """A quoted string as XLA prints it: `unquote` gives the value back."""
+    return '"' + "".join(map(_escaped, value.encode("utf-8", "surrogatepass"))) + '"'
+
+
+def _escaped(byte: int) -> str:
+    if byte in _PRINTED_ESCAPES:
+        return _PRINTED_ESCAPES[byte]
+    return chr(byte) if 0x20 <= byte < 0x7F else f"\\{byte:03o}"
