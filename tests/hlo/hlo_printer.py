@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hloscope.hlo.frames import FrameTables
-from hloscope.hlo.instruction import HloInstruction
-from hloscope.hlo.model import HloComputation, HloModule
+from hloscope.hlo.columns import FrameTables
+from hloscope.hlo.ir import HloComputation, HloInstruction, HloModule
 from hloscope.hlo.shape import COMBINED, Layout, Shape
 
 IMPLIED = "#"

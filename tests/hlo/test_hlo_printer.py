@@ -13,7 +13,7 @@ from test_hlo_shortcut import facts as facts_with_lines
 
 from hloscope.errors import HloParseError
 from hloscope.hlo import HloModule, parse_module
-from hloscope.hlo.strings import unquote
+from hloscope.hlo.value_actions import unquote
 
 
 def facts(module: HloModule) -> dict:

@@ -1,8 +1,13 @@
-"""The callbacks of the grammar's lower level: shapes, layouts, groups, shardings, metadata."""
+"""The callbacks of the grammar's lower level: shapes, layouts, groups, shardings, metadata, checked values.
+
+Of the attributes that hloscope does not look into, a few are checked when a text is read, as their values look the same
+in all versions of XLA. Every other value is kept as it is printed: versions differ in the words that they know.
+"""
 
 # ruff: noqa: D102 - a callback is documented by its rule in the grammar
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,12 +15,11 @@ from math import prod
 from typing import Any, NamedTuple
 
 from hloscope.errors import HloscopeError
+from hloscope.hlo.lalr_runtime import Token
 from hloscope.hlo.records import ComputationHead, ReadError, Span, span_of
 from hloscope.hlo.replica_groups import MAX_DEVICES, AxisReference, Iota, NamedMesh, ReplicaGroups
 from hloscope.hlo.shape import COMBINED, UNBOUNDED, Layout, Shape
 from hloscope.hlo.sharding import Sharding, mesh_sharding
-from hloscope.hlo.strings import unquote
-from hloscope.hlo.tokens import Token
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class _Placement(NamedTuple):
     axes: tuple[AxisReference, ...]
 
 
-class Progress(threading.local):
+class _Progress(threading.local):
     """How far this thread has come through the computations of a text.
 
     Attributes:
@@ -59,7 +63,7 @@ class Progress(threading.local):
     end: int | None = None
 
 
-class ValueReader:
+class ValueActions:
     """Callbacks of the lower level.
 
     Attributes:
@@ -69,7 +73,7 @@ class ValueReader:
 
     def __init__(self) -> None:
         self.read: Callable[[str, str], Any] = lambda start, text: None
-        self.progress = Progress()
+        self.progress = _Progress()
 
     def read_at(self, start: str, token: Token) -> Any:
         """Reads a coarse token by a rule of the lower level; errors keep their place in the whole text."""
@@ -294,9 +298,107 @@ class ValueReader:
 
     frontend_entry = metadata_entry
 
+    # ---- values that are only checked
+
+    def _nothing(self, _children: list[Any]) -> None:
+        return None
+
+    window = window_item = ranges = range = aliasing = alias = donors = donor = shape_index = _nothing
+    result_accuracy = padding = dim_labels = number = boolean = quoted = _nothing
+
 
 def _size(token: Token) -> int:
     size = int(token)
     if size < 0:
         raise ReadError(token.start_pos, f"a dimension cannot be {size}")
     return size
+
+
+_NUMBERS = (
+    "index k iota_dimension index_vector_dim feature_group_count batch_group_count exponent_bits mantissa_bits "
+    "feature_index num_carries delta cross_program_prefetch_index inferred_dimension num_partitions replica_count"
+)
+_BOOLEANS = (
+    "is_stable largest use_global_device_ids constrain_layout is_host_transfer indices_are_sorted unique_indices "
+    "custom_call_has_side_effect is_reverse is_associative left_side lower unit_diagonal is_composite "
+    "has_dynamic_root is_scheduled alias_passthrough_params"
+)
+_LISTS = (
+    "dimensions dynamic_slice_sizes fft_length offset_dims collapsed_slice_dims start_index_map operand_batching_dims "
+    "start_indices_batching_dims update_window_dims inserted_window_dims scatter_dims_to_operand_dims "
+    "input_batching_dims scatter_indices_batching_dims lhs_contracting_dims rhs_contracting_dims lhs_batch_dims "
+    "rhs_batch_dims lhs_ragged_dims rhs_group_dims"
+)
+
+_STRINGS = "custom_call_target infeed_config outfeed_config async_execution_thread"
+
+_PAIRS_RULE = "integer_lists"
+
+RULE_OF_VALUE = {
+    **dict.fromkeys(_NUMBERS.split(), "number"),
+    **dict.fromkeys(_BOOLEANS.split(), "boolean"),
+    **dict.fromkeys(_LISTS.split(), "integers"),
+    **dict.fromkeys(_STRINGS.split(), "quoted"),
+    "source_target_pairs": _PAIRS_RULE,
+    "slice": "ranges",
+    "window": "window",
+    "padding": "padding",
+    "dim_labels": "dim_labels",
+    "result_accuracy": "result_accuracy",
+    "input_output_alias": "aliasing",
+    "output_to_operand_aliasing": "aliasing",
+    "buffer_donor": "donors",
+}
+"""The grammar's rule for the values of an attribute, by its key.
+
+Source: `hlo_parser.cc` of XLA, the attributes of each opcode and of the module.
+"""
+
+_PLAIN_PAIRS = re.compile(r"\{(?:\{[0-9]{1,18},[0-9]{1,18}\}(?:,(?=\{)|(?=\})))*+\}")
+_DIGITS = re.compile(r"[0-9]{1,18}")
+
+
+def check_value(read: Callable[[str, str], Any], key: str, value: str) -> None:
+    """Checks the value of an attribute, if its key is one of those above.
+
+    Args:
+        read: Reads a text by a start rule, and remembers what it has read: numbers are made equal, so that few values
+            are new.
+        key: The attribute's name.
+        value: Its value as printed.
+
+    Raises:
+        ReadError: The value does not follow its rule.
+    """
+    rule = RULE_OF_VALUE.get(key)
+    if rule is not None and not (rule == _PAIRS_RULE and plain_pairs(value)):
+        read(rule, _DIGITS.sub("0", value))
+
+
+def plain_pairs(value: str) -> bool:
+    """Whether a value is `{{0,1},{1,2}}` as XLA prints it, for which the grammar need not be asked again and again."""
+    return _PLAIN_PAIRS.fullmatch(value) is not None
+
+
+_ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|(.))", re.DOTALL)
+_CONTROL = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
+
+
+def unquote(text: str) -> str:
+    """The value of a quoted string: C escapes undone, octal bytes read as UTF-8.
+
+    XLA prints every byte outside ASCII as an octal escape. An escape that C does not know stands for its character.
+    """
+    body = text[1:-1]
+    if "\\" not in body:
+        return body
+    return _ESCAPE.sub(_unescape, body.encode("utf-8", "surrogatepass")).decode("utf-8", "replace")
+
+
+def _unescape(match: re.Match[bytes]) -> bytes:
+    octal, hexadecimal, character = match.groups()
+    if octal is not None:
+        return bytes([int(octal, 8) & 0xFF])
+    if hexadecimal is not None:
+        return bytes([int(hexadecimal, 16)])
+    return _CONTROL.get(character, character)

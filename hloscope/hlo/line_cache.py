@@ -1,4 +1,4 @@
-"""The words of the text's rows that the grammar has parsed, and what was learnt from each.
+"""The words of a text's lines that the grammar has parsed, and what was learnt from each.
 
 A word is a shape, an opcode with its parenthesis, a run of attributes, what stands around the names of an operand list,
 or the signature of a computation. Each is parsed once, in a line that holds nothing else of interest; from then on a
@@ -7,30 +7,38 @@ look into a dictionary replaces the parse.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import NamedTuple
 
-from hloscope.hlo.checked_values import RULE_OF_VALUE, check_value
+from hloscope.hlo.attribute_skeletons import (
+    Irregular,
+    Template,
+    cut_attributes,
+    has_comment,
+    is_plain,
+    is_plain_config,
+    template,
+    without_index_comments,
+)
 from hloscope.hlo.columns import Columns
-from hloscope.hlo.holes import cut_attributes, has_comment, is_plain, is_plain_config, without_index_comments
 from hloscope.hlo.language import language
+from hloscope.hlo.line_patterns import NAME, Dialect, Row
 from hloscope.hlo.opcodes import is_known_opcode
-from hloscope.hlo.records import Instruction, ReadError
-from hloscope.hlo.rows import Dialect, Row
+from hloscope.hlo.records import ComputationHead, Instruction, ReadError
 from hloscope.hlo.shape import Shape
 from hloscope.hlo.shape_words import ShapeWords
-from hloscope.hlo.signatures import Signatures
-from hloscope.hlo.templates import Irregular, Template, template
+from hloscope.hlo.value_actions import RULE_OF_VALUE, check_value
 
-MOST_WORDS = 1 << 14
+_MOST_WORDS = 1 << 14
 """Words of a kind that are kept for later lines; beyond it all are forgotten and learnt again."""
 
-MOST_TEMPLATES = 1 << 12
+_MOST_TEMPLATES = 1 << 12
 """Templates that are kept for later lines; a text that needs more repeats none of them."""
 
-MOST_READ = 1 << 12
+_MOST_READ = 1 << 12
 """Runs of attributes whose values are kept for the next instruction that asks."""
 
 _LINE = "x = f32[] add()"
@@ -42,7 +50,7 @@ _CUT_OUT = frozenset({"metadata", "backend_config", "calls", "to_apply"})
 """Keys that the row's pattern cuts out of a line where they are printed as usual."""
 
 
-class Run(NamedTuple):
+class _Run(NamedTuple):
     """What a run of attributes says.
 
     Attributes:
@@ -57,16 +65,16 @@ class Run(NamedTuple):
 class Form:
     """What all instructions with one shape and opcode have in common."""
 
-    __slots__ = ("_learnt", "opcode", "shape")
+    __slots__ = ("_cache", "opcode", "shape")
 
-    def __init__(self, learnt: Learnt, opcode: str, shape: Shape | None) -> None:
-        self._learnt = learnt
+    def __init__(self, cache: LineCache, opcode: str, shape: Shape | None) -> None:
+        self._cache = cache
         self.opcode = opcode
         self.shape = shape
 
     def attributes(self, columns: Columns, index: int) -> Mapping[str, str]:
         """Raw value text by key, in printed order."""
-        return self._learnt.attributes(columns, index)
+        return self._cache.attributes(columns, index)
 
     def argument(self, columns: Columns, index: int) -> str | None:
         """What stands in the parentheses of a parameter or a constant; None for other opcodes."""
@@ -77,14 +85,14 @@ class Form:
         return line[start : line.index(")", start)]
 
 
-class Learnt:
+class LineCache:
     """The words of one dialect.
 
     Attributes:
         dialect: How its lines are cut.
         forms: By the opening of a row.
-        runs: The runs of attributes before the metadata, each by itself.
-        rests: What stands behind the metadata, each by itself.
+        leading_attributes: The attributes before the metadata, each by itself.
+        trailing_attributes: What stands behind the metadata, each by itself.
         calls: What is called, by the texts of both that call anything.
         unusual: What stands behind the metadata and is more than a configuration.
         shapes: By their text.
@@ -95,13 +103,13 @@ class Learnt:
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self.forms: dict[str, Form] = {}
-        self.runs: dict[str, str] = {}
-        self.rests: dict[str, str] = {}
+        self.leading_attributes: dict[str, str] = {}
+        self.trailing_attributes: dict[str, str] = {}
         self.calls: dict[str, tuple[tuple[str, str], ...]] = {}
         self.unusual: set[str] = set()
         self.texts: dict[str, str] = {}
         self.shapes = ShapeWords()
-        self.signatures = Signatures(self.shapes)
+        self.signatures = _Signatures(self.shapes)
         self._around_names: set[str] = set()
         self._opcodes: set[tuple[bool, str]] = set()
         self._templates: dict[tuple[str, ...], Template] = {}
@@ -112,12 +120,12 @@ class Learnt:
     def trim(self) -> None:
         """Forgets what has become too much."""
         for words in (self.forms, self.texts, self._unique, self._checked, self._around_names):
-            if len(words) >= MOST_WORDS:
+            if len(words) >= _MOST_WORDS:
                 words.clear()
-        if max(len(self.runs), len(self.rests)) >= MOST_WORDS:
-            for texts in (self.runs, self.rests, self.calls, self.unusual):
+        if max(len(self.leading_attributes), len(self.trailing_attributes)) >= _MOST_WORDS:
+            for texts in (self.leading_attributes, self.trailing_attributes, self.calls, self.unusual):
                 texts.clear()
-        if len(self._templates) >= MOST_TEMPLATES:
+        if len(self._templates) >= _MOST_TEMPLATES:
             self._templates.clear()
 
     # ---- the opening of a row
@@ -151,7 +159,7 @@ class Learnt:
 
     # ---- attributes
 
-    def learn_run(self, text: str) -> None:
+    def learn_leading(self, text: str) -> None:
         """Learns a run of attributes such as `, channel_id=1, dimensions={0}`.
 
         Raises:
@@ -161,11 +169,11 @@ class Learnt:
         run = self._run(text)
         if not _CUT_OUT.isdisjoint(run.keys):
             raise Irregular
-        self.runs[text] = text
+        self.leading_attributes[text] = text
         if run.called:
             self.calls[text] = run.called
 
-    def learn_rest(self, text: str) -> None:
+    def learn_trailing(self, text: str) -> None:
         """Learns what stands behind the metadata, which is a backend's configuration as a rule.
 
         Raises:
@@ -174,13 +182,13 @@ class Learnt:
         """
         is_config = text == "" or is_plain_config(text)
         run = self._run(_CONFIG if is_config else text)
-        self.rests[text] = text
+        self.trailing_attributes[text] = text
         if not is_config:
             self.unusual.add(text)
         if run.called:
             self.calls[text] = run.called
 
-    def _run(self, text: str) -> Run:
+    def _run(self, text: str) -> _Run:
         parts = cut_attributes(text)
         found = self._template_of(parts, text)
         for key, place in found.attributes:
@@ -188,7 +196,7 @@ class Learnt:
                 check_value(language().read, *value)
                 self._checked.add(value)
         called = tuple((key, place.text(parts).lstrip("%=")) for key, place in found.called)
-        return Run(called, tuple(key for key, _ in found.attributes))
+        return _Run(called, tuple(key for key, _ in found.attributes))
 
     def _template_of(self, parts: list[str], text: str) -> Template:
         key = tuple(parts[::2])
@@ -221,8 +229,12 @@ class Learnt:
 
     def attributes(self, columns: Columns, index: int) -> Mapping[str, str]:
         """The attributes of a plain row, raw, by key and in printed order."""
-        metadata, rest, cut_out = columns.metadata[index], columns.rests[index], columns.cut_out.get(index)
-        found = self._values(columns.runs[index])
+        metadata, rest, cut_out = (
+            columns.metadata[index],
+            columns.trailing_attributes[index],
+            columns.cut_out.get(index),
+        )
+        found = self._values(columns.leading_attributes[index])
         if not metadata and not rest and cut_out is None:
             return found
         return {
@@ -237,7 +249,7 @@ class Learnt:
         """The values of a run of attributes, by key."""
         found = self._read.get(text)
         if found is None:
-            if len(self._read) >= MOST_READ:
+            if len(self._read) >= _MOST_READ:
                 self._read.clear()
             found = self._read[text] = self._cut_values(text)
         return found
@@ -279,6 +291,55 @@ class Learnt:
 
 
 @cache
-def learnt(dialect: Dialect) -> Learnt:
+def line_cache(dialect: Dialect) -> LineCache:
     """The words of one dialect, for all texts of this process."""
-    return Learnt(dialect)
+    return LineCache(dialect)
+
+
+_HEAD = re.compile(rf"(ENTRY )?(?!ENTRY)(%?)({NAME})(?: \((.*)\) -> (.*))? \{{").fullmatch
+_PARAMETER = re.compile(rf", (?:/\*index=[0-9]++\*/)?{NAME}: ").split
+"""Cuts before every parameter; that each begins with a comma lets `re` skip to the next one quickly."""
+
+
+class _Signatures:
+    """What computations' heads say. Their shapes are read once for each text, the rest once for each count of them."""
+
+    def __init__(self, shapes: ShapeWords) -> None:
+        self._shapes = shapes
+        self._forms: set[tuple[str | None, str, int]] = set()
+
+    def read(self, line: str) -> tuple[str, bool]:
+        """Name of the computation that a line opens, and whether it is the entry.
+
+        Raises:
+            ReadError: The line opens none; `at_end` where it is only the beginning of one that does.
+        """
+        match = _HEAD(line)
+        if match is not None:
+            entry, sigil, name, parameters, result = match.groups()
+            try:
+                form = (entry, sigil, -1 if result is None else self._shape_count(parameters, result))
+            except Irregular:
+                form = None
+            if form is not None:
+                if form not in self._forms:
+                    self._learn(*form)
+                return name, entry is not None
+        head: ComputationHead = language().parse("computation_head", line)
+        return head.name.lstrip("%"), head.is_entry
+
+    def _shape_count(self, parameters: str, result: str) -> int:
+        """Checks the shapes of a signature, and counts the parameters."""
+        first, *shapes = _PARAMETER(f", {parameters}") if parameters else [""]
+        if first:
+            raise Irregular
+        known = self._shapes.known
+        if result not in known or not all(map(known.__contains__, shapes)):
+            for shape in (*shapes, result):
+                self._shapes.read(shape)
+        return len(shapes)
+
+    def _learn(self, entry: str | None, sigil: str, count: int) -> None:
+        signature = "" if count < 0 else f"({', '.join(['x: f32[]'] * count)}) -> f32[] "
+        language().parse("computation_head", f"{entry or ''}{sigil}x {signature}{{")
+        self._forms.add((entry, sigil, count))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from hloscope.hlo.checked_values import RULE_OF_VALUE, CheckedValues, check_value
+from hloscope.hlo.lalr_runtime import Token
 from hloscope.hlo.records import (
     Attribute,
     Callee,
@@ -28,9 +28,7 @@ from hloscope.hlo.records import (
     span_of,
 )
 from hloscope.hlo.shape import Shape
-from hloscope.hlo.strings import unquote
-from hloscope.hlo.tokens import Token
-from hloscope.hlo.values import ValueReader
+from hloscope.hlo.value_actions import RULE_OF_VALUE, ValueActions, check_value, unquote
 
 _OPERAND_NAME = re.compile(r"/\*[^*]*\*/|%?([A-Za-z_][A-Za-z0-9_.-]*)")
 
@@ -38,7 +36,7 @@ MAX_DEPTH = 100
 """How deep tuples and operands may nest; XLA's own stack ends not much later."""
 
 
-class HloReader(ValueReader, CheckedValues):
+class GrammarActions(ValueActions):
     """Callbacks of the upper level; the lower level is inherited."""
 
     # ---- text

@@ -2,7 +2,7 @@
 
 A piece is one of two things. A name, a list of names, a parameter's number, a simple literal or the body of metadata is
 a hole: what stands there cannot change how the rest of the line is parsed. Everything else - the shape with the opcode,
-a run of attributes - is kept word for word; the grammar has parsed each of these words once, see `learnt`. The
+a run of attributes - is kept word for word; the grammar has parsed each of these words once, see `line_cache`. The
 grammar's rule for an instruction is nothing but these pieces one after the other, and each of them is whole in itself,
 so a line whose pieces all follow their rules follows the rule for the whole.
 
