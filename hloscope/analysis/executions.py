@@ -6,16 +6,16 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from hloscope.analysis.loops import TripCount, trip_count
 from hloscope.analysis.model import Unmodelled
-from hloscope.analysis.unmodelled import not_understood
+from hloscope.analysis.opcodes import not_understood
+from hloscope.analysis.trip_counts import TripCount, trip_count
 from hloscope.analysis.vocabulary import Bound
 from hloscope.graph import CallSite, HloGraph
 from hloscope.hlo import HloInstruction
 
-MOST_EXECUTIONS = 2**63 - 1
+_MOST_EXECUTIONS = 2**63 - 1
 """What is counted; nested loops may claim more."""
-CONTEXT_LIMIT = 64
+_CONTEXT_LIMIT = 64
 """Contexts that one computation keeps apart: calls in calls double them at every level."""
 
 
@@ -52,14 +52,14 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Executions:
+class _Executions:
     """The contexts of every computation asked for, and what could not be read on the way."""
 
     contexts: dict[str, tuple[Context, ...]]
     unmodelled: tuple[Unmodelled, ...]
 
 
-def count_executions(graph: HloGraph, computations: Collection[str]) -> Executions:
+def count_executions(graph: HloGraph, computations: Collection[str]) -> _Executions:
     """Walks from ENTRY to `computations` and counts.
 
     A body runs once per trip and its condition once more; a branch runs at most once; a fusion, a call and an
@@ -92,7 +92,7 @@ def count_executions(graph: HloGraph, computations: Collection[str]) -> Executio
             for context in list(found.get(computation.name, {}).values()):
                 _add(found.setdefault(site.callee, {}), _enter(context, site, trips.get(site.caller.name)))
     contexts = {name: tuple(by_key.values()) for name, by_key in found.items() if name in wanted}
-    return Executions(contexts=contexts, unmodelled=tuple(unmodelled))
+    return _Executions(contexts=contexts, unmodelled=tuple(unmodelled))
 
 
 def _ancestors(graph: HloGraph, computations: Collection[str]) -> set[str]:
@@ -111,7 +111,7 @@ def _ancestors(graph: HloGraph, computations: Collection[str]) -> set[str]:
 def _add(contexts: dict[object, Context], new: Context) -> None:
     """Adds a context to the one with its key, or, where there are too many, to one that stands for the rest."""
     key: object = new.key
-    if key not in contexts and len(contexts) >= CONTEXT_LIMIT:
+    if key not in contexts and len(contexts) >= _CONTEXT_LIMIT:
         key = new.form
     old = contexts.get(key)
     if old is not None:
@@ -130,7 +130,7 @@ def _add(contexts: dict[object, Context], new: Context) -> None:
 
 def _capped(executions: int, bound: Bound) -> tuple[int, Bound]:
     """A count that no device lives to see is a lower bound."""
-    return (executions, bound) if executions <= MOST_EXECUTIONS else (MOST_EXECUTIONS, bound + Bound.AT_LEAST)
+    return (executions, bound) if executions <= _MOST_EXECUTIONS else (_MOST_EXECUTIONS, bound + Bound.AT_LEAST)
 
 
 def _common_start(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:

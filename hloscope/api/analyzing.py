@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from hloscope.analysis.model import Analysis, Mesh
-from hloscope.analysis.source_lines import Sources
+from hloscope.analysis.places import Sources
 from hloscope.api.joining import analysis_of, finished, slice_fact
 from hloscope.api.python_words import in_python_words
 from hloscope.api.reading import beside_text, hlo_text, refuse_source_root

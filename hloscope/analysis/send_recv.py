@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from hloscope.analysis.groups import Groups, are_consistent, device_count, pairs_in_text
 from hloscope.analysis.placement import DEVICES_PER_SLICE_ID, Placement
-from hloscope.analysis.spellings.opaque import opaque_transfer
-from hloscope.analysis.transfers import Place, Transfer
+from hloscope.analysis.transfers import Place, Transfer, opaque_transfer
 from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.analysis.volume import arrays, shapes_fit
 from hloscope.hlo import HloInstruction, Shape
@@ -34,7 +33,7 @@ _DEVICE_PAIR = re.compile(r"\{?\s*(\d+)\s*->\s*(\d+)\s*\}?")
 _DEVICE_GROUP = re.compile(r"\{\s*(\d+(?:\s*,\s*\d+)*)\s*\}")
 
 
-def read(place: Place) -> Transfer | None:
+def read_send_or_recv(place: Place) -> Transfer | None:
     """Reads a `send` or `recv`; a pair of both is one transfer, named by its `send`.
 
     Transfers with the host are none between devices. They are told by `is_host_transfer` and the handler's name
