@@ -1,4 +1,4 @@
-"""The program's arguments and outputs, as far as the text tells."""
+"""The program's arguments and outputs, and the largest arrays that it makes on the way."""
 
 from __future__ import annotations
 

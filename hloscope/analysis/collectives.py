@@ -1,4 +1,4 @@
-"""One record per collective, whatever its spelling."""
+"""One record per collective, whatever its spelling, also where several transfers across slices make up one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from math import prod
 from hloscope.analysis.executions import Context, count_executions
 from hloscope.analysis.groups import Groups
 from hloscope.analysis.model import Collective, CollectivePart, Mesh, Unmodelled
-from hloscope.analysis.opcodes import not_understood
+from hloscope.analysis.opcodes import unsupported
 from hloscope.analysis.placement import Layout, Placement
 from hloscope.analysis.provenance import origin_of
 from hloscope.analysis.records import Move, Recorder, says_reduction
@@ -107,7 +107,7 @@ def _unreached(graph: HloGraph, candidates: dict[str, tuple[HloInstruction, ...]
     reached = {computation.name for computation in graph.reachable}
     for name, ops in candidates.items():
         if name not in reached:
-            yield not_understood(
+            yield unsupported(
                 ops[0],
                 f"computation %{name} holds %{ops[0].name}, but nothing that ENTRY reaches calls it",
                 "its transfers are not counted, so totals are a lower bound",
@@ -139,7 +139,7 @@ def _unstarted_chains(candidates: dict[str, tuple[HloInstruction, ...]], continu
         for op in ops if name in continued else ():
             chain = op.frontend_attributes.get("chain_id")
             if chain not in started:
-                yield not_understood(
+                yield unsupported(
                     op,
                     f"%{op.name} carries on an asynchronous collective (chain_id {chain}) that nothing starts",
                     "it is not counted, so totals are a lower bound",

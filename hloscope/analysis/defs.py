@@ -1,21 +1,24 @@
-"""Where a value was made, behind everything that only hands it on or writes it in another form."""
+"""Where a value was made, behind everything that only hands it on, and what it depends on in the end."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from hloscope.graph import HloGraph, Value
+from hloscope.graph import HloGraph, Value, call_sites
 from hloscope.hlo import HloInstruction, Shape
 
+SEARCH_LIMIT = 96
+"""Values looked at before a search gives up: what is further away than this says nothing about the value."""
 _LIMIT = 128
 FORMS = frozenset({"bitcast", "reshape", "transpose", "broadcast"})
 """Opcodes that put the same numbers into another shape."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Maker:
+class Maker:
     """Where a value was made.
 
     Attributes:
@@ -32,7 +35,7 @@ class _Maker:
         return self.frames[0] if self.frames else self.value.instruction
 
 
-def maker_of(graph: HloGraph, value: Value, frames: Frames = (), *, through: Collection[str] = FORMS) -> _Maker:
+def maker_of(graph: HloGraph, value: Value, frames: Frames = (), *, through: Collection[str] = FORMS) -> Maker:
     """Follows a value back to where it was made, into fusions and out of them.
 
     Args:
@@ -58,7 +61,7 @@ def maker_of(graph: HloGraph, value: Value, frames: Frames = (), *, through: Col
             value, frames = Value(argument, path), frames[:-1]
         else:
             break
-    return _Maker(value, frames)
+    return Maker(value, frames)
 
 
 def _unchanged_by_loop(graph: HloGraph, loop: HloInstruction, path: tuple[int, ...]) -> bool:
@@ -147,7 +150,7 @@ _NOT_FOLLOWED = frozenset({
 })  # fmt: skip
 
 
-class _LeafKind(Enum):
+class LeafKind(Enum):
     """What a dependency ends in."""
 
     CONSTANT = auto()
@@ -158,7 +161,7 @@ class _LeafKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Leaf:
+class Leaf:
     """One thing that a value depends on.
 
     Attributes:
@@ -166,11 +169,11 @@ class _Leaf:
         loop: The `while` that changes it from trip to trip; None for all other kinds.
     """
 
-    kind: _LeafKind
+    kind: LeafKind
     loop: str | None = None
 
 
-def _leaves_of(graph: HloGraph, value: Value, frames: Frames = ()) -> Iterator[_Leaf]:
+def _leaves_of(graph: HloGraph, value: Value, frames: Frames = ()) -> Iterator[Leaf]:
     """Everything that a value depends on; what loops carry unchanged is followed out of them.
 
     Args:
@@ -186,7 +189,7 @@ def _leaves_of(graph: HloGraph, value: Value, frames: Frames = ()) -> Iterator[_
             continue
         seen.add(maker)
         if len(seen) > _MOST_LOOKED_AT:
-            yield _Leaf(_LeafKind.UNKNOWN)
+            yield Leaf(LeafKind.UNKNOWN)
             return
         opcode, operands = maker.value.instruction.opcode, maker.value.instruction.operands
         before = outside(graph, maker.value) if opcode in ("parameter", "while") and not maker.frames else None
@@ -195,9 +198,9 @@ def _leaves_of(graph: HloGraph, value: Value, frames: Frames = ()) -> Iterator[_
         elif before is not None:
             yield before
         elif opcode in _CONSTANTS or opcode in _DEVICE_NUMBERS:
-            yield _Leaf(_LeafKind.CONSTANT if opcode in _CONSTANTS else _LeafKind.DEVICE)
+            yield Leaf(LeafKind.CONSTANT if opcode in _CONSTANTS else LeafKind.DEVICE)
         elif opcode in _NOT_FOLLOWED or not operands:
-            yield _Leaf(_LeafKind.UNKNOWN)
+            yield Leaf(LeafKind.UNKNOWN)
         else:
             pending.extend((Value(operand), maker.frames) for operand in operands)
 
@@ -210,9 +213,9 @@ def is_of_device(graph: HloGraph, value: Value, frames: Frames = ()) -> bool | N
     """
     found = False
     for leaf in _leaves_of(graph, value, frames):
-        if leaf.kind not in (_LeafKind.CONSTANT, _LeafKind.DEVICE):
+        if leaf.kind not in (LeafKind.CONSTANT, LeafKind.DEVICE):
             return None
-        found = found or leaf.kind is _LeafKind.DEVICE
+        found = found or leaf.kind is LeafKind.DEVICE
     return found
 
 
@@ -222,11 +225,11 @@ def is_fixed_in(graph: HloGraph, loop: str, value: Value, frames: Frames = ()) -
     for leaf in _leaves_of(graph, value, frames):
         if leaf.loop == loop:
             return False
-        unknown = unknown or leaf.kind is _LeafKind.UNKNOWN
+        unknown = unknown or leaf.kind is LeafKind.UNKNOWN
     return None if unknown else True
 
 
-def outside(graph: HloGraph, value: Value) -> Value | _Leaf:
+def outside(graph: HloGraph, value: Value) -> Value | Leaf:
     """What a parameter stands for in the only caller of its computation, or a loop's result in front of the loop.
 
     Returns:
@@ -236,15 +239,55 @@ def outside(graph: HloGraph, value: Value) -> Value | _Leaf:
     if instruction.opcode == "while":
         before = instruction.operand(0)
         unchanged = before is not None and _unchanged_by_loop(graph, instruction, path)
-        return Value(before, path) if before is not None and unchanged else _Leaf(_LeafKind.UNKNOWN)
+        return Value(before, path) if before is not None and unchanged else Leaf(LeafKind.UNKNOWN)
     if instruction.computation.is_entry:
-        return _Leaf(_LeafKind.ARGUMENT)
+        return Leaf(LeafKind.ARGUMENT)
     sites = graph.callers(instruction.computation.name)
     number = instruction.parameter_number
     if len(sites) != 1 or number is None:
-        return _Leaf(_LeafKind.UNKNOWN)
+        return Leaf(LeafKind.UNKNOWN)
     caller = sites[0].caller
     if caller.opcode == "while" and not _unchanged_by_loop(graph, caller, path):
-        return _Leaf(_LeafKind.VARYING, caller.name)
+        return Leaf(LeafKind.VARYING, caller.name)
     passed = caller.operand(sites[0].position + 1 if caller.opcode == "conditional" else number)
-    return _Leaf(_LeafKind.UNKNOWN) if passed is None else Value(passed, path)
+    return Leaf(LeafKind.UNKNOWN) if passed is None else Value(passed, path)
+
+
+def producers(graph: HloGraph, instruction: HloInstruction, limit: int = SEARCH_LIMIT) -> Iterator[HloInstruction]:
+    """Instructions that the operands come from, nearest first; the mirror of `consumers`."""
+    queue = deque(Value(operand) for operand in instruction.operands)
+    seen: set[tuple[str, str, tuple[int, ...]]] = set()
+    while queue and len(seen) < limit:
+        value = queue.popleft()
+        if value.key in seen:
+            continue
+        seen.add(value.key)
+        yield value.instruction
+        queue.extend(_previous_values(graph, value))
+
+
+def _previous_values(graph: HloGraph, value: Value) -> Iterator[Value]:
+    source = pass_through(value)
+    instruction, path = value.instruction, value.path
+    if source is not None:
+        yield source
+        return
+    if instruction.opcode == "parameter":
+        yield from _into_callers(graph, instruction, path)
+        return
+    if instruction.opcode in ("fusion", "call", "while", "conditional"):
+        for site in call_sites(instruction):
+            if site.attribute != "condition":
+                yield Value(graph.module.computation(site.callee).root, path)
+    yield from (Value(operand, path if instruction.opcode == "while" else ()) for operand in instruction.operands)
+
+
+def _into_callers(graph: HloGraph, parameter: HloInstruction, path: tuple[int, ...]) -> Iterator[Value]:
+    number = parameter.parameter_number or 0
+    for site in graph.callers(parameter.computation.name):
+        operands = site.caller.operands
+        place = site.position + 1 if site.caller.opcode == "conditional" else number
+        if place < len(operands):
+            yield Value(operands[place], path)
+        if site.attribute == "body":
+            yield Value(graph.module.computation(site.callee).root, path)

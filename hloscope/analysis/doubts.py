@@ -9,7 +9,7 @@ from hloscope.analysis.collectives import Found
 from hloscope.analysis.groups import Groups, axes_of_groups
 from hloscope.analysis.mesh_text import meshes_in_text, shardy_devices
 from hloscope.analysis.model import Collective, Mesh, Unmodelled
-from hloscope.analysis.opcodes import not_understood
+from hloscope.analysis.opcodes import unsupported
 from hloscope.analysis.spellings import may_communicate
 from hloscope.analysis.vocabulary import Kind
 from hloscope.graph import entry_of
@@ -159,15 +159,15 @@ def _entries(instruction: HloInstruction, unknown: frozenset[str]) -> Iterator[t
     """What is to be told about an instruction, with what it is told once for."""
     opcode, name = instruction.opcode, instruction.name
     if opcode in unknown:
-        yield opcode, not_understood(instruction, f"opcode {opcode} is not known", _MAY_MOVE)
+        yield opcode, unsupported(instruction, f"opcode {opcode} is not known", _MAY_MOVE)
     if opcode in _CUSTOM_CALLS:
         what = may_communicate(instruction)
         if what is not None:
-            yield what, not_understood(instruction, what, _MAY_MOVE)
+            yield what, unsupported(instruction, what, _MAY_MOVE)
     if opcode in _CALLS:
         for missing in _missing(instruction):
             what = f"%{name} in %{instruction.computation.name} is a {opcode} that names no {missing}"
-            yield what, not_understood(instruction, what, _NOT_COUNTED)
+            yield what, unsupported(instruction, what, _NOT_COUNTED)
 
 
 def _missing(instruction: HloInstruction) -> Iterator[str]:
@@ -230,7 +230,7 @@ def made_for_one_device(module: HloModule, mesh: Mesh | None, *, one_slice: bool
 
 
 def _entry(instruction: HloInstruction, evidence: str) -> Unmodelled:
-    return not_understood(
+    return unsupported(
         instruction,
         f"the program is not partitioned yet: {evidence}",
         "shapes are those of whole arrays, and the compiler has yet to put its collectives in",

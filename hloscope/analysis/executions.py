@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from hloscope.analysis.model import Unmodelled
-from hloscope.analysis.opcodes import not_understood
+from hloscope.analysis.opcodes import unsupported
 from hloscope.analysis.trip_counts import TripCount, trip_count
 from hloscope.analysis.vocabulary import Bound
 from hloscope.graph import CallSite, HloGraph
@@ -52,14 +52,14 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Executions:
+class Executions:
     """The contexts of every computation asked for, and what could not be read on the way."""
 
     contexts: dict[str, tuple[Context, ...]]
     unmodelled: tuple[Unmodelled, ...]
 
 
-def count_executions(graph: HloGraph, computations: Collection[str]) -> _Executions:
+def count_executions(graph: HloGraph, computations: Collection[str]) -> Executions:
     """Walks from ENTRY to `computations` and counts.
 
     A body runs once per trip and its condition once more; a branch runs at most once; a fusion, a call and an
@@ -92,7 +92,7 @@ def count_executions(graph: HloGraph, computations: Collection[str]) -> _Executi
             for context in list(found.get(computation.name, {}).values()):
                 _add(found.setdefault(site.callee, {}), _enter(context, site, trips.get(site.caller.name)))
     contexts = {name: tuple(by_key.values()) for name, by_key in found.items() if name in wanted}
-    return _Executions(contexts=contexts, unmodelled=tuple(unmodelled))
+    return Executions(contexts=contexts, unmodelled=tuple(unmodelled))
 
 
 def _ancestors(graph: HloGraph, computations: Collection[str]) -> set[str]:
@@ -171,7 +171,7 @@ def _runs_as_known(opcode: str) -> bool:
 
 def _run_by_chance(site: CallSite) -> Unmodelled:
     caller = site.caller
-    return not_understood(
+    return unsupported(
         caller,
         f"%{caller.name} is a {caller.opcode} that calls %{site.callee}, which holds collectives",
         "nothing tells how often it runs them: they are counted once, which is neither a lower nor an upper bound",
@@ -194,9 +194,9 @@ _EFFECT_OF_UNREAD = {
 def _unread(loop: HloInstruction, trips: TripCount) -> Iterator[Unmodelled]:
     effect = _EFFECT_OF_UNREAD.get(trips.bound)
     if effect is not None:
-        yield not_understood(loop, f"trip count of %{loop.name} cannot be read", effect)
+        yield unsupported(loop, f"trip count of %{loop.name} cannot be read", effect)
     if trips.contradicted is not None:
-        yield not_understood(
+        yield unsupported(
             loop,
             f"XLA prints a known_trip_count of {trips.contradicted} for %{loop.name}, whose condition makes it "
             f"{trips.count}",

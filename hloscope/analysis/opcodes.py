@@ -41,7 +41,7 @@ def starts_transfer(opcode: str) -> bool:
     return base_opcode(opcode) in KIND_OF_OPCODE or _COMMUNICATES.search(opcode) is not None
 
 
-def not_understood(instruction: HloInstruction, what: str, effect: str) -> Unmodelled:
+def unsupported(instruction: HloInstruction, what: str, effect: str) -> Unmodelled:
     """An `Unmodelled` entry that points at an instruction."""
     return Unmodelled(
         what=what,

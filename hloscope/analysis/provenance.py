@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
+from hloscope.analysis.defs import producers
 from hloscope.analysis.model import SourceFrame
 from hloscope.analysis.transfers import Place, Transfer
+from hloscope.analysis.uses import consumers
 from hloscope.analysis.vocabulary import Kind, Origin
-from hloscope.graph import HloGraph, consumers, producers
+from hloscope.graph import HloGraph
 from hloscope.hlo import HloInstruction
 from hloscope.launchers import is_launcher
 

@@ -1,4 +1,4 @@
-"""From what was read at one place to the record that users see."""
+"""From what was read at one place to the record that users see: what it moves, how it reduces, what is the same."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hloscope.analysis.groups import Groups, axes_of_groups, axes_of_pairs, patt
 from hloscope.analysis.model import Collective, Mesh, PermutePattern
 from hloscope.analysis.placement import Layout
 from hloscope.analysis.provenance import Provenance, authored_kind, origin_of, own_instructions, provenance_of
+from hloscope.analysis.result_uses import narrower_uses, result_slices, undone_by
 from hloscope.analysis.spellings import may_transfer
 from hloscope.analysis.totals import Reach, reach_of
 from hloscope.analysis.transfers import Place, Transfer
-from hloscope.analysis.uses import narrower_uses, result_slices, undone_by
 from hloscope.analysis.vocabulary import Kind, Link, Origin
 from hloscope.analysis.volume import Sizes, narrower, sizes_of, volume_of, volume_of_permute
 from hloscope.graph import HloGraph, Value

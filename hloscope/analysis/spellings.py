@@ -11,7 +11,7 @@ from math import prod
 from hloscope.analysis.defs import origin
 from hloscope.analysis.groups import Groups, are_consistent, device_count, device_groups
 from hloscope.analysis.model import Unmodelled
-from hloscope.analysis.opcodes import KIND_OF_OPCODE, base_opcode, not_understood
+from hloscope.analysis.opcodes import KIND_OF_OPCODE, base_opcode, unsupported
 from hloscope.analysis.send_recv import read_send_or_recv
 from hloscope.analysis.transfers import (
     LOWER_BOUND,
@@ -151,7 +151,7 @@ def _fit(groups: Groups, place: Place, kind: Kind) -> bool:
 
 
 def _misfitting(op: HloInstruction) -> Unmodelled:
-    return not_understood(op, f"the shapes of %{op.name} do not fit the size of its groups", LOWER_BOUND)
+    return unsupported(op, f"the shapes of %{op.name} do not fit the size of its groups", LOWER_BOUND)
 
 
 def _unknown(
@@ -170,13 +170,13 @@ def _unknown(
         printed = None if kind is Kind.COLLECTIVE_PERMUTE else op.replica_groups
         if printed is not None and printed.contradiction is not None:
             what = f"the replica groups of %{op.name} contradict themselves: {printed.contradiction}"
-            return not_understood(op, what, LOWER_BOUND)
-        return not_understood(op, f"who takes part in %{op.name} cannot be told from the text", LOWER_BOUND)
+            return unsupported(op, what, LOWER_BOUND)
+        return unsupported(op, f"who takes part in %{op.name} cannot be told from the text", LOWER_BOUND)
     if groups is None:
         what = "source-target pairs" if kind is Kind.COLLECTIVE_PERMUTE else "replica groups"
-        return not_understood(op, f"the {what} of %{op.name} are inconsistent", LOWER_BOUND)
+        return unsupported(op, f"the {what} of %{op.name} are inconsistent", LOWER_BOUND)
     if size is None:
-        return not_understood(op, f"the size of what %{op.name} moves cannot be told from the text", LOWER_BOUND)
+        return unsupported(op, f"the size of what %{op.name} moves cannot be told from the text", LOWER_BOUND)
     return None
 
 

@@ -1,4 +1,4 @@
-"""Sums over collectives, per device and step."""
+"""Sums over collectives, per device and step, and which of them a single device attains."""
 
 from __future__ import annotations
 

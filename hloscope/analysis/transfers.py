@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hloscope.analysis.executions import Context
 from hloscope.analysis.groups import Groups
 from hloscope.analysis.model import Mesh, Unmodelled
-from hloscope.analysis.opcodes import not_understood, starts_transfer
+from hloscope.analysis.opcodes import starts_transfer, unsupported
 from hloscope.analysis.placement import Layout
 from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.analysis.volume import arrays
@@ -111,5 +111,5 @@ def opaque_transfer(place: Place, what: str, link: Link | None = None) -> Transf
         groups=None,
         asynchronous=op.opcode.endswith("-start") or place.wrapped_asynchronously,
         link=link,
-        unmodelled=not_understood(op, what, LOWER_BOUND),
+        unmodelled=unsupported(op, what, LOWER_BOUND),
     )

@@ -1,4 +1,4 @@
-"""How often a `while` runs its body."""
+"""How often a `while` runs its body: from what it carries from trip to trip, and from its condition."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hloscope.analysis.defs import Frames, element_type_of, origin, pass_through
-from hloscope.analysis.progressions import (
+from hloscope.analysis.loop_integers import (
     Direction,
     Element,
     Linear,

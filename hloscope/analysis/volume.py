@@ -12,7 +12,7 @@ from hloscope.units import array_bytes, element_bits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Volume:
+class Volume:
     """Bytes per device and execution; None when not known.
 
     Attributes:
@@ -86,7 +86,7 @@ def shapes_fit(
     return put_in == got_out
 
 
-def volume_of(kind: Kind, operand_bytes: int | None, result_bytes: int | None, group_size: int | None) -> _Volume:
+def volume_of(kind: Kind, operand_bytes: int | None, result_bytes: int | None, group_size: int | None) -> Volume:
     """The volume of any collective but a permute.
 
     Args:
@@ -103,30 +103,30 @@ def volume_of(kind: Kind, operand_bytes: int | None, result_bytes: int | None, g
     Source: the bandwidth-optimal ring algorithms (Patarasuk and Yuan, 2009).
     """
     if kind is Kind.OPAQUE:
-        return _Volume(payload_bytes=None, wire_bytes=None)
+        return Volume(payload_bytes=None, wire_bytes=None)
     payload = result_bytes if kind is Kind.ALL_GATHER else operand_bytes
     if payload is None or group_size is None:
-        return _Volume(payload_bytes=payload, wire_bytes=None)
+        return Volume(payload_bytes=payload, wire_bytes=None)
     if group_size <= 1:
-        return _Volume(payload_bytes=payload, wire_bytes=0)
+        return Volume(payload_bytes=payload, wire_bytes=0)
     if kind in (Kind.COLLECTIVE_BROADCAST, Kind.RAGGED_ALL_TO_ALL):
-        return _Volume(payload_bytes=payload, wire_bytes=payload)
+        return Volume(payload_bytes=payload, wire_bytes=payload)
     passes = 2 if kind is Kind.ALL_REDUCE else 1
-    return _Volume(payload_bytes=payload, wire_bytes=-(-passes * (group_size - 1) * payload // group_size))
+    return Volume(payload_bytes=payload, wire_bytes=-(-passes * (group_size - 1) * payload // group_size))
 
 
-def volume_of_permute(operand_bytes: int | None, pairs: Iterable[tuple[int, ...]] | None) -> _Volume:
+def volume_of_permute(operand_bytes: int | None, pairs: Iterable[tuple[int, ...]] | None) -> Volume:
     """The volume of a permute: the operand for each other device that one sends to; nothing when all keep theirs.
 
     Where devices send to different numbers of others, that of the busiest.
     """
     if pairs is None:
-        return _Volume(payload_bytes=operand_bytes, wire_bytes=None)
+        return Volume(payload_bytes=operand_bytes, wire_bytes=None)
     targets = Counter(source for source, target in set(pairs) if source != target)
     copies = max(targets.values(), default=0)
     if copies == 0:
-        return _Volume(payload_bytes=operand_bytes, wire_bytes=0)
-    return _Volume(payload_bytes=operand_bytes, wire_bytes=None if operand_bytes is None else copies * operand_bytes)
+        return Volume(payload_bytes=operand_bytes, wire_bytes=0)
+    return Volume(payload_bytes=operand_bytes, wire_bytes=None if operand_bytes is None else copies * operand_bytes)
 
 
 def sizes_of(kind: Kind, operands: Iterable[Shape], results: Iterable[Shape], sliced: int | None = None) -> Sizes:

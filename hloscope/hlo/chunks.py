@@ -24,7 +24,7 @@ _NAME = Row._fields.index("name")
 _NO_ROWS: Rows = Row._make([()] * len(Row._fields))
 
 
-class _Words(NamedTuple):
+class Words(NamedTuple):
     """What was learnt from the words of plain rows.
 
     Attributes:
@@ -138,21 +138,21 @@ class Chunk:
 
     # ---- the words of plain rows
 
-    def _look_up(self, row: Rows) -> _Words | None:
+    def _look_up(self, row: Rows) -> Words | None:
         """What is known of the words of plain rows; None where one of them is new."""
         try:
             return self._known_words(row)
         except KeyError:
             return None
 
-    def _known_words(self, row: Rows) -> _Words:
+    def _known_words(self, row: Rows) -> Words:
         """What was learnt from the words of plain rows.
 
         Raises:
             KeyError: One of them is new.
         """
         cache = self._cache
-        return _Words(
+        return Words(
             list(map(cache.forms.__getitem__, row.opening)),
             list(map(cache.leading_attributes.__getitem__, row.attributes)),
             list(map(cache.trailing_attributes.__getitem__, row.rest)),

@@ -50,7 +50,7 @@ _CUT_OUT = frozenset({"metadata", "backend_config", "calls", "to_apply"})
 """Keys that the row's pattern cuts out of a line where they are printed as usual."""
 
 
-class _Run(NamedTuple):
+class Run(NamedTuple):
     """What a run of attributes says.
 
     Attributes:
@@ -109,7 +109,7 @@ class LineCache:
         self.unusual: set[str] = set()
         self.texts: dict[str, str] = {}
         self.shapes = ShapeWords()
-        self.signatures = _Signatures(self.shapes)
+        self.signatures = Signatures(self.shapes)
         self._around_names: set[str] = set()
         self._opcodes: set[tuple[bool, str]] = set()
         self._templates: dict[tuple[str, ...], Template] = {}
@@ -188,7 +188,7 @@ class LineCache:
         if run.called:
             self.calls[text] = run.called
 
-    def _run(self, text: str) -> _Run:
+    def _run(self, text: str) -> Run:
         parts = cut_attributes(text)
         found = self._template_of(parts, text)
         for key, place in found.attributes:
@@ -196,7 +196,7 @@ class LineCache:
                 check_value(language().read, *value)
                 self._checked.add(value)
         called = tuple((key, place.text(parts).lstrip("%=")) for key, place in found.called)
-        return _Run(called, tuple(key for key, _ in found.attributes))
+        return Run(called, tuple(key for key, _ in found.attributes))
 
     def _template_of(self, parts: list[str], text: str) -> Template:
         key = tuple(parts[::2])
@@ -301,7 +301,7 @@ _PARAMETER = re.compile(rf", (?:/\*index=[0-9]++\*/)?{NAME}: ").split
 """Cuts before every parameter; that each begins with a comma lets `re` skip to the next one quickly."""
 
 
-class _Signatures:
+class Signatures:
     """What computations' heads say. Their shapes are read once for each text, the rest once for each count of them."""
 
     def __init__(self, shapes: ShapeWords) -> None:

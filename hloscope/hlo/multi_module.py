@@ -14,7 +14,7 @@ _COMMENTS = re.compile(r"(?:\s|//[^\n]*|/\*(?:[^*]|\*(?!/))*+\*/)*+")
 _MODULE_NAME = re.compile(r"HloModule\s+%?([A-Za-z_][A-Za-z0-9_.-]*)")
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """One of the modules of a text.
 
     Attributes:
@@ -32,17 +32,17 @@ class _Part(NamedTuple):
     number: int
 
 
-def parts_of(text: str) -> list[_Part]:
+def parts_of(text: str) -> list[Part]:
     """What stands between separators and is more than comments."""
     borders = [0]
     for match in _SEPARATOR.finditer(text):
         borders += [match.start(), match.end()]
-    parts: list[_Part] = []
+    parts: list[Part] = []
     for start, end in zip(borders[::2], [*borders[1::2], len(text)], strict=True):
         begins = _COMMENTS.match(text, start, end).end()  # type: ignore[union-attr]
         if begins < end:
             named = _MODULE_NAME.match(text, begins, end)
-            parts.append(_Part(start, end, begins, named.group(1) if named else "", len(parts) + 1))
+            parts.append(Part(start, end, begins, named.group(1) if named else "", len(parts) + 1))
     return parts
 
 
@@ -70,7 +70,7 @@ def module_text(text: str, wanted: str, *, name: str | None = None) -> str:
     raise located(columns, chosen[1].begins, what, _choose(chosen, name, by_number=True))
 
 
-def several_modules(columns: Columns, parts: list[_Part]) -> HloParseError:
+def several_modules(columns: Columns, parts: list[Part]) -> HloParseError:
     """The error for a text of several modules where one is wanted."""
     what = f"the text holds {len(parts)} modules, and one is wanted"
     return located(columns, parts[1].begins, what, _choose(parts, columns.file_name))
@@ -79,7 +79,7 @@ def several_modules(columns: Columns, parts: list[_Part]) -> HloParseError:
 _MOST_NAMED = 8
 
 
-def _choose(parts: list[_Part], name: str | None, *, by_number: bool = False) -> str:
+def _choose(parts: list[Part], name: str | None, *, by_number: bool = False) -> str:
     """How one of some modules is asked for: `many.hlo#first, many.hlo#2`, by number where a name is no help."""
     names = [part.name for part in parts]
     words = [

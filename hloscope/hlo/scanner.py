@@ -61,7 +61,7 @@ class Scanner:
         Raises:
             FallbackToGrammar: It is not laid out line by line, or it is not valid.
         """
-        preamble = _Preamble(self._builder)
+        preamble = Preamble(self._builder)
         try:
             preamble.read()
         except ReadError:
@@ -293,7 +293,7 @@ _MOST_LINES = 64
 _TITLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 
 
-class _Preamble:
+class Preamble:
     """Reads from the beginning of a text, line by line.
 
     Attributes:

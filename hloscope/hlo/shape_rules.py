@@ -44,7 +44,7 @@ _MOST_LEAVES = 100_000
 """Leaves of a tuple that is put together here: tuples of tuples double at every step."""
 
 
-class _Described(Protocol):
+class Described(Protocol):
     """What the rules ask of an instruction."""
 
     @property
@@ -71,7 +71,7 @@ class _Size(NamedTuple):
     dynamic: bool = False
 
 
-_Rule = Callable[[_Described, Sequence[Shape]], Shape]
+_Rule = Callable[[Described, Sequence[Shape]], Shape]
 """The result's shape from the instruction and the shapes that `needs` names, in that order."""
 
 
@@ -88,7 +88,7 @@ def needs(opcode: str) -> tuple[slice, bool]:
     return slice(opcode in _FROM_FIRST_OPERAND), False
 
 
-def infer(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
+def infer(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     """The shape that XLA infers; unknown where there is no rule, or what it needs is unknown or does not fit.
 
     Args:
@@ -141,7 +141,7 @@ def _element(shape: Shape, index: int | None) -> Shape:
     return UNKNOWN_SHAPE if index is None or not 0 <= index < len(shape.elements) else shape.elements[index]
 
 
-def _by_rule(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
+def _by_rule(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     """The shape that an opcode's own rule gives; unknown where what it needs is unknown or does not fit."""
     rule = _RULES.get(instruction.opcode)
     applied = len(shapes) - len(instruction.operands)
@@ -212,7 +212,7 @@ def _one_or_tuple(shapes: Sequence[Shape]) -> Shape:
     return shapes[0] if len(shapes) == 1 else Shape(element_type="tuple", elements=tuple(shapes))
 
 
-def _integers(instruction: _Described, key: str) -> list[int]:
+def _integers(instruction: Described, key: str) -> list[int]:
     return list(map(int, _INTEGER.findall(instruction.attributes.get(key, ""))))
 
 
@@ -234,33 +234,33 @@ def _like(number: int) -> _Rule:
 # ---- shapes put together or apart
 
 
-def _broadcast(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
+def _broadcast(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     """Only of a scalar to a scalar: for all others the operand does not tell the sizes."""
     return shapes[0] if not _integers(instruction, "dimensions") and not shapes[0].dimensions else UNKNOWN_SHAPE
 
 
-def _complex(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
+def _complex(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     both = _merged(shapes)
     return _array(_COMPLEX[both.element_type], _sizes(both))
 
 
-def _part(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
+def _part(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     element_type = shapes[0].element_type
     return _array(_PARTS.get(element_type, element_type), _sizes(shapes[0]))
 
 
-def _is_finite(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
+def _is_finite(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     return _array("pred", _sizes(shapes[0]))
 
 
-def _transpose(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
+def _transpose(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     sizes, order = _sizes(shapes[0]), _integers(instruction, "dimensions")
     if sorted(order) != list(range(len(sizes))):
         raise ValueError(order)
     return _array(shapes[0].element_type, [sizes[axis] for axis in order])
 
 
-def _concatenate(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
+def _concatenate(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     (dimension,) = _integers(instruction, "dimensions")
     sizes = [list(column) for column in zip(*map(_sizes, shapes), strict=True)]
     along = sizes[dimension]
@@ -273,7 +273,7 @@ def _concatenate(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
     return _array(_wider(shape.element_type for shape in shapes), result)
 
 
-def _pad(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
+def _pad(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     sizes = _sizes(shapes[0])
     padding = [[*map(int, part.split("_")), 0][:3] for part in instruction.attributes["padding"].split("x")]
     result = [
@@ -283,23 +283,23 @@ def _pad(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
     return _array(_wider(shape.element_type for shape in shapes), result)
 
 
-def _dimension_set(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
+def _dimension_set(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     (dimension,) = _integers(instruction, "dimensions")
     sizes = _sizes(shapes[0])
     sizes[dimension] = _Size(sizes[dimension].size, True)
     return _array(shapes[0].element_type, sizes)
 
 
-def _sort(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
+def _sort(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     return _one_or_tuple(shapes)
 
 
-def _topk(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
+def _topk(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     sizes = [*_sizes(shapes[0])[:-1], _Size(int(instruction.attributes["k"]))]
     return _one_or_tuple([_array(shapes[0].element_type, sizes), _array("s32", sizes)])
 
 
-def _gather(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
+def _gather(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     offsets = set(_integers(instruction, "offset_dims"))
     dropped = (_integers(instruction, "collapsed_slice_dims"), _integers(instruction, "operand_batching_dims"))
     slices = iter(_without([_Size(size) for size in _integers(instruction, "slice_sizes")], *dropped))
@@ -309,7 +309,7 @@ def _gather(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
     return _array(shapes[0].element_type, [next(slices if axis in offsets else batch) for axis in range(rank)])
 
 
-def _scatter(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
+def _scatter(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     return _one_or_tuple(shapes[: len(instruction.operands) // 2])
 
 
@@ -323,24 +323,24 @@ def _applied(root: Shape, sizes: Sequence[_Size]) -> Shape:
     return _one_or_tuple([_array(leaf.element_type, sizes) for leaf in root.elements])
 
 
-def _map(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
+def _map(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     *operands, root = shapes
     return _applied(root, _sizes(operands[0]))
 
 
-def _reduce(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
+def _reduce(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     *operands, root = shapes
     return _applied(root, _without(_sizes(operands[0]), _integers(instruction, "dimensions")))
 
 
-def _reduce_window(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
+def _reduce_window(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     *operands, root = shapes
     sizes = _sizes(operands[0])
     windows = _windows(instruction)
     return _applied(root, [_windowed(one, window) for one, window in zip(sizes, windows, strict=True)])
 
 
-def _windows(instruction: _Described) -> list[dict[str, str]]:
+def _windows(instruction: Described) -> list[dict[str, str]]:
     """What `window` says of each axis, such as `{"size": "3", "pad": "1_1"}`."""
     said = {key: text.split("x") for key, text in _WINDOW_ITEM.findall(instruction.attributes.get("window", ""))}
     return [{key: parts[axis] for key, parts in said.items()} for axis in range(len(said.get("size", ())))]
@@ -357,7 +357,7 @@ def _windowed(one: _Size, window: dict[str, str]) -> _Size:
     return _Size(count, one.dynamic)
 
 
-def _scan(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
+def _scan(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     """What each step returns, stacked along the dimension that is scanned, then what the last one carries on."""
     root, carried = shapes[-1], int(instruction.attributes["num_carries"])
     if not root.is_tuple:
@@ -373,11 +373,11 @@ def _scan(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
 # ---- products
 
 
-def _dot(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
+def _dot(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     return _product(instruction, shapes, grouped=())
 
 
-def _product(instruction: _Described, shapes: Sequence[Shape], grouped: Sequence[int]) -> Shape:
+def _product(instruction: Described, shapes: Sequence[Shape], grouped: Sequence[int]) -> Shape:
     """Batch dimensions, then what is left of each operand; of the second one also without those that are grouped."""
     left, right = _sizes(shapes[0]), _sizes(shapes[1])
     batch, other = _integers(instruction, "lhs_batch_dims"), _integers(instruction, "rhs_batch_dims")
@@ -389,7 +389,7 @@ def _product(instruction: _Described, shapes: Sequence[Shape], grouped: Sequence
     return _array(_wider(shape.element_type for shape in shapes[:2]), result)
 
 
-def _ragged_dot(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
+def _ragged_dot(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     product = _product(instruction, shapes, grouped=_integers(instruction, "rhs_group_dims"))
     (ragged,) = _integers(instruction, "lhs_ragged_dims")
     if ragged not in _integers(instruction, "lhs_contracting_dims"):
@@ -397,7 +397,7 @@ def _ragged_dot(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
     return _array(product.element_type, [_sizes(shapes[2])[-1], *_sizes(product)])
 
 
-def _convolution(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
+def _convolution(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     labels = _LABELS.fullmatch(instruction.attributes["dim_labels"])
     if labels is None:
         return UNKNOWN_SHAPE
@@ -412,7 +412,7 @@ def _convolution(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
     return _array(_wider(shape.element_type for shape in shapes), [sizes[label] for label in labels[3]])
 
 
-def _fft(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
+def _fft(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     (operand,) = shapes
     sizes, length = _sizes(operand), _integers(instruction, "fft_length")[-1]
     match instruction.attributes["fft_type"]:
@@ -423,13 +423,13 @@ def _fft(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
     return operand
 
 
-def _batch_norm(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
+def _batch_norm(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     feature = _sizes(shapes[0])[int(instruction.attributes["feature_index"])]
     statistic = _array(shapes[0].element_type, [feature])
     return _one_or_tuple([shapes[0], statistic, statistic])
 
 
-def _root(instruction: _Described, shapes: Sequence[Shape]) -> Shape:
+def _root(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     return shapes[-1]
 
 

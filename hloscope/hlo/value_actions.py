@@ -51,7 +51,7 @@ class _Placement(NamedTuple):
     axes: tuple[AxisReference, ...]
 
 
-class _Progress(threading.local):
+class Progress(threading.local):
     """How far this thread has come through the computations of a text.
 
     Attributes:
@@ -73,7 +73,7 @@ class ValueActions:
 
     def __init__(self) -> None:
         self.read: Callable[[str, str], Any] = lambda start, text: None
-        self.progress = _Progress()
+        self.progress = Progress()
 
     def read_at(self, start: str, token: Token) -> Any:
         """Reads a coarse token by a rule of the lower level; errors keep their place in the whole text."""

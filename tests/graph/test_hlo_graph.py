@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
-from hloscope.graph import HloGraph, consumers, producers
+from hloscope.analysis.defs import producers
+from hloscope.analysis.uses import consumers
+from hloscope.graph import HloGraph
 from hloscope.hlo import parse_module
 
 TEXT = """HloModule m

@@ -1,4 +1,4 @@
-"""Counting the steps that two progressions of integers take until a comparison fails."""
+"""The integers of a loop: as linear functions of what it carries, as progressions, and how they wrap around."""
 
 from __future__ import annotations
 

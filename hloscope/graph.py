@@ -1,4 +1,4 @@
-"""Which computation calls which, from which instruction, seen from ENTRY."""
+"""The module as a graph: which computation calls which, seen from ENTRY; and what a value in it is."""
 
 from __future__ import annotations
 
@@ -23,6 +23,24 @@ class CallSite:
     attribute: str
     position: int
     callee: str
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value, or one element of a tuple.
+
+    Attributes:
+        instruction: The instruction that makes it.
+        path: Tuple indices into the instruction's result, outermost first; empty for the whole result.
+    """
+
+    instruction: HloInstruction
+    path: tuple[int, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str, tuple[int, ...]]:
+        """What tells this value from all others of the module."""
+        return self.instruction.computation.name, self.instruction.name, self.path
 
 
 class HloGraph:
