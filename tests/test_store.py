@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -145,41 +143,3 @@ def test_the_environment_chooses(monkeypatch, tmp_path):
     monkeypatch.delenv("HLOSCOPE_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     assert default_store().folder.name == "hloscope"
-
-
-TEXT = "HloModule m\n\nENTRY %e (p: f32[2]) -> f32[2] {\n  %p = f32[2]{0} parameter(0)\n" + "".join(
-    f"  %r{number} = (f32[{number}]{{0:T(8)(2)S(1)}}, s32[]) add(%p, %p), channel_id=1, a{number}={{x}}\n"
-    for number in range(30)
-)
-SHOW = """
-import sys
-from hloscope.hlo import parse_module
-from hloscope.hlo.language import language
-module = parse_module(sys.stdin.read())
-print([(i.name, i.opcode, i.shape, i.operand_names, dict(i.attributes), i.line) for i in module.entry.instructions])
-print(language().read.cache_info().misses, file=sys.stderr)
-"""
-
-
-def reading(folder):
-    """What a new process reads with a cache, and how many shapes it had to parse."""
-    environment = {**os.environ, "HLOSCOPE_CACHE_DIR": str(folder), "HLOSCOPE_CACHE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", SHOW], input=TEXT + "}\n", env=environment, capture_output=True, text=True, check=True
-    )
-    return done.stdout, int(done.stderr)
-
-
-def test_templates_are_kept_and_change_nothing(tmp_path):
-    first, parses = reading(tmp_path)
-    (entry,) = tmp_path.iterdir()
-    again, fewer = reading(tmp_path)
-    assert again == first
-    assert fewer < parses / 2
-    entry.write_bytes(entry.read_bytes()[:-10])
-    assert reading(tmp_path) == (first, parses)
-    store = Store(tmp_path)
-    for path in tmp_path.iterdir():
-        path.unlink()
-    assert store.get("templates", "x") is None
-    assert reading(tmp_path) == (first, parses)

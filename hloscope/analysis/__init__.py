@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hloscope.analysis.analyze import analyze_module
-    from hloscope.analysis.document import to_document
     from hloscope.analysis.mesh_text import mesh_from_text
+    from hloscope.analysis.model.analysis import to_document
     from hloscope.analysis.partition_specs import partition_spec
     from hloscope.analysis.placement import Placement
 
@@ -21,7 +21,7 @@ _MODULES = {
     "analyze_module": "analyze",
     "mesh_from_text": "mesh_text",
     "partition_spec": "partition_specs",
-    "to_document": "document",
+    "to_document": "model.analysis",
 }
 
 

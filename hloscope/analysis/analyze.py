@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hloscope.analysis.arrays import arguments_of, outputs_of
+from hloscope.analysis.arrays import arguments_of, largest_intermediates, outputs_of
 from hloscope.analysis.collectives import find_collectives
-from hloscope.analysis.intermediates import largest_intermediates
+from hloscope.analysis.doubts import made_for_one_device, not_partitioned, notes_on, unread_instructions
 from hloscope.analysis.mesh_text import mesh_from_text
 from hloscope.analysis.model import Analysis, Memory, Mesh, Unmodelled
-from hloscope.analysis.notes import notes_on
-from hloscope.analysis.partitioning import made_for_one_device, not_partitioned
 from hloscope.analysis.placement import Placement, lay_out
 from hloscope.analysis.totals import largest_first, totals_of
-from hloscope.analysis.unread import unread_instructions
 from hloscope.graph import HloGraph, entry_of
 from hloscope.hlo import HloModule, collector_paused
 

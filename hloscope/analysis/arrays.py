@@ -1,21 +1,23 @@
-"""The program's arguments and outputs, as far as the text tells."""
+"""The program's arguments and outputs, and the largest arrays that it makes on the way."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from heapq import heappop, heappush
 
-from hloscope.analysis.model import ArrayFact, Mesh
+from hloscope.analysis.model import ArrayFact, IntermediateFact, Mesh
 from hloscope.analysis.partition_specs import partition_spec
-from hloscope.analysis.values.buffers import aliases_in_text, arrays_of, path_in_text
-from hloscope.graph import entry_of
-from hloscope.hlo import HloInstruction, HloModule, Shape, Sharding
+from hloscope.analysis.provenance import provenance_of_value
+from hloscope.graph import HloGraph, Value, entry_of
+from hloscope.hlo import HloComputation, HloInstruction, HloModule, Shape, Sharding
 from hloscope.hlo.shape import UNBOUNDED
 
 _DONOR = re.compile(r"\(\s*(?P<number>\d+)\s*,\s*\{(?P<index>[\d,\s]*)\}\s*\)")
 
-Numbers = tuple[int, ...]
+_Numbers = tuple[int, ...]
 """Numbers in order: tuple indices, or the sizes of dimensions."""
 
 
@@ -29,12 +31,12 @@ def arguments_of(module: HloModule, mesh: Mesh | None, *, partitioned: bool = Tr
     """
     entry = entry_of(module)
     scope = _Scope(module, mesh, partitioned)
-    reused = set(aliases_in_text(module.header.get("input_output_alias", "")).values())
+    reused = set(_aliases_in_text(module.header.get("input_output_alias", "")).values())
     donated = reused | _donors(module)
     facts = []
     for number, parameter in enumerate(entry.parameters if entry is not None else ()):
         used = bool(parameter.users) or parameter.is_root
-        for path, shape, sharding in leaves_of(parameter.shape, parameter.sharding):
+        for path, shape, sharding in _leaves_of(parameter.shape, parameter.sharding):
             name = _display_name(parameter) + "".join(f"[{index}]" for index in path)
             fact = _fact(scope, name, shape, sharding, (number, path) in donated, used)
             facts.append(replace(fact, reused=(number, path) in reused) if fact.donated else fact)
@@ -48,9 +50,9 @@ def outputs_of(module: HloModule, mesh: Mesh | None, *, partitioned: bool = True
         return ()
     scope = _Scope(module, mesh, partitioned)
     root = entry.root
-    aliased = aliases_in_text(module.header.get("input_output_alias", ""))
+    aliased = _aliases_in_text(module.header.get("input_output_alias", ""))
     facts = []
-    for path, shape, sharding in leaves_of(root.shape, root.sharding):
+    for path, shape, sharding in _leaves_of(root.shape, root.sharding):
         name = "result" + "".join(f"[{index}]" for index in path)
         facts.append(_fact(scope, name, shape, sharding, path in aliased, True))
     return tuple(facts)
@@ -86,19 +88,19 @@ def _fact(scope: _Scope, name: str, shape: Shape, sharding: Sharding | None, don
     )
 
 
-def global_shape_of(shape: Shape, sharding: Sharding | None) -> Numbers | None:
+def _global_shape_of(shape: Shape, sharding: Sharding | None) -> _Numbers | None:
     """Dimensions of the whole array of which a device holds one part of this shape; None when not known."""
     return _times(shape.dimensions, _tiles(shape, sharding))
 
 
-def _times(local: Numbers, tiles: Numbers | None) -> Numbers | None:
+def _times(local: _Numbers, tiles: _Numbers | None) -> _Numbers | None:
     """The whole array; a dimension without a bound stays without one."""
     if tiles is None:
         return None
     return tuple(size if size == UNBOUNDED else size * count for size, count in zip(local, tiles, strict=True))
 
 
-def _share(whole: Numbers, tiles: Numbers) -> Numbers:
+def _share(whole: _Numbers, tiles: _Numbers) -> _Numbers:
     """What one device holds, padded when the parts are uneven."""
     return tuple(size if size == UNBOUNDED else -(-size // count) for size, count in zip(whole, tiles, strict=True))
 
@@ -114,9 +116,9 @@ def _tiles(shape: Shape, sharding: Sharding | None) -> tuple[int, ...] | None:
     return sharding.tile_dimensions[: len(shape.dimensions)]
 
 
-def leaves_of(shape: Shape, sharding: Sharding | None) -> Iterator[tuple[Numbers, Shape, Sharding | None]]:
+def _leaves_of(shape: Shape, sharding: Sharding | None) -> Iterator[tuple[_Numbers, Shape, Sharding | None]]:
     """The arrays of a shape with their own shardings; one sharding of a whole tuple holds for all its elements."""
-    leaves = list(arrays_of(shape))
+    leaves = list(_arrays_of(shape))
     shardings: tuple[Sharding | None, ...] = (sharding,) * len(leaves)
     if sharding is not None and sharding.kind == "tuple":
         shardings = sharding.elements if len(sharding.elements) == len(leaves) else (None,) * len(leaves)
@@ -125,12 +127,203 @@ def leaves_of(shape: Shape, sharding: Sharding | None) -> Iterator[tuple[Numbers
             yield path, leaf, own
 
 
-def _donors(module: HloModule) -> set[tuple[int, Numbers]]:
+def _donors(module: HloModule) -> set[tuple[int, _Numbers]]:
     """Arguments that are donated and that the compiler has found no output for, as far as the text says."""
     donors = _DONOR.finditer(module.header.get("buffer_donor", ""))
-    return {(int(donor["number"]), path_in_text(donor["index"])) for donor in donors}
+    return {(int(donor["number"]), _path_in_text(donor["index"])) for donor in donors}
 
 
 def _display_name(parameter: HloInstruction) -> str:
     """JAX prints the argument's pytree path as the parameter's `op_name`."""
     return parameter.op_name or parameter.name
+
+
+SHOWN = 10
+"""Arrays that are told."""
+_NEGLIGIBLE = 1000
+"""An array that is this many times smaller than the largest one is not told."""
+
+_NEVER_MAKE_ONE = frozenset({
+    "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while", "conditional", "call", "opt-barrier",
+    "after-all", "partition-id", "replica-id", "send", "add-dependency", "dynamic-update-slice",
+})  # fmt: skip
+_INNER = frozenset({"body", "to_apply", "branch_computations", "true_computation", "false_computation"})
+_CONTROL = frozenset({"while", "conditional", "call"})
+
+_Loops = tuple[str, ...]
+
+
+def largest_intermediates(graph: HloGraph) -> tuple[IntermediateFact, ...]:
+    """The largest arrays that ENTRY, and the loops, branches and calls in it, take memory for.
+
+    What only shares the memory of another array is not among them: tuples and their elements, bitcasts, updates in
+    place, what a loop carries. Neither are arguments and outputs, and what stays inside a fusion.
+    """
+    if graph.entry is None:
+        return ()
+    outputs = {_buffer_of(graph, Value(graph.entry.root, path)) for path, _ in _arrays_of(graph.entry.root.shape)}
+    largest: dict[int, int] = {}
+    makers = [
+        (size, instruction, loops)
+        for computation, loops in _computations(graph, graph.entry)
+        for instruction in computation.instructions
+        if instruction.opcode not in _NEVER_MAKE_ONE and (size := _largest_array(instruction.shape, largest))
+    ]
+    makers.sort(key=lambda maker: (-maker[0], maker[1].line))
+    found: list[tuple[int, HloInstruction, _Path, Shape, Sharding | None, _Loops]] = []
+    shown_sizes: list[int] = []
+    for size, instruction, loops in makers:
+        if len(shown_sizes) == SHOWN and size <= shown_sizes[0]:
+            break
+        for path, shape, sharding in _leaves_of(instruction.shape, instruction.sharding):
+            value = Value(instruction, path)
+            if shape.byte_size and value not in outputs and shares(graph, value) is None:
+                found.append((_size(shape), instruction, path, shape, sharding, loops))
+                heappush(shown_sizes, _size(shape))
+                if len(shown_sizes) > SHOWN:
+                    heappop(shown_sizes)
+    found.sort(key=lambda one: -one[0])
+    least = found[0][0] // _NEGLIGIBLE if found else 0
+    return tuple(_intermediate_fact(graph, *one[1:]) for one in found[:SHOWN] if (one[3].byte_size or 0) >= least)
+
+
+def _computations(graph: HloGraph, entry: HloComputation) -> Iterator[tuple[HloComputation, _Loops]]:
+    """ENTRY, and what runs in it as a step of its own; each once, with the loops around it."""
+    pending: list[tuple[HloComputation, _Loops]] = [(entry, ())]
+    seen = {entry.name}
+    while pending:
+        computation, loops = pending.pop()
+        yield computation, loops
+        for site in graph.calls(computation.name):
+            if site.caller.opcode in _CONTROL and site.attribute in _INNER and site.callee not in seen:
+                seen.add(site.callee)
+                around = (*loops, site.caller.name) if site.attribute == "body" else loops
+                pending.append((graph.module.computation(site.callee), around))
+
+
+def _largest_array(shape: Shape, known: dict[int, int]) -> int:
+    """Bytes of the largest array in a shape; `known` has those of other instructions with the same one."""
+    size = known.get(id(shape))
+    if size is None:
+        size = known[id(shape)] = max((_size(array) for _, array in _arrays_of(shape)), default=0)
+    return size
+
+
+def _size(shape: Shape) -> int:
+    return shape.padded_byte_size or 0
+
+
+def _intermediate_fact(
+    graph: HloGraph, instruction: HloInstruction, path: _Path, shape: Shape, sharding: Sharding | None, loops: _Loops
+) -> IntermediateFact:
+    provenance = provenance_of_value(graph, instruction)
+    layout = shape.layout
+    return IntermediateFact(
+        name=instruction.name + "".join(f"[{index}]" for index in path),
+        computation=instruction.computation.name,
+        line=instruction.line,
+        dtype=shape.element_type,
+        global_shape=_global_shape_of(shape, sharding),
+        local_shape=shape.dimensions,
+        bytes_per_device=shape.byte_size or 0,
+        padded_bytes_per_device=None if layout is None else shape.padded_byte_size,
+        memory_space=0 if layout is None else layout.memory_space,
+        loops=loops,
+        op_name=provenance.op_name,
+        source=provenance.source,
+        source_of=provenance.source_of,
+    )
+
+
+_Path = tuple[int, ...]
+"""Tuple indices into a result, outermost first."""
+
+_ALIAS = re.compile(r"\{(?P<output>[\d,\s]*)\}\s*:\s*\(\s*(?P<number>\d+)\s*,\s*\{(?P<index>[\d,\s]*)\}")
+_DEPTH_LIMIT = 64
+_SAME = frozenset({
+    "bitcast", "opt-barrier", "add-dependency", "dynamic-update-slice", "scatter", "while", "all-reduce-done",
+    "recv-done",
+})  # fmt: skip
+_RESULT_OF_START = {"copy-done": 0}
+"""The element of a start's result that its `-done` hands out; element 1 for all others."""
+_START_SHARES = {"copy-start": 1}
+"""The element of a start's result that is the operand itself; element 0 for all others."""
+
+
+@lru_cache(maxsize=64)
+def _aliases_in_text(text: str) -> Mapping[_Path, tuple[int, _Path]]:
+    """Reads `{0}: (2, {1}, may-alias), …`: the operand or argument, and its element, that each output shares."""
+    return {
+        _path_in_text(one["output"]): (int(one["number"]), _path_in_text(one["index"])) for one in _ALIAS.finditer(text)
+    }
+
+
+def _path_in_text(text: str) -> _Path:
+    """Reads `0, 1`."""
+    return tuple(int(index) for index in re.findall(r"\d+", text))
+
+
+def _arrays_of(shape: Shape, path: _Path = ()) -> Iterator[tuple[_Path, Shape]]:
+    """The arrays, tokens and buffers of a shape, each with its place in the tuple."""
+    if not shape.is_tuple:
+        yield path, shape
+    for index, element in enumerate(shape.elements if shape.is_tuple else ()):
+        yield from _arrays_of(element, (*path, index))
+
+
+def shares(graph: HloGraph, value: Value) -> Value | None:
+    """The value whose memory this one shares; None when it has its own.
+
+    In-place updates are taken to be in place: XLA's copy insertion has seen to it in compiled text.
+    """
+    instruction, path = value.instruction, value.path
+    number = 0
+    match instruction.opcode:
+        case "fusion":
+            return _shared_by_fusion(graph, instruction, path)
+        case "get-tuple-element" if instruction.tuple_index is not None:
+            path = (instruction.tuple_index, *path)
+        case "tuple" if path:
+            number, path = path[0], path[1:]
+        case opcode if opcode in _SAME or opcode.endswith("-update"):
+            pass
+        case opcode if opcode.endswith("-done"):
+            path = (_RESULT_OF_START.get(opcode, 1), *path)
+        case opcode if _is_start(instruction) and path[:1] == (_START_SHARES.get(opcode, 0),):
+            path = path[1:]
+        case _:
+            return None
+    operand = instruction.operand(number)
+    return None if operand is None else Value(operand, path)
+
+
+def _is_start(instruction: HloInstruction) -> bool:
+    return instruction.opcode == "send" or (instruction.opcode.endswith("-start") and instruction.shape.is_tuple)
+
+
+def _buffer_of(graph: HloGraph, value: Value) -> Value:
+    """The value that made the memory in which another one lies."""
+    for _ in range(_DEPTH_LIMIT):
+        source = shares(graph, value)
+        if source is None:
+            break
+        value = source
+    return value
+
+
+def _shared_by_fusion(graph: HloGraph, fusion: HloInstruction, path: _Path) -> Value | None:
+    """The operand that a fusion updates in place, or hands on."""
+    printed = fusion.attributes.get("output_to_operand_aliasing")
+    alias = _aliases_in_text(printed).get(path) if printed else None
+    if alias is not None:
+        number, inner = alias
+    elif fusion.called:
+        inside = Value(graph.module.computation(fusion.called[0][1]).root, path)
+        inside = _buffer_of(graph, inside)
+        if inside.instruction.opcode != "parameter" or inside.instruction.parameter_number is None:
+            return None
+        number, inner = inside.instruction.parameter_number, inside.path
+    else:
+        return None
+    operand = fusion.operand(number)
+    return None if operand is None else Value(operand, inner)

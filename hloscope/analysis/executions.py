@@ -6,16 +6,16 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from hloscope.analysis.loops import TripCount, trip_count
 from hloscope.analysis.model import Unmodelled
-from hloscope.analysis.unmodelled import not_understood
+from hloscope.analysis.opcodes import unsupported
+from hloscope.analysis.trip_counts import TripCount, trip_count
 from hloscope.analysis.vocabulary import Bound
 from hloscope.graph import CallSite, HloGraph
 from hloscope.hlo import HloInstruction
 
-MOST_EXECUTIONS = 2**63 - 1
+_MOST_EXECUTIONS = 2**63 - 1
 """What is counted; nested loops may claim more."""
-CONTEXT_LIMIT = 64
+_CONTEXT_LIMIT = 64
 """Contexts that one computation keeps apart: calls in calls double them at every level."""
 
 
@@ -111,7 +111,7 @@ def _ancestors(graph: HloGraph, computations: Collection[str]) -> set[str]:
 def _add(contexts: dict[object, Context], new: Context) -> None:
     """Adds a context to the one with its key, or, where there are too many, to one that stands for the rest."""
     key: object = new.key
-    if key not in contexts and len(contexts) >= CONTEXT_LIMIT:
+    if key not in contexts and len(contexts) >= _CONTEXT_LIMIT:
         key = new.form
     old = contexts.get(key)
     if old is not None:
@@ -130,7 +130,7 @@ def _add(contexts: dict[object, Context], new: Context) -> None:
 
 def _capped(executions: int, bound: Bound) -> tuple[int, Bound]:
     """A count that no device lives to see is a lower bound."""
-    return (executions, bound) if executions <= MOST_EXECUTIONS else (MOST_EXECUTIONS, bound + Bound.AT_LEAST)
+    return (executions, bound) if executions <= _MOST_EXECUTIONS else (_MOST_EXECUTIONS, bound + Bound.AT_LEAST)
 
 
 def _common_start(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
@@ -171,7 +171,7 @@ def _runs_as_known(opcode: str) -> bool:
 
 def _run_by_chance(site: CallSite) -> Unmodelled:
     caller = site.caller
-    return not_understood(
+    return unsupported(
         caller,
         f"%{caller.name} is a {caller.opcode} that calls %{site.callee}, which holds collectives",
         "nothing tells how often it runs them: they are counted once, which is neither a lower nor an upper bound",
@@ -194,9 +194,9 @@ _EFFECT_OF_UNREAD = {
 def _unread(loop: HloInstruction, trips: TripCount) -> Iterator[Unmodelled]:
     effect = _EFFECT_OF_UNREAD.get(trips.bound)
     if effect is not None:
-        yield not_understood(loop, f"trip count of %{loop.name} cannot be read", effect)
+        yield unsupported(loop, f"trip count of %{loop.name} cannot be read", effect)
     if trips.contradicted is not None:
-        yield not_understood(
+        yield unsupported(
             loop,
             f"XLA prints a known_trip_count of {trips.contradicted} for %{loop.name}, whose condition makes it "
             f"{trips.count}",

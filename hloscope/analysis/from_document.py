@@ -8,8 +8,8 @@ from enum import Enum
 from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from hloscope.analysis.document import SCHEMA_VERSION
 from hloscope.analysis.model import Analysis
+from hloscope.analysis.model.analysis import SCHEMA_VERSION
 from hloscope.errors import HloscopeError
 
 

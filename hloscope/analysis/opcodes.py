@@ -1,11 +1,13 @@
-"""What the opcodes of XLA say about communication."""
+"""What the opcodes of XLA say about communication, and entries about what is not supported."""
 
 from __future__ import annotations
 
 import re
 from functools import cache
 
+from hloscope.analysis.model import Unmodelled
 from hloscope.analysis.vocabulary import Kind
+from hloscope.hlo import HloInstruction
 
 KIND_OF_OPCODE = {
     "all-gather": Kind.ALL_GATHER,
@@ -37,3 +39,14 @@ def starts_transfer(opcode: str) -> bool:
     if opcode.endswith(("-done", "-update")):
         return False
     return base_opcode(opcode) in KIND_OF_OPCODE or _COMMUNICATES.search(opcode) is not None
+
+
+def unsupported(instruction: HloInstruction, what: str, effect: str) -> Unmodelled:
+    """An `Unmodelled` entry that points at an instruction."""
+    return Unmodelled(
+        what=what,
+        effect=effect,
+        computation=instruction.computation.name,
+        instruction=instruction.name,
+        line=instruction.line,
+    )

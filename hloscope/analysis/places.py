@@ -1,10 +1,17 @@
-"""Places in the user's code, as short as they can be and still be found."""
+"""Places in the user's code, as short as they can be and still be found, and the lines that stand there.
+
+A program that was captured here names the files it was traced from. HLO text may come from anywhere and names whatever
+files it likes: of those only what lies in a folder that the user gives is read.
+"""
 
 from __future__ import annotations
 
+import linecache
 import re
 from collections.abc import Sequence
-from pathlib import PurePath, PureWindowsPath
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path, PurePath, PureWindowsPath
 
 from hloscope.analysis.model import SourceFrame
 
@@ -34,3 +41,58 @@ def short_source(frames: Sequence[SourceFrame]) -> str | None:
     where = f"{path_of(frame).name}:{frame.line}"
     function = _COMPREHENSION.sub("", frame.function or "").rpartition("<locals>.")[2]
     return where if function in ("", "<module>", "<lambda>") else f"{where} in {function}"
+
+
+_MOST_BYTES = 16 << 20
+"""No code that somebody wrote is longer."""
+
+NOT_READ = "comments that accept findings were not read in "
+"""How the note on files that may not be read begins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Which files may be read for their lines.
+
+    Attributes:
+        captured: Whether the program was traced here, so that all its files may be.
+        root: The folder in which files that HLO text names may be read; None for none at all.
+    """
+
+    captured: bool = False
+    root: Path | None = None
+
+    def line(self, file: str, number: int) -> str | None:
+        """A line, counted from 1, without its end: empty where the file has none; None where it may not be read."""
+        if self.captured:
+            linecache.checkcache(file)  # it may have been edited since it was read for an earlier program
+            return linecache.getline(file, number).rstrip("\r\n")
+        path = self._allowed(file)
+        if path is None:
+            return None
+        lines = _lines(path, path.stat().st_mtime_ns)
+        return lines[number - 1] if 0 < number <= len(lines) else ""
+
+    def _allowed(self, file: str) -> Path | None:
+        """The file itself, where it is one, and lies in the folder whatever links lead to it."""
+        if self.root is None or ".." in Path(file).parts:
+            return None
+        try:
+            root = self.root.resolve(strict=True)
+            path = (root / file).resolve(strict=True)
+            fits = path.is_relative_to(root) and path.is_file() and path.stat().st_size <= _MOST_BYTES
+        except (OSError, ValueError, RuntimeError):  # no such file, a name that cannot be one, links in a circle
+            return None
+        return path if fits else None
+
+
+CAPTURED = Sources(captured=True)
+NOTHING = Sources()
+
+
+@lru_cache(maxsize=64)
+def _lines(path: Path, _written_at: int) -> tuple[str, ...]:
+    try:
+        return tuple(path.read_text(encoding="utf-8", errors="replace").splitlines())
+    except OSError:
+        return ()

@@ -1,27 +1,24 @@
-"""From what was read at one place to the record that users see."""
+"""From what was read at one place to the record that users see: what it moves, how it reduces, what is the same."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from hloscope.analysis.axes import axes_of_groups, axes_of_pairs
-from hloscope.analysis.groups import Groups
+from hloscope.analysis.defs import FORMS, Frames, is_fixed_in, maker_of, outside
+from hloscope.analysis.groups import Groups, axes_of_groups, axes_of_pairs, pattern_of_pairs
 from hloscope.analysis.model import Collective, Mesh, PermutePattern
-from hloscope.analysis.moved import is_loop_invariant, moved_values, moves_zeros, narrower_operands
-from hloscope.analysis.origin import authored_kind, origin_of
-from hloscope.analysis.permutes import pattern_of_pairs
 from hloscope.analysis.placement import Layout
-from hloscope.analysis.provenance import Provenance, own_instructions, provenance_of
-from hloscope.analysis.reach import Reach, reach_of
-from hloscope.analysis.reductions import as_reduced, narrower_side, reduction_of
+from hloscope.analysis.provenance import Provenance, authored_kind, origin_of, own_instructions, provenance_of
+from hloscope.analysis.result_uses import narrower_uses, result_slices, undone_by
 from hloscope.analysis.spellings import may_transfer
+from hloscope.analysis.totals import Reach, reach_of
 from hloscope.analysis.transfers import Place, Transfer
-from hloscope.analysis.uses import narrower_uses, result_slices, undone_by
 from hloscope.analysis.vocabulary import Kind, Link, Origin
-from hloscope.analysis.volume import Sizes, sizes_of, volume_of, volume_of_permute
+from hloscope.analysis.volume import Sizes, narrower, sizes_of, volume_of, volume_of_permute
 from hloscope.graph import HloGraph, Value
-from hloscope.hlo import HloInstruction
+from hloscope.hlo import HloComputation, HloInstruction, Shape
 
 _REDUCTIONS = frozenset({Kind.ALL_REDUCE, Kind.REDUCE_SCATTER})
 
@@ -130,7 +127,7 @@ class Recorder:
             permute=self._pattern(transfer) if is_permute else None,
             loops=place.context.loops,
             loop_trips=place.context.trips,
-            reduction=reduction_of(transfer.op) if transfer.kind in _REDUCTIONS else None,
+            reduction=_reduction_of(transfer.op) if transfer.kind in _REDUCTIONS else None,
             origin=self._origin(transfer, own, provenance),
             asynchronous=transfer.asynchronous,
             op_name=provenance.op_name,
@@ -209,12 +206,12 @@ class Recorder:
         return replace(
             move.collective,
             result_slices=slices,
-            moved_values=moved_values(graph, place, transfer),
-            moves_zeros=moves_zeros(graph, place, transfer),
-            loop_invariant=is_loop_invariant(graph, place, transfer),
-            narrow_type=narrower_operands(graph, place, transfer)
+            moved_values=_moved_values(graph, place, transfer),
+            moves_zeros=_moves_zeros(graph, place, transfer),
+            loop_invariant=_is_loop_invariant(graph, place, transfer),
+            narrow_type=_narrower_operands(graph, place, transfer)
             or narrower_uses(graph, results)
-            or narrower_side(transfer.op, transfer.operands, transfer.results),
+            or _narrower_side(transfer.op, transfer.operands, transfer.results),
             undone_by=undone_by(graph, transfer, results) if gathers else None,
         )
 
@@ -225,7 +222,7 @@ def _largest_group(groups: Groups | None) -> int | None:
 
 def _sizes(transfer: Transfer) -> Sizes:
     """What its arrays say about its payload, in the types that they have on the wire."""
-    operands, results = (as_reduced(transfer.op, side) for side in (transfer.operands, transfer.results))
+    operands, results = (_as_reduced(transfer.op, side) for side in (transfer.operands, transfer.results))
     return sizes_of(transfer.kind, operands, results, transfer.operand_bytes)
 
 
@@ -234,3 +231,154 @@ def _wire_bytes(transfer: Transfer, payload_bytes: int | None) -> int | None:
     if transfer.kind is Kind.COLLECTIVE_PERMUTE:
         return volume_of_permute(payload_bytes, transfer.groups).wire_bytes
     return volume_of(transfer.kind, payload_bytes, payload_bytes, _largest_group(transfer.groups)).wire_bytes
+
+
+_LOOP_LIMIT = 16
+_SLICES = frozenset({"dynamic-slice", "slice"})
+_ZEROS = re.compile(r"[\s{}(),]*(?:(?:-?0(?:\.0*)?(?:[eE][+-]?\d+)?|false)[\s{}(),]*)++")
+"""The literal of a constant that holds nothing but zeros, of whatever type and shape."""
+
+
+def _moved_values(graph: HloGraph, place: Place, transfer: Transfer) -> tuple[str, ...]:
+    """Names for what is moved, operand by operand: two collectives with one name move the same value.
+
+    Returns:
+        `computation::instruction` where it was made, behind copies, conversions, other shapes and loops that carry it
+        unchanged; `[1]` after it for an element of a tuple, ` slice` for a slice of it at an offset that is decided at
+        run time, which may be another one each time.
+    """
+    frames = place.context.wrappers
+    return tuple(_name(graph, Value(operand), frames) for operand in _counted_operands(transfer))
+
+
+def _moves_zeros(graph: HloGraph, place: Place, transfer: Transfer) -> bool:
+    """Whether all that is moved is known to be zeros, such as those that a windowed einsum starts its sums from."""
+    frames = place.context.wrappers
+    made = [_made_at(graph, Value(operand), frames)[0].instruction for operand in _counted_operands(transfer)]
+    return bool(made) and all(one.literal is not None and _ZEROS.fullmatch(one.literal) for one in made)
+
+
+def _narrower_operands(graph: HloGraph, place: Place, transfer: Transfer) -> str | None:
+    """The narrower element type that every operand was converted from; None when one was not."""
+    types = set()
+    for operand in _counted_operands(transfer):
+        maker = maker_of(graph, Value(operand), place.context.wrappers).value.instruction
+        if maker.opcode != "convert" or not maker.operands:
+            return None
+        types.add(narrower(maker.operands[0].shape.element_type, maker.shape.element_type))
+    return types.pop() if len(types) == 1 else None
+
+
+def _is_loop_invariant(graph: HloGraph, place: Place, transfer: Transfer) -> bool | None:
+    """Whether what is moved is the same in every iteration of the innermost loop around it; None without a loop.
+
+    Also None where it cannot be told: what is too far away, and what comes from custom calls or other loops.
+    """
+    if not place.context.loops:
+        return None
+    loop, frames = place.context.loops[-1], place.context.wrappers
+    found = [is_fixed_in(graph, loop, Value(operand), frames) for operand in _counted_operands(transfer)]
+    if False in found:
+        return False
+    return True if found and None not in found else None
+
+
+def _counted_operands(transfer: Transfer) -> tuple[HloInstruction, ...]:
+    """The operands that hold data: the others name destinations and offsets, or are tokens."""
+    operands = transfer.op.operands if transfer.op.opcode != "send" else transfer.op.operands[:1]
+    return tuple(operand for operand in operands if operand.shape.element_type != "token")[: len(transfer.operands)]
+
+
+def _name(graph: HloGraph, value: Value, frames: Frames) -> str:
+    value, frames, suffix = _made_at(graph, value, frames)
+    where = frames[0] if frames else value.instruction
+    element = "" if frames else "".join(f"[{index}]" for index in value.path)
+    return f"{where.computation.name}::{where.name}{element}{suffix}"
+
+
+def _made_at(graph: HloGraph, value: Value, frames: Frames) -> tuple[Value, Frames, str]:
+    """Where a value was made, the fusions around that, and which slice of it the value is."""
+    suffix = ""
+    for _ in range(_LOOP_LIMIT):
+        maker = maker_of(graph, value, frames, through=(*FORMS, "convert"))
+        value, frames = maker.value, maker.frames
+        instruction = value.instruction
+        if instruction.opcode in _SLICES and not value.path:
+            suffix = f" slice{suffix}" if instruction.opcode == "dynamic-slice" else _bounds(instruction) + suffix
+            value = Value(instruction.operands[0])
+            continue
+        if instruction.opcode not in ("parameter", "while") or frames:
+            break
+        outer = outside(graph, value)
+        if not isinstance(outer, Value):
+            break
+        value = outer
+    return value, frames, suffix
+
+
+def _bounds(instruction: HloInstruction) -> str:
+    return f" {instruction.attributes.get('slice', 'slice')}"
+
+
+_SAYS = "_xla_megascale_reduce_operation"
+_OPCODE_OF_WORD = {"SUM": "add", "MAX": "maximum", "MIN": "minimum", "PROD": "multiply"}
+"""How the words begin that say between slices what the opcodes of a reducer say within one."""
+_ALL_REDUCES = frozenset({"all-reduce", "all-reduce-start"})
+_OPCODES = frozenset({"add", "maximum", "minimum", "multiply", "and", "or", "xor"})
+_CHANGES_NOTHING = frozenset({"parameter", "convert", "bitcast", "copy", "get-tuple-element", "tuple"})
+
+
+def says_reduction(op: HloInstruction) -> bool:
+    """Whether a transfer between slices names its reduction."""
+    return _SAYS in op.frontend_attributes
+
+
+def _reduction_of(op: HloInstruction) -> str | None:
+    """The opcode that an `all-reduce`, a `reduce-scatter` or a transfer between slices combines elements with.
+
+    Returns:
+        `add`, `maximum`, …; None for what reduces nothing, and for a reducer that is more than one operation.
+    """
+    said = op.frontend_attributes.get(_SAYS)
+    if said is not None:
+        return next((opcode for word, opcode in _OPCODE_OF_WORD.items() if said.startswith(word)), None)
+    reducer = _reducer_of(op)
+    opcodes = set() if reducer is None else {one.opcode for one in reducer.instructions} - _CHANGES_NOTHING
+    return opcodes.pop() if len(opcodes) == 1 and opcodes <= _OPCODES else None
+
+
+def _as_reduced(op: HloInstruction, shapes: Iterable[Shape]) -> tuple[Shape, ...]:
+    """The arrays of a collective in the element type that they have on the wire.
+
+    TPUs reduce, and send, in the type of the reducer, and convert on the way in and out: where it is wider than that of
+    an operand or a result, the compiler has folded a conversion into the `all-reduce`. For all others, and in text
+    without the tiles of a TPU, the arrays as they are.
+
+    Source: the DMAs and buffers in the low-level code that libtpu 0.0.42.1 dumps for v4, v5e, v5p and v6e. All-reduces
+        with a reducer of f32 send as much from f32 to bf16, from bf16 to f32 and from bf16 to bf16 as from f32 to f32,
+        twice what they send with a reducer of bf16.
+    """
+    reducer = _reducer_of(op) if op.opcode in _ALL_REDUCES else None
+    if reducer is None or not all(leaf.layout is not None and leaf.layout.tiles for leaf in op.shape.leaves()):
+        return tuple(shapes)
+    wide = reducer.root.shape.element_type
+    return tuple(
+        replace(shape, element_type=wide) if narrower(shape.element_type, wide) is not None else shape
+        for shape in shapes
+    )
+
+
+def _narrower_side(op: HloInstruction, *sides: Iterable[Shape]) -> str | None:
+    """The element type in which a TPU reduction takes in or hands out all arrays, narrower than what it sends."""
+    for side in sides:
+        shapes = tuple(side)
+        pairs = zip(shapes, _as_reduced(op, shapes), strict=True)
+        types = {narrower(shape.element_type, sent.element_type) for shape, sent in pairs}
+        if len(types) == 1 and None not in types:
+            return types.pop()
+    return None
+
+
+def _reducer_of(op: HloInstruction) -> HloComputation | None:
+    reducers = [name for attribute, name in op.called if attribute == "to_apply"]
+    return op.computation.module.computation(reducers[0]) if len(reducers) == 1 else None

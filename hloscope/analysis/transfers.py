@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from hloscope.analysis.executions import Context
 from hloscope.analysis.groups import Groups
 from hloscope.analysis.model import Mesh, Unmodelled
+from hloscope.analysis.opcodes import starts_transfer, unsupported
 from hloscope.analysis.placement import Layout
 from hloscope.analysis.vocabulary import Kind, Link
+from hloscope.analysis.volume import arrays
 from hloscope.graph import HloGraph
 from hloscope.hlo import HloComputation, HloInstruction, Shape
 
@@ -82,3 +84,32 @@ class Place:
     def wrapped_asynchronously(self) -> bool:
         """Whether an asynchronous start runs the computation."""
         return any(wrapper.opcode.endswith("-start") for wrapper in self.context.wrappers)
+
+
+LOWER_BOUND = "its bytes are not known, so totals are a lower bound"
+
+
+def looks_like_transfer(opcode: str) -> bool:
+    """Whether the opcode is a collective's or resembles one."""
+    return starts_transfer(opcode)
+
+
+def read_unsupported(place: Place) -> Transfer:
+    """Makes an opaque transfer of an instruction whose opcode is not known."""
+    return opaque_transfer(place, f"opcode {place.op.opcode} of %{place.op.name} looks like communication")
+
+
+def opaque_transfer(place: Place, what: str, link: Link | None = None) -> Transfer:
+    """A transfer of which only the place is known."""
+    op = place.op
+    return Transfer(
+        kind=Kind.OPAQUE,
+        start=place.start,
+        op=op,
+        operands=arrays(operand.shape for operand in op.operands),
+        results=arrays([op.shape]),
+        groups=None,
+        asynchronous=op.opcode.endswith("-start") or place.wrapped_asynchronously,
+        link=link,
+        unmodelled=unsupported(op, what, LOWER_BOUND),
+    )

@@ -1,82 +1,240 @@
-"""What becomes of a collective's result: only the device's own part of it is read, or only a narrower form."""
+"""Who uses a value, behind everything that only hands it on: its readers, and all instructions that it reaches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
-from hloscope.analysis.transfers import Transfer
-from hloscope.analysis.values.offsets import value_on_device
-from hloscope.analysis.values.readers import Reading, own_slice, readings_of
-from hloscope.analysis.volume import narrower
-from hloscope.graph import HloGraph, Value
+from hloscope.analysis.defs import SEARCH_LIMIT, Frames, is_of_device
+from hloscope.graph import HloGraph, Value, call_sites
 from hloscope.hlo import HloInstruction, Shape
 
-_SLICES = frozenset({"dynamic-slice"})
-_CONVERSIONS = frozenset({"convert"})
-_ELEMENTWISE = frozenset({"convert", "negate", "abs", "exponential", "tanh", "logistic", "rsqrt", "sqrt"})
-"""Opcodes of one operand after which each device still needs only its own part."""
+_LIMIT = 64
+"""Values looked at before a search gives up."""
+_HANDS_ON = frozenset({"bitcast", "copy", "reshape", "opt-barrier"})
+_ONLY_HANDS_ON = _HANDS_ON | {"parameter", "tuple", "get-tuple-element"}
 
 
-def result_slices(graph: HloGraph, results: Iterable[Value]) -> tuple[str, ...]:
-    """Shapes of the device's own slices, where nothing else is ever read of some values; else nothing."""
-    shapes: list[str] = []
-    for value in results:
-        before = len(shapes)
-        for reading in readings_of(graph, value, wanted=_SLICES):
-            part = own_slice(graph, reading)
-            if part is None:
-                return ()
-            shapes.append(str(part))
-        if len(shapes) == before:
-            return ()
-    return tuple(shapes)
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One place where a value is read.
+
+    Attributes:
+        reader: The instruction that reads it; the root of ENTRY, of a loop or of a branch where it is returned.
+        value: What it reads: the value itself, handed on.
+        frames: The fusions around `reader`, outermost first.
+    """
+
+    reader: HloInstruction
+    value: Value
+    frames: Frames = ()
+
+    @property
+    def outermost(self) -> HloInstruction:
+        """The reader, or the outermost fusion around it."""
+        return self.frames[0] if self.frames else self.reader
 
 
-def narrower_uses(graph: HloGraph, results: Iterable[Value]) -> str | None:
-    """The narrower element type that every reader converts some values to; None when one does not."""
-    types = set()
-    for value in results:
-        for reading in readings_of(graph, value, wanted=_CONVERSIONS):
-            if reading is None or reading.reader.opcode != "convert":
-                return None
-            types.add(narrower(reading.reader.shape.element_type, reading.value.instruction.shape.element_type))
-    return types.pop() if len(types) == 1 else None
-
-
-def undone_by(graph: HloGraph, transfer: Transfer, results: Sequence[Value]) -> str | None:
-    """The slice that gives each device back the very part that it put into an all-gather.
+def readings_of(
+    graph: HloGraph,
+    value: Value,
+    frames: Frames = (),
+    *,
+    also: Collection[str] = (),
+    wanted: frozenset[str] | None = None,
+) -> Iterator[Reading | None]:
+    """Every place where a value is read, behind copies, bitcasts, tuples and the fusions that it enters.
 
     Args:
         graph: The module.
-        transfer: The all-gather.
-        results: What it yields.
+        value: The value.
+        frames: The fusions around it, outermost first.
+        also: Opcodes of one operand that are looked through as well.
+        wanted: The opcodes of readers that matter: a fusion that holds none of them, and does more than hand on, is
+            told as the reader itself. None to enter every fusion.
+
+    Yields:
+        The readers; None when there are too many values on the way, as the last one.
+    """
+    pending: list[tuple[Value, Frames]] = [(value, frames)]
+    for _ in range(_LIMIT):
+        if not pending:
+            return
+        current, around = pending.pop()
+        for user in current.instruction.users:
+            found: list[Reading] = []
+            pending.extend(_handed_on(graph, Reading(user, current, around), also, wanted, found))
+            yield from found
+        if current.instruction.is_root and around:
+            pending.append((Value(around[-1], current.path), around[:-1]))
+        elif current.instruction.is_root:
+            yield Reading(current.instruction, current)
+    yield None
+
+
+def only_reading_of(graph: HloGraph, value: Value, frames: Frames = ()) -> Reading | None:
+    """The one place where a value is read; None when there are several, or none."""
+    found: Reading | None = None
+    for number, reading in enumerate(readings_of(graph, value, frames)):
+        if reading is None or number:
+            return None
+        found = reading
+    return found
+
+
+def own_slice(graph: HloGraph, reading: Reading | None) -> Shape | None:
+    """The slice that a reader takes of a value at offsets that only the device decides; None when it does not."""
+    if reading is None or reading.reader.opcode != "dynamic-slice":
+        return None
+    reader = reading.reader
+    if reader.operand(0) != reading.value.instruction:
+        return None
+    offsets = [is_of_device(graph, Value(operand), reading.frames) for operand in reader.operands[1:]]
+    smaller = reader.shape.element_count < reader.operands[0].shape.element_count
+    return reader.shape if None not in offsets and True in offsets and smaller else None
+
+
+def _same_value(value: Value, user: HloInstruction, also: Collection[str] = ()) -> Value | None:
+    """The value as a user hands it on; None when the user does anything else, or takes another element."""
+    path = value.path
+    match user.opcode:
+        case "get-tuple-element":
+            return Value(user, path[1:]) if not path or path[0] == user.tuple_index else None
+        case "copy-start":
+            return Value(user, (0, *path))
+        case "copy-done":
+            return Value(user, path[1:]) if path[:1] == (0,) else None
+        case opcode if opcode in _HANDS_ON or opcode in also:
+            return Value(user, path)
+    return None
+
+
+def _handed_on(
+    graph: HloGraph, reading: Reading, also: Collection[str], wanted: frozenset[str] | None, found: list[Reading]
+) -> Iterator[tuple[Value, Frames]]:
+    """The values that a user merely hands on; it is noted in `found` when it does anything else."""
+    value, user, frames = reading.value, reading.reader, reading.frames
+    same = _same_value(value, user, also)
+    if same is not None:
+        yield same, frames
+    elif user.opcode == "tuple" and (frames or not user.is_root):
+        yield from ((Value(user, (position, *value.path)), frames) for position in user.positions_of(value.instruction))
+    elif user.opcode == "fusion" and user.called and _is_entered(graph, user, wanted):
+        parameters = graph.module.computation(user.called[0][1]).parameters
+        inside = (
+            parameters[position] for position in user.positions_of(value.instruction) if position < len(parameters)
+        )
+        yield from ((Value(parameter, value.path), (*frames, user)) for parameter in inside)
+    elif user.opcode not in ("get-tuple-element", "copy-done"):
+        found.append(reading)
+
+
+def _is_entered(graph: HloGraph, fusion: HloInstruction, wanted: frozenset[str] | None) -> bool:
+    opcodes = graph.module.computation(fusion.called[0][1]).opcodes
+    return wanted is None or not wanted.isdisjoint(opcodes) or opcodes <= _ONLY_HANDS_ON
+
+
+@dataclass(frozen=True, slots=True)
+class LoopEdge:
+    """One element of what a loop carries, and one of the two ways in which a value becomes another there.
+
+    Attributes:
+        loop: The `while`.
+        path: The element: tuple indices into what is carried.
+        is_inside: Whether the value is that of one iteration and becomes that of the next; else it is the one in front
+            of the loop and becomes the one behind it, which it is in a loop without iterations.
+    """
+
+    loop: HloInstruction
+    path: tuple[int, ...]
+    is_inside: bool
+
+    def mirrored(self) -> LoopEdge:
+        """The other way of the same element."""
+        return LoopEdge(self.loop, self.path, not self.is_inside)
+
+
+def across_loop_edge(graph: HloGraph, reading: Reading | None) -> tuple[LoopEdge, Value] | None:
+    """Where a value comes out that all that is done with it is to hand it to a loop.
+
+    Args:
+        graph: The module.
+        reading: The only place where the value is read.
 
     Returns:
-        The instruction that takes the slice, or the outermost fusion around it; the first one where there are several.
-        None when anything reads more or another part, and where offsets cannot be told.
+        The edge, and the carried element in the next iteration or behind the loop; None when the reader is neither a
+        loop nor the result of one's body.
     """
-    found: list[HloInstruction] = []
-    parts = transfer.operands if len(transfer.operands) == len(results) else ()
-    for value, part in zip(results, parts, strict=False):
-        for reading in readings_of(graph, value, also=_ELEMENTWISE, wanted=_SLICES):
-            if reading is None or not _is_own_part(graph, transfer, part, reading):
-                return None
-            found.append(reading.outermost)
-    return min(found, key=lambda one: one.line).name if found else None
+    if reading is None or reading.frames:
+        return None
+    reader, value = reading.reader, reading.value
+    if reader.opcode == "while":
+        return LoopEdge(reader, value.path, is_inside=False), Value(reader, value.path)
+    loop = graph.only_caller(reader.computation.name)
+    if loop is None or loop.opcode != "while" or not (reader.is_root and reader.opcode == "tuple"):
+        return None
+    body = graph.module.computation(dict(loop.called)["body"])
+    places = reader.positions_of(value.instruction)
+    if body is not reader.computation or len(places) != 1:
+        return None
+    path = (places[0], *value.path)
+    return LoopEdge(loop, path, is_inside=True), Value(body.parameters[0], path)
 
 
-def _is_own_part(graph: HloGraph, transfer: Transfer, part: Shape, reading: Reading) -> bool:
-    """Whether a reader takes, on each device, the part at the device's own position in its group."""
-    taken, dimensions = own_slice(graph, reading), transfer.op.dimensions
-    if taken is None or taken.dimensions != part.dimensions or not dimensions or transfer.groups is None:
-        return False
-    gathered, offsets = dimensions[0], reading.reader.operands[1:]
-    if len(offsets) != len(part.dimensions) or transfer.op.computation.module.replica_count != 1:
-        return False
-    positions = [(device, position) for group in transfer.groups for position, device in enumerate(group)]
-    return all(
-        value_on_device(graph, Value(offset), device, reading.frames)
-        == (position * part.dimensions[gathered] if dimension == gathered else 0)
-        for device, position in positions
-        for dimension, offset in enumerate(offsets)
-    )
+def consumers(graph: HloGraph, instruction: HloInstruction, limit: int = SEARCH_LIMIT) -> Iterator[HloInstruction]:
+    """Instructions that the result reaches, nearest first.
+
+    Follows elements through tuples, loop bodies (also into the next iteration), calls and fused computations.
+    """
+    queue = deque([Value(instruction)])
+    seen: set[tuple[str, str, tuple[int, ...]]] = set()
+    while queue and len(seen) < limit:
+        for value in _next_values(graph, queue.popleft()):
+            if value.key not in seen:
+                seen.add(value.key)
+                yield value.instruction
+                queue.append(value)
+
+
+def _next_values(graph: HloGraph, value: Value) -> Iterator[Value]:
+    for user in value.instruction.users:
+        yield from _through_user(graph, value, user)
+    if value.instruction.is_root:
+        yield from _out_of_computation(graph, value)
+
+
+def _through_user(graph: HloGraph, value: Value, user: HloInstruction) -> Iterator[Value]:
+    path, positions = value.path, user.positions_of(value.instruction)
+    same = _same_value(value, user)
+    if same is not None:
+        yield same
+    elif user.opcode == "tuple":
+        yield from (Value(user, (position, *path)) for position in positions)
+    elif user.opcode != "get-tuple-element":
+        if user.opcode in ("fusion", "call", "while", "conditional", "async-start"):
+            for site in call_sites(user):
+                numbers = _argument_numbers(user.opcode, site.position, positions)
+                yield from _into_callee(graph, site.callee, numbers, path)
+        yield Value(user, path if user.opcode == "while" else ())
+
+
+def _argument_numbers(opcode: str, position: int, operand_positions: list[int]) -> list[int]:
+    """The callee's parameters that an operand becomes; branch n of a conditional takes operand n + 1 alone."""
+    if opcode == "conditional":
+        return [0] if position + 1 in operand_positions else []
+    return operand_positions
+
+
+def _into_callee(graph: HloGraph, callee: str, numbers: list[int], path: tuple[int, ...]) -> Iterator[Value]:
+    parameters = graph.module.computation(callee).parameters
+    yield from (Value(parameters[number], path) for number in numbers if number < len(parameters))
+
+
+def _out_of_computation(graph: HloGraph, value: Value) -> Iterator[Value]:
+    for site in graph.callers(value.instruction.computation.name):
+        if site.attribute == "condition":
+            continue
+        if site.attribute == "body":
+            yield from _into_callee(graph, site.callee, [0], value.path)
+        yield Value(site.caller, value.path)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from hloscope.analysis.model import Analysis, Mesh
-from hloscope.analysis.source_lines import Sources
+from hloscope.analysis.placement import check_devices, placement_of_text, slice_count
+from hloscope.analysis.places import Sources
 from hloscope.api.joining import analysis_of, finished, slice_fact
 from hloscope.api.python_words import in_python_words
 from hloscope.api.reading import beside_text, hlo_text, refuse_source_root
-from hloscope.devices_of_text import check_devices, placement_of_text, slice_count
 from hloscope.errors import TargetError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import Slice, parse_slice

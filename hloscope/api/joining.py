@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hloscope.analysis.model import Analysis, ArrayFact, Memory, Mesh, SliceFact
 from hloscope.analysis.placement import Placement
-from hloscope.analysis.source_lines import CAPTURED
+from hloscope.analysis.places import CAPTURED
 from hloscope.hardware.slices import Slice
 from hloscope.rules.selection import DEFAULT_JUDGING, Judging, judged
 from hloscope.units import array_bytes

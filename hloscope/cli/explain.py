@@ -43,7 +43,7 @@ def command(
 
     def run() -> str:
         targets.start_compiler(target, options["slice"])
-        from hloscope.analysis.source_lines import Sources
+        from hloscope.analysis.places import Sources
         from hloscope.report.explanation import FORMATS, render_overview
         from hloscope.why import explain
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from shlex import quote
 
 from hloscope.analysis.model import Analysis
-from hloscope.analysis.source_lines import NOT_READ
+from hloscope.analysis.places import NOT_READ
 from hloscope.contracts.baselines import against_baseline, read_baseline
 from hloscope.contracts.doubts import nothing_to_move
 from hloscope.contracts.evaluate import evaluate

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from hloscope.analysis.model import Collective
-from hloscope.analysis.model.overlap import Overlap, Relation
+from hloscope.analysis.model.collective import Overlap, Relation
 from hloscope.analysis.provenance import provenance_of_value
 from hloscope.cost.operations import Operations
 from hloscope.graph import HloGraph

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hloscope.analysis.loops import trip_count
+from hloscope.analysis.trip_counts import trip_count
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.operations import Basis, OperationTime, runs_on_host
 from hloscope.cost.records import InFlight, Key, Sums

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hloscope.hlo.columns import Columns, ComputationRow, FixedForm
-from hloscope.hlo.frames import frame_tables
-from hloscope.hlo.instruction_names import RESERVED
-from hloscope.hlo.opcodes import operands_needed
-from hloscope.hlo.reader import MAX_DEPTH
+from hloscope.hlo.columns import Columns, ComputationRow, FixedForm, frame_tables
+from hloscope.hlo.grammar_actions import MAX_DEPTH
+from hloscope.hlo.opcodes import RESERVED, operands_needed
 from hloscope.hlo.records import (
     Callee,
     Computation,
@@ -109,7 +107,13 @@ class Builder:
         """Takes back the instructions that belong to no complete computation; reading goes on from a 1-based line."""
         columns = self.columns
         end = columns.computations[-1].end if columns.computations else 0
-        for column in (columns.names, columns.forms, columns.runs, columns.metadata, columns.rests):
+        for column in (
+            columns.names,
+            columns.forms,
+            columns.leading_attributes,
+            columns.metadata,
+            columns.trailing_attributes,
+        ):
             del column[end:]
         del columns.lines[end:], columns.operand_starts[end + 1 :]
         del columns.operands[columns.operand_starts[end] :]
@@ -194,7 +198,7 @@ class Builder:
         scope.indexes[name] = index
         columns.names.append(name)
         columns.forms.append(form)
-        for texts in (columns.runs, columns.metadata, columns.rests):
+        for texts in (columns.leading_attributes, columns.metadata, columns.trailing_attributes):
             texts.append("")
         columns.lines.append(self._line_at(self._base + start))
         columns.operands.extend(operands)
@@ -264,7 +268,7 @@ class Builder:
             for number, callee in enumerate(attribute.callees):
                 name = callee.name or _body_name(scope.name, instruction, attribute.key, number)
                 if name not in self.computation_names:
-                    raise ReadError(self._base + callee.span.start, undefined_computation(name))
+                    raise ReadError(self._base + callee.span.start, _undefined_computation(name))
                 called.append((attribute.key, name))
         return tuple(called)
 
@@ -289,7 +293,7 @@ def undefined(name: str, computation: str) -> str:
     return f"%{name} is used in computation %{computation} and no instruction before it has that name"
 
 
-def undefined_computation(name: str) -> str:
+def _undefined_computation(name: str) -> str:
     """The message for a call of a computation that no earlier text defines."""
     return f"computation %{name} is called and no computation before it has that name"
 

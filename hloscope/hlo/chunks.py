@@ -8,12 +8,12 @@ from functools import cached_property
 from itertools import compress, count
 from typing import Any, NamedTuple
 
-from hloscope.hlo.instruction_names import RESERVED
+from hloscope.hlo.attribute_skeletons import Irregular
 from hloscope.hlo.language import language
-from hloscope.hlo.learnt import Form, Learnt
+from hloscope.hlo.line_cache import Form, LineCache
+from hloscope.hlo.line_patterns import Row
+from hloscope.hlo.opcodes import RESERVED
 from hloscope.hlo.records import Instruction, ReadError
-from hloscope.hlo.rows import Row
-from hloscope.hlo.templates import Irregular
 
 MOST_LINES = 64
 """Lines that one instruction or head may take here."""
@@ -29,14 +29,14 @@ class Words(NamedTuple):
 
     Attributes:
         forms: Opcode and shape of each row.
-        runs: The attributes of each row before `calling`, equal ones as one string.
-        rests: What comes after the metadata, likewise.
+        leading_attributes: The attributes of each row before `calling`, equal ones as one string.
+        trailing_attributes: What comes after the metadata, likewise.
         more: The attributes between `calling` and the metadata, by the number of the row, where there are any.
     """
 
     forms: list[Form]
-    runs: list[str]
-    rests: list[str]
+    leading_attributes: list[str]
+    trailing_attributes: list[str]
     more: dict[int, str]
 
 
@@ -83,7 +83,7 @@ class Chunk:
     """The lines from one offset of a text up to another.
 
     Args:
-        learnt: The words of the text's dialect; new ones are added.
+        cache: The words of the text's dialect; new ones are added.
         text: The whole text.
         start: Offset of the first line.
         end: Offset behind the last line, without its line end.
@@ -99,11 +99,11 @@ class Chunk:
         in_computation: Whether what comes after them stands in a computation.
     """
 
-    def __init__(self, learnt: Learnt, text: str, start: int, end: int, line: int, *, in_computation: bool) -> None:
-        self._learnt = learnt
+    def __init__(self, cache: LineCache, text: str, start: int, end: int, line: int, *, in_computation: bool) -> None:
+        self._cache = cache
         self._text = text
         self._start, self._end, self._line = start, end, line
-        self._rows: list[tuple[str, ...]] = learnt.dialect.pattern.findall(text, start, end)
+        self._rows: list[tuple[str, ...]] = cache.dialect.pattern.findall(text, start, end)
         self._names = [row[_NAME] for row in self._rows]
         self.in_computation = in_computation
         self.length = len(self._names)
@@ -114,8 +114,8 @@ class Chunk:
         if changed or self.length < len(self._rows) or any(event.lines > 1 for event in self.events):
             del self._names[self.length :]
             row, words = self._plain_rows(), None
-        if learnt.dialect.split is not None:
-            row = row._replace(operands=tuple(", ".join(learnt.operands(operands)) for operands in row.operands))
+        if cache.dialect.split is not None:
+            row = row._replace(operands=tuple(", ".join(cache.operands(operands)) for operands in row.operands))
         self.row = row
         self.words = words or self._known_words(row)
         self.lines = list(compress(range(line, line + self.length), self._names))
@@ -151,29 +151,29 @@ class Chunk:
         Raises:
             KeyError: One of them is new.
         """
-        learnt = self._learnt
+        cache = self._cache
         return Words(
-            list(map(learnt.forms.__getitem__, row.opening)),
-            list(map(learnt.runs.__getitem__, row.attributes)),
-            list(map(learnt.rests.__getitem__, row.rest)),
-            {number: learnt.runs[row.more[number]] for number in compress(count(), row.more)},
+            list(map(cache.forms.__getitem__, row.opening)),
+            list(map(cache.leading_attributes.__getitem__, row.attributes)),
+            list(map(cache.trailing_attributes.__getitem__, row.rest)),
+            {number: cache.leading_attributes[row.more[number]] for number in compress(count(), row.more)},
         )
 
     def _put_odd_rows_aside(self, row: Rows, *, are_known: bool) -> bool:
         """Learns the words that are new. Rows with one that cannot be learnt lose their name; says whether any did."""
-        learnt = self._learnt
+        cache = self._cache
         odd: set[int] = set()
         if not are_known:
-            odd.update(_odd_rows(row.opening, learnt.forms, learnt.learn_form))
-            odd.update(_odd_rows(row.attributes, learnt.runs, learnt.learn_run))
-            odd.update(_odd_rows(row.more, learnt.runs, learnt.learn_run))
-            odd.update(_odd_rows(row.rest, learnt.rests, learnt.learn_rest))
-        if learnt.dialect.split is not None:
-            odd |= _failing(range(len(row.name)), lambda number: learnt.operands(row.operands[number]))
+            odd.update(_odd_rows(row.opening, cache.forms, cache.learn_form))
+            odd.update(_odd_rows(row.attributes, cache.leading_attributes, cache.learn_leading))
+            odd.update(_odd_rows(row.more, cache.leading_attributes, cache.learn_leading))
+            odd.update(_odd_rows(row.rest, cache.trailing_attributes, cache.learn_trailing))
+        if cache.dialect.split is not None:
+            odd |= _failing(range(len(row.name)), lambda number: cache.operands(row.operands[number]))
         if not RESERVED.isdisjoint(row.name):
             odd |= {number for number, name in enumerate(row.name) if name in RESERVED}
-        doubtful = [number for number in _with_several_runs(row, learnt) if number not in odd]
-        odd |= _failing(doubtful, lambda number: learnt.check_unique(Row(*(column[number] for column in row))))
+        doubtful = [number for number in _with_several_runs(row, cache) if number not in odd]
+        odd |= _failing(doubtful, lambda number: cache.check_unique(Row(*(column[number] for column in row))))
         if odd:
             numbers = list(compress(range(self.length), self._names))
             for number in odd:
@@ -228,7 +228,7 @@ class Chunk:
             if self.in_computation:
                 instruction, source, count = self._joined(number, self._other(number), _instruction)
                 return Event(Doing.ADDS, place, line, count, instruction=instruction, source=source)
-            (name, is_entry), source, count = self._joined(number, source, self._learnt.signatures.read)
+            (name, is_entry), source, count = self._joined(number, source, self._cache.signatures.read)
         except ReadError:
             return Event(Doing.FAILS, place, line)
         self.in_computation = True
@@ -273,9 +273,9 @@ def _failing(numbers: Iterable[int], read: Callable[[int], object]) -> set[int]:
     return failing
 
 
-def _with_several_runs(row: Rows, learnt: Learnt) -> list[int]:
+def _with_several_runs(row: Rows, cache: LineCache) -> list[int]:
     """The rows in which a key may stand twice."""
-    unusual = learnt.unusual.intersection(row.rest)
+    unusual = cache.unusual.intersection(row.rest)
     found = list(compress(range(len(row.more)), row.more))
     return found + [number for number, rest in enumerate(row.rest) if rest in unusual] if unusual else found
 

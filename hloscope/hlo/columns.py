@@ -1,4 +1,4 @@
-"""How a module's instructions are stored: one column for each fact, one entry for each instruction.
+"""How a module is stored: one column for each fact, one entry for each instruction, and the tables of source frames.
 
 An instruction's attributes are stored as the text they are, once for all instructions with the same text, and taken
 apart when somebody asks.
@@ -9,16 +9,17 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
 
 import numpy
 
-from hloscope.hlo.frames import FrameTables
+from hloscope.hlo.records import Row
 from hloscope.hlo.shape import Shape
 
-BLOCK = 1 << 16
+_BLOCK = 1 << 16
 """Characters whose lines are looked up at once."""
 
 
@@ -90,9 +91,9 @@ class Columns:
         names: Instruction names without `%`.
         forms: Opcode and shape, and how to read the rest.
         lines: 1-based line of the instruction.
-        runs: The attributes, as one text up to those that are kept apart; empty where the form holds them.
+        leading_attributes: The attributes up to those that are kept apart, as one text; empty where the form has them.
         metadata: The value of `metadata`, or nothing.
-        rests: The attributes after the metadata, mostly a backend's configuration.
+        trailing_attributes: The attributes after the metadata, mostly a backend's configuration.
         cut_out: Key and callee of the attribute after the run, for the instructions that have it.
         more: The attributes between that and the metadata.
         operand_starts: Where each instruction's operands begin in `operands`; one more entry than instructions.
@@ -116,9 +117,9 @@ class Columns:
         self.names: list[str] = []
         self.forms: list[Form] = []
         self.lines = array("q")
-        self.runs: list[str] = []
+        self.leading_attributes: list[str] = []
         self.metadata: list[str] = []
-        self.rests: list[str] = []
+        self.trailing_attributes: list[str] = []
         self.cut_out: dict[int, tuple[str, str]] = {}
         self.more: dict[int, str] = {}
         self.operand_starts = array("q", [0])
@@ -188,7 +189,7 @@ class Columns:
     @cached_property
     def _blocks(self) -> _Blocks:
         text, lines, offsets = self.text, [0], [0]
-        while (end := text.find("\n", offsets[-1] + BLOCK) + 1) > 0:
+        while (end := text.find("\n", offsets[-1] + _BLOCK) + 1) > 0:
             lines.append(lines[-1] + text.count("\n", offsets[-1], end))
             offsets.append(end)
         return _Blocks(lines, [*offsets, len(text) + 1])
@@ -197,3 +198,95 @@ class Columns:
 def _array_of(numbers: numpy.ndarray[Any, Any]) -> array[int]:
     """The same numbers, to be asked for one by one, which takes NumPy longer."""
     return array("q", numbers.astype(numpy.int64).tobytes())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """One frame of the Python stack that made an instruction.
+
+    Attributes:
+        file: The file's name as XLA was given it.
+        line: 1-based; 0 where XLA was given none.
+        function: The function's qualified name.
+        column: As printed.
+    """
+
+    file: str
+    line: int
+    function: str
+    column: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameTables:
+    """The four stack tables of a module, by id - 1.
+
+    Attributes:
+        file_names: `FileNames`.
+        function_names: `FunctionNames`.
+        file_locations: `FileLocations`, as (file_name_id, function_name_id, line, column, end_line, end_column).
+        stack_frames: `StackFrames`, as (file_location_id, parent frame id); the parent is the real id, 0 for none,
+            where the text prints it plus one.
+    """
+
+    file_names: tuple[str, ...] = ()
+    function_names: tuple[str, ...] = ()
+    file_locations: tuple[tuple[int, int, int, int, int, int], ...] = ()
+    stack_frames: tuple[tuple[int, int], ...] = ()
+
+    def frames(self, stack_frame_id: int) -> tuple[Frame, ...]:
+        """The frames of one id, innermost first; those up to the first id that the tables do not hold.
+
+        A parent that comes round again ends the walk.
+        """
+        found: list[Frame] = []
+        seen: set[int] = set()
+        frame_id = stack_frame_id
+        while 0 < frame_id <= len(self.stack_frames) and frame_id not in seen:
+            seen.add(frame_id)
+            location_id, frame_id = self.stack_frames[frame_id - 1]
+            frame = self._frame(location_id)
+            if frame is None:
+                break
+            found.append(frame)
+        return tuple(found)
+
+    def _frame(self, location_id: int) -> Frame | None:
+        if not 0 < location_id <= len(self.file_locations):
+            return None
+        file_id, function_id, line, column, _, _ = self.file_locations[location_id - 1]
+        if not (0 < file_id <= len(self.file_names) and 0 < function_id <= len(self.function_names)):
+            return None
+        return Frame(
+            file=self.file_names[file_id - 1],
+            line=line,
+            function=self.function_names[function_id - 1],
+            column=column,
+        )
+
+
+def frame_tables(
+    file_names: tuple[Row, ...],
+    function_names: tuple[Row, ...],
+    file_locations: tuple[Row, ...],
+    stack_frames: tuple[Row, ...],
+) -> FrameTables:
+    """The stack tables as numbers. XLA prints a frame's parent as its real id plus one."""
+    locations = [row for row in file_locations if isinstance(row, dict)]
+    frames = [row for row in stack_frames if isinstance(row, dict)]
+    return FrameTables(
+        file_names=tuple(str(row) for row in file_names),
+        function_names=tuple(str(row) for row in function_names),
+        file_locations=tuple(
+            (
+                row.get("file_name_id", 0),
+                row.get("function_name_id", 0),
+                row.get("line", 0),
+                row.get("column", 0),
+                row.get("end_line", 0),
+                row.get("end_column", 0),
+            )
+            for row in locations
+        ),
+        stack_frames=tuple((row.get("file_location_id", 0), row.get("parent_frame_id", 1) - 1) for row in frames),
+    )

@@ -9,16 +9,15 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from hloscope.hlo.checked_values import plain_pairs
+from hloscope.hlo.attribute_skeletons import is_plain
 from hloscope.hlo.columns import Columns
 from hloscope.hlo.diagnostics import parse_error
-from hloscope.hlo.holes import is_plain
 from hloscope.hlo.language import language
+from hloscope.hlo.line_patterns import STRING
 from hloscope.hlo.records import ContradictionError, ReadError
 from hloscope.hlo.replica_groups import ReplicaGroups
-from hloscope.hlo.rows import STRING
 from hloscope.hlo.sharding import Sharding
-from hloscope.hlo.strings import unquote
+from hloscope.hlo.value_actions import plain_pairs, unquote
 
 _NUMBER = re.compile(r"[0-9]+")
 _INTEGER = re.compile(r"-?[0-9]{1,20}")

@@ -1,4 +1,4 @@
-"""From an offset in a text to an error with a line, a column and a caret."""
+"""From an offset in a text to an error with a line, a column and a caret; and whether the text is merely cut off."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 
 from hloscope.errors import HloParseError, caret_excerpt
 from hloscope.hlo.columns import Columns
-from hloscope.hlo.cutoff import begins_second_module
 from hloscope.hlo.records import ReadError
 
 _NOT_HLO_FIX = (
@@ -22,7 +21,7 @@ _HLO_WORDS = ("HloModule", "ENTRY", "ROOT")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
 
-def line_and_column(text: str, position: int) -> tuple[int, int]:
+def _line_and_column(text: str, position: int) -> tuple[int, int]:
     """1-based line and column of an offset; a line ends at a line feed."""
     return text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
 
@@ -39,13 +38,13 @@ def parse_error(columns: Columns, error: ReadError, open_computation: tuple[str,
     if not text.strip(" \t\r\n"):
         return located(columns, 0, "the text is empty", _NOT_HLO_FIX)
     position = min(error.position, len(text.rstrip(" \t\r\n")))
-    if begins_second_module(text, position):
+    if _begins_second_module(text, position):
         return located(
             columns, text.rindex("HloModule", 0, position), "a second module begins here", _SECOND_MODULE_FIX
         )
     if open_computation is not None and (error.at_end or _is_cut_off(text, position)):
         name, start = open_computation
-        line = line_and_column(text, start)[0] + columns.lines_before
+        line = _line_and_column(text, start)[0] + columns.lines_before
         what = f"the text ends inside computation %{name} that starts at line {line}"
         if error.opened_at is not None:
             what = f"{what}: {error.what}"
@@ -68,7 +67,7 @@ def lost_entry(columns: Columns) -> HloParseError:
 def located(columns: Columns, position: int, what: str, fix: str | None) -> HloParseError:
     """An error at an offset of the text, with what to do about it."""
     text = columns.text
-    line, column = line_and_column(text, position)
+    line, column = _line_and_column(text, position)
     start = position - column + 1
     end = text.find("\n", start)
     line_text = _CONTROL.sub("\ufffd", text[start : len(text) if end < 0 else end])
@@ -93,3 +92,30 @@ def _no_hlo_message(text: str) -> str:
     if text.lstrip().startswith(("module ", "module@", "#loc", "#map", "func.func", "builtin.module")):
         return "this is MLIR (such as StableHLO), not HLO text"
     return "this is no HLO text"
+
+
+_NEXT_INSTRUCTION = re.compile(r"\n[ \t]*+(?:ROOT[ \t]++)?%?[A-Za-z_][A-Za-z0-9_.-]*+[ \t]*+=[ \t]")
+_HEADER_BEFORE = re.compile(r"(?<![%\w.-])HloModule[ \t\r\n]++\Z")
+_CUT_TOKEN = re.compile(r"""[A-Za-z0-9_%/<.?-][^\s})\]]*+\s*+|["'{\[(@/][^\n]*+\n?""")
+"""What the beginning of a token may look like, at the very end of a text; the second kind may hold blanks."""
+
+
+def is_cut_off(text: str, error: ReadError) -> bool:
+    """Whether the text ends too early, rather than being broken where the error is.
+
+    It ends too early where something was still expected, or in the middle of a token. A bracket or a quote that is
+    never closed although further instructions follow is a mistake of its own.
+    """
+    if error.at_end and error.opened_at is None:
+        return True
+    start = error.position if error.opened_at is None else error.opened_at
+    if _begins_second_module(text, error.position):
+        return False
+    if error.opened_at is None:
+        return _CUT_TOKEN.fullmatch(text, start) is not None
+    return _NEXT_INSTRUCTION.search(text, start) is None
+
+
+def _begins_second_module(text: str, position: int) -> bool:
+    """Whether what stands at an offset is the name after a second `HloModule`."""
+    return _HEADER_BEFORE.search(text, max(0, position - 80), position) is not None and text.count("HloModule") > 1

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from hloscope.errors import HloParseError
 from hloscope.hlo.builder import Builder
-from hloscope.hlo.collector import collector_paused
 from hloscope.hlo.columns import Columns
-from hloscope.hlo.cutoff import fits_layout, is_cut_off
-from hloscope.hlo.diagnostics import parse_error
+from hloscope.hlo.diagnostics import is_cut_off, parse_error
+from hloscope.hlo.ir import HloComputation, HloModule
 from hloscope.hlo.language import language
-from hloscope.hlo.model import HloModule
+from hloscope.hlo.multi_module import parts_of, several_modules
 from hloscope.hlo.records import Computation, ReadError, Text
-from hloscope.hlo.scanner import GaveUp, Scanner
-from hloscope.hlo.several import parts_of, several_modules
+from hloscope.hlo.scanner import FallbackToGrammar, Scanner
+from hloscope.hlo.shape import Shape
 
 
 def parse_module(text: str, *, name: str | None = None) -> HloModule:
@@ -65,7 +66,7 @@ def _read(columns: Columns) -> HloModule:
         try:
             Scanner(builder).scan()
             builder.finish()
-        except GaveUp as stop:
+        except FallbackToGrammar as stop:
             if stop.line is None or not columns.computations:
                 return _read_whole(columns.of_same_text())
             builder.rollback(stop.line + 1)
@@ -158,10 +159,31 @@ def _module(columns: Columns) -> HloModule:
     """The module; a text that ends between two computations is told by the header, which describes the lost ENTRY."""
     module = HloModule(columns)
     layout = columns.header.get("entry_computation_layout")
-    if columns.entry_is_implied and layout is not None and not fits_layout(module.entry, layout):
+    if columns.entry_is_implied and layout is not None and not _fits_layout(module.entry, layout):
         columns.entry, columns.truncated = -1, True
         return HloModule(columns)
     return module
+
+
+def _fits_layout(computation: HloComputation, layout: str) -> bool:
+    """Whether a computation can be the one that the header's `entry_computation_layout` describes.
+
+    A value that cannot be read describes none, and so excludes none.
+    """
+    try:
+        parameters, result = _entry_shapes(layout)
+    except ReadError:
+        return True
+    found = [str(parameter.shape) for parameter in computation.parameters]
+    return found == list(map(str, parameters)) and str(computation.root.shape) in (str(result), "unknown[]")
+
+
+def _entry_shapes(layout: str) -> tuple[tuple[Shape, ...], Shape]:
+    """Parameters and result of `{(shape, …)->shape}`."""
+    parameters, arrow, result = layout[1:-1].rpartition("->")
+    if not arrow:
+        raise ReadError(0, "there is no `->`")
+    return language().read("shape", parameters).shape.elements, language().read("shape", result).shape
 
 
 def _error(builder: Builder, error: ReadError, base: int) -> HloParseError:
@@ -170,3 +192,21 @@ def _error(builder: Builder, error: ReadError, base: int) -> HloParseError:
     if head is not None and open_computation is None:
         open_computation = (head.name.lstrip("%"), base + head.span.start)
     return parse_error(builder.columns, error, open_computation)
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Nothing that is made inside is cyclic and lost, and looking for cycles would take a third of the time.
+
+    What was made shortly before grows old first: the collection after the pause then does not go through the long lists
+    that are only filled inside.
+    """
+    was_enabled = gc.isenabled()
+    if was_enabled:
+        gc.collect(1)
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

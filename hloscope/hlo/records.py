@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hloscope.hlo.lalr_runtime import Token
 from hloscope.hlo.shape import Shape
-from hloscope.hlo.tokens import Token
 
 
 class Span(NamedTuple):

@@ -6,14 +6,13 @@ Source: xla/service/shape_inference.cc, and the opcodes for which xla/hlo/parser
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple, Protocol
 
+from hloscope.hlo.grammar_actions import MAX_DEPTH
 from hloscope.hlo.shape import UNBOUNDED, UNKNOWN_SHAPE, Shape
 from hloscope.units import element_bits
-
-if TYPE_CHECKING:
-    from hloscope.hlo.instruction import HloInstruction
 
 _INTEGER = re.compile(r"-?\d+")
 _WINDOW_ITEM = re.compile(r"(\w+)=([\dx_-]+)")
@@ -27,28 +26,126 @@ _FLOATS = {
 }  # fmt: skip
 """The exponent at which a type overflows and the bits of its significand: of two types the greater one holds more."""
 
+_ELEMENTWISE_TEXT = """
+    add and atan2 compare divide maximum minimum mulhi multiply or power remainder shift-left shift-right-arithmetic
+    shift-right-logical subtract xor
+    """
+_ELEMENTWISE = frozenset(_ELEMENTWISE_TEXT.split())
+"""Of two operands that may differ in their precision, and in which dimensions are dynamic."""
 
-class Size(NamedTuple):
+_LIKE_FIRST_OPERAND_TEXT = """
+    abs acos acosh add-dependency asin asinh atanh cbrt ceil copy cosine cosh count-leading-zeros domain
+    dynamic-update-slice erf exponential exponential-minus-one floor log log-plus-one logistic negate not opt-barrier
+    popcnt reverse round-nearest-afz round-nearest-even rsqrt sign sine sinh sqrt tan tanh while
+    """
+_LIKE_FIRST_OPERAND = frozenset(_LIKE_FIRST_OPERAND_TEXT.split())
+_FROM_FIRST_OPERAND = _LIKE_FIRST_OPERAND | {"get-tuple-element"}
+_MOST_LEAVES = 100_000
+"""Leaves of a tuple that is put together here: tuples of tuples double at every step."""
+
+
+class Described(Protocol):
+    """What the rules ask of an instruction."""
+
+    @property
+    def opcode(self) -> str:
+        """As printed."""
+
+    @property
+    def operands(self) -> Sequence[object]:
+        """In order."""
+
+    @property
+    def attributes(self) -> Mapping[str, str]:
+        """Raw value text by key."""
+
+    @property
+    def tuple_index(self) -> int | None:
+        """The index of a get-tuple-element."""
+
+
+class _Size(NamedTuple):
     """One dimension: its size, or `UNBOUNDED`, and whether it is dynamic."""
 
     size: int
     dynamic: bool = False
 
 
-Rule = Callable[["HloInstruction", Sequence[Shape]], Shape]
-"""The result's shape from the instruction and what `needs` names, in that order."""
+_Rule = Callable[[Described, Sequence[Shape]], Shape]
+"""The result's shape from the instruction and the shapes that `needs` names, in that order."""
 
 
-def infer(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+def needs(opcode: str) -> tuple[slice, bool]:
+    """Which operands' shapes decide the result's, and whether the root of the first called computation does."""
+    if opcode == "call":
+        return slice(0), True
+    if opcode == "clamp":
+        return slice(1, 2), False
+    if opcode == "select":
+        return slice(1, 3), False
+    if opcode == "tuple" or opcode in _ELEMENTWISE or opcode in _RULES:
+        return slice(None), opcode in _APPLYING
+    return slice(opcode in _FROM_FIRST_OPERAND), False
+
+
+def infer(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     """The shape that XLA infers; unknown where there is no rule, or what it needs is unknown or does not fit.
 
     Args:
         instruction: The instruction.
-        shapes: Those of its operands, then that of the root of the computation that it applies, if it has one.
+        shapes: Those that `needs` names, in that order.
     """
-    rule = RULES.get(instruction.opcode)
+    opcode = instruction.opcode
+    if opcode == "tuple":
+        return _tuple(shapes)
+    if opcode == "after-all":
+        return Shape(element_type="token")
+    if opcode in _RULES:
+        return _by_rule(instruction, shapes)
+    if not shapes or UNKNOWN_SHAPE in shapes:
+        return UNKNOWN_SHAPE
+    if opcode == "get-tuple-element":
+        return _element(shapes[0], instruction.tuple_index)
+    if opcode in _ELEMENTWISE or opcode == "select":
+        return _elementwise(opcode, shapes)
+    return shapes[0]
+
+
+def _elementwise(opcode: str, shapes: Sequence[Shape]) -> Shape:
+    found = shapes[0]
+    if len(shapes) > 1 and (found.element_type, str(found)) != (shapes[1].element_type, str(shapes[1])):
+        try:
+            found = _merged(shapes)
+        except (KeyError, ValueError):
+            return UNKNOWN_SHAPE  # which XLA refuses
+    return replace(found, element_type="pred", layout=None) if opcode == "compare" else found
+
+
+def _tuple(shapes: Sequence[Shape]) -> Shape:
+    extents = [_extent(shape) for shape in shapes]
+    leaves, depth = sum(count for count, _ in extents), 1 + max((depth for _, depth in extents), default=0)
+    if leaves > _MOST_LEAVES or depth > MAX_DEPTH:
+        return UNKNOWN_SHAPE
+    return Shape(element_type="tuple", elements=tuple(shapes))
+
+
+def _extent(shape: Shape) -> tuple[int, int]:
+    """Leaves of a tuple, and how deep it nests."""
+    if not shape.elements:
+        return 1, 0
+    extents = [_extent(element) for element in shape.elements]
+    return sum(count for count, _ in extents), 1 + max(depth for _, depth in extents)
+
+
+def _element(shape: Shape, index: int | None) -> Shape:
+    return UNKNOWN_SHAPE if index is None or not 0 <= index < len(shape.elements) else shape.elements[index]
+
+
+def _by_rule(instruction: Described, shapes: Sequence[Shape]) -> Shape:
+    """The shape that an opcode's own rule gives; unknown where what it needs is unknown or does not fit."""
+    rule = _RULES.get(instruction.opcode)
     applied = len(shapes) - len(instruction.operands)
-    if rule is None or UNKNOWN_SHAPE in shapes or applied != (instruction.opcode in APPLYING):
+    if rule is None or UNKNOWN_SHAPE in shapes or applied != (instruction.opcode in _APPLYING):
         return UNKNOWN_SHAPE
     try:
         return rule(instruction, shapes)
@@ -56,7 +153,7 @@ def infer(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
         return UNKNOWN_SHAPE  # text that XLA refuses: a dimension or an operand that there is not
 
 
-def wider(types: Iterable[str]) -> str:
+def _wider(types: Iterable[str]) -> str:
     """The one of some element types that holds most, as XLA chooses where operands differ.
 
     Raises:
@@ -71,7 +168,7 @@ def wider(types: Iterable[str]) -> str:
     return found
 
 
-def merged(shapes: Sequence[Shape]) -> Shape:
+def _merged(shapes: Sequence[Shape]) -> Shape:
     """The result of an element-wise operation: dynamic where one operand is, bounded where one is.
 
     Raises:
@@ -81,14 +178,14 @@ def merged(shapes: Sequence[Shape]) -> Shape:
     if len(types) > 1 and not types <= _FLOATS.keys():
         raise ValueError(types)
     sizes = [_merged_size(column) for column in zip(*map(_sizes, shapes), strict=True)]
-    return _array(wider(types), sizes)
+    return _array(_wider(types), sizes)
 
 
-def _merged_size(column: Sequence[Size]) -> Size:
+def _merged_size(column: Sequence[_Size]) -> _Size:
     bounded = [one for one in column if one.size != UNBOUNDED]
     if len({one.size for one in bounded}) > 1:
         raise ValueError(column)
-    return Size(bounded[0].size, any(one.dynamic for one in bounded)) if bounded else Size(UNBOUNDED, True)
+    return _Size(bounded[0].size, any(one.dynamic for one in bounded)) if bounded else _Size(UNBOUNDED, True)
 
 
 def _holds(element_type: str) -> tuple[tuple[int, int], int, bool]:
@@ -99,11 +196,11 @@ def _holds(element_type: str) -> tuple[tuple[int, int], int, bool]:
     return _FLOATS.get(part, (-1, -1)), bits, part.startswith("s")
 
 
-def _sizes(shape: Shape) -> list[Size]:
-    return [Size(*pair) for pair in zip(shape.dimensions, shape.dynamic, strict=True)]
+def _sizes(shape: Shape) -> list[_Size]:
+    return [_Size(*pair) for pair in zip(shape.dimensions, shape.dynamic, strict=True)]
 
 
-def _array(element_type: str, sizes: Sequence[Size]) -> Shape:
+def _array(element_type: str, sizes: Sequence[_Size]) -> Shape:
     return Shape(
         element_type=element_type,
         dimensions=tuple(one.size for one in sizes),
@@ -115,141 +212,141 @@ def _one_or_tuple(shapes: Sequence[Shape]) -> Shape:
     return shapes[0] if len(shapes) == 1 else Shape(element_type="tuple", elements=tuple(shapes))
 
 
-def _integers(instruction: HloInstruction, key: str) -> list[int]:
+def _integers(instruction: Described, key: str) -> list[int]:
     return list(map(int, _INTEGER.findall(instruction.attributes.get(key, ""))))
 
 
-def _without(sizes: Sequence[Size], *dropped: Sequence[int]) -> list[Size]:
+def _without(sizes: Sequence[_Size], *dropped: Sequence[int]) -> list[_Size]:
     positions = {position for group in dropped for position in group}
     if not positions <= set(range(len(sizes))):
         raise IndexError(positions)
     return [one for position, one in enumerate(sizes) if position not in positions]
 
 
-def _scalar(element_type: str) -> Rule:
+def _scalar(element_type: str) -> _Rule:
     return lambda instruction, shapes: Shape(element_type=element_type)
 
 
-def _like(number: int) -> Rule:
+def _like(number: int) -> _Rule:
     return lambda instruction, shapes: shapes[number]
 
 
 # ---- shapes put together or apart
 
 
-def _broadcast(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+def _broadcast(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     """Only of a scalar to a scalar: for all others the operand does not tell the sizes."""
     return shapes[0] if not _integers(instruction, "dimensions") and not shapes[0].dimensions else UNKNOWN_SHAPE
 
 
-def _complex(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
-    both = merged(shapes)
+def _complex(instruction: Described, shapes: Sequence[Shape]) -> Shape:
+    both = _merged(shapes)
     return _array(_COMPLEX[both.element_type], _sizes(both))
 
 
-def _part(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+def _part(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     element_type = shapes[0].element_type
     return _array(_PARTS.get(element_type, element_type), _sizes(shapes[0]))
 
 
-def _is_finite(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+def _is_finite(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     return _array("pred", _sizes(shapes[0]))
 
 
-def _transpose(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+def _transpose(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     sizes, order = _sizes(shapes[0]), _integers(instruction, "dimensions")
     if sorted(order) != list(range(len(sizes))):
         raise ValueError(order)
     return _array(shapes[0].element_type, [sizes[axis] for axis in order])
 
 
-def _concatenate(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+def _concatenate(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     (dimension,) = _integers(instruction, "dimensions")
     sizes = [list(column) for column in zip(*map(_sizes, shapes), strict=True)]
     along = sizes[dimension]
     bounded = all(one.size != UNBOUNDED for one in along)
     total = sum(one.size for one in along) if bounded else UNBOUNDED
     result = [
-        Size(total, any(one.dynamic for one in column)) if position == dimension else _merged_size(column)
+        _Size(total, any(one.dynamic for one in column)) if position == dimension else _merged_size(column)
         for position, column in enumerate(sizes)
     ]
-    return _array(wider(shape.element_type for shape in shapes), result)
+    return _array(_wider(shape.element_type for shape in shapes), result)
 
 
-def _pad(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+def _pad(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     sizes = _sizes(shapes[0])
     padding = [[*map(int, part.split("_")), 0][:3] for part in instruction.attributes["padding"].split("x")]
     result = [
-        one if one.size == UNBOUNDED else Size(low + one.size + high + max(one.size - 1, 0) * inside, one.dynamic)
+        one if one.size == UNBOUNDED else _Size(low + one.size + high + max(one.size - 1, 0) * inside, one.dynamic)
         for one, (low, high, inside) in zip(sizes, padding, strict=bool(sizes))
     ]
-    return _array(wider(shape.element_type for shape in shapes), result)
+    return _array(_wider(shape.element_type for shape in shapes), result)
 
 
-def _dimension_set(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+def _dimension_set(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     (dimension,) = _integers(instruction, "dimensions")
     sizes = _sizes(shapes[0])
-    sizes[dimension] = Size(sizes[dimension].size, True)
+    sizes[dimension] = _Size(sizes[dimension].size, True)
     return _array(shapes[0].element_type, sizes)
 
 
-def _sort(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+def _sort(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     return _one_or_tuple(shapes)
 
 
-def _topk(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
-    sizes = [*_sizes(shapes[0])[:-1], Size(int(instruction.attributes["k"]))]
+def _topk(instruction: Described, shapes: Sequence[Shape]) -> Shape:
+    sizes = [*_sizes(shapes[0])[:-1], _Size(int(instruction.attributes["k"]))]
     return _one_or_tuple([_array(shapes[0].element_type, sizes), _array("s32", sizes)])
 
 
-def _gather(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+def _gather(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     offsets = set(_integers(instruction, "offset_dims"))
     dropped = (_integers(instruction, "collapsed_slice_dims"), _integers(instruction, "operand_batching_dims"))
-    slices = iter(_without([Size(size) for size in _integers(instruction, "slice_sizes")], *dropped))
+    slices = iter(_without([_Size(size) for size in _integers(instruction, "slice_sizes")], *dropped))
     indices, vector = _sizes(shapes[1]), int(instruction.attributes["index_vector_dim"])
     batch = iter(_without(indices, [vector]) if vector < len(indices) else indices)
     rank = len(offsets) + len(indices) - (vector < len(indices))
     return _array(shapes[0].element_type, [next(slices if axis in offsets else batch) for axis in range(rank)])
 
 
-def _scatter(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+def _scatter(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     return _one_or_tuple(shapes[: len(instruction.operands) // 2])
 
 
 # ---- sums
 
 
-def _applied(root: Shape, sizes: Sequence[Size]) -> Shape:
+def _applied(root: Shape, sizes: Sequence[_Size]) -> Shape:
     """Arrays of these sizes, of the types that a computation on scalars returns."""
     if not root.is_tuple:
         return _array(root.element_type, sizes)
     return _one_or_tuple([_array(leaf.element_type, sizes) for leaf in root.elements])
 
 
-def _map(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+def _map(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     *operands, root = shapes
     return _applied(root, _sizes(operands[0]))
 
 
-def _reduce(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+def _reduce(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     *operands, root = shapes
     return _applied(root, _without(_sizes(operands[0]), _integers(instruction, "dimensions")))
 
 
-def _reduce_window(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+def _reduce_window(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     *operands, root = shapes
     sizes = _sizes(operands[0])
     windows = _windows(instruction)
     return _applied(root, [_windowed(one, window) for one, window in zip(sizes, windows, strict=True)])
 
 
-def _windows(instruction: HloInstruction) -> list[dict[str, str]]:
+def _windows(instruction: Described) -> list[dict[str, str]]:
     """What `window` says of each axis, such as `{"size": "3", "pad": "1_1"}`."""
     said = {key: text.split("x") for key, text in _WINDOW_ITEM.findall(instruction.attributes.get("window", ""))}
     return [{key: parts[axis] for key, parts in said.items()} for axis in range(len(said.get("size", ())))]
 
 
-def _windowed(one: Size, window: dict[str, str]) -> Size:
+def _windowed(one: _Size, window: dict[str, str]) -> _Size:
     """The windows along one axis."""
     if one.size == UNBOUNDED:
         return one
@@ -257,16 +354,16 @@ def _windowed(one: Size, window: dict[str, str]) -> Size:
     room = low + high + (0 if one.size == 0 else (one.size - 1) * int(window.get("lhs_dilate", "1")) + 1)
     reach = (int(window["size"]) - 1) * int(window.get("rhs_dilate", "1")) + 1
     count = 0 if reach > room else (room - reach) // int(window.get("stride", "1")) + 1
-    return Size(count, one.dynamic)
+    return _Size(count, one.dynamic)
 
 
-def _scan(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+def _scan(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     """What each step returns, stacked along the dimension that is scanned, then what the last one carries on."""
     root, carried = shapes[-1], int(instruction.attributes["num_carries"])
     if not root.is_tuple:
         return root
     (dimension,) = _integers(instruction, "dimensions")
-    steps = Size(shapes[0].dimensions[dimension])
+    steps = _Size(shapes[0].dimensions[dimension])
     stacked = root.elements[: len(root.elements) - carried]
     sizes = [(one, _sizes(one)) for one in stacked]
     parts = [_array(one.element_type, [*own[:dimension], steps, *own[dimension:]]) for one, own in sizes]
@@ -276,11 +373,11 @@ def _scan(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
 # ---- products
 
 
-def _dot(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+def _dot(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     return _product(instruction, shapes, grouped=())
 
 
-def _product(instruction: HloInstruction, shapes: Sequence[Shape], grouped: Sequence[int]) -> Shape:
+def _product(instruction: Described, shapes: Sequence[Shape], grouped: Sequence[int]) -> Shape:
     """Batch dimensions, then what is left of each operand; of the second one also without those that are grouped."""
     left, right = _sizes(shapes[0]), _sizes(shapes[1])
     batch, other = _integers(instruction, "lhs_batch_dims"), _integers(instruction, "rhs_batch_dims")
@@ -289,10 +386,10 @@ def _product(instruction: HloInstruction, shapes: Sequence[Shape], grouped: Sequ
         *_without(left, batch, _integers(instruction, "lhs_contracting_dims")),
         *_without(right, other, _integers(instruction, "rhs_contracting_dims"), grouped),
     ]
-    return _array(wider(shape.element_type for shape in shapes[:2]), result)
+    return _array(_wider(shape.element_type for shape in shapes[:2]), result)
 
 
-def _ragged_dot(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+def _ragged_dot(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     product = _product(instruction, shapes, grouped=_integers(instruction, "rhs_group_dims"))
     (ragged,) = _integers(instruction, "lhs_ragged_dims")
     if ragged not in _integers(instruction, "lhs_contracting_dims"):
@@ -300,46 +397,46 @@ def _ragged_dot(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
     return _array(product.element_type, [_sizes(shapes[2])[-1], *_sizes(product)])
 
 
-def _convolution(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+def _convolution(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     labels = _LABELS.fullmatch(instruction.attributes["dim_labels"])
     if labels is None:
         return UNKNOWN_SHAPE
     left, right = (dict(zip(labels[at], _sizes(shapes[at - 1]), strict=True)) for at in (1, 2))
     groups = int(instruction.attributes.get("batch_group_count", "1"))
-    sizes = {"b": Size(left["b"].size // groups, left["b"].dynamic), "f": right["o"]}
+    sizes = {"b": _Size(left["b"].size // groups, left["b"].dynamic), "f": right["o"]}
     axes = sorted(label for label in left if label.isdigit())
     for axis, window in zip(axes, _windows(instruction), strict=True):
         sizes[axis] = _windowed(left[axis], {"size": str(right[axis].size), **window})
     if any(one.size == UNBOUNDED for one in (*left.values(), *right.values())):
         return UNKNOWN_SHAPE
-    return _array(wider(shape.element_type for shape in shapes), [sizes[label] for label in labels[3]])
+    return _array(_wider(shape.element_type for shape in shapes), [sizes[label] for label in labels[3]])
 
 
-def _fft(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+def _fft(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     (operand,) = shapes
     sizes, length = _sizes(operand), _integers(instruction, "fft_length")[-1]
     match instruction.attributes["fft_type"]:
         case "RFFT":
-            return _array(_COMPLEX[operand.element_type], [*sizes[:-1], Size(length // 2 + 1, sizes[-1].dynamic)])
+            return _array(_COMPLEX[operand.element_type], [*sizes[:-1], _Size(length // 2 + 1, sizes[-1].dynamic)])
         case "IRFFT":
-            return _array(_PARTS[operand.element_type], [*sizes[:-1], Size(length, sizes[-1].dynamic)])
+            return _array(_PARTS[operand.element_type], [*sizes[:-1], _Size(length, sizes[-1].dynamic)])
     return operand
 
 
-def _batch_norm(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+def _batch_norm(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     feature = _sizes(shapes[0])[int(instruction.attributes["feature_index"])]
     statistic = _array(shapes[0].element_type, [feature])
     return _one_or_tuple([shapes[0], statistic, statistic])
 
 
-def _root(instruction: HloInstruction, shapes: Sequence[Shape]) -> Shape:
+def _root(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     return shapes[-1]
 
 
-APPLYING = frozenset({"conditional", "map", "reduce", "reduce-window", "scan"})
+_APPLYING = frozenset({"conditional", "map", "reduce", "reduce-window", "scan"})
 """Opcodes whose result takes its type from the root of the first computation that they call."""
 
-RULES: dict[str, Rule] = {
+_RULES: dict[str, _Rule] = {
     "batch-norm-grad": _batch_norm,
     "batch-norm-inference": _like(0),
     "batch-norm-training": _batch_norm,

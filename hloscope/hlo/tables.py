@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from hloscope.grammars_loader import grammar_text
 
 UPPER_STARTS = ("text", "header", "table_row", "computation_head", "computation_end", "instruction", "continuation")
-LOWER_STARTS = (
+_LOWER_STARTS = (
     "shape",
     "array",
     "layout",
@@ -78,7 +78,7 @@ class Tables(NamedTuple):
     ignored: list[str]
 
 
-def digest_of(grammar: str) -> str:
+def _digest_of(grammar: str) -> str:
     """What tells one grammar from another."""
     return hashlib.sha256(grammar.encode()).hexdigest()
 
@@ -96,7 +96,7 @@ def made_by_lark(grammar: str, *, debug: bool = False) -> Tables:
 
         def lex(self, _state: Any, _parser: Any) -> Any: ...
 
-    starts = [*UPPER_STARTS, *LOWER_STARTS]
+    starts = [*UPPER_STARTS, *_LOWER_STARTS]
     lark = Lark(grammar, parser="lalr", lexer=NoLexer, start=starts, maybe_placeholders=False, debug=debug)
     table = lark.parser.parser._parse_table
     rules = sorted(lark.rules, key=lambda rule: (rule.origin.name, rule.order, [item.name for item in rule.expansion]))
@@ -113,7 +113,7 @@ def made_by_lark(grammar: str, *, debug: bool = False) -> Tables:
     terminals.sort(key=lambda terminal: (-terminal.priority, -len(terminal.pattern.value), terminal.name))
     patterns = {terminal.name: terminal.pattern.to_regexp() for terminal in lark.terminals}
     return Tables(
-        digest=digest_of(grammar),
+        digest=_digest_of(grammar),
         actions=actions,
         rules=list(map(_rule, rules)),
         starts={start: numbers[table.start_states[start]] for start in starts},
@@ -169,7 +169,7 @@ def tables() -> Tables:
     grammar = grammar_text("hlo")
     if _KEPT.is_file():
         kept = from_json(_KEPT.read_text(encoding="utf-8"))
-        if kept.digest == digest_of(grammar):
+        if kept.digest == _digest_of(grammar):
             return kept
     return made_by_lark(grammar)
 

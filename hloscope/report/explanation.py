@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from hloscope.analysis.document import plain
 from hloscope.analysis.model import Collective
+from hloscope.analysis.model.analysis import plain
 from hloscope.analysis.places import short_source
 from hloscope.errors import caret_excerpt
 from hloscope.report import Canvas

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.text import Text
 
-from hloscope.analysis.document import to_document
 from hloscope.analysis.model import Analysis, StepTime
+from hloscope.analysis.model.analysis import to_document
 from hloscope.errors import HloscopeError
 from hloscope.report import Canvas
 from hloscope.report.drawing import INDENT, LEAST_WIDTH, drawn, section

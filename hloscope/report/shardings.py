@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from hloscope.analysis.document import plain
+from hloscope.analysis.model.analysis import plain
 from hloscope.analysis.places import short_source
 from hloscope.report import Canvas
 from hloscope.report.drawing import drawn, section

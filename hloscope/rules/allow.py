@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hloscope.analysis.model import Analysis, Collective, SourceFrame
-from hloscope.analysis.source_lines import Sources
+from hloscope.analysis.places import Sources
 from hloscope.analysis.vocabulary import Kind
 from hloscope.contracts.model import Selector
 from hloscope.contracts.notation import format_selector, parse_selector

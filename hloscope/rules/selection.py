@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hloscope.analysis.model import Analysis
-from hloscope.analysis.source_lines import NOT_READ, NOTHING, Sources
+from hloscope.analysis.places import NOT_READ, NOTHING, Sources
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.findings import Finding
 from hloscope.rules import RULES

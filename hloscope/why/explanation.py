@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from hloscope.analysis.model import Analysis, Collective, SourceFrame
 from hloscope.analysis.model.reason import Operation, Reason, ReasonKind, Tensor
-from hloscope.analysis.places import users_frame
-from hloscope.analysis.source_lines import NOTHING, Sources
+from hloscope.analysis.places import NOTHING, Sources, users_frame
 from hloscope.analysis.vocabulary import Kind
 from hloscope.errors import TargetError, did_you_mean
 from hloscope.why.advice import advice

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from hloscope.analysis.model import Analysis, Collective
-from hloscope.analysis.origin import KIND_OF_PRIMITIVE
+from hloscope.analysis.provenance import KIND_OF_PRIMITIVE
 from hloscope.analysis.vocabulary import SUMS, Origin
 from hloscope.hlo import HloInstruction, HloModule
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hloscope.analysis.custom_call_targets import Talk, talk_of
+from hloscope.analysis.spellings import Talk, talk_of
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 
 CORPUS = os.environ.get("HLOSCOPE_CORPUS")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hloscope.analysis.groups import pattern_of_pairs
 from hloscope.analysis.model import AxisShift, Mesh, PermutePattern
-from hloscope.analysis.permutes import pattern_of_pairs
 
 LINE = Mesh(axis_names=("X",), axis_sizes=(8,))
 GRID = Mesh(axis_names=("X", "Y"), axis_sizes=(2, 4))

@@ -6,7 +6,7 @@ import pytest
 
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import SourceFrame
-from hloscope.analysis.origin import authored_kind
+from hloscope.analysis.provenance import authored_kind
 from hloscope.analysis.vocabulary import Kind, Origin
 from hloscope.hlo import parse_module
 

@@ -6,7 +6,7 @@ import pytest
 
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.placement import Placement
-from hloscope.analysis.spellings.send_recv import Target, groups_of_target
+from hloscope.analysis.send_recv import Target, groups_of_target
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.contracts.evaluate import evaluate
 from hloscope.contracts.notation import parse_contract

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hloscope.analysis.model import Collective
-from hloscope.analysis.reach import Reach
-from hloscope.analysis.totals import largest_first, totals_of
+from hloscope.analysis.totals import Reach, largest_first, totals_of
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 
 BASE = Collective(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.analysis.loops.progressions import Direction, Progression, count_trips
+from hloscope.analysis.loop_integers import Direction, Progression, count_trips
 from hloscope.analysis.vocabulary import Bound
 
 REDUCE = "all-reduce(%v), channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3},{4,5,6,7}}, to_apply=%sum"

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hloscope.analysis import analyze_module
-from hloscope.analysis.loops.integers import integer_bits, is_in_range, signed, wrapped
-from hloscope.analysis.loops.progressions import Direction
+from hloscope.analysis.loop_integers import Direction, integer_bits, is_in_range, signed, wrapped
 from hloscope.analysis.vocabulary import Bound
 from hloscope.hlo import parse_module
 

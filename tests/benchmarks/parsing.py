@@ -126,12 +126,10 @@ def made(megabytes: float, line: str = STEP) -> str:
     return HEAD + "".join(line.format(n=n, before=n - 1) for n in range(1, count + 1)) + TAIL
 
 
-def measured(way: str, path: Path, runs: int, cache: Path | None = None) -> tuple[dict[str, list[float]], int, int]:
+def measured(way: str, path: Path, runs: int) -> tuple[dict[str, list[float]], int, int]:
     """Seconds of each run by way, bytes of growth and instructions, from one fresh process."""
-    environment = {**os.environ, "HLOSCOPE_CACHE": "1" if cache else "0", "HLOSCOPE_CACHE_DIR": str(cache)}
     done = subprocess.run(
         [sys.executable, "-c", CHILD, way, str(path), str(runs)],
-        env=environment,
         capture_output=True,
         text=True,
         check=False,
@@ -163,20 +161,18 @@ def ratios(path: Path, megabytes: float) -> None:
         bar("graph, first in its process, times XLA", cold(path) / medians["xla"], bars.get("fields"), "x")
 
 
-def cold(path: Path, cache: Path | None = None) -> float:
+def cold(path: Path) -> float:
     """Median seconds of the first reading in a fresh process."""
-    return statistics.median(measured("graph", path, 1, cache)[0]["graph"][0] for _ in range(RUNS))
+    return statistics.median(measured("graph", path, 1)[0]["graph"][0] for _ in range(RUNS))
 
 
-def compare(path: Path, cache: Path) -> None:
+def compare(path: Path) -> None:
     """Prints one file's figures."""
     megabytes = path.stat().st_size / 1e6
     print(f"{path.name}: {megabytes:.2f} MB")
     ratios(path, megabytes)
     if megabytes <= SMALL:
-        bar("cold, with an empty template store", cold(path) * 1e3, MOST_COLD_MS, " ms")
-        measured("graph", path, 1, cache)
-        bar("cold, with a full template store", cold(path, cache) * 1e3, None, " ms")
+        bar("cold", cold(path) * 1e3, MOST_COLD_MS, " ms")
     growth = statistics.median(measured("graph", path, 1)[1] for _ in range(RUNS))
     bar("memory, times the text", growth / (megabytes * 1e6), MOST_RESIDENT if megabytes >= MIDDLE else None, "x")
 
@@ -205,7 +201,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for path in texts(folder):
-            compare(path, folder / "cache")
+            compare(path)
         path, seconds = folder / "made.hlo", []
         for scale in SCALES:
             path.write_text(made(float(scale)))

@@ -1,4 +1,4 @@
-"""The call graph, data flow and the networkx view."""
+"""The call graph and data flow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
-from hloscope.graph import HloGraph, consumers, producers, to_networkx
+from hloscope.analysis.defs import producers
+from hloscope.analysis.uses import consumers
+from hloscope.graph import HloGraph
 from hloscope.hlo import parse_module
 
 TEXT = """HloModule m
@@ -141,22 +143,6 @@ def test_producers_go_into_bodies_and_out_to_callers(graph):
 def test_the_search_gives_up(graph):
     done = graph.module.entry.instruction("d")
     assert len(list(consumers(graph, done, limit=2))) <= 4
-
-
-def test_networkx_view(graph):
-    view = to_networkx(graph.module.entry)
-    assert list(view)[:3] == ["p", "q", "zero"]
-    assert view.nodes["r"] == {"opcode": "multiply", "shape": "f32[4]", "line": 45, "is_root": True, "op_name": ""}
-    assert sorted(view.edges(data="operand")) == [
-        ("d", "init", 1), ("f1", "s", 0), ("g", "r", 0), ("init", "w", 0), ("p", "f1", 0), ("q", "r", 1),
-        ("s", "d", 0), ("w", "g", 0), ("zero", "init", 0),
-    ]  # fmt: skip
-
-
-def test_two_uses_are_two_edges():
-    module = parse_module("HloModule m\nENTRY %e {\n %p = f32[] parameter(0)\n ROOT %m = f32[] multiply(%p, %p)\n}")
-    view = to_networkx(module.entry)
-    assert sorted(view.edges(data="operand")) == [("p", "m", 0), ("p", "m", 1)]
 
 
 def test_analysing_imports_neither_networkx_nor_jax():

@@ -13,10 +13,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from hlo_printer import print_module
 from hlo_texts import BARE, MODULE, corpus_files
 
 from hloscope.errors import HloParseError
-from hloscope.hlo import HloModule, parse_module, print_module
+from hloscope.hlo import HloModule, parse_module
 from hloscope.hlo.parser import parse_whole
 
 SEED = 20_240

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hlo_printer import print_module, quote, shape_text
 from hlo_texts import BARE, MODULE, corpus_files, needs_corpus
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,9 +12,8 @@ from test_hlo_shortcut import TEXTS
 from test_hlo_shortcut import facts as facts_with_lines
 
 from hloscope.errors import HloParseError
-from hloscope.hlo import HloModule, parse_module, print_module
-from hloscope.hlo.printer import shape_text
-from hloscope.hlo.strings import quote, unquote
+from hloscope.hlo import HloModule, parse_module
+from hloscope.hlo.value_actions import unquote
 
 
 def facts(module: HloModule) -> dict:

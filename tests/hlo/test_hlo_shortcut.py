@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hloscope.errors import HloParseError
+from hloscope.hlo.attribute_skeletons import cut_attributes, is_plain, is_plain_config
 from hloscope.hlo.builder import Builder
 from hloscope.hlo.columns import Columns
-from hloscope.hlo.holes import cut_attributes, is_plain, is_plain_config
+from hloscope.hlo.line_patterns import Row, dialect, dialect_of
 from hloscope.hlo.parser import parse_module, parse_whole
-from hloscope.hlo.rows import Row, dialect, dialect_of
-from hloscope.hlo.scanner import GaveUp, Scanner
+from hloscope.hlo.scanner import FallbackToGrammar, Scanner
 
 HEAD = "HloModule m\n\n"
 ENTRY = HEAD + "ENTRY %e (p: f32[2]) -> f32[2] {\n  %p = f32[2]{0} parameter(0)\n"
@@ -120,7 +120,7 @@ def outcome(parse, text):
 def takes_the_quick_way(text):
     try:
         Scanner(Builder(Columns(text, None))).scan()
-    except GaveUp:
+    except FallbackToGrammar:
         return False
     return True
 

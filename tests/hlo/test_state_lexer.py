@@ -7,7 +7,7 @@ import re
 import pytest
 from hlo_texts import BARE, MODULE
 
-from hloscope.hlo.lexer import USES_BEFORE_COMPILED, StateLexer
+from hloscope.hlo.lalr_runtime import USES_BEFORE_COMPILED, StateLexer
 from hloscope.hlo.tables import tables
 
 STATES = {frozenset(row): row for row in tables().actions}

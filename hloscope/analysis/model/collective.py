@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from math import prod
 
-from hloscope.analysis.model.overlap import Overlap
-from hloscope.analysis.model.permute import PermutePattern
-from hloscope.analysis.model.reason import Reason
-from hloscope.analysis.model.source import SourceFrame
+from hloscope.analysis.model.reason import Reason, SourceFrame
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
 
 
@@ -183,3 +181,62 @@ class Collective:
     def payload_bytes_per_step(self) -> int | None:
         """`payload_bytes` x `executions`."""
         return None if self.payload_bytes is None else self.payload_bytes * self.executions
+
+
+class Relation(StrEnum):
+    """How a matrix multiplication stands to a collective beside it."""
+
+    INDEPENDENT = "independent"
+    """Neither needs the other: a schedule could run both at once."""
+    CONSUMER = "consumer"
+    """It uses what the collective brings, and could begin with the part that is there."""
+    PRODUCER = "producer"
+    """It makes what the collective takes away, which could leave part by part."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """The longest matrix multiplication that a collective could run beside.
+
+    Attributes:
+        name: Its HLO instruction, without `%`, in the collective's own computation.
+        relation: How it stands to the collective.
+        time_us: Its predicted microseconds per execution.
+        source: Its source frames, innermost first; empty when not known.
+    """
+
+    name: str
+    relation: Relation
+    time_us: float
+    source: tuple[SourceFrame, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisShift:
+    """Every device sends to the one a fixed distance away along a mesh axis, or along a product of axes.
+
+    Attributes:
+        axes: The axis or sub-axis; several, major first, where the devices are counted through all of them.
+        size: Devices along them.
+        distance: Positions from source to target; negative towards position 0. On a ring the shorter way round, and
+            positive where both ways are equally long.
+        ring: Whether what leaves at one end enters at the other, so that each device that sends also receives.
+    """
+
+    axes: tuple[str, ...]
+    size: int
+    distance: int
+    ring: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermutePattern:
+    """A permute that is one uniform shift.
+
+    Attributes:
+        shifts: The shift along each axis that the data crosses, major first.
+        ring: Whether each device that sends also receives.
+    """
+
+    shifts: tuple[AxisShift, ...]
+    ring: bool

@@ -1,11 +1,9 @@
-"""Why a collective is there, as typed evidence: what moved, which operation made it, which one needed it otherwise."""
+"""Why a collective is there: what asked for it, which places of the user's code it goes back to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-
-from hloscope.analysis.model.source import SourceFrame
 
 Axes = tuple[str, ...]
 
@@ -166,3 +164,13 @@ class Rematerialization:
     after: str
     source: tuple[SourceFrame, ...]
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFrame:
+    """One frame of the user's Python stack: where an operation was written."""
+
+    file: str
+    line: int
+    function: str | None = None
+    column: int | None = None

@@ -1,0 +1,311 @@
+"""The analysis of one compiled program, and the document that `--format json` prints, described by `schema.json`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+
+from hloscope.analysis.model.collective import Collective, Mesh
+from hloscope.analysis.model.reason import Rematerialization, SourceFrame
+from hloscope.analysis.model.step_time import StepTime
+from hloscope.analysis.vocabulary import Bound
+from hloscope.findings import Finding
+from hloscope.units import plural
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Analysis:
+    """Everything hloscope knows about one compiled program.
+
+    Attributes:
+        target: What the user named: `model.py:step`, `step.hlo`, `-`.
+        module: The HLO module's name.
+        slice: The slice; None for HLO text without `--slice`.
+        mesh: The user's mesh; None when there is none.
+        num_partitions: Partitions of the SPMD program, as the text says (of one slice, for multi-slice text).
+        collectives: By wire bytes per step, largest first; unknown bytes before all others.
+        totals: Sums per step on one device.
+        arguments: The program's arguments, in order.
+        outputs: The program's outputs, in order.
+        intermediates: The largest arrays that it makes on the way, largest first.
+        memory: Bytes on one device.
+        time: Where the step's time goes; None when it was not priced.
+        rematerializations: Arrays that the partitioner replicates because it knows no other way between two shardings.
+        findings: What rules found.
+        unmodelled: What was not understood.
+        notes: Choices made for the user and compiler diagnostics, one sentence each.
+        versions: `hloscope`, and `jax`, `jaxlib`, `libtpu` when they compiled the program.
+    """
+
+    target: str
+    module: str
+    slice: SliceFact | None
+    mesh: Mesh | None
+    num_partitions: int
+    collectives: tuple[Collective, ...]
+    totals: Totals
+    arguments: tuple[ArrayFact, ...]
+    outputs: tuple[ArrayFact, ...]
+    memory: Memory
+    intermediates: tuple[IntermediateFact, ...] = ()
+    time: StepTime | None = None
+    rematerializations: tuple[Rematerialization, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    unmodelled: tuple[Unmodelled, ...] = ()
+    notes: tuple[str, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        place = f" on {self.slice.name}" if self.slice is not None else ""
+        return (
+            f"<Analysis of {self.target}{place}: {plural(self.totals.collectives, 'collective')}, "
+            f"{self.totals.wire_bytes} wire bytes per step ({self.totals.bound})>"
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """The analysis as plain data, as `--format json` prints it (see `hloscope/analysis/schema.json`)."""
+        return to_document(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayFact:
+    """One argument or output array of the program.
+
+    Attributes:
+        name: The user's name, a pytree path such as `params['w']`, or `result[0]`.
+        dtype: XLA's short type name, such as `bf16`.
+        global_shape: Dimensions of the whole array; None when the text does not tell.
+        local_shape: Dimensions on one device.
+        sharding: The sharding in the user's mesh axes, such as `P('X', None)`; None when not known.
+        chosen_by: `user` when the sharding was asked for, `compiler` when it was left open, None when not known.
+        bytes_per_device: Logical bytes on one device; None when the type is not known.
+        donated: Whether its buffer is given to the program (arguments) or reuses a donated one (outputs).
+        used: False for an argument that the program does not read, which JAX drops.
+        reused: For a donated argument: whether an output takes its memory; None where that is not known, and of all
+            others.
+    """
+
+    name: str
+    dtype: str
+    global_shape: tuple[int, ...] | None
+    local_shape: tuple[int, ...]
+    sharding: str | None
+    chosen_by: str | None
+    bytes_per_device: int | None
+    donated: bool = False
+    used: bool = True
+    reused: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntermediateFact:
+    """One large array that the program makes on the way: neither an argument nor an output.
+
+    Attributes:
+        name: The HLO instruction that makes it, without `%`; with `[1]` where it is an element of that one's result.
+        computation: The HLO computation that holds the instruction: ENTRY or the body of a loop.
+        line: 1-based line in the HLO text.
+        dtype: XLA's short type name.
+        global_shape: Dimensions of the whole array; None when not known.
+        local_shape: Dimensions on one device.
+        bytes_per_device: Logical bytes on one device.
+        padded_bytes_per_device: What it takes in memory with its tiles; None where the text gives no layout.
+        memory_space: XLA's number of the memory it lies in: 0 for the device's main memory; on TPU 1 for the vector
+            memory on the chip and 5 for the host's.
+        loops: Names of the `while` instructions around it, outermost first.
+        op_name: XLA's `op_name`; its own, or that of the instruction `source_of`.
+        source: Source frames, innermost first; empty when not known.
+        source_of: None when `source` is the instruction's own, else the name of the one it was taken from.
+        sharding: `P('X', None)` as Shardy propagates it; None when that is not known.
+    """
+
+    name: str
+    computation: str
+    line: int
+    dtype: str
+    global_shape: tuple[int, ...] | None
+    local_shape: tuple[int, ...]
+    bytes_per_device: int
+    padded_bytes_per_device: int | None
+    memory_space: int
+    loops: tuple[str, ...] = ()
+    op_name: str | None = None
+    source: tuple[SourceFrame, ...] = ()
+    source_of: str | None = None
+    sharding: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes on one device, as the compiler's buffer assignment has them; None when not known.
+
+    Attributes:
+        argument_bytes: Live arguments, with tile padding.
+        output_bytes: Outputs, with tile padding.
+        temp_bytes: Scratch space in HBM.
+        alias_bytes: Outputs that live in donated arguments, counted in both of the above.
+        generated_code_bytes: The program itself.
+        peak_bytes: The most that is live at once: arguments + outputs - aliased + temporaries + code.
+        hbm_bytes: What one device of the chip has.
+        fits: Whether the compiler found room for it; None when no compiler was asked.
+    """
+
+    argument_bytes: int | None = None
+    output_bytes: int | None = None
+    temp_bytes: int | None = None
+    alias_bytes: int | None = None
+    generated_code_bytes: int | None = None
+    peak_bytes: int | None = None
+    hbm_bytes: int | None = None
+    fits: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceFact:
+    """The slice that the program was compiled for, or is priced on.
+
+    Attributes:
+        name: `v5e:2x4`, `2*v5e:2x4`, `cpu:8` or `attached`.
+        chip: The chip's generation, such as `v5e`; `cpu` for simulated host devices.
+        chips: Chips in all slices together.
+        devices: JAX devices in all slices together.
+        slices: Slices joined over DCN.
+        used_devices: Devices that the program uses; fewer than `devices` when compiled on a subset.
+        chosen_by: `user` or `default`.
+    """
+
+    name: str
+    chip: str
+    chips: int
+    devices: int
+    slices: int
+    used_devices: int
+    chosen_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmodelled:
+    """Something in the text that was not understood and that a total may therefore miss.
+
+    Attributes:
+        what: What it is, one sentence: `trip count of %while.3 cannot be read`.
+        effect: What that does to the totals: `executions inside it are a lower bound`.
+        computation: The HLO computation.
+        instruction: The HLO instruction.
+        line: 1-based line in the HLO text.
+    """
+
+    what: str
+    effect: str
+    computation: str | None = None
+    instruction: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Total:
+    """A sum over collectives, per device and step.
+
+    Attributes:
+        wire_bytes: Sum of wire bytes x executions over the collectives whose bytes are known.
+        payload_bytes: Sum of payload bytes x executions over the collectives whose bytes are known.
+        collectives: Places in the program that start such a transfer.
+        executions: Transfers started per step.
+        bound: How the sums relate to the truth.
+    """
+
+    wire_bytes: int
+    payload_bytes: int
+    collectives: int
+    executions: int
+    bound: Bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals(Total):
+    """The sum over all collectives, per step on one device, and its parts.
+
+    Attributes:
+        by_axis: By axis names joined by `,`; `?` where they are not known, empty where no axis is crossed.
+        by_kind: By kind of collective.
+        by_link: By network; a collective that crosses both counts there by its parts, each a transfer of its own.
+    """
+
+    by_axis: dict[str, Total]
+    by_kind: dict[str, Total]
+    by_link: dict[str, Total]
+
+
+SCHEMA_VERSION = 1
+"""Changes when a field is renamed, removed or given another meaning; not when one is added."""
+
+
+def to_document(analysis: Analysis) -> dict[str, object]:
+    """Turns an analysis into dicts, lists, strings, numbers, booleans and None.
+
+    Field names are those of the model. What is not known is None, never zero.
+    """
+    return {
+        "schema": SCHEMA_VERSION,
+        "target": analysis.target,
+        "module": analysis.module,
+        "slice": plain(analysis.slice),
+        "mesh": _mesh(analysis.mesh),
+        "num_partitions": analysis.num_partitions,
+        "collectives": [_collective(collective) for collective in analysis.collectives],
+        "totals": plain(analysis.totals),
+        "arguments": plain(analysis.arguments),
+        "outputs": plain(analysis.outputs),
+        "intermediates": plain(analysis.intermediates),
+        "memory": plain(analysis.memory),
+        "time": _time(analysis.time),
+        "rematerializations": plain(analysis.rematerializations),
+        "findings": plain(analysis.findings),
+        "unmodelled": plain(analysis.unmodelled),
+        "notes": list(analysis.notes),
+        "versions": dict(analysis.versions),
+    }
+
+
+def _collective(collective: Collective) -> dict[str, object]:
+    """A collective with its bytes per step, which follow from bytes per execution."""
+    return {
+        **{field.name: plain(getattr(collective, field.name)) for field in fields(collective)},
+        "payload_bytes_per_step": collective.payload_bytes_per_step,
+        "wire_bytes_per_step": collective.wire_bytes_per_step,
+    }
+
+
+def _time(time: StepTime | None) -> dict[str, object] | None:
+    """The step's time, with the names of its rules by how far they can be trusted."""
+    if time is None:
+        return None
+    return {
+        **{field.name: plain(getattr(time, field.name)) for field in fields(time)},
+        "calibrated": list(time.calibrated),
+        "uncalibrated": list(time.uncalibrated),
+    }
+
+
+def _mesh(mesh: Mesh | None) -> dict[str, object] | None:
+    """The mesh without its partition ids, which belong to the compiler rather than to the user."""
+    if mesh is None:
+        return None
+    return {
+        "axis_names": list(mesh.axis_names),
+        "axis_sizes": list(mesh.axis_sizes),
+        "axis_types": None if mesh.axis_types is None else list(mesh.axis_types),
+    }
+
+
+def plain(value: object) -> object:
+    """A model as dicts, lists, strings, numbers, booleans and None."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    return value

@@ -1,0 +1,326 @@
+"""The ways in which compiled text spells communication: collectives, custom calls; `send_recv` reads the third."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from enum import Enum, auto
+from functools import cache
+from math import prod
+
+from hloscope.analysis.defs import origin
+from hloscope.analysis.groups import Groups, are_consistent, device_count, device_groups
+from hloscope.analysis.model import Unmodelled
+from hloscope.analysis.opcodes import KIND_OF_OPCODE, base_opcode, unsupported
+from hloscope.analysis.send_recv import read_send_or_recv
+from hloscope.analysis.transfers import (
+    LOWER_BOUND,
+    Place,
+    Transfer,
+    looks_like_transfer,
+    opaque_transfer,
+    read_unsupported,
+)
+from hloscope.analysis.vocabulary import Kind, Link
+from hloscope.analysis.volume import arrays, shapes_fit, total_bytes
+from hloscope.graph import Value
+from hloscope.hlo import HloInstruction, Shape
+from hloscope.units import array_bytes
+
+_CUSTOM_CALLS = frozenset({"custom-call", "custom-call-start"})
+
+
+def is_worth_reading(opcode: str) -> bool:
+    """Whether an instruction with this opcode may start a transfer."""
+    return opcode in _CUSTOM_CALLS or looks_like_transfer(opcode)
+
+
+def may_transfer(instruction: HloInstruction) -> bool:
+    """Whether an instruction may start a transfer, so that it has to be read."""
+    if instruction.opcode in _CUSTOM_CALLS:
+        return communicates(instruction)
+    return looks_like_transfer(instruction.opcode)
+
+
+def read_transfer(place: Place) -> Transfer | None:
+    """Reads one instruction for which `may_transfer` holds."""
+    opcode = place.op.opcode
+    if base_opcode(opcode) in KIND_OF_OPCODE:
+        return _read_collective(place)
+    if opcode in ("send", "recv"):
+        return read_send_or_recv(place)
+    if base_opcode(opcode) == "custom-call":
+        return _read_custom_call(place)
+    return read_unsupported(place)
+
+
+_REDUCE_SCATTER_FUSION = "all-reduce-scatter"
+
+_TAKES_SLICE = frozenset({"dynamic-slice", "slice"})
+_KEEPS_ITS_SHAPE = "all-reduce-start"
+_SLICE = re.compile(r"\{\s*(\d+(?:\s*,\s*\d+)*)\s*\}")
+_HAS_DESTINATION = frozenset({Kind.COLLECTIVE_PERMUTE, Kind.RAGGED_ALL_TO_ALL})
+
+
+def _read_collective(place: Place) -> Transfer:
+    """Reads a collective.
+
+    Operands and results are those of the collective itself: the tuple of a `-start` holds both, and that of an
+    asynchronous fusion holds them twice.
+    """
+    op = place.op
+    kind = KIND_OF_OPCODE[base_opcode(op.opcode)]
+    operands, results = _operands(op, kind), _results(op)
+    scattered = _scattered(place, operands) if kind is Kind.ALL_REDUCE else None
+    if scattered is not None:
+        kind, results = Kind.REDUCE_SCATTER, arrays([scattered])
+    named = device_groups(op, kind, place.mesh)
+    groups = named if named is not None and _fit(named, place, kind) else None
+    sliced = _sliced_bytes(op)
+    misfit = groups is not None and sliced is None and not shapes_fit(kind, operands, results, groups)
+    counted = results if kind is Kind.ALL_GATHER else operands
+    size = total_bytes(counted) if sliced is None else sliced
+    return Transfer(
+        kind=kind,
+        start=place.start,
+        op=op,
+        operands=operands,
+        results=results,
+        groups=None if misfit else groups,
+        operand_bytes=sliced,
+        asynchronous=op.opcode.endswith("-start") or place.wrapped_asynchronously or starts_chain(op),
+        unmodelled=_misfitting(op) if misfit else _unknown(op, kind, named, groups, size),
+    )
+
+
+def _operands(op: HloInstruction, kind: Kind) -> tuple[Shape, ...]:
+    """What the device puts in; a ragged all-to-all and a permute of slices also name their destination and offsets.
+
+    Nothing, when it puts in slices whose sizes cannot be read.
+    """
+    operands = op.operands
+    if "slice_sizes" in op.attributes and _sliced_bytes(op) is None:
+        return ()
+    if kind in _HAS_DESTINATION and ("slice_sizes" in op.attributes or kind is Kind.RAGGED_ALL_TO_ALL):
+        operands = operands[:1]
+    return arrays(operand.shape for operand in operands)
+
+
+def _results(op: HloInstruction) -> tuple[Shape, ...]:
+    shape = op.shape
+    if op.opcode.endswith("-start") and op.opcode != _KEEPS_ITS_SHAPE and len(shape.elements) > 1:
+        shape = shape.elements[1]
+    return arrays([shape])
+
+
+def _scattered(place: Place, operands: tuple[Shape, ...]) -> Shape | None:
+    """The result of a reduce-scatter, where the all-reduce stands in one of the fusions with which TPUs spell one.
+
+    Each device keeps a slice: the fusion takes slices, and its result is smaller than what the all-reduce adds up.
+    """
+    if not place.computation.name.startswith(_REDUCE_SCATTER_FUSION):
+        return None
+    wrapper = next((wrapper for wrapper in place.context.wrappers[-1:] if wrapper.opcode == "fusion"), None)
+    if wrapper is None and place.graph.entry is None and not place.context.wrappers:
+        wrapper = place.computation.root  # the text is cut off before the fusion, whose result is the same
+    if wrapper is None or not any(one.opcode in _TAKES_SLICE for one in place.computation.instructions):
+        return None
+    before, after = total_bytes(operands), total_bytes(arrays([wrapper.shape]))
+    return wrapper.shape if before is not None and after is not None and after < before else None
+
+
+def starts_chain(op: HloInstruction) -> bool:
+    """Whether the collective is the first link of an asynchronous collective fusion."""
+    return any(user.custom_call_target == "AsyncCollectiveStart" for user in op.users)
+
+
+def _sliced_bytes(op: HloInstruction) -> int | None:
+    """Bytes of a permute that sends slices: `slice_sizes={{64,32}}` of the first operand.
+
+    None for whole operands, and for sizes that cannot be read.
+    """
+    text = op.attributes.get("slice_sizes")
+    if text is None or not op.operands:
+        return None
+    counts = [prod(int(size) for size in part.split(",")) for part in _SLICE.findall(text)]
+    return array_bytes(op.operands[0].shape.element_type, sum(counts)) if counts else None
+
+
+def _fit(groups: Groups, place: Place, kind: Kind) -> bool:
+    return are_consistent(groups, kind, device_count(place.op.computation.module, place.mesh))
+
+
+def _misfitting(op: HloInstruction) -> Unmodelled:
+    return unsupported(op, f"the shapes of %{op.name} do not fit the size of its groups", LOWER_BOUND)
+
+
+def _unknown(
+    op: HloInstruction, kind: Kind, named: Groups | None, groups: Groups | None, size: int | None
+) -> Unmodelled | None:
+    """What the text does not tell about a collective.
+
+    Args:
+        op: The collective.
+        kind: What it does.
+        named: The groups that the text names; None when it does not tell.
+        groups: The same, None also when they contradict themselves.
+        size: Bytes on one device; None when not known.
+    """
+    if named is None:
+        printed = None if kind is Kind.COLLECTIVE_PERMUTE else op.replica_groups
+        if printed is not None and printed.contradiction is not None:
+            what = f"the replica groups of %{op.name} contradict themselves: {printed.contradiction}"
+            return unsupported(op, what, LOWER_BOUND)
+        return unsupported(op, f"who takes part in %{op.name} cannot be told from the text", LOWER_BOUND)
+    if groups is None:
+        what = "source-target pairs" if kind is Kind.COLLECTIVE_PERMUTE else "replica groups"
+        return unsupported(op, f"the {what} of %{op.name} are inconsistent", LOWER_BOUND)
+    if size is None:
+        return unsupported(op, f"the size of what %{op.name} moves cannot be told from the text", LOWER_BOUND)
+    return None
+
+
+_PALLAS = "tpu_custom_call"
+_LATER = re.compile(r"(?P<stem>.*?)(?P<gap>[-_.]?)(?:done|update)", re.IGNORECASE)
+_COMMUNICATION = re.compile(r'"has_communication"\s*:\s*"?(true|false)')
+
+
+def communicates(instruction: HloInstruction) -> bool:
+    """Whether a custom call talks to other devices.
+
+    `AsyncCollectiveStart` starts the collective that is its operand, which is read by itself; on anything else it
+    starts a transfer that is not understood.
+    """
+    target = instruction.custom_call_target or ""
+    if target == _PALLAS:
+        return _has_communication(instruction) is True
+    if target == "AsyncCollectiveStart":
+        return not any(operand.opcode in KIND_OF_OPCODE for operand in instruction.operands)
+    return talk_of(target) is Talk.NAMED and not _goes_on(instruction, target)
+
+
+def _goes_on(instruction: HloInstruction, target: str) -> bool:
+    """Whether a target such as `all-gather-done` ends, or carries on, what another custom call has started."""
+    match = _LATER.fullmatch(target)
+    if match is None:
+        return False
+    made = (origin(Value(operand)).instruction for operand in instruction.operands)
+    stem = match["stem"]
+    wanted = {stem.lower(), *(f"{stem}{match['gap']}{word}".lower() for word in ("start", "update"))}
+    return any((one.custom_call_target or "").lower() in wanted for one in made)
+
+
+def may_communicate(instruction: HloInstruction) -> str | None:
+    """Why a custom call may talk to other devices although nothing says so; None when it is known whether it does."""
+    target = instruction.custom_call_target
+    if target == _PALLAS:
+        kernel = f"the Pallas kernel %{instruction.name}"
+        silent = _has_communication(instruction) is None
+        return f"{kernel} does not say whether it communicates with other chips" if silent else None
+    if target is None:
+        return f"custom call %{instruction.name} without a target may communicate"
+    return f"custom call to {target} may communicate" if talk_of(target) is Talk.UNKNOWN else None
+
+
+def _read_custom_call(place: Place) -> Transfer:
+    """Makes an opaque transfer: nothing outside the kernel tells what it sends, and to whom."""
+    target = place.op.custom_call_target
+    if target == _PALLAS:
+        return opaque_transfer(
+            place, f"the Pallas kernel %{place.op.name} communicates with other chips by itself", Link.ICI
+        )
+    found = opaque_transfer(place, f"custom call {target} of %{place.op.name} communicates by itself")
+    ends_later = any(_goes_on(user, user.custom_call_target or "") for user in place.op.users)
+    return replace(found, asynchronous=True) if ends_later else found
+
+
+def _has_communication(instruction: HloInstruction) -> bool | None:
+    """What a Pallas kernel's configuration says; None when there is none, or it cannot be read to its end.
+
+    Source: `CustomCallBackendConfig.to_json` in jax/_src/tpu_custom_call.py, which writes the key only when it is true.
+    """
+    config = instruction.backend_config.get("custom_call_config")
+    if isinstance(config, dict):
+        return {"true": True, "false": False}.get(str(config.get("has_communication", False)).lower())
+    said = _COMMUNICATION.search(str(instruction.backend_config.get("raw", "")))
+    return None if said is None else said[1] == "true"
+
+
+class Talk(Enum):
+    """What a custom call's target says about communication."""
+
+    NONE = auto()
+    NAMED = auto()
+    UNKNOWN = auto()
+
+
+_COMPILER = """
+    AllocateBuffer AssumeGatherIndicesInBound ConcatBitcast CompactWyHelper GatherScatterIndicesBitpacked
+    InvertDiagBlocksLowerTriangular InvertDiagBlocksUpperTriangular LayoutConstraint PadToStatic SliceToDynamic
+    PartialReduce PrepareAsyncCallStart PrepareAsyncCallDone SliceId X64Combine X64SplitHigh X64SplitLow MemsetFromValue
+    ZeroCrop
+    Sharding SPMDFullToShardShape SPMDShardToFullShape InspectSharding MoveToHost MoveToDevice
+    annotate_device_placement HostExecute GetRngSeed Pin Unpin
+    """
+"""What XLA and its TPU back end put in by themselves.
+
+Source: text that libtpu prints for cholesky, qr, eigh, lu, triangular solves, fft, random bits and 64-bit integers on
+v5e; xla/hlo/ir/hlo_instruction.h and the passes of xla/service for the partitioner's and the host offloader's marks.
+The partitioner's marks stand only in text that is not partitioned yet, which is reported by itself.
+"""
+
+_LIBRARY = """
+    ApproxTopK Cholesky Eigh EighTpu LuDecomposition LuDecompositionBlock ProductOfElementaryHouseholderReflectors Qr
+    QrDecompositionBlock TopK ResizeBicubic ResizeBicubicGrad ResizeBilinear ResizeBilinearGrad ResizeNearest
+    ResizeNearestGrad dce_sink shape_assertion stablehlo.dynamic_approx_top_k stablehlo.dynamic_reduce_window
+    stablehlo.dynamic_rng_bit_generator stablehlo.dynamic_top_k tridiagonal_solve_perturbed_ffi
+    xla.gpu.ext.cub_sort_unassigned_scratch_size xla.gpu.ext.cub_scan_unassigned_scratch_size
+    cu_threefry2x32 cu_threefry2x32_ffi hip_threefry2x32 hip_threefry2x32_ffi cu_lu_pivots_to_permutation
+    __op$block_scaled_dot __op$quantize __op$dequantize
+    hip_lu_pivots_to_permutation cu_cholesky_update_ffi hip_cholesky_update_ffi triton_kernel_call
+    """
+"""Computations on one device's arrays.
+
+Source: the targets that JAX guarantees to be stable (`jax/_src/export/_export.py`) and those that jaxlib registers
+for CPUs and GPUs; libtpu's own names for the same.
+"""
+
+_FAMILIES = re.compile(
+    r"lapack_\w+|(cu|hip|roc)(blas|solver|sparse|fft|dnn|rand)\w*|__(cublas|cudnn|hipblas\w*|cub|cusolver|onednn)\$.+"
+    r"|__triton\w*(\$.+)?|__gpu\$(TopK|xla\.gpu\.triton)|(mhlo|chlo|xla_builder\.math)\.\w+"
+    r"|(cpu|cu|hip)_csr_sparse_dense\w*|xla_(ffi_|buffer_)?(partitioned_)?python_(cpu|gpu|tpu)_callback"
+)
+"""Libraries that know one device, and callbacks into Python on the host.
+
+Source: `kGemmCallTarget`, `kCudnnConvForwardCallTarget` and their neighbours in xla/service/gpu; JAX's
+`jax/_src/callback.py`, `jax/_src/lax/linalg.py` and `jaxlib/*_kernels`.
+"""
+
+_ASYNCHRONOUS = frozenset({"AsyncCollectiveStart", "AsyncCollectiveDone"})
+"""Marks around a collective that is printed beside them, and counted itself."""
+
+_LOCAL = frozenset((*_COMPILER.split(), *_LIBRARY.split()))
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_TELLING = frozenset(
+    {"dispatch", "exchange", "halo", "mpi", "peer", "permute", "receive", "recv", "remote", "ring", "send"}
+)
+_TELLING_PARTS = re.compile(
+    r"nccl|rccl|nvshmem|rocshmem|megascale|multicast|multimem|rdma|p2p|a2a|collective|ppermute|sendrecv"
+    r"|all.?reduce|all.?gather|reduce.?scatter|all.?to.?all",
+    re.IGNORECASE,
+)
+
+
+@cache
+def talk_of(target: str) -> Talk:
+    """Says whether the name of a custom call's target is known, and what it tells.
+
+    Args:
+        target: `custom_call_target`; not the one of Pallas kernels, whose configuration says it instead.
+    """
+    if target in _LOCAL or target in _ASYNCHRONOUS:
+        return Talk.NONE
+    words = {word.lower() for word in _WORDS.findall(target)}
+    if _TELLING_PARTS.search(target) or words & _TELLING:
+        return Talk.NAMED
+    return Talk.NONE if _FAMILIES.fullmatch(target) else Talk.UNKNOWN

@@ -1,1 +1,0 @@
-"""Values and their way through a program: where they are made, who reads them, what they depend on, where they lie."""

@@ -1,0 +1,277 @@
+"""The callbacks that build records and values while Lark parses.
+
+A method stands for the rule, or the alias of an alternative, of the same name in `hlo.lark`; its argument is the list
+of the children.
+"""
+
+# ruff: noqa: D102 - a callback is documented by its rule in the grammar
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from hloscope.hlo.lalr_runtime import Token
+from hloscope.hlo.records import (
+    Attribute,
+    Callee,
+    Computation,
+    ComputationHead,
+    Header,
+    Instruction,
+    Operand,
+    Operation,
+    ParsedShape,
+    ReadError,
+    Row,
+    Span,
+    Text,
+    span_of,
+)
+from hloscope.hlo.shape import Shape
+from hloscope.hlo.value_actions import RULE_OF_VALUE, ValueActions, check_value, unquote
+
+_OPERAND_NAME = re.compile(r"/\*[^*]*\*/|%?([A-Za-z_][A-Za-z0-9_.-]*)")
+
+MAX_DEPTH = 100
+"""How deep tuples and operands may nest; XLA's own stack ends not much later."""
+
+
+class GrammarActions(ValueActions):
+    """Callbacks of the upper level; the lower level is inherited."""
+
+    # ---- text
+
+    def module(self, children: list[Any]) -> Text:
+        header, *rest = children
+        tables = rest.pop(0) if isinstance(rest[0], list) else ()
+        return Text("module", header=header, tables=tuple(tables), computations=tuple(rest))
+
+    def headerless(self, children: list[Any]) -> Text:
+        return Text("headerless", computations=tuple(children))
+
+    def continuation(self, children: list[Any]) -> tuple[Computation, ...]:
+        return tuple(children)
+
+    def single(self, children: list[Any]) -> Text:
+        (item,) = children
+        instruction = item if isinstance(item, Instruction) else Instruction(True, None, item)
+        return Text("single", instruction=instruction)
+
+    def header(self, children: list[Any]) -> Header:
+        _, name, *attributes = children
+        return Header(name.rstrip(":").lstrip("%"), _unique(attributes))
+
+    def module_name(self, children: list[Token]) -> Token:
+        return children[0]
+
+    # ---- stack tables
+
+    def tables(self, children: list[Any]) -> list[tuple[Row, ...]]:
+        return children
+
+    def file_names(self, children: list[Any]) -> tuple[Row, ...]:
+        return tuple(children[1:])
+
+    function_names = file_locations = stack_frames = file_names
+
+    def table_row(self, children: list[Row]) -> Row:
+        return children[0]
+
+    def name_row(self, children: list[Token]) -> Row:
+        return unquote(children[1])
+
+    def number_row(self, children: list[Token]) -> Row:
+        keys, numbers = children[2:-1:2], children[3:-1:2]
+        return {key[:-1]: int(number) for key, number in zip(keys, numbers, strict=True)}
+
+    # ---- computations
+
+    def computation(self, children: list[Any]) -> Computation:
+        head, *instructions, thread = children
+        return Computation(head, tuple(instructions), thread)
+
+    leading_computation = computation
+
+    def computation_head(self, children: list[Any]) -> ComputationHead:
+        is_entry = children[0].type == "ENTRY"
+        name = children[1] if is_entry else children[0]
+        head = ComputationHead(is_entry, name, span_of(children[0], children[-1]))
+        self.progress.head = head
+        return head
+
+    leading_head = computation_head
+
+    def computation_end(self, children: list[Token]) -> str | None:
+        self.progress.head = None
+        self.progress.end = children[-1].end_pos
+        return unquote(children[2]) if len(children) > 1 else None
+
+    def signature(self, children: list[Any]) -> None:
+        return None
+
+    def parameter(self, children: list[Any]) -> None:
+        return None
+
+    # ---- instructions
+
+    def instruction(self, children: list[Any]) -> Instruction:
+        is_root = children[0].type == "ROOT"
+        return Instruction(is_root, children[1] if is_root else children[0], children[-1])
+
+    def name(self, children: list[Token]) -> Token:
+        (name,) = children
+        return name.until(-1) if name.type == "PARAMETER_NAME" else name
+
+    def opcode(self, children: list[Token]) -> Token:
+        return children[0]
+
+    def operation(self, children: list[Any]) -> Operation:
+        return self._operation(children, with_attributes=True)
+
+    def _operation(self, children: list[Any], *, with_attributes: bool) -> Operation:
+        shape = children.pop(0) if isinstance(children[0], ParsedShape) else None
+        opcode, _, *rest = children
+        operands = rest.pop(0) if isinstance(rest[0], list) else ()
+        closing, *attributes = rest
+        span = span_of(opcode, closing)
+        unique = _unique(attributes) if with_attributes else ()
+        return Operation(shape, str(opcode), span, tuple(operands), None, unique)
+
+    def parameter_operation(self, children: list[Any]) -> Operation:
+        shape, opcode, _, argument, closing, *attributes = children
+        span = span_of(opcode, closing)
+        argument_span = span_of(argument, argument)
+        return Operation(shape, str(opcode), span, (), argument_span, _unique(attributes))
+
+    constant_operation = parameter_operation
+
+    def operands(self, children: list[Operand]) -> list[Operand]:
+        return children
+
+    def plain_operands(self, children: list[Token]) -> list[Operand]:
+        (names,) = children
+        base = names.start_pos
+        return [
+            Operand(None, found.group(1), Span(base + found.start(), base + found.end()), (), None)
+            for found in _OPERAND_NAME.finditer(names)
+            if found.group(1)
+        ]
+
+    def named_operand(self, children: list[Any]) -> Operand:
+        shape = children.pop(0) if isinstance(children[0], ParsedShape) else None
+        name = children[0]
+        indexes = tuple(int(child) for child in children[2::2])
+        span = span_of(name, name)
+        return Operand(shape and shape.shape, name.lstrip("%"), span, indexes, None)
+
+    def nested_operand(self, children: list[Any]) -> Operand:
+        nested = self._operation(children, with_attributes=False)
+        if _nesting(nested) > MAX_DEPTH:
+            raise ReadError(nested.span.start, f"operands nest deeper than {MAX_DEPTH} levels")
+        return Operand(nested.shape and nested.shape.shape, None, nested.span, (), nested)
+
+    def nested_leaf(self, children: list[Any]) -> Operand:
+        nested = self.parameter_operation(children)
+        return Operand(children[0].shape, None, nested.span, (), nested)
+
+    def nameless_operand(self, children: list[ParsedShape]) -> Operand:
+        return Operand(children[0].shape, None, children[0].span, (), None)
+
+    def left_out(self, _children: list[Any]) -> Operand:
+        return Operand(None, None, Span(0, 0), (), None)
+
+    # ---- shapes
+
+    def array_shape(self, children: list[Token]) -> ParsedShape:
+        array = self.read_at("array", children[0])
+        if len(children) == 1:
+            return ParsedShape(array, span_of(children[0], children[0]), 0)
+        layout = self.read_at("layout", children[1])
+        if len(layout.minor_to_major) not in (0, len(array.dimensions)):
+            raise ReadError(
+                children[1].start_pos, f"the layout of {array} names {len(layout.minor_to_major)} dimensions"
+            )
+        shape = Shape(
+            element_type=array.element_type, dimensions=array.dimensions, dynamic=array.dynamic, layout=layout
+        )
+        return ParsedShape(shape, span_of(children[0], children[1]), 0)
+
+    def tuple_shape(self, children: list[Any]) -> ParsedShape:
+        opening, *elements, closing = children
+        shape = Shape(element_type="tuple", elements=tuple(element.shape for element in elements))
+        return self._nested_shape(shape, elements, span_of(opening, closing))
+
+    def buffer_shape(self, children: list[Any]) -> ParsedShape:
+        opening, element, closing = children
+        shape = Shape(element_type="buffer", elements=(element.shape,))
+        return self._nested_shape(shape, [element], span_of(opening, closing))
+
+    def _nested_shape(self, shape: Shape, elements: list[ParsedShape], span: Span) -> ParsedShape:
+        depth = 1 + max((element.depth for element in elements), default=0)
+        if depth > MAX_DEPTH:
+            raise ReadError(span.start, f"tuple shapes nest deeper than {MAX_DEPTH} levels")
+        return ParsedShape(shape, span, depth)
+
+    # ---- attributes
+
+    def plain_attribute(self, children: list[Any]) -> Attribute:
+        key, value = children
+        if isinstance(value, list):
+            self._check_value(key[:-1], value[0])
+            value = span_of(value[0], value[-1])
+        span = value if isinstance(value, Span) else span_of(value, value)
+        return Attribute(key[:-1], span, ())
+
+    def _check_value(self, key: str, first: Token) -> None:
+        """Checks a value of which one token, where it is right, is all there is."""
+        try:
+            check_value(self.read, key, first)
+        except ReadError:
+            self.read_at(RULE_OF_VALUE[key], first)
+
+    def called_attribute(self, children: list[Any]) -> Attribute:
+        key, (span, callees) = children
+        return Attribute(key[:-1], span, callees)
+
+    def frontend_attribute(self, children: list[Any]) -> Attribute:
+        key, entries = children
+        return Attribute(key[:-1], entries.span, ())
+
+    def value(self, children: list[Token]) -> list[Token]:
+        return children
+
+    def literal(self, children: list[Any]) -> Span:
+        first, last = children[0], children[-1]
+        return span_of(first, last)
+
+    def callee_name(self, children: list[Token]) -> tuple[Span, tuple[Callee, ...]]:
+        span = span_of(children[0], children[0])
+        return span, (Callee(children[0].lstrip("%"), span, ()),)
+
+    def callee_list(self, children: list[Any]) -> tuple[Span, tuple[Callee, ...]]:
+        opening, *items, closing = children
+        callees = tuple(callee for _, found in items for callee in found)
+        return span_of(opening, closing), callees
+
+    def callee_body(self, children: list[Any]) -> tuple[Span, tuple[Callee, ...]]:
+        opening, *instructions, closing = children
+        span = span_of(opening, closing)
+        return span, (Callee(None, span, tuple(instructions)),)
+
+
+def _nesting(operation: Operation) -> int:
+    """Levels of nested operands below an operation."""
+    level, depth = [operation], 0
+    while level:
+        level = [operand.nested for item in level for operand in item.operands if operand.nested is not None]
+        depth += 1
+    return depth
+
+
+def _unique(attributes: list[Attribute]) -> tuple[Attribute, ...]:
+    seen: set[str] = set()
+    for attribute in attributes:
+        if attribute.key in seen:
+            raise ReadError(attribute.span.start, f"attribute {attribute.key} is given twice")
+        seen.add(attribute.key)
+    return tuple(attributes)

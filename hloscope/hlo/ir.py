@@ -1,0 +1,452 @@
+"""The module, its computations and its instructions, as views of the columns."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from functools import cached_property
+from types import MappingProxyType
+
+import numpy
+
+from hloscope.hlo import decode
+from hloscope.hlo.columns import Columns, ComputationRow, Frame
+from hloscope.hlo.diagnostics import located, lost_entry
+from hloscope.hlo.opcodes import is_known_opcode
+from hloscope.hlo.replica_groups import ReplicaGroups
+from hloscope.hlo.shape import UNKNOWN_SHAPE, Shape
+from hloscope.hlo.shape_rules import infer, needs
+from hloscope.hlo.sharding import Sharding
+
+
+class HloModule:
+    """A module as its text describes it.
+
+    Attributes:
+        name: The name after `HloModule`; for computations without a header, the entry's name.
+        header: Raw value text of each header attribute.
+        computations: In text order.
+        truncated: Whether the text is cut off. What stands after its last whole computation is not here, which may
+            include `ENTRY`; then every total over the module is a lower bound.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self.name = columns.name
+        self.header: Mapping[str, str] = MappingProxyType(columns.header)
+        self.truncated = columns.truncated
+        self._frames: dict[int, tuple[Frame, ...]] = {}
+        self.computations = tuple(
+            HloComputation(self, columns, row, is_entry=index == columns.entry)
+            for index, row in enumerate(columns.computations)
+        )
+
+    def __repr__(self) -> str:
+        return f"<HloModule {self.name}: {len(self.computations)} computations>"
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether the textual order in each computation is the order of execution."""
+        return self.header.get("is_scheduled") == "true"
+
+    @cached_property
+    def num_partitions(self) -> int:
+        """Partitions of the program; 1 where the header does not say."""
+        return int(self.header.get("num_partitions", 1))
+
+    @cached_property
+    def replica_count(self) -> int:
+        """Replicas of the program; 1 where the header does not say."""
+        return int(self.header.get("replica_count", 1))
+
+    @property
+    def entry(self) -> HloComputation:
+        """The computation marked `ENTRY`, else the last one.
+
+        Raises:
+            HloParseError: The text is cut off before it; `outermost` holds what there is instead.
+        """
+        if self._columns.entry < 0:
+            raise lost_entry(self._columns)
+        return self.computations[self._columns.entry]
+
+    @cached_property
+    def outermost(self) -> tuple[HloComputation, ...]:
+        """Where the program starts: ENTRY alone, or where that is cut off, every computation that no other one calls.
+
+        How often ENTRY would have run these is not known.
+        """
+        if self._columns.entry >= 0:
+            return (self.entry,)
+        called = {name for calls in self._columns.called.values() for _, name in calls}
+        return tuple(computation for computation in self.computations if computation.name not in called)
+
+    def with_opcodes(self, wanted: Collection[str]) -> tuple[HloInstruction, ...]:
+        """The instructions with one of these opcodes, in text order; no other instruction is looked at."""
+        indexes = sorted(index for opcode in set(wanted) for index in self._by_opcode.get(opcode, ()))
+        return tuple(self._instruction(index) for index in indexes)
+
+    @property
+    def opcodes(self) -> Collection[str]:
+        """Every opcode that the text prints, once."""
+        return self._by_opcode.keys()
+
+    def mentions(self, words: str) -> bool:
+        """Whether the text holds some words, in whatever place."""
+        return words in self._columns.text
+
+    def _instruction(self, index: int) -> HloInstruction:
+        return self.computations[bisect_right(self._first_indexes, index) - 1].instruction_at(index)
+
+    @cached_property
+    def _calling(self) -> dict[int, list[int]]:
+        """The instructions that call, by the first instruction of their computation."""
+        firsts, found = self._first_indexes, defaultdict[int, list[int]](list)
+        for index in sorted(self._columns.called):
+            found[firsts[bisect_right(firsts, index) - 1]].append(index)
+        return found
+
+    @cached_property
+    def _first_indexes(self) -> list[int]:
+        return [row.first for row in self._columns.computations]
+
+    @cached_property
+    def _by_opcode(self) -> dict[str, list[int]]:
+        """The instructions of each opcode. They share few forms, so that no form need be asked twice."""
+        forms = self._columns.forms
+        opcodes = {form: form.opcode for form in dict.fromkeys(forms)}
+        numbers = {opcode: number for number, opcode in enumerate(dict.fromkeys(opcodes.values()))}
+        codes = {form: numbers[opcode] for form, opcode in opcodes.items()}
+        column = numpy.array(list(map(codes.__getitem__, forms)), dtype=numpy.int64)
+        order = numpy.argsort(column, kind="stable")
+        parts = numpy.split(order, numpy.cumsum(numpy.bincount(column, minlength=len(numbers)))[:-1])
+        return {opcode: part.tolist() for opcode, part in zip(numbers, parts, strict=True)}
+
+    @cached_property
+    def _by_name(self) -> dict[str, HloComputation]:
+        return {computation.name: computation for computation in self.computations}
+
+    def computation(self, name: str) -> HloComputation:
+        """The computation of that name, without `%`.
+
+        Raises:
+            KeyError: There is none.
+        """
+        return self._by_name[name]
+
+    def frames(self, stack_frame_id: int) -> tuple[Frame, ...]:
+        """The source frames of an instruction's `stack_frame_id`, innermost first; empty when the id is unknown."""
+        found = self._frames.get(stack_frame_id)
+        if found is None:
+            found = self._frames[stack_frame_id] = self._columns.tables.frames(stack_frame_id)
+        return found
+
+    @cached_property
+    def unknown_opcodes(self) -> tuple[str, ...]:
+        """Opcodes that XLA did not have when this was written, sorted."""
+        return tuple(sorted(opcode for opcode in self.opcodes if not is_known_opcode(opcode)))
+
+
+class HloComputation:
+    """A computation: its instructions in text order.
+
+    Attributes:
+        module: The module it belongs to.
+        name: Without `%`.
+        line: 1-based line of its head in the file.
+        is_entry: Whether the program starts here.
+        execution_thread: The thread that runs it, such as `sparsecore`; None for the main one.
+    """
+
+    def __init__(self, module: HloModule, columns: Columns, row: ComputationRow, *, is_entry: bool) -> None:
+        self._columns = columns
+        self._row = row
+        self.module = module
+        self.name = row.name
+        self.line = row.line + columns.lines_before
+        self.is_entry = is_entry
+        self.execution_thread = row.execution_thread
+        self._made: dict[int, HloInstruction] = {}
+
+    def __repr__(self) -> str:
+        return f"<HloComputation %{self.name}: {self._row.end - self._row.first} instructions>"
+
+    @cached_property
+    def instructions(self) -> tuple[HloInstruction, ...]:
+        """In text order; in a scheduled module the order of execution."""
+        return tuple(self.instruction_at(index) for index in range(self._row.first, self._row.end))
+
+    @cached_property
+    def opcodes(self) -> frozenset[str]:
+        """The opcodes of its instructions."""
+        forms = self._columns.forms
+        return frozenset(forms[index].opcode for index in range(self._row.first, self._row.end))
+
+    @property
+    def calling(self) -> tuple[HloInstruction, ...]:
+        """The instructions that name other computations, in text order."""
+        return tuple(map(self.instruction_at, self.module._calling.get(self._row.first, ())))
+
+    def instruction_at(self, index: int) -> HloInstruction:
+        """The instruction in row `index` of the module's columns, which is one of this computation's."""
+        made = self._made.get(index)
+        if made is None:
+            made = self._made[index] = HloInstruction(self, index)
+        return made
+
+    @property
+    def root(self) -> HloInstruction:
+        """The instruction whose value the computation returns."""
+        return self.instruction_at(self._row.root)
+
+    @cached_property
+    def parameters(self) -> tuple[HloInstruction, ...]:
+        """The parameters by number.
+
+        Raises:
+            HloParseError: Their numbers do not go from 0 on, each once.
+        """
+        columns = self._columns
+        indexes = [
+            index for index in range(self._row.first, self._row.end) if columns.forms[index].opcode == "parameter"
+        ]
+        found = sorted(map(self.instruction_at, indexes), key=lambda instruction: instruction.parameter_number or 0)
+        for number, parameter in enumerate(found):
+            if parameter.parameter_number != number:
+                what = f"parameter {number} of %{self.name} is missing, or another one has its number"
+                raise located(columns, columns.line_start(indexes[0]), what, None)
+        return tuple(found)
+
+    @cached_property
+    def _by_name(self) -> dict[str, HloInstruction]:
+        return {instruction.name: instruction for instruction in self.instructions}
+
+    def instruction(self, name: str) -> HloInstruction:
+        """The instruction of that name, without `%`.
+
+        Raises:
+            KeyError: There is none.
+        """
+        return self._by_name[name]
+
+
+class HloInstruction:
+    """One instruction. Attributes are read from the text when they are asked for.
+
+    Attributes:
+        computation: The computation it belongs to.
+    """
+
+    __slots__ = ("_attributes", "_columns", "_index", "_metadata", "computation")
+
+    def __init__(self, computation: HloComputation, index: int) -> None:
+        self.computation = computation
+        self._columns = computation._columns
+        self._index = index
+        self._attributes: Mapping[str, str] | None = None
+        self._metadata: Mapping[str, str] | None = None
+
+    def __repr__(self) -> str:
+        return f"<HloInstruction %{self.name} = {self.shape} {self.opcode}>"
+
+    @property
+    def name(self) -> str:
+        """Without `%`. Names with `#` are of instructions that the text only implies, such as `%t#0`."""
+        return self._columns.names[self._index]
+
+    @property
+    def opcode(self) -> str:
+        """As printed."""
+        return self._columns.forms[self._index].opcode
+
+    @property
+    def shape(self) -> Shape:
+        """The result's shape; inferred where the text leaves it out, of element type `unknown` where that fails."""
+        shape = self._columns.forms[self._index].shape
+        return _infer_shape(self) if shape is None else shape
+
+    @property
+    def printed_shape(self) -> Shape | None:
+        """The result's shape where the text gives it."""
+        return self._columns.forms[self._index].shape
+
+    @property
+    def line(self) -> int:
+        """1-based line in the file."""
+        return self._columns.lines[self._index] + self._columns.lines_before
+
+    @property
+    def is_root(self) -> bool:
+        """Whether the computation returns its value."""
+        return self._index == self.computation._row.root
+
+    @property
+    def operands(self) -> tuple[HloInstruction, ...]:
+        """In order; one that is used twice stands twice."""
+        columns, computation = self._columns, self.computation
+        start, end = columns.operand_starts[self._index], columns.operand_starts[self._index + 1]
+        return tuple(computation.instruction_at(operand) for operand in columns.operands[start:end])
+
+    def operand(self, number: int) -> HloInstruction | None:
+        """One operand, without making the others; None where there are not so many."""
+        columns = self._columns
+        start, end = columns.operand_starts[self._index], columns.operand_starts[self._index + 1]
+        return self.computation.instruction_at(columns.operands[start + number]) if number < end - start else None
+
+    def positions_of(self, operand: HloInstruction) -> list[int]:
+        """Where an instruction of the same computation stands among the operands, without making any of them."""
+        return self._columns.positions(operand._index, self._index)
+
+    @property
+    def operand_names(self) -> tuple[str, ...]:
+        """The operands' names, without `%`."""
+        columns = self._columns
+        start, end = columns.operand_starts[self._index], columns.operand_starts[self._index + 1]
+        return tuple(columns.names[operand] for operand in columns.operands[start:end])
+
+    @property
+    def users(self) -> tuple[HloInstruction, ...]:
+        """The instructions of the same computation that have it as an operand, in text order, each once."""
+        return tuple(map(self.computation.instruction_at, self._columns.users(self._index)))
+
+    @property
+    def attributes(self) -> Mapping[str, str]:
+        """Raw value text by key, as printed."""
+        if self._attributes is None:
+            columns = self._columns
+            self._attributes = columns.forms[self._index].attributes(columns, self._index)
+        return self._attributes
+
+    @property
+    def called(self) -> tuple[tuple[str, str], ...]:
+        """(attribute key, computation name) for each computation it calls, in printed order."""
+        return self._columns.called.get(self._index, ())
+
+    @property
+    def argument(self) -> str | None:
+        """What stands in the parentheses instead of operands: a parameter's number, a constant's literal."""
+        columns = self._columns
+        return columns.forms[self._index].argument(columns, self._index)
+
+    @property
+    def parameter_number(self) -> int | None:
+        """The number of a parameter."""
+        argument = self.argument if self.opcode == "parameter" else None
+        return None if argument is None else int(argument)
+
+    @property
+    def literal(self) -> str | None:
+        """The raw text inside `constant(…)`; `{...}` where it is elided."""
+        return self.argument if self.opcode == "constant" else None
+
+    @property
+    def tuple_index(self) -> int | None:
+        """The index of a get-tuple-element."""
+        return self._integer("index") if self.opcode == "get-tuple-element" else None
+
+    @property
+    def channel_id(self) -> int | None:
+        """The channel; it does not identify a collective."""
+        return self._integer("channel_id")
+
+    @property
+    def replica_groups(self) -> ReplicaGroups | None:
+        """The groups of a collective; None where the text gives none."""
+        return decode.replica_groups(self._columns, self._index, self.attributes)
+
+    @property
+    def source_target_pairs(self) -> tuple[tuple[int, int], ...] | None:
+        """(source, target) of a collective-permute."""
+        return decode.source_target_pairs(self._columns, self._index, self.attributes)
+
+    @property
+    def dimensions(self) -> tuple[int, ...] | None:
+        """The attribute `dimensions`."""
+        return decode.integers(self._columns, self._index, self.attributes, "dimensions")
+
+    @property
+    def sharding(self) -> Sharding | None:
+        """The sharding that the text still carries."""
+        return decode.sharding(self._columns, self._index, self.attributes)
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The entries of `metadata`, unquoted."""
+        if self._metadata is None:
+            raw = self._columns.metadata[self._index] or self.attributes.get("metadata")
+            self._metadata = decode.entries(self._columns, self._index, "metadata", raw)
+        return self._metadata
+
+    @property
+    def op_name(self) -> str | None:
+        """The name stack that JAX gave the operation."""
+        return self.metadata.get("op_name")
+
+    @property
+    def stack_frame_id(self) -> int | None:
+        """For `HloModule.frames`."""
+        return decode.plain_integer(self.metadata.get("stack_frame_id"))
+
+    @property
+    def source_file(self) -> str | None:
+        """The source file in the metadata, where frames are not used."""
+        return self.metadata.get("source_file")
+
+    @property
+    def source_line(self) -> int | None:
+        """The source line in the metadata, where frames are not used."""
+        return decode.plain_integer(self.metadata.get("source_line"))
+
+    @property
+    def backend_config(self) -> Mapping[str, object]:
+        """The backend's JSON; `{"raw": text}` where it is no JSON object; empty where there is none."""
+        return decode.backend_config(self.attributes.get("backend_config"))
+
+    @property
+    def frontend_attributes(self) -> Mapping[str, str]:
+        """Unquoted strings, and raw text for values in braces."""
+        raw = self.attributes.get("frontend_attributes")
+        return decode.entries(self._columns, self._index, "frontend_attributes", raw)
+
+    @property
+    def custom_call_target(self) -> str | None:
+        """The target of a custom-call, unquoted."""
+        return decode.string(self.attributes.get("custom_call_target"))
+
+    def _integer(self, key: str) -> int | None:
+        return decode.plain_integer(self.attributes.get(key))
+
+
+def _infer_shape(instruction: HloInstruction) -> Shape:
+    """The shape that XLA would infer, where that follows from the operands or the callee alone; else unknown.
+
+    What is found is kept in the columns. Chains are settled from their first instruction on, without recursion.
+    """
+    known = instruction._columns.inferred
+    waiting = [instruction]
+    while waiting:
+        current = waiting[-1]
+        missing = [item for item in _needed(current) if _shape(item, known) is None]
+        if missing:
+            waiting.extend(missing)
+            continue
+        known[current._index] = infer(current, [_shape(item, known) or UNKNOWN_SHAPE for item in _needed(current)])
+        waiting.pop()
+    return known[instruction._index]
+
+
+def _shape(instruction: HloInstruction, known: dict[int, Shape]) -> Shape | None:
+    return instruction._columns.forms[instruction._index].shape or known.get(instruction._index)
+
+
+def _needed(instruction: HloInstruction) -> tuple[HloInstruction, ...]:
+    """The instructions whose shapes decide the result's."""
+    operands, is_applied = needs(instruction.opcode)
+    return (*instruction.operands[operands], *(_applied(instruction) if is_applied else ()))
+
+
+def _applied(instruction: HloInstruction) -> tuple[HloInstruction, ...]:
+    """The root of the first computation that an instruction calls."""
+    module = instruction.computation.module
+    return tuple(module.computation(name).root for _, name in instruction.called[:1])
