@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hloscope.cost.calibration import is_calibrated, spread_of
-from hloscope.cost.constants import CONSTANTS, NAMES, ROWS
+from hloscope.cost.constants import CONSTANTS, NAMES, ROWS, is_calibrated, spread_of
 
 RESIDUALS = json.loads(
     (Path(__file__).parents[1] / "benchmarks" / "published" / "residuals.json").read_text(encoding="utf-8")
