@@ -12,7 +12,7 @@ from hloscope.config import ProjectConfig, TargetConfig, refuse
 from hloscope.contracts.baselines import baseline_of, format_baseline, is_baseline, write_baseline
 from hloscope.contracts.checked import Checked, check_analysis, could_not_run
 from hloscope.contracts.model import Contract
-from hloscope.contracts.tables import contract_from_toml
+from hloscope.contracts.notation import read_contract
 from hloscope.errors import HloscopeError, NotationError
 from hloscope.findings import Severity
 from hloscope.rules.selection import make_judging
@@ -70,7 +70,7 @@ def _contracts(jobs: Sequence[Job]) -> dict[str, Contract | None]:
 
 def _contract(target: TargetConfig) -> Contract | None:
     value = target.contract
-    return None if value is None else contract_from_toml(value, where=f"{target.where}, contract")
+    return None if value is None else read_contract(value, where=f"{target.where}, contract")
 
 
 def _check_rules(target: TargetConfig) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hloscope.analysis.model import Collective
-from hloscope.contracts.model import Expectation, Limit, Selector
-from hloscope.contracts.notation import format_clause, format_selector, units_of
+from hloscope.contracts.model import Expectation, Limit, Selector, format_clause, format_selector, units_of
 from hloscope.contracts.quantities import BYTE_UNITS, format_amount, rounded_up
 from hloscope.units import format_bytes
 

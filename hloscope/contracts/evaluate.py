@@ -12,8 +12,7 @@ from hloscope.contracts.accepting import accepting, by_kind_and_axes, found_word
 from hloscope.contracts.doubts import doubts, missing_files
 from hloscope.contracts.exchanging import with_expected_spellings
 from hloscope.contracts.limits import broken_limits, exceeding
-from hloscope.contracts.model import Ban, Contract, Expectation
-from hloscope.contracts.notation import format_clause, format_selector
+from hloscope.contracts.model import Ban, Contract, Expectation, format_clause, format_selector
 from hloscope.contracts.quantities import BYTE_UNITS, format_amount
 from hloscope.contracts.selecting import Fit, is_exactly, touches
 from hloscope.contracts.trip_counts import with_trips

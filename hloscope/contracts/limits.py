@@ -10,8 +10,7 @@ from hloscope.analysis.model import Analysis, Collective, StepTime
 from hloscope.analysis.totals import bytes_bound
 from hloscope.analysis.vocabulary import Bound
 from hloscope.contracts.accepting import accepting_limit
-from hloscope.contracts.model import Contract, Limit, Quantity, Selector
-from hloscope.contracts.notation import format_clause, units_of
+from hloscope.contracts.model import Contract, Limit, Quantity, Selector, format_clause, units_of
 from hloscope.contracts.quantities import format_amount
 from hloscope.contracts.selecting import Fit, touches
 from hloscope.contracts.verdict import Breach, BreachKind

@@ -9,8 +9,7 @@ from math import prod
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.totals import totals_of
 from hloscope.analysis.vocabulary import Bound
-from hloscope.contracts.model import Contract, Trips
-from hloscope.contracts.notation import format_clause
+from hloscope.contracts.model import Contract, Trips, format_clause
 from hloscope.contracts.selecting import is_at
 from hloscope.contracts.verdict import Breach, BreachKind
 
