@@ -9,7 +9,8 @@ from pathlib import Path
 from hloscope.api.jobs import Job, Outcome, jobs_of
 from hloscope.api.processes import run_jobs
 from hloscope.config import ProjectConfig, TargetConfig, refuse
-from hloscope.contracts.baselines import baseline_of, format_baseline, is_baseline, write_baseline
+from hloscope.contracts.baseline_files import is_baseline, write_baseline
+from hloscope.contracts.baselines import baseline_of, format_baseline
 from hloscope.contracts.checked import Checked, check_analysis, could_not_run
 from hloscope.contracts.model import Contract
 from hloscope.contracts.notation import read_contract

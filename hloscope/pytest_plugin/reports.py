@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, overload
 
 from hloscope.analysis.model import Analysis, Collective
-from hloscope.contracts.accepting import found_words
 from hloscope.contracts.building import only
 from hloscope.contracts.evaluate import evaluate
 from hloscope.contracts.model import Contract
 from hloscope.contracts.notation import read_contract
+from hloscope.contracts.suggestions import found_words
 from hloscope.contracts.verdict import Verdict
 
 _BREACHES_SHOWN = 4

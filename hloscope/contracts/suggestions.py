@@ -13,7 +13,7 @@ _SHORT = 6
 """Characters: an amount that is longer is rounded up."""
 
 
-def accepting(collectives: Sequence[Collective]) -> str:
+def suggestion(collectives: Sequence[Collective]) -> str:
     """The shortest expectation that takes collectives of one kind and axes: `all-gather@fsdp <= 2.1MB x6`."""
     first = collectives[0]
     sizes = [one.payload_bytes for one in collectives]
@@ -26,7 +26,7 @@ def accepting(collectives: Sequence[Collective]) -> str:
     return format_clause(clause)
 
 
-def accepting_limit(limit: Limit, found: int) -> str:
+def suggested_limit(limit: Limit, found: int) -> str:
     """The limit, raised so far that what was found keeps to it."""
     if len(format_amount(found, units_of(limit.quantity, share=limit.share))) > _SHORT:
         found = rounded_up(found)
