@@ -16,7 +16,7 @@ from hloscope.contracts.model import Contract
 from hloscope.contracts.notation import read_contract
 from hloscope.errors import HloscopeError, NotationError
 from hloscope.findings import Severity
-from hloscope.rules.selection import make_judging
+from hloscope.rules.selection import make_selection
 
 Told = Callable[[str], None]
 
@@ -81,7 +81,7 @@ def _check_rules(target: TargetConfig) -> None:
         NotationError: It is written wrongly.
     """
     try:
-        make_judging(allow=target.options.get("allow", ()), rule_options=target.options.get("rule_options"))
+        make_selection(allow=target.options.get("allow", ()), rule_options=target.options.get("rule_options"))
     except NotationError as error:
         where = target.where if error.where is None else f"{target.where}, {error.where}"
         raise NotationError(error.what, where=where, why=error.why, fix=error.fix, excerpt=error.excerpt) from None
