@@ -15,6 +15,21 @@ from hloscope.contracts.baselines import TITLE, Baseline, BaselineRow, format_ba
 from hloscope.errors import HloscopeError, caret_excerpt
 
 _BEGINNING = TITLE.rpartition(" ")[0].encode()
+_COUNT = r"(?:unknown|\d[\d,]*)"
+_AXIS = r'(?:"(?:[^"\\]|\\.)*"|[^\s,="]+)'
+_MESH_AXIS = re.compile(rf"(?P<name>{_AXIS})=(?P<size>\d+)(?:,|$)")
+_ROW = re.compile(
+    rf"(?P<kind>[\w-]+)@(?P<axes>(?:{_AXIS},)*{_AXIS}|)(?: over (?P<link>[\w+]+))? +"
+    rf"(?:(?P<bound>at most|at least|unknown) )?(?P<executions>\d[\d,]*) times? +"
+    rf"(?P<payload>{_COUNT}) B payload +(?P<wire>{_COUNT}) B wire"
+    r"(?: +(?P<file>\S.*?):(?P<line>\d+)(?: in (?P<function>.+))?)?"
+)
+_TOTAL = re.compile(
+    rf"total: (?P<executions>\d[\d,]*) times?, (?P<payload>{_COUNT}) B payload, (?P<wire>{_COUNT}) B wire"
+)
+_HEAD = re.compile(r"(?P<name>target|slice|mesh|versions|memory|not understood): (?P<value>.*)")
+_FIX = "run hloscope accept to write it anew, after checking the program"
+_SIGNS = {"arguments": 1, "outputs": 1, "temporaries": 1, "code": 1, "aliased": -1}
 
 
 def is_baseline(path: Path) -> bool:
@@ -59,21 +74,6 @@ def write_baseline(path: Path, baseline: Baseline) -> None:
 
 
 T = TypeVar("T")
-
-_COUNT = r"(?:unknown|\d[\d,]*)"
-_AXIS = r'(?:"(?:[^"\\]|\\.)*"|[^\s,="]+)'
-_MESH_AXIS = re.compile(rf"(?P<name>{_AXIS})=(?P<size>\d+)(?:,|$)")
-_ROW = re.compile(
-    rf"(?P<kind>[\w-]+)@(?P<axes>(?:{_AXIS},)*{_AXIS}|)(?: over (?P<link>[\w+]+))? +"
-    rf"(?:(?P<bound>at most|at least|unknown) )?(?P<executions>\d[\d,]*) times? +"
-    rf"(?P<payload>{_COUNT}) B payload +(?P<wire>{_COUNT}) B wire"
-    r"(?: +(?P<file>\S.*?):(?P<line>\d+)(?: in (?P<function>.+))?)?"
-)
-_TOTAL = re.compile(
-    rf"total: (?P<executions>\d[\d,]*) times?, (?P<payload>{_COUNT}) B payload, (?P<wire>{_COUNT}) B wire"
-)
-_HEAD = re.compile(r"(?P<name>target|slice|mesh|versions|memory|not understood): (?P<value>.*)")
-_FIX = "run hloscope accept to write it anew, after checking the program"
 
 
 class BaselineError(HloscopeError):
@@ -244,9 +244,6 @@ def _versions(text: str) -> dict[str, str]:
 
 def _entries(text: str) -> list[str]:
     return [] if text == "none" else text.split(", ")
-
-
-_SIGNS = {"arguments": 1, "outputs": 1, "temporaries": 1, "code": 1, "aliased": -1}
 
 
 def _memory(text: str) -> Memory:

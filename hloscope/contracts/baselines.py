@@ -22,6 +22,23 @@ from hloscope.compare.model import amount, change_line
 from hloscope.findings import Finding, Severity
 from hloscope.units import format_bytes, plural
 
+TITLE = "hloscope baseline 1"
+_PLAIN_AXIS = re.compile(r"[^\s,=\"?]+")
+_REMARK = (
+    "# What one step moves on one device. `hloscope accept` rewrites this file; read the difference before you commit."
+)
+CHANGED = "baseline-changed"
+_MEMORY_GROWTH = 0.05
+"""Upgrades of the compiler move temporaries about; growth of the peak beyond this share is a change."""
+
+_COMPILERS_OWN_BYTES = 128 << 10
+"""No growth at all: code and scratch of the compiler's own, which are most of what a tiny program takes.
+
+Source: the mean of 512 x 2048 squares took 604,160 bytes as libtpu 0.0.42 compiled it, and 636,416 as 0.0.50 did.
+"""
+
+_FIX = "if this is meant: hloscope accept"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineRow:
@@ -177,13 +194,6 @@ def _memory_parts(memory: Memory) -> dict[str, int]:
     return {name: count for name, count in known.items() if count is not None}
 
 
-TITLE = "hloscope baseline 1"
-_PLAIN_AXIS = re.compile(r"[^\s,=\"?]+")
-_REMARK = (
-    "# What one step moves on one device. `hloscope accept` rewrites this file; read the difference before you commit."
-)
-
-
 def format_baseline(baseline: Baseline) -> str:
     """The text of a baseline file."""
     mesh = "none" if baseline.mesh is None else ",".join(f"{_axis(name)}={size}" for name, size in baseline.mesh)
@@ -264,17 +274,6 @@ def _sums(rows: tuple[BaselineRow, ...]) -> tuple[int, int | None, int | None]:
         known_sum(row.payload_bytes for row in rows),
         known_sum(row.wire_bytes for row in rows),
     )
-
-
-CHANGED = "baseline-changed"
-_MEMORY_GROWTH = 0.05
-"""Upgrades of the compiler move temporaries about; growth of the peak beyond this share is a change."""
-_COMPILERS_OWN_BYTES = 128 << 10
-"""No growth at all: code and scratch of the compiler's own, which are most of what a tiny program takes.
-
-Source: the mean of 512 x 2048 squares took 604,160 bytes as libtpu 0.0.42 compiled it, and 636,416 as 0.0.50 did.
-"""
-_FIX = "if this is meant: hloscope accept"
 
 
 def against_baseline(baseline: Baseline, analysis: Analysis, *, root: Path | None = None) -> tuple[Finding, ...]:

@@ -17,6 +17,8 @@ from hloscope.hardware.device_order import device_order
 from hloscope.hardware.slices import Slice, shown
 from hloscope.hlo import HloComputation, HloModule
 
+_ACROSS = "within a slice devices are taken in the order for a mesh whose first axis alone crosses slices"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pricing:
@@ -124,9 +126,6 @@ def _collective_configs(computation: HloComputation) -> Sequence[str]:
         for one in computation.instructions
         if one.opcode.startswith(("all-", "reduce-scatter", "ragged-", "collective-"))
     ]
-
-
-_ACROSS = "within a slice devices are taken in the order for a mesh whose first axis alone crosses slices"
 
 
 def devices_of_partitions(

@@ -6,7 +6,7 @@ the fit and its residuals are in `tests/benchmarks/published`, and a test checks
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from hloscope.analysis.model.step_time import Spread
 
@@ -66,9 +66,6 @@ ROWS: dict[str, tuple[str, ...]] = {
     "dcn_share": ("2xv6e-256-psum",),
 }
 """The measurements that set each constant most."""
-
-
-NAMES = tuple(item.name for item in fields(Constants))
 
 
 _RULES: dict[str, frozenset[str]] = {

@@ -20,6 +20,15 @@ _COLORS = re.compile(r"\bcolors:(\d+)")
 _OFFLOAD = '"collective_offload_config"'
 _RING = re.compile(r'"ring_type"\s*:\s*"([^"]*)"')
 _PHASES = re.compile(r'"phase_rings"\s*:\s*\[(.*?)\]')
+_RING_EMITTERS = {
+    "1DAllGatherNonMajorDim": 1,
+    "1DAllGatherNonMajorDimImbalanced": 2,
+    "1DAllGatherOnMajorDim": 2,
+    "SinglePhaseRingSumEmitter": 1,
+}
+_RING_STRATEGIES = frozenset({"StrategyRing", "UniDirection1DRingStrategy"})
+_GRID_STRATEGIES = frozenset({"StrategyND", "StrategySubgroupND", "UniDirectionNDRingStrategy"})
+_GRID_EMITTERS = ("2D", "3D")
 
 
 class Way(StrEnum):
@@ -53,16 +62,6 @@ class Algorithm:
 
 
 NOT_PRINTED = Algorithm()
-
-_RING_EMITTERS = {
-    "1DAllGatherNonMajorDim": 1,
-    "1DAllGatherNonMajorDimImbalanced": 2,
-    "1DAllGatherOnMajorDim": 2,
-    "SinglePhaseRingSumEmitter": 1,
-}
-_RING_STRATEGIES = frozenset({"StrategyRing", "UniDirection1DRingStrategy"})
-_GRID_STRATEGIES = frozenset({"StrategyND", "StrategySubgroupND", "UniDirectionNDRingStrategy"})
-_GRID_EMITTERS = ("2D", "3D")
 
 
 @lru_cache(maxsize=4096)

@@ -26,6 +26,19 @@ from hloscope.units import format_bytes
 
 _MICROSECONDS = 1e6
 _ENDLESS = "the step is not priced: by their trip counts its loops never come to an end"
+_ONLY_TPU_PRINTS = ("estimated_cycles", "used_scoped_memory_configs")
+_SPARSE_CORE = ("DEVICE_TYPE_SPARSECORE", 'execution_thread="sparsecore"')
+_WITHOUT_SPARSE_CORES = frozenset({"v2", "v3", "v5e"})
+"""Source: Google Cloud's page of each TPU version."""
+
+_TOO_DENSE = 1.1
+_TOO_THIN = 0.5
+"""Of the peak FLOPs per cycle: matmuls above the one, and large ones below the other, are another generation's.
+
+Generations differ by factors of two or more, where they differ at all; a large matmul reaches 0.8 to 1 of its own.
+"""
+
+_MOST_NAMED = 3
 
 
 def price_module(
@@ -173,21 +186,6 @@ def _unknown(sums: Sums) -> tuple[UnknownOperation, ...]:
         for what, (time_us, moved, count) in sums.unknown.items()
     ]
     return tuple(sorted(found, key=lambda one: one.time_us, reverse=True))
-
-
-_ONLY_TPU_PRINTS = ("estimated_cycles", "used_scoped_memory_configs")
-_SPARSE_CORE = ("DEVICE_TYPE_SPARSECORE", 'execution_thread="sparsecore"')
-_WITHOUT_SPARSE_CORES = frozenset({"v2", "v3", "v5e"})
-"""Source: Google Cloud's page of each TPU version."""
-
-_TOO_DENSE = 1.1
-_TOO_THIN = 0.5
-"""Of the peak FLOPs per cycle: matmuls above the one, and large ones below the other, are another generation's.
-
-Generations differ by factors of two or more, where they differ at all; a large matmul reaches 0.8 to 1 of its own.
-"""
-
-_MOST_NAMED = 3
 
 
 def _is_from_tpu(module: HloModule) -> bool:

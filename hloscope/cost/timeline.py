@@ -13,6 +13,13 @@ from hloscope.graph import HloGraph
 from hloscope.hlo import HloComputation, HloInstruction
 
 _RUNS = frozenset({"while", "conditional", "call"})
+_LOCAL_STARTS = frozenset({"copy-start", "slice-start", "dynamic-slice-start", "dynamic-update-slice-start"})
+_STEP = "async_collective_fusion"
+_ENDS_CHAIN = "AsyncCollectiveDone"
+_RENDEZVOUS = "_xla_host_transfer_rendezvous"
+_BETWEEN_SLICES = "_xla_megascale"
+_BEGINS = ("-start", "send")
+_LATE = frozenset({"call-update", "async-update"})
 
 
 class Timeline:
@@ -50,15 +57,6 @@ class Timeline:
             self._walked[name] = Sums()  # for text in which a computation runs itself
             self._walked[name] = _Walk(self, self.graph.module.computation(name)).run()
         return self._walked[name]
-
-
-_LOCAL_STARTS = frozenset({"copy-start", "slice-start", "dynamic-slice-start", "dynamic-update-slice-start"})
-_STEP = "async_collective_fusion"
-_ENDS_CHAIN = "AsyncCollectiveDone"
-_RENDEZVOUS = "_xla_host_transfer_rendezvous"
-_BETWEEN_SLICES = "_xla_megascale"
-_BEGINS = ("-start", "send")
-_LATE = frozenset({"call-update", "async-update"})
 
 
 class _Walk:

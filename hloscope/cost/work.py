@@ -22,6 +22,23 @@ _PRECISION_PASSES = {"high": 3.0, "highest": 6.0}
 _INTEGER_PASSES = {"s16": 4.0, "u16": 4.0, "s32": 10.0, "u32": 10.0}
 """Passes of a matmul of integers. Source: libtpu's estimated cycles, beside those of the same matmul in bf16."""
 
+VMEM, HOST = 1, 5
+_NOT_COUNTED = frozenset({2, 3, 4, 6, 7})
+"""XLA's numbers of memory spaces on TPU: these hold scalars and flags; all others but VMEM and the host are HBM."""
+
+_SLICES = frozenset({"dynamic-slice", "slice", "gather"})
+_UPDATES = {"dynamic-update-slice": 1, "scatter": 2}
+"""What writes a part of its first operand in place, and which operand is the part."""
+
+_KEEPS_ELEMENTS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose", "negate"})
+"""Each element of the result is made of one of the operand."""
+
+_COLLECTIVES = ("all-", "reduce-scatter", "collective-", "ragged-", "send", "recv")
+_DEEPEST = 8
+"""Fusions in fusions that are looked into; what is deeper counts as a whole."""
+
+_ALIASED = re.compile(r"\{([\d,\s]*)\}\s*:\s*\(")
+
 
 class Window(NamedTuple):
     """How the window of a convolution moves along one axis.
@@ -168,24 +185,6 @@ def _valid_positions(size: int, kernel: int, outputs: int, window: Window) -> in
             skipped = -at // shared * inverse % period  # windows until one begins on an element, not on a hole
             found += max(count - skipped + period - 1, 0) // period
     return found
-
-
-VMEM, HOST = 1, 5
-_NOT_COUNTED = frozenset({2, 3, 4, 6, 7})
-"""XLA's numbers of memory spaces on TPU: these hold scalars and flags; all others but VMEM and the host are HBM."""
-
-_SLICES = frozenset({"dynamic-slice", "slice", "gather"})
-_UPDATES = {"dynamic-update-slice": 1, "scatter": 2}
-"""What writes a part of its first operand in place, and which operand is the part."""
-
-_KEEPS_ELEMENTS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose", "negate"})
-"""Each element of the result is made of one of the operand."""
-
-_COLLECTIVES = ("all-", "reduce-scatter", "collective-", "ragged-", "send", "recv")
-_DEEPEST = 8
-"""Fusions in fusions that are looked into; what is deeper counts as a whole."""
-
-_ALIASED = re.compile(r"\{([\d,\s]*)\}\s*:\s*\(")
 
 
 class Moved(NamedTuple):

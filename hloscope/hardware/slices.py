@@ -31,6 +31,8 @@ _LARGEST_PART_OF_V5E = 16
 
 _TWISTED = "_twisted"
 _HOW_TO_NAME = "write a block such as v5e:2x4, a size such as v5e-8, several slices as 2*v5e:2x4, cpu:8 or attached"
+_CUBE_EDGE = 4
+"""Chips along the edge of the cube that larger 3D slices are made of. Source: Google Cloud, TPU v4 and v5p pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,9 +321,6 @@ def slice_that_fits(device_count: int, chip: str) -> Slice | None:
 
 Shape = tuple[int, ...]
 
-CUBE_EDGE = 4
-"""Chips along the edge of the cube that larger 3D slices are made of. Source: Google Cloud, TPU v4 and v5p pages."""
-
 
 @lru_cache(maxsize=16)
 def slice_shapes(chip: Chip) -> tuple[Shape, ...]:
@@ -334,11 +333,11 @@ def slice_shapes(chip: Chip) -> tuple[Shape, ...]:
 
 
 def _cuboids(max_chips: int) -> Iterator[Shape]:
-    cubes = max_chips // CUBE_EDGE**3
+    cubes = max_chips // _CUBE_EDGE**3
     for first in range(1, cubes + 1):
         for second in range(first, cubes // first + 1):
             for third in range(second, cubes // (first * second) + 1):
-                yield (CUBE_EDGE * first, CUBE_EDGE * second, CUBE_EDGE * third)
+                yield (_CUBE_EDGE * first, _CUBE_EDGE * second, _CUBE_EDGE * third)
 
 
 def is_slice_shape(chip: Chip, shape: Shape) -> bool:
@@ -392,4 +391,4 @@ def _offered(chip: Chip) -> str:
     listed = ", ".join(shown(shape) for shape in chip.slice_shapes)
     if chip.torus_dimensions == 2:
         return listed
-    return f"{listed}, and blocks whose three edges are multiples of {CUBE_EDGE}, up to {chip.max_slice_chips:,} chips"
+    return f"{listed}, and blocks whose three edges are multiples of {_CUBE_EDGE}, up to {chip.max_slice_chips:,} chips"
