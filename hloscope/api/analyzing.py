@@ -19,7 +19,7 @@ from hloscope.hardware.slices import Slice, parse_slice
 from hloscope.program.files import names_hlo
 from hloscope.program.loading import loaded, name_of
 from hloscope.program.target import TargetFacts, TargetOptions, check_names, make_facts, with_options
-from hloscope.rules.selection import DEFAULT_JUDGING, Judging, make_judging
+from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection, make_selection
 from hloscope.store import Store, default_store
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def analyze(
     """
     check_names(options, "analyze")
     of_rules: dict[str, Any] = {name: options[name] for name in ("allow", "rule_options") if name in options}
-    rules = make_judging(select=select, ignore=ignore, source_root=source_root, **of_rules)
+    rules = make_selection(select=select, ignore=ignore, source_root=source_root, **of_rules)
     described = {"args": args, **{name: value for name, value in options.items() if name not in of_rules}}
     if isinstance(target, str | Path) and names_hlo(target):
         beside = beside_text(target, described)
@@ -90,7 +90,7 @@ def analyze_function(
     *,
     stage: Stage = lambda _: None,
     store: Store | None = None,
-    judging: Judging = DEFAULT_JUDGING,
+    judging: RuleSelection = DEFAULT_SELECTION,
 ) -> Analysis:
     """`analyze` for a function, with its facts in one piece, a progress display and a store of compiles.
 
@@ -180,7 +180,7 @@ def analyze_text(
     dcn: Mapping[str, int] | str | None = None,
     chip_overrides: Sequence[str] = (),
     kernel_costs: KernelCosts = (),
-    judging: Judging = DEFAULT_JUDGING,
+    judging: RuleSelection = DEFAULT_SELECTION,
     source_root: str | Path | None = None,
 ) -> Analysis:
     """Says what moves in a compiled program's HLO text; needs no JAX.
@@ -194,7 +194,7 @@ def analyze_text(
         dcn: For several slices: the mesh axes that cross DCN and how many slices each spans.
         chip_overrides: Figures of the slice's chip, as `name=value` or as TOML files.
         kernel_costs: FLOPs and bytes of Pallas kernels by name.
-        judging: Which rules run and what is accepted, as `hloscope.rules.selection.make_judging` makes it.
+        judging: Which rules run and what is accepted, as `hloscope.rules.selection.make_selection` makes it.
         source_root: The folder in which files that the text names may be read, for comments that accept findings.
 
     Raises:
@@ -218,7 +218,7 @@ def analyze_parsed(
     chosen: Slice | None,
     *,
     name: str,
-    judging: Judging = DEFAULT_JUDGING,
+    judging: RuleSelection = DEFAULT_SELECTION,
 ) -> Analysis:
     """`analyze_text` for a text that is parsed already.
 

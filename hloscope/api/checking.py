@@ -9,13 +9,14 @@ from pathlib import Path
 from hloscope.api.jobs import Job, Outcome, jobs_of
 from hloscope.api.processes import run_jobs
 from hloscope.config import ProjectConfig, TargetConfig, refuse
-from hloscope.contracts.baselines import baseline_of, format_baseline, is_baseline, write_baseline
+from hloscope.contracts.baseline_files import is_baseline, write_baseline
+from hloscope.contracts.baselines import baseline_of, format_baseline
 from hloscope.contracts.checked import Checked, check_analysis, could_not_run
 from hloscope.contracts.model import Contract
-from hloscope.contracts.tables import contract_from_toml
+from hloscope.contracts.notation import read_contract
 from hloscope.errors import HloscopeError, NotationError
 from hloscope.findings import Severity
-from hloscope.rules.selection import make_judging
+from hloscope.rules.selection import make_selection
 
 Told = Callable[[str], None]
 
@@ -70,7 +71,7 @@ def _contracts(jobs: Sequence[Job]) -> dict[str, Contract | None]:
 
 def _contract(target: TargetConfig) -> Contract | None:
     value = target.contract
-    return None if value is None else contract_from_toml(value, where=f"{target.where}, contract")
+    return None if value is None else read_contract(value, where=f"{target.where}, contract")
 
 
 def _check_rules(target: TargetConfig) -> None:
@@ -80,7 +81,7 @@ def _check_rules(target: TargetConfig) -> None:
         NotationError: It is written wrongly.
     """
     try:
-        make_judging(allow=target.options.get("allow", ()), rule_options=target.options.get("rule_options"))
+        make_selection(allow=target.options.get("allow", ()), rule_options=target.options.get("rule_options"))
     except NotationError as error:
         where = target.where if error.where is None else f"{target.where}, {error.where}"
         raise NotationError(error.what, where=where, why=error.why, fix=error.fix, excerpt=error.excerpt) from None

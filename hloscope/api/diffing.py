@@ -18,7 +18,8 @@ from hloscope.api.processes import run_jobs
 from hloscope.api.reading import hlo_text
 from hloscope.compare import Comparison, match
 from hloscope.config import ConfigError, ConfigMistakesError, ProjectConfig, TargetConfig, find_project
-from hloscope.contracts.baselines import Baseline, baseline_of, is_baseline, read_baseline
+from hloscope.contracts.baseline_files import is_baseline, read_baseline
+from hloscope.contracts.baselines import Baseline, baseline_of
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.program.files import names_hlo
 from hloscope.program.options import BY_NAME

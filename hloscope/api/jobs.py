@@ -140,7 +140,7 @@ def _analysis(job: Job, *, cached: bool) -> Analysis:
     from hloscope.api.joining import analysis_of
     from hloscope.api.reading import hlo_text
     from hloscope.program.files import split_module
-    from hloscope.rules.selection import make_judging
+    from hloscope.rules.selection import make_selection
     from hloscope.store import default_store
 
     target = job.target
@@ -151,7 +151,7 @@ def _analysis(job: Job, *, cached: bool) -> Analysis:
         root = None if target.source_root is None else job.root / target.source_root
         beside = dict(target.options)
         of_rules = {name: beside.pop(name) for name in ("allow", "rule_options") if name in beside}
-        judging = make_judging(source_root=root, **of_rules)
+        judging = make_selection(source_root=root, **of_rules)
         return analyze_text(hlo_text(path), name=target.hlo, slice=job.slice, judging=judging, **beside)
     name = target.function or ""
     store = default_store() if cached else None

@@ -9,7 +9,7 @@ from hloscope.analysis.model import Analysis, ArrayFact, Memory, Mesh, SliceFact
 from hloscope.analysis.placement import Placement
 from hloscope.analysis.places import CAPTURED
 from hloscope.hardware.slices import Slice
-from hloscope.rules.selection import DEFAULT_JUDGING, Judging, judged
+from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection, judged
 from hloscope.units import array_bytes
 from hloscope.version import __version__
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hloscope.program.capture import Capture, CapturedArray
 
 
-def analysis_of(captured: Capture, name: str, judging: Judging = DEFAULT_JUDGING) -> Analysis:
+def analysis_of(captured: Capture, name: str, judging: RuleSelection = DEFAULT_SELECTION) -> Analysis:
     """The analysis of the text, with what JAX and the compiler know beside it.
 
     Raises:
@@ -60,7 +60,7 @@ def analysis_of(captured: Capture, name: str, judging: Judging = DEFAULT_JUDGING
     )
 
 
-def finished(found: Analysis, judging: Judging) -> Analysis:
+def finished(found: Analysis, judging: RuleSelection) -> Analysis:
     """The analysis with the version that made it and with what the rules find."""
     return judged(replace(found, versions={"hloscope": __version__, **found.versions}), judging)
 

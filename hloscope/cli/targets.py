@@ -14,7 +14,7 @@ from hloscope.program.options import OPTIONS
 if TYPE_CHECKING:
     from hloscope.program.capture import Capture
     from hloscope.program.target import TargetFacts
-    from hloscope.rules.selection import Judging
+    from hloscope.rules.selection import RuleSelection
 
 Options = dict[str, Any]
 
@@ -65,15 +65,15 @@ def text_facts(options: Options) -> Options:
     }
 
 
-def judging_of(options: Options) -> Judging:
+def judging_of(options: Options) -> RuleSelection:
     """What the options say about rules.
 
     Raises:
         NotationError: There is no such rule or option, or an allow cannot be read.
     """
-    from hloscope.rules.selection import make_judging
+    from hloscope.rules.selection import make_selection
 
-    return make_judging(
+    return make_selection(
         select=options["select"],
         ignore=options["ignore"],
         allow=options["allow"],

@@ -8,8 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from hloscope.analysis.model import Collective, Total
 from hloscope.analysis.totals import axes_key, bytes_bound, totals_of
 from hloscope.analysis.vocabulary import Bound, Kind
-from hloscope.compare.equivalence import equivalent_leftovers
-from hloscope.compare.identity import amount_of, axes_identity, function_of, place_of
+from hloscope.compare.equivalence import amount_of, axes_identity, equivalent_leftovers, function_of, place_of
 from hloscope.compare.model import Change, ChangeKind, Comparison, Tally
 
 _EXPOSED_SHARE = 0.1

@@ -1,13 +1,16 @@
-"""What a comparison of two programs' collectives says."""
+"""What a comparison of two programs' collectives says, and each change in one line."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from hloscope.analysis.model import Collective, Total
-from hloscope.analysis.totals import known_sum
+from hloscope.analysis.places import short_source
+from hloscope.analysis.totals import axes_key, known_sum
 from hloscope.analysis.vocabulary import Bound, Kind
+from hloscope.units import format_bytes, format_time
 
 
 class ChangeKind(StrEnum):
@@ -117,3 +120,44 @@ class Comparison:
     def increases(self) -> tuple[Change, ...]:
         """The changes after which more moves, or may move, or more of it is waited for."""
         return tuple(change for change in self.changes if change.is_increase)
+
+
+AmountWords = Callable[[Collective], str]
+
+_SIGNS = {ChangeKind.ADDED: "+", ChangeKind.REMOVED: "-"}
+
+
+def change_line(change: Change, amount_words: AmountWords | None = None) -> str:
+    """What happened, to what, and where; how much moves in words of the caller's where it has better ones."""
+    side = change.new or change.old
+    count = f"{_SIGNS[change.kind]}{len(side)}" if change.kind in _SIGNS else "~"
+    first = side[0]
+    where = short_source(first.source) or (f"%{first.name}" if first.name else "source not known")
+    guessed = "?" if first.axes_guessed else ""
+    return f"{count} {first.kind} {axes_key(first) or 'none'}{guessed} {_what(change, amount_words or amount)}  {where}"
+
+
+def _what(change: Change, amount: AmountWords) -> str:
+    if change.kind in _SIGNS:
+        return amount(change.any)
+    if change.same_traffic:
+        return f"{_several(change.old)} -> {_several(change.new)}, the same bytes"
+    before, after = change.old[0], change.new[0]
+    if change.kind is ChangeKind.NEWLY_EXPOSED:
+        return f"is newly exposed: {format_time(before.exposed_us)} -> {format_time(after.exposed_us)}"
+    if change.kind is ChangeKind.BOUND:
+        return f"{amount(after)}: was {before.executions_bound}, is {after.executions_bound}"
+    moved = f", {change.kind}" if change.kind in (ChangeKind.INTO_LOOP, ChangeKind.OUT_OF_LOOP) else ""
+    return f"{amount(before)} -> {amount(after)}{moved}"
+
+
+def _several(side: Sequence[Collective]) -> str:
+    kinds = " + ".join(dict.fromkeys(str(one.kind) for one in side))
+    return f"{len(side)} {kinds}"
+
+
+def amount(one: Collective) -> str:
+    """`6 x 2.10 MB`: executions per step, where they are several, and payload bytes of each."""
+    bound = "" if one.executions_bound == "exact" else f"{one.executions_bound} "
+    count = "" if one.executions == 1 else f"{one.executions:,} x "
+    return f"{bound}{count}{format_bytes(one.payload_bytes)}"

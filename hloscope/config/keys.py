@@ -24,6 +24,7 @@ KEYS: dict[str, tuple[_Check, str]] = {
     "slices": (lambda value: bool(value) and are(_is_text)(value), '["v5e:2x4", "v5p:2x2x2"]'),
     **{option.key: (option.fits, option.example) for option in OPTIONS if option.key},
     "source-root": (_is_text, '"src"'),
+    # a table too: whoever reads the contract says how to write it as text
     "contract": (lambda value: isinstance(value, str | list | dict), '["all-reduce@model <= 2MB", "nothing else"]'),
     "baseline": (lambda value: isinstance(value, bool), "false"),
     "fail-on": (lambda value: value in SEVERITIES, '"warning"'),

@@ -56,7 +56,7 @@ class TargetConfig:
         slices: The slices to compile for; None is the default one.
         options: What else is said of it, by the names of `hloscope.program.options`.
         source_root: For HLO text: the folder, from the project's, in which files that it names may be read.
-        contract: The contract as TOML has it: text, a list of texts or a table; None for none.
+        contract: The contract as TOML has it: text, or a list of texts; None for none.
         baseline: Whether what it moves is held against a baseline file.
         fail_on: The least severity of what rules find that fails the check, `error`, `warning` or `note`; None where
             nothing of it does.

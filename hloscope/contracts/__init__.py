@@ -1,6 +1,6 @@
-"""Contracts: what a program may move, in Python, in one line of text or in TOML, and whether a program keeps to it.
+"""Contracts: what a program may move, in Python or as text, and whether a program keeps to it.
 
-The three spellings make the same `Contract`:
+Both spellings make the same `Contract`, and so does a list of texts, as a targets file in TOML has it:
 
     only(all_reduce("Y", max_bytes="32 KiB", count=2)) & hbm(max="14 GiB")
 

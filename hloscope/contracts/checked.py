@@ -1,4 +1,4 @@
-"""What a check says of one target: its contract and its baseline in one piece."""
+"""What a check says of one target: its contract and its baseline in one piece; and the pages of what it finds."""
 
 from __future__ import annotations
 
@@ -8,20 +8,98 @@ from shlex import quote
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.places import NOT_READ
-from hloscope.contracts.baselines import against_baseline, read_baseline
-from hloscope.contracts.doubts import nothing_to_move
+from hloscope.contracts.baseline_files import read_baseline
+from hloscope.contracts.baselines import CHANGED, against_baseline
 from hloscope.contracts.evaluate import evaluate
 from hloscope.contracts.model import Contract
+from hloscope.contracts.undecided import nothing_to_move
 from hloscope.contracts.verdict import Breach, BreachKind, Verdict
 from hloscope.errors import HloscopeError
-from hloscope.findings import Finding, Severity, unaccepted
+from hloscope.findings import Finding, RuleDoc, Severity, page_of_finding, unaccepted
 
 NOTHING_EXPECTED = "nothing-expected"
 NO_BASELINE = "no-baseline"
 COULD_NOT_RUN = "could-not-run"
-COMMENTS_NOT_READ = "comments-not-read"
+_COMMENTS_NOT_READ = "comments-not-read"
 HBM_EXCEEDED = "hbm-exceeded"
 """The rule on programs that no device has the memory for."""
+
+PAGES: tuple[RuleDoc, ...] = (
+    page_of_finding(
+        BreachKind.BROKEN,
+        Severity.ERROR,
+        "The program moves, takes or waits for more than its contract says, or not what it says.",
+        "holds each clause of the target's contract against the compiled program.",
+        "a collective that nobody asked for often costs more than the computation it stands beside.",
+        '`contract = ["all-reduce@model <= 2MB", "nothing else"]`, and the program gathers its weights as well.',
+        "another sharding; or, when the traffic is meant, the line after `to accept it`.",
+    ),
+    page_of_finding(
+        BreachKind.UNDECIDED,
+        Severity.ERROR,
+        "Something that the contract depends on is not known, so it can be neither kept nor broken.",
+        "fails a contract over text that was not understood, opaque kernels, loops whose end is decided at run time, "
+        "and limits on a time or a memory that is not known.",
+        "what is unknown is not zero: a contract that passes over it proves nothing.",
+        "`no all-gather`, over a program with a Pallas kernel that communicates by itself.",
+        '`trips "file.py:40" = 16` for such a loop, or `at-least-ok` to check what is known.',
+    ),
+    page_of_finding(
+        BreachKind.VACUOUS,
+        Severity.ERROR,
+        "Nothing that the program could do would break the contract.",
+        "notices programs on one device, dead code, axes of size 1 and axes that the mesh does not have.",
+        "a test that cannot fail is worse than none: it is believed.",
+        "`no all-gather@fspd`, on a mesh whose axis is called fsdp.",
+        "a mesh with the axes that the contract names, and a function that returns what it computes.",
+    ),
+    page_of_finding(
+        CHANGED,
+        Severity.ERROR,
+        "The program does not move what it moved when its baseline was accepted.",
+        "matches the program's collectives with the rows of the baseline by kind, axes and source; names, lines, "
+        "versions and the number of transfers for the same bytes do not count.",
+        "a change of sharding, of JAX or of the compiler shows before it is paid for.",
+        "+1 all-gather fsdp 1 x 12.6 MB  moe.py:91 in expert (is not in the baseline)",
+        "`hloscope accept`, when the change is meant; the difference of the file is there for review.",
+    ),
+    page_of_finding(
+        NOTHING_EXPECTED,
+        Severity.ERROR,
+        "A target has neither a contract nor a baseline.",
+        "fails targets of which nothing is expected.",
+        "their check could not fail.",
+        "[tool.hloscope.targets.step] with a function and no contract, before `hloscope accept`.",
+        "a contract, or a baseline.",
+    ),
+    page_of_finding(
+        NO_BASELINE,
+        Severity.NOTE,
+        "A target with a contract has no baseline file.",
+        "mentions it, and does not fail.",
+        "what the contract leaves open can change unseen.",
+        "a target that was just added.",
+        "`hloscope accept`, or `baseline = false`.",
+    ),
+    page_of_finding(
+        _COMMENTS_NOT_READ,
+        Severity.NOTE,
+        "What rules find fails a target of HLO text, and comments in its source files were not read.",
+        "names the files; those that HLO text names are opened only in the folder of `source-root`.",
+        "a comment that accepts the finding may stand there, and text from elsewhere could name any file.",
+        '`hlo = "step.hlo"` with `fail-on = "warning"`, and no `source-root`.',
+        "`source-root`, the folder of the code that was compiled, or `allow` in the target.",
+    ),
+    page_of_finding(
+        COULD_NOT_RUN,
+        Severity.ERROR,
+        "A target could not be analysed.",
+        "reports bad input, and programs that JAX or the compiler refuses.",
+        "what was not analysed was not checked.",
+        "a function that does not exist any more.",
+        "what the message says.",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +192,7 @@ def _comments_not_read(analysis: Analysis) -> list[Finding]:
     """That a comment may accept what fails, where HLO text names files that may not be read."""
     fix = "name the folder that holds them as the target's source-root, or accept the findings in its allow"
     return [
-        Finding(rule=COMMENTS_NOT_READ, severity=Severity.NOTE, message=note, fix=fix)
+        Finding(rule=_COMMENTS_NOT_READ, severity=Severity.NOTE, message=note, fix=fix)
         for note in analysis.notes
         if note.startswith(NOT_READ)
     ]

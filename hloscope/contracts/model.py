@@ -1,12 +1,17 @@
-"""A contract: what a program may and must move, and how large, slow and exposed it may be."""
+"""A contract: what a program may and must move, how large, slow and exposed it may be, and how that is written."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
 from hloscope.analysis.vocabulary import Link
+from hloscope.contracts.quantities import BYTE_UNITS, MILLIONTHS, NANOSECONDS, Units, format_amount
 from hloscope.errors import NotationError
+
+_PLAIN_AXIS = re.compile(r"[\w*?]+(?::\(\d+\)\d+)?")
+"""Names of axes that stand without quotes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +84,10 @@ class Quantity(StrEnum):
     HBM = "hbm"
     TIME = "time"
     EXPOSED = "exposed"
+
+
+MOVED = (Quantity.WIRE, Quantity.PAYLOAD)
+"""What is limited in bytes per step, over axes and networks; all others belong to a device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +163,7 @@ class Contract:
                 continue
             about = clause.selector if isinstance(clause, Expectation) else clause.source
             if about in said:
-                raise repeated(clause)
+                raise _repeated(clause)
             said.add(about)
 
     def __and__(self, other: Contract) -> Contract:
@@ -169,8 +178,6 @@ class Contract:
         )
 
     def __str__(self) -> str:
-        from hloscope.contracts.notation import format_contract
-
         return format_contract(self)
 
     @property
@@ -187,14 +194,12 @@ class Contract:
     def speaks_of_collectives(self) -> bool:
         """Whether it says anything about what moves, and not only about memory and time."""
         limits = (clause for clause in self.clauses if isinstance(clause, Limit))
-        moves = any(limit.quantity in (Quantity.WIRE, Quantity.PAYLOAD) for limit in limits)
+        moves = any(limit.quantity in MOVED for limit in limits)
         return self.closed or moves or any(isinstance(clause, Expectation | Ban) for clause in self.clauses)
 
 
-def repeated(clause: Expectation | Trips) -> NotationError:
+def _repeated(clause: Expectation | Trips) -> NotationError:
     """The error about a clause that says something else about what another clause speaks of already."""
-    from hloscope.contracts.notation import format_selector
-
     if isinstance(clause, Trips):
         return NotationError(f"the trips of {clause.source} are given twice", fix="keep one of them")
     return NotationError(
@@ -202,3 +207,59 @@ def repeated(clause: Expectation | Trips) -> NotationError:
         why="each collective is held against one expectation",
         fix='join the two, or tell them apart by their place: in "file.py:12"',
     )
+
+
+def format_contract(contract: Contract) -> str:
+    """The text that `parse_contract` reads back to an equal contract, its clauses between semicolons."""
+    words = [format_clause(clause) for clause in contract.clauses]
+    if contract.closed:
+        words.append("nothing else" if contract.expectations else "none")
+    words += ["equivalent"] if contract.equivalent else []
+    words += ["at-least-ok"] if contract.at_least_ok else []
+    return "; ".join(words)
+
+
+def format_clause(clause: Clause) -> str:
+    """One clause as text: `all-reduce@Y <= 32KiB x2`."""
+    match clause:
+        case Expectation():
+            return format_selector(clause.selector) + _at_most(clause)
+        case Ban():
+            return f"no {format_selector(clause.selector)}"
+        case Trips():
+            return f"trips {_quoted(clause.source)} = {clause.count}"
+        case Limit():
+            per_step = "/step" if clause.quantity in MOVED else ""
+            amount = format_amount(clause.most, units_of(clause.quantity, share=clause.share))
+            return f"{clause.quantity}{_where(clause.axes, clause.link)} <= {amount}{per_step}"
+
+
+def format_selector(selector: Selector) -> str:
+    """A selector as text: `all-gather@(X,Y) over dcn in "moe.py"`."""
+    place = "" if selector.source is None else f" in {_quoted(selector.source)}"
+    return f"{selector.kind}{_where(selector.axes, selector.link)}{place}"
+
+
+def _where(axes: tuple[str, ...] | None, link: Link | None) -> str:
+    names = [axis if _PLAIN_AXIS.fullmatch(axis) else _quoted(axis) for axis in axes or ()]
+    named = "" if not names else f"@{names[0]}" if len(names) == 1 else f"@({','.join(names)})"
+    return named + ("" if link is None else f" over {link}")
+
+
+def _at_most(clause: Expectation) -> str:
+    size, per_step = clause.max_bytes, ""
+    if size is None and clause.max_bytes_per_step is not None:
+        size, per_step = clause.max_bytes_per_step, "/step"
+    amount = "" if size is None else f" <= {format_amount(size, BYTE_UNITS)}{per_step}"
+    return amount + ("" if clause.max_count is None else f" x{clause.max_count}")
+
+
+def _quoted(text: str) -> str:
+    return f"'{text}'" if '"' in text else f'"{text}"'
+
+
+def units_of(quantity: Quantity, *, share: bool = False) -> Units:
+    """The units that a quantity is limited in."""
+    if share:
+        return MILLIONTHS
+    return NANOSECONDS if quantity in (Quantity.TIME, Quantity.EXPOSED) else BYTE_UNITS

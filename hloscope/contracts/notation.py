@@ -5,25 +5,108 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
+from functools import cache
+from typing import NoReturn
 
-from lark import Token, Tree
+from lark import Lark, Token, Tree, UnexpectedInput
+from lark.exceptions import UnexpectedToken
 
 from hloscope.analysis.vocabulary import Kind, Link
-from hloscope.contracts.model import Ban, Clause, Contract, Expectation, Limit, Quantity, Selector, Trips
-from hloscope.contracts.quantities import BYTE_UNITS, MILLIONTHS, NANOSECONDS, Units, format_amount, parse_amount
-from hloscope.contracts.syntax import ContractSource, nearest_word
-from hloscope.errors import NotationError
-from hloscope.program.notation_syntax import start_of, subtrees_of, tokens_of
+from hloscope.contracts.model import (
+    MOVED,
+    Ban,
+    Clause,
+    Contract,
+    Expectation,
+    Limit,
+    Quantity,
+    Selector,
+    Trips,
+    units_of,
+)
+from hloscope.contracts.quantities import BYTE_UNITS, Units, parse_amount
+from hloscope.errors import NotationError, caret_excerpt, did_you_mean
+from hloscope.grammars_loader import grammar_text
+from hloscope.program.notation_syntax import expected_by, start_of, subtrees_of, tokens_of
 
+_EXAMPLE = "all-reduce@Y <= 32KiB x2"
+_EXAMPLES = {"contract": _EXAMPLE, "selector": 'all-gather@(X,Y) in "model/attention.py"'}
+_CLAUSE_WORDS = (
+    "no",
+    "wire",
+    "payload",
+    "hbm",
+    "time",
+    "exposed",
+    "trips",
+    "nothing else",
+    "none",
+    "equivalent",
+    "at-least-ok",
+)
+
+_UP_TO_BLANK = re.compile(r"[^\s;]+")
+_WORDS = {
+    "KIND": "a kind of collective",
+    "AXIS": "a mesh axis",
+    "QUOTED": "a place",
+    "LINK": "ici or dcn",
+    "AMOUNT": "an amount with its unit",
+    "COUNT": '"x" and a count',
+    "PER_STEP": '"/step"',
+    "INTEGER": "a number",
+    "AT": '"@"',
+    "OVER": '"over"',
+    "IN": '"in"',
+    "__ANON_0": '"<="',
+    "EQUAL": '"="',
+    "LPAR": '"("',
+    "RPAR": '")"',
+    "COMMA": '","',
+    "SEMICOLON": "the end of the clause",
+}
+
+_AS_LIST = 'write ["all-reduce@Y", "nothing else"]'
+_INSTEAD_OF_TABLE = (
+    'write its clauses as text: contract = ["all-reduce@Y <= 32KiB x2", "no all-gather@X", "hbm <= 14GiB", '
+    '\'trips "moe.py:40" = 16\', "nothing else"]'
+)
 _FLAGS = {
     "NOTHING_ELSE": Contract(closed=True),
     "NONE": Contract(closed=True),
     "EQUIVALENT": Contract(equivalent=True),
     "AT_LEAST_OK": Contract(at_least_ok=True),
 }
-_PLACED = (Quantity.WIRE, Quantity.PAYLOAD)
-_PLAIN_AXIS = re.compile(r"[\w*?]+(?::\(\d+\)\d+)?")
-"""Names of axes that stand without quotes."""
+
+
+def read_contract(value: object, *, where: str = "contract") -> Contract:
+    """Reads a contract: text, or a list with a line of text for each clause.
+
+    Args:
+        value: What the user wrote, in Python or in TOML.
+        where: Where it stands, for messages.
+
+    Raises:
+        NotationError: It is neither, or a line is no contract.
+    """
+    if isinstance(value, str):
+        return parse_contract(value, where=where)
+    if isinstance(value, Mapping):
+        raise NotationError("a contract is text, and this is a table", where=where, fix=_INSTEAD_OF_TABLE)
+    if not isinstance(value, list):
+        raise NotationError(f"a contract cannot be {value!r}", where=where, fix=_AS_LIST)
+    joined = Contract()
+    for index, line in enumerate(value, start=1):
+        if not isinstance(line, str):
+            raise NotationError(f"{line!r} is no line of a contract", where=where, fix='write "all-reduce@Y <= 32KiB"')
+        entry = f"{where}, entry {index}"
+        try:
+            joined &= parse_contract(line, where=entry)
+        except NotationError as error:
+            raise NotationError(
+                error.what, where=error.where or entry, why=error.why, fix=error.fix, excerpt=error.excerpt
+            ) from None
+    return joined
 
 
 def parse_contract(text: str, *, where: str = "contract") -> Contract:
@@ -37,7 +120,7 @@ def parse_contract(text: str, *, where: str = "contract") -> Contract:
         NotationError: The text is no contract, or is empty; it names no kind of collective; two clauses say different
             things of the same collectives; or it says `none` and expects some.
     """
-    source = ContractSource(text, where)
+    source = _ContractSource(text, where)
     contract = Contract()
     clauses = source.parse().children
     if not clauses:
@@ -63,11 +146,11 @@ def parse_selector(text: str, *, where: str) -> Selector:
     Raises:
         NotationError: The text is no selector, or names no kind of collective.
     """
-    source = ContractSource(text, where)
+    source = _ContractSource(text, where)
     return _selector(source.parse("selector"), source)
 
 
-def _joined(contract: Contract, tree: Tree[Token], source: ContractSource) -> Contract:
+def _joined(contract: Contract, tree: Tree[Token], source: _ContractSource) -> Contract:
     clause = _CLAUSES[tree.data](tree, source)
     try:
         return contract & Contract(clauses=(clause,))
@@ -75,7 +158,7 @@ def _joined(contract: Contract, tree: Tree[Token], source: ContractSource) -> Co
         raise source.error(error.what, _start(tree), why=error.why, fix=error.fix) from None
 
 
-def _expectation(tree: Tree[Token], source: ContractSource) -> Expectation:
+def _expectation(tree: Tree[Token], source: _ContractSource) -> Expectation:
     amounts = subtrees_of(tree, "at_most")
     found = {token.type: token for token in (tokens_of(amounts[0]) if amounts else [])}
     size = _amount(found["AMOUNT"], BYTE_UNITS, source) if "AMOUNT" in found else None
@@ -88,16 +171,16 @@ def _expectation(tree: Tree[Token], source: ContractSource) -> Expectation:
     )
 
 
-def _ban(tree: Tree[Token], source: ContractSource) -> Ban:
+def _ban(tree: Tree[Token], source: _ContractSource) -> Ban:
     return Ban(selector=_selector(subtrees_of(tree, "selector")[0], source))
 
 
-def _limit(tree: Tree[Token], source: ContractSource) -> Limit:
+def _limit(tree: Tree[Token], source: _ContractSource) -> Limit:
     found = {token.type: token for token in tokens_of(tree)}
     quantity, amount = Quantity(found["QUANTITY"]), found["AMOUNT"]
     axes = _axes(tree)
     link = Link(found["LINK"]) if "LINK" in found else None
-    if quantity not in _PLACED and (axes is not None or link is not None):
+    if quantity not in MOVED and (axes is not None or link is not None):
         raise source.error(
             f"{quantity} belongs to a device, not to an axis or a network",
             start_of(found["QUANTITY"]),
@@ -118,21 +201,14 @@ def _limit(tree: Tree[Token], source: ContractSource) -> Limit:
     )
 
 
-def units_of(quantity: Quantity, *, share: bool = False) -> Units:
-    """The units that a quantity is limited in."""
-    if share:
-        return MILLIONTHS
-    return NANOSECONDS if quantity in (Quantity.TIME, Quantity.EXPOSED) else BYTE_UNITS
-
-
-def _trips(tree: Tree[Token], source: ContractSource) -> Trips:
+def _trips(tree: Tree[Token], source: _ContractSource) -> Trips:
     place, count = tokens_of(tree)
     if not int(count):
         raise source.error("a loop of no trips moves nothing", start_of(count), fix="give 1 trip or more")
     return Trips(source=str(place)[1:-1], count=int(count))
 
 
-_CLAUSES: dict[str, Callable[[Tree[Token], ContractSource], Clause]] = {
+_CLAUSES: dict[str, Callable[[Tree[Token], _ContractSource], Clause]] = {
     "expectation": _expectation,
     "ban": _ban,
     "limit": _limit,
@@ -140,14 +216,14 @@ _CLAUSES: dict[str, Callable[[Tree[Token], ContractSource], Clause]] = {
 }
 
 
-def _selector(tree: Tree[Token], source: ContractSource) -> Selector:
+def _selector(tree: Tree[Token], source: _ContractSource) -> Selector:
     found = {token.type: token for token in tokens_of(tree)}
     kind = found["KIND"]
     if not any(fnmatchcase(one, kind) for one in Kind):
         raise source.error(
             f"there is no kind of collective {str(kind)!r}",
             start_of(kind),
-            fix=nearest_word(str(kind)) or f"use one of {', '.join(Kind)}, or a pattern such as all-*",
+            fix=_nearest_word(str(kind)) or f"use one of {', '.join(Kind)}, or a pattern such as all-*",
         )
     return Selector(
         kind=str(kind),
@@ -168,7 +244,7 @@ def _axes(tree: Tree[Token]) -> tuple[str, ...] | None:
     return tuple(token[1:-1] if token.type == "QUOTED_AXIS" else str(token) for token in tokens_of(axes[0]))
 
 
-def _amount(token: Token, units: Units, source: ContractSource) -> int:
+def _amount(token: Token, units: Units, source: _ContractSource) -> int:
     position = start_of(token)
     line, column = source.place(position)
     where = f"{source.where}, line {line}" if source.has_lines else source.where
@@ -179,50 +255,97 @@ def _start(tree: Tree[Token]) -> int:
     return min(start_of(token) for token in tree.scan_values(lambda value: isinstance(value, Token)))
 
 
-def format_contract(contract: Contract) -> str:
-    """The text that `parse_contract` reads back to an equal contract, its clauses between semicolons."""
-    words = [format_clause(clause) for clause in contract.clauses]
-    if contract.closed:
-        words.append("nothing else" if contract.expectations else "none")
-    words += ["equivalent"] if contract.equivalent else []
-    words += ["at-least-ok"] if contract.at_least_ok else []
-    return "; ".join(words)
+@cache
+def _parser() -> Lark:
+    return Lark(grammar_text("contract"), parser="lalr", start=["contract", "selector"], maybe_placeholders=False)
 
 
-def format_clause(clause: Clause) -> str:
-    """One clause as text: `all-reduce@Y <= 32KiB x2`."""
-    match clause:
-        case Expectation():
-            return format_selector(clause.selector) + _at_most(clause)
-        case Ban():
-            return f"no {format_selector(clause.selector)}"
-        case Trips():
-            return f"trips {_quoted(clause.source)} = {clause.count}"
-        case Limit():
-            per_step = "/step" if clause.quantity in _PLACED else ""
-            amount = format_amount(clause.most, units_of(clause.quantity, share=clause.share))
-            return f"{clause.quantity}{_where(clause.axes, clause.link)} <= {amount}{per_step}"
+class _ContractSource:
+    """The text of a contract, which every error about it quotes.
+
+    Attributes:
+        text: As the user wrote it.
+        where: Where the user wrote it, such as `pyproject.toml, target step`.
+    """
+
+    __slots__ = ("text", "where")
+
+    def __init__(self, text: str, where: str = "contract") -> None:
+        self.text = text
+        self.where = where
+
+    def parse(self, start: str = "contract") -> Tree[Token]:
+        """Reads the text.
+
+        Args:
+            start: What it is: a `contract`, or only the `selector` of a clause.
+
+        Raises:
+            NotationError: It is none.
+        """
+        try:
+            return _parser().parse(self.text, start=start)
+        except UnexpectedInput as error:
+            self._refuse(error, start)
+
+    def error(self, what: str, position: int, *, why: str | None = None, fix: str | None = None) -> NotationError:
+        """The error `what` at the 0-based `position` in the text."""
+        line, column = self.place(position)
+        return NotationError(
+            what,
+            where=f"{self.where}, {f'line {line}, ' if self.has_lines else ''}column {column}",
+            excerpt=caret_excerpt(self.line_at(position), column),
+            why=why,
+            fix=fix,
+        )
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether messages have to say on which line something stands."""
+        return "\n" in self.text.rstrip("\n")
+
+    def place(self, position: int) -> tuple[int, int]:
+        """1-based line and column of a position."""
+        before = self.text[:position]
+        return before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1
+
+    def line_at(self, position: int) -> str:
+        """The line that holds a position."""
+        start = self.text.rfind("\n", 0, position) + 1
+        end = self.text.find("\n", position)
+        return self.text[start : len(self.text) if end < 0 else end]
+
+    def _refuse(self, error: UnexpectedInput, start: str) -> NoReturn:
+        position, found = self._found(error)
+        raise self.error(
+            "this is no contract" if start == "contract" else "this names no collectives",
+            position,
+            why=found + expected_by(error, _WORDS),
+            fix=self._suggestion(position) or f"write, for example, {_EXAMPLES[start]}",
+        ) from None
+
+    def _found(self, error: UnexpectedInput) -> tuple[int, str]:
+        """The 0-based position of what does not belong, and what it is."""
+        token = error.token if isinstance(error, UnexpectedToken) else None
+        if token is not None and token.type == "$END":
+            return len(self.text.rstrip()), "it ends here"
+        position = error.pos_in_stream or 0
+        if token is not None and token.type == "_NEWLINE":
+            return position, "the clause ends here"
+        shown = _UP_TO_BLANK.match(self.text, position)
+        return position, f'"{shown[0] if shown else self.text[position]}" does not belong here'
+
+    def _suggestion(self, position: int) -> str | None:
+        """What the user may have meant by the first word of the clause, where that is no word of the notation."""
+        line = self.line_at(position)
+        column = self.place(position)[1] - 1
+        clause = line[line.rfind(";", 0, column) + 1 :].split(";")[0].strip()
+        first = clause.replace("@", " ").partition(" ")[0]
+        if first in ("only", "just"):
+            return f"write {clause.removeprefix(first).strip() or _EXAMPLE}; nothing else"
+        return None if first in _CLAUSE_WORDS or first in set(Kind) else _nearest_word(first)
 
 
-def format_selector(selector: Selector) -> str:
-    """A selector as text: `all-gather@(X,Y) over dcn in "moe.py"`."""
-    place = "" if selector.source is None else f" in {_quoted(selector.source)}"
-    return f"{selector.kind}{_where(selector.axes, selector.link)}{place}"
-
-
-def _where(axes: tuple[str, ...] | None, link: Link | None) -> str:
-    names = [axis if _PLAIN_AXIS.fullmatch(axis) else _quoted(axis) for axis in axes or ()]
-    named = "" if not names else f"@{names[0]}" if len(names) == 1 else f"@({','.join(names)})"
-    return named + ("" if link is None else f" over {link}")
-
-
-def _at_most(clause: Expectation) -> str:
-    size, per_step = clause.max_bytes, ""
-    if size is None and clause.max_bytes_per_step is not None:
-        size, per_step = clause.max_bytes_per_step, "/step"
-    amount = "" if size is None else f" <= {format_amount(size, BYTE_UNITS)}{per_step}"
-    return amount + ("" if clause.max_count is None else f" x{clause.max_count}")
-
-
-def _quoted(text: str) -> str:
-    return f"'{text}'" if '"' in text else f'"{text}"'
+def _nearest_word(word: str) -> str | None:
+    """The kind or the clause that a word is near to, as a question; None when there is none."""
+    return did_you_mean(word.lower().replace("_", "-"), (*Kind, *_CLAUSE_WORDS))

@@ -1,12 +1,14 @@
-"""The constants of the cost model that were measured, in one table with the rows that set them.
+"""The constants of the cost model that were measured, the rows that set them, and how well they predict.
 
 Everything else in the model is arithmetic on the figures in `hardware/`. The rows are published timings; the programs,
-the fit and its residuals are in `tests/benchmarks/published`, and a test checks this table against them.
+the fit and its residuals are in `tests/benchmarks/published`, and a test checks these tables against them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+
+from hloscope.analysis.model.step_time import Spread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,4 +68,30 @@ ROWS: dict[str, tuple[str, ...]] = {
 """The measurements that set each constant most."""
 
 
-NAMES = tuple(item.name for item in fields(Constants))
+_RULES: dict[str, frozenset[str]] = {
+    "v2": frozenset({"cycles"}),
+    "v5e": frozenset({
+        "cycles", "pair", "ring in one direction", "ring in both directions", "permute", "all-to-all",
+    }),
+    "v6e": frozenset({"cycles", "memory", "rings along several axes", "data-centre network"}),
+    "v7x": frozenset({"cycles", "ring in both directions"}),
+}  # fmt: skip
+"""The rules that the measured programs of a generation use."""
+
+_SPREADS: dict[str, Spread] = {
+    "v2": Spread(rows=1, median=1.01, worst=1.01),
+    "v5e": Spread(rows=21, median=1.016, worst=1.146),
+    "v6e": Spread(rows=3, median=1.107, worst=1.362),
+    "v7x": Spread(rows=3, median=1.136, worst=1.144),
+}
+"""Predictions of rows whose source was left out of the fit, from `tests/benchmarks/published/residuals.json`."""
+
+
+def is_calibrated(chip_name: str, rule: str) -> bool:
+    """Whether a rule was compared with a measurement of this generation."""
+    return rule in _RULES.get(chip_name, frozenset())
+
+
+def spread_of(chip_name: str) -> Spread | None:
+    """How far predictions were off for a generation; None where there is no measurement."""
+    return _SPREADS.get(chip_name)

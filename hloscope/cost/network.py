@@ -11,12 +11,10 @@ from math import prod
 import numpy as np
 
 from hloscope.analysis.vocabulary import Kind
-from hloscope.cost.algorithm import Way
 from hloscope.cost.constants import CONSTANTS, Constants
-from hloscope.cost.paths import Groups, NetworkTime, Path, Transfer, path_on
-from hloscope.hardware.chip_model import Chip
-from hloscope.hardware.rings import ring_order
-from hloscope.hardware.torus import Torus
+from hloscope.cost.paths import Groups, NetworkTime, Path, Transfer, Way, path_on
+from hloscope.hardware.chips import Chip
+from hloscope.hardware.torus import Torus, ring_order
 
 _MICROSECONDS = 1e6
 _DCN_ROUND_TRIP_US = 20.0

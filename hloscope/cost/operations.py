@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hloscope.cost.constants import CONSTANTS, Constants
-from hloscope.cost.flops import MATMULS, Work, work_by_computation, work_of
-from hloscope.cost.traffic import HOST, Moved, Traffic, space_of
+from hloscope.cost.work import HOST, MATMULS, Moved, Traffic, Work, space_of, work_by_computation, work_of
 from hloscope.graph import HloGraph
-from hloscope.hardware.chip_model import Chip
+from hloscope.hardware.chips import Chip
 from hloscope.hlo import HloComputation, HloInstruction, Shape
 
 _MICROSECONDS = 1e6

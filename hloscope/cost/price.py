@@ -1,32 +1,44 @@
-"""The stage itself: an analysis and a slice become an analysis with times."""
+"""The stage itself: an analysis and a slice become an analysis with times, and with what these take for granted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.model.step_time import RuleUse, StepTime, UnknownOperation
 from hloscope.analysis.vocabulary import Bound, Kind
-from hloscope.cost.calibration import is_calibrated, spread_of
-from hloscope.cost.collectives import Pricing, priced_collectives
-from hloscope.cost.constants import CONSTANTS, Constants
+from hloscope.cost.collectives import Pricing, devices_of_partitions, partition_count, priced_collectives
+from hloscope.cost.constants import CONSTANTS, Constants, is_calibrated, spread_of
 from hloscope.cost.network import Network
-from hloscope.cost.notes import about_generation, about_kernels, about_text, about_transfers, is_from_tpu
-from hloscope.cost.operations import Basis, Operations
+from hloscope.cost.operations import Basis, Operations, kernel_names
 from hloscope.cost.overlap import with_overlaps
-from hloscope.cost.placement import devices_of_partitions, partition_count
 from hloscope.cost.records import CollectiveCost, Key, Priced, Sums
 from hloscope.cost.timeline import Timeline
 from hloscope.graph import HloGraph
-from hloscope.hardware.chip_model import Chip
+from hloscope.hardware.chips import Chip
+from hloscope.hardware.chips import chip as find_chip
 from hloscope.hardware.slices import Slice
 from hloscope.hardware.torus import Torus
 from hloscope.hlo import HloModule, collector_paused
+from hloscope.units import format_bytes
 
 _MICROSECONDS = 1e6
 _ENDLESS = "the step is not priced: by their trip counts its loops never come to an end"
+_ONLY_TPU_PRINTS = ("estimated_cycles", "used_scoped_memory_configs")
+_SPARSE_CORE = ("DEVICE_TYPE_SPARSECORE", 'execution_thread="sparsecore"')
+_WITHOUT_SPARSE_CORES = frozenset({"v2", "v3", "v5e"})
+"""Source: Google Cloud's page of each TPU version."""
+
+_TOO_DENSE = 1.1
+_TOO_THIN = 0.5
+"""Of the peak FLOPs per cycle: matmuls above the one, and large ones below the other, are another generation's.
+
+Generations differ by factors of two or more, where they differ at all; a large matmul reaches 0.8 to 1 of its own.
+"""
+
+_MOST_NAMED = 3
 
 
 def price_module(
@@ -79,11 +91,11 @@ def _priced(
     _make_possible(sums, chosen.chip)
     collectives = tuple(_with_times(one, priced, sums.costs) for one in analysis.collectives)
     basis = _basis(sums, module)
-    notes += tuple(about_text(module, is_roofline=basis == "roofline"))
-    notes += tuple(about_kernels(module, operations))
+    notes += tuple(_about_text(module, is_roofline=basis == "roofline"))
+    notes += tuple(_about_kernels(module, operations))
     if known is None:
-        notes += tuple(about_generation(module, sums, chosen.chip))
-    notes += tuple(about_transfers(collectives, chosen.name))
+        notes += tuple(_about_generation(module, sums, chosen.chip))
+    notes += tuple(_about_transfers(collectives, chosen.name))
     time = _step_time(sums, analysis, chosen.chip, basis=basis)
     time = replace(time, first_step_us=max(time.step_us, first_step_us))
     collectives = with_overlaps(collectives, graph, operations, time.step_us)
@@ -106,7 +118,7 @@ def _basis(sums: Sums, module: HloModule) -> str:
     by_basis = sums.by_basis
     if sums.compute_us == 0:
         return "none"
-    if not module.mentions("estimated_cycles") and not is_from_tpu(module):
+    if not module.mentions("estimated_cycles") and not _is_from_tpu(module):
         return "roofline"
     if by_basis[Basis.CYCLES] > 0:
         return "cycles"
@@ -174,3 +186,77 @@ def _unknown(sums: Sums) -> tuple[UnknownOperation, ...]:
         for what, (time_us, moved, count) in sums.unknown.items()
     ]
     return tuple(sorted(found, key=lambda one: one.time_us, reverse=True))
+
+
+def _is_from_tpu(module: HloModule) -> bool:
+    """Whether the TPU compiler has printed a text."""
+    return any(module.mentions(word) for word in _ONLY_TPU_PRINTS)
+
+
+def _about_text(module: HloModule, *, is_roofline: bool) -> Iterator[str]:
+    """What the text leaves open."""
+    if not module.is_scheduled:
+        yield "the text carries no schedule: its order is taken as one, and what would overlap is not known"
+    if is_roofline:
+        yield "the text carries no cycle estimates: computation is a roofline of FLOPs and bytes, a lower bound"
+        if not _is_from_tpu(module):
+            yield "the text does not look compiled for a TPU, which would choose other fusions and collectives"
+
+
+def _about_kernels(module: HloModule, operations: Operations) -> Iterator[str]:
+    """Costs that were given for kernels that the text does not have, and those that are less than they can be."""
+    calls = module.with_opcodes({"custom-call"})
+    known = {name for call in calls for name in kernel_names(call)}
+    for name in operations.kernel_costs:
+        if name not in known:
+            yield f"a cost is given for the kernel {name}, and the program has no kernel of that name"
+    too_small = {}
+    for call in calls:
+        (_, said_bytes), written_bytes = operations.said_of(call) or (0.0, 0.0), operations.written_bytes(call)
+        if 0 < said_bytes < written_bytes:
+            too_small[kernel_names(call)[0]] = said_bytes, written_bytes
+    for name, (said_bytes, written_bytes) in too_small.items():
+        yield (
+            f"the kernel {name} is said to move {format_bytes(said_bytes)}, and it writes "
+            f"{format_bytes(written_bytes)}: it is priced by what it writes"
+        )
+
+
+def _about_generation(module: HloModule, sums: Sums, chip: Chip) -> Iterator[str]:
+    """Why a text cannot have been compiled for a chip; the figures are the table's, whatever was overridden."""
+    if chip.name in _WITHOUT_SPARSE_CORES and any(module.mentions(word) for word in _SPARSE_CORE):
+        yield f"the text was compiled for a generation with SparseCores, which {chip.name} does not have"
+        return
+    usual = find_chip(chip.name)
+    share = sums.densest * usual.devices_per_chip * usual.clock_hz / usual.bf16_flops_per_s
+    if share > _TOO_DENSE:
+        yield (
+            f"the text was compiled for a faster generation: a matmul in it takes {share:.1f} times fewer cycles than "
+            f"{chip.name} would need at its peak"
+        )
+    elif 0 < share < _TOO_THIN:
+        yield (
+            f"the text was likely compiled for a slower generation: in its cycles no large matmul comes above "
+            f"{100 * share:.0f}% of the peak of {chip.name}"
+        )
+
+
+def _about_transfers(collectives: Sequence[Collective], slice_name: str) -> Iterator[str]:
+    """What is not known of transfers.
+
+    Args:
+        collectives: With their times.
+        slice_name: Where they were priced.
+    """
+    if any(one.time_us is None and one.kind is Kind.OPAQUE for one in collectives):
+        yield "transfers that are not understood take no time here, so the step takes at least as long as it says"
+    unknown = [one.name for one in collectives if one.time_us is None and one.kind is not Kind.OPAQUE]
+    if unknown:
+        more = f" and {len(unknown) - _MOST_NAMED} more" if len(unknown) > _MOST_NAMED else ""
+        named = ", ".join(f"%{name}" for name in unknown[:_MOST_NAMED])
+        yield (
+            f"nothing tells how long {named}{more} would take on {slice_name}, so the step takes at least as long as "
+            "it says"
+        )
+    if any(one.kind is Kind.RAGGED_ALL_TO_ALL for one in collectives):
+        yield "a ragged all-to-all is priced as if its whole buffer moved; with fewer rows in use it takes less"

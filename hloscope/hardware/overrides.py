@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hloscope.errors import SliceError, did_you_mean
-from hloscope.hardware.chip_model import Chip
+from hloscope.hardware.chips import Chip
 from hloscope.hardware.chips import chip as find_chip
 from hloscope.hardware.slices import Slice
 

@@ -1,25 +1,20 @@
-"""Names of slices: what a program runs on, without asking anything that has to be installed."""
+"""Names of slices: what a program runs on, without asking anything that has to be installed.
+
+Which blocks of chips a slice may have is a table: libtpu cannot answer that, it lays out any block, `v5e:6x6` included.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Literal, NoReturn
 
 from hloscope.errors import SliceError
-from hloscope.hardware.chip_model import Chip
+from hloscope.hardware.chips import Chip, nearest_chips
 from hloscope.hardware.chips import chip as find_chip
-from hloscope.hardware.chips import nearest_chips
-from hloscope.hardware.shapes import (
-    Shape,
-    is_slice_shape,
-    nearest_shapes,
-    offered,
-    shape_for_at_least,
-    shape_with,
-    shown,
-)
 
 SliceKind = Literal["tpu", "cpu", "attached"]
 
@@ -36,6 +31,8 @@ _LARGEST_PART_OF_V5E = 16
 
 _TWISTED = "_twisted"
 _HOW_TO_NAME = "write a block such as v5e:2x4, a size such as v5e-8, several slices as 2*v5e:2x4, cpu:8 or attached"
+_CUBE_EDGE = 4
+"""Chips along the edge of the cube that larger 3D slices are made of. Source: Google Cloud, TPU v4 and v5p pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +202,7 @@ def parse_slice(text: str) -> Slice:
     if match["number"] is None:
         raise SliceError(
             f'"{text}" does not say which block of chips',
-            why=f"{known.name} comes in blocks of {offered(known)}",
+            why=f"{known.name} comes in blocks of {_offered(known)}",
             fix=f"write, for example, {_shown_with_chips(known, nearest_shapes(known, int(match['edge'] or 8))[0])}",
         )
     return Slice(chip=known, shape=_shape_of_size(known, int(match["number"]), text), slice_count=count)
@@ -251,7 +248,7 @@ def _shape_of_size(known: Chip, number: int, text: str) -> Shape:
     unit = f"TensorCores, {cores} to a chip" if known.name_counts_cores else "chips"
     raise SliceError(
         f'there is no {known.name} slice of the size "{text}"',
-        why=f"the number counts {unit}; {known.name} comes in blocks of {offered(known)}",
+        why=f"the number counts {unit}; {known.name} comes in blocks of {_offered(known)}",
         fix=_use_one_of(known, nearest_shapes(known, number // cores)),
     )
 
@@ -259,7 +256,7 @@ def _shape_of_size(known: Chip, number: int, text: str) -> Shape:
 def _refuse_shape(known: Chip, shape: Shape) -> NoReturn:
     raise SliceError(
         f"no {known.name} slice has the shape {shown(shape)}",
-        why=f"{known.name} comes in blocks of {offered(known)}",
+        why=f"{known.name} comes in blocks of {_offered(known)}",
         fix=_use_one_of(known, nearest_shapes(known, prod(shape), shape)),
     )
 
@@ -293,7 +290,7 @@ def default_slice(device_count: int, chip: str = "v5e") -> Slice:
     if device_count < 1:
         raise SliceError(f"{device_count} devices are none", fix="give a number of 1 or more")
     chips = -(-device_count // known.devices_per_chip)
-    shape = shape_with(known, chips) or shape_for_at_least(known, chips)
+    shape = shape_with(known, chips) or _shape_for_at_least(known, chips)
     if shape is not None:
         return Slice(chip=known, shape=shape)
     count = -(-chips // known.max_slice_chips)
@@ -320,3 +317,78 @@ def slice_that_fits(device_count: int, chip: str) -> Slice | None:
         if found.device_count == device_count or found.can_be_used_in_part_by(device_count):
             return found
     return None
+
+
+Shape = tuple[int, ...]
+
+
+@lru_cache(maxsize=16)
+def slice_shapes(chip: Chip) -> tuple[Shape, ...]:
+    """Every block of `chip` in one orientation: fewest chips first, then the most cube-like.
+
+    3D generations offer 4A x 4B x 4C with A <= B <= C up to their largest slice, besides the blocks below one cube.
+    """
+    shapes = (*chip.slice_shapes, *(_cuboids(chip.max_slice_chips) if chip.torus_dimensions == 3 else ()))
+    return tuple(sorted(shapes, key=lambda shape: (prod(shape), sum(shape))))
+
+
+def _cuboids(max_chips: int) -> Iterator[Shape]:
+    cubes = max_chips // _CUBE_EDGE**3
+    for first in range(1, cubes + 1):
+        for second in range(first, cubes // first + 1):
+            for third in range(second, cubes // (first * second) + 1):
+                yield (_CUBE_EDGE * first, _CUBE_EDGE * second, _CUBE_EDGE * third)
+
+
+def is_slice_shape(chip: Chip, shape: Shape) -> bool:
+    """Whether `chip` comes in blocks of `shape`, in this or any other orientation."""
+    return tuple(sorted(shape)) in {tuple(sorted(known)) for known in slice_shapes(chip)}
+
+
+def shape_with(chip: Chip, chip_count: int) -> Shape | None:
+    """The block with exactly `chip_count` chips, the most cube-like of several; None when there is none.
+
+    Source: Google Cloud, "TPU types and topologies": the default for a chip count is the most cube-like block.
+    """
+    return next((shape for shape in slice_shapes(chip) if prod(shape) == chip_count), None)
+
+
+def _shape_for_at_least(chip: Chip, chip_count: int) -> Shape | None:
+    """The smallest block with `chip_count` chips or more; None when even the largest slice is too small."""
+    return next((shape for shape in slice_shapes(chip) if prod(shape) >= chip_count), None)
+
+
+def nearest_shapes(chip: Chip, chip_count: int, shape: Shape | None = None, limit: int = 3) -> tuple[Shape, ...]:
+    """The blocks nearest to a wish: by number of chips, then by how much their edges differ.
+
+    Args:
+        chip: The generation.
+        chip_count: Chips wished for.
+        shape: The edges wished for, if they were said.
+        limit: How many to return at most.
+    """
+    wished = tuple(sorted(shape or ()))
+
+    def distance(known: Shape) -> tuple[int, int, int]:
+        return abs(prod(known) - chip_count), _edge_difference(wished, tuple(sorted(known))), sum(known)
+
+    return tuple(sorted(slice_shapes(chip), key=distance)[:limit])
+
+
+def _edge_difference(wished: Shape, known: Shape) -> int:
+    width = max(len(wished), len(known))
+    padded = ((1,) * (width - len(edges)) + edges for edges in (wished, known))
+    return sum(abs(left - right) for left, right in zip(*padded, strict=True))
+
+
+def shown(shape: Iterable[int]) -> str:
+    """`2x4`."""
+    return "x".join(str(edge) for edge in shape)
+
+
+def _offered(chip: Chip) -> str:
+    """The blocks of `chip` in words, for an error."""
+    listed = ", ".join(shown(shape) for shape in chip.slice_shapes)
+    if chip.torus_dimensions == 2:
+        return listed
+    return f"{listed}, and blocks whose three edges are multiples of {_CUBE_EDGE}, up to {chip.max_slice_chips:,} chips"

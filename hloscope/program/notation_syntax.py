@@ -6,6 +6,7 @@ Lark reads the text; what it cannot read is explained here in the words of the n
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from typing import Literal, NoReturn
 
@@ -117,19 +118,13 @@ class Source:
             )
 
     def _refuse(self, error: UnexpectedInput) -> NoReturn:
-        expected: set[str] = set()
-        if isinstance(error, UnexpectedToken):
-            expected = set(error.accepts or error.expected)
-        elif isinstance(error, UnexpectedCharacters):
-            expected = set(error.allowed or ())
         ended = isinstance(error, UnexpectedToken) and error.token.type == "$END"
         position = len(self.text.rstrip()) if ended else error.pos_in_stream or 0
         found = "it ends here" if ended else f'"{self._found(error, position)}" does not belong here'
-        words = sorted({_WORDS[name] for name in expected if name in _WORDS}, key=list(_WORDS.values()).index)
         raise self.error(
             f"this is no {self.what}",
             position,
-            why=f"{found}; expected {_any_of(words)}" if words else found,
+            why=found + expected_by(error, _WORDS),
             fix=f"write, for example, {self.example}",
         ) from None
 
@@ -142,8 +137,21 @@ def _without_quotes(text: str) -> str:
     return _QUOTED.sub(lambda match: " " * len(match[0]), text)
 
 
-def _any_of(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+def expected_by(error: UnexpectedInput, words: Mapping[str, str]) -> str:
+    """What could stand where a text cannot be read: `; expected a name or ","`; empty where no word says it.
+
+    Args:
+        error: What cannot be read.
+        words: A notation's words for the names of its grammar, in the order in which they are told.
+    """
+    expected: set[str] = set()
+    if isinstance(error, UnexpectedToken):
+        expected = set(error.accepts or error.expected)
+    elif isinstance(error, UnexpectedCharacters):
+        expected = set(error.allowed or ())
+    told = [word for name, word in words.items() if name in expected]
+    listed = " or ".join(part for part in (", ".join(told[:-1]), *told[-1:]) if part)
+    return f"; expected {listed}" if told else ""
 
 
 def start_of(token: Token) -> int:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from hloscope.analysis.model import Analysis
-from hloscope.contracts.baselines import against_baseline, baseline_of, format_baseline, read_baseline, write_baseline
+from hloscope.contracts.baseline_files import read_baseline, write_baseline
+from hloscope.contracts.baselines import against_baseline, baseline_of, format_baseline
 from hloscope.findings import Finding
 
 FOLDER = "hloscope_baselines"

@@ -8,23 +8,23 @@ from pathlib import Path
 from typing import Any, overload
 
 from hloscope.analysis.model import Analysis, Collective
-from hloscope.contracts.accepting import found_words
 from hloscope.contracts.building import only
 from hloscope.contracts.evaluate import evaluate
 from hloscope.contracts.model import Contract
-from hloscope.contracts.tables import contract_from_toml
+from hloscope.contracts.notation import read_contract
+from hloscope.contracts.suggestions import found_words
 from hloscope.contracts.verdict import Verdict
 
 _BREACHES_SHOWN = 4
 
 
 def contract_of(value: object) -> Contract:
-    """A contract, or one of its spellings: text, a list of lines, a table.
+    """A contract, or one of its spellings: text, or a list of lines.
 
     Raises:
         NotationError: It is none of these, or written wrongly.
     """
-    return value if isinstance(value, Contract) else contract_from_toml(value)
+    return value if isinstance(value, Contract) else read_contract(value)
 
 
 class CollectiveList(Sequence[Collective]):

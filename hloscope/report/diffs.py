@@ -10,7 +10,7 @@ from rich.text import Text
 from hloscope.analysis.model import Collective, Total
 from hloscope.analysis.places import users_frame
 from hloscope.compare import Change, Comparison
-from hloscope.compare.wording import change_line
+from hloscope.compare.model import change_line
 from hloscope.report import Canvas
 from hloscope.report.drawing import drawn
 from hloscope.report.escaping import code, dumped, fenced, plain_line, prose, without_commands

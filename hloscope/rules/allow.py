@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from hloscope.analysis.model import Analysis, Collective, SourceFrame
 from hloscope.analysis.places import Sources
 from hloscope.analysis.vocabulary import Kind
-from hloscope.contracts.model import Selector
-from hloscope.contracts.notation import format_selector, parse_selector
+from hloscope.contracts.model import Selector, format_selector
+from hloscope.contracts.notation import parse_selector
 from hloscope.contracts.selecting import is_at, is_exactly
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.findings import Finding, Severity, page_of_finding

@@ -28,8 +28,8 @@ _FILES_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judging:
-    """How an analysis is judged; `make_judging` checks what users write.
+class RuleSelection:
+    """The rules that run on an analysis, and what is accepted; `make_selection` checks what users write.
 
     Attributes:
         select: Names of the rules to run; all when empty.
@@ -45,13 +45,13 @@ class Judging:
     options: Mapping[str, Any] = field(default_factory=dict)
     sources: Sources = NOTHING
 
-    def of_target(self, allow: Sequence[str], rule_options: Mapping[str, Any]) -> Judging:
+    def of_target(self, allow: Sequence[str], rule_options: Mapping[str, Any]) -> RuleSelection:
         """This, with what the target says of itself; options that are given here come first.
 
         Raises:
             NotationError: What the target says cannot be read.
         """
-        own = make_judging(allow=allow, rule_options=rule_options, where="the target's allow")
+        own = make_selection(allow=allow, rule_options=rule_options, where="the target's allow")
         return replace(self, allows=(*self.allows, *own.allows), options={**own.options, **self.options})
 
     def rules(self) -> list[Rule]:
@@ -71,10 +71,10 @@ class Judging:
         return replace(rule, **values) if values else rule  # type: ignore[type-var]
 
 
-DEFAULT_JUDGING = Judging()
+DEFAULT_SELECTION = RuleSelection()
 
 
-def make_judging(
+def make_selection(
     *,
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
@@ -82,7 +82,7 @@ def make_judging(
     rule_options: Mapping[str, Any] | None = None,
     source_root: str | Path | None = None,
     where: str = "allow",
-) -> Judging:
+) -> RuleSelection:
     """What users write about rules, checked.
 
     Args:
@@ -99,7 +99,7 @@ def make_judging(
     for name in (*select, *ignore):
         find_rule(name)
     names = [rule.name for rule in RULES]
-    return Judging(
+    return RuleSelection(
         select=tuple(select),
         ignore=tuple(ignore),
         allows=tuple(parse_allow(text, known_rules=names, where=where) for text in allow),
@@ -108,16 +108,16 @@ def make_judging(
     )
 
 
-def judged(analysis: Analysis, judging: Judging = DEFAULT_JUDGING) -> Analysis:
+def judged(analysis: Analysis, selection: RuleSelection = DEFAULT_SELECTION) -> Analysis:
     """The analysis with what the chosen rules find, most severe first, accepted findings marked and last.
 
     Raises:
         NotationError: An allow in the user's code cannot be read.
     """
-    names, sources = [rule.name for rule in RULES], judging.sources
+    names, sources = [rule.name for rule in RULES], selection.sources
     lines = lines_of_collectives(analysis)
-    allows = (*judging.allows, *allows_in_code(lines, known_rules=names, sources=sources))
-    found = run_rules(analysis, replace(judging, allows=allows).rules())
+    allows = (*selection.allows, *allows_in_code(lines, known_rules=names, sources=sources))
+    found = run_rules(analysis, replace(selection, allows=allows).rules())
     pointed_at = lines_of_findings(found)
     others = allows_in_code(pointed_at - lines, known_rules=names, sources=sources)
     marked = apply_allows(found, (*allows, *others), analysis)

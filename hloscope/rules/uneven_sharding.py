@@ -21,7 +21,7 @@ from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.reason import Reason, Tensor
 from hloscope.findings import Finding, Severity
 from hloscope.units import plural
-from hloscope.why.moves import axes_size
+from hloscope.why.reshards import axes_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

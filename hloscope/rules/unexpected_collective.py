@@ -20,8 +20,7 @@ from typing import ClassVar
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.vocabulary import Origin
-from hloscope.contracts.model import Selector
-from hloscope.contracts.notation import format_selector
+from hloscope.contracts.model import Selector, format_selector
 from hloscope.findings import Finding, Severity
 from hloscope.rules.rule import finding_at, over_axes, place_of
 

@@ -12,11 +12,10 @@ from dataclasses import replace
 from hloscope.analysis.model import Collective
 from hloscope.analysis.model.reason import Axes, Operation, Reason, ReasonKind, Tensor
 from hloscope.analysis.vocabulary import SUMS, Kind
-from hloscope.why.element_types import is_float
 from hloscope.why.graph import whole_axis
 from hloscope.why.matching import ends_alike
-from hloscope.why.moves import local_shape, without
 from hloscope.why.partitioned import dimensions_of, significant
+from hloscope.why.reshards import is_float, local_shape, without
 
 _SCATTERS = ("scatter", "scatter-add")
 

@@ -9,8 +9,8 @@ from functools import cached_property
 
 from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue, ValueSharding
 
-CONSTRAINT = "sdy.sharding_constraint"
-RESHARDS = frozenset({"sdy.reshard", CONSTRAINT})
+_CONSTRAINT = "sdy.sharding_constraint"
+RESHARDS = frozenset({"sdy.reshard", _CONSTRAINT})
 MOVES = RESHARDS | {"sdy.all_reduce"}
 """Operations that Shardy puts in wherever data must move."""
 
@@ -30,6 +30,7 @@ _REARRANGED = frozenset(
 _WRAPPERS = frozenset({"sdy.manual_computation", "sdy.named_computation", "stablehlo.while"})
 _RETURNS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
 _LOOP_BODY = 1
+_WRITTEN = ("sharding_constraint", "reshard")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ class ShardyGraph:
         return self.module.ops[user.parent] if is_inner and user.parent is not None else user
 
     def plain_makers(self, value: ShardyValue) -> list[ShardyOp]:
-        """The element-wise operations and moves that a value comes through from the array it was before."""
+        """The element-wise operations and reshards that a value comes through from the array it was before."""
         found = []
         for one in self.chain(value):
             if one.shape != value.shape:
@@ -297,3 +298,16 @@ def axes_in(sharding: ValueSharding | None) -> frozenset[str]:
 def whole_axis(axis: str) -> str:
     """`X` of `X:(1)2`."""
     return axis.partition(":")[0]
+
+
+def is_asked_for(op: ShardyOp) -> bool:
+    """Whether an operation is a constraint of the user's, also the `out_sharding` of an explicit operation.
+
+    What Shardy puts in has no origin, and the compiler's own copies of argument shardings have no line.
+    """
+    return op.kind in RESHARDS and bool(op.source) and (op.origin_name is not None or op.kind == _CONSTRAINT)
+
+
+def is_written(op: ShardyOp) -> bool:
+    """Whether an operation is a constraint that the user wrote as such."""
+    return is_asked_for(op) and (op.op_name or "").endswith(_WRITTEN)

@@ -1,4 +1,4 @@
-"""Which move of the program a compiled collective carries out: candidates scored by axes, kind, line and shape."""
+"""Which reshard of the program a compiled collective carries out: candidates scored by axes, kind, line and shape."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from math import prod
 from hloscope.analysis.model import Collective
 from hloscope.analysis.vocabulary import Kind
 from hloscope.compiler.shardy_model import ShardyOp, ShardyValue, ValueSharding
-from hloscope.why.element_types import hlo_type, is_float
 from hloscope.why.graph import whole_axis
-from hloscope.why.moves import Move, is_reshuffle, local_shape, without
-from hloscope.why.partitioned import dimensions_of, significant
-from hloscope.why.windows import Window
+from hloscope.why.partitioned import Window, dimensions_of, significant
+from hloscope.why.reshards import Reshard, hlo_type, is_float, is_reshuffle, local_shape, without
 
 _ENOUGH = 3
 """A match needs the same operation or line, or the same shape: axes and kind alone say too little."""
@@ -26,7 +24,7 @@ _BOTH = 5
 
 Shape = tuple[int, ...]
 Taken = tuple[int, Kind, tuple[str, ...]]
-"""A move, with the kind and the axes of the collective that carries it out: one move may take several kinds."""
+"""A reshard, with the kind and the axes of the collective that carries it out: one reshard may take several kinds."""
 
 ArgumentOf = Callable[[ShardyValue], str | None]
 
@@ -92,100 +90,100 @@ def clues_of(
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The move that fits best, how well its place and its shape do, and the moves that fit as well."""
+    """The reshard that fits best, how well its place and its shape do, and those that fit as well."""
 
-    move: Move
+    reshard: Reshard
     key: Taken
     place: int
     shape: int
     is_certain: bool
-    ties: tuple[Move, ...]
+    ties: tuple[Reshard, ...]
 
 
 class Matcher:
-    """Finds the move of a collective, among those that share a line, a name or a shape with it."""
+    """Finds the reshard of a collective, among those that share a line, a name or a shape with it."""
 
-    def __init__(self, moves: Sequence[Move], mesh: dict[str, int], argument_of: ArgumentOf) -> None:
-        """Takes all moves of a program, in text order.
+    def __init__(self, reshards: Sequence[Reshard], mesh: dict[str, int], argument_of: ArgumentOf) -> None:
+        """Takes all reshards of a program, in text order.
 
         Args:
-            moves: The moves.
+            reshards: Those of a program.
             mesh: Size of each axis.
             argument_of: The program's argument that a value is, up to element-wise operations and rearrangement.
         """
-        self._moves = moves
+        self._reshards = reshards
         self._mesh = mesh
         self._argument_of = argument_of
         self._by_clue: dict[object, set[int]] = defaultdict(set)
-        for number, move in enumerate(moves):
-            for clue in self._clues_in(move):
+        for number, reshard in enumerate(reshards):
+            for clue in self._clues_in(reshard):
                 self._by_clue[clue].add(number)
 
-    def _clues_in(self, move: Move) -> Iterator[object]:
-        """What a collective must have one of to be this move's."""
-        if move.is_returned and not move.consumers:
+    def _clues_in(self, reshard: Reshard) -> Iterator[object]:
+        """What a collective must have one of to be this reshard's."""
+        if reshard.is_returned and not reshard.consumers:
             yield _HANDED_OUT
-        for op in (*_operations(move), *move.passed):
+        for op in (*_operations(reshard), *reshard.passed):
             if op.op_name:
-                yield _last(op.op_name)
+                yield last_part(op.op_name)
             if op.source:
                 yield op.source[0].file, op.source[0].line
-        for sharding in (move.before, move.after, move.final):
-            yield significant(local_shape(move.value.shape, sharding, self._mesh))
+        for sharding in (reshard.before, reshard.after, reshard.final):
+            yield significant(local_shape(reshard.value.shape, sharding, self._mesh))
 
-    def _candidates(self, clues: Clues) -> list[Move]:
-        """The moves that share a clue, in text order."""
+    def _candidates(self, clues: Clues) -> list[Reshard]:
+        """The reshards that share a clue, in text order."""
         shapes = [significant(one) for one in (*clues.operands, *clues.results)]
         guessed = (_HANDED_OUT,) if clues.is_guess else ()
-        keys: list[object] = [*map(_last, clues.op_names), *clues.places, *shapes, *guessed]
+        keys: list[object] = [*map(last_part, clues.op_names), *clues.places, *shapes, *guessed]
         numbers = set().union(*(self._by_clue.get(key, set()) for key in keys))
-        return [self._moves[number] for number in sorted(numbers)]
+        return [self._reshards[number] for number in sorted(numbers)]
 
     def best(self, clues: Clues, taken: Iterable[Taken] = ()) -> Match | None:
-        """The move that a collective carries out; None when none fits.
+        """The reshard that a collective carries out; None when none fits.
 
         Among equals the first that no other collective was matched to: unrolled layers come in one order in both.
         """
-        scored = [(score, move) for move in self._candidates(clues) if (score := self._score(clues, move))]
+        scored = [(score, reshard) for reshard in self._candidates(clues) if (score := self._score(clues, reshard))]
         if not scored:
             return None
         highest = max(score for score, _ in scored)
-        ties = tuple(move for score, move in scored if score == highest)
+        ties = tuple(reshard for score, reshard in scored if score == highest)
         used = set(taken)
-        chosen = next((move for move in ties if _key(move, clues) not in used), ties[0])
+        chosen = next((reshard for reshard in ties if _key(reshard, clues) not in used), ties[0])
         place, shape = _place(clues, chosen), self._shape(clues, chosen)
         suits = _kind(clues, chosen) >= SUITS
         enough = shape > 0 if suits else shape >= SUITS
         is_certain = enough and place >= clues.certain_place
-        left = tuple(move for move in ties if _key(move, clues) not in used)
+        left = tuple(reshard for reshard in ties if _key(reshard, clues) not in used)
         return Match(chosen, _key(chosen, clues), place, shape, is_certain, left or (chosen,))
 
-    def _score(self, clues: Clues, move: Move) -> int:
-        axes = _axes(clues, move)
-        kind = _kind(clues, move) if axes else 0
-        if not kind or self._is_another_argument(clues, move) or _is_another_type(clues, move):
+    def _score(self, clues: Clues, reshard: Reshard) -> int:
+        axes = _axes(clues, reshard)
+        kind = _kind(clues, reshard) if axes else 0
+        if not kind or self._is_another_argument(clues, reshard) or _is_another_type(clues, reshard):
             return 0
-        place, shape = _place(clues, move), self._shape(clues, move)
-        if move.is_returned and not move.consumers and clues.is_guess:
+        place, shape = _place(clues, reshard), self._shape(clues, reshard)
+        if reshard.is_returned and not reshard.consumers and clues.is_guess:
             place = max(place, 1)
         if place + shape < _ENOUGH:
             return 0
-        same_type = hlo_type(move.value.element_type) in clues.element_types
-        return axes + kind + place + shape + same_type + (clues.in_loop == (move.loop is not None))
+        same_type = hlo_type(reshard.value.element_type) in clues.element_types
+        return axes + kind + place + shape + same_type + (clues.in_loop == (reshard.loop is not None))
 
-    def _is_another_argument(self, clues: Clues, move: Move) -> bool:
-        argument = None if clues.argument is None or move.is_sum else self._argument_of(move.value)
+    def _is_another_argument(self, clues: Clues, reshard: Reshard) -> bool:
+        argument = None if clues.argument is None or reshard.is_sum else self._argument_of(reshard.value)
         return argument is not None and argument != clues.argument
 
-    def _shape(self, clues: Clues, move: Move) -> int:
+    def _shape(self, clues: Clues, reshard: Reshard) -> int:
         """5 when operand and result have the shapes before and after, 3 for one of them, less for mere sizes."""
-        had = self.alike(move.value, move.before, clues.operands)
+        had = self.alike(reshard.value, reshard.before, clues.operands)
         left = {
-            move.after,
-            move.final,
-            without(move.before, clues.axes) if clues.kind is Kind.ALL_GATHER else move.after,
+            reshard.after,
+            reshard.final,
+            without(reshard.before, clues.axes) if clues.kind is Kind.ALL_GATHER else reshard.after,
         }
-        gets = max(self.alike(move.value, one, clues.results) for one in left)
+        gets = max(self.alike(reshard.value, one, clues.results) for one in left)
         return _BOTH if had == gets == _EXACT else max(had + gets, had * 3 // 2, gets * 3 // 2)
 
     def alike(self, value: ShardyValue, sharding: ValueSharding, given: Iterable[Shape]) -> int:
@@ -197,18 +195,18 @@ class Matcher:
         return int(any(prod(wanted) == prod(one) for one in found))
 
 
-def _key(move: Move, clues: Clues) -> Taken:
-    return move.op.index, clues.kind, clues.axes
+def _key(reshard: Reshard, clues: Clues) -> Taken:
+    return reshard.op.index, clues.kind, clues.axes
 
 
-def _is_another_type(clues: Clues, move: Move) -> bool:
+def _is_another_type(clues: Clues, reshard: Reshard) -> bool:
     """Whether integers would have to become floats, or floats integers; compilers change only the width of floats."""
     floats = {is_float(one) for one in clues.element_types}
-    return bool(floats) and is_float(move.value.element_type) not in floats
+    return bool(floats) and is_float(reshard.value.element_type) not in floats
 
 
-def _axes(clues: Clues, move: Move) -> int:
-    here, there = set(clues.axes), set(move.axes)
+def _axes(clues: Clues, reshard: Reshard) -> int:
+    here, there = set(clues.axes), set(reshard.axes)
     if here == there:
         return 4
     if here <= there or there <= here:
@@ -216,29 +214,29 @@ def _axes(clues: Clues, move: Move) -> int:
     return int(bool({whole_axis(axis) for axis in here} & {whole_axis(axis) for axis in there}))
 
 
-def _kind(clues: Clues, move: Move) -> int:
-    """How well a kind of collective suits a move: 3 and more when it does, 1 when it may stand for one that does."""
+def _kind(clues: Clues, reshard: Reshard) -> int:
+    """How well a kind of collective suits a reshard: 3 and more when it does, 1 when it may stand for one that does."""
     kind = clues.kind
-    if move.is_sum:
+    if reshard.is_sum:
         return {Kind.ALL_REDUCE: 4, Kind.REDUCE_SCATTER: 4, Kind.ALL_GATHER: 1, Kind.COLLECTIVE_PERMUTE: 1}.get(kind, 0)
     if kind is Kind.ALL_TO_ALL:
-        return 4 if is_reshuffle(move) else SUITS
+        return 4 if is_reshuffle(reshard) else SUITS
     if kind is Kind.ALL_GATHER:
-        return SUITS if is_reshuffle(move) else 4
+        return SUITS if is_reshuffle(reshard) else 4
     if kind is Kind.COLLECTIVE_PERMUTE:
-        return SUITS if is_reshuffle(move) else 1
+        return SUITS if is_reshuffle(reshard) else 1
     return int(kind in (Kind.ALL_REDUCE, Kind.COLLECTIVE_BROADCAST))
 
 
-def _operations(move: Move) -> list[ShardyOp]:
-    asked = [] if move.constraint is None else [move.constraint]
-    made = [] if move.producer is None else [move.producer]
-    return [move.op, *asked, *made, *(consumer for consumer, _ in move.consumers)]
+def _operations(reshard: Reshard) -> list[ShardyOp]:
+    asked = [] if reshard.constraint is None else [reshard.constraint]
+    made = [] if reshard.producer is None else [reshard.producer]
+    return [reshard.op, *asked, *made, *(consumer for consumer, _ in reshard.consumers)]
 
 
-def _place(clues: Clues, move: Move) -> int:
+def _place(clues: Clues, reshard: Reshard) -> int:
     """As `at_place`; one less for the element-wise operations on the way."""
-    return max(at_place(clues, _operations(move)), at_place(clues, move.passed) - 1)
+    return max(at_place(clues, _operations(reshard)), at_place(clues, reshard.passed) - 1)
 
 
 def at_place(clues: Clues, ops: Iterable[ShardyOp]) -> int:
@@ -258,6 +256,6 @@ def ends_alike(one: str, other: str) -> bool:
     return long == short or long.endswith(f"/{short}")
 
 
-def _last(name: str) -> str:
+def last_part(name: str) -> str:
     """The operation at the end of a name."""
     return name.rpartition("/")[2].rstrip(":")

@@ -1,25 +1,35 @@
-"""From a collective of the final module back to the one that the partitioner put into the program.
+"""From a collective of the final module back to the one that the partitioner put into the program, and to who wrote it.
 
 Source: measured on the programs of the tests and their like: names never survive, later passes renumber channels and
-reuse their numbers, and a combined collective keeps the metadata of its first part only. So a channel counts together
-with kind and axes, and without a channel the operation, its line and its exact dimensions.
+reuse their numbers, and a combined collective keeps the metadata of its first part only, while each operand was still
+made by an operation with its own. So a channel counts together with kind and axes, and without a channel the operation,
+its line and its exact dimensions.
+
+XLA's spmd partitioner (dot_handler.cc) names the bodies of windowed einsums `windowed_dot_general_body_ag` where an
+operand is passed around in place of an all-gather, and `windowed_dot_general_body_rs` where partial sums are, in place
+of a reduce-scatter.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from hloscope.analysis.model import Analysis, Collective
-from hloscope.analysis.provenance import KIND_OF_PRIMITIVE
-from hloscope.analysis.vocabulary import SUMS, Origin
+from hloscope.analysis.provenance import KIND_OF_PRIMITIVE, source_frames
+from hloscope.analysis.vocabulary import SUMS, Kind, Origin
 from hloscope.hlo import HloInstruction, HloModule
+from hloscope.units import array_bytes
 
 _SHAPE = re.compile(r"^\w+\[([\d,]*)\]")
 _CHANNEL_DEPTH = 3
 _KEEPS_ELEMENTS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose"})
+_MADE_AT = re.compile(r"^(?P<computation>.+)::(?P<instruction>[^\s\[]+)")
+_BODY = re.compile(r"^windowed_dot_general_body_(ag|rs)")
+_STANDS_FOR = {"ag": Kind.ALL_GATHER, "rs": Kind.REDUCE_SCATTER}
+_STEPS = 6
 
 Dimensions = tuple[int, ...]
 
@@ -191,3 +201,144 @@ def _same_line(one: Collective, other: Collective) -> bool:
     if not one.source or not other.source:
         return one.op_name == other.op_name
     return (one.source[0].file, one.source[0].line) == (other.source[0].file, other.source[0].line)
+
+
+def parts_of(combined: Collective, module: HloModule) -> tuple[Collective, ...]:
+    """A collective for each array, most bytes first; of an ordinary one, itself alone.
+
+    Args:
+        combined: A collective of `module`.
+        module: The final module.
+    """
+    count = len(combined.operand_shapes)
+    if count < 2 or not count == len(combined.result_shapes) == len(combined.moved_values):
+        return (combined,)
+    by_size = sorted(range(count), key=lambda number: -_bytes(combined.operand_shapes[number]))
+    return tuple(_part(combined, number, module) for number in by_size)
+
+
+def _bytes(shape: str) -> int:
+    """Bytes of a shape, for their order; an element type without a size comes first, as the largest there can be."""
+    (dimensions,) = dimensions_of((shape,)) or ((),)
+    known = array_bytes(shape.partition("[")[0], prod(dimensions))
+    return 1 << 62 if known is None else known
+
+
+def _part(combined: Collective, number: int, module: HloModule) -> Collective:
+    told = next((one for one in _makers(combined, number, module) if one.op_name), None)
+    return replace(
+        combined,
+        operand_shapes=combined.operand_shapes[number : number + 1],
+        result_shapes=combined.result_shapes[number : number + 1],
+        moved_values=combined.moved_values[number : number + 1],
+        op_name=None if told is None else told.op_name,
+        source=() if told is None else source_frames(told),
+    )
+
+
+def _makers(combined: Collective, number: int, module: HloModule) -> Iterator[HloInstruction]:
+    """The instruction that hands an array over, then the one that made it."""
+    operands = module.computation(combined.computation).instruction(combined.name).operands
+    if len(operands) == len(combined.operand_shapes):
+        yield operands[number]
+    made = _MADE_AT.match(combined.moved_values[number])
+    if made is not None:
+        yield module.computation(made["computation"]).instruction(made["instruction"])
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A windowed einsum.
+
+    Attributes:
+        body: The computation that is its loop's body.
+        stands_for: The collective that its permutes take the place of.
+    """
+
+    body: str
+    stands_for: Kind
+
+
+def window_of(module: HloModule, permute: Collective) -> Window | None:
+    """The windowed einsum that a permute belongs to: inside its loop, or a step before or after it; None for others.
+
+    Args:
+        module: The module right after the partitioner.
+        permute: One of its collectives.
+    """
+    if permute.kind is not Kind.COLLECTIVE_PERMUTE:
+        return None
+    inside = _window(permute.computation)
+    if inside is not None:
+        return inside
+    instruction = module.computation(permute.computation).instruction(permute.name)
+    return _after(instruction, _STEPS) or _before(instruction)
+
+
+def _before(instruction: HloInstruction) -> Window | None:
+    """The windowed loop that an instruction's result goes into."""
+    carried = [user for user in instruction.users if user.opcode == "tuple"]
+    loops = (loop for one in carried for loop in one.users if loop.opcode == "while")
+    return next((found for loop in loops if (found := _of_loop(loop)) is not None), None)
+
+
+def _of_loop(instruction: HloInstruction) -> Window | None:
+    """The window whose loop an instruction is."""
+    bodies = (name for attribute, name in instruction.called if attribute == "body")
+    return next((found for name in bodies if (found := _window(name)) is not None), None)
+
+
+def _after(instruction: HloInstruction, steps: int) -> Window | None:
+    """The windowed loop that an instruction takes a result of, through a few steps."""
+    if (own := _of_loop(instruction)) is not None:
+        return own
+    operands = instruction.operands if steps and instruction.opcode != "while" else ()
+    return next((found for one in operands if (found := _after(one, steps - 1)) is not None), None)
+
+
+def _window(computation: str) -> Window | None:
+    found = _BODY.match(computation)
+    return None if found is None else Window(computation, _STANDS_FOR[found.group(1)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ancestry:
+    """Where a final collective comes from.
+
+    Attributes:
+        origin: Who put it there.
+        rewritten_from: The kind that the partitioner had put there, when a later pass made another of it.
+    """
+
+    origin: Origin
+    rewritten_from: str | None = None
+
+
+def ancestry_of(
+    final: Collective, earlier: Collective | None, ancestor: Collective | None, is_explained: bool
+) -> Ancestry:
+    """Tells the origin of a collective; unknown when there is no evidence.
+
+    The partitioner's text holds the user's collectives and its own, and no others. What is in it and is not the user's,
+    which is told before this is asked, is the partitioner's; what is of another kind there was made by a later pass.
+
+    Args:
+        final: The collective, with the origin that its own text tells.
+        earlier: The partitioner's collective that it still is.
+        ancestor: The partitioner's collective of another kind that it was made from.
+        is_explained: Whether Shardy says that data must move there.
+    """
+    if final.origin in (Origin.AUTHORED, Origin.REWRITTEN):
+        kind = None if ancestor is None or final.origin is Origin.AUTHORED else ancestor.kind.value
+        return Ancestry(origin=final.origin, rewritten_from=kind)
+    if earlier is not None:
+        combined = len(final.operand_shapes) > len(earlier.operand_shapes)
+        return Ancestry(
+            origin=Origin.REWRITTEN if combined else Origin.INSERTED,
+            rewritten_from=earlier.kind.value if combined else None,
+        )
+    if ancestor is not None:
+        return Ancestry(origin=Origin.REWRITTEN, rewritten_from=ancestor.kind.value)
+    if final.origin is Origin.UNKNOWN and is_explained:
+        return Ancestry(origin=Origin.INSERTED)
+    return Ancestry(origin=final.origin)

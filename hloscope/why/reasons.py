@@ -1,15 +1,15 @@
-"""From a move, or from an operation whose operand is sharded, to the reason for a collective."""
+"""From a reshard, or from an operation whose operand is sharded, to the reason for a collective."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from hloscope.analysis.model.reason import AskedBy, Axes, Reason, ReasonKind
+from hloscope.analysis.model.reason import AskedBy, Axes, Reason, ReasonKind, Tensor
 from hloscope.compiler.shardy_model import ShardingRule, ShardyOp, ShardyValue
 from hloscope.why.graph import axes_in, whole_axis
-from hloscope.why.moves import Move, dimensions_over, sharding_known
-from hloscope.why.sums import sum_reason
+from hloscope.why.names import search_name
+from hloscope.why.reshards import Reshard, dimensions_over, sharding_known, without
 from hloscope.why.tensors import (
     Program,
     askers,
@@ -27,25 +27,27 @@ _CUTS = frozenset({"stablehlo.slice", "stablehlo.dynamic_slice"})
 _INDEXING = frozenset({"stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice", "stablehlo.gather"})
 
 
-def reason_of_move(program: Program, move: Move) -> Reason:
+def reason_of_reshard(program: Program, reshard: Reshard) -> Reason:
     """Why one array moves."""
-    if move.is_sum:
-        return _partial_sum(program, move)
-    if move.is_constraint:
-        return _of_move(program, move, ReasonKind.CONSTRAINT, _constraint(move))
-    if not move.consumers:
-        kind = ReasonKind.REQUESTED_OUTPUT if move.is_returned else ReasonKind.PARTITIONERS_CHOICE
-        return _of_move(program, move, kind, _outputs(program, move))
-    consumer, operand = move.consumers[0]
-    if _cut_from(program, consumer, operand, move.axes)[0] is not consumer:
-        taken = reason_at(program, consumer, operand, move.axes)
+    if reshard.is_sum:
+        return _partial_sum(program, reshard)
+    if reshard.is_constraint:
+        return _of_reshard(program, reshard, ReasonKind.CONSTRAINT, _constraint(reshard))
+    if not reshard.consumers:
+        kind = ReasonKind.REQUESTED_OUTPUT if reshard.is_returned else ReasonKind.PARTITIONERS_CHOICE
+        return _of_reshard(
+            program, reshard, kind, _outputs(program, program.graph.value(reshard.op.results[0]), reshard.axes)
+        )
+    consumer, operand = reshard.consumers[0]
+    if _cut_from(program, consumer, operand, reshard.axes)[0] is not consumer:
+        taken = reason_at(program, consumer, operand, reshard.axes)
         if taken is not None:
             return taken
-    kind, conflict = _need(program, consumer, operand, move.dimensions, move.axes)
+    kind, conflict = _need(program, consumer, operand, reshard.dimensions, reshard.axes)
     if kind in (ReasonKind.PARTITIONERS_CHOICE, ReasonKind.HALO):  # Shardy moves no array for its edges alone
-        kind, conflict = ReasonKind.OPERAND_CONFLICT, _conflict(program, consumer, operand, move.axes)
-    asked = () if conflict is None else askers(program, conflict[0], move.axes)
-    return _of_move(program, move, kind, asked, None if conflict is None else conflict[1])
+        kind, conflict = ReasonKind.OPERAND_CONFLICT, _conflict(program, consumer, operand, reshard.axes)
+    asked = () if conflict is None else askers(program, conflict[0], reshard.axes)
+    return _of_reshard(program, reshard, kind, asked, None if conflict is None else conflict[1])
 
 
 def reason_at(program: Program, op: ShardyOp, number: int, axes: Axes) -> Reason | None:
@@ -65,7 +67,7 @@ def reason_at(program: Program, op: ShardyOp, number: int, axes: Axes) -> Reason
         return None
     kind, conflict = _need(program, op, number, dimensions, axes)
     if kind is ReasonKind.PARTIAL_SUM:
-        return sum_reason(program, op, axes, tensor_of(program, graph.value(op.results[0]), None, axes))
+        return _sum_reason(program, op, axes, tensor_of(program, graph.value(op.results[0]), None, axes))
     maker, loop = graph.op(value), graph.loop(op)
     return Reason(
         kind=kind,
@@ -169,28 +171,28 @@ def _conflict(program: Program, op: ShardyOp, operand: int, axes: Axes) -> tuple
     return None
 
 
-def _of_move(
-    program: Program, move: Move, kind: ReasonKind, asked_by: tuple[AskedBy, ...], conflicting: str | None = None
+def _of_reshard(
+    program: Program, reshard: Reshard, kind: ReasonKind, asked_by: tuple[AskedBy, ...], conflicting: str | None = None
 ) -> Reason:
     graph = program.graph
-    consumer, operand = move.consumers[0] if move.consumers else (None, None)
+    consumer, operand = reshard.consumers[0] if reshard.consumers else (None, None)
     shown = consumer if kind is not ReasonKind.CONSTRAINT else None
     return Reason(
         kind=kind,
-        axes=move.axes,
-        moved=tensor_of(program, move.value, move.before),
-        wanted=move.after,
-        dimensions=move.dimensions,
-        producer=None if move.producer is None else operation_of(program, move.producer),
+        axes=reshard.axes,
+        moved=tensor_of(program, reshard.value, reshard.before),
+        wanted=reshard.after,
+        dimensions=reshard.dimensions,
+        producer=None if reshard.producer is None else operation_of(program, reshard.producer),
         consumer=None if consumer is None else operation_of(program, consumer),
         operand=operand,
         operands=() if shown is None else operands_of(program, shown),
         result=None if shown is None or not shown.results else tensor_of(program, graph.value(shown.results[0])),
-        held_by=_other_than(asked_by, holders(program, move.value, move.axes)),
+        held_by=_other_than(asked_by, holders(program, reshard.value, reshard.axes)),
         asked_by=asked_by,
         conflicting=conflicting,
-        in_loop=move.loop is not None,
-        loop_invariant=move.loop is not None and graph.is_invariant(move.value, move.loop),
+        in_loop=reshard.loop is not None,
+        loop_invariant=reshard.loop is not None and graph.is_invariant(reshard.value, reshard.loop),
     )
 
 
@@ -200,31 +202,133 @@ def _other_than(asked_by: Iterable[AskedBy], held_by: Iterable[AskedBy]) -> tupl
     return tuple(one for one in held_by if replace(one, axis="") not in asking)
 
 
-def _partial_sum(program: Program, move: Move) -> Reason:
-    consumer, operand = move.consumers[0] if move.consumers else (None, None)
-    partial = tensor_of(program, move.value, move.before, move.axes)
+def _partial_sum(program: Program, reshard: Reshard) -> Reason:
+    consumer, operand = reshard.consumers[0] if reshard.consumers else (None, None)
+    partial = tensor_of(program, reshard.value, reshard.before, reshard.axes)
     return replace(
-        sum_reason(program, move.producer, move.axes, partial),
-        wanted=move.final,
+        _sum_reason(program, reshard.producer, reshard.axes, partial),
+        wanted=reshard.final,
         consumer=None if consumer is None else operation_of(program, consumer),
         operand=operand,
-        asked_by=_outputs(program, move),
-        in_loop=move.loop is not None,
-        loop_invariant=move.loop is not None and program.graph.is_invariant(move.value, move.loop),
+        asked_by=_outputs(program, program.graph.value(reshard.op.results[0]), reshard.axes),
+        in_loop=reshard.loop is not None,
+        loop_invariant=reshard.loop is not None and program.graph.is_invariant(reshard.value, reshard.loop),
     )
 
 
-def _outputs(program: Program, move: Move) -> tuple[AskedBy, ...]:
+def _outputs(program: Program, value: ShardyValue, axes: Axes) -> tuple[AskedBy, ...]:
     """The outputs that an array is handed out as."""
-    if not move.is_returned:
-        return ()
+    users, main = program.graph.real_users(value), program.graph.module.main
+    numbers = [number for user, number in users if user.kind == "func.return" and user.parent == main]
+    return tuple(output_asker(program, number, ",".join(axes)) for number in numbers)
+
+
+def _constraint(reshard: Reshard) -> tuple[AskedBy, ...]:
+    """The constraint that asks for a reshard."""
+    source = frames_of(reshard.constraint.source if reshard.constraint else reshard.op.source)
+    return (
+        AskedBy(
+            axis=",".join(reshard.axes), by="constraint", name=None, sharding=spec_of(reshard.after), source=source
+        ),
+    )
+
+
+def _sum_reason(
+    program: Program, maker: ShardyOp | None, axes: Axes, partial: Tensor, *, unmoved: bool = False
+) -> Reason:
+    """The partial result of an operation that sums over a sharded dimension.
+
+    Args:
+        program: The program.
+        maker: The operation; None when it is not known.
+        axes: The axes over which the sum is to be finished.
+        partial: Its result.
+        unmoved: Whether its operands are those from before Shardy would move them for it.
+    """
     graph = program.graph
-    users = graph.real_users(graph.value(move.op.results[0]))
-    numbers = [number for user, number in users if user.kind == "func.return" and user.parent == graph.module.main]
-    return tuple(output_asker(program, number, ",".join(move.axes)) for number in numbers)
+    summed, dimensions = _summed(program, maker, axes, _seen(program, unmoved))
+    values = [] if maker is None else [_seen(program, unmoved)(one) for one in maker.operands]
+    arrays = [one for one in values if one.shape]
+    operands = () if maker is None else operands_of(program, maker, unmoved=unmoved)
+    if maker is not None and search_name(graph, maker) is not None:
+        operands = operands[:1]  # the positions beside it are JAX's
+    return Reason(
+        kind=ReasonKind.PARTIAL_SUM,
+        axes=axes,
+        moved=partial,
+        wanted=partial.sharding,
+        dimensions=dimensions,
+        producer=None if maker is None else operation_of(program, maker),
+        operands=tuple(one for one in operands if one.shape),
+        result=partial,
+        summed=summed,
+        held_by=tuple(dict.fromkeys(asker for one in arrays for asker in _held(program, one, axes))),
+        in_loop=maker is not None and graph.loop(maker) is not None,
+    )
 
 
-def _constraint(move: Move) -> tuple[AskedBy, ...]:
-    """The constraint that asks for a move."""
-    source = frames_of(move.constraint.source if move.constraint else move.op.source)
-    return (AskedBy(axis=",".join(move.axes), by="constraint", name=None, sharding=spec_of(move.after), source=source),)
+def sums_parts(program: Program, op: ShardyOp, axes: Axes) -> bool:
+    """Whether a contraction can be done part by part: these axes cut one contracted dimension of all its operands.
+
+    Shardy may bring the operands elsewhere first, because its result is wanted along these axes. The partitioner then
+    multiplies what lies where it is, and adds up.
+    """
+    if op.rule is None or len(op.operands) != 2 or not op.rule.reduction:
+        return False
+    cut = [
+        {
+            (factor, axis)
+            for dimension, here in enumerate(sharding_known(_seen(program, True)(operand)))
+            for factor in set(mapping[dimension]) & op.rule.reduction
+            for axis in here
+        }
+        for operand, mapping in zip(op.operands, op.rule.operands, strict=True)
+    ]
+    return {*axes} <= {axis for _, axis in cut[0] & cut[1]}
+
+
+def sum_of_parts(program: Program, op: ShardyOp, axes: Axes) -> Reason:
+    """The partial sum of a contraction that `sums_parts`, with who needs it."""
+    result = program.graph.value(op.results[0])
+    wanted = sharding_known(result)
+    partial = tensor_of(program, result, without(wanted, axes), axes)
+    users = program.graph.real_users(result)
+    inside = [(user, number) for user, number in users if not user.kind.endswith(".return")]
+    consumer, operand = inside[0] if inside else (None, None)
+    return replace(
+        _sum_reason(program, op, axes, partial, unmoved=True),
+        wanted=wanted,
+        consumer=None if consumer is None else operation_of(program, consumer),
+        operand=operand,
+        asked_by=_outputs(program, result, axes),
+    )
+
+
+def _seen(program: Program, unmoved: bool) -> Callable[[int], ShardyValue]:
+    """Values by their index, as an operation has them or as they were before they were moved for it."""
+    graph = program.graph
+    return (lambda index: graph.unmoved(graph.value(index))) if unmoved else graph.value
+
+
+def _held(program: Program, value: ShardyValue, axes: Axes) -> tuple[AskedBy, ...]:
+    """Who shards a value over these axes."""
+    return holders(program, value, axes) if dimensions_over(value, axes) else ()
+
+
+def _summed(
+    program: Program, maker: ShardyOp | None, axes: Axes, seen: Callable[[int], ShardyValue]
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Letters of the dimensions that an operation sums over and that these axes shard; their numbers in operand 0."""
+    if maker is None or maker.rule is None:
+        return (), ()
+    letters: dict[int, str] = {}
+    numbers: list[int] = []
+    for position, (operand, mapping) in enumerate(zip(maker.operands, maker.rule.operands, strict=False)):
+        value = seen(operand)
+        shown = tensor_of(program, value).letters
+        for number in dimensions_over(value, axes):
+            for factor in set(mapping[number]) & maker.rule.reduction:
+                if not letters.get(factor, "0").isalpha():
+                    letters[factor] = shown[number]
+                numbers += [number] if position == 0 else []
+    return tuple(dict.fromkeys(letters.values())), tuple(numbers)

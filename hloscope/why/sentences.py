@@ -8,22 +8,23 @@ from hloscope.analysis.model.reason import Operation, Reason, ReasonKind, Tensor
 from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import SUMS, Kind
 from hloscope.why.names import is_gradient
-from hloscope.why.notation import is_step, notated
-from hloscope.why.tensors import spec_of
-from hloscope.why.words import (
+from hloscope.why.phrases import (
     asked_words,
     axes_words,
     cut_words,
     dimension_of,
     elsewhere_words,
     is_cumulative,
+    is_step,
     is_window,
     kept_axes,
     listed,
     lost_words,
+    notated,
     part_words,
     summed_words,
 )
+from hloscope.why.tensors import spec_of
 
 
 def sentence(reason: Reason, kind: Kind, others: Sequence[Tensor | None] = ()) -> str:

@@ -1,22 +1,21 @@
-"""Every array of a program with its sharding, as Shardy propagates it: arguments, constraints, outputs, large ones."""
+"""The shardings that Shardy gave arrays: each of a program's own, and the large ones of the compiled module."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf, prod
 
-from hloscope.analysis.model import SourceFrame
+from hloscope.analysis.model import IntermediateFact, SourceFrame
 from hloscope.analysis.places import users_frame
 from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue
 from hloscope.units import array_bytes
-from hloscope.why.constraints import is_written
-from hloscope.why.element_types import hlo_type
-from hloscope.why.graph import MOVES, ShardyGraph
-from hloscope.why.letters import Letters
-from hloscope.why.moves import local_shape, moves_of, sharding_known
-from hloscope.why.tensors import Program, frames_of, own_name, program_of, spec_of
+from hloscope.why.graph import MOVES, ShardyGraph, is_written
+from hloscope.why.matching import ends_alike
+from hloscope.why.reshards import hlo_type, local_shape, reshards_of, sharding_known
+from hloscope.why.tensors import Letters, Program, frames_of, own_name, program_of, spec_of
 
 _HELD = frozenset({"func.func", "func.call", "stablehlo.constant", "sdy.constant", "stablehlo.while"})
 
@@ -69,7 +68,7 @@ def sharded_arrays(
         largest: How many intermediates at most; those alike in all that is shown count once.
     """
     program = program_of(ShardyGraph(module), letters, outputs)
-    moved = {one.index for move in moves_of(program.graph) for one in program.graph.passed_in(move.value)}
+    moved = {one.index for reshard in reshards_of(program.graph) for one in program.graph.passed_in(reshard.value)}
     reader = _Reader(program, dict(module.mesh), moved)
     arguments = [value for value in module.values if program.graph.is_program_argument(value)]
     constraints = [op for op in module.ops if is_written(op)]
@@ -136,3 +135,47 @@ class _Reader:
         local = local_shape(value.shape, sharding_known(value), self.mesh)
         known = array_bytes(hlo_type(value.element_type), prod(local))
         return inf if known is None else known
+
+
+def with_shardings(found: Iterable[IntermediateFact], module: ShardyModule) -> tuple[IntermediateFact, ...]:
+    """Gives each array the whole shape and the sharding of the value that it is a device's part of.
+
+    That is the value which is cut to this array's shape and was made by the operation of its name, in whatever type the
+    compiler keeps it; else the one of its type made at its line of code. An array stays without where there is no such
+    value, or several that are sharded in different ways.
+
+    Args:
+        found: Large arrays of the compiled program.
+        module: The program after Shardy's propagation.
+    """
+    graph, mesh = ShardyGraph(module), dict(module.mesh)
+    cut: dict[tuple[int, ...], list[ShardyValue]] = defaultdict(list)
+    for value in module.values:
+        maker = module.ops[value.owner]
+        if value.is_argument or not value.shape or maker.kind in MOVES or graph.in_manual(maker):
+            continue
+        cut[local_shape(value.shape, sharding_known(value), mesh)].append(value)
+    return tuple(_with_sharding(one, cut.get(one.local_shape, ()), module) for one in found)
+
+
+def _with_sharding(one: IntermediateFact, values: Iterable[ShardyValue], module: ShardyModule) -> IntermediateFact:
+    made_by = [(value, module.ops[value.owner]) for value in values]
+    named = [value for value, op in made_by if _has_its_name(one, op)]
+    of_its_type = ((value, op) for value, op in made_by if hlo_type(value.element_type) == one.dtype)
+    chosen = named or [value for value, op in of_its_type if _has_its_line(one, op)]
+    whole = {(value.shape, spec_of(sharding_known(value)) or "P()") for value in chosen}
+    if len(whole) != 1:
+        return one
+    [(shape, sharding)] = whole
+    return replace(one, global_shape=shape, sharding=sharding)
+
+
+def _has_its_name(one: IntermediateFact, op: ShardyOp) -> bool:
+    return one.op_name is not None and op.op_name is not None and ends_alike(op.op_name, one.op_name)
+
+
+def _has_its_line(one: IntermediateFact, op: ShardyOp) -> bool:
+    return bool(one.source and op.source) and (one.source[0].file, one.source[0].line) == (
+        op.source[0].file,
+        op.source[0].line,
+    )

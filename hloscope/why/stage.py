@@ -14,27 +14,28 @@ from hloscope.errors import HloParseError
 from hloscope.hlo import HloModule, parse_module
 from hloscope.program.capture import Capture
 from hloscope.why.agreement import agreed
-from hloscope.why.combining import parts_of
+from hloscope.why.candidates import AtOperand, Candidates
 from hloscope.why.graph import ShardyGraph, whole_axis
-from hloscope.why.intermediates import with_shardings
 from hloscope.why.matching import SAME_PLACE, SUITS, Match, Taken, clues_of
 from hloscope.why.names import name_in_jax
-from hloscope.why.origins import ancestry_of
 from hloscope.why.partitioned import (
     Partitioned,
+    Window,
     ancestor_of,
+    ancestry_of,
     argument_of,
     channel_of,
     is_authored,
     link,
     link_by_size,
+    parts_of,
     read_partitioned,
+    window_of,
 )
-from hloscope.why.places import AtOperand, Places
 from hloscope.why.sentences import sentence
+from hloscope.why.shardings import with_shardings
 from hloscope.why.tensors import program_of
 from hloscope.why.warnings import rematerializations
-from hloscope.why.windows import Window, window_of
 
 _NOT_CAPTURED = (
     "HLO text keeps no shardings of the program it was compiled from; name the function itself (module:fn) to have it "
@@ -149,15 +150,15 @@ class _Explainer:
             self.unread = (
                 f"the module right after the partitioner cannot be read ({error.what}): reasons are less exact"
             )
-        self._places: Places | None = None
+        self._candidates: Candidates | None = None
         self._taken: set[Taken] = set()
         self._windows: dict[Window, Reason] = {}
         self._mesh = {} if captured.shardy is None else dict(captured.shardy.mesh)
         if captured.shardy is not None:
-            self._places = _places(captured.shardy, captured)
-        self._written: Places | None = None
+            self._candidates = _candidates(captured.shardy, captured)
+        self._written: Candidates | None = None
         if captured.shardy_as_written is not None:
-            self._written = _places(captured.shardy_as_written, captured)
+            self._written = _candidates(captured.shardy_as_written, captured)
 
     def explain_all(self, collectives: Sequence[Collective]) -> tuple[Collective, ...]:
         """Every collective, in the order given; looked at in the order of the text, which unrolled layers keep."""
@@ -207,7 +208,7 @@ class _Explainer:
         return _told(one, reason)
 
     def _reason(self, one: Collective, earlier: Collective | None) -> _Found:
-        if self._places is None:
+        if self._candidates is None:
             return _Found(None, _NOT_ASKED)
         argument, window = None, None
         if earlier is not None and self._earlier is not None:
@@ -219,37 +220,37 @@ class _Explainer:
         if window is not None and window in self._windows:
             return _Found(self._windows[window], _NO_MATCH)
         if self._written is not None:
-            expanded = self._written.expanded(clues, self._places.program.graph.module)
+            expanded = self._written.expanded(clues, self._candidates.program.graph.module)
             if expanded is not None:
                 return _Found(expanded, _NO_MATCH)
-        match = self._places.matcher.best(clues, self._taken)
+        match = self._candidates.matcher.best(clues, self._taken)
         if match is not None and match.is_certain:
             self._taken.add(match.key)
-            reason = self._places.reason_of(match)
+            reason = self._candidates.reason_of(match)
             if window is not None:
                 reason = self._windows[window] = replace(reason, rewritten_from=window.stands_for.value)
             return _Found(reason, _NO_MATCH)
-        at_operand = self._places.at_operand(clues)
+        at_operand = self._candidates.at_operand(clues)
         if at_operand is not None and (match is None or _fits_better(at_operand, match)):
             return _Found(at_operand.reason, _NO_MATCH)
-        return _Found(None if match is None else self._places.reason_of(match), _NO_MATCH)
+        return _Found(None if match is None else self._candidates.reason_of(match), _NO_MATCH)
 
 
 def _fits_better(found: AtOperand, match: Match) -> bool:
-    """Whether an operand explains a collective better than a move that nothing but its place may speak for."""
+    """Whether an operand explains a collective better than a reshard that nothing but its place may speak for."""
     if found.reason.kind is ReasonKind.PARTITIONERS_CHOICE and (match.shape >= SUITS or _sums_here(match)):
         return False
     return found.reason.certain or found.place > match.place or (found.place == match.place and not match.shape)
 
 
 def _sums_here(match: Match) -> bool:
-    """Whether a move is of partial sums, of the collective's own operation and line: padding may hide its shape."""
-    return match.move.is_sum and match.place >= SAME_PLACE
+    """Whether a reshard is of partial sums, of the collective's own operation and line: padding may hide its shape."""
+    return match.reshard.is_sum and match.place >= SAME_PLACE
 
 
-def _places(module: ShardyModule, captured: Capture) -> Places:
+def _candidates(module: ShardyModule, captured: Capture) -> Candidates:
     letters = [one.letters for one in captured.arguments if one.used]
-    return Places(program_of(ShardyGraph(module), letters, [one.name for one in captured.outputs]))
+    return Candidates(program_of(ShardyGraph(module), letters, [one.name for one in captured.outputs]))
 
 
 def _partitioned(captured: Capture, analysis: Analysis) -> Partitioned | None:

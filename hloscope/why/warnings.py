@@ -11,10 +11,8 @@ from hloscope.analysis.partition_specs import partition_spec
 from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.errors import HloscopeError
 from hloscope.hlo import Sharding, parse_module
-from hloscope.why.constraints import is_written
-from hloscope.why.element_types import hlo_type
-from hloscope.why.graph import ShardyGraph
-from hloscope.why.moves import local_shape
+from hloscope.why.graph import ShardyGraph, is_written
+from hloscope.why.reshards import hlo_type, local_shape
 from hloscope.why.tensors import frames_of, spec_of
 
 _WARNING = re.compile(

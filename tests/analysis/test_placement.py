@@ -13,7 +13,7 @@ from hloscope.compare import match
 from hloscope.contracts.evaluate import evaluate
 from hloscope.contracts.notation import parse_contract
 from hloscope.report import FORMATS, Canvas
-from hloscope.rules.selection import judged, make_judging
+from hloscope.rules.selection import judged, make_selection
 
 MINOR = Placement(
     (0, 1) * 8,
@@ -206,7 +206,7 @@ def test_axes_that_are_guessed_say_so_wherever_they_are_shown(analyze):
     assert all(f" {','.join(one.axes)}?" in line for line in rows)
     assert "? marks guessed axes: the text is the program of one of several slices" in text
     assert "guessed" not in FORMATS["text"](known, Canvas(width=140))
-    told = judged(guessed, make_judging(rule_options={"unexpected-collective.active": True})).findings
+    told = judged(guessed, make_selection(rule_options={"unexpected-collective.active": True})).findings
     assert [one.message.partition(" at ")[0] for one in told] == [f"all-reduce over {','.join(one.axes)} (guessed)"]
     contract = parse_contract("none")
     [remark] = evaluate(contract, guessed).remarks

@@ -18,9 +18,9 @@ from hloscope.analysis.model import Analysis, ArrayFact, Collective, Memory, Mes
 from hloscope.analysis.totals import totals_of
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.contracts import all_reduce, only
-from hloscope.contracts.baselines import baseline_of, write_baseline
-from hloscope.contracts.checked import Checked, check_analysis, could_not_run
-from hloscope.contracts.pages import PAGES
+from hloscope.contracts.baseline_files import write_baseline
+from hloscope.contracts.baselines import baseline_of
+from hloscope.contracts.checked import PAGES, Checked, check_analysis, could_not_run
 from hloscope.contracts.verdict import BreachKind
 from hloscope.errors import HloscopeError
 from hloscope.findings import Finding, Severity

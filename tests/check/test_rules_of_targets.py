@@ -118,6 +118,15 @@ def test_mistakes_are_told_before_anything_is_analysed(checked, lines, message):
     assert str(caught.value) == message
 
 
+def test_a_contract_as_a_table_is_an_error_with_the_text_to_write(checked):
+    rest = "\n[targets.other]\nhlo = 'step.hlo'\ncontract = { only = true, expect = [{ kind = 'all-reduce' }] }"
+    with pytest.raises(NotationError) as caught:
+        checked("", rest)
+    assert caught.value.what == "a contract is text, and this is a table"
+    assert caught.value.where == "hloscope.toml:8, target other, contract"
+    assert 'contract = ["all-reduce@Y <= 32KiB x2", ' in caught.value.fix
+
+
 def test_mistakes_of_several_targets_are_told_at_once(checked):
     others = {"other": "no all-gatter", "third": "all-gather X"}
     rest = "".join(f"\n[targets.{name}]\nhlo = 'step.hlo'\ncontract = '{text}'" for name, text in others.items())

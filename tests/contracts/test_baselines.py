@@ -12,14 +12,8 @@ from hypothesis import strategies as st
 
 from hloscope.analysis.model import Memory, Mesh, SourceFrame, Unmodelled
 from hloscope.analysis.vocabulary import Bound, Kind, Link
-from hloscope.contracts.baselines import (
-    against_baseline,
-    baseline_of,
-    format_baseline,
-    parse_baseline,
-    read_baseline,
-    write_baseline,
-)
+from hloscope.contracts.baseline_files import parse_baseline, read_baseline, write_baseline
+from hloscope.contracts.baselines import against_baseline, baseline_of, format_baseline
 from hloscope.contracts.checked import check_analysis
 from hloscope.errors import HloscopeError
 from hloscope.findings import Finding, Severity

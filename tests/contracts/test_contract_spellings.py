@@ -12,7 +12,8 @@ import pytest
 
 import hloscope
 from hloscope.analysis.model import Memory
-from hloscope.contracts.baselines import against_baseline, baseline_of, format_baseline, parse_baseline
+from hloscope.contracts.baseline_files import parse_baseline
+from hloscope.contracts.baselines import against_baseline, baseline_of, format_baseline
 from hloscope.contracts.evaluate import evaluate
 from hloscope.contracts.notation import parse_contract
 from hloscope.contracts.verdict import BreachKind

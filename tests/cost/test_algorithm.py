@@ -2,7 +2,7 @@
 
 import pytest
 
-from hloscope.cost.algorithm import Algorithm, Way, read_algorithm
+from hloscope.cost.paths import Algorithm, Way, read_algorithm
 
 
 def config(emitter, strategy=None, debug=""):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.cost.flops import Window, Work, _valid_positions, flops_of, work_by_computation, work_of
+from hloscope.cost.work import Window, Work, _valid_positions, flops_of, work_by_computation, work_of
 from hloscope.graph import HloGraph
 from hloscope.hlo import parse_module
 

@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hloscope.analysis.vocabulary import Kind
-from hloscope.cost.algorithm import NOT_PRINTED, Algorithm, Way
 from hloscope.cost.network import Network
-from hloscope.cost.paths import Transfer
+from hloscope.cost.paths import NOT_PRINTED, Algorithm, Transfer, Way
 from hloscope.hardware import CHIPS
 from hloscope.hardware.torus import Torus
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hloscope.cost.traffic import Moved, Traffic
+from hloscope.cost.work import Moved, Traffic
 from hloscope.graph import HloGraph
 from hloscope.hlo import parse_module
 

@@ -43,7 +43,7 @@ def stand_ins(name):
     torus = Torus.of(chosen)
     places = [(*torus.coordinates(device), 0, 0)[:3] for device in range(torus.device_count)]
     kind = chosen.chip.device_kind
-    return [StandIn(device, place, torus.core_of(device), kind) for device, place in enumerate(places)]
+    return [StandIn(device, place, device % torus.devices_per_chip, kind) for device, place in enumerate(places)]
 
 
 @pytest.mark.parametrize(("name", "mesh"), [(name, mesh) for name, meshes in MESHES.items() for mesh in meshes])

@@ -10,8 +10,7 @@ from math import prod
 import pytest
 
 from hloscope.hardware.chips import CHIPS
-from hloscope.hardware.shapes import slice_shapes
-from hloscope.hardware.slices import Slice
+from hloscope.hardware.slices import Slice, slice_shapes
 from hloscope.hardware.torus import Torus
 
 CHILD = """
@@ -67,7 +66,7 @@ def test_libtpu_makes_every_slice_up_to_64_chips() -> None:
             torus = Torus.of(made)
             padding = [0] * (3 - len(made.shape))
             assert answer["places"] == [
-                [device, [*torus.coordinates(device), *padding], torus.core_of(device)]
+                [device, [*torus.coordinates(device), *padding], device % torus.devices_per_chip]
                 for device in range(torus.device_count)
             ], made.name
             assert answer["hosts"] == len({torus.host_of(device) for device in range(torus.device_count)}), made.name

@@ -6,8 +6,16 @@ from hypothesis import strategies as st
 
 from hloscope.errors import SliceError
 from hloscope.hardware.chips import CHIPS, chip
-from hloscope.hardware.shapes import is_slice_shape, nearest_shapes, shape_with, slice_shapes
-from hloscope.hardware.slices import Slice, default_slice, parse_slice, slice_that_fits
+from hloscope.hardware.slices import (
+    Slice,
+    default_slice,
+    is_slice_shape,
+    nearest_shapes,
+    parse_slice,
+    shape_with,
+    slice_shapes,
+    slice_that_fits,
+)
 
 ALL_BLOCKS = [(entry, shape) for entry in CHIPS for shape in slice_shapes(entry)]
 

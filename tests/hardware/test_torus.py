@@ -1,6 +1,7 @@
 """Coordinates, routes and rings of a slice's chips."""
 
 from collections import Counter
+from itertools import product
 
 import numpy as np
 import pytest
@@ -8,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hloscope.hardware import parse_slice
-from hloscope.hardware.rings import ring_order
-from hloscope.hardware.torus import Torus
+from hloscope.hardware.torus import Torus, ring_order
 
 GRIDS = st.lists(st.integers(1, 5), min_size=1, max_size=3).flatmap(
     lambda shape: st.builds(
@@ -27,16 +27,15 @@ def line(length, *, closed=False):
 
 def test_devices_are_numbered_as_libtpu_numbers_them():
     torus = Torus.of(parse_slice("tpu7x:2x2x1"))
-    assert [(torus.coordinates(device), torus.core_of(device)) for device in range(4)] == [
-        ((0, 0, 0), 0), ((0, 0, 0), 1), ((1, 0, 0), 0), ((1, 0, 0), 1),
-    ]  # fmt: skip
+    assert [torus.coordinates(device) for device in range(4)] == [(0, 0, 0), (0, 0, 0), (1, 0, 0), (1, 0, 0)]
     assert Torus.of(parse_slice("v5e:2x4")).coordinates(5) == (1, 2)
 
 
 @given(GRIDS)
-def test_coordinates_and_chips_are_inverse(torus):
-    chips = [torus.chip_of(device) for device in range(torus.device_count)]
-    assert [torus.chip_at(torus.chip_coordinates(chip)) for chip in chips] == chips
+def test_every_chip_has_a_place_of_its_own(torus):
+    places = [torus.coordinates(device) for device in range(0, torus.device_count, torus.devices_per_chip)]
+    assert set(places) == set(product(*map(range, torus.shape)))
+    assert len(places) == len(set(places))
 
 
 @pytest.mark.parametrize(("name", "hosts", "chips"), [("v5e:2x4", 2, 4), ("v5p:4x4x4", 16, 4), ("v5e:1x2", 1, 2)])
@@ -70,8 +69,8 @@ def test_the_first_axis_is_walked_first():
 
 def test_cores_of_one_chip_share_its_links():
     torus = Torus(shape=(2,), wraparound=(False,), devices_per_chip=2)
-    assert torus.busiest_link([(0, 2), (1, 3)]) == 2
-    assert torus.busiest_link([(0, 1)]) == 0
+    assert torus.link_loads([(0, 2), (1, 3)]).max() == 2
+    assert torus.link_loads([(0, 1)]).max() == 0
 
 
 @given(GRIDS, st.data())
@@ -107,5 +106,6 @@ def test_a_ring_holds_every_device_once(torus, data):
 
 def test_a_line_is_walked_from_end_to_end():
     torus = Torus.of(parse_slice("v5e:4x8"))
-    group = [torus.chip_at((2, y)) for y in (3, 1, 0, 2)]
+    at = {torus.coordinates(device): device for device in range(torus.device_count)}
+    group = [at[2, y] for y in (3, 1, 0, 2)]
     assert [torus.coordinates(device) for device in ring_order(torus, group)] == [(2, 0), (2, 1), (2, 2), (2, 3)]

@@ -20,7 +20,7 @@ from hloscope.report import FORMATS, Canvas
 from hloscope.report import explanation as explanations
 from hloscope.report.checks import CHECK_FORMATS, CheckReport
 from hloscope.report.diffs import DIFF_FORMATS, DiffReport
-from hloscope.rules.selection import make_judging
+from hloscope.rules.selection import make_selection
 from hloscope.why import explain
 
 CONTROL = "\x1b[31mred\x1b]0;title\x07\r\x9b2J"
@@ -57,7 +57,7 @@ def hostile_text() -> str:
 
 @pytest.fixture(scope="module")
 def analysis():
-    judging = make_judging(rule_options={"unexpected-collective.active": True})
+    judging = make_selection(rule_options={"unexpected-collective.active": True})
     return hloscope.analyze_text(hostile_text(), name=f"step{EVIL}", judging=judging)
 
 

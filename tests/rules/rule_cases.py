@@ -9,7 +9,7 @@ from pathlib import Path
 import hloscope
 from hloscope.analysis.model import Analysis, ArrayFact, Memory, SliceFact
 from hloscope.analysis.vocabulary import Kind, Link
-from hloscope.rules.selection import judged, make_judging
+from hloscope.rules.selection import judged, make_selection
 
 KERNEL = """HloModule kernel, num_partitions=2
 ENTRY main {
@@ -67,7 +67,7 @@ _DENSE = ArrayFact(
 
 def judged_with(analysis: Analysis, **options: object) -> Analysis:
     """The analysis, judged with what a user says on the command line."""
-    return judged(analysis, make_judging(where="--allow", **options))
+    return judged(analysis, make_selection(where="--allow", **options))
 
 
 def chain_of_all_reduces(count: int, elements: int) -> Analysis:

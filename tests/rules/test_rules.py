@@ -20,7 +20,7 @@ from hloscope.contracts.verdict import BreachKind
 from hloscope.errors import NotationError
 from hloscope.rules import RULES
 from hloscope.rules.rule import doc_of
-from hloscope.rules.selection import DEFAULT_JUDGING
+from hloscope.rules.selection import DEFAULT_SELECTION
 from hloscope.verification.judging import RULE_NAMES
 
 NAMES = [rule.name for rule in RULES]
@@ -213,7 +213,7 @@ def accepted(text: str, root=None):
     return finding.allowed, [note for note in analysis.notes if "were not read" in note]
 
 
-NO_RULES = replace(DEFAULT_JUDGING, ignore=tuple(NAMES))
+NO_RULES = replace(DEFAULT_SELECTION, ignore=tuple(NAMES))
 
 
 def test_text_opens_no_file_that_it_names(tmp_path):

@@ -6,8 +6,8 @@ import pytest
 
 from hloscope.analysis.model import ReasonKind
 from hloscope.analysis.vocabulary import Origin
-from hloscope.why.advice import advice
-from hloscope.why.notation import equations
+from hloscope.why.explanation import advice
+from hloscope.why.phrases import equations
 
 pytestmark = pytest.mark.tpu_compiler
 

@@ -12,7 +12,7 @@ import pytest
 
 from hloscope.analysis.model import ReasonKind
 from hloscope.analysis.vocabulary import Kind, Origin
-from hloscope.why.advice import advice
+from hloscope.why.explanation import advice
 
 pytestmark = pytest.mark.tpu_compiler
 SOURCE = (Path(__file__).parent / "programs" / "known_cases.py").read_text().splitlines()

@@ -13,9 +13,9 @@ import pytest
 import hloscope
 from hloscope.analysis.model import Operation, Reason, ReasonKind, Tensor
 from hloscope.analysis.vocabulary import SUMS, Kind
-from hloscope.why.advice import advice
 from hloscope.why.agreement import agreed
-from hloscope.why.notation import equations
+from hloscope.why.explanation import advice
+from hloscope.why.phrases import equations
 from hloscope.why.sentences import sentence
 
 HERE = Path(__file__).parent

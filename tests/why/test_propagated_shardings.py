@@ -9,7 +9,7 @@ from hloscope.program.target import TargetFacts
 from hloscope.report import Canvas
 from hloscope.report.shardings import render_text
 from hloscope.why import explain
-from hloscope.why.notation import equations
+from hloscope.why.phrases import equations
 from hloscope.why.shardings import Role
 
 pytestmark = pytest.mark.tpu_compiler

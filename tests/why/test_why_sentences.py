@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from hloscope.analysis.model import AskedBy, Operation, Reason, ReasonKind, SourceFrame, Tensor
 from hloscope.analysis.vocabulary import Kind
-from hloscope.why.advice import advice
-from hloscope.why.notation import equations, notated
+from hloscope.why.explanation import advice
+from hloscope.why.phrases import equations, notated
 from hloscope.why.sentences import sentence
 
 FRAME = (SourceFrame(file="model.py", line=7, function="layer", column=4),)

@@ -13,7 +13,7 @@ from published.rows import COLLECTIVE, Row
 
 from hloscope.analysis import analyze_module
 from hloscope.analysis.model import Analysis, Mesh
-from hloscope.cost.constants import CONSTANTS, NAMES, Constants
+from hloscope.cost.constants import CONSTANTS, Constants
 from hloscope.cost.price import price_module
 from hloscope.hardware import parse_slice
 from hloscope.hardware.overrides import overridden
@@ -42,6 +42,8 @@ PRIOR_WIDTH = {
     "dcn_share": 0.5,
 }
 """How sure one would be of it: standard deviations of the logarithms."""
+
+NAMES = tuple(PRIOR_WIDTH)
 
 CLOCKS = {"v5e": ("seed", 1.503e9), "v7x": ("recipes", 2.2e9)}
 """The clocks in the chip table that a source's rows set, and what peak FLOP/s over the matrix units' size would say."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hloscope.analysis.model import Collective
-from hloscope.contracts.model import Expectation, Limit, Selector
-from hloscope.contracts.notation import format_clause, format_selector, units_of
+from hloscope.contracts.model import Expectation, Limit, Selector, format_clause, format_selector, units_of
 from hloscope.contracts.quantities import BYTE_UNITS, format_amount, rounded_up
 from hloscope.units import format_bytes
 
@@ -14,7 +13,7 @@ _SHORT = 6
 """Characters: an amount that is longer is rounded up."""
 
 
-def accepting(collectives: Sequence[Collective]) -> str:
+def suggestion(collectives: Sequence[Collective]) -> str:
     """The shortest expectation that takes collectives of one kind and axes: `all-gather@fsdp <= 2.1MB x6`."""
     first = collectives[0]
     sizes = [one.payload_bytes for one in collectives]
@@ -27,7 +26,7 @@ def accepting(collectives: Sequence[Collective]) -> str:
     return format_clause(clause)
 
 
-def accepting_limit(limit: Limit, found: int) -> str:
+def suggested_limit(limit: Limit, found: int) -> str:
     """The limit, raised so far that what was found keeps to it."""
     if len(format_amount(found, units_of(limit.quantity, share=limit.share))) > _SHORT:
         found = rounded_up(found)

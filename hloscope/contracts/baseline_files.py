@@ -1,20 +1,20 @@
-"""From the text of a baseline file to the baseline, or to an error that points at the line that was damaged."""
+"""Baseline files: read, to the baseline or to an error at the damaged line; and written whole or not at all."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from hloscope.analysis.model import Memory
 from hloscope.analysis.vocabulary import Bound, Kind, Link
-from hloscope.contracts.baselines.model import Baseline, BaselineRow
-from hloscope.contracts.baselines.printing import TITLE, total_line
+from hloscope.contracts.baselines import TITLE, Baseline, BaselineRow, format_baseline, total_line
 from hloscope.errors import HloscopeError, caret_excerpt
 
-T = TypeVar("T")
-
+_BEGINNING = TITLE.rpartition(" ")[0].encode()
 _COUNT = r"(?:unknown|\d[\d,]*)"
 _AXIS = r'(?:"(?:[^"\\]|\\.)*"|[^\s,="]+)'
 _MESH_AXIS = re.compile(rf"(?P<name>{_AXIS})=(?P<size>\d+)(?:,|$)")
@@ -28,7 +28,52 @@ _TOTAL = re.compile(
     rf"total: (?P<executions>\d[\d,]*) times?, (?P<payload>{_COUNT}) B payload, (?P<wire>{_COUNT}) B wire"
 )
 _HEAD = re.compile(r"(?P<name>target|slice|mesh|versions|memory|not understood): (?P<value>.*)")
-FIX = "run hloscope accept to write it anew, after checking the program"
+_FIX = "run hloscope accept to write it anew, after checking the program"
+_SIGNS = {"arguments": 1, "outputs": 1, "temporaries": 1, "code": 1, "aliased": -1}
+
+
+def is_baseline(path: Path) -> bool:
+    """Whether a file begins as baselines do, of this version or another."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_BEGINNING)) == _BEGINNING
+    except OSError:
+        return False
+
+
+def read_baseline(path: Path) -> Baseline | None:
+    """The baseline in a file; None where there is no file.
+
+    Raises:
+        BaselineError: The file is damaged.
+        HloscopeError: It cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise HloscopeError(f"the baseline {path} cannot be read", why=str(error), fix=_FIX) from None
+    return parse_baseline(text, name=str(path))
+
+
+def write_baseline(path: Path, baseline: Baseline) -> None:
+    """Writes a baseline file, whole or not at all.
+
+    Raises:
+        HloscopeError: It cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(format_baseline(baseline), encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise HloscopeError(f"the baseline {path} cannot be written", why=str(error)) from None
+
+
+T = TypeVar("T")
 
 
 class BaselineError(HloscopeError):
@@ -40,7 +85,7 @@ class BaselineError(HloscopeError):
 
     def __init__(self, what: str, *, name: str, line: int, column: int, excerpt: str, why: str | None = None) -> None:
         self.line = line
-        super().__init__(what, where=f"{name}:{line}:{column}", excerpt=excerpt, why=why, fix=FIX)
+        super().__init__(what, where=f"{name}:{line}:{column}", excerpt=excerpt, why=why, fix=_FIX)
 
 
 def parse_baseline(text: str, *, name: str) -> Baseline:
@@ -199,9 +244,6 @@ def _versions(text: str) -> dict[str, str]:
 
 def _entries(text: str) -> list[str]:
     return [] if text == "none" else text.split(", ")
-
-
-_SIGNS = {"arguments": 1, "outputs": 1, "temporaries": 1, "code": 1, "aliased": -1}
 
 
 def _memory(text: str) -> Memory:

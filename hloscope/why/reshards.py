@@ -1,4 +1,4 @@
-"""The places where Shardy says that data must move: one `Move` for each, with who made the array and who needs it."""
+"""Where Shardy says that data must move: a `Reshard` for each place, with who made the array and who needs it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from math import prod
 
 from hloscope.compiler.shardy_model import Axes, ShardyOp, ShardyValue, ValueSharding
-from hloscope.why.constraints import is_asked_for, is_written
-from hloscope.why.graph import MOVES, RESHARDS, ShardyGraph, axes_in, whole_axis
+from hloscope.why.graph import MOVES, RESHARDS, ShardyGraph, axes_in, is_asked_for, is_written, whole_axis
+
+_SIGNED = {f"i{bits}": f"s{bits}" for bits in (2, 4, 8, 16, 32, 64)}
+_UNSIGNED = {f"ui{bits}": f"u{bits}" for bits in (2, 4, 8, 16, 32, 64)}
+_OTHERS = {"i1": "pred", "complex<f32>": "c64", "complex<f64>": "c128"}
+_HLO = {**_SIGNED, **_UNSIGNED, **_OTHERS}
+_FLOATS = ("f", "bf", "c")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class Reshard:
     """One array that must move.
 
     Attributes:
@@ -20,7 +25,7 @@ class Move:
         value: The array before.
         before: Its sharding.
         after: Its sharding afterwards.
-        final: Its sharding after further moves of the same array, such as the free slice of a reduce-scatter.
+        final: Its sharding after further reshards of the same array, such as the free slice of a reduce-scatter.
         axes: The axes that data moves over.
         is_sum: Whether partial sums are added up.
         constraint: The user's own constraint that asks for it; None when there is none.
@@ -60,12 +65,12 @@ class Move:
         )
 
 
-def moves_of(graph: ShardyGraph) -> tuple[Move, ...]:
-    """All moves in text order; a reshard that only cuts further is free and no move."""
-    return tuple(_moves(graph))
+def reshards_of(graph: ShardyGraph) -> tuple[Reshard, ...]:
+    """All of them in text order; one that only cuts further is free, and left out."""
+    return tuple(_reshards(graph))
 
 
-def _moves(graph: ShardyGraph) -> Iterator[Move]:
+def _reshards(graph: ShardyGraph) -> Iterator[Reshard]:
     for op in graph.module.ops:
         if op.kind not in MOVES:
             continue
@@ -77,7 +82,7 @@ def _moves(graph: ShardyGraph) -> Iterator[Move]:
         users = graph.real_users(result)
         if not axes or not users:
             continue
-        yield Move(
+        yield Reshard(
             op=op,
             value=value,
             before=before,
@@ -127,7 +132,7 @@ def _given_up(had: Axes, gets: Axes) -> Axes:
 
 
 def _constraint(graph: ShardyGraph, op: ShardyOp) -> ShardyOp | None:
-    """The user's constraint that a move is, or leads to."""
+    """The user's constraint that a reshard is, or leads to."""
     result = graph.value(op.results[0])
     following = [user for user, _ in graph.users(result) if user.kind in RESHARDS]
     reached = [user for user in following if graph.value(user.results[0]).sharding == result.sharding]
@@ -136,7 +141,7 @@ def _constraint(graph: ShardyGraph, op: ShardyOp) -> ShardyOp | None:
 
 
 def _left_open(graph: ShardyGraph, op: ShardyOp) -> tuple[ShardyOp, ...]:
-    """The constraint before a move that carries it out: one that asks for what the move leaves, or that keeps its own.
+    """The constraint before a reshard that carries it out: one that asks for what this leaves, or that keeps its own.
 
     `jax.sharding.reshard` is the second kind: it does not ask for the axes that are lost.
     """
@@ -171,7 +176,17 @@ def dimensions_over(value: ShardyValue, axes: Axes) -> tuple[int, ...]:
     )
 
 
-def is_reshuffle(move: Move) -> bool:
+def is_reshuffle(reshard: Reshard) -> bool:
     """Whether axes go from one dimension to another, which an all-to-all does; else they are given up."""
-    gone = {whole_axis(axis) for axis in move.axes}
-    return not move.is_sum and gone <= {whole_axis(axis) for axis in axes_in(move.after)}
+    gone = {whole_axis(axis) for axis in reshard.axes}
+    return not reshard.is_sum and gone <= {whole_axis(axis) for axis in axes_in(reshard.after)}
+
+
+def hlo_type(mlir_type: str) -> str:
+    """XLA's short name, such as `s32` for `i32` and `f8e4m3fn` for `f8E4M3FN`."""
+    return _HLO.get(mlir_type, mlir_type.lower())
+
+
+def is_float(name: str) -> bool:
+    """Whether an element type, under either name, is a floating-point or complex one."""
+    return name.startswith(_FLOATS)

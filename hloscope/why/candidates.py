@@ -1,4 +1,4 @@
-"""The places of a program that a collective may come from: its moves, and the operands of its operations."""
+"""The places of a program that a collective may come from: its reshards, and the operands of its operations."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from hloscope.analysis.model.reason import Reason, ReasonKind
 from hloscope.analysis.vocabulary import SUMS
 from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue
 from hloscope.why.graph import BARRIERS, MOVES
-from hloscope.why.matching import SAME_PLACE, Clues, Match, Matcher, at_place
-from hloscope.why.moves import local_shape, moves_of, sharding_known, without
+from hloscope.why.matching import SAME_PLACE, Clues, Match, Matcher, at_place, last_part
 from hloscope.why.partitioned import significant
-from hloscope.why.reasons import kind_at, reason_at, reason_of_move
-from hloscope.why.sums import sum_of_parts, sums_parts
+from hloscope.why.reasons import kind_at, reason_at, reason_of_reshard, sum_of_parts, sums_parts
+from hloscope.why.reshards import local_shape, reshards_of, sharding_known, without
 from hloscope.why.tensors import Program
 
 _FITS = 2
@@ -66,18 +65,18 @@ class _Candidate:
     fit: int
 
 
-class Places:
+class Candidates:
     """A program with its operations by line and by name, so that each collective looks at few of them.
 
     Attributes:
         program: The program.
-        matcher: Finds the move of a collective.
+        matcher: Finds the reshard of a collective.
     """
 
     def __init__(self, program: Program) -> None:
         self.program = program
         module = program.graph.module
-        self.matcher = Matcher(moves_of(program.graph), dict(module.mesh), self._argument_of)
+        self.matcher = Matcher(reshards_of(program.graph), dict(module.mesh), self._argument_of)
         self._by_line: dict[tuple[str, int], list[ShardyOp]] = defaultdict(list)
         self._by_name: dict[str, list[ShardyOp]] = defaultdict(list)
         for op in module.ops:
@@ -86,13 +85,13 @@ class Places:
             if op.source:
                 self._by_line[op.source[0].file, op.source[0].line].append(op)
             if op.op_name:
-                self._by_name[_last(op.op_name)].append(op)
+                self._by_name[last_part(op.op_name)].append(op)
 
     def reason_of(self, match: Match) -> Reason:
-        """The reason for a matched move, with the number of different places that fit as well."""
-        reasons = [reason_of_move(self.program, move) for move in match.ties]
+        """The reason for a matched reshard, with the number of different places that fit as well."""
+        reasons = [reason_of_reshard(self.program, reshard) for reshard in match.ties]
         different = {(one.kind, one.moved and one.moved.name, one.dimensions, one.producer) for one in reasons}
-        chosen = reasons[match.ties.index(match.move)]
+        chosen = reasons[match.ties.index(match.reshard)]
         return replace(chosen, certain=match.is_certain, candidates=len(different))
 
     def at_operand(self, clues: Clues) -> AtOperand | None:
@@ -186,7 +185,7 @@ class Places:
     def _near(self, clues: Clues) -> Iterator[ShardyOp]:
         """Operations with the collective's line or name, and those that use their results."""
         found = [op for place in clues.places for op in self._by_line.get(place, ())]
-        found += [op for name in clues.op_names for op in self._by_name.get(_last(name), ())]
+        found += [op for name in clues.op_names for op in self._by_name.get(last_part(name), ())]
         graph = self.program.graph
         for op in found:
             if op.kind not in BARRIERS:
@@ -202,7 +201,3 @@ class Places:
 def _may_move(op: ShardyOp) -> bool:
     """Whether the partitioner may have to move an operand of an operation."""
     return bool(op.operands) and op.kind not in MOVES | BARRIERS | _NO_TRANSFER
-
-
-def _last(name: str) -> str:
-    return name.rpartition("/")[2].rstrip(":")

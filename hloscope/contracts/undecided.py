@@ -21,7 +21,7 @@ _PART = re.compile(r":\((\d+)\)(\d+)$")
 _NO_SOURCES = frozenset({"node_modules", "__pycache__", "venv"})
 
 
-def doubts(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
+def undecided(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
     """What was not understood, and what could not break the contract whatever the program did."""
     if analysis.memory.fits is False:
         yield _does_not_fit(analysis.memory)

@@ -1,0 +1,356 @@
+"""Baselines: what a program moved when somebody last looked, one line for each kind, axes and source.
+
+Made for review: bytes in full, versions on one line of their own, no HLO. Rows of one source are summed, so that a
+compiler that combines or splits transfers changes nothing but their number.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path, PurePath
+
+from hloscope.analysis.model import Analysis, Collective, Memory, SourceFrame
+from hloscope.analysis.places import path_of, users_frame
+from hloscope.analysis.totals import bytes_bound, known_sum
+from hloscope.analysis.vocabulary import Bound, Kind, Link
+from hloscope.compare import Change, match
+from hloscope.compare.model import amount, change_line
+from hloscope.findings import Finding, Severity
+from hloscope.units import format_bytes, plural
+
+TITLE = "hloscope baseline 1"
+_PLAIN_AXIS = re.compile(r"[^\s,=\"?]+")
+_REMARK = (
+    "# What one step moves on one device. `hloscope accept` rewrites this file; read the difference before you commit."
+)
+CHANGED = "baseline-changed"
+_MEMORY_GROWTH = 0.05
+"""Upgrades of the compiler move temporaries about; growth of the peak beyond this share is a change."""
+
+_COMPILERS_OWN_BYTES = 128 << 10
+"""No growth at all: code and scratch of the compiler's own, which are most of what a tiny program takes.
+
+Source: the mean of 512 x 2048 squares took 604,160 bytes as libtpu 0.0.42 compiled it, and 636,416 as 0.0.50 did.
+"""
+
+_FIX = "if this is meant: hloscope accept"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineRow:
+    """What one line of source moves over one set of axes, per step on one device.
+
+    Attributes:
+        kind: The kind of collective.
+        axes: Its mesh axes; None where they are not known.
+        link: The network.
+        executions: Transfers.
+        payload_bytes: Bytes of the larger sides; None where some are not known.
+        wire_bytes: Bytes sent; None where some are not known.
+        bound: How the three relate to the truth.
+        file: The source file, below the project where it is there; None where the source is not known.
+        line: The line in it.
+        function: The function.
+    """
+
+    kind: Kind
+    axes: tuple[str, ...] | None
+    link: Link
+    executions: int
+    payload_bytes: int | None
+    wire_bytes: int | None
+    bound: Bound
+    file: str | None = None
+    line: int | None = None
+    function: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """What a program moves and takes.
+
+    Attributes:
+        target: The program.
+        slice: The slice; None for HLO text without one.
+        mesh: Axis sizes by name; None without a mesh.
+        versions: What compiled it.
+        rows: What it moves, in order of kind, axes and source.
+        memory: Bytes on one device.
+        not_understood: How many things in it were not understood.
+    """
+
+    target: str
+    slice: str | None
+    mesh: tuple[tuple[str, int], ...] | None
+    versions: dict[str, str]
+    rows: tuple[BaselineRow, ...]
+    memory: Memory
+    not_understood: int = 0
+
+    @property
+    def collectives(self) -> tuple[Collective, ...]:
+        """The rows as collectives that run once per step, to be matched with others."""
+        return tuple(map(_as_collective, self.rows))
+
+
+def baseline_of(analysis: Analysis, *, target: str | None = None, root: Path | None = None) -> Baseline:
+    """The baseline of a program.
+
+    Args:
+        analysis: The program.
+        target: Its name in the baseline; the analysis' own when None.
+        root: The project's folder: files below it are named relative to it, others by their last two parts.
+    """
+    groups: dict[Hashable, list[Collective]] = {}
+    for one in analysis.collectives:
+        groups.setdefault((one.kind, one.axes, one.link, _place(one, root)), []).append(one)
+    rows = (_row(group, *_place(group[0], root)) for group in groups.values())
+    mesh = analysis.mesh
+    return Baseline(
+        target=target or analysis.target,
+        slice=None if analysis.slice is None else analysis.slice.name,
+        mesh=None if mesh is None else tuple(zip(mesh.axis_names, mesh.axis_sizes, strict=True)),
+        versions=dict(analysis.versions),
+        rows=tuple(sorted(rows, key=_order)),
+        memory=analysis.memory,
+        not_understood=len(analysis.unmodelled),
+    )
+
+
+def _place(one: Collective, root: Path | None) -> tuple[str | None, int | None, str | None]:
+    frame = users_frame(one.source)
+    if frame is None:
+        return None, None, None
+    path = path_of(frame)
+    below = root is not None and path.is_relative_to(root)
+    shown = (
+        path.relative_to(root) if below and root is not None else PurePath(*path.parts[1 if path.anchor else 0 :][-2:])
+    )
+    return _seen(shown.as_posix().lstrip("/")), frame.line, _seen(" ".join((frame.function or "").split())) or None
+
+
+def _seen(text: str) -> str:
+    """The text with a mark in place of what no line of a file holds, and of what nobody sees in one."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
+
+
+def _row(group: list[Collective], file: str | None, line: int | None, function: str | None) -> BaselineRow:
+    first = group[0]
+    return BaselineRow(
+        kind=first.kind,
+        axes=first.axes,
+        link=first.link,
+        executions=sum(one.executions for one in group),
+        payload_bytes=known_sum(one.payload_bytes_per_step for one in group),
+        wire_bytes=known_sum(one.wire_bytes_per_step for one in group),
+        bound=reduce(lambda bound, one: bound + bytes_bound(one), group, Bound.EXACT),
+        file=file,
+        line=line,
+        function=function,
+    )
+
+
+def _order(row: BaselineRow) -> tuple[object, ...]:
+    return str(row.kind), row.axes or (), str(row.link), row.file or "", row.line or 0, row.function or ""
+
+
+def _as_collective(row: BaselineRow) -> Collective:
+    source: tuple[SourceFrame, ...] = ()
+    if row.file is not None:
+        source = (SourceFrame(file=row.file, line=row.line or 0, function=row.function),)
+    return Collective(
+        kind=row.kind,
+        name="",
+        computation="",
+        line=0,
+        axes=row.axes,
+        groups=(),
+        group_size=None,
+        link=row.link,
+        operand_shapes=(),
+        result_shapes=(),
+        payload_bytes=row.payload_bytes,
+        wire_bytes=row.wire_bytes,
+        executions=1,
+        executions_bound=row.bound,
+        source=source,
+    )
+
+
+def _memory_parts(memory: Memory) -> dict[str, int]:
+    """The figures of a memory that are known, by their names in a baseline."""
+    known = {
+        "arguments": memory.argument_bytes,
+        "outputs": memory.output_bytes,
+        "temporaries": memory.temp_bytes,
+        "aliased": memory.alias_bytes,
+        "code": memory.generated_code_bytes,
+        "peak": memory.peak_bytes,
+    }
+    return {name: count for name, count in known.items() if count is not None}
+
+
+def format_baseline(baseline: Baseline) -> str:
+    """The text of a baseline file."""
+    mesh = "none" if baseline.mesh is None else ",".join(f"{_axis(name)}={size}" for name, size in baseline.mesh)
+    lines = [
+        TITLE,
+        _REMARK,
+        f"target: {baseline.target}",
+        f"slice: {baseline.slice or 'none'}",
+        f"mesh: {mesh}",
+        f"versions: {_list(f'{name} {version}' for name, version in baseline.versions.items())}",
+        "",
+        *_row_lines(baseline.rows),
+        "",
+        f"memory: {_list(f'{_number(count)} B {name}' for name, count in _memory_parts(baseline.memory).items())}",
+        f"not understood: {baseline.not_understood}",
+        total_line(baseline),
+        "",
+    ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _axis(name: str) -> str:
+    """A mesh axis as it is, or quoted as in JSON where a line of the file could not be read, or seen, with it."""
+    if _PLAIN_AXIS.fullmatch(name) and name.isprintable():
+        return name
+    return json.dumps(name).replace("\x7f", "\\u007f")
+
+
+def _list(entries: Iterable[str]) -> str:
+    return ", ".join(entries) or "none"
+
+
+def _row_lines(rows: tuple[BaselineRow, ...]) -> list[str]:
+    cells = [
+        (
+            f"{row.kind}@{'?' if row.axes is None else ','.join(map(_axis, row.axes))}"
+            + ("" if row.link is Link.ICI else f" over {row.link}"),
+            f"{'' if row.bound is Bound.EXACT else f'{row.bound} '}{_times(row.executions)}",
+            f"{_number(row.payload_bytes)} B payload",
+            f"{_number(row.wire_bytes)} B wire",
+            _source(row),
+        )
+        for row in rows
+    ]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if index in (0, 4) else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in cells
+    ]
+
+
+def _source(row: BaselineRow) -> str:
+    if row.file is None:
+        return ""
+    return f"{row.file}:{row.line}" + ("" if row.function is None else f" in {row.function}")
+
+
+def _number(count: int | None) -> str:
+    return "unknown" if count is None else f"{count:,}"
+
+
+def _times(count: int) -> str:
+    return f"{count:,} time" if count == 1 else f"{count:,} times"
+
+
+def total_line(baseline: Baseline) -> str:
+    """The last line: what the rows add up to, by which a reader tells that all of them are there."""
+    executions, payload, wire = _sums(baseline.rows)
+    return f"total: {_times(executions)}, {_number(payload)} B payload, {_number(wire)} B wire"
+
+
+def _sums(rows: tuple[BaselineRow, ...]) -> tuple[int, int | None, int | None]:
+    return (
+        sum(row.executions for row in rows),
+        known_sum(row.payload_bytes for row in rows),
+        known_sum(row.wire_bytes for row in rows),
+    )
+
+
+def against_baseline(baseline: Baseline, analysis: Analysis, *, root: Path | None = None) -> tuple[Finding, ...]:
+    """Compares a program with its baseline.
+
+    What was not understood then and now is no change, since whoever accepted the baseline accepted it.
+
+    Args:
+        baseline: What it was.
+        analysis: What it is.
+        root: The project's folder.
+
+    Returns:
+        A finding for each change; empty when nothing changed but lines of source and the number of transfers.
+    """
+    now = baseline_of(analysis, root=root)
+    before, after = baseline.collectives, now.collectives
+    rows = zip((*before, *after), (*baseline.rows, *now.rows), strict=True)
+    transfers = {id(one): row.executions for one, row in rows}
+    changes = (change for change in match(before, after).changes if not change.same_traffic)
+    found = [*_other_place(baseline, now), *(_moved(change, transfers, analysis) for change in changes)]
+    found += [*_less_understood(baseline, now), *_larger(baseline, now)]
+    return tuple(found)
+
+
+def _finding(message: str, *, fix: str = _FIX, source: str | None = None) -> Finding:
+    return Finding(rule=CHANGED, severity=Severity.ERROR, message=message, source=source, fix=fix)
+
+
+def _other_place(then: Baseline, now: Baseline) -> Iterator[Finding]:
+    for what, before, after in (("slice", then.slice, now.slice), ("mesh", then.mesh, now.mesh)):
+        if before != after:
+            yield _finding(f"the baseline is of another {what}: {_words(before)}, not {_words(after)}")
+
+
+def _words(value: str | tuple[tuple[str, int], ...] | None) -> str:
+    if isinstance(value, tuple):
+        return ",".join(f"{name}={size}" for name, size in value)
+    return value or "none"
+
+
+def _moved(change: Change, transfers: Mapping[int, int], analysis: Analysis) -> Finding:
+    """The change of a row, at the place in the program as it is now."""
+    row = change.any
+    places = (users_frame(one.source) for one in analysis.collectives if (one.kind, one.axes) == (row.kind, row.axes))
+    frame = users_frame(row.source)
+    full = next(
+        (one for one in places if one and frame and one.line == frame.line and one.file.endswith(frame.file)), None
+    )
+    source = None if not change.new or full is None else f"{full.file}:{full.line}"
+    verb = (
+        "is not what the baseline has"
+        if change.old and change.new
+        else "is not in the baseline"
+        if change.new
+        else "is gone"
+    )
+
+    def words(one: Collective) -> str:
+        count = transfers[id(one)]
+        return amount(one) if count == 1 else f"{amount(one)} in {count:,} transfers"
+
+    return _finding(f"{change_line(change, words)} ({verb})", source=source)
+
+
+def _less_understood(then: Baseline, now: Baseline) -> Iterator[Finding]:
+    if now.not_understood > then.not_understood:
+        things = plural(now.not_understood, "thing")
+        yield _finding(f"{things} in the program not understood, {then.not_understood} in the baseline")
+
+
+def _larger(then: Baseline, now: Baseline) -> Iterator[Finding]:
+    before, after = then.memory.peak_bytes, now.memory.peak_bytes
+    if before is None:
+        return
+    if after is None:
+        yield _finding(f"the peak memory is not known, and was {format_bytes(before)}")
+    elif after - before > max(_MEMORY_GROWTH * before, _COMPILERS_OWN_BYTES):
+        grown = 100 * (after - before) / max(before, 1)
+        yield _finding(f"the peak memory grew by {grown:.0f}%: {format_bytes(before)} -> {format_bytes(after)}")
