@@ -29,7 +29,7 @@ def command(target: str, format_name: str, output: str | None, debug: bool, **op
 
 def _table(target: str, options: dict[str, Any]) -> Any:
     targets.start_compiler(target, None)
-    from hloscope.api.propagating import shardings_of
+    from hloscope.api.shardings import shardings_of
 
     if targets.is_text(target):
         raise TargetError(

@@ -11,8 +11,8 @@ from hloscope.cli.options import fail_on_option, report_options, target_options
 from hloscope.errors import EXIT_BROKEN, EXIT_OK, TargetError
 
 if TYPE_CHECKING:
+    from hloscope.verification.job import Settings
     from hloscope.verification.model import Verification
-    from hloscope.verification.settings import Settings
 
 _EPILOG = """\b
 TARGET and REF are functions: package.module:fn, or path/to/file.py:fn. What REF's own decorator leaves open is taken
@@ -101,7 +101,7 @@ def _verify(target: str, reference: str, options: dict[str, Any]) -> Verificatio
 
 def _settings(options: dict[str, Any]) -> Settings:
     from hloscope.program.notation import parse_dims
-    from hloscope.verification.settings import Settings, parse_range
+    from hloscope.verification.job import Settings, parse_range
 
     scale: dict[str, int] = {}
     for text in options["scales"]:

@@ -25,9 +25,8 @@ from hloscope.program.plan import Plan, make_plan, users_mesh
 from hloscope.program.target import TargetFacts
 from hloscope.program.tracing import build_call
 from hloscope.store import default_store
-from hloscope.verification.differences import Shard
+from hloscope.verification.differences import Rounding, Shard, is_manual, rounding_of
 from hloscope.verification.noise import noisy, plain
-from hloscope.verification.tolerances import Rounding, is_manual, rounding_of
 
 Function = Callable[..., Any]
 

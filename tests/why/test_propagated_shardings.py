@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.api.propagating import shardings_of
+from hloscope.api.shardings import shardings_of
 from hloscope.program.target import TargetFacts
 from hloscope.report import shardings
 from hloscope.report.formats import Canvas
