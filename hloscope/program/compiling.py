@@ -17,9 +17,9 @@ import jax
 
 from hloscope.compiler import client, jax_internals, libtpu
 from hloscope.compiler.cache import CompileCache, Kept, kept_as
+from hloscope.compiler.diagnostics import compiler_errors
 from hloscope.compiler.model import Compiled, Layout, Program
 from hloscope.compiler.placing import require_libtpu
-from hloscope.compiler.refusals import compiler_errors
 from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.compiler.step import compiled_by
 from hloscope.errors import MeshError, TimeLimitError
