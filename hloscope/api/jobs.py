@@ -360,8 +360,8 @@ def _run(start: _Start, job: Job, *, cached: bool, limit_s: float | None) -> Out
     if not _prepared:
         _prepare(start)
         _prepared.append(start)
-    from hloscope.program.limits import ended_after
-    from hloscope.program.user_settings import compiling_settings
+    from hloscope.program.devices import compiling_settings
+    from hloscope.program.loading import ended_after
 
     module = (job.target.function or "").rpartition(":")[0]
     if any(other != module for other in _settings_of):

@@ -92,8 +92,7 @@ class Hlo:
         from hloscope.api import analyze, analyze_function
         from hloscope.compiler.client import time_limit
         from hloscope.program.files import names_hlo
-        from hloscope.program.limits import ended_after
-        from hloscope.program.loading import name_of
+        from hloscope.program.loading import ended_after, name_of
         from hloscope.program.target import make_facts
         from hloscope.store import default_store
 
