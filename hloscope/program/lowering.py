@@ -181,9 +181,6 @@ def _working_mode(function: Function, facts: TargetFacts, plan: Plan, name: str)
     return None
 
 
-_Lower = Callable[[Any], jax.stages.Lowered]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
     """A function with everything it is called with.

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from rich.text import Text
 
 from hloscope.analysis.model import Collective, Total
-from hloscope.analysis.places import users_frame
+from hloscope.analysis.places import users_line
 from hloscope.compare import Change, Comparison
 from hloscope.compare.wording import change_line
 from hloscope.report.escaping import code, dumped, fenced, plain_line, prose, without_commands
@@ -145,7 +145,6 @@ def _change(change: Change) -> dict[str, object]:
 
 
 def _collective(one: Collective) -> dict[str, object]:
-    frame = users_frame(one.source)
     return {
         "kind": one.kind,
         "axes": None if one.axes is None else list(one.axes),
@@ -153,5 +152,5 @@ def _collective(one: Collective) -> dict[str, object]:
         "wire_bytes": one.wire_bytes,
         "executions": one.executions,
         "executions_bound": one.executions_bound,
-        "source": None if frame is None else f"{frame.file}:{frame.line}",
+        "source": users_line(one.source),
     }

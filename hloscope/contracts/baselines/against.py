@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from hloscope.analysis.model import Analysis, Collective
-from hloscope.analysis.places import users_frame
+from hloscope.analysis.places import users_frame, users_line
 from hloscope.compare import Change, match
 from hloscope.compare.wording import amount, change_line
 from hloscope.contracts.baselines.model import Baseline, baseline_of
@@ -71,7 +71,7 @@ def _moved(change: Change, transfers: Mapping[int, int], analysis: Analysis) -> 
     full = next(
         (one for one in places if one and frame and one.line == frame.line and one.file.endswith(frame.file)), None
     )
-    source = None if not change.new or full is None else f"{full.file}:{full.line}"
+    source = None if not change.new or full is None else users_line((full,))
     verb = (
         "is not what the baseline has"
         if change.old and change.new
