@@ -33,6 +33,12 @@ def path_of(frame: SourceFrame) -> PurePath:
     return PureWindowsPath(frame.file) if is_windows else PurePath(frame.file)
 
 
+def users_line(frames: Sequence[SourceFrame]) -> str | None:
+    """`/home/me/models/moe.py:31`: the user's innermost line, as it can be opened; None without frames."""
+    frame = users_frame(frames)
+    return None if frame is None else f"{frame.file}:{frame.line}"
+
+
 def short_source(frames: Sequence[SourceFrame]) -> str | None:
     """`moe.py:31 in expert_forward`: no folders, no enclosing functions; None without frames."""
     frame = users_frame(frames)

@@ -1,7 +1,7 @@
 """The use cases, as Python functions and as what the command line calls. Joins the stages and owns no logic."""
 
 from hloscope.api.analyzing import analyze, analyze_function, analyze_text, capture_target
-from hloscope.api.joining import analysis_of
+from hloscope.api.build_analysis import analysis_of
 from hloscope.api.pricing import price
 from hloscope.api.verifying import verify, verify_functions
 

@@ -8,22 +8,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from hloscope.analysis.model import Analysis, Mesh
-from hloscope.analysis.placement import check_devices, placement_of_text, slice_count
+from hloscope.analysis.placement import Placement
 from hloscope.analysis.places import Sources
-from hloscope.api.joining import analysis_of, finished, slice_fact
+from hloscope.api.build_analysis import analysis_of, finished, slice_fact
 from hloscope.api.python_words import in_python_words
-from hloscope.api.reading import beside_text, hlo_text, refuse_source_root
-from hloscope.errors import TargetError
+from hloscope.errors import HloscopeError, MeshError, SliceError, TargetError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import Slice, parse_slice
-from hloscope.program.files import names_hlo
+from hloscope.hlo import HloModule
+from hloscope.program.files import names_hlo, read_hlo, split_module
 from hloscope.program.loading import loaded, name_of
+from hloscope.program.options import BY_NAME
 from hloscope.program.target import TargetFacts, TargetOptions, check_names, make_facts, with_options
 from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection, make_selection
 from hloscope.store import Store, default_store
 
 if TYPE_CHECKING:
-    from hloscope.hlo import HloModule
     from hloscope.program.capture import Capture
 
 T = TypeVar("T")
@@ -241,14 +241,14 @@ def analyze_parsed(
     axis_sizes = facts.mesh or {}
     user_mesh = Mesh(axis_names=tuple(axis_sizes), axis_sizes=tuple(axis_sizes.values())) if axis_sizes else None
     per_slice = module.num_partitions * module.replica_count
-    slices = slice_count(text, per_slice, user_mesh, chosen)
-    check_devices(name, per_slice * slices, module, user_mesh, chosen)
+    slices = _slice_count(text, per_slice, user_mesh, chosen)
+    _check_devices(name, per_slice * slices, module, user_mesh, chosen)
     found = analyze_module(
         module,
         target=name,
         mesh=user_mesh,
         devices_per_slice=per_slice if slices > 1 else None,
-        placement=placement_of_text(facts, slices),
+        placement=_placement_of_text(facts, slices),
     )
     if chosen is not None:
         hbm = chosen.chip.hbm_bytes_per_device if chosen.chip else None
@@ -256,3 +256,111 @@ def analyze_parsed(
         found = replace(found, slice=fact, memory=replace(found.memory, hbm_bytes=hbm))
         found = price_module(found, module, chosen, kernel_costs=facts.kernel_costs)
     return finished(unexplained(found), judging)
+
+
+def refuse_beside_text(target: object, given: Mapping[str, Any]) -> None:
+    """Refuses what only a function can obey.
+
+    Args:
+        target: HLO text, as the user named it.
+        given: Values by the names that the user has for them; those that are None or empty are not given.
+
+    Raises:
+        TargetError: One of them is given.
+    """
+    for name, value in given.items():
+        if value is not None and not (isinstance(value, str | tuple | Mapping) and not value):
+            raise TargetError(
+                f"{name} does not go with HLO text", why=f"{target} is compiled already", fix="leave it out"
+            )
+
+
+def beside_text(target: object, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a target's options goes with HLO text, by name.
+
+    Raises:
+        TargetError: One is given that only a function can obey.
+    """
+    refuse_beside_text(target, {name: value for name, value in given.items() if not BY_NAME[name].of_text})
+    return {name: value for name, value in given.items() if BY_NAME[name].of_text}
+
+
+def refuse_source_root(name: str, root: object) -> None:
+    """Refuses, beside a function, what only HLO text needs.
+
+    Args:
+        name: What the user calls the folder.
+        root: The folder; None where none was given.
+
+    Raises:
+        TargetError: One was given.
+    """
+    if root is not None:
+        raise TargetError(f"{name} is for HLO text", why="the files of a function are read anyway", fix="leave it out")
+
+
+def hlo_text(target: str | Path) -> str:
+    """The HLO text of a file, or of the one of its modules that is named: `many.hlo#step`.
+
+    Raises:
+        TargetError: There is no such file, or it cannot be read.
+        HloParseError: No module has that name, or several have.
+    """
+    path, module = split_module(target)
+    if not Path(path).exists():
+        raise TargetError(f"there is no file {path}")
+    text = read_hlo(path)
+    if module is None:
+        return text
+    from hloscope.hlo import module_text
+
+    return module_text(text, module, name=path)
+
+
+_MAX_DEVICES = 1 << 20
+"""More than any program will be compiled for; a header that says more is damaged."""
+
+
+def _placement_of_text(facts: TargetFacts, slices: int) -> Placement | None:
+    """The slice of each mesh position, as `dcn` says; None leaves it to the order of the mesh."""
+    if slices == 1 or not facts.dcn or not facts.mesh:
+        return None
+    from hloscope.program.several_slices import slice_of_position, slices_per_axis
+
+    across = slices_per_axis(facts.mesh, slices, facts.dcn, [])
+    return Placement(tuple(int(one) for one in slice_of_position(tuple(facts.mesh.values()), across).flat))
+
+
+def _slice_count(text: str, per_slice: int, mesh: Mesh | None, chosen: Slice | None) -> int:
+    """Slices that a program spans; its text holds the partitions of one slice only."""
+    if chosen is not None and chosen.slice_count > 1:
+        return chosen.slice_count
+    if mesh is not None and per_slice > 0 and "_xla_megascale" in text and mesh.device_count % per_slice == 0:
+        return mesh.device_count // per_slice
+    return 1
+
+
+def _check_devices(name: str, devices: int, module: HloModule, mesh: Mesh | None, chosen: Slice | None) -> None:
+    """Checks a mesh and a slice against what a text says of itself.
+
+    Raises:
+        HloscopeError: The text claims more devices than any program has, or none.
+        MeshError: The mesh does not have as many devices as the program.
+        SliceError: The slice has fewer devices than the program.
+    """
+    why = f"its header says num_partitions={module.num_partitions}, replica_count={module.replica_count}"
+    if not 0 < devices <= _MAX_DEVICES:
+        raise HloscopeError(f"{name} claims to be a program for {devices} devices", why=why, fix="check its header")
+    says = devices > 1 or "num_partitions" in module.header
+    if mesh is not None and says and mesh.device_count != devices:
+        raise MeshError(
+            f"the mesh has {mesh.device_count} devices and {name} is a program for {devices}",
+            why=why,
+            fix="give the mesh that the program was compiled for",
+        )
+    if chosen is not None and not chosen.is_attached and chosen.device_count < devices:
+        raise SliceError(
+            f"{chosen.name} has {chosen.device_count} devices and {name} is a program for {devices}",
+            why=why,
+            fix="name a slice that is large enough",
+        )

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hloscope.api.jobs import Job, Outcome, jobs_of
-from hloscope.api.processes import run_jobs
+from hloscope.api.jobs import Job, Outcome, jobs_of, run_jobs
 from hloscope.config import ProjectConfig, TargetConfig, refuse
 from hloscope.contracts.baseline_files import is_baseline, write_baseline
 from hloscope.contracts.baselines import baseline_of, format_baseline

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from hloscope.analysis.from_document import from_document
 from hloscope.analysis.model import Analysis
-from hloscope.api.jobs import Checkout, Job, jobs_of
-from hloscope.api.processes import run_jobs
-from hloscope.api.reading import hlo_text
+from hloscope.api.analyzing import hlo_text
+from hloscope.api.jobs import Checkout, Job, jobs_of, run_jobs
 from hloscope.compare import Comparison, match
 from hloscope.config import ConfigError, ConfigMistakesError, ProjectConfig, TargetConfig, find_project
 from hloscope.contracts.baseline_files import is_baseline, read_baseline

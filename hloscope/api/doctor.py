@@ -5,32 +5,15 @@ from __future__ import annotations
 import os
 import platform
 import time
-from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 
 from hloscope.errors import HloscopeError
+from hloscope.report.checkups import Checkup
 from hloscope.store import default_store
 from hloscope.units import format_bytes, plural
-from hloscope.verification.platforms import attached_platform
+from hloscope.verification.machine import attached_platform
 from hloscope.version import __version__
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkup:
-    """One thing that was looked at.
-
-    Attributes:
-        name: What.
-        found: What was found.
-        works: Whether it does what it is for; None where it is only told.
-        fix: What helps where it does not.
-    """
-
-    name: str
-    found: str
-    works: bool | None = None
-    fix: str | None = None
 
 
 def checkups() -> tuple[Checkup, ...]:

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from hloscope.analysis.model import Analysis
-from hloscope.api.analyzing import KernelCosts, analyze_parsed, with_function
-from hloscope.api.joining import analysis_of
+from hloscope.api.analyzing import KernelCosts, analyze_parsed, beside_text, hlo_text, with_function
+from hloscope.api.build_analysis import analysis_of
 from hloscope.api.python_words import in_python_words
-from hloscope.api.reading import beside_text, hlo_text
 from hloscope.errors import CompileError, HloscopeError, TargetError, TimeLimitError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice

@@ -8,16 +8,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from hloscope.analysis.model import Analysis
-from hloscope.api.joining import analysis_of
+from hloscope.api.build_analysis import analysis_of
 from hloscope.api.python_words import in_python_words
 from hloscope.errors import NotationError, TargetError, did_you_mean
 from hloscope.program.loading import loaded, name_of
 from hloscope.program.target import ProgramOptions, TargetFacts, check_names, make_facts, with_options
 from hloscope.store import default_store
-from hloscope.verification.job import Job, Side, references_facts
+from hloscope.verification.job import Job, Range, Settings, Side, references_facts
 from hloscope.verification.judging import RULE_NAMES, judged
 from hloscope.verification.model import Numerics, Verification
-from hloscope.verification.settings import Range, Settings
 
 if TYPE_CHECKING:
     from hloscope.program.compiling import Traced
@@ -131,7 +130,7 @@ def verify_functions(
 def _job(
     target: Function | str, reference: Function | str, facts: TargetFacts, settings: Settings, *, devices: int
 ) -> Job:
-    from hloscope.verification.memory import available_bytes
+    from hloscope.verification.machine import available_bytes
 
     return Job(
         target=Side(target=target, facts=facts),

@@ -36,14 +36,14 @@ Examples
 @source_root_option
 @rule_options
 @fail_on_option()
-@report_options(("text", "json", "github", "sarif"))
+@report_options("analysis")
 def command(
     target: str, format_name: str, output: str | None, fail_on: str | None, debug: bool, **options: Any
 ) -> None:
     """Compile TARGET for a TPU slice, and report which collectives move how many bytes over which mesh axis."""
     running.check_streams()
     found = running.guarded(lambda: _analyze(target, options), debug=debug)
-    running.guarded(lambda: running.write_report(_rendered(found, format_name, output), output), debug=debug)
+    running.guarded(lambda: running.write_formatted("analysis", format_name, found, output), debug=debug)
     raise SystemExit(_exit_code(found, fail_on))
 
 
@@ -67,9 +67,3 @@ def _exit_code(found: Analysis, fail_on: str | None) -> int:
         return EXIT_OK
     running.say(f"failed: {plural(len(broken), 'finding')} as severe as --fail-on {fail_on}: {broken[0].message}")
     return EXIT_BROKEN
-
-
-def _rendered(found: Analysis, format_name: str, output: str | None) -> str:
-    from hloscope.report import FORMATS
-
-    return FORMATS[format_name](found, running.canvas(output))

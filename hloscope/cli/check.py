@@ -10,11 +10,10 @@ import click
 from hloscope.cli import running
 from hloscope.cli.options import report_options, target_option
 from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, NotationError
+from hloscope.report.formats import FORMATS
 
 if TYPE_CHECKING:
     from hloscope.report.checks import CheckReport
-
-_FORMATS = ("text", "json", "github", "sarif", "markdown", "junit")
 
 _EPILOG = """\b
 The targets are those of [tool.hloscope] in pyproject.toml, or of hloscope.toml:
@@ -45,7 +44,7 @@ Exit codes: 0 all as expected, 1 something is not, 2 a target could not be analy
     "timeout_s",
     "End a target that names no limit of its own after so long, import and tracing included; 0 is no limit.",
 )
-@report_options(_FORMATS)
+@report_options("check")
 def command(  # noqa: PLR0917  # click passes them by name
     names: tuple[str, ...],
     config: str | None,
@@ -64,21 +63,22 @@ def command(  # noqa: PLR0917  # click passes them by name
         lambda: checked(names, config=config, cached=not no_cache, workers=jobs, timeout_s=timeout_s), debug=debug
     )
     running.guarded(lambda: _write(report, others), debug=debug)
-    running.guarded(lambda: running.write_report(_rendered(report, format_name, output), output), debug=debug)
+    running.guarded(lambda: running.write_formatted("check", format_name, report, output), debug=debug)
     raise SystemExit(exit_code(report))
 
 
 def _write(report: CheckReport, others: list[tuple[str, str]]) -> None:
     for format_name, path in others:
-        running.write_report(_rendered(report, format_name, path), path)
+        running.write_formatted("check", format_name, report, path)
 
 
 def _format_and_file(text: str) -> tuple[str, str]:
     """`sarif=hloscope.sarif`, as its two parts."""
     name, equals, path = text.partition("=")
-    if not equals or not path or name not in _FORMATS:
+    if not equals or not path or name not in FORMATS["check"]:
         raise NotationError(
-            f"--write {text!r} is no format and file", fix=f"write FORMAT=FILE, FORMAT one of {', '.join(_FORMATS)}"
+            f"--write {text!r} is no format and file",
+            fix=f"write FORMAT=FILE, FORMAT one of {', '.join(FORMATS['check'])}",
         )
     return name, path
 
@@ -111,9 +111,3 @@ def exit_code(report: CheckReport) -> int:
     if report.not_run:
         return EXIT_COULD_NOT_RUN
     return EXIT_BROKEN if report.failed else EXIT_OK
-
-
-def _rendered(report: CheckReport, format_name: str, output: str | None) -> str:
-    from hloscope.report.checks import CHECK_FORMATS
-
-    return CHECK_FORMATS[format_name](report, running.canvas(output))

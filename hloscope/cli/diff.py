@@ -46,7 +46,7 @@ Examples
 @click.option("--config", metavar="FILE", help="The targets file. [default: the nearest one, going upward]")
 @click.option("--no-cache", is_flag=True, help="Compile everything, and keep nothing.")
 @target_options()
-@report_options(("text", "json", "markdown"))
+@report_options("difference")
 def command(
     programs: tuple[str, ...],
     fail_on: str | None,
@@ -59,7 +59,7 @@ def command(
     """Compare what two programs move: matched by what it is and where it was written, never by name."""
     running.check_streams()
     report = running.guarded(lambda: _report(programs, options), debug=debug)
-    running.guarded(lambda: running.write_report(_rendered(report, format_name, output), output), debug=debug)
+    running.guarded(lambda: running.write_formatted("difference", format_name, report, output), debug=debug)
     raise SystemExit(_exit_code(report, fail_on, at_least_ok=at_least_ok))
 
 
@@ -141,12 +141,6 @@ def _target_config(options: dict[str, Any]) -> TargetConfig:
     said = {option.name: getattr(facts, option.name) for option in OPTIONS if option.flags or option.name == "kwargs"}
     given = {name: value for name, value in said.items() if value is not None and value != {}}
     return TargetConfig(name="", slices=(given.pop("slice", None),), options=given)
-
-
-def _rendered(report: DiffReport, format_name: str, output: str | None) -> str:
-    from hloscope.report.diffs import DIFF_FORMATS
-
-    return DIFF_FORMATS[format_name](report, running.canvas(output))
 
 
 def _exit_code(report: DiffReport, fail_on: str | None, *, at_least_ok: bool) -> int:

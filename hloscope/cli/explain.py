@@ -12,6 +12,7 @@ from hloscope.cli.options import report_options, source_root_option, target_opti
 
 if TYPE_CHECKING:
     from hloscope.analysis.model import Analysis
+    from hloscope.why.explanation import Explanation
 
 _EPILOG = """\b
 COLLECTIVE is an instruction's name, such as all-gather.8, its number in the list of `hloscope analyze`, counted
@@ -34,28 +35,26 @@ _ALL = "all"
 @click.argument("collective", required=False)
 @target_options()
 @source_root_option
-@report_options()
+@report_options("explanation")
 def command(
     target: str, collective: str | None, format_name: str, output: str | None, debug: bool, **options: Any
 ) -> None:
     """Say why the collectives of TARGET are there: which array, which line, which shardings met."""
     running.check_streams()
 
-    def run() -> str:
+    def explained() -> tuple[Explanation, ...]:
         targets.start_compiler(target, options["slice"])
         from hloscope.analysis.places import Sources
-        from hloscope.report.explanation import FORMATS, render_overview
         from hloscope.why import explain
 
         root = options["source_root"]
         sources = Sources(captured=not targets.is_text(target), root=None if root is None else Path(root))
         named = None if collective == _ALL else collective
-        explanations = explain(_analysis(target, options), named, sources=sources)
-        render = render_overview if collective is None and format_name == "text" else FORMATS[format_name]
-        return render(explanations, running.canvas(output))
+        return explain(_analysis(target, options), named, sources=sources)
 
-    text = running.guarded(run, debug=debug)
-    running.guarded(lambda: running.write_report(text, output), debug=debug)
+    found = running.guarded(explained, debug=debug)
+    subject = "overview" if collective is None else "explanation"
+    running.guarded(lambda: running.write_formatted(subject, format_name, found, output), debug=debug)
 
 
 def _analysis(target: str, options: dict[str, Any]) -> Analysis:

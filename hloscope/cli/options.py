@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from hloscope.program.options import BY_NAME, OPTIONS
+from hloscope.report.formats import FORMATS
 
 Command = Callable[..., Any]
 
@@ -58,8 +59,8 @@ def source_root_option(command: Command) -> Command:
     return decorated
 
 
-def report_options(formats: tuple[str, ...] = ("text", "json")) -> Callable[[Command], Command]:
-    """`--format`, `-o` and `--debug`."""
+def report_options(subject: str) -> Callable[[Command], Command]:
+    """`--format`, of what there is for a subject in `hloscope.report.formats`, `-o` and `--debug`."""
 
     def decorate(command: Command) -> Command:
         for option in (
@@ -68,7 +69,7 @@ def report_options(formats: tuple[str, ...] = ("text", "json")) -> Callable[[Com
             click.option(
                 "--format",
                 "format_name",
-                type=click.Choice(formats),
+                type=click.Choice(tuple(FORMATS[subject])),
                 default="text",
                 show_default=True,
                 help="Report format.",

@@ -31,14 +31,14 @@ Examples
     help="v5e:2x4, v5p-16, 2*v5e:2x4. Repeats: each is a row of the table.",
 )
 @target_options(without=("slice",))
-@report_options()
+@report_options("prices")
 def command(
     target: str, slices: tuple[str, ...], format_name: str, output: str | None, debug: bool, **options: Any
 ) -> None:
     """Predict how long one step of TARGET takes on each slice: computing, and waiting for communication."""
     running.check_streams()
     priced = running.guarded(lambda: _price(target, slices, options), debug=debug)
-    running.guarded(lambda: running.write_report(_rendered(priced, format_name, output), output), debug=debug)
+    running.guarded(lambda: running.write_formatted("prices", format_name, priced, output), debug=debug)
     raise SystemExit(_exit_code(priced))
 
 
@@ -60,9 +60,3 @@ def _exit_code(priced: Priced) -> int:
     from hloscope.analysis.model import Analysis
 
     return EXIT_OK if all(isinstance(one, Analysis) for one in priced) else EXIT_COULD_NOT_RUN
-
-
-def _rendered(priced: Priced, format_name: str, output: str | None) -> str:
-    from hloscope.report.price import PRICE_FORMATS
-
-    return PRICE_FORMATS[format_name](priced, running.canvas(output))

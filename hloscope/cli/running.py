@@ -20,7 +20,7 @@ from hloscope.errors import EXIT_COULD_NOT_RUN, HloscopeError
 
 if TYPE_CHECKING:
     from hloscope.findings import Finding
-    from hloscope.report import Canvas
+    from hloscope.report.formats import Canvas
 
 T = TypeVar("T")
 
@@ -139,14 +139,25 @@ def stdout_kept_for_the_report() -> Iterator[None]:
                 setattr(sys, name, os.fdopen(number, "w", closefd=False))
 
 
-def canvas(output: str | None) -> Canvas:
+def _canvas(output: str | None) -> Canvas:
     """How wide a report may be and whether in colour, by where it goes."""
-    from hloscope.report import Canvas
+    from hloscope.report.formats import Canvas
 
     to_terminal = output in (None, "-") and sys.stdout.isatty()
     width = shutil.get_terminal_size((100, 24)).columns if to_terminal or "COLUMNS" in os.environ else 100
     colour = to_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return Canvas(width=width, colour=colour)
+
+
+def write_formatted(subject: str, format_name: str, found: object, output: str | None) -> None:
+    """Writes what was found in one of the formats of its subject, which stand in `hloscope.report.formats`.
+
+    Raises:
+        HloscopeError: It cannot be written.
+    """
+    from hloscope.report.formats import render
+
+    write_report(render(subject, format_name, found, _canvas(output)), output)
 
 
 def write_report(text: str, output: str | None) -> None:

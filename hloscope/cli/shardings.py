@@ -19,23 +19,17 @@ Arrays marked "moves" are resharded before they are used; `hloscope explain` say
 @click.command(epilog=_EPILOG)
 @click.argument("target")
 @target_options(without=("chip_overrides", "kernel_costs"))
-@report_options()
+@report_options("shardings")
 def command(target: str, format_name: str, output: str | None, debug: bool, **options: Any) -> None:
     """Show the sharding of TARGET's arguments, constraints, outputs and large arrays, as Shardy propagates them."""
     running.check_streams()
-
-    def run() -> str:
-        from hloscope.report.shardings import FORMATS
-
-        return FORMATS[format_name](_table(target, options), running.canvas(output))
-
-    text = running.guarded(run, debug=debug)
-    running.guarded(lambda: running.write_report(text, output), debug=debug)
+    table = running.guarded(lambda: _table(target, options), debug=debug)
+    running.guarded(lambda: running.write_formatted("shardings", format_name, table, output), debug=debug)
 
 
 def _table(target: str, options: dict[str, Any]) -> Any:
     targets.start_compiler(target, None)
-    from hloscope.api.propagating import shardings_of
+    from hloscope.api.shardings import shardings_of
 
     if targets.is_text(target):
         raise TargetError(

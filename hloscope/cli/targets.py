@@ -46,7 +46,7 @@ def read_text(target: str, options: Options) -> tuple[str, str]:
         TargetError: There is no such file, or an option is given that only a function can obey.
         HloscopeError: The file cannot be read.
     """
-    from hloscope.api.reading import hlo_text, refuse_beside_text
+    from hloscope.api.analyzing import hlo_text, refuse_beside_text
     from hloscope.program.files import decode_hlo
 
     given = {option.flags[0]: options.get(option.name) for option in OPTIONS if option.flags and not option.of_text}
@@ -92,7 +92,7 @@ def capture_function(target: str, options: Options) -> Capture:
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
     from hloscope.api import capture_target
-    from hloscope.api.reading import refuse_source_root
+    from hloscope.api.analyzing import refuse_source_root
     from hloscope.store import default_store
 
     refuse_source_root("--source-root", options.get("source_root"))

@@ -11,8 +11,8 @@ from hloscope.cli.options import fail_on_option, report_options, target_options
 from hloscope.errors import EXIT_BROKEN, EXIT_OK, TargetError
 
 if TYPE_CHECKING:
+    from hloscope.verification.job import Settings
     from hloscope.verification.model import Verification
-    from hloscope.verification.settings import Settings
 
 _EPILOG = """\b
 TARGET and REF are functions: package.module:fn, or path/to/file.py:fn. What REF's own decorator leaves open is taken
@@ -67,7 +67,7 @@ Examples
 @click.option("--ignore", multiple=True, metavar="RULE", help="Leave this finding out. Repeats.")
 @click.option("--strict", is_flag=True, help="Exit with 1 where inputs are untested too.")
 @fail_on_option(default="error")
-@report_options()
+@report_options("verification")
 def command(
     target: str,
     reference: str,
@@ -81,7 +81,7 @@ def command(
     """Check TARGET against REF: the numbers on random inputs, the outputs' structure, and what each moves."""
     running.check_streams()
     found = running.guarded(lambda: _verify(target, reference, options), debug=debug)
-    running.guarded(lambda: running.write_report(_rendered(found, format_name, output), output), debug=debug)
+    running.guarded(lambda: running.write_formatted("verification", format_name, found, output), debug=debug)
     broken = running.failing(found.findings, fail_on) or (strict and found.untested)
     raise SystemExit(EXIT_BROKEN if broken else EXIT_OK)
 
@@ -101,7 +101,7 @@ def _verify(target: str, reference: str, options: dict[str, Any]) -> Verificatio
 
 def _settings(options: dict[str, Any]) -> Settings:
     from hloscope.program.notation import parse_dims
-    from hloscope.verification.settings import Settings, parse_range
+    from hloscope.verification.job import Settings, parse_range
 
     scale: dict[str, int] = {}
     for text in options["scales"]:
@@ -117,9 +117,3 @@ def _settings(options: dict[str, Any]) -> Settings:
         on=options["on"],
         timeout_s=options["timeout"],
     )
-
-
-def _rendered(found: Verification, format_name: str, output: str | None) -> str:
-    from hloscope.report.verification import VERIFICATION_FORMATS
-
-    return VERIFICATION_FORMATS[format_name](found, running.canvas(output))

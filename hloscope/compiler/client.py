@@ -15,11 +15,11 @@ from typing import Generic, TypeVar
 
 from hloscope.compiler import libtpu, step
 from hloscope.compiler.cache import CompileCache, flags_of_compiles
-from hloscope.compiler.dumps import full_temporary_folder
 from hloscope.compiler.model import Compiled, Program
 from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.compiler.slots import BYTES_PER_WORKER, slot_count
+from hloscope.compiler.step import full_temporary_folder
 from hloscope.errors import CompileError, CompilerDiedError, NotationError, TimeLimitError
 from hloscope.hardware.slices import Slice
 from hloscope.store import Store

@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from math import prod
 from typing import Any
 
+from hloscope.compiler.diagnostics import captured_stderr
 from hloscope.compiler.model import Layout
-from hloscope.compiler.stderr_capture import captured_stderr
 from hloscope.errors import SliceError
 from hloscope.hardware.slices import Slice
 

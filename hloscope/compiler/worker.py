@@ -53,7 +53,7 @@ def main() -> None:
     _leave_the_streams()
     end_with(int(sys.argv[1]))
     if sys.argv[3:]:
-        from hloscope.compiler.stderr_capture import read_in_place
+        from hloscope.compiler.diagnostics import read_in_place
 
         read_in_place()
     with suppress(Exception):  # whatever is missing here is reported by the step that needs it

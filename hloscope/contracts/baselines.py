@@ -14,7 +14,7 @@ from functools import reduce
 from pathlib import Path, PurePath
 
 from hloscope.analysis.model import Analysis, Collective, Memory, SourceFrame
-from hloscope.analysis.places import path_of, users_frame
+from hloscope.analysis.places import path_of, users_frame, users_line
 from hloscope.analysis.totals import bytes_bound, known_sum
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.compare import Change, match
@@ -323,7 +323,7 @@ def _moved(change: Change, transfers: Mapping[int, int], analysis: Analysis) -> 
     full = next(
         (one for one in places if one and frame and one.line == frame.line and one.file.endswith(frame.file)), None
     )
-    source = None if not change.new or full is None else f"{full.file}:{full.line}"
+    source = None if not change.new or full is None else users_line((full,))
     verb = (
         "is not what the baseline has"
         if change.old and change.new

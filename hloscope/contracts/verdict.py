@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from hloscope.analysis.model import Collective
-from hloscope.analysis.places import short_source, users_frame
+from hloscope.analysis.places import short_source, users_line
 from hloscope.contracts.model import Contract
 from hloscope.findings import Finding, Severity
 from hloscope.units import format_bytes, format_time, plural
@@ -121,7 +121,6 @@ def _findings(breach: Breach) -> Iterator[Finding]:
     if not breach.offenders:
         yield Finding(rule=breach.kind, severity=Severity.ERROR, message=f"{said})", fix=fix)
     for one in breach.offenders:
-        frame = users_frame(one.source)
         yield Finding(
             rule=breach.kind,
             severity=Severity.ERROR,
@@ -129,7 +128,7 @@ def _findings(breach: Breach) -> Iterator[Finding]:
             computation=one.computation,
             instruction=one.name,
             line=one.line,
-            source=None if frame is None else f"{frame.file}:{frame.line}",
+            source=users_line(one.source),
             why=one.why,
             fix=fix,
         )

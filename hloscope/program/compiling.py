@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,19 +17,19 @@ import jax
 
 from hloscope.compiler import client, jax_internals, libtpu
 from hloscope.compiler.cache import CompileCache, Kept, kept_as
+from hloscope.compiler.diagnostics import compiler_errors
+from hloscope.compiler.jax_internals import LoweredFacts, op_sharding, partition_spec
 from hloscope.compiler.model import Compiled, Layout, Program
 from hloscope.compiler.placing import require_libtpu
-from hloscope.compiler.refusals import compiler_errors
 from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.compiler.step import compiled_by
 from hloscope.errors import MeshError, TimeLimitError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import Slice
-from hloscope.program import leaves
-from hloscope.program.argument_letters import argument_letters
-from hloscope.program.backend_watch import watched_backend
-from hloscope.program.capture import Capture, CapturedMesh
-from hloscope.program.lowering import lower
+from hloscope.program.arguments import argument_letters
+from hloscope.program.capture import Capture, CapturedArray, CapturedMesh
+from hloscope.program.lowering import lower, watched_backend
+from hloscope.program.notation import short_dtype
 from hloscope.program.plan import Plan, axis_kinds, axis_sizes, choose_slice, make_plan, users_mesh
 from hloscope.program.several_slices import slices_of_own_mesh, slices_per_axis
 from hloscope.program.surroundings import stop_where_interrupted
@@ -120,8 +120,8 @@ def _capture(program: Traced, found: Compiled, versions: Mapping[str, str]) -> C
         mesh=_captured_mesh(program.mesh, seen),
         slice_of_partition=found.slice_of_partition or None,
         device_ids=found.device_ids or None,
-        arguments=leaves.arguments(seen, found, program.mesh, program.plan.argument_shardings, letters),
-        outputs=leaves.outputs(seen, found, program.mesh),
+        arguments=_argument_records(seen, found, program.mesh, program.plan.argument_shardings, letters),
+        outputs=_output_records(seen, found, program.mesh),
         memory_bytes=found.memory_bytes,
         too_large=found.too_large,
         notes=(*program.plan.notes, *found.notes),
@@ -369,3 +369,103 @@ def _versions(chosen: Slice) -> dict[str, str]:
             found[name] = metadata.version(name)
     compiler = libtpu.version() if chosen.chip is not None else None
     return found if compiler is None else {**found, "libtpu": compiler}
+
+
+def _argument_records(
+    seen: LoweredFacts,
+    compiled: Compiled,
+    mesh: jax.sharding.Mesh | None,
+    given: Sequence[Any],
+    letters: Sequence[tuple[str | None, ...] | None],
+) -> tuple[CapturedArray, ...]:
+    """One record per argument leaf; those that the program does not read have the sharding they were `given`."""
+    dropped = list(given) if len(given) == len(seen.argument_names) else [None] * len(seen.argument_names)
+    chosen = _op_shardings(compiled.parameter_shardings, len(seen.kept))
+    kept = {index: (seen.in_shardings[at], chosen[at]) for at, index in enumerate(seen.kept)}
+    return tuple(
+        _record(
+            name,
+            aval,
+            *kept.get(index, (dropped[index], None)),
+            mesh=mesh,
+            device_count=seen.device_count,
+            donated=seen.donated[index],
+            used=index in kept,
+            letters=letters[index],
+        )
+        for index, (name, aval) in enumerate(zip(seen.argument_names, seen.argument_avals, strict=True))
+    )
+
+
+def _output_records(
+    seen: LoweredFacts, compiled: Compiled, mesh: jax.sharding.Mesh | None
+) -> tuple[CapturedArray, ...]:
+    """One record per output leaf."""
+    chosen = _op_shardings(compiled.output_shardings, len(seen.result_avals))
+    rows = zip(seen.result_names, seen.result_avals, seen.out_shardings, chosen, strict=True)
+    return tuple(
+        _record(name, aval, asked, op_sharding, mesh=mesh, device_count=seen.device_count)
+        for name, aval, asked, op_sharding in rows
+    )
+
+
+def _op_shardings(found: Sequence[bytes] | None, count: int) -> list[Any]:
+    """The compiler's shardings for the last `count` leaves; tokens of ordered effects come before them."""
+    shardings = [op_sharding(serialized) for serialized in found or ()]
+    return shardings[-count:] if count and len(shardings) >= count else [None] * count
+
+
+def _record(
+    name: str,
+    aval: Any,
+    asked: Any,
+    op_sharding: Any,
+    *,
+    mesh: jax.sharding.Mesh | None,
+    device_count: int,
+    donated: bool = False,
+    used: bool = True,
+    letters: tuple[str | None, ...] | None = None,
+) -> CapturedArray:
+    by_user = isinstance(asked, jax.sharding.Sharding)
+    spec = None
+    if isinstance(asked, jax.sharding.NamedSharding):
+        spec, mesh = asked.spec, asked.mesh if isinstance(asked.mesh, jax.sharding.Mesh) else mesh
+        if jax.sharding.PartitionSpec.UNCONSTRAINED in tuple(spec.partitions):  # explicit axes alone are decided
+            spec, by_user = None, False
+    if spec is None and op_sharding is not None and mesh is not None:
+        spec = partition_spec(op_sharding, mesh)
+    shape = tuple(aval.shape)
+    local = None
+    if spec is not None and mesh is not None:
+        local = tuple(jax.sharding.NamedSharding(mesh, spec).shard_shape(shape))
+    elif device_count == 1:
+        local = shape
+    return CapturedArray(
+        name=name,
+        dtype=short_dtype(str(aval.dtype)) or str(aval.dtype),
+        global_shape=shape,
+        local_shape=local,
+        sharding=None if spec is None else _shown_spec(spec, len(shape)),
+        asked=by_user,
+        itemsize_bytes=int(aval.dtype.itemsize),
+        donated=donated,
+        used=used,
+        letters=letters,
+    )
+
+
+def _shown_spec(spec: jax.sharding.PartitionSpec, rank: int) -> str:
+    """`P('X', None, unreduced={'Y'})`: one entry for each dimension, as the user would write it."""
+    partitions = tuple(spec.partitions)
+    shown = [_entry(entry) for entry in (*partitions, *([None] * (rank - len(partitions))))]
+    for name, axes in (("unreduced", spec.unreduced), ("reduced", spec.reduced)):
+        if axes:
+            shown.append(f"{name}={{{', '.join(map(repr, sorted(axes)))}}}")
+    return f"P({', '.join(shown)})"
+
+
+def _entry(entry: Any) -> str:
+    if isinstance(entry, tuple):
+        return repr(entry[0]) if len(entry) == 1 else "(" + ", ".join(repr(axis) for axis in entry) + ")"
+    return "None" if entry is None else repr(entry)

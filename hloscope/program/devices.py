@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from math import prod
@@ -12,11 +14,10 @@ import numpy as np
 
 from hloscope.compiler.cache import flags_of_compiles
 from hloscope.compiler.client import QUIET_LIBTPU
-from hloscope.errors import DeviceCountError, MeshError, TargetError
+from hloscope.errors import DeviceCountError, HloscopeError, MeshError, TargetError
 from hloscope.hardware.slices import Slice, parse_slice, slice_that_fits
 from hloscope.program.notation import parse_axis_types
 from hloscope.program.target import TargetFacts, attached_facts
-from hloscope.program.user_settings import check_xla_flags, device_settings_ignored
 from hloscope.units import plural
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def prepare_environment(device_count: int, *, attached: bool) -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["JAX_NUM_CPU_DEVICES"] = str(device_count)
     os.environ["XLA_FLAGS"] = flags_of_compiles()
-    check_xla_flags()
+    _check_xla_flags()
 
 
 def _prepare_libtpu() -> None:
@@ -94,7 +95,7 @@ def simulated_device_count() -> int | None:
     return None if jax.default_backend() != "cpu" else len(jax.devices())
 
 
-class AttachedDevicesError(Exception):
+class _AttachedDevicesError(Exception):
     """A program says of itself that it runs on attached devices, which only its import told."""
 
 
@@ -107,7 +108,7 @@ def check_attached(facts: TargetFacts) -> None:
     from hloscope.program.own_backend import own_device_count
 
     if facts.slice == "attached" and own_device_count() is not None:
-        raise AttachedDevicesError
+        raise _AttachedDevicesError
 
 
 def on_enough_devices(targets: Sequence[Callable[..., Any] | str], facts: TargetFacts, work: Callable[[], T]) -> T:
@@ -136,7 +137,7 @@ def on_enough_devices(targets: Sequence[Callable[..., Any] | str], facts: Target
         try:
             with nullcontext() if count is None else own_devices(count):
                 return work()
-        except AttachedDevicesError:
+        except _AttachedDevicesError:
             return _refusing_other_counts(work)
         except DeviceCountError as error:
             tried.append(count or error.available)
@@ -229,7 +230,7 @@ def current_for_import(facts: TargetFacts) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(simulated_hybrid_meshes())
-        stack.enter_context(device_settings_ignored())
+        stack.enter_context(_device_settings_ignored())
         if isinstance(facts.mesh, Mapping):
             kinds = parse_axis_types(facts.axis_types or "auto", tuple(facts.mesh))
             stack.enter_context(jax.set_mesh(make_mesh(facts.mesh, kinds)))
@@ -290,3 +291,53 @@ def check_device_count(chosen: Slice, mesh: Mapping[str, int], *, at_least: bool
         why=f"{' x '.join(f'{axis}={size}' for axis, size in mesh.items())} = {count}" if len(mesh) > 1 else None,
         fix=f"use a mesh of {plural(available, 'device')}" + ("" if other is None else f", or --slice {other.name}"),
     )
+
+
+_OURS = ("jax_num_cpu_devices", "jax_platforms", "jax_platform_name")
+
+
+@contextmanager
+def _device_settings_ignored() -> Iterator[None]:
+    """Lets a module say `jax.config.update("jax_num_cpu_devices", 8)`, which would fail once JAX has its devices."""
+    import jax
+
+    from hloscope.compiler.jax_internals import replaced_in_this_thread
+
+    original = jax.config.update
+
+    def update(name: str, value: Any) -> None:
+        if name not in _OURS:
+            original(name, value)
+
+    with replaced_in_this_thread(jax.config, "update", update):
+        yield
+
+
+def compiling_settings() -> dict[str, str]:
+    """What decides of this process how a program is traced and compiled: JAX's settings, XLA's and libtpu's."""
+    import jax
+
+    chosen = {name: repr(value) for name, value in jax.config.values.items() if name not in _OURS}
+    return chosen | {name: os.environ.get(name, "") for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")}
+
+
+def _check_xla_flags() -> None:
+    """Tries the environment's XLA_FLAGS in a process of its own: XLA ends the process over a flag it does not know.
+
+    Raises:
+        HloscopeError: XLA refuses them.
+    """
+    flags = os.environ.get("XLA_FLAGS", "").strip()
+    if not flags:
+        return
+    command = [sys.executable, "-c", "import jax; jax.devices()"]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0"}
+    tried = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        said = [line for line in tried.stderr.splitlines() if "flag" in line.lower()] or tried.stderr.splitlines()[-3:]
+        raise HloscopeError(
+            "XLA refuses the environment's XLA_FLAGS",
+            where=f"XLA_FLAGS={flags}",
+            why="\n".join(said)[:600],
+            fix="correct or unset XLA_FLAGS; options for the TPU compiler go to --compiler-option",
+        )

@@ -1,17 +1,27 @@
-"""From `package.module:fn` or `path/to/file.py:fn` to the function; the user's own errors told as theirs."""
+"""From `package.module:fn` or `path/to/file.py:fn` to the function; the user's own errors, and time limits on them."""
 
 from __future__ import annotations
 
 import linecache
 import re
+import signal
+import threading
 import traceback
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
-from hloscope.errors import DeviceCountError, HloscopeError, ImportedTwiceError, TargetError, did_you_mean
+from hloscope.errors import (
+    DeviceCountError,
+    HloscopeError,
+    ImportedTwiceError,
+    TargetError,
+    TimeLimitError,
+    did_you_mean,
+)
 from hloscope.program.importing import World, imported, is_library, was_imported_by_user, was_imported_here
 from hloscope.program.target import ATTRIBUTE, TargetFacts
 
@@ -230,10 +240,10 @@ def _refused_twice(error: BaseException, target: str) -> ImportedTwiceError | No
 
 def user_frame(trace: TracebackType | None) -> tuple[str | None, str | None]:
     """The innermost frame that is neither hloscope's nor a library's: `file.py:12 in f` and its source line."""
-    return user_place(traceback.extract_tb(trace))
+    return _user_place(traceback.extract_tb(trace))
 
 
-def user_place(frames: traceback.StackSummary) -> tuple[str | None, str | None]:
+def _user_place(frames: traceback.StackSummary) -> tuple[str | None, str | None]:
     """`user_frame` for frames, the innermost last."""
     chosen = None
     for frame in frames:
@@ -251,3 +261,41 @@ def shown_path(filename: str) -> str:
         return str(Path(filename).relative_to(Path.cwd()))
     except ValueError:
         return filename
+
+
+@contextmanager
+def ended_after(limit_s: float | None, doing: str) -> Iterator[None]:
+    """Ends what runs meanwhile after so long: in the main thread, where nobody else uses the system's alarm.
+
+    Args:
+        limit_s: The limit in seconds; None for none.
+        doing: What is being done, for the message.
+
+    Raises:
+        TimeLimitError: It took too long; `where` is the line of the user's that ran, if any did.
+    """
+    alarm = getattr(signal, "SIGALRM", None)
+    in_main = threading.current_thread() is threading.main_thread()
+    if limit_s is None or alarm is None or not in_main or signal.getsignal(alarm) is not signal.SIG_DFL:
+        yield
+        return
+    outside = {frame for frame, _ in traceback.walk_stack(None)}
+
+    def ring(_number: int, frame: FrameType | None) -> None:
+        raise _over_limit(doing, limit_s, frame, outside)
+
+    signal.signal(alarm, ring)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(alarm, signal.SIG_DFL)
+
+
+def _over_limit(doing: str, limit_s: float, frame: FrameType | None, outside: set[FrameType]) -> TimeLimitError:
+
+    error = TimeLimitError(doing, limit_s)
+    inside = [place for place in traceback.walk_stack(frame) if place[0] not in outside]
+    error.where, error.excerpt = _user_place(traceback.StackSummary.extract(iter(reversed(inside))))
+    return error

@@ -1,45 +1,25 @@
-"""The notation of arguments: arrays as `jax.typeof` prints them, PartitionSpecs as Python writes them.
+"""The notations of arguments and options: arrays as `jax.typeof` prints them, PartitionSpecs as Python writes them.
 
 Reads text into plain values and knows no JAX. Axis names are checked against a mesh by whoever has one.
 """
 
 from __future__ import annotations
 
+import ast
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
+from typing import Literal
 
 from lark import Token, Tree
 
-from hloscope.errors import NotationError
-from hloscope.program.notation_dtypes import canonical_dtype, nearest_dtypes
-from hloscope.program.notation_options import (
-    parse_axis_types,
-    parse_dims,
-    parse_indices,
-    parse_mesh,
-    parse_static,
-    split_keyword,
-)
-from hloscope.program.notation_syntax import Source, start_of, subtrees_of, tokens_of
+from hloscope.errors import NotationError, did_you_mean
+from hloscope.program.notation_syntax import Notation, Source, start_of, subtrees_of, tokens_of
 
-__all__ = [
-    "ArraySpec",
-    "PartitionEntry",
-    "format_array",
-    "parse_array",
-    "parse_axis_types",
-    "parse_dims",
-    "parse_indices",
-    "parse_mesh",
-    "parse_partition_spec",
-    "parse_static",
-    "split_keyword",
-]
-
-PartitionEntry = None | str | tuple[str, ...]
+_PartitionEntry = None | str | tuple[str, ...]
 """One dimension of a PartitionSpec: not sharded, over one mesh axis, or over several, major first."""
 
 _NO_DIMS: Mapping[str, int] = MappingProxyType({})
@@ -203,7 +183,7 @@ def _refuse_repeated(axes: list[Token], source: Source) -> None:
         seen.add(str(axis))
 
 
-def parse_partition_spec(text: str) -> tuple[PartitionEntry, ...]:
+def parse_partition_spec(text: str) -> tuple[_PartitionEntry, ...]:
     """Reads a PartitionSpec.
 
     Args:
@@ -236,7 +216,7 @@ def _refuse_reduction_keywords(source: Source) -> None:
         )
 
 
-def _entry(tokens: list[Token], source: Source) -> PartitionEntry:
+def _entry(tokens: list[Token], source: Source) -> _PartitionEntry:
     for token in tokens:
         if token.type == "UNCONSTRAINED":
             raise source.error(
@@ -255,18 +235,196 @@ def _unquoted(token: Token) -> Token:
     return Token.new_borrow_pos(token.type, str(token).strip("'\""), token)
 
 
-def format_array(spec: ArraySpec) -> str:
-    """The text that `jax.typeof` would print and `parse_array` reads back: `bfloat16[8@X,2048@(Y,Z)]{U:W}`."""
-    sizes = zip(spec.dimensions, spec.spec, strict=True)
-    dimensions = ",".join(f"{size}@{_grouped(axes)}" if axes else str(size) for size, axes in sizes)
-    kind = "" if spec.unreduced_kind is None else f"_{spec.unreduced_kind}"
-    states = [f"U{kind}:{_grouped(spec.unreduced)}"] if spec.unreduced else []
-    states += [f"R:{_grouped(spec.reduced)}"] if spec.reduced else []
-    return (
-        f"{'~' if spec.weak_type else ''}{spec.dtype}{f'<{spec.memory_space}>' if spec.memory_space else ''}"
-        f"[{dimensions}]{'{' + ', '.join(states) + '}' if states else ''}"
+_AxisTypeName = Literal["auto", "explicit", "manual"]
+
+_AXIS_TYPES: dict[str, _AxisTypeName] = {"auto": "auto", "explicit": "explicit", "manual": "manual"}
+_KEYWORD = re.compile(r"\s*([^\W\d]\w*)\s*=(?!=)\s*(.*)", re.DOTALL)
+
+
+def _pairs(source: Source, notation: Notation) -> list[tuple[Token, Token]]:
+    """Name and value of each item of a `name=value` list, every name once."""
+    tree = source.parse(notation)
+    items = (tokens_of(item) for item in subtrees_of(tree, notation.removesuffix("s") + "_of"))
+    pairs = [(name, value) for name, value in items]
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            raise source.error(f'"{name}" is given twice', start_of(name), fix="give each name once")
+        seen.add(str(name))
+    return pairs
+
+
+def parse_mesh(text: str) -> dict[str, int]:
+    """Reads a mesh: `X=4,Y=2`, major axis first.
+
+    Raises:
+        NotationError: The text is no such list, an axis is given twice, or its size is not 1 or more.
+    """
+    source = Source(text, "mesh", "X=4,Y=2")
+    pairs = _pairs(source, "integers")
+    for name, size in pairs:
+        if int(size) < 1:
+            raise source.error(
+                f'the mesh axis "{name}" has size {size}', start_of(size), fix="a mesh axis has size 1 or more"
+            )
+    return {str(name): int(size) for name, size in pairs}
+
+
+def parse_dims(text: str) -> dict[str, int]:
+    """Reads the sizes of named dimensions: `S=2048,D=4096`.
+
+    Raises:
+        NotationError: The text is no such list, a name is given twice, or a size is negative.
+    """
+    source = Source(text, "list of dimensions", "S=2048,D=4096")
+    pairs = _pairs(source, "integers")
+    for name, size in pairs:
+        if int(size) < 0:
+            raise source.error(f'the dimension "{name}" has size {size}', start_of(size), fix="sizes are 0 or more")
+    return {str(name): int(size) for name, size in pairs}
+
+
+def parse_axis_types(text: str, axis_names: Sequence[str]) -> dict[str, _AxisTypeName]:
+    """Reads the types of a mesh's axes: one word for all of them, or `X=explicit,Y=auto`.
+
+    Args:
+        text: The notation; `auto`, `explicit` or `manual`, in any case.
+        axis_names: The axes of the mesh.
+
+    Returns:
+        A type for every axis, in the mesh's order; an axis that the text does not name is `auto`.
+
+    Raises:
+        NotationError: A type or an axis is unknown, or an axis is given twice.
+    """
+    source = Source(text, "list of axis types", "explicit, or X=explicit,Y=auto")
+    if "=" not in text:
+        word = Token("NAME", text.strip(), start_pos=len(text) - len(text.lstrip()))
+        return dict.fromkeys(axis_names, _axis_type(word, source))
+    types: dict[str, _AxisTypeName] = dict.fromkeys(axis_names, "auto")
+    for name, word in _pairs(source, "words"):
+        if name not in types:
+            raise source.error(
+                f'the mesh has no axis "{name}"', start_of(name), fix=f"its axes are {', '.join(axis_names)}"
+            )
+        types[str(name)] = _axis_type(word, source)
+    return types
+
+
+def _axis_type(word: Token, source: Source) -> _AxisTypeName:
+    known = _AXIS_TYPES.get(word.lower())
+    if known is not None:
+        return known
+    if not word:
+        raise NotationError(f"an empty {source.what}", fix=f"write, for example, {source.example}")
+    raise source.error(
+        f'unknown axis type "{word}"',
+        start_of(word),
+        fix=did_you_mean(word.lower(), _AXIS_TYPES, "use auto, explicit or manual"),
     )
 
 
-def _grouped(axes: tuple[str, ...]) -> str:
-    return axes[0] if len(axes) == 1 else f"({','.join(axes)})"
+def parse_indices(text: str) -> tuple[int, ...]:
+    """Reads positions of arguments: `0,1`.
+
+    Raises:
+        NotationError: The text is no such list, or a position is negative or given twice.
+    """
+    source = Source(text, "list of positions", "0,1")
+    tokens = tokens_of(source.parse("indices"))
+    for count, token in enumerate(tokens):
+        if int(token) < 0:
+            raise source.error(f"the position {token} is negative", start_of(token), fix="count from 0")
+        if int(token) in map(int, tokens[:count]):
+            raise source.error(f"the position {token} is given twice", start_of(token), fix="give each position once")
+    return tuple(int(token) for token in tokens)
+
+
+_OTHER_LANGUAGES = {"true": "True", "false": "False", "null": "None", "none": "None"}
+
+
+def parse_static(text: str) -> tuple[str, object]:
+    """Reads a Python value for an argument that is not traced: `shift=5`, `mode=fast`, `shape=(8, 128)`.
+
+    A single word is a string, because shells take quotes away.
+
+    Raises:
+        NotationError: There is no name, or the value is no Python literal.
+    """
+    name, value = split_keyword(text)
+    source = Source(text, "static argument", "shift=5")
+    if name is None:
+        raise NotationError(f'"{text}" does not say which argument it is for', fix="write, for example, shift=5")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        pass
+    if value.isidentifier() and value not in _OTHER_LANGUAGES:
+        return name, value
+    raise source.error(
+        f'"{value}" is no Python literal',
+        len(source.text) - len(source.text.partition("=")[2].lstrip()),
+        why="only numbers, strings, True, False, None and tuples, lists, dicts and sets of them can be given as text",
+        fix=f"write {_OTHER_LANGUAGES[value]}" if value in _OTHER_LANGUAGES else None,
+    )
+
+
+def split_keyword(text: str) -> tuple[str | None, str]:
+    """Takes `name=` off the front of an option: `("name", "bf16[8]")`; `(None, text)` when there is none."""
+    match = _KEYWORD.fullmatch(text)
+    return (match[1], match[2].rstrip()) if match else (None, text)
+
+
+_SHORT_NAMES: dict[str, tuple[str, ...]] = {
+    "bool": ("pred",),
+    **{f"int{bits}": (f"s{bits}", f"i{bits}") for bits in (1, 2, 4, 8, 16, 32, 64)},
+    **{f"uint{bits}": (f"u{bits}", f"ui{bits}") for bits in (1, 2, 4, 8, 16, 32, 64)},
+    "bfloat16": ("bf16",),
+    **{f"float{bits}": (f"f{bits}",) for bits in (16, 32, 64)},
+    **{
+        f"float{bits}_{format}": (f"f{bits}{format.replace('_', '')}", f"f{bits}_{format}")
+        for bits, formats in (
+            (8, ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")),
+            (6, ("e2m3fn", "e3m2fn")),
+            (4, ("e2m1fn",)),
+        )
+        for format in formats
+    },
+    "complex64": ("c64",),
+    "complex128": ("c128",),
+}
+"""Long name -> short names. Source: `xla/primitive_util.h`, `ml_dtypes`, `jax._src.dtypes.short_dtype_name`.
+
+`c64` is HLO's and JAX's name for the type whose real and imaginary part have 32 bits each.
+"""
+
+_LONG_NAME = {short: long for long, shorts in _SHORT_NAMES.items() for short in (long, *shorts)}
+
+LONG_NAMES: tuple[str, ...] = tuple(_SHORT_NAMES)
+"""Every element type by its canonical name, random keys aside."""
+
+
+def canonical_dtype(name: str) -> str | None:
+    """The long NumPy or ml_dtypes name of an element type; None when there is no such type.
+
+    Args:
+        name: A long name (`bfloat16`), HLO's short one (`bf16`, `s32`, `pred`, `f8e4m3fn`), JAX's (`i32`, `f8_e4m3fn`)
+            or a random key's (`key<fry>`, which has no other spelling).
+    """
+    return name if name.startswith("key<") else _LONG_NAME.get(name.lower())
+
+
+def short_dtype(name: str) -> str:
+    """HLO's short name of an element type, such as `bf16` for `bfloat16`; `name` itself where HLO has none (keys).
+
+    Args:
+        name: Any spelling that `canonical_dtype` knows.
+    """
+    shorts = _SHORT_NAMES.get(canonical_dtype(name) or "")
+    return shorts[0] if shorts else name
+
+
+def nearest_dtypes(name: str) -> tuple[str, ...]:
+    """At most three long names of element types whose spelling is near `name`, the nearest first."""
+    close = difflib.get_close_matches(name.lower(), _LONG_NAME, n=6, cutoff=0.5)
+    return tuple(dict.fromkeys(_LONG_NAME[spelling] for spelling in close))[:3]

@@ -13,8 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from hloscope.pytest_plugin.hlo_fixture import Hlo
-    from hloscope.pytest_plugin.reports import Failure
+    from hloscope.pytest_plugin.hlo_fixture import Failure, Hlo
 
 _FAILURE: pytest.StashKey[Failure | None] = pytest.StashKey()
 """The last of this plugin's assertions that failed, until the report of its test is made."""
@@ -55,7 +54,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Arranges simulated devices before JAX starts, when a test of this session needs them."""
     marked = [item for item in session.items if "hlo" in getattr(item, "fixturenames", ())]
     if marked:
-        from hloscope.pytest_plugin.devices import arrange_devices
+        from hloscope.pytest_plugin.hlo_fixture import arrange_devices
 
         arrange_devices(marked, session.config)
 
@@ -72,7 +71,7 @@ def pytest_assertrepr_compare(config: pytest.Config, op: str, left: object, righ
     """The failure text of `assert report == contract` and `assert report.collectives == [...]`."""
     if op != "==" or not type(left).__module__.startswith("hloscope."):
         return None
-    from hloscope.pytest_plugin.reports import failure_of
+    from hloscope.pytest_plugin.hlo_fixture import failure_of
 
     failure = failure_of(left, right)
     if failure is None:

@@ -1,26 +1,37 @@
-"""The fixture `hlo`: `hlo.analyze`, `hlo.expect`, `hlo.expect.baseline`, `hlo.verify`."""
+"""The fixture `hlo`: programs that can be compared with contracts, and the devices that a session needs for them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, overload
 
 import pytest
 
-from hloscope.analysis.model import Analysis
-from hloscope.errors import NotationError, did_you_mean
+from hloscope.analysis.model import Analysis, Collective
+from hloscope.contracts.building import only
+from hloscope.contracts.evaluate import evaluate
+from hloscope.contracts.model import Contract
+from hloscope.contracts.notation import read_contract
+from hloscope.contracts.suggestions import found_words
+from hloscope.contracts.verdict import Verdict
+from hloscope.errors import HloscopeError, NotationError, did_you_mean
 from hloscope.program.options import BY_NAME, OPTIONS
 from hloscope.pytest_plugin.baselines import TestBaselines, name_of_test
-from hloscope.pytest_plugin.reports import Report, contract_of
 
 if TYPE_CHECKING:
     from hloscope.verification.model import Verification
 
 _OF_TEXT = (*(option.name for option in OPTIONS if option.of_text), "source_root")
 """What HLO text can be told beside itself."""
+_BREACHES_SHOWN = 4
+_LEAST_DEVICES = 8
 
-Program = Report | Analysis | Callable[..., Any] | str | Path
+Program: TypeAlias = "Report | Analysis | Callable[..., Any] | str | Path"
 
 
 def _fail(message: str) -> NoReturn:
@@ -81,8 +92,7 @@ class Hlo:
         from hloscope.api import analyze, analyze_function
         from hloscope.compiler.client import time_limit
         from hloscope.program.files import names_hlo
-        from hloscope.program.limits import ended_after
-        from hloscope.program.loading import name_of
+        from hloscope.program.loading import ended_after, name_of
         from hloscope.program.target import make_facts
         from hloscope.store import default_store
 
@@ -166,7 +176,7 @@ class Expect:
             HloscopeError: Bad input, or JAX or the compiler refuses the program.
         """
         __tracebackhide__ = True
-        wanted = contract_of(contract)
+        wanted = _contract_of(contract)
         report = self._hlo.analyze(program, args, **options)
         verdict = report.verdict(wanted)
         if not verdict.holds:
@@ -208,3 +218,182 @@ def _check_marker(marker: pytest.Mark) -> None:
         if name not in BY_NAME:
             fix = did_you_mean(name, BY_NAME, f"use one of {', '.join(BY_NAME)}")
             raise NotationError(f"the marker hloscope has no setting {name!r}", fix=fix)
+
+
+def _contract_of(value: object) -> Contract:
+    """A contract, or one of its spellings: text, or a list of lines.
+
+    Raises:
+        NotationError: It is none of these, or written wrongly.
+    """
+    return value if isinstance(value, Contract) else read_contract(value)
+
+
+class CollectiveList(Sequence[Collective]):
+    """The collectives of a program; equal to a list of expectations when it moves these and nothing else.
+
+    Attributes:
+        analysis: The program.
+    """
+
+    __slots__ = ("analysis",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis = analysis
+
+    @overload
+    def __getitem__(self, index: int) -> Collective: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Collective, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Collective | tuple[Collective, ...]:
+        return self.analysis.collectives[index]
+
+    def __len__(self) -> int:
+        return len(self.analysis.collectives)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, list) and all(isinstance(one, Contract | str) for one in other):
+            return evaluate(_only_these(other), self.analysis).holds
+        if isinstance(other, CollectiveList):
+            return self.analysis.collectives == other.analysis.collectives
+        return NotImplemented
+
+    def __ne__(self, other: object) -> bool:
+        """Whether it surely moves something else than a list of expectations says."""
+        if isinstance(other, list) and all(isinstance(one, Contract | str) for one in other):
+            return evaluate(_only_these(other), self.analysis).broken
+        return not self == other
+
+    def __repr__(self) -> str:
+        return f"[{found_words(self.analysis.collectives)}]" if self.analysis.collectives else "[]"
+
+
+def _only_these(expected: Iterable[object]) -> Contract:
+    """The contract of a list of expectations: these, and nothing else."""
+    return only(*map(_contract_of, expected))
+
+
+class Report:
+    """The analysis of a program, with all of its attributes; equal to a contract that it keeps to.
+
+    Attributes:
+        analysis: The analysis itself.
+        root: The project's folder; None when it is not known.
+    """
+
+    __slots__ = ("analysis", "root")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, analysis: Analysis, root: Path | None = None) -> None:
+        self.analysis = analysis
+        self.root = root
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.analysis, name)
+
+    @property
+    def collectives(self) -> CollectiveList:
+        """What it moves, to be read one by one or compared with a list of expectations."""
+        return CollectiveList(self.analysis)
+
+    def verdict(self, contract: object) -> Verdict:
+        """What a contract says of it."""
+        return evaluate(_contract_of(contract), self.analysis, root=self.root)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Report):
+            return self.analysis == other.analysis
+        if isinstance(other, Contract):
+            return self.verdict(other).holds
+        return NotImplemented
+
+    def __ne__(self, other: object) -> bool:
+        """Whether it surely breaks a contract: one that cannot be decided is neither kept nor broken."""
+        if isinstance(other, Contract):
+            return self.verdict(other).broken
+        return not self == other
+
+    def __repr__(self) -> str:
+        return repr(self.analysis)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A comparison that failed.
+
+    Attributes:
+        expectation: What was asserted.
+        verdict: What is wrong.
+    """
+
+    expectation: str
+    verdict: Verdict
+
+    @property
+    def summary(self) -> list[str]:
+        """A line for each breach, no more than pytest shows of an assertion without `-vv`."""
+        breaches = self.verdict.breaches
+        messages = [f"{one.kind}: {one.message}" for one in breaches[:_BREACHES_SHOWN]]
+        hidden = len(breaches) - len(messages)
+        return [self.expectation, *messages, *([f"and {hidden} more"] if hidden else []), "told in full below"]
+
+
+def failure_of(left: object, right: object) -> Failure | None:
+    """What is wrong when a report or its collectives are not as expected; None for other comparisons."""
+    if isinstance(left, Contract) and isinstance(right, Report):
+        left, right = right, left
+    if isinstance(left, Report) and isinstance(right, Contract):
+        return Failure(expectation="the program keeps to its contract", verdict=left.verdict(right))
+    if isinstance(left, CollectiveList) and isinstance(right, list):
+        verdict = evaluate(_only_these(right), left.analysis)
+        return Failure(expectation="the collectives are these and no others", verdict=verdict)
+    return None
+
+
+def arrange_devices(items: Iterable[pytest.Item], config: pytest.Config) -> None:
+    """Sets the number of CPU devices that JAX is started with, and keeps libtpu quiet and shareable.
+
+    JAX that was started already, by a conftest.py for example, keeps what it has.
+    """
+    from hloscope.program.devices import prepare_environment
+
+    prepare_environment(0, attached=True)
+    count = _asked(config) or max([_LEAST_DEVICES, *map(_marked, items)])
+    if "jax" not in sys.modules:
+        if "JAX_NUM_CPU_DEVICES" not in os.environ:
+            os.environ["JAX_NUM_CPU_DEVICES"] = str(count)
+        return
+    import jax
+
+    from hloscope.compiler.jax_internals import backends_are_initialised
+
+    if not backends_are_initialised():
+        jax.config.update("jax_num_cpu_devices", max(count, jax.config.jax_num_cpu_devices))
+
+
+def _asked(config: pytest.Config) -> int:
+    text = str(config.getini("hloscope_devices")).strip()
+    if text and not text.isdigit():
+        raise pytest.UsageError(f"hloscope_devices is {text!r} and should be a number")
+    return int(text or 0)
+
+
+def _marked(item: pytest.Item) -> int:
+    """Devices in the mesh of a test's marker; 0 where it names none, or one that cannot be read yet."""
+    for marker in item.iter_markers("hloscope"):
+        mesh = marker.kwargs.get("mesh")
+        try:
+            if isinstance(mesh, str):
+                from hloscope.program.notation import parse_mesh
+
+                mesh = parse_mesh(mesh)
+            if isinstance(mesh, Mapping):
+                return prod(mesh.values())
+            if mesh is not None:
+                return int(mesh.size)
+        except (HloscopeError, AttributeError, TypeError, ValueError):
+            return 0  # the test itself will say what is wrong
+    return 0

@@ -1,16 +1,23 @@
-"""Reports on checks: many targets in one report. A new format is one file and one line in `CHECK_FORMATS`."""
+"""The report of a check: many targets in one, as data, for a terminal and as JSON."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from rich.text import Text
+
 from hloscope.analysis.model import Analysis
-from hloscope.contracts.checked import COULD_NOT_RUN, Checked
+from hloscope.contracts.checked import COULD_NOT_RUN, NO_BASELINE, NOTHING_EXPECTED, Checked
 from hloscope.findings import Finding, Severity
-from hloscope.report import Canvas
+from hloscope.report.escaping import dumped
+from hloscope.report.finding_lines import finding_lines
+from hloscope.report.formats import Canvas
+from hloscope.report.layout import drawn, hanging, message_line
+from hloscope.report.words import marked
+from hloscope.units import format_bytes, format_time, plural
 
 _PLACE = re.compile(r"^  --> (?P<file>.+?)(?P<line>:\d+)(?=[:, ]|$)", re.MULTILINE)
 """Where an error message says that something is wrong: `  --> model.py:12 in step`."""
@@ -24,11 +31,13 @@ class CheckReport:
         checks: One for each target and slice.
         root: The project's folder.
         unused_baselines: Baseline files that belong to no target.
+        command: The command that found it: `check`, or `analyze` for what rules find in one program.
     """
 
     checks: tuple[Checked, ...]
     root: Path
     unused_baselines: tuple[Path, ...] = ()
+    command: str = "check"
 
     @property
     def failed(self) -> tuple[Checked, ...]:
@@ -42,7 +51,9 @@ class CheckReport:
 
     @property
     def headline(self) -> str:
-        """`2 passed, 1 failed, 1 could not run`."""
+        """`2 passed, 1 failed, 1 could not run`; for one program `3 findings`."""
+        if self.command == "analyze":
+            return plural(len(once_each(self)), "finding")
         passed = len(self.checks) - len(self.failed) - len(self.not_run)
         parts = [f"{passed} passed"]
         parts += [f"{len(self.failed)} failed"] if self.failed else []
@@ -53,7 +64,7 @@ class CheckReport:
         """Everything to be told, with the target it is about; each finding with a place, if only the targets file."""
         for one in self.checks:
             if one.error is not None:
-                yield one, replace(error_finding(one.error), source=self._place_of(one.error) or one.place)
+                yield one, replace(_error_finding(one.error), source=self._place_of(one.error) or one.place)
             for finding in one.findings:
                 yield one, finding if finding.source is not None else replace(finding, source=one.place)
 
@@ -82,13 +93,14 @@ def _repository(folder: Path) -> Path:
     return next((place for place in (folder, *folder.parents) if (place / ".git").exists()), folder)
 
 
-def report_of(analysis: Analysis, root: Path) -> CheckReport:
+def report_of(analysis: Analysis) -> CheckReport:
     """What rules found in one program as a report, without what the user accepts."""
     findings = tuple(finding for finding in analysis.findings if finding.allowed is None)
-    return CheckReport(checks=(Checked(name=analysis.target, analysis=analysis, findings=findings),), root=root)
+    checked = Checked(name=analysis.target, analysis=analysis, findings=findings)
+    return CheckReport(checks=(checked,), root=Path.cwd(), command="analyze")
 
 
-def error_finding(error: str) -> Finding:
+def _error_finding(error: str) -> Finding:
     """An error message as a finding."""
     first, *rest = error.removeprefix("error: ").splitlines()
     return Finding(rule=COULD_NOT_RUN, severity=Severity.ERROR, message=" ".join((first, *map(str.strip, rest))))
@@ -110,47 +122,78 @@ def once_each(report: CheckReport) -> Sequence[tuple[Checked, Finding]]:
     return tuple(seen.values())
 
 
-def _text(report: CheckReport, canvas: Canvas) -> str:
-    from hloscope.report import check_text
-
-    return check_text.render(report, canvas.width, canvas.colour)
+_INDENT = 4
+_MARKS = {"ok": "green", "FAILED": "bold red", "ERROR": "bold red"}
 
 
-def _json(report: CheckReport, canvas: Canvas) -> str:
-    from hloscope.report import check_json
-
-    return check_json.render(report)
-
-
-def _github(report: CheckReport, canvas: Canvas) -> str:
-    from hloscope.report import github
-
-    return github.render(report)
+def render(report: CheckReport, canvas: Canvas) -> str:
+    """One line for each target, and under it what is not as expected."""
+    return drawn(_lines(report, canvas.width), canvas.width, canvas.colour)
 
 
-def _sarif(report: CheckReport, canvas: Canvas) -> str:
-    from hloscope.report import sarif
-
-    return sarif.render(report)
-
-
-def _markdown(report: CheckReport, canvas: Canvas) -> str:
-    from hloscope.report import markdown
-
-    return markdown.render(report)
-
-
-def _junit(report: CheckReport, canvas: Canvas) -> str:
-    from hloscope.report import junit
-
-    return junit.render(report)
+def _lines(report: CheckReport, width: int) -> Iterator[Text]:
+    names = max((len(one.name) for one in report.checks), default=0)
+    for one in report.checks:
+        yield from _target(one, report, names, width)
+    for path in report.unused_baselines:
+        told = Text(f"note: {report.relative(str(path))} is the baseline of no target: remove it", style="dim")
+        yield from hanging(told, width)
+    yield Text()
+    yield Text(report.headline, style="bold")
 
 
-CHECK_FORMATS: dict[str, Callable[[CheckReport, Canvas], str]] = {
-    "text": _text,
-    "json": _json,
-    "github": _github,
-    "sarif": _sarif,
-    "markdown": _markdown,
-    "junit": _junit,
-}
+def _target(one: Checked, report: CheckReport, names: int, width: int) -> Iterator[Text]:
+    mark = "ERROR" if one.error is not None else "ok" if one.passed else "FAILED"
+    head = Text.assemble((f"{mark:<6}", _MARKS[mark]), "  ", (f"{one.name:<{names}}", "bold"), "  ", _facts(one))
+    yield from hanging(head, width, indent=2 * _INDENT)
+    indent, inside = Text(" " * _INDENT), width - _INDENT
+    for message in (one.error or "", *map(str, one.breaches)):
+        yield from (indent + part for line in message.splitlines() for part in message_line(line, inside))
+    others = map(report.shown, one.beside_the_contract)
+    yield from (indent + line for line in finding_lines(others, inside))
+    for remark in one.verdict.remarks if one.verdict is not None else ():
+        yield from (indent + line for line in hanging(Text(f"note: {remark}", style="dim"), inside))
+
+
+def _facts(one: Checked) -> str:
+    """`v5e:2x4  32.8 kB sent per step  72 us  against its contract and baseline`."""
+    if one.analysis is None:
+        return ""
+    total = one.analysis.totals
+    parts = [one.analysis.slice.name] if one.analysis.slice is not None else []
+    parts.append(f"{marked(format_bytes(total.wire_bytes), total.bound)} sent per step")
+    parts += [format_time(one.analysis.time.step_us)] if one.analysis.time is not None else []
+    against = ["contract"] if one.verdict is not None else []
+    missing = any(finding.rule in (NO_BASELINE, NOTHING_EXPECTED) for finding in one.findings)
+    against += ["baseline"] if one.baseline is not None and not missing else []
+    parts += [f"against its {' and '.join(against)}"] if against else []
+    return "  ".join(parts)
+
+
+_SCHEMA_VERSION = 1
+"""Changes when a field is renamed, removed or given another meaning; not when one is added."""
+
+
+def render_json(report: CheckReport, _: Canvas) -> str:
+    """One document, which `check_schema.json` describes: each target with its findings and its analysis."""
+    document = {
+        "schema": _SCHEMA_VERSION,
+        "passed": not report.failed and not report.not_run,
+        "checks": [_check(one, report) for one in report.checks],
+        "unused_baselines": [report.relative(str(path)) for path in report.unused_baselines],
+    }
+    return dumped(document)
+
+
+def _check(one: Checked, report: CheckReport) -> dict[str, object]:
+    return {
+        "name": one.name,
+        "passed": one.passed,
+        "error": one.error,
+        "seconds": one.seconds,
+        "contract": None if one.verdict is None else str(one.verdict.contract),
+        "remarks": [] if one.verdict is None else list(one.verdict.remarks),
+        "baseline": None if one.baseline is None else report.relative(str(one.baseline)),
+        "findings": [asdict(finding) for finding in one.findings],
+        "analysis": None if one.analysis is None else one.analysis.to_dict(),
+    }

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from rich.text import Text
 
 from hloscope.analysis.model import Collective, Total
-from hloscope.analysis.places import users_frame
+from hloscope.analysis.places import users_line
 from hloscope.compare import Change, Comparison
 from hloscope.compare.model import change_line
-from hloscope.report import Canvas
-from hloscope.report.drawing import drawn
 from hloscope.report.escaping import code, dumped, fenced, plain_line, prose, without_commands
-from hloscope.report.grid import Column, table_lines
+from hloscope.report.formats import Canvas
+from hloscope.report.layout import Column, drawn, table_lines
 from hloscope.report.words import GUESSED, marked
 from hloscope.units import format_bytes, format_time, plural
 
@@ -82,7 +81,8 @@ def _doubts(report: DiffReport) -> Iterator[str]:
         yield f"bytes or executions of {plural(unsure, 'collective')} are not known exactly"
 
 
-def _text(report: DiffReport, canvas: Canvas) -> str:
+def render(report: DiffReport, canvas: Canvas) -> str:
+    """The changes, a line each, and what is measured of both."""
     lines = [f"{report.old_name} -> {report.new_name}: {report.headline}"]
     lines += [change_line(change) for change in report.comparison.changes]
     rows = list(_rows(report))
@@ -96,7 +96,8 @@ def _text(report: DiffReport, canvas: Canvas) -> str:
     return drawn(map(Text, (*lines, *notes)), canvas.width, colour=False)
 
 
-def _markdown(report: DiffReport, _: Canvas) -> str:
+def render_markdown(report: DiffReport, _: Canvas) -> str:
+    """A comment for a pull request."""
     lines = [f"### hloscope diff: {report.headline}", "", f"{code(report.old_name)} → {code(report.new_name)}", ""]
     lines += ["| per device | before | after |", "| --- | ---: | ---: |"]
     lines += [f"| {' | '.join(map(prose, row))} |" for row in _rows(report)]
@@ -112,7 +113,8 @@ def _diff_line(line: str) -> str:
     return f"!{line.removeprefix('~')}" if line.startswith("~") else line
 
 
-def _json(report: DiffReport, _: Canvas) -> str:
+def render_json(report: DiffReport, _: Canvas) -> str:
+    """The difference as one document."""
     comparison = report.comparison
     document = {
         "schema": SCHEMA_VERSION,
@@ -143,7 +145,6 @@ def _change(change: Change) -> dict[str, object]:
 
 
 def _collective(one: Collective) -> dict[str, object]:
-    frame = users_frame(one.source)
     return {
         "kind": one.kind,
         "axes": None if one.axes is None else list(one.axes),
@@ -151,8 +152,5 @@ def _collective(one: Collective) -> dict[str, object]:
         "wire_bytes": one.wire_bytes,
         "executions": one.executions,
         "executions_bound": one.executions_bound,
-        "source": None if frame is None else f"{frame.file}:{frame.line}",
+        "source": users_line(one.source),
     }
-
-
-DIFF_FORMATS: dict[str, Callable[[DiffReport, Canvas], str]] = {"text": _text, "json": _json, "markdown": _markdown}

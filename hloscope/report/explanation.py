@@ -10,10 +10,9 @@ from hloscope.analysis.model import Collective
 from hloscope.analysis.model.analysis import plain
 from hloscope.analysis.places import short_source
 from hloscope.errors import caret_excerpt
-from hloscope.report import Canvas
-from hloscope.report.drawing import drawn
 from hloscope.report.escaping import dumped
-from hloscope.report.folding import hanging
+from hloscope.report.formats import Canvas
+from hloscope.report.layout import drawn, hanging
 from hloscope.units import format_bytes, format_time, plural
 from hloscope.why.explanation import Explanation, Step
 
@@ -26,7 +25,7 @@ _ORIGINS = {
 }
 
 
-def render_text(explanations: Sequence[Explanation], canvas: Canvas) -> str:
+def render(explanations: Sequence[Explanation], canvas: Canvas) -> str:
     """Each collective with its line, the reason, the chain that leads to it, its cost and what to change."""
     if not explanations:
         return "There is nothing to explain: the compiled program has no collectives.\n"
@@ -39,7 +38,7 @@ def render_text(explanations: Sequence[Explanation], canvas: Canvas) -> str:
 def render_overview(explanations: Sequence[Explanation], canvas: Canvas) -> str:
     """The first one in full, which moves most, and a list of the others with how to ask for one of them."""
     if len(explanations) < 2:
-        return render_text(explanations, canvas)
+        return render(explanations, canvas)
     lines = [*_lines(explanations[0], canvas.width), Text(), Text("Others, most bytes per step first", style="bold")]
     for one in explanations[1 : _LISTED + 1]:
         listed = Text.assemble(f"  {one.number} ", _headline(one), _brief(one.collective))
@@ -55,9 +54,6 @@ def render_overview(explanations: Sequence[Explanation], canvas: Canvas) -> str:
 def render_json(explanations: Sequence[Explanation], canvas: Canvas) -> str:
     """The same as one document: a list under `explanations`."""
     return dumped({"explanations": [_document(one) for one in explanations]})
-
-
-FORMATS = {"text": render_text, "json": render_json}
 
 
 def _document(one: Explanation) -> dict[str, object]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 
 from rich.text import Text
 
 from hloscope.findings import Finding, Severity
-from hloscope.report.folding import hanging
-from hloscope.report.places import nearby
+from hloscope.report.layout import hanging
 from hloscope.report.words import one_line
 from hloscope.units import plural
 
@@ -61,9 +61,15 @@ def _details(finding: Finding, places: list[Finding], width: int) -> Iterator[Te
 
 def _places(finding: Finding) -> Iterator[str]:
     if finding.source is not None:
-        yield nearby(finding.source)
+        yield _nearby(finding.source)
     if finding.instruction is not None:
         inside = f" in %{finding.computation}" if finding.computation else ""
         yield f"%{finding.instruction}{inside}"
     if finding.line is not None:
         yield f"HLO line {finding.line}"
+
+
+def _nearby(place: str) -> str:
+    """`models/moe.py:31` from the current folder where the file lies in it, as terminals and editors can open it."""
+    here = os.getcwd() + os.sep
+    return place.removeprefix(here)

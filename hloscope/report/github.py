@@ -10,18 +10,15 @@ from hloscope.contracts.checked import Checked
 from hloscope.findings import Finding, Severity
 from hloscope.report.checks import CheckReport, once_each, split_source
 from hloscope.report.escaping import plain_line, without_commands
+from hloscope.report.formats import Canvas
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 
 
-def render(report: CheckReport) -> str:
+def render(report: CheckReport, _: Canvas) -> str:
     """One command for each finding, then the headline, which is printed as it is."""
-    return "\n".join([*commands(report), f"hloscope check: {report.headline}"]) + "\n"
-
-
-def commands(report: CheckReport) -> list[str]:
-    """One command for each finding."""
-    return [_command(report, one, finding) for one, finding in once_each(report)]
+    commands = [_command(report, one, finding) for one, finding in once_each(report)]
+    return "\n".join([*commands, f"hloscope {report.command}: {report.headline}"]) + "\n"
 
 
 def _command(report: CheckReport, one: Checked, finding: Finding) -> str:

@@ -9,11 +9,9 @@ from rich.text import Text
 
 from hloscope.analysis.model.analysis import plain
 from hloscope.analysis.places import short_source
-from hloscope.report import Canvas
-from hloscope.report.drawing import drawn, section
 from hloscope.report.escaping import dumped
-from hloscope.report.folding import Breaks, fold, hanging
-from hloscope.report.grid import Column, table_lines
+from hloscope.report.formats import Canvas
+from hloscope.report.layout import Breaks, Column, drawn, fold, hanging, section, table_lines
 from hloscope.report.words import part_of_axis, short_note
 from hloscope.units import format_bytes
 from hloscope.why.shardings import Role, ShardedArray
@@ -47,7 +45,7 @@ class ShardingTable:
     notes: tuple[str, ...]
 
 
-def render_text(table: ShardingTable, canvas: Canvas) -> str:
+def render(table: ShardingTable, canvas: Canvas) -> str:
     """A section for each role."""
     return drawn(_lines(table, canvas.width), canvas.width, canvas.colour)
 
@@ -55,9 +53,6 @@ def render_text(table: ShardingTable, canvas: Canvas) -> str:
 def render_json(table: ShardingTable, canvas: Canvas) -> str:
     """The table as one document."""
     return dumped(plain(table))
-
-
-FORMATS = {"text": render_text, "json": render_json}
 
 
 def _lines(table: ShardingTable, width: int) -> Iterator[Text]:

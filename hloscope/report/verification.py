@@ -8,12 +8,10 @@ from math import isfinite
 from rich.text import Text
 
 from hloscope.analysis.model import Analysis, Total
-from hloscope.report import Canvas
-from hloscope.report.drawing import LEAST_WIDTH, drawn, section
 from hloscope.report.escaping import dumped
 from hloscope.report.finding_lines import finding_lines
-from hloscope.report.folding import Breaks, fold, hanging
-from hloscope.report.grid import Column, table_lines
+from hloscope.report.formats import Canvas
+from hloscope.report.layout import LEAST_WIDTH, Breaks, Column, drawn, fold, hanging, section, table_lines
 from hloscope.report.words import legend, marked, short_note
 from hloscope.units import format_bytes, format_capacity, format_time, plural
 from hloscope.verification.communication import TrafficRow, traffic_rows
@@ -29,15 +27,14 @@ _SOURCES: dict[ToleranceSource, str] = {
 }
 
 
-def _text(found: Verification, canvas: Canvas) -> str:
+def render(found: Verification, canvas: Canvas) -> str:
+    """The verdict first, then numbers, communication and memory, then findings."""
     return drawn(_lines(found, max(canvas.width, LEAST_WIDTH)), canvas.width, canvas.colour)
 
 
-def _json(found: Verification, _: Canvas) -> str:
+def render_json(found: Verification, _: Canvas) -> str:
+    """The document that `schema.json` describes."""
     return dumped(found.to_dict())
-
-
-VERIFICATION_FORMATS = {"text": _text, "json": _json}
 
 
 def _lines(found: Verification, width: int) -> Iterator[Text]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hloscope.analysis.model import Analysis, ArrayFact
+from hloscope.analysis.places import users_line
 from hloscope.findings import Finding, Severity
 from hloscope.units import format_bytes, format_capacity
 
@@ -51,8 +52,8 @@ def _largest(analysis: Analysis) -> str | None:
     """The largest arrays, with what is known of where they come from."""
     arrays = [*_sized("argument", analysis.arguments), *_sized("output", analysis.outputs)]
     for one in analysis.intermediates:
-        frame = one.source[0] if one.source else None
-        place = f" made at {frame.file}:{frame.line}" if frame else f" (%{one.name})"
+        line = users_line(one.source[:1])
+        place = f" (%{one.name})" if line is None else f" made at {line}"
         shape = ",".join(map(str, one.local_shape))
         arrays.append((one.bytes_per_device, f"{one.dtype}[{shape}]{place}"))
     largest = sorted(arrays, reverse=True)[:_LARGEST_SHOWN]

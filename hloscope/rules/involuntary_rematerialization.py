@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hloscope.analysis.model import Analysis, Rematerialization
-from hloscope.analysis.places import short_source, users_frame
+from hloscope.analysis.places import short_source, users_line
 from hloscope.findings import Finding, Severity
 
 
@@ -31,12 +31,11 @@ class InvoluntaryRematerialization:
     def check(self, analysis: Analysis) -> Iterator[Finding]:
         """Yields a warning for each of the compiler's."""
         for one in analysis.rematerializations:
-            frame = users_frame(one.source)
             yield Finding(
                 rule=self.name,
                 severity=self.severity,
                 message=f"{one.shape} at {_place(one)} is replicated on its way from {one.before} to {one.after}",
-                source=f"{frame.file}:{frame.line}" if frame else None,
+                source=users_line(one.source),
                 why="the partitioner cannot go from one sharding to the other in one step",
                 fix="put a with_sharding_constraint in between, one axis at a time",
             )

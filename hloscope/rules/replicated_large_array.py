@@ -19,7 +19,7 @@ from math import prod
 from typing import ClassVar
 
 from hloscope.analysis.model import Analysis, ArrayFact, IntermediateFact, Mesh
-from hloscope.analysis.places import users_frame
+from hloscope.analysis.places import users_line
 from hloscope.findings import Finding, Severity
 from hloscope.units import format_bytes
 
@@ -51,9 +51,8 @@ class ReplicatedLargeArray:
         told = {(one.local_shape, one.source): one for one in on_the_way}
         for one in told.values():
             found = self._finding("the array", one, mesh)
-            frame = users_frame(one.source)
-            source = f"{frame.file}:{frame.line}" if frame else None
-            yield replace(found, source=source, computation=one.computation, instruction=one.name, line=one.line)
+            place = users_line(one.source)
+            yield replace(found, source=place, computation=one.computation, instruction=one.name, line=one.line)
 
     def _is_whole(self, array: Array) -> bool:
         known = array.bytes_per_device

@@ -11,7 +11,7 @@ from textwrap import dedent
 from typing import Any, ClassVar, Protocol
 
 from hloscope.analysis.model import Analysis, Collective
-from hloscope.analysis.places import short_source, users_frame
+from hloscope.analysis.places import short_source, users_line
 from hloscope.findings import SECTIONS, Finding, RuleDoc, Severity
 from hloscope.units import format_bytes, format_count, format_time
 
@@ -31,7 +31,6 @@ class Rule(Protocol):
 
 def finding_at(rule: Rule, collective: Collective, message: str, *, fix: str | None = None) -> Finding:
     """A finding about one collective, with its place, its reason and its cost."""
-    frame = users_frame(collective.source)
     return Finding(
         rule=rule.name,
         severity=rule.severity,
@@ -39,7 +38,7 @@ def finding_at(rule: Rule, collective: Collective, message: str, *, fix: str | N
         computation=collective.computation,
         instruction=collective.name,
         line=collective.line,
-        source=f"{frame.file}:{frame.line}" if frame else None,
+        source=users_line(collective.source),
         why=collective.why,
         cost=cost_of(collective),
         fix=fix,

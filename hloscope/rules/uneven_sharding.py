@@ -19,6 +19,7 @@ from typing import ClassVar
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.reason import Reason, Tensor
+from hloscope.analysis.places import users_line
 from hloscope.findings import Finding, Severity
 from hloscope.units import plural
 from hloscope.why.reshards import axes_size
@@ -48,13 +49,12 @@ class UnevenSharding:
                 each = -(-size // parts)
                 padding = 1 - size / (each * parts)
                 if padding >= self.min_padding:
-                    frame = tensor.source[0] if tensor.source else None
                     yield Finding(
                         rule=self.name,
                         severity=self.severity,
                         message=f"dimension {position} of {tensor.name} has {plural(size, 'element')} over {parts} "
                         f"devices: {each} on each, {100 * padding:.0f}% of them padding",
-                        source=f"{frame.file}:{frame.line}" if frame else None,
+                        source=users_line(tensor.source[:1]),
                         fix=_fix(size, parts),
                     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from hloscope.analysis.model import Analysis, Collective, Total
-from hloscope.analysis.places import users_frame
+from hloscope.analysis.places import users_line
 from hloscope.compare import Change, Comparison, match
 from hloscope.findings import Finding, Severity
 from hloscope.units import format_bytes, plural
@@ -90,7 +90,7 @@ def judge_communication(comparison: Comparison) -> Iterator[Finding]:
             computation=one.computation,
             instruction=one.name,
             line=one.line,
-            source=_source(one),
+            source=users_line(one.source),
         )
 
 
@@ -116,7 +116,7 @@ def _by_place(changes: Iterable[Change]) -> list[list[Change]]:
     places: dict[object, list[Change]] = {}
     for change in changes:
         one = change.any
-        places.setdefault((change.kind, one.kind, _axes(one), _source(one)), []).append(change)
+        places.setdefault((change.kind, one.kind, _axes(one), users_line(one.source)), []).append(change)
     return list(places.values())
 
 
@@ -137,7 +137,7 @@ def _more(changes: list[Change], comparison: Comparison) -> Finding:
         computation=one.computation,
         instruction=one.name,
         line=one.line,
-        source=_source(one),
+        source=users_line(one.source),
         why=one.why,
         cost=f"{over} the program moves {format_bytes(after)}, and the reference {format_bytes(before)}",
     )
@@ -145,11 +145,6 @@ def _more(changes: list[Change], comparison: Comparison) -> Finding:
 
 def _axes(one: Collective) -> str:
     return "?" if one.axes is None else ",".join(one.axes)
-
-
-def _source(one: Collective) -> str | None:
-    frame = users_frame(one.source)
-    return f"{frame.file}:{frame.line}" if frame else None
 
 
 def _time(collectives: Iterable[Collective], kind: str, axes: str) -> float | None:

@@ -19,15 +19,13 @@ from hloscope.compiler import jax_internals
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.hardware.slices import parse_slice
 from hloscope.program import devices
-from hloscope.program.lowering import lower
+from hloscope.program.lowering import build_call, lower
 from hloscope.program.notation import parse_axis_types
 from hloscope.program.plan import Plan, make_plan, users_mesh
 from hloscope.program.target import TargetFacts
-from hloscope.program.tracing import build_call
 from hloscope.store import default_store
-from hloscope.verification.differences import Shard
+from hloscope.verification.differences import Rounding, Shard, is_manual, rounding_of
 from hloscope.verification.noise import noisy, plain
-from hloscope.verification.tolerances import Rounding, is_manual, rounding_of
 
 Function = Callable[..., Any]
 

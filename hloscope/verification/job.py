@@ -1,12 +1,99 @@
-"""What the process that runs two programs is told, and in which words it answers."""
+"""What is asked of a run of two programs: by the user, and of the process that runs them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf, isfinite
 from typing import Any
 
+from hloscope.errors import NotationError
 from hloscope.program.target import TargetFacts
+
+Range = tuple[float | str, float | str]
+
+_PLATFORMS = ("auto", "cpu", "tpu", "gpu")
+
+_RANGE = re.compile(r"\s*(?P<name>[^=]+?)\s*=\s*(?P<low>[^:=]+?)\s*:\s*(?P<high>[^:=]+?)\s*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the user asks of a run.
+
+    Attributes:
+        seed: The random seed.
+        ranges: For arguments by name: the least value and the one above the greatest, as numbers or letters.
+        scale: Sizes for the letters of the target's dimensions, smaller ones than its own.
+        rtol: Relative tolerance; None takes it from types and contraction sizes.
+        atol: Absolute tolerance; None takes it from the size of the expected numbers.
+        grad: Compare gradients as well.
+        against_single_device: Compare both with one of them on one device as well.
+        on: `cpu` for simulated devices, `tpu` or `gpu` for attached ones, `auto` for those that are attached if any.
+        timeout_s: Seconds after which a run is ended.
+    """
+
+    seed: int = 0
+    ranges: Mapping[str, Range] = field(default_factory=dict)
+    scale: Mapping[str, int] = field(default_factory=dict)
+    rtol: float | None = None
+    atol: float | None = None
+    grad: bool = False
+    against_single_device: bool = False
+    on: str = "auto"
+    timeout_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        if self.on not in _PLATFORMS:
+            raise NotationError(f"{self.on!r} is no platform to run on", fix=f"use one of {', '.join(_PLATFORMS)}")
+        if not self.timeout_s > 0:
+            raise NotationError(f"a time limit cannot be {self.timeout_s:g} s", fix="give seconds above 0")
+        if self.seed != int(self.seed):
+            raise NotationError(f"a seed is a whole number, and not {self.seed!r}", fix="use 0 or more")
+        if self.seed < 0:
+            raise NotationError(f"a seed cannot be negative: {self.seed}", fix="use 0 or more")
+        for name, bounds in self.ranges.items():
+            given: Any = bounds
+            pair = isinstance(given, tuple | list) and len(given) == 2
+            if not pair or not all(isinstance(bound, int | float | str) for bound in given):
+                raise NotationError(f"the range of {name} cannot be {given!r}", fix="give its two ends: (0, 8)")
+        for name, tolerance in (("rtol", self.rtol), ("atol", self.atol)):
+            if tolerance is not None and not 0 <= tolerance < inf:
+                raise NotationError(f"{name} cannot be {tolerance:g}", fix="give a number that is 0 or more")
+
+
+def parse_range(text: str) -> tuple[str, Range]:
+    """Reads the values of an argument: `B=0:8`, `x=-1:1`, `B=0:E` with a letter of the target's dimensions.
+
+    Returns:
+        The argument's name, and the least value and the one above the greatest.
+
+    Raises:
+        NotationError: The text is no range.
+    """
+    found = _RANGE.fullmatch(text)
+    if found is None:
+        raise NotationError(f"{text!r} is no range", fix="write NAME=LOW:HIGH, such as B=0:8 or x=-1:1")
+    low, high = _bound(found["low"], text), _bound(found["high"], text)
+    if not isinstance(low, str) and not isinstance(high, str) and low >= high:
+        raise NotationError(f"the range {text!r} is empty", why=f"{low:g} is not below {high:g}")
+    return found["name"], (low, high)
+
+
+def _bound(text: str, whole: str) -> float | str:
+    if text.isidentifier() and text not in ("inf", "nan"):
+        return text
+    try:
+        number = float(text)
+    except ValueError as error:
+        raise NotationError(
+            f"{text!r} in {whole!r} is no number", fix="write NAME=LOW:HIGH, such as B=0:8 or x=-1:1"
+        ) from error
+    if not isfinite(number):
+        raise NotationError(f"{text!r} in {whole!r} is not finite", fix="write numbers, such as x=-1:1")
+    return number
+
 
 Function = Callable[..., Any]
 

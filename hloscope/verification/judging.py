@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from hloscope.analysis.model import Analysis
+from hloscope.analysis.model import Analysis, ArrayFact
 from hloscope.compare import Comparison
 from hloscope.findings import Finding, Severity
 from hloscope.units import format_bytes, plural
@@ -28,7 +28,6 @@ from hloscope.verification.model import (
     Untested,
     Verification,
 )
-from hloscope.verification.structure import OTHER_SHARDING, OTHER_STRUCTURE, compare_structure
 
 WRONG, BIASED, ROUNDS_MORE, COPIES_DIFFER, NOTHING, UNINFORMATIVE, NOT_COMPARED = (
     "wrong-result",
@@ -40,6 +39,7 @@ WRONG, BIASED, ROUNDS_MORE, COPIES_DIFFER, NOTHING, UNINFORMATIVE, NOT_COMPARED 
     "not-compared",
 )
 NOT_RUN = {status: f"numerics-{status.replace(' ', '-')}" for status in NumericsStatus if status != "ran"}
+OTHER_STRUCTURE, OTHER_SHARDING = "other-structure", "other-sharding"
 RULE_NAMES = (
     WRONG,
     BIASED,
@@ -279,3 +279,44 @@ def _worst_words(one: OutputComparison) -> str:
         f"{worst.found}, and {worst.expected} in {'the reference' if one.against == 'reference' else one.against}; "
         f"{allowed}"
     )
+
+
+_NAMES_SHOWN = 3
+
+
+def compare_structure(target: Analysis, reference: Analysis) -> Iterator[Finding]:
+    """Yields a finding for each output that is another array than the reference's, or lies otherwise on the devices."""
+    counts = len(target.outputs), len(reference.outputs)
+    if counts[0] != counts[1]:
+        message = f"the program returns {plural(counts[0], 'array')}, and its reference {counts[1]:,}"
+        yield Finding(rule=OTHER_STRUCTURE, severity=Severity.ERROR, message=message)
+        return
+    pairs = list(zip(target.outputs, reference.outputs, strict=True))
+    unlike = [f"{found.name} with {expected.name}" for found, expected in pairs if found.name != expected.name]
+    if unlike and len(pairs) > 1:
+        more = f" and {len(unlike) - _NAMES_SHOWN:,} more" if len(unlike) > _NAMES_SHOWN else ""
+        shown = ", ".join(unlike[:_NAMES_SHOWN])
+        message = f"outputs have other names in the reference, and are compared by position: {shown}{more}"
+        yield Finding(rule=OTHER_STRUCTURE, severity=Severity.WARNING, message=message)
+    for found, expected in pairs:
+        if _type(found) != _type(expected):
+            message = f"{found.name} is {_type(found)}, and {_type(expected)} in the reference"
+            yield Finding(rule=OTHER_STRUCTURE, severity=Severity.ERROR, message=message)
+        elif found.sharding != expected.sharding or found.local_shape != expected.local_shape:
+            message = f"{found.name} is sharded {_sharding(found)}, and {_sharding(expected)} in the reference"
+            yield Finding(
+                rule=OTHER_SHARDING,
+                severity=Severity.WARNING,
+                message=message,
+                fix="give both the same output sharding: what comes after one of them may have to move the data",
+            )
+
+
+def _type(array: ArrayFact) -> str:
+    shape = array.local_shape if array.global_shape is None else array.global_shape
+    return f"{array.dtype}[{','.join(map(str, shape))}]"
+
+
+def _sharding(array: ArrayFact) -> str:
+    local = f"{array.dtype}[{','.join(map(str, array.local_shape))}] on a device"
+    return f"{array.sharding} ({local})" if array.sharding else f"in a way that no axes name ({local})"

@@ -13,7 +13,7 @@ import numpy as np
 
 from hloscope.program.loading import describe
 from hloscope.units import plural
-from hloscope.verification import executing, memory, spreads
+from hloscope.verification import executing, machine, spreads
 from hloscope.verification.differences import (
     Shard,
     as_wide,
@@ -21,6 +21,7 @@ from hloscope.verification.differences import (
     exchanged,
     is_inexact,
     region_of,
+    relative_tolerance,
     root_mean_square,
     whole,
 )
@@ -28,7 +29,6 @@ from hloscope.verification.executing import Prepared
 from hloscope.verification.job import Job
 from hloscope.verification.model import Bias, OutputComparison, Roughness, Tolerance
 from hloscope.verification.spreads import Spread
-from hloscope.verification.tolerances import relative_tolerance
 from hloscope.verification.traced import every_equation, means, narrow_carry, path_units, rounds
 
 Stage = Callable[[str], None]
@@ -98,7 +98,7 @@ def measure(target: Run, reference: Run, job: Job, stage: Stage) -> Measured:
     if job.rtol is not None or job.atol is not None:
         return Measured(spreads=(), relative=relative)
     elements = sum(int(aval.size) for aval in reference.program.seen.result_avals)
-    if job.memory_bytes is not None and elements * _BYTES_AN_ELEMENT > memory.SHARE * job.memory_bytes:
+    if job.memory_bytes is not None and elements * _BYTES_AN_ELEMENT > machine.SHARE * job.memory_bytes:
         return Measured(spreads=(), relative=relative, failure="its outputs are too large to be kept several times")
     if reference.program.traced is not None and not any(map(rounds, every_equation(reference.program.traced.jaxpr))):
         exact = [[whole(shards, shape_of(shards), shards[0].values.dtype)] for shards in reference.outputs]

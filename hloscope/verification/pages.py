@@ -10,12 +10,13 @@ from hloscope.verification.judging import (
     NOT_COMPARED,
     NOT_RUN,
     NOTHING,
+    OTHER_SHARDING,
+    OTHER_STRUCTURE,
     ROUNDS_MORE,
     UNINFORMATIVE,
     WRONG,
 )
 from hloscope.verification.model import UNTESTED, NumericsStatus
-from hloscope.verification.structure import OTHER_SHARDING, OTHER_STRUCTURE
 
 _NOT_RUN_MATTERS = "nothing is known about the numbers, so the program is not verified."
 

@@ -1,4 +1,4 @@
-"""The runs that are compared, output by output, each pair with the tolerance that both programs together ask for."""
+"""The runs that are compared, output by output, each pair with its tolerance; and what their inputs cannot tell of."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.program.loading import describe
 from hloscope.program.target import TargetFacts
+from hloscope.units import plural
 from hloscope.verification import executing
-from hloscope.verification.differences import Shard, allowed_by, compare_shards, root_mean_square, whole
+from hloscope.verification.differences import Shard, allowed_by, compare_shards, root_mean_square, tolerance_at, whole
 from hloscope.verification.executing import Prepared
 from hloscope.verification.job import Function, Job
 from hloscope.verification.measuring import (
@@ -26,8 +28,7 @@ from hloscope.verification.measuring import (
     shape_of,
     size_words,
 )
-from hloscope.verification.model import COPIES, OutputComparison
-from hloscope.verification.tolerances import tolerance_at
+from hloscope.verification.model import COPIES, OutputComparison, Untested
 from hloscope.verification.values import Bounds, random_values
 
 Stage = Callable[[str], None]
@@ -81,9 +82,9 @@ def compare(both: Both, job: Job, stage: Stage) -> Compared:
         stage(f"running the {name}")
         runs[name] = run_of(program, both.values)
     measured, found = _beside_reference(runs, job, stage)
-    found += own_copies(runs["target"], job, measured, subject="target")
-    found += own_copies(runs["reference"], job, measured, subject="reference")
-    not_compared, notes = left_out(runs["target"], runs["reference"]), list(measured.notes)
+    found += _own_copies(runs["target"], job, measured, subject="target")
+    found += _own_copies(runs["reference"], job, measured, subject="reference")
+    not_compared, notes = _left_out(runs["target"], runs["reference"]), list(measured.notes)
     for wanted, what, extra in (
         (job.against_single_device, "single device", _against_single_device),
         (job.grad, "gradients", _gradients),
@@ -133,7 +134,7 @@ def _gradients(both: Both, _: Mapping[str, Run], job: Job, __: Measured) -> _Mor
             random_value(aval, None, job.seed, position) for position, aval in enumerate(own, start=len(both.values))
         ]
         ran[name] = run_of(pulled, [*cotangents, *both.values])
-    measured, found = _beside_reference(ran, job, lambda _: None, names=gradient_names(forward))
+    measured, found = _beside_reference(ran, job, lambda _: None, names=_gradient_names(forward))
     return found, list(measured.notes)
 
 
@@ -187,7 +188,7 @@ def compared(
         yield judged_by_spread(found, expected, spread.around(expected), sizes=sizes, **words)
 
 
-def left_out(mine: Run, theirs: Run) -> dict[str, str]:
+def _left_out(mine: Run, theirs: Run) -> dict[str, str]:
     """The outputs that `compared` leaves out, and why: at other sizes two programs may differ where they did not."""
     names = mine.program.seen.result_names
     rows = zip(names, mine.outputs, theirs.outputs, strict=False)
@@ -200,7 +201,7 @@ def left_out(mine: Run, theirs: Run) -> dict[str, str]:
     }
 
 
-def own_copies(run: Run, job: Job, measured: Measured, *, subject: str) -> Iterator[OutputComparison]:
+def _own_copies(run: Run, job: Job, measured: Measured, *, subject: str) -> Iterator[OutputComparison]:
     """A program's copies of its outputs on several devices, where they differ by more than rounding."""
     if not any(map(_differ, run.outputs)):
         return
@@ -219,7 +220,7 @@ def _differ(shards: Sequence[Shard]) -> bool:
     return False
 
 
-def gradient_names(program: Prepared) -> list[str]:
+def _gradient_names(program: Prepared) -> list[str]:
     """`gradient of W`, for each argument that has one."""
     rows = zip(program.seen.argument_names, program.seen.argument_avals, strict=True)
     return [f"gradient of {name}" for name, aval in rows if jnp.issubdtype(aval.dtype, jnp.inexact)]
@@ -230,3 +231,123 @@ def random_value(aval: Any, bounds: Bounds | None, seed: int, position: int) -> 
     if executing.is_key(aval):
         return executing.make_key(aval, seed, position)
     return random_values(aval.dtype, aval.shape, bounds, seed=seed, position=position)
+
+
+_Another = Callable[[int], Any]
+Place = tuple[tuple[slice, ...], tuple[str, ...]]
+
+_PATIENCE_S = 1.0
+"""Seconds of runs with changed shards beyond which a reverse pass, which has to be compiled, is quicker."""
+
+_MOST_CHANGES = 128
+"""Runs with a changed shard at most."""
+
+
+def untested(target: Prepared, reference: Run, another: _Another, *, patience_s: float) -> tuple[Untested, ...]:
+    """Finds the shards of arguments that the reference's outputs do not depend on.
+
+    Arguments that the reference does not read, and donated ones that are only overwritten, are left out. Where changing
+    every shard of an argument would take too long it is changed as a whole, and its parts are told as not tried; once
+    that takes too long as well, all arguments that are left are told as not tried, in one.
+
+    Args:
+        target: The target; its shards count as well as the reference's.
+        reference: The reference after a run.
+        another: Other random values for the argument at a position.
+        patience_s: Seconds that all runs with changed shards may take.
+    """
+    program = reference.program
+    read = set(program.seen.kept)
+    cuts = {position: list(_places(position, target, program)) for position in read}
+    takes_long = reference.seconds * sum(map(len, cuts.values())) > _PATIENCE_S
+    silent = _without_gradient(program, reference.values) if takes_long else None
+    most = min(_MOST_CHANGES, int(max(patience_s, _PATIENCE_S) / reference.seconds))
+    found, changes, left = [], 0, {}
+    for position, name in enumerate(program.seen.argument_names):
+        value = reference.values[position]
+        if position not in read or not np.size(value):
+            continue
+        places = cuts[position]
+        doubtful = [one for one in places if silent is None or silent(position, one[0])]
+        if doubtful and changes >= max(most, 1):
+            left[name] = len(places)
+            continue
+        if changes + len(doubtful) > most and len(doubtful) > 1:
+            found.append(Untested(argument=name, shards=(), parts=len(places), tried=False))
+            doubtful = [(tuple(slice(None) for _ in np.shape(value)), ())]
+        changes += len(doubtful)
+        fresh = another(position) if doubtful else None
+        idle = [place for place in doubtful if _changes_nothing(reference, position, place[0], fresh)]
+        donated = target.seen.donated[position] or program.seen.donated[position]
+        if idle and not (donated and len(idle) == len(places)):
+            shards = tuple(place for _, held in idle for place in held)
+            found.append(Untested(argument=name, shards=shards if len(idle) < len(places) else (), parts=len(places)))
+    return (*found, *_left(left))
+
+
+def _left(parts: Mapping[str, int]) -> list[Untested]:
+    """What is told of arguments that there was no time for, by their numbers of parts."""
+    if not parts:
+        return []
+    first, *others = parts
+    name = f"{first} and {plural(len(others), 'other argument')}" if others else first
+    return [Untested(argument=name, shards=(), parts=sum(parts.values()), tried=False)]
+
+
+def _without_gradient(program: Prepared, values: Sequence[Any]) -> Callable[[int, tuple[slice, ...]], bool] | None:
+    """Whether a part of an argument has no gradient, or none can be said; None where JAX cannot differentiate."""
+    floats = [position for position, value in enumerate(values) if _is_real(value)]
+    if not floats:
+        return lambda position, region: True
+    try:
+        gradients = dict(zip(floats, executing.gradients(program, values, floats), strict=True))
+    except executing.UNEVALUABLE:
+        return None
+
+    def silent(position: int, region: tuple[slice, ...]) -> bool:
+        return position not in gradients or not np.any(gradients[position][region] != 0)
+
+    return silent
+
+
+def _is_real(value: Any) -> bool:
+    return not executing.is_key(value) and bool(jnp.issubdtype(value.dtype, jnp.floating))
+
+
+def _places(position: int, *programs: Prepared) -> Iterator[Place]:
+    """The parts of an argument that devices hold in the program that cuts it into most, and which devices those are."""
+    cuts = [_cut(position, program) for program in programs]
+    yield from max(cuts, key=len)
+
+
+def _cut(position: int, program: Prepared) -> list[Place]:
+    shape = tuple(program.seen.argument_avals[position].shape)
+    everything: list[Place] = [(tuple(slice(0, size) for size in shape), ())]
+    sharding = executing.sharding_of(program, position)
+    if sharding is None:
+        return everything
+    held: dict[tuple[tuple[int, int], ...], list[str]] = {}
+    for device, region in sharding.devices_indices_map(shape).items():
+        bounds = tuple(part.indices(size)[:2] for part, size in zip(region, shape, strict=True))
+        held.setdefault(bounds, []).append(executing.place_of(device, program.mesh))
+    return [(tuple(slice(*ends) for ends in bounds), tuple(places)) for bounds, places in held.items()]
+
+
+def _changes_nothing(reference: Run, position: int, region: tuple[slice, ...], fresh: Any) -> bool:
+    """Whether the reference gives the same, to the bit, with other values in a part of an argument."""
+    values = list(reference.values)
+    if executing.is_key(values[position]):
+        values[position] = fresh
+    else:
+        changed = np.array(values[position])
+        same = changed[region].tobytes() == fresh[region].tobytes()
+        changed[region] = fresh[region]
+        if same:
+            return False  # a range of one value: nothing can be said
+        values[position] = changed
+    return _same(reference.outputs, executing.run(reference.program, values))
+
+
+def _same(one: Sequence[tuple[Shard, ...]], other: Sequence[tuple[Shard, ...]]) -> bool:
+    pairs = [pair for mine, theirs in zip(one, other, strict=True) for pair in zip(mine, theirs, strict=True)]
+    return all(mine.values.tobytes() == theirs.values.tobytes() for mine, theirs in pairs)

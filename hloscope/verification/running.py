@@ -16,14 +16,13 @@ from hloscope.program.arguments import required_parameters
 from hloscope.program.loading import describe, loaded, name_of
 from hloscope.program.target import TargetFacts, attached_facts
 from hloscope.units import plural
-from hloscope.verification import executing, memory
-from hloscope.verification.coverage import untested
+from hloscope.verification import executing, machine
 from hloscope.verification.executing import Prepared
-from hloscope.verification.index_sizes import index_sizes
 from hloscope.verification.job import Job, OtherProgramError, Side, references_facts
 from hloscope.verification.measuring import invisible, with_own_rounding
 from hloscope.verification.model import Numerics, NumericsStatus
-from hloscope.verification.pairs import Both, Compared, Program, compare, random_value
+from hloscope.verification.pairs import Both, Compared, Program, compare, random_value, untested
+from hloscope.verification.traced import index_sizes
 from hloscope.verification.values import Bounds, check_range, described_bounds
 
 Stage = Callable[[str], None]
@@ -111,9 +110,9 @@ def compare_prepared(
 def _sized(prepared: Mapping[str, Prepared], job: Job) -> Numerics:
     """What the run needs, and that it is too large where there is no room for it."""
     programs = [one.memory_bytes for one in prepared.values()]
-    needed = memory.needed_bytes(programs, _host_bytes(prepared["target"]))
+    needed = machine.needed_bytes(programs, _host_bytes(prepared["target"]))
     basis = replace(_basis(job), available_bytes=job.memory_bytes)
-    if job.memory_bytes is not None and needed > memory.SHARE * job.memory_bytes:
+    if job.memory_bytes is not None and needed > machine.SHARE * job.memory_bytes:
         return replace(basis, status=NumericsStatus.TOO_LARGE, estimated_bytes=needed)
     return replace(basis, estimated_bytes=None if None in programs else needed)
 

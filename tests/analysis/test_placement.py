@@ -12,7 +12,7 @@ from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.compare import match
 from hloscope.contracts.evaluate import evaluate
 from hloscope.contracts.notation import parse_contract
-from hloscope.report import FORMATS, Canvas
+from hloscope.report.formats import Canvas, render
 from hloscope.rules.selection import judged, make_selection
 
 MINOR = Placement(
@@ -200,12 +200,12 @@ def test_axes_that_are_guessed_say_so_wherever_they_are_shown(analyze):
     lines = entry(between_slices("ALL_REDUCE", '"{1,2}x{0:7}"'))
     guessed, known = analyze(lines, mesh=EIGHT_BY_TWO), analyze(lines, mesh=EIGHT_BY_TWO, placement=MINOR)
     [one], [other] = guessed.collectives, known.collectives
-    text = FORMATS["text"](guessed, Canvas(width=140))
+    text = render("analysis", "text", guessed, Canvas(width=140))
     rows = [line for line in text.splitlines() if "all-reduce" in line]
     assert rows
     assert all(f" {','.join(one.axes)}?" in line for line in rows)
     assert "? marks guessed axes: the text is the program of one of several slices" in text
-    assert "guessed" not in FORMATS["text"](known, Canvas(width=140))
+    assert "guessed" not in render("analysis", "text", known, Canvas(width=140))
     told = judged(guessed, make_selection(rule_options={"unexpected-collective.active": True})).findings
     assert [one.message.partition(" at ")[0] for one in told] == [f"all-reduce over {','.join(one.axes)} (guessed)"]
     contract = parse_contract("none")

@@ -56,7 +56,7 @@ def main() -> None:
     from hloscope.api import analyzing
     from hloscope.compiler import client
     from hloscope.program.target import TargetFacts
-    from hloscope.report import FORMATS, Canvas
+    from hloscope.report.formats import Canvas, render
 
     compiling: list[Span] = []
     compile_program = client.compile_program
@@ -73,7 +73,7 @@ def main() -> None:
     moments.append(Span.now())
     found = analyzing.analysis_of(captured, "decoder_step")
     moments.append(Span.now())
-    print(FORMATS["text"](found, Canvas(width=120)))
+    print(render("analysis", "text", found, Canvas(width=120)))
     moments.append(Span.now())
     judge(moments, compiling, len(captured.hlo_text))
 

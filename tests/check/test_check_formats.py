@@ -6,7 +6,9 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import import_module
 from importlib.resources import files
+from inspect import signature
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -24,8 +26,9 @@ from hloscope.contracts.checked import PAGES, Checked, check_analysis, could_not
 from hloscope.contracts.verdict import BreachKind
 from hloscope.errors import HloscopeError
 from hloscope.findings import Finding, Severity
-from hloscope.report import FORMATS, Canvas
-from hloscope.report.checks import CHECK_FORMATS, CheckReport
+from hloscope.report import formats
+from hloscope.report.checks import CheckReport
+from hloscope.report.formats import FORMATS, Canvas, render
 from hloscope.report.pages import pages
 
 ROOT = Path("/home/me/project")
@@ -86,7 +89,7 @@ def report(baseline: Path) -> CheckReport:
 
 @pytest.fixture
 def rendered(tmp_path):
-    return lambda name: CHECK_FORMATS[name](report(tmp_path / "b.txt"), Canvas())
+    return lambda name: render("check", name, report(tmp_path / "b.txt"), Canvas())
 
 
 def test_text(rendered):
@@ -116,7 +119,7 @@ note: baselines/old.txt is the baseline of no target: remove it
 
 
 def test_text_on_a_narrow_terminal(tmp_path):
-    text = CHECK_FORMATS["text"](report(tmp_path / "b.txt"), Canvas(width=60))
+    text = render("check", "text", report(tmp_path / "b.txt"), Canvas(width=60))
     assert text.startswith("""\
 ok      good  v5e:2x4  1.57 MB sent per step  100 us
         against its contract and baseline
@@ -137,7 +140,7 @@ def test_a_caret_stays_below_what_it_points_at():
     quoted = "a" * 60 + "\n" + " " * 50 + "^"
     error = HloscopeError("no", where="a.toml:1", excerpt=quoted)
     made = CheckReport(checks=(could_not_run("x", error),), root=ROOT)
-    lines = CHECK_FORMATS["text"](made, Canvas(width=40)).splitlines()
+    lines = render("check", "text", made, Canvas(width=40)).splitlines()
     assert lines[3:5] == [f"       | {line}" for line in quoted.splitlines()]
 
 
@@ -173,7 +176,7 @@ def test_sarif(rendered):
 
 
 def test_sarif_of_nothing():
-    run = sarif_run(CHECK_FORMATS["sarif"](CheckReport(checks=(), root=ROOT), Canvas()))
+    run = sarif_run(render("check", "sarif", CheckReport(checks=(), root=ROOT), Canvas()))
     assert run["results"] == run["tool"]["driver"]["rules"] == []
     assert run["invocations"] == [{"executionSuccessful": True}]
 
@@ -189,7 +192,7 @@ def test_results_that_are_alike_have_fingerprints_of_their_own():
     def fingerprints(*lines):
         found = [Finding(rule="r", severity=Severity.NOTE, message=f"at {n}", source=f"{ROOT}/a.py:{n}") for n in lines]
         checks = (Checked(name="t", analysis=program(), findings=tuple(found)),)
-        run = sarif_run(CHECK_FORMATS["sarif"](CheckReport(checks=checks, root=ROOT), Canvas()))
+        run = sarif_run(render("check", "sarif", CheckReport(checks=checks, root=ROOT), Canvas()))
         return [result["partialFingerprints"]["hloscope/v1"] for result in run["results"]]
 
     assert len(set(fingerprints(3, 40))) == 2
@@ -206,16 +209,16 @@ def test_code_hosts_hear_of_places_below_the_repository(tmp_path):
         could_not_run("u", "error: no", place="pyproject.toml:12"),
     )
     made = CheckReport(checks=checks, root=project)
-    assert CHECK_FORMATS["github"](made, Canvas()).splitlines()[:2] == [
+    assert render("check", "github", made, Canvas()).splitlines()[:2] == [
         "::notice file=services/model/a.py,line=3,title=r (t)::m",
         "::error file=services/model/pyproject.toml,line=12,title=could-not-run (u)::no",
     ]
-    results = sarif_run(CHECK_FORMATS["sarif"](made, Canvas()))["results"]
+    results = sarif_run(render("check", "sarif", made, Canvas()))["results"]
     places = [one["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for one in results]
     assert places == ["services/model/a.py", "services/model/pyproject.toml"]
-    cases = ElementTree.fromstring(CHECK_FORMATS["junit"](made, Canvas()).partition("\n")[2]).iter("testcase")
+    cases = ElementTree.fromstring(render("check", "junit", made, Canvas()).partition("\n")[2]).iter("testcase")
     assert [case.get("file") for case in cases] == ["services/model/pyproject.toml"] * 2
-    assert "--> a.py:3" in CHECK_FORMATS["text"](made, Canvas())
+    assert "--> a.py:3" in render("check", "text", made, Canvas())
 
 
 def test_an_error_is_told_on_the_line_that_it_points_at(tmp_path):
@@ -258,7 +261,7 @@ def test_junit(rendered):
 
 def test_junit_holds_no_control_characters():
     checks = (could_not_run("x", "error: \x1b[31mred\x00"),)
-    text = CHECK_FORMATS["junit"](CheckReport(checks=checks, root=ROOT), Canvas())
+    text = render("check", "junit", CheckReport(checks=checks, root=ROOT), Canvas())
     assert ElementTree.fromstring(text.partition("\n")[2])[0][0][0].text == "error: \ufffd[31mred\ufffd"
 
 
@@ -299,7 +302,7 @@ FOUND = (
 
 def test_findings_of_one_program_as_annotations(monkeypatch):
     monkeypatch.setattr(Path, "cwd", lambda: ROOT)
-    assert FORMATS["github"](replace(program(REDUCE), findings=FOUND), Canvas()) == (
+    assert render("analysis", "github", replace(program(REDUCE), findings=FOUND), Canvas()) == (
         "::notice file=moe.py,line=91,title=duplicate-collective (model.py%3Astep)::moved twice\n"
         "hloscope analyze: 1 finding\n"
     )
@@ -307,7 +310,7 @@ def test_findings_of_one_program_as_annotations(monkeypatch):
 
 def test_findings_of_one_program_as_sarif(monkeypatch):
     monkeypatch.setattr(Path, "cwd", lambda: ROOT)
-    run = sarif_run(FORMATS["sarif"](replace(program(REDUCE), findings=FOUND), Canvas()))
+    run = sarif_run(render("analysis", "sarif", replace(program(REDUCE), findings=FOUND), Canvas()))
     (rule,), (result,) = run["tool"]["driver"]["rules"], run["results"]
     assert (rule["id"], result["ruleId"], result["level"]) == ("duplicate-collective",) * 2 + ("note",)
     assert rule["shortDescription"]["text"] == "The same values moved twice in the same way."
@@ -326,3 +329,20 @@ def test_every_page_is_listed_and_can_be_read():
     assert said(PAGES[0].name).startswith(
         f"{PAGES[0].name} (error)\n\n{PAGES[0].summary}\n\nWhat it does\n  Holds each"
     )
+
+
+@pytest.mark.parametrize(("subject", "name"), [(subject, name) for subject, of in FORMATS.items() for name in of])
+def test_each_format_of_the_registry_is_a_function_of_a_report_and_a_canvas(subject, name):
+    module, function = FORMATS[subject][name].split(":")
+    writer = getattr(import_module(f"hloscope.report.{module}"), function)
+    assert len(signature(writer).parameters) == 2
+    assert signature(writer).return_annotation == "str"
+
+
+def test_a_format_of_findings_serves_a_program_and_a_check_alike(monkeypatch, tmp_path):
+    monkeypatch.setitem(formats._OF_FINDINGS, "list", "markdown:render")
+    for subject in ("analysis", "check"):
+        monkeypatch.setitem(FORMATS[subject], "list", "markdown:render")
+    found = replace(program(REDUCE), findings=FOUND)
+    assert "hloscope" in render("analysis", "list", found, Canvas())
+    assert "hloscope" in render("check", "list", report(tmp_path / "b.txt"), Canvas())

@@ -12,8 +12,8 @@ from hloscope.api.diffing import difference, side_of_file
 from hloscope.config import TargetConfig
 from hloscope.contracts.baselines import baseline_of, format_baseline
 from hloscope.errors import HloscopeError
-from hloscope.report import Canvas
-from hloscope.report.diffs import DIFF_FORMATS, DiffReport
+from hloscope.report.diffs import DiffReport
+from hloscope.report.formats import Canvas, render
 
 SUM = "sum {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT add = f32[] add(x, y)\n}\n"
 TABLES = """
@@ -96,7 +96,7 @@ def test_files_of_every_kind(files, old, new):
 def test_text(files):
     found = report(files["before", "hlo"], files["after", "hlo"])
     assert (
-        DIFF_FORMATS["text"](found, Canvas())
+        render("difference", "text", found, Canvas())
         == """\
 before.hlo -> after.hlo: 1 change
 +1 all-gather X 16.4 kB  model.py:20 in step
@@ -112,10 +112,10 @@ all-gather X        0 B   8.19 kB
 
 def test_markdown_and_json(files):
     found = report(files["after", "json"], files["before", "json"])
-    text = DIFF_FORMATS["markdown"](found, Canvas())
+    text = render("difference", "markdown", found, Canvas())
     assert text.startswith("### hloscope diff: 1 change\n\n`after.json` → `before.json`\n")
     assert "```diff\n-1 all-gather X 16.4 kB  model.py:20 in step\n```" in text
-    document = json.loads(DIFF_FORMATS["json"](found, Canvas()))
+    document = json.loads(render("difference", "json", found, Canvas()))
     (change,) = document["changes"]
     assert (change["kind"], change["increase"], change["wire_bytes_per_step"]) == ("removed", False, -8192)
     assert change["old"][0]["source"] == "/home/me/model.py:20"

@@ -9,8 +9,7 @@ from concurrent.futures import Future
 import pytest
 from check_examples import Repository
 
-from hloscope.api.jobs import Outcome, jobs_of
-from hloscope.api.processes import run_jobs
+from hloscope.api.jobs import Outcome, jobs_of, run_jobs
 from hloscope.compiler.pool import WorkerPool
 from hloscope.config import ConfigError, read_project
 

@@ -7,8 +7,8 @@ import pytest
 from hloscope.api.checking import check
 from hloscope.config import ConfigError, read_project
 from hloscope.errors import NotationError
-from hloscope.report import Canvas
-from hloscope.report.checks import CHECK_FORMATS, CheckReport
+from hloscope.report.checks import CheckReport
+from hloscope.report.formats import Canvas, render
 
 HLO = """\
 HloModule m, num_partitions=8
@@ -153,5 +153,5 @@ def test_what_was_not_read_is_said_in_every_format(checked, tmp_path):
     assert str(code) in found.findings[1].message
     report = CheckReport(checks=(found,), root=tmp_path)
     for name in ("text", "markdown", "github", "sarif", "json", "junit"):
-        assert "were not read in" in " ".join(CHECK_FORMATS[name](report, Canvas(width=200)).split())
+        assert "were not read in" in " ".join(render("check", name, report, Canvas(width=200)).split())
     assert checked("fail-on = 'warning'\nsource-root = 'src'", text=place).findings == ()

@@ -13,7 +13,7 @@ import pytest
 
 from hloscope.api import analysis_of
 from hloscope.compiler import cache, client, libtpu
-from hloscope.compiler.relocating import locations_of, moved, moves_between, relocated_hlo
+from hloscope.compiler.cache import locations_of, moved, moves_between, relocated_hlo
 from hloscope.compiler.shardy_model import CodePlace, ShardyModule, ShardyOp
 from hloscope.program import compiling
 from hloscope.program.target import make_facts

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from hloscope.compiler import client, pool, slots
+from hloscope.compiler.diagnostics import captured_stderr
 from hloscope.compiler.pool import WorkerDied, WorkerPool
-from hloscope.compiler.stderr_capture import captured_stderr
 from hloscope.errors import CompileError, CompilerDiedError, NotationError, SliceError, TimeLimitError
 from hloscope.hardware.slices import parse_slice
 from hloscope.program.surroundings import one_call, stop_where_interrupted

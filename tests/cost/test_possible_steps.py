@@ -8,8 +8,7 @@ from hloscope.analysis.vocabulary import Bound
 from hloscope.cost import price_module
 from hloscope.hardware import parse_slice
 from hloscope.hlo import parse_module
-from hloscope.report.price import PRICE_FORMATS
-from hloscope.report.time import time_lines
+from hloscope.report.price import time_lines
 
 ARGUMENT = f"%a = {BLOCK} parameter(0)"
 BLOCK_BYTES = 2**22
@@ -302,9 +301,9 @@ def test_a_cost_for_a_kernel_that_is_not_there_is_reported():
 
 
 def test_price_claims_nothing_for_a_kernel_that_is_not_known():
-    from hloscope.report import Canvas
+    from hloscope.report.formats import Canvas, render
 
     found = with_kernel(kernel())
-    shown = PRICE_FORMATS["text"]((found,), Canvas(width=120))
+    shown = render("prices", "text", (found,), Canvas(width=120))
     assert "no claim" in shown
     assert "within" not in shown

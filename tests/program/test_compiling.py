@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from hloscope.compiler.dumps import read_dumps
+from hloscope.compiler.step import read_dumps
 from hloscope.errors import CompileError, MeshError, TargetError, TraceError
 
 pytestmark = pytest.mark.tpu_compiler

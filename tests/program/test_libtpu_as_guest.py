@@ -10,7 +10,7 @@ import pytest
 
 import hloscope
 from hloscope.compiler import placing
-from hloscope.compiler.stderr_capture import CapturedStderr, captured_stderr
+from hloscope.compiler.diagnostics import CapturedStderr, captured_stderr
 from hloscope.errors import SliceError, TargetError
 from hloscope.program import devices
 

@@ -9,9 +9,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hloscope.errors import NotationError
-from hloscope.program.notation import ArraySpec, format_array, parse_array, parse_partition_spec
-from hloscope.program.notation_dtypes import LONG_NAMES, canonical_dtype, nearest_dtypes, short_dtype
+from hloscope.program.notation import (
+    LONG_NAMES,
+    ArraySpec,
+    canonical_dtype,
+    nearest_dtypes,
+    parse_array,
+    parse_partition_spec,
+    short_dtype,
+)
 from hloscope.units import element_bits
+
+
+def format_array(spec: ArraySpec) -> str:
+    """The text that `jax.typeof` would print and `parse_array` reads back: `bfloat16[8@X,2048@(Y,Z)]{U:W}`."""
+    sizes = zip(spec.dimensions, spec.spec, strict=True)
+    dimensions = ",".join(f"{size}@{_grouped(axes)}" if axes else str(size) for size, axes in sizes)
+    kind = "" if spec.unreduced_kind is None else f"_{spec.unreduced_kind}"
+    states = [f"U{kind}:{_grouped(spec.unreduced)}"] if spec.unreduced else []
+    states += [f"R:{_grouped(spec.reduced)}"] if spec.reduced else []
+    return (
+        f"{'~' if spec.weak_type else ''}{spec.dtype}{f'<{spec.memory_space}>' if spec.memory_space else ''}"
+        f"[{dimensions}]{'{' + ', '.join(states) + '}' if states else ''}"
+    )
+
+
+def _grouped(axes: tuple[str, ...]) -> str:
+    return axes[0] if len(axes) == 1 else f"({','.join(axes)})"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 import hloscope
 from hloscope.api.pricing import price
-from hloscope.config.keys import KEYS
+from hloscope.config import KEYS
 from hloscope.program.options import OPTIONS
 from hloscope.program.target import ProgramOptions, TargetFacts, TargetOptions, make_facts
 

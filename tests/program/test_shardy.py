@@ -10,10 +10,10 @@ import pytest
 
 import hloscope
 from hloscope.compiler import client, jax_internals
-from hloscope.compiler.dumps import Dumps, dump_folder, read_dumps
 from hloscope.compiler.propagation import propagated
 from hloscope.compiler.shardy_model import ShardyModule
-from hloscope.program.argument_letters import argument_letters
+from hloscope.compiler.step import Dumps, dump_folder, read_dumps
+from hloscope.program.arguments import argument_letters
 from hloscope.program.target import TargetFacts
 
 MATMUL = """

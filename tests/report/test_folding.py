@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from hloscope.report.folding import Breaks, fold, line_count, longest_piece
+from hloscope.report.layout import Breaks, fold, line_count, longest_piece
 
 
 def lines(text, width):

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from hloscope.report.folding import Breaks
-from hloscope.report.grid import Column, table_lines
+from hloscope.report.layout import Breaks, Column, table_lines
 
 
 def column(header, *cells, **options):

@@ -16,10 +16,10 @@ import hloscope
 from hloscope.compare import match
 from hloscope.contracts.checked import check_analysis
 from hloscope.contracts.notation import parse_contract
-from hloscope.report import FORMATS, Canvas
 from hloscope.report import explanation as explanations
-from hloscope.report.checks import CHECK_FORMATS, CheckReport
-from hloscope.report.diffs import DIFF_FORMATS, DiffReport
+from hloscope.report.checks import CheckReport
+from hloscope.report.diffs import DiffReport
+from hloscope.report.formats import Canvas, render
 from hloscope.rules.selection import make_selection
 from hloscope.why import explain
 
@@ -81,9 +81,9 @@ def strings_in(document: object):
 def test_text(analysis, report, width, colour):
     canvas = Canvas(width=width, colour=colour)
     for text in (
-        FORMATS["text"](analysis, canvas),
-        CHECK_FORMATS["text"](report, canvas),
-        explanations.render_text(explain(analysis), canvas),
+        render("analysis", "text", analysis, canvas),
+        render("check", "text", report, canvas),
+        explanations.render(explain(analysis), canvas),
         explanations.render_overview(explain(analysis), canvas),
     ):
         bare = re.sub(r"\x1b\[[\d;]*m", "", text) if colour else text
@@ -93,7 +93,7 @@ def test_text(analysis, report, width, colour):
 
 
 def test_github(analysis, report):
-    for text in (FORMATS["github"](analysis, Canvas()), CHECK_FORMATS["github"](report, Canvas())):
+    for text in (render("analysis", "github", analysis, Canvas()), render("check", "github", report, Canvas())):
         *commands, headline = text.splitlines()
         assert commands
         assert all(re.match(r"::(?:error|warning|notice) (?:file=|title=)", line) for line in commands)
@@ -104,7 +104,7 @@ def test_github(analysis, report):
 
 
 def test_markdown(report):
-    text = CHECK_FORMATS["markdown"](report, Canvas())
+    text = render("check", "markdown", report, Canvas())
     assert UNSEEN.search(text) is None
     assert RUNNER.search(text) is None
     fences = re.findall(r"(?m)^(`{3,})", text)
@@ -116,7 +116,7 @@ def test_markdown(report):
 
 @pytest.mark.parametrize("name", ["json", "sarif"])
 def test_json_is_escaped_and_reads_back_the_same(analysis, report, name):
-    for text in (FORMATS[name](analysis, Canvas()), CHECK_FORMATS[name](report, Canvas())):
+    for text in (render("analysis", name, analysis, Canvas()), render("check", name, report, Canvas())):
         assert UNSEEN.search(text) is None
         assert RUNNER.search(text) is None
         read = list(strings_in(json.loads(text)))
@@ -126,7 +126,7 @@ def test_json_is_escaped_and_reads_back_the_same(analysis, report, name):
 
 
 def test_sarif_shows_what_no_viewer_obeys(report):
-    (run,) = json.loads(CHECK_FORMATS["sarif"](report, Canvas()))["runs"]
+    (run,) = json.loads(render("check", "sarif", report, Canvas()))["runs"]
     assert run["results"]
     for result in run["results"]:
         shown = [result["message"]["text"]]
@@ -148,14 +148,14 @@ def test_diff(analysis, name):
         step_us=(None, None),
         not_understood=(analysis.target,),
     )
-    text = DIFF_FORMATS[name](difference, Canvas())
+    text = render("difference", name, difference, Canvas())
     assert len(text) > 200
     assert UNSEEN.search(text) is None
     assert RUNNER.search(text) is None
 
 
 def test_junit(report):
-    text = CHECK_FORMATS["junit"](report, Canvas())
+    text = render("check", "junit", report, Canvas())
     assert UNSEEN.search(text) is None
     assert RUNNER.search(text) is None
     assert ET.fromstring(text).tag == "testsuites"

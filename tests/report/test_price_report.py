@@ -8,8 +8,8 @@ from report_examples import FULL
 
 from hloscope.analysis.model import Spread, StepTime
 from hloscope.errors import HloscopeError
-from hloscope.report import Canvas
-from hloscope.report.price import PRICE_FORMATS, Unpriced
+from hloscope.report.formats import Canvas, render
+from hloscope.report.price import Unpriced
 
 ONE = StepTime(
     step_us=1000.0,
@@ -29,7 +29,7 @@ PRICED = (
 
 
 def report(width=120):
-    return PRICE_FORMATS["text"](PRICED, Canvas(width=width))
+    return render("prices", "text", PRICED, Canvas(width=width))
 
 
 def test_each_slice_is_a_row():
@@ -56,15 +56,15 @@ def test_no_line_is_wider_than_the_terminal(width):
 
 
 def test_json_has_the_times_of_every_slice():
-    found = json.loads(PRICE_FORMATS["json"](PRICED, Canvas()))
+    found = json.loads(render("prices", "json", PRICED, Canvas()))
     assert found["target"] == FULL.target
     assert [None if one["time"] is None else one["time"]["step_us"] for one in found["prices"]] == [1000.0, 500.0, None]
 
 
 def test_the_error_of_a_slice_is_broken_below_what_follows_its_label():
     error = HloscopeError("the compiler died", why=f"its process was ended\n{'word ' * 20}")
-    lines = PRICE_FORMATS["text"](
-        (*PRICED, Unpriced(target="t", slice_name="v5p:1x2x2", error=error)), Canvas(width=80)
+    lines = render(
+        "prices", "text", (*PRICED, Unpriced(target="t", slice_name="v5p:1x2x2", error=error)), Canvas(width=80)
     )
     below = lines.split("why: its process was ended\n")[1].splitlines()[:2]
     assert [len(line) - len(line.lstrip()) for line in below] == [14, 14]

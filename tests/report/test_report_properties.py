@@ -11,7 +11,7 @@ from report_examples import FULL, GATHER, LONG, NOTHING
 from hloscope.analysis.model import ArrayFact, Mesh, SourceFrame
 from hloscope.analysis.totals import largest_first, totals_of
 from hloscope.analysis.vocabulary import Bound, Kind, Link
-from hloscope.report import FORMATS, Canvas
+from hloscope.report.formats import Canvas, render
 from hloscope.units import format_bytes, format_count
 
 AXES = ("X", "data", "model", "D:(2)2", "fsdp_transpose_sequence", "a_rather_long_axis_of_the_mesh")
@@ -69,7 +69,7 @@ def analyses(draw):
 
 
 def report(analysis, width):
-    return FORMATS["text"](analysis, Canvas(width=width))
+    return render("analysis", "text", analysis, Canvas(width=width))
 
 
 @ENVIRONMENT

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from hloscope.analysis.model import RuleUse, Spread, StepTime, UnknownOperation
 from hloscope.analysis.vocabulary import Bound
-from hloscope.report.time import time_bar, time_line, time_lines
+from hloscope.report.price import time_bar, time_line, time_lines
 
 SEED = StepTime(
     step_us=312.4,

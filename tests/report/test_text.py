@@ -12,7 +12,7 @@ from report_examples import DEEP, DOUBTFUL, FULL, GATHER, LONG, NOTHING, TWO_SLI
 from hloscope.analysis.model import Mesh, SourceFrame
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.findings import Finding, Severity
-from hloscope.report import FORMATS, Canvas
+from hloscope.report.formats import Canvas, render
 
 GOLDENS = Path(__file__).parent / "goldens"
 
@@ -32,7 +32,7 @@ CASES = {
 
 
 def report(analysis, width=100, colour=False):
-    return FORMATS["text"](analysis, Canvas(width=width, colour=colour))
+    return render("analysis", "text", analysis, Canvas(width=width, colour=colour))
 
 
 def rows(text, start):

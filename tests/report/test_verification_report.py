@@ -9,8 +9,7 @@ import pytest
 from report_examples import GATHER, NOTHING
 
 from hloscope.analysis.model import StepTime
-from hloscope.report import Canvas
-from hloscope.report.verification import VERIFICATION_FORMATS
+from hloscope.report.formats import Canvas, render
 from hloscope.verification.judging import judged
 from hloscope.verification.model import Numerics, NumericsStatus, OutputComparison, Tolerance, Untested, Worst
 
@@ -40,7 +39,7 @@ RAN = Numerics(
 
 
 def shown(found, width=100, colour=False):
-    return VERIFICATION_FORMATS["text"](found, Canvas(width=width, colour=colour))
+    return render("verification", "text", found, Canvas(width=width, colour=colour))
 
 
 def test_nothing_moves_and_all_agree():
@@ -120,4 +119,4 @@ def test_it_keeps_to_its_width(width):
 
 def test_json_is_the_document():
     found = judged(NOTHING, NOTHING, RAN)
-    assert json.loads(VERIFICATION_FORMATS["json"](found, Canvas())) == json.loads(json.dumps(found.to_dict()))
+    assert json.loads(render("verification", "json", found, Canvas())) == json.loads(json.dumps(found.to_dict()))

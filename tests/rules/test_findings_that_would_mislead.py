@@ -8,7 +8,7 @@ import pytest
 from rule_cases import across_slices, chain_of_all_reduces, compiled, judged_with
 
 import hloscope
-from hloscope.report import FORMATS, Canvas
+from hloscope.report.formats import Canvas, render
 
 GROUPS = "channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3},{4,5,6,7}}"
 REDUCERS = """
@@ -257,7 +257,7 @@ def test_outputs_that_take_donated_memory_are_not_donated_in_vain():
     assert [one.reused for one in found.arguments] == [True, True, True, None]
     assert [(one.donated, one.reused) for one in updated] == [(True, None)] * 3
     assert (made.donated, made.reused) == (False, None)
-    assert "in vain" not in FORMATS["text"](found, Canvas())
+    assert "in vain" not in render("analysis", "text", found, Canvas())
 
 
 @pytest.mark.tpu_compiler

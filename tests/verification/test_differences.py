@@ -16,13 +16,15 @@ from hloscope.verification.differences import (
     allowed_by,
     compare_shards,
     error_ratios,
+    relative_tolerance,
     root_mean_square,
+    rounding_of,
     telling,
+    tolerance_at,
     whole,
 )
 from hloscope.verification.model import Tolerance
 from hloscope.verification.spreads import spread_of
-from hloscope.verification.tolerances import relative_tolerance, rounding_of, tolerance_at
 from hloscope.verification.values import described_bounds, random_values
 
 EXACT = Tolerance()

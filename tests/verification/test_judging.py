@@ -16,7 +16,9 @@ from hloscope.analysis.model import Unmodelled
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.errors import NotationError
 from hloscope.findings import Severity
-from hloscope.verification.judging import judged
+from hloscope.verification.job import Settings, parse_range
+from hloscope.verification.judging import compare_structure, judged
+from hloscope.verification.machine import attached_platform, jax_platform
 from hloscope.verification.model import (
     Bias,
     Numerics,
@@ -26,9 +28,6 @@ from hloscope.verification.model import (
     Untested,
     Worst,
 )
-from hloscope.verification.platforms import attached_platform, jax_platform
-from hloscope.verification.settings import Settings, parse_range
-from hloscope.verification.structure import compare_structure
 
 CAPTURED = Path(__file__).parent.parent.parent / "fixtures" / "captured"
 COMPARED = OutputComparison(
@@ -263,5 +262,5 @@ def test_what_was_not_understood_in_the_program_alone_is_told(naive):
     ("plugins", "platform"), [(("jax_cuda12_plugin",), "cuda"), (("jax_rocm7_plugin",), "rocm"), ((), "cuda")]
 )
 def test_jax_is_told_of_the_one_kind_of_gpu_that_it_can_use(monkeypatch, plugins, platform):
-    monkeypatch.setattr("hloscope.verification.platforms.find_spec", lambda name: name if name in plugins else None)
+    monkeypatch.setattr("hloscope.verification.machine.find_spec", lambda name: name if name in plugins else None)
     assert [jax_platform(one) for one in ("cpu", "tpu", "gpu")] == ["cpu", "tpu", platform]

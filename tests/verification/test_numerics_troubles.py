@@ -15,8 +15,8 @@ from verify_helpers import findings, job
 
 from hloscope.verification.judging import judge_numerics
 from hloscope.verification.model import NumericsStatus
-from hloscope.verification.numerics import run_in_child
 from hloscope.verification.running import run_job
+from hloscope.verification.where import run_in_child
 
 GIB = 2**30
 

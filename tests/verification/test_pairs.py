@@ -16,9 +16,9 @@ from hloscope.verification import executing, noise
 from hloscope.verification.judging import judge_numerics
 from hloscope.verification.measuring import measure, over_other_splits, run_of
 from hloscope.verification.model import Untested
-from hloscope.verification.numerics import run_in_child
 from hloscope.verification.running import both_prepared, compare_prepared, run_job
 from hloscope.verification.values import check_range, random_values
+from hloscope.verification.where import run_in_child
 
 sys.path.insert(0, str(USER_CODE))
 import right_pairs
@@ -88,7 +88,7 @@ def test_what_a_mask_of_zeros_hides_is_untested():
 
 
 def test_a_reverse_pass_finds_the_same(monkeypatch):
-    monkeypatch.setattr("hloscope.verification.coverage._PATIENCE_S", 0.0)
+    monkeypatch.setattr("hloscope.verification.pairs._PATIENCE_S", 0.0)
     assert parts("covered", "masked", "masked", ranges={"mask": (0, 1)}) == [("x", ())]
     assert parts("covered", "of_each_device", "of_each_device", ranges={"index": (512, 4096)}) == [("table", ("X=0",))]
 
@@ -176,7 +176,7 @@ def test_a_tolerance_that_lets_zeros_pass_is_blamed_on_whoever_gave_it():
 
 
 def test_parts_that_would_take_too_long_are_told_as_not_tried(monkeypatch):
-    monkeypatch.setattr("hloscope.verification.coverage._MOST_CHANGES", 3)
+    monkeypatch.setattr("hloscope.verification.pairs._MOST_CHANGES", 3)
     found = run_job(job("covered", "of_each_device", "embedding"))
     assert found.untested == (Untested(argument="table", shards=(), parts=8, tried=False),)
     (finding,) = judge_numerics(found)
@@ -186,9 +186,9 @@ def test_parts_that_would_take_too_long_are_told_as_not_tried(monkeypatch):
 
 
 def test_arguments_that_there_is_no_time_for_are_told_as_not_tried_in_one(monkeypatch):
-    monkeypatch.setattr("hloscope.verification.coverage._PATIENCE_S", 0.0)
-    monkeypatch.setattr("hloscope.verification.coverage._MOST_CHANGES", 1)
-    monkeypatch.setattr("hloscope.verification.coverage._without_gradient", lambda *_: None)
+    monkeypatch.setattr("hloscope.verification.pairs._PATIENCE_S", 0.0)
+    monkeypatch.setattr("hloscope.verification.pairs._MOST_CHANGES", 1)
+    monkeypatch.setattr("hloscope.verification.pairs._without_gradient", lambda *_: None)
     found = run_job(job("covered", "product", "product"))
     assert found.untested[1:] == (Untested(argument="b", shards=(), parts=8, tried=False),)
     found = run_job(job("covered", "chaotic", "chaotic", ranges={f"weights[{at}]": (-0.1, 0.1) for at in range(6)}))

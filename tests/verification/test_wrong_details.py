@@ -9,8 +9,8 @@ from verify_helpers import USER_CODE, findings, job
 
 import hloscope
 from hloscope.errors import NotationError, TargetError
+from hloscope.verification.job import Settings
 from hloscope.verification.running import run_job
-from hloscope.verification.settings import Settings
 
 ALL = tuple(f"X={x}, Y={y}" for x in range(2) for y in range(4))
 

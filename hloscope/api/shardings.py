@@ -10,7 +10,7 @@ from hloscope.errors import CompileError
 from hloscope.program.loading import name_of
 
 if TYPE_CHECKING:
-    from hloscope.program.propagating import Propagated
+    from hloscope.program.shardings import Propagated
     from hloscope.program.target import TargetFacts
     from hloscope.report.shardings import ShardingTable
 
@@ -27,7 +27,7 @@ def shardings_of(
     from hloscope.why.shardings import sharded_arrays
 
     def propagated(function: Callable[..., Any], known: TargetFacts) -> Propagated:
-        from hloscope.program.propagating import propagate
+        from hloscope.program.shardings import propagate
 
         return propagate(function, known, name=name_of(target), stage=stage)
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from hloscope.compiler import client, jax_internals
 from hloscope.compiler.shardy_model import ShardyModule
-from hloscope.program.argument_letters import argument_letters
-from hloscope.program.backend_watch import watched_backend
-from hloscope.program.lowering import lower
+from hloscope.program.arguments import argument_letters
+from hloscope.program.lowering import lower, watched_backend
 from hloscope.program.plan import axis_kinds, choose_slice, make_plan, users_mesh
 from hloscope.program.target import TargetFacts
 

@@ -1,22 +1,146 @@
-"""A table for a terminal that gives columns up before it breaks what stands in them.
-
-A column that does not fit moves below its row, on a line of its own with the others that were given up; in a very
-narrow terminal each row so becomes a block. Of the layouts that fit, the one with the fewest lines is taken, and of
-those the one that breaks the fewest cells.
-"""
+"""Laying text out for a terminal: sections, tables that give columns up, and lines broken where they stay readable."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
 
 from rich.cells import cell_len
+from rich.console import Console
 from rich.text import Text
 
-from hloscope.report.folding import Breaks, fold, line_count, longest_piece
+from hloscope.report.escaping import plain_line, without_commands
+
+INDENT = 2
+LEAST_WIDTH = 20
+
+_QUOTED = "   | "
+_LABEL = re.compile(r" +(?:-->|= +[\w ]+:|why:|(?=\S)) *")
+
+
+class Breaks(IntEnum):
+    """How far a text may be broken before it is given a line of its own, from not at all to anywhere."""
+
+    NEVER = -1
+    BETWEEN_PARTS = 0
+    BETWEEN_WORDS = 1
+    AFTER_PUNCTUATION = 2
+    IN_IDENTIFIERS = 3
+    BETWEEN_CHARACTERS = 4
+    IN_NUMBERS = 5
+
+
+# A number keeps its unit and `+2 more` its word; a dot inside a number or before a file's ending is no place to break.
+_PLACES = (
+    r"(?<= · )",
+    r"(?<=[^\d\s]\s)(?<!\bline\s)(?!·)|(?<=\d\s)(?!·|(?:[kMGTP]?B|[KMG]iB|us|ms|s|more)\b)",
+    r"(?<=[,/])|(?<=[\])}])(?![\])},.])|(?<=[^\d.]\.)(?![\d.]|py\b|hlo\b|txt\b)",
+    r"(?<=[_=@%-])|(?<=:)(?!\d)|(?=:\d)|(?=[\[({])",
+    r"(?<!\d)(?=.)|(?!\d)(?=.)",
+    r"(?=.)",
+)
+_UP_TO = {level: re.compile("|".join(_PLACES[: level + 1]), re.DOTALL) for level in Breaks if level >= 0}
+
+
+def longest_piece(text: Text, breaks: Breaks) -> int:
+    """Columns that the text needs when it is broken no further than `breaks` allows."""
+    pieces = [text.plain] if breaks is Breaks.NEVER else _UP_TO[breaks].split(text.plain)
+    return max(cell_len(_bare(piece)) for piece in pieces)
+
+
+def line_count(text: Text, width: int) -> int:
+    """Lines that `fold` makes."""
+    return len(_folded(text.plain, width))
+
+
+def fold(text: Text, width: int) -> list[Text]:
+    """Breaks a text into lines of at most `width` columns; its styles stay.
+
+    It is broken between the parts that ` · ` joins, then between words, then after commas, slashes, closing brackets
+    and dots; within an identifier, and at last within a number, only where a single piece is wider than a line. The
+    ` · ` or the blank that a line is broken after is not drawn.
+    """
+    ends, end = [], 0
+    for part in _folded(text.plain, width)[:-1]:
+        end += len(part)
+        ends.append(end)
+    lines = list(text.divide(ends))
+    for line in lines:
+        line.truncate(cell_len(_bare(line.plain)))
+    return lines
+
+
+def _bare(line: str) -> str:
+    return line.rstrip().removesuffix(" ·").rstrip()
+
+
+@lru_cache(maxsize=8192)
+def _folded(text: str, width: int, level: Breaks = Breaks.BETWEEN_PARTS) -> tuple[str, ...]:
+    """The lines, each with the blank it was broken after."""
+    if cell_len(_bare(text)) <= width:
+        return (text,)
+    lines: list[str] = [""]
+    for piece in _UP_TO[level].split(text):
+        if cell_len(_bare(lines[-1] + piece)) <= width:
+            lines[-1] += piece
+        elif cell_len(_bare(piece)) <= width or level is Breaks.IN_NUMBERS:
+            lines.append(piece)
+        else:
+            lines[-1:] = _folded(lines[-1] + piece, width, Breaks(level + 1))
+    return tuple(line for line in lines if line)
+
+
+def hanging(text: Text, width: int, indent: int = 2) -> list[Text]:
+    """Folds a text; its second and further lines are indented."""
+    first, *others = fold(text, width)
+    if not others:
+        return [first]
+    rest = text[len(first.plain) :]
+    rest = rest[len(rest.plain) - len(rest.plain.lstrip(" ·")) :]
+    return [first, *(Text(" " * indent) + line for line in fold(rest, width - indent))]
+
+
+def message_line(line: str, width: int) -> list[Text]:
+    """A line of an error message, broken below what follows its label; a quoted line stays whole above its caret."""
+    if line.startswith(_QUOTED):
+        return [Text(line)]
+    label = _LABEL.match(line)
+    return hanging(Text(line), width, indent=2 if label is None else label.end())
+
+
+def drawn(lines: Iterable[Text], width: int, colour: bool) -> str:
+    """The lines as text, with ANSI colours when asked for; whatever they hold, each stays one line."""
+    sink = io.StringIO()
+    console = Console(
+        file=sink,
+        width=width,
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        no_color=not colour,
+        highlight=False,
+        emoji=False,
+        markup=False,
+    )
+    for line in lines:
+        line.plain = plain_line(line.plain)
+        line.rstrip()
+        console.print(line, soft_wrap=True)
+    return without_commands(sink.getvalue())
+
+
+def section(title: str, body: Iterable[Text], width: int, remark: str = "") -> Iterator[Text]:
+    """An empty line, a title with what holds for all of its lines, and the lines, indented."""
+    yield Text()
+    yield from fold(Text.assemble((title, "bold"), (f" (all: {remark})" if remark else "", "dim")), width)
+    for line in body:
+        yield Text(" " * INDENT) + line
+
 
 _GAP, _NARROW_GAP = 3, 2
-_INDENT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -80,9 +204,9 @@ def table_lines(columns: Sequence[Column], width: int, under: Sequence[Text] = (
     lines = [_joined(header, layout), rule]
     for row in range(len(filled[0].cells)):
         lines.extend(_row_lines(layout, row))
-        lines.extend(Text(" " * _INDENT) + line for line in fold(_below(layout, row), width - _INDENT) if line.plain)
+        lines.extend(Text(" " * INDENT) + line for line in fold(_below(layout, row), width - INDENT) if line.plain)
         if under and under[row].plain:
-            lines.extend(Text(" " * _INDENT) + line for line in fold(under[row], width - _INDENT))
+            lines.extend(Text(" " * INDENT) + line for line in fold(under[row], width - INDENT))
     return lines
 
 
@@ -129,7 +253,7 @@ def _row_height(layout: _Layout, row: int) -> int:
 
 def _below_height(layout: _Layout, row: int, width: int) -> int:
     below = _below(layout, row)
-    return line_count(below, width - _INDENT) if below.plain else 0
+    return line_count(below, width - INDENT) if below.plain else 0
 
 
 def _below(layout: _Layout, row: int) -> Text:

@@ -1,18 +1,190 @@
-"""From a TOML file to a project's targets, or to an error that says what, where and how to fix it."""
+"""`[tool.hloscope]` in pyproject.toml, or hloscope.toml: named targets, their contracts, and where baselines are.
+
+Notations and contracts are read by whoever needs them: here they are plain values. What is written wrongly becomes an
+error that says what, where and how to fix it.
+"""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hloscope.config.keys import KEYS, OF_RULES, ONLY_FOR_FUNCTIONS
-from hloscope.config.model import BASELINES, ConfigError, ProjectConfig, TargetConfig, refuse
-from hloscope.errors import caret_excerpt, did_you_mean
-from hloscope.program.options import BY_NAME, OPTIONS
+from hloscope.errors import HloscopeError, caret_excerpt, did_you_mean
+from hloscope.program.options import BY_NAME, OPTIONS, are
+
+_BASELINES = "hloscope_baselines"
+"""The folder of baseline files, unless the project names another."""
+
+
+class ConfigError(HloscopeError):
+    """The targets file is written wrongly."""
+
+
+class ConfigMistakesError(ConfigError):
+    """Several mistakes in one targets file, told one after the other.
+
+    Attributes:
+        mistakes: Each of them.
+    """
+
+    def __init__(self, mistakes: Sequence[HloscopeError]) -> None:
+        self.mistakes = tuple(mistakes)
+        super().__init__(f"{len(mistakes)} mistakes in the targets file")
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self.mistakes))
+
+
+def refuse(mistakes: Sequence[HloscopeError]) -> None:
+    """Tells all mistakes at once.
+
+    Raises:
+        HloscopeError: There is one.
+        ConfigMistakesError: There are several.
+    """
+    if len(mistakes) == 1:
+        raise mistakes[0]
+    if mistakes:
+        raise ConfigMistakesError(mistakes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetConfig:
+    """One target: a function or a file of HLO, how to compile it, and what is expected of it.
+
+    Attributes:
+        name: What `hloscope check` calls it.
+        function: `package.module:fn` or `path/to/file.py:fn`; None for HLO text.
+        hlo: The path of a file of HLO text, from the project's folder; None for a function.
+        slices: The slices to compile for; None is the default one.
+        options: What else is said of it, by the names of `hloscope.program.options`.
+        source_root: For HLO text: the folder, from the project's, in which files that it names may be read.
+        contract: The contract as TOML has it: text, or a list of texts; None for none.
+        baseline: Whether what it moves is held against a baseline file.
+        fail_on: The least severity of what rules find that fails the check, `error`, `warning` or `note`; None where
+            nothing of it does.
+        place: The file and the line where it is written; None for one that is written nowhere.
+    """
+
+    name: str
+    function: str | None = None
+    hlo: str | None = None
+    slices: tuple[str | None, ...] = (None,)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    source_root: str | None = None
+    contract: Any = None
+    baseline: bool = True
+    fail_on: str | None = None
+    place: str | None = None
+
+    @property
+    def where(self) -> str:
+        """Where it is written, with its name, for messages."""
+        return f"{self.place}, target {self.name}" if self.place else f"target {self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectConfig:
+    """A project's targets.
+
+    Attributes:
+        path: The file that says so.
+        baselines: The folder of baseline files.
+        targets: In the order in which they are written.
+    """
+
+    path: Path
+    baselines: Path
+    targets: tuple[TargetConfig, ...]
+
+    @property
+    def root(self) -> Path:
+        """The project's folder: targets are imported from there, and paths are relative to it."""
+        return self.path.parent
+
+    def named(self, names: tuple[str, ...]) -> tuple[TargetConfig, ...]:
+        """The targets of these names, or all of them.
+
+        Raises:
+            ConfigError: There is no target of such a name, or none at all.
+        """
+        if not self.targets:
+            raise ConfigError("there are no targets", where=str(self.path), fix="write [targets.NAME] with a function")
+        by_name = {target.name: target for target in self.targets}
+        for name in names:
+            if name not in by_name:
+                fix = did_you_mean(name, by_name, f"the targets are {', '.join(by_name)}")
+                raise ConfigError(f"there is no target {name!r}", where=str(self.path), fix=fix)
+        return tuple(by_name[name] for name in dict.fromkeys(names)) or self.targets
+
+
+_Check = Callable[[Any], bool]
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+_SEVERITIES = ("error", "warning", "note")
+"""What `fail-on` takes."""
+
+KEYS: dict[str, tuple[_Check, str]] = {
+    "function": (_is_text, '"model.py:step"'),
+    "hlo": (_is_text, '"step.hlo"'),
+    "slice": (_is_text, '"v5e:2x4"'),
+    "slices": (lambda value: bool(value) and are(_is_text)(value), '["v5e:2x4", "v5p:2x2x2"]'),
+    **{option.key: (option.fits, option.example) for option in OPTIONS if option.key},
+    "source-root": (_is_text, '"src"'),
+    # a table too: whoever reads the contract says how to write it as text
+    "contract": (lambda value: isinstance(value, str | list | dict), '["all-reduce@model <= 2MB", "nothing else"]'),
+    "baseline": (lambda value: isinstance(value, bool), "false"),
+    "fail-on": (lambda value: value in _SEVERITIES, '"warning"'),
+}
+_ONLY_FOR_FUNCTIONS = tuple(option.key for option in OPTIONS if option.key and not option.of_text)
+"""What a file of HLO text cannot be told."""
+
+_OF_RULES = ("allow", "rules")
+"""What says nothing where no finding of a rule fails the check."""
+
+_EXAMPLE = """\
+write one, for example:
+[tool.hloscope.targets.step]
+function = "model.py:step"
+mesh = { data = 4, model = 2 }
+slice = "v5e:2x4"
+args = ["bf16[512@data,2048]", "bf16[2048,8192@model]"]
+contract = ["all-reduce@model <= 2MB", "nothing else"]"""
+
+
+def find_project(start: Path, *, named: Path | None = None) -> ProjectConfig:
+    """The project that a folder belongs to.
+
+    Args:
+        start: The folder to begin at.
+        named: The file that the user named; it is taken as it is.
+
+    Raises:
+        ConfigError: There is no such file, or it is written wrongly.
+    """
+    if named is not None:
+        if not named.is_file():
+            raise ConfigError(f"there is no file {named}", fix="name a TOML file with targets")
+        return read_project(named)
+    folder = start.resolve()
+    for place in (folder, *folder.parents):
+        for path in (place / "hloscope.toml", place / "pyproject.toml"):
+            if path.is_file() and _has_section(path):
+                return read_project(path)
+    raise ConfigError(
+        "no targets are configured",
+        why=f"neither {folder} nor a folder above it has a hloscope.toml, or a pyproject.toml with [tool.hloscope]",
+        fix=_EXAMPLE,
+    )
+
 
 _POSITION = re.compile(r"\(at line (\d+), column (\d+)\)|\(at end of document\)")
 
@@ -20,7 +192,7 @@ _PROJECT_KEYS = ("baselines", "rules", "defaults", "targets")
 _NO_DEFAULT = ("function", "hlo", "rules")
 
 
-def has_section(path: Path) -> bool:
+def _has_section(path: Path) -> bool:
     """Whether a file is about hloscope: any hloscope.toml, and a pyproject.toml with `[tool.hloscope]`.
 
     Raises:
@@ -50,9 +222,9 @@ def read_project(path: Path) -> ProjectConfig:
     rules = reader.rules(section)
     defaults = reader.defaults(section)
     named = reader.table(section, "targets")
-    baselines = section.get("baselines", BASELINES)
+    baselines = section.get("baselines", _BASELINES)
     if not isinstance(baselines, str) or not baselines:
-        reader.mistake(f"baselines cannot be {baselines!r}", "", "baselines", fix=f'write baselines = "{BASELINES}"')
+        reader.mistake(f"baselines cannot be {baselines!r}", "", "baselines", fix=f'write baselines = "{_BASELINES}"')
     targets = [reader.target(name, value, defaults, rules) for name, value in named.items()]
     refuse(reader.mistakes)
     return ProjectConfig(
@@ -189,13 +361,13 @@ class _Reader:
         if ("function" in value) == ("hlo" in value):
             both = "both a function and a file of HLO" if "hlo" in value else "neither a function nor a file of HLO"
             self.mistake(f"the target {name} names {both}", table, fix='write function = "model.py:step"')
-        for key in ONLY_FOR_FUNCTIONS if "hlo" in value and "function" not in value else ():
+        for key in _ONLY_FOR_FUNCTIONS if "hlo" in value and "function" not in value else ():
             if key in value:
                 self.mistake(f"{key} does not go with HLO text", table, key, fix="leave it out")
         if "source-root" in value and "function" in value and "hlo" not in value:
             fix = "leave it out: the files of a function are read anyway"
             self.mistake("source-root is for HLO text", table, "source-root", fix=fix)
-        for key in OF_RULES if "fail-on" not in {*value, *defaults} else ():
+        for key in _OF_RULES if "fail-on" not in {*value, *defaults} else ():
             if key in value:
                 self.mistake(
                     f"{key} is about what rules find, and nothing that they find fails this check",

@@ -1,0 +1,344 @@
+"""The report on one program for a terminal: totals first, then what moves, then shapes, then memory; and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import inf
+
+from rich.text import Text
+
+from hloscope.analysis.model import Analysis, ArrayFact, IntermediateFact, Memory, Mesh
+from hloscope.analysis.places import short_source
+from hloscope.analysis.vocabulary import Bound
+from hloscope.report.collectives import axis_lines, collective_lines
+from hloscope.report.escaping import dumped
+from hloscope.report.finding_lines import finding_lines
+from hloscope.report.formats import Canvas
+from hloscope.report.layout import INDENT, LEAST_WIDTH, Breaks, Column, drawn, fold, hanging, section, table_lines
+from hloscope.report.price import time_lines
+from hloscope.report.words import ELSEWHERE, GUESSED_LEGEND, legend, marked, part_of_axis, short_note
+from hloscope.units import format_bytes, format_capacity, format_share, plural
+
+_ARRAYS_SHOWN = 12
+_INTERMEDIATES_SHOWN = 5
+_MEMORIES = {0: "", 1: "in vector memory", 5: "in host memory"}
+
+
+def render(analysis: Analysis, canvas: Canvas) -> str:
+    """Lays the analysis out for a terminal."""
+    return drawn(_lines(analysis, max(canvas.width, LEAST_WIDTH)), canvas.width, canvas.colour)
+
+
+def render_json(analysis: Analysis, _: Canvas) -> str:
+    """The analysis as one document, with keys in the order of `hloscope/analysis/schema.json`."""
+    return dumped(analysis.to_dict())
+
+
+def _lines(analysis: Analysis, width: int) -> Iterator[Text]:
+    inner = width - INDENT
+    yield from _headline(analysis, width)
+    if analysis.time is not None:
+        yield from section("Predicted time of one step", time_lines(analysis.time, inner), inner)
+    yield from _traffic(analysis, inner)
+    if analysis.findings:
+        told = {one.why for one in analysis.collectives if one.why is not None}
+        yield from section("Findings", finding_lines(analysis.findings, inner, told=told), inner)
+    for title, arrays in (("Arguments", analysis.arguments), ("Outputs", analysis.outputs)):
+        if arrays:
+            body = _array_lines(arrays, title.lower().removesuffix("s"), inner)
+            yield from section(title, body, inner, ", ".join(_common_remarks(arrays)))
+    if analysis.intermediates:
+        body = _intermediate_lines(analysis.intermediates, inner)
+        yield from section("Largest arrays made on the way", body, inner)
+    yield from section("Memory of one device", _memory(analysis.memory, inner), inner)
+    if analysis.notes:
+        notes = (Text(f"• {short_note(note)}") for note in analysis.notes)
+        yield from section("Notes", [line for note in notes for line in hanging(note, inner)], inner)
+    yield Text()
+    versions = ", ".join(f"{name} {version}" for name, version in analysis.versions.items())
+    yield from fold(Text(versions, style="dim"), width)
+
+
+def _headline(analysis: Analysis, width: int) -> Iterator[Text]:
+    target, place = Text(analysis.target, style="bold"), _place(analysis)
+    together = Text(" ").join([target, place])
+    for line in (together,) if together.cell_len <= width else (target, place):
+        yield from fold(line, width)
+    yield from fold(_verdict(analysis), width)
+
+
+def _place(analysis: Analysis) -> Text:
+    """`on v5e:2x4 (8 devices), mesh X=8 (auto axes)`, as far as known."""
+    place = Text()
+    if analysis.slice is not None:
+        used, devices = analysis.slice.used_devices, analysis.slice.devices
+        place.append(f"on {analysis.slice.name}", style="bold")
+        place.append(f" ({f'{used:,} of ' if used < devices else ''}{plural(devices, 'device')})")
+    if analysis.mesh is not None:
+        place.append(f"{', ' if place.plain else 'on '}mesh {_mesh_words(analysis.mesh)}")
+    return place
+
+
+def _mesh_words(mesh: Mesh) -> str:
+    sizes = " ".join(f"{name}={size}" for name, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+    if not mesh.axis_types:
+        return sizes
+    kinds = set(mesh.axis_types)
+    if len(kinds) == 1:
+        return f"{sizes} ({kinds.pop()} {'axis' if len(mesh.axis_names) == 1 else 'axes'})"
+    return f"{sizes} ({', '.join(f'{n} {t}' for n, t in zip(mesh.axis_names, mesh.axis_types, strict=True))})"
+
+
+def _verdict(analysis: Analysis) -> Text:
+    total = analysis.totals
+    if not analysis.collectives:
+        if total.bound is Bound.EXACT:
+            return Text("Nothing moves between devices.", style="green")
+        return Text("No collective was found, but not everything was understood: at least 0 B per step move.")
+    size = format_bytes(total.wire_bytes)
+    size = f"{total.bound} {size}" if total.bound in (Bound.AT_LEAST, Bound.AT_MOST) else size
+    counted = " as counted" if total.bound is Bound.UNKNOWN else ""
+    mark = "" if counted else marked("", total.bound)
+    doubt = "; some counts are lower bounds, others upper bounds" if counted else ""
+    return Text(
+        f"One device sends {size} per step{counted}, in {mark}{plural(total.executions, 'transfer')} "
+        f"from {plural(total.collectives, 'collective')}{doubt}."
+    )
+
+
+def _traffic(analysis: Analysis, width: int) -> Iterator[Text]:
+    if not analysis.collectives:
+        return
+    axes = axis_lines(analysis, width)
+    collectives = collective_lines(analysis.collectives, width)
+    yield from section("Bytes one device sends per step, by mesh axis", axes, width)
+    yield from section("Collectives, most bytes per step first", collectives, width)
+    remarks = [legend([_verdict(analysis), *axes, *collectives])]
+    if analysis.mesh is None:
+        remarks.append(Text("Axes are unknown without a mesh: give it as --mesh X=4,Y=2.", style="dim"))
+    if any(one.axes_guessed for one in analysis.collectives):
+        remarks.append(Text(GUESSED_LEGEND, style="dim"))
+    lines = [line for remark in remarks if remark is not None for line in fold(remark, width)]
+    yield from (Text(" " * INDENT) + line for line in ([Text(), *lines] if lines else ()))
+
+
+def _memory(memory: Memory, width: int) -> Iterator[Text]:
+    parts = (
+        ("arguments", memory.argument_bytes),
+        ("outputs", memory.output_bytes),
+        ("temporaries", memory.temp_bytes),
+        ("code", memory.generated_code_bytes),
+        ("less donated", memory.alias_bytes or None),
+    )
+    known = ", ".join(f"{name} {format_bytes(count)}" for name, count in parts if count is not None)
+    yield from fold(_peak(memory), width)
+    if known:
+        yield from fold(Text(known, style="dim"), width)
+
+
+def _peak(memory: Memory) -> Text:
+    if memory.peak_bytes is None and memory.fits is False:
+        return Text("more than there is; the compiler does not tell what the program's code takes", style="bold red")
+    if memory.peak_bytes is None:
+        return Text("not known: HLO text does not tell what the compiler allocates")
+    text = Text.assemble((format_bytes(memory.peak_bytes), "bold"))
+    if memory.hbm_bytes:
+        share = memory.peak_bytes / memory.hbm_bytes
+        percent = format_share(share)
+        style = "bold red" if share > 1 else "bold yellow" if share > 0.9 else ""
+        text.append(f" of {format_capacity(memory.hbm_bytes)} HBM ({percent})", style=style)
+    return text
+
+
+def _array_lines(arrays: Sequence[ArrayFact], noun: str, width: int) -> list[Text]:
+    """The arrays of most bytes on a device, in the program's order, and one line for the others.
+
+    Args:
+        arrays: Arguments or outputs, at least one.
+        noun: `argument` or `output`.
+        width: Columns.
+    """
+    shown = _largest(arrays)
+    lines = table_lines(_columns(shown, arrays), width)
+    rest = [array for array in arrays if array not in shown]
+    remarks = (
+        Text(_rest_words(shown, rest, noun), style="dim") if rest else None,
+        _unknown_words(arrays),
+        part_of_axis(array.sharding or "" for array in shown),
+    )
+    for remark in remarks:
+        lines.extend(fold(remark, width) if remark is not None else ())
+    return lines
+
+
+def _common_remarks(arrays: Sequence[ArrayFact]) -> tuple[str, ...]:
+    """What holds for each of several arrays, those that are dropped aside, and is better said once: `donated`."""
+    used = [array for array in arrays if array.used]
+    if len(used) < 2:
+        return ()
+    return tuple(words for words in _remarks(used[0]) if all(words in _remarks(array) for array in used))
+
+
+def _largest(arrays: Sequence[ArrayFact]) -> list[ArrayFact]:
+    by_size = sorted(range(len(arrays)), key=lambda index: -_size(arrays[index]))
+    return [arrays[index] for index in sorted(by_size[:_ARRAYS_SHOWN])]
+
+
+def _size(array: ArrayFact) -> float:
+    """Bytes on a device for sorting: nothing for an array that is dropped, and unknown before all others."""
+    if not array.used:
+        return 0
+    return inf if array.bytes_per_device is None else array.bytes_per_device
+
+
+def _rest_words(shown: Sequence[ArrayFact], rest: Sequence[ArrayFact], noun: str) -> str:
+    smaller = max(map(_size, rest)) < min(map(_size, shown))
+    count = plural(len(rest), f"{'smaller' if smaller else 'more'} {noun}")
+    used = [array.bytes_per_device for array in rest if array.used]
+    known = [size for size in used if size is not None]
+    bound = "" if len(known) == len(used) else "at least "
+    unused = f" ({len(rest) - len(used):,} not used)" if len(used) < len(rest) else ""
+    return f"+{count}{unused}, {bound}{format_bytes(sum(known))} in all {ELSEWHERE}"
+
+
+def _unknown_words(arrays: Sequence[ArrayFact]) -> Text | None:
+    used = [array for array in arrays if array.used]
+    unknown = (
+        ("global shapes", all(array.global_shape is None for array in used)),
+        ("shardings", all(array.sharding is None for array in used)),
+    )
+    words = " and ".join(what for what, holds in unknown if holds)
+    return Text(f"not known: {words}", style="dim") if words and used else None
+
+
+def _columns(shown: Sequence[ArrayFact], arrays: Sequence[ArrayFact]) -> tuple[Column, ...]:
+    """Columns of the shown arrays; a column of nothing but unknowns is empty, since `_unknown_words` says it once."""
+    common = _common_remarks(arrays)
+    any_global = any(array.global_shape is not None for array in arrays)
+    any_sharding = any(array.sharding is not None for array in arrays)
+    return (
+        Column(
+            header="name",
+            cells=[Text(array.name, style=_style(array, "bold")) for array in shown],
+            breaks=Breaks.AFTER_PUNCTUATION,
+        ),
+        Column(
+            header="global",
+            cells=[Text(_global(array) if any_global else "", style=_style(array)) for array in shown],
+            given_up=2,
+            below=[f"global {_global(array)}" if any_global else "" for array in shown],
+        ),
+        Column(
+            header="sharding",
+            cells=[Text(_sharding(array) if any_sharding else "", style=_style(array)) for array in shown],
+            breaks=Breaks.BETWEEN_WORDS,
+            given_up=3,
+        ),
+        Column(
+            header="per device",
+            cells=[Text(_local(array)) for array in shown],
+            given_up=4,
+            below=[f"per device {_local(array)}" if _local(array) else "" for array in shown],
+        ),
+        Column(header="bytes", cells=[Text(_bytes(array)) for array in shown], right=True, given_up=5),
+        Column(
+            header="",
+            cells=[Text(", ".join(_without(common, _remarks(array))), style="dim") for array in shown],
+            breaks=Breaks.BETWEEN_WORDS,
+            given_up=1,
+        ),
+    )
+
+
+def _without(common: Sequence[str], remarks: Sequence[str]) -> list[str]:
+    return [words for words in remarks if words not in common]
+
+
+def _style(array: ArrayFact, style: str = "") -> str:
+    return style if array.used else "dim"
+
+
+def _global(array: ArrayFact) -> str:
+    return _shape(array.dtype, array.global_shape)
+
+
+def _sharding(array: ArrayFact) -> str:
+    return array.sharding or ("unknown" if array.used else "")
+
+
+def _local(array: ArrayFact) -> str:
+    """The shape on a device; for an array that is dropped only where its global shape is not known."""
+    return _shape(array.dtype, array.local_shape) if array.used or array.global_shape is None else ""
+
+
+def _bytes(array: ArrayFact) -> str:
+    return format_bytes(array.bytes_per_device) if array.used else ""
+
+
+def _shape(dtype: str, dimensions: tuple[int, ...] | None) -> str:
+    return "unknown" if dimensions is None else f"{dtype}[{','.join(map(str, dimensions))}]"
+
+
+def _remarks(array: ArrayFact) -> tuple[str, ...]:
+    remarks = (
+        ("not used: JAX drops it", not array.used),
+        ("donated", array.donated and array.reused is not False),
+        ("donated in vain", array.donated and array.reused is False),
+        ("compiler's choice", array.chosen_by == "compiler"),
+    )
+    return tuple(words for words, holds in remarks if holds)
+
+
+def _intermediate_lines(intermediates: Sequence[IntermediateFact], width: int) -> list[Text]:
+    """A row for each array that reads differently, the largest first; at least one must be given."""
+    alike: dict[tuple[object, ...], list[IntermediateFact]] = {}
+    for one in intermediates:
+        alike.setdefault(
+            (_shape(one.dtype, one.local_shape), _whole(one), one.memory_space, short_source(one.source)), []
+        ).append(one)
+    return table_lines(_intermediate_columns(list(alike.values())[:_INTERMEDIATES_SHOWN]), width)
+
+
+def _intermediate_columns(rows: Sequence[Sequence[IntermediateFact]]) -> tuple[Column, ...]:
+    return (
+        Column(
+            header="per device", cells=[Text(_shape(row[0].dtype, row[0].local_shape), style="bold") for row in rows]
+        ),
+        Column(header="bytes", cells=[Text(format_bytes(row[0].bytes_per_device)) for row in rows], right=True),
+        Column(
+            header="arrays",
+            cells=[Text(str(len(row))) for row in rows],
+            right=True,
+            given_up=3,
+            below=[f"{plural(len(row), 'array')} alike" if len(row) > 1 else "" for row in rows],
+        ),
+        Column(
+            header="of the whole",
+            cells=[Text(_whole(row[0])) for row in rows],
+            breaks=Breaks.BETWEEN_WORDS,
+            given_up=2,
+        ),
+        Column(
+            header="source",
+            cells=[_source(row[0]) for row in rows],
+            breaks=Breaks.BETWEEN_WORDS,
+            given_up=1,
+        ),
+        Column(header="", cells=[Text(_remark(row[0]), style="dim") for row in rows], given_up=4),
+    )
+
+
+def _whole(one: IntermediateFact) -> str:
+    """`[256,4096] P('X', None)`; empty when neither is known."""
+    whole = "" if one.global_shape is None else _shape("", one.global_shape)
+    return f"{whole} {one.sharding or ''}".strip()
+
+
+def _source(one: IntermediateFact) -> Text:
+    words = short_source(one.source)
+    return Text(words) if words is not None else Text(f"%{one.name}, HLO line {one.line}", style="dim")
+
+
+def _remark(one: IntermediateFact) -> str:
+    place = _MEMORIES.get(one.memory_space, f"in memory space {one.memory_space}")
+    return ", ".join(words for words in (place, "in a loop" if one.loops else "") if words)
