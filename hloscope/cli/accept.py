@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hloscope.cli import running
-from hloscope.cli.options import target_option
+from hloscope.cli.options import jobs_option, limit_option, project_options
 from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_OK
 
 if TYPE_CHECKING:
@@ -17,15 +17,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("names", nargs=-1)
-@click.option("--config", metavar="FILE", help="The targets file. [default: the nearest one, going upward]")
-@click.option("--no-cache", is_flag=True, help="Compile everything, and keep nothing.")
-@click.option(
-    "--jobs", type=click.IntRange(1), metavar="N", help="Processes at once. [default: as cores and memory allow]"
-)
-@target_option(
-    "timeout_s",
-    "End a target that names no limit of its own after so long, import and tracing included; 0 is no limit.",
-)
+@project_options
+@jobs_option
+@limit_option
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 def command(
     names: tuple[str, ...], config: str | None, no_cache: bool, jobs: int | None, timeout_s: float | None, debug: bool

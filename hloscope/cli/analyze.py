@@ -49,16 +49,7 @@ def command(
 
 def _analyze(target: str, options: dict[str, Any]) -> Analysis:
     targets.start_compiler(target, options["slice"])
-    from hloscope.api import analysis_of, analyze_text
-
-    judging = targets.judging_of(options)
-    if targets.is_text(target):
-        name, text = targets.read_text(target, options)
-        return analyze_text(text, name=name, judging=judging, **targets.text_facts(options))
-    captured = targets.capture_function(target, options)
-    if options["save_hlo"]:
-        running.write_report(captured.hlo_text, options["save_hlo"])
-    return analysis_of(captured, target, judging)
+    return targets.analysis_of_target(target, options, targets.judging_of(options))
 
 
 def _exit_code(found: Analysis, fail_on: str | None) -> int:

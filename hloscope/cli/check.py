@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hloscope.cli import running
-from hloscope.cli.options import report_options, target_option
+from hloscope.cli.options import jobs_option, limit_option, project_options, report_options
 from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, NotationError
 from hloscope.report.formats import FORMATS
 
@@ -32,18 +32,12 @@ Exit codes: 0 all as expected, 1 something is not, 2 a target could not be analy
 
 @click.command(epilog=_EPILOG)
 @click.argument("names", nargs=-1)
-@click.option("--config", metavar="FILE", help="The targets file. [default: the nearest one, going upward]")
-@click.option("--no-cache", is_flag=True, help="Compile everything, and keep nothing.")
-@click.option(
-    "--jobs", type=click.IntRange(1), metavar="N", help="Processes at once. [default: as cores and memory allow]"
-)
+@project_options
+@jobs_option
 @click.option(
     "--write", "also", multiple=True, metavar="FORMAT=FILE", help="Write a report in another format as well. Repeats."
 )
-@target_option(
-    "timeout_s",
-    "End a target that names no limit of its own after so long, import and tracing included; 0 is no limit.",
-)
+@limit_option
 @report_options("check")
 def command(  # noqa: PLR0917  # click passes them by name
     names: tuple[str, ...],

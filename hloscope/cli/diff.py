@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hloscope.cli import running
-from hloscope.cli.options import report_options, target_options
+from hloscope.cli.options import project_options, report_options, target_options
 from hloscope.errors import EXIT_BROKEN, EXIT_OK, TargetError
 from hloscope.program.options import OPTIONS
 from hloscope.units import plural
@@ -43,8 +43,7 @@ Examples
 @click.option("--fail-on", type=click.Choice(["increase", "any"]), help="Exit 1 when more moves, or anything changed.")
 @click.option("--at-least-ok", is_flag=True, help="With --fail-on: let pass what is not known exactly.")
 @click.option("--equivalent", is_flag=True, help="Spellings that the compiler may exchange are the same.")
-@click.option("--config", metavar="FILE", help="The targets file. [default: the nearest one, going upward]")
-@click.option("--no-cache", is_flag=True, help="Compile everything, and keep nothing.")
+@project_options
 @target_options()
 @report_options("difference")
 def command(

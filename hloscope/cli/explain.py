@@ -11,7 +11,6 @@ from hloscope.cli import running, targets
 from hloscope.cli.options import report_options, source_root_option, target_options
 
 if TYPE_CHECKING:
-    from hloscope.analysis.model import Analysis
     from hloscope.why.explanation import Explanation
 
 _EPILOG = """\b
@@ -50,17 +49,8 @@ def command(
         root = options["source_root"]
         sources = Sources(captured=not targets.is_text(target), root=None if root is None else Path(root))
         named = None if collective == _ALL else collective
-        return explain(_analysis(target, options), named, sources=sources)
+        return explain(targets.analysis_of_target(target, options), named, sources=sources)
 
     found = running.guarded(explained, debug=debug)
     subject = "overview" if collective is None else "explanation"
     running.guarded(lambda: running.write_formatted(subject, format_name, found, output), debug=debug)
-
-
-def _analysis(target: str, options: dict[str, Any]) -> Analysis:
-    from hloscope.api import analysis_of, analyze_text
-
-    if targets.is_text(target):
-        name, text = targets.read_text(target, options)
-        return analyze_text(text, name=name, **targets.text_facts(options))
-    return analysis_of(targets.capture_function(target, options), target)

@@ -59,6 +59,32 @@ def source_root_option(command: Command) -> Command:
     return decorated
 
 
+def project_options(command: Command) -> Command:
+    """`--config` and `--no-cache`."""
+    for option in (
+        click.option("--no-cache", is_flag=True, help="Compile everything, and keep nothing."),
+        click.option("--config", metavar="FILE", help="The targets file. [default: the nearest one, going upward]"),
+    ):
+        command = option(command)
+    return command
+
+
+def jobs_option(command: Command) -> Command:
+    """`--jobs`."""
+    decorated: Command = click.option(
+        "--jobs", type=click.IntRange(1), metavar="N", help="Processes at once. [default: as cores and memory allow]"
+    )(command)
+    return decorated
+
+
+def limit_option(command: Command) -> Command:
+    """`--timeout` of a command that has several targets."""
+    return target_option(
+        "timeout_s",
+        "End a target that names no limit of its own after so long, import and tracing included; 0 is no limit.",
+    )(command)
+
+
 def report_options(subject: str) -> Callable[[Command], Command]:
     """`--format`, of what there is for a subject in `hloscope.report.formats`, `-o` and `--debug`."""
 

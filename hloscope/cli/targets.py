@@ -12,6 +12,7 @@ from hloscope.errors import NotationError
 from hloscope.program.options import OPTIONS
 
 if TYPE_CHECKING:
+    from hloscope.analysis.model import Analysis
     from hloscope.program.capture import Capture
     from hloscope.program.target import TargetFacts
     from hloscope.rules.selection import RuleSelection
@@ -83,7 +84,26 @@ def judging_of(options: Options) -> RuleSelection:
     )
 
 
-def capture_function(target: str, options: Options) -> Capture:
+def analysis_of_target(target: str, options: Options, judging: Judging | None = None) -> Analysis:
+    """The analysis of a target of either kind; its HLO is written where `--save-hlo` says.
+
+    Raises:
+        HloscopeError: Bad input, or JAX or the compiler refuses the program.
+    """
+    from hloscope.api import analysis_of, analyze_text
+    from hloscope.rules.selection import DEFAULT_JUDGING
+
+    rules = DEFAULT_JUDGING if judging is None else judging
+    if is_text(target):
+        name, text = read_text(target, options)
+        return analyze_text(text, name=name, judging=rules, **text_facts(options))
+    captured = _capture_function(target, options)
+    if options.get("save_hlo"):
+        running.write_report(captured.hlo_text, options["save_hlo"])
+    return analysis_of(captured, target, rules)
+
+
+def _capture_function(target: str, options: Options) -> Capture:
     """Compiles a target that is a function, with a progress display; what it prints does not reach the report.
 
     A program that was compiled before is taken from the cache.

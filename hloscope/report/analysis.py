@@ -14,9 +14,17 @@ from hloscope.report.collectives import axis_lines, collective_lines
 from hloscope.report.escaping import dumped
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.formats import Canvas
-from hloscope.report.layout import INDENT, LEAST_WIDTH, Breaks, Column, drawn, fold, hanging, section, table_lines
+from hloscope.report.layout import INDENT, LEAST_WIDTH, Breaks, Column, drawn, fold, section, table_lines
 from hloscope.report.price import time_lines
-from hloscope.report.words import ELSEWHERE, GUESSED_LEGEND, legend, marked, part_of_axis, short_note
+from hloscope.report.words import (
+    ELSEWHERE,
+    GUESSED_LEGEND,
+    legend,
+    marked,
+    notes_section,
+    part_of_axis,
+    versions_line,
+)
 from hloscope.units import format_bytes, format_capacity, format_share, plural
 
 _ARRAYS_SHOWN = 12
@@ -51,12 +59,8 @@ def _lines(analysis: Analysis, width: int) -> Iterator[Text]:
         body = _intermediate_lines(analysis.intermediates, inner)
         yield from section("Largest arrays made on the way", body, inner)
     yield from section("Memory of one device", _memory(analysis.memory, inner), inner)
-    if analysis.notes:
-        notes = (Text(f"• {short_note(note)}") for note in analysis.notes)
-        yield from section("Notes", [line for note in notes for line in hanging(note, inner)], inner)
-    yield Text()
-    versions = ", ".join(f"{name} {version}" for name, version in analysis.versions.items())
-    yield from fold(Text(versions, style="dim"), width)
+    yield from notes_section(analysis.notes, inner)
+    yield from versions_line(analysis.versions, width)
 
 
 def _headline(analysis: Analysis, width: int) -> Iterator[Text]:

@@ -14,7 +14,7 @@ from hloscope.errors import HloscopeError
 from hloscope.report.escaping import dumped
 from hloscope.report.formats import Canvas
 from hloscope.report.layout import INDENT, LEAST_WIDTH, Column, drawn, fold, hanging, message_line, section, table_lines
-from hloscope.report.words import legend, marked, short_note
+from hloscope.report.words import legend, marked, notes_section, short_note
 from hloscope.units import format_bytes, format_share, format_time, plural
 
 
@@ -67,9 +67,7 @@ def _lines(priced: Priced, width: int) -> Iterator[Text]:
         lines = [line for one in failed for line in _error_lines(one, inner)]
         yield from section("Slices that it could not be compiled for", lines, inner)
     notes = dict.fromkeys(note for one in _analyses(priced) for note in (*one.notes, *_notes(one)))
-    if notes:
-        bullets = (Text(f"• {short_note(note)}") for note in notes)
-        yield from section("Notes", [line for bullet in bullets for line in hanging(bullet, inner)], inner)
+    yield from notes_section(notes, inner)
 
 
 def _analyses(priced: Priced) -> list[Analysis]:

@@ -11,13 +11,12 @@ from hloscope.analysis.model import Analysis, Total
 from hloscope.report.escaping import dumped
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.formats import Canvas
-from hloscope.report.layout import LEAST_WIDTH, Breaks, Column, drawn, fold, hanging, section, table_lines
-from hloscope.report.words import legend, marked, short_note
+from hloscope.report.layout import INDENT, LEAST_WIDTH, Breaks, Column, drawn, fold, section, table_lines
+from hloscope.report.words import legend, marked, notes_section, versions_line
 from hloscope.units import format_bytes, format_capacity, format_time, plural
 from hloscope.verification.communication import TrafficRow, traffic_rows
 from hloscope.verification.model import NumericsStatus, OutputComparison, ToleranceSource, Verification
 
-_INDENT = 2
 _SAME = 0.005
 _SOURCES: dict[ToleranceSource, str] = {
     "rounding": "Allowed is a share of elements of typical size: at least 1.5 times as far as they moved in runs of "
@@ -38,7 +37,7 @@ def render_json(found: Verification, _: Canvas) -> str:
 
 
 def _lines(found: Verification, width: int) -> Iterator[Text]:
-    inner = width - _INDENT
+    inner = width - INDENT
     yield from _headline(found, width)
     yield from section("Numbers", _numbers(found, inner), inner)
     rows = traffic_rows(found.communication, found.target, found.reference)
@@ -46,13 +45,8 @@ def _lines(found: Verification, width: int) -> Iterator[Text]:
     yield from section("Memory of one device", _memory(found, inner), inner)
     if found.findings:
         yield from section("Findings", finding_lines(found.findings, inner), inner)
-    notes = (*found.numerics.notes, *found.target.notes)
-    if notes:
-        bullets = (Text(f"• {short_note(note)}") for note in dict.fromkeys(notes))
-        yield from section("Notes", [line for note in bullets for line in hanging(note, inner)], inner)
-    yield Text()
-    versions = ", ".join(f"{name} {version}" for name, version in found.target.versions.items())
-    yield from fold(Text(versions, style="dim"), width)
+    yield from notes_section(dict.fromkeys((*found.numerics.notes, *found.target.notes)), inner)
+    yield from versions_line(found.target.versions, width)
 
 
 def _headline(found: Verification, width: int) -> Iterator[Text]:

@@ -1,14 +1,15 @@
-"""Words that several parts of the report share: bounds and their marks, links, parts of axes, long notes."""
+"""Words that several parts of the report share: bounds and their marks, links, parts of axes, notes, versions."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from rich.text import Text
 
 from hloscope.analysis.model import Collective
 from hloscope.analysis.vocabulary import Bound, Link
+from hloscope.report.layout import fold, hanging, section
 
 LINKS = {Link.ICI: "ICI", Link.DCN: "DCN", Link.BOTH: "ICI+DCN", Link.UNKNOWN: "unknown"}
 ELSEWHERE = "(all of them with --format json)"
@@ -69,3 +70,16 @@ def short_note(note: str) -> str:
     sentences = re.match(rf".{{{_NOTE_LENGTH // 2},{_NOTE_LENGTH}}}[.!?](?= [A-Z\[])", line)
     start = sentences.group() if sentences else line[: _NOTE_LENGTH + 1].rpartition(" ")[0] or line[:_NOTE_LENGTH]
     return f"{start} …"
+
+
+def notes_section(notes: Iterable[str], width: int) -> Iterator[Text]:
+    """The section of notes, a point for each; nothing where there are none."""
+    lines = [line for note in notes for line in hanging(Text(f"• {short_note(note)}"), width)]
+    if lines:
+        yield from section("Notes", lines, width)
+
+
+def versions_line(versions: Mapping[str, str], width: int) -> Iterator[Text]:
+    """The last line of a report: what made it."""
+    yield Text()
+    yield from fold(Text(", ".join(f"{name} {version}" for name, version in versions.items()), style="dim"), width)
