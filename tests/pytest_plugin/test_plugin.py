@@ -58,8 +58,7 @@ def test_what_passes(hlo_suite):
                 assert len(report.collectives) == 1
                 assert report.totals.wire_bytes == 12288
 
-            @pytest.mark.parametrize("contract", ["all-reduce@Y; nothing else", ["no all-gather"], {"only": True,
-                "expect": [{"kind": "all-reduce"}]}])
+            @pytest.mark.parametrize("contract", ["all-reduce@Y; nothing else", ["no all-gather"], only(all_reduce())])
             def test_expect(self, hlo, contract):
                 assert hlo.expect("step.hlo", contract).num_partitions == 8
 
