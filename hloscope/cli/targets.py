@@ -84,16 +84,16 @@ def judging_of(options: Options) -> RuleSelection:
     )
 
 
-def analysis_of_target(target: str, options: Options, judging: Judging | None = None) -> Analysis:
+def analysis_of_target(target: str, options: Options, judging: RuleSelection | None = None) -> Analysis:
     """The analysis of a target of either kind; its HLO is written where `--save-hlo` says.
 
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
     from hloscope.api import analysis_of, analyze_text
-    from hloscope.rules.selection import DEFAULT_JUDGING
+    from hloscope.rules.selection import DEFAULT_SELECTION
 
-    rules = DEFAULT_JUDGING if judging is None else judging
+    rules = DEFAULT_SELECTION if judging is None else judging
     if is_text(target):
         name, text = read_text(target, options)
         return analyze_text(text, name=name, judging=rules, **text_facts(options))
