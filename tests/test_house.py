@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -43,6 +44,23 @@ def test_strict_types():
 def test_imports_go_downward_only():
     done = run("-c", "from importlinter.cli import lint_imports_command; lint_imports_command()")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def imports_of(path: Path, modules: set[str]) -> set[str]:
+    """The modules of hloscope that a file imports anywhere, for types alone or late included."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hloscope"):
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= names & modules or {str(node.module)}
+    return found
+
+
+def test_no_circle_of_modules():
+    named = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in SOURCES}
+    graph = nx.DiGraph((name, other) for name, path in named.items() for other in imports_of(path, set(named)))
+    assert [sorted(circle) for circle in nx.strongly_connected_components(graph) if len(circle) > 1] == []
+    assert graph.number_of_edges() > len(named)
 
 
 def test_public_names():
