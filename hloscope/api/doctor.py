@@ -49,7 +49,7 @@ def _of_jax() -> tuple[Checkup, ...]:
         words = f"JAX has what it takes ({plural(len(parts), 'private part')})"
         if missing:
             words = f"JAX has no {', '.join(part.replace(':', '.') for part in missing)}"
-        fix = f"pip install 'jax=={jax_support.TESTED[-1]}.*'" if missing else None
+        fix = jax_support.TO_INSTALL if missing else None
         found.append(Checkup(name=purpose, found=words, works=not missing, fix=fix))
     tested = ", ".join(f"{version}.*" for version in jax_support.TESTED)
     is_tested = metadata.version("jax").startswith(tuple(f"{version}." for version in jax_support.TESTED))
@@ -58,7 +58,8 @@ def _of_jax() -> tuple[Checkup, ...]:
 
 
 def _compiler() -> Checkup:
-    from hloscope.compiler import client, libtpu, step
+    from hloscope.compiler import client, jax_support, libtpu, step
+    from hloscope.program.loading import describe
 
     name, build = "TPU compiler", libtpu.build()
     if build is None:
@@ -71,7 +72,10 @@ def _compiler() -> Checkup:
     try:
         client.Question(step.prepare, "v5e:2x2", doing="compiling an empty program for v5e:2x2").answer()
     except HloscopeError as error:
-        return Checkup(name=name, found=f"libtpu {build}: {error.on_one_line()}", works=False, fix=error.fix)
+        words = "; ".join(" ".join(part.split()) for part in (error.what, error.why) if part)
+        return Checkup(name=name, found=f"libtpu {build}: {words}", works=False, fix=error.fix)
+    except Exception as error:  # whatever a libtpu that does not fit raises
+        return Checkup(name=name, found=f"libtpu {build}: {describe(error)}", works=False, fix=jax_support.TO_INSTALL)
     seconds = time.monotonic() - begun
     path = os.environ.get("TPU_LIBRARY_PATH") or libtpu.installed()
     return Checkup(name=name, found=f"libtpu {build} ({path}) compiled for v5e in {seconds:.1f} s", works=True)

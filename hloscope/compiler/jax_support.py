@@ -6,13 +6,17 @@ here, and looked up before the first use: a JAX that lacks one is one message, a
 
 from __future__ import annotations
 
+import sys
 from functools import lru_cache
 from importlib import import_module, metadata
 
 from hloscope.errors import HloscopeError
 
 TESTED = ("0.10", "0.12")
-"""Versions of JAX that the whole suite, or the smoke tests, run with."""
+"""Versions of JAX that the whole suite, or the smoke tests, run with: on Python 3.11, and on 3.13."""
+
+TO_INSTALL = f"pip install 'jax[tpu]=={TESTED[sys.version_info >= (3, 12)]}.*'"
+"""The tested one that this Python gets, with the libtpu that matches it."""
 
 COMPILING = "compiling functions"
 REASONS = "why a collective is there"
@@ -85,5 +89,5 @@ def check_supported() -> None:
             f"JAX {metadata.version('jax')} is not one that hloscope can compile with",
             why=f"it has no {', '.join(part.replace(':', '.') for part in missing)}; tested were JAX "
             f"{' and '.join(TESTED)}",
-            fix=f"pip install 'jax=={TESTED[-1]}.*', or read HLO text, which needs no JAX: hloscope analyze step.hlo",
+            fix=f"{TO_INSTALL}, or read HLO text, which needs no JAX: hloscope analyze step.hlo",
         )

@@ -140,8 +140,8 @@ def _nothing_told(comparisons: Sequence[OutputComparison]) -> Finding:
         message = "no output tells anything: with the tolerance that was given, zeros would pass everywhere"
         fix = "give a smaller --rtol or --atol, or neither to have them measured"
     elif any(one.tolerance.relative >= 1 or one.unstable for one in comparisons):
-        message = "no output tells anything: rounding alone changes what is expected by as much as it is"
-        fix = "give inputs that the program does not blow up, such as weights of --range W=-0.1:0.1, or wider types"
+        message = "no output tells anything: rounding alone changes the expected values by as much as their own size"
+        fix = "give smaller inputs, such as --range W=-0.1:0.1 for weights, or use wider types"
     return Finding(rule=NOTHING, severity=Severity.ERROR, message=message, fix=fix)
 
 

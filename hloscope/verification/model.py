@@ -24,7 +24,7 @@ COPIES = "other copies"
 
 UNTESTED = "untested"
 UNTESTED_WORDS = "no output of the reference depends on "
-UNTRIED_WORDS = "it was not tried whether an output of the reference depends on "
+UNTRIED_WORDS = "hloscope did not test whether any output of the reference depends on "
 
 
 class NumericsStatus(StrEnum):

@@ -65,7 +65,8 @@ def test_a_jax_that_lacks_one_is_one_message():
     found = {one["name"]: one for one in json.loads(done.stdout)["checkups"]}
     assert done.exit_code == 2
     assert (found["compiling functions"]["works"], found["HLO text"]["works"]) == (False, True)
-    assert found["compiling functions"]["fix"] == "pip install 'jax==0.12.*'"
+    fitting = ".".join(jax.__version__.split(".")[:2])  # the tests run with the one that this Python gets
+    assert found["compiling functions"]["fix"] == f"pip install 'jax[tpu]=={fitting}.*'"
 
 
 @pytest.mark.tpu_compiler
@@ -90,3 +91,12 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path, monkeypatch):
     assert "which cannot be written" in done.stdout
     assert "fix: name another folder with HLOSCOPE_CACHE_DIR" in done.stdout
     assert "JAX is not installed" in done.stdout
+
+
+def test_a_compiler_that_fails_is_told_and_the_rest_goes_on(monkeypatch):
+    monkeypatch.setattr("hloscope.compiler.step.prepare", int)  # which raises in the worker, as a libtpu may
+    done = CliRunner().invoke(group, ["doctor", "--format", "json"])
+    found = {one["name"]: one for one in json.loads(done.stdout)["checkups"]}
+    assert done.exit_code == 2
+    assert (found["TPU compiler"]["works"], found["HLO text"]["works"]) == (False, True)
+    assert "ValueError: invalid literal for int()" in found["TPU compiler"]["found"]

@@ -67,6 +67,10 @@ def check_equations(kind, told, windowed=False):
             assert product["summed"] not in kept, equation
 
 
+def test_there_are_stories_to_check():
+    assert sum(map(len, SEEDS.values())) > len(SEEDS) > 20
+
+
 @pytest.mark.parametrize("target", SEEDS)
 def test_the_seeds_tell_one_story(target):
     for one in SEEDS[target]:
