@@ -12,7 +12,8 @@ from hloscope.version import __version__
 
 if TYPE_CHECKING:
     from hloscope.analysis.model import Analysis, Collective
-    from hloscope.api import analyze, analyze_text, verify
+    from hloscope.api.analyzing import analyze, analyze_text
+    from hloscope.api.verifying import verify
     from hloscope.errors import HloscopeError
     from hloscope.program.target import target
     from hloscope.verification.model import Verification
@@ -21,11 +22,11 @@ _HOMES = {
     "Analysis": "hloscope.analysis.model",
     "Collective": "hloscope.analysis.model",
     "HloscopeError": "hloscope.errors",
-    "analyze": "hloscope.api",
-    "analyze_text": "hloscope.api",
+    "analyze": "hloscope.api.analyzing",
+    "analyze_text": "hloscope.api.analyzing",
     "target": "hloscope.program.target",
     "Verification": "hloscope.verification.model",
-    "verify": "hloscope.api",
+    "verify": "hloscope.api.verifying",
 }
 
 __all__ = [

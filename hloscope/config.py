@@ -7,14 +7,14 @@ error that says what, where and how to fix it.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hloscope.errors import HloscopeError, caret_excerpt, did_you_mean
-from hloscope.program.options import BY_NAME, OPTIONS, are
+from hloscope.program.options import are, is_text
+from hloscope.program.target import BY_NAME, OPTIONS
 
 _BASELINES = "hloscope_baselines"
 """The folder of baseline files, unless the project names another."""
@@ -25,7 +25,7 @@ class ConfigError(HloscopeError):
 
 
 class ConfigMistakesError(ConfigError):
-    """Several mistakes in one targets file, told one after the other.
+    """Several mistakes in one targets file, one after the other.
 
     Attributes:
         mistakes: Each of them.
@@ -40,7 +40,7 @@ class ConfigMistakesError(ConfigError):
 
 
 def refuse(mistakes: Sequence[HloscopeError]) -> None:
-    """Tells all mistakes at once.
+    """Reports all mistakes at once.
 
     Raises:
         HloscopeError: There is one.
@@ -61,7 +61,7 @@ class TargetConfig:
         function: `package.module:fn` or `path/to/file.py:fn`; None for HLO text.
         hlo: The path of a file of HLO text, from the project's folder; None for a function.
         slices: The slices to compile for; None is the default one.
-        options: What else is said of it, by the names of `hloscope.program.options`.
+        options: What else is said of it, by the names of `hloscope.program.target.OPTIONS`.
         source_root: For HLO text: the folder, from the project's, in which files that it names may be read.
         contract: The contract as TOML has it: text, or a list of texts; None for none.
         baseline: Whether what it moves is held against a baseline file.
@@ -88,6 +88,21 @@ class TargetConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PluginNames:
+    """The plug-ins that a project names.
+
+    Attributes:
+        root: The project's folder, from which they can be imported.
+        names: Modules with rules.
+        place: The file and the line where they are written.
+    """
+
+    root: Path
+    names: tuple[str, ...] = ()
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectConfig:
     """A project's targets.
 
@@ -95,11 +110,13 @@ class ProjectConfig:
         path: The file that says so.
         baselines: The folder of baseline files.
         targets: In the order in which they are written.
+        plugins: The modules with rules of its own.
     """
 
     path: Path
     baselines: Path
     targets: tuple[TargetConfig, ...]
+    plugins: PluginNames
 
     @property
     def root(self) -> Path:
@@ -122,30 +139,26 @@ class ProjectConfig:
         return tuple(by_name[name] for name in dict.fromkeys(names)) or self.targets
 
 
-_Check = Callable[[Any], bool]
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
+_Takes = tuple[Callable[[Any], bool], str]
+"""Whether a key takes a value, and one that it takes, for messages."""
 
 _SEVERITIES = ("error", "warning", "note")
 """What `fail-on` takes."""
 
-KEYS: dict[str, tuple[_Check, str]] = {
-    "function": (_is_text, '"model.py:step"'),
-    "hlo": (_is_text, '"step.hlo"'),
-    "slice": (_is_text, '"v5e:2x4"'),
-    "slices": (lambda value: bool(value) and are(_is_text)(value), '["v5e:2x4", "v5p:2x2x2"]'),
+KEYS: dict[str, _Takes] = {
+    "function": (is_text, '"model.py:step"'),
+    "hlo": (is_text, '"step.hlo"'),
+    "slice": (is_text, '"v5e:2x4"'),
+    "slices": (lambda value: bool(value) and are(is_text)(value), '["v5e:2x4", "v5p:2x2x2"]'),
     **{option.key: (option.fits, option.example) for option in OPTIONS if option.key},
-    "source-root": (_is_text, '"src"'),
+    "source-root": (is_text, '"src"'),
     # a table too: whoever reads the contract says how to write it as text
     "contract": (lambda value: isinstance(value, str | list | dict), '["all-reduce@model <= 2MB", "nothing else"]'),
     "baseline": (lambda value: isinstance(value, bool), "false"),
     "fail-on": (lambda value: value in _SEVERITIES, '"warning"'),
 }
 _ONLY_FOR_FUNCTIONS = tuple(option.key for option in OPTIONS if option.key and not option.of_text)
-"""What a file of HLO text cannot be told."""
+"""What cannot be said of a file of HLO text."""
 
 _OF_RULES = ("allow", "rules")
 """What says nothing where no finding of a rule fails the check."""
@@ -170,25 +183,58 @@ def find_project(start: Path, *, named: Path | None = None) -> ProjectConfig:
     Raises:
         ConfigError: There is no such file, or it is written wrongly.
     """
-    if named is not None:
-        if not named.is_file():
-            raise ConfigError(f"there is no file {named}", fix="name a TOML file with targets")
-        return read_project(named)
+    path = _nearest_file(start) if named is None else named
+    if path is None:
+        raise ConfigError(
+            "no targets are configured",
+            why=f"neither {start.resolve()} nor a folder above it has a hloscope.toml, or a pyproject.toml with "
+            "[tool.hloscope]",
+            fix=_EXAMPLE,
+        )
+    if not path.is_file():
+        raise ConfigError(f"there is no file {path}", fix="name a TOML file with targets")
+    return read_project(path)
+
+
+def find_plugins(start: Path, *, named: Path | None = None) -> PluginNames | None:
+    """The plug-ins of the project that a folder belongs to, whatever its targets are; None where there is no project.
+
+    Args:
+        start: The folder to begin at.
+        named: The project's file, where that is known.
+
+    Raises:
+        ConfigError: The file cannot be read, or does not name modules.
+    """
+    path = _nearest_file(start) if named is None else named
+    if path is None:
+        return None
+    reader, section = _opened(path)
+    found = reader.plugins(section)
+    refuse(reader.mistakes)
+    return found
+
+
+def _nearest_file(start: Path) -> Path | None:
+    """The targets file in a folder or the nearest one above it.
+
+    Raises:
+        ConfigError: A file on the way cannot be read and mentions hloscope.
+    """
     folder = start.resolve()
     for place in (folder, *folder.parents):
         for path in (place / "hloscope.toml", place / "pyproject.toml"):
             if path.is_file() and _has_section(path):
-                return read_project(path)
-    raise ConfigError(
-        "no targets are configured",
-        why=f"neither {folder} nor a folder above it has a hloscope.toml, or a pyproject.toml with [tool.hloscope]",
-        fix=_EXAMPLE,
-    )
+                return path
+    return None
 
 
 _POSITION = re.compile(r"\(at line (\d+), column (\d+)\)|\(at end of document\)")
 
-_PROJECT_KEYS = ("baselines", "rules", "defaults", "targets")
+_PROJECT_KEYS = ("baselines", "plugins", "rules", "defaults", "targets")
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_TAKES_MODULES: _Takes = (are(lambda name: is_text(name) and _MODULE.fullmatch(name) is not None), '["ourteam.rules"]')
+_TAKES_FOLDER: _Takes = (lambda value: is_text(value) and value != "", f'"{_BASELINES}"')
 _NO_DEFAULT = ("function", "hlo", "rules")
 
 
@@ -213,25 +259,32 @@ def read_project(path: Path) -> ProjectConfig:
     Raises:
         ConfigError: It is no TOML, a key is unknown, or a value is not what the key needs; all such mistakes in one.
     """
-    text = _text(path)
-    whole = _parsed(path, text)
-    prefix = "tool.hloscope." if path.name == "pyproject.toml" else ""
-    reader = _Reader(path, text, prefix)
-    section = reader.section(whole)
+    reader, section = _opened(path)
     reader.check_keys(section, _PROJECT_KEYS, "")
-    rules = reader.rules(section)
+    rules = reader.value({"rules": reader.table(section, "rules")}, "", "rules", KEYS["rules"], {})
     defaults = reader.defaults(section)
     named = reader.table(section, "targets")
-    baselines = section.get("baselines", _BASELINES)
-    if not isinstance(baselines, str) or not baselines:
-        reader.mistake(f"baselines cannot be {baselines!r}", "", "baselines", fix=f'write baselines = "{_BASELINES}"')
+    baselines = reader.value(section, "", "baselines", _TAKES_FOLDER, _BASELINES)
+    plugins = reader.plugins(section)
     targets = [reader.target(name, value, defaults, rules) for name, value in named.items()]
     refuse(reader.mistakes)
     return ProjectConfig(
         path=path.resolve(),
         baselines=path.resolve().parent / baselines,
         targets=tuple(target for target in targets if target is not None),
+        plugins=plugins,
     )
+
+
+def _opened(path: Path) -> tuple[_Reader, Mapping[str, Any]]:
+    """A targets file, and the part of it that is about hloscope.
+
+    Raises:
+        ConfigError: It is no TOML.
+    """
+    text = _text(path)
+    reader = _Reader(path, text, "tool.hloscope." if path.name == "pyproject.toml" else "")
+    return reader, reader.section(_parsed(path, text))
 
 
 def _text(path: Path) -> str:
@@ -242,6 +295,8 @@ def _text(path: Path) -> str:
 
 
 def _parsed(path: Path, text: str) -> dict[str, Any]:
+    import tomllib  # every analysis looks for a targets file, and few find one
+
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -273,22 +328,29 @@ class _Reader:
     def mistake(self, what: str, table: str, key: str | None = None, *, fix: str | None = None) -> None:
         """Notes what is wrong with a key of a table, with the line where it can be found."""
         line = self._line(table, key)
-        place = str(self._path) if line is None else f"{self._path}:{line + 1}"
         excerpt = None if line is None else self._lines[line].strip()
         inside = (self._prefix + table).rstrip(".")
+        place = self.place(table, key, str(self._path))
         where = f"{place} in [{inside}]" if inside else place
         self.mistakes.append(ConfigError(what, where=where, excerpt=excerpt, fix=fix))
 
+    def place(self, table: str, key: str | None, file: str) -> str:
+        """The file, as it is called, and the line of a key, or of its table's header where it is in none."""
+        line = self._line(table, key)
+        return file if line is None else f"{file}:{line + 1}"
+
     def _line(self, table: str, key: str | None) -> int | None:
         """The 0-based line of a key, of its table's header where it is in none, or None."""
-        header = re.compile(rf"\s*\[\s*{_spelled(self._prefix + table)}\s*\]")
-        at = next((index for index, line in enumerate(self._lines) if header.match(line)), None)
-        for index in range(at + 1, len(self._lines)) if at is not None and key is not None else ():
-            if self._lines[index].lstrip().startswith("["):
+        inside, at = self._prefix + table, -1
+        if inside:
+            header = re.compile(rf"\s*\[\s*{_spelled(inside)}\s*\]")
+            at = next((index for index, line in enumerate(self._lines) if header.match(line)), len(self._lines))
+        for index in range(at + 1, len(self._lines)):
+            if key is None or self._lines[index].lstrip().startswith("["):
                 break
-            if re.match(rf"\s*\"?{re.escape(key or '')}\"?\s*[=.]", self._lines[index]):
+            if re.match(rf"\s*\"?{re.escape(key)}\"?\s*[=.]", self._lines[index]):
                 return index
-        return at
+        return at if 0 <= at < len(self._lines) else None
 
     def section(self, whole: Mapping[str, Any]) -> Mapping[str, Any]:
         """The part of the file that is about targets."""
@@ -313,13 +375,19 @@ class _Reader:
         self.mistake(f"{key} is {value!r} and should be a table", "", key, fix=f"write [{self._prefix}{key}]")
         return {}
 
-    def rules(self, section: Mapping[str, Any]) -> dict[str, Any]:
-        """What all targets say of rules' options."""
-        rules, (check, example) = self.table(section, "rules"), KEYS["rules"]
-        if check(rules):
-            return rules
-        self.mistake(f"rules cannot be {rules!r}", "", "rules", fix=f"write rules = {example}")
-        return {}
+    def value(self, table: Mapping[str, Any], name: str, key: str, takes: _Takes, otherwise: Any) -> Any:
+        """The value of a key; what holds otherwise where there is none, or one it does not take, which is noted."""
+        check, example = takes
+        if key not in table or check(table[key]):
+            return table.get(key, otherwise)
+        self.mistake(f"{key} cannot be {table[key]!r}", name, key, fix=f"write {key} = {example}")
+        return otherwise
+
+    def plugins(self, section: Mapping[str, Any]) -> PluginNames:
+        """The modules with rules of the project's own."""
+        names = self.value(section, "", "plugins", _TAKES_MODULES, ())
+        place = self.place("", "plugins", self._path.name)
+        return PluginNames(root=self._path.resolve().parent, names=tuple(names), place=place)
 
     def defaults(self, section: Mapping[str, Any]) -> dict[str, Any]:
         """What targets leave open."""
@@ -331,10 +399,9 @@ class _Reader:
         before = len(self.mistakes)
         known = {key: said for key, said in KEYS.items() if key not in without}
         self.check_keys(table, tuple(known), name)
-        for key, value in table.items():
-            check, example = known.get(key, (None, ""))
-            if check is not None and not check(value):
-                self.mistake(f"{key} cannot be {value!r}", name, key, fix=f"write {key} = {example}")
+        for key in table:
+            if key in known:
+                self.value(table, name, key, known[key], None)
         if "slice" in table and "slices" in table:
             self.mistake("slice and slices are both given", name, "slices", fix="keep one of them")
         return len(self.mistakes) == before
@@ -351,30 +418,27 @@ class _Reader:
             return None
         own = {"slice", "slices"} & value.keys()
         taken = {key: setting for key, setting in defaults.items() if not (own and key in ("slice", "slices"))}
-        made = _target(name, {**taken, **value}, rules)
-        line = self._line(table, None)
-        return replace(made, place=self._path.name if line is None else f"{self._path.name}:{line + 1}")
+        return _target(name, {**taken, **value}, rules, self.place(table, None, self._path.name))
 
     def _check_together(self, name: str, value: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
         """Notes keys that do not go together; returns whether there are none."""
         table, before = f"targets.{name}", len(self.mistakes)
-        if ("function" in value) == ("hlo" in value):
-            both = "both a function and a file of HLO" if "hlo" in value else "neither a function nor a file of HLO"
+        is_function, is_compiled = "function" in value, "hlo" in value
+        refused: dict[str, tuple[str, str]] = {}
+        if is_function == is_compiled:
+            both = "both a function and a file of HLO" if is_compiled else "neither a function nor a file of HLO"
             self.mistake(f"the target {name} names {both}", table, fix='write function = "model.py:step"')
-        for key in _ONLY_FOR_FUNCTIONS if "hlo" in value and "function" not in value else ():
-            if key in value:
-                self.mistake(f"{key} does not go with HLO text", table, key, fix="leave it out")
-        if "source-root" in value and "function" in value and "hlo" not in value:
+        elif is_compiled:
+            refused = {key: (f"{key} does not go with HLO text", "leave it out") for key in _ONLY_FOR_FUNCTIONS}
+        else:
             fix = "leave it out: the files of a function are read anyway"
-            self.mistake("source-root is for HLO text", table, "source-root", fix=fix)
-        for key in _OF_RULES if "fail-on" not in {*value, *defaults} else ():
+            refused["source-root"] = ("source-root is for HLO text", fix)
+        if "fail-on" not in {*value, *defaults}:
+            what = "is about what rules find, and nothing that they find fails this check"
+            refused |= {key: (f"{key} {what}", 'add fail-on = "warning"') for key in _OF_RULES}
+        for key, (what, fix) in refused.items():
             if key in value:
-                self.mistake(
-                    f"{key} is about what rules find, and nothing that they find fails this check",
-                    table,
-                    key,
-                    fix='add fail-on = "warning"',
-                )
+                self.mistake(what, table, key, fix=fix)
         return len(self.mistakes) == before
 
 
@@ -384,7 +448,7 @@ def _spelled(dotted: str) -> str:
     return r"\s*\.\s*".join(parts)
 
 
-def _target(name: str, table: Mapping[str, Any], rules: Mapping[str, Any]) -> TargetConfig:
+def _target(name: str, table: Mapping[str, Any], rules: Mapping[str, Any], place: str) -> TargetConfig:
     said = {option.name: table[option.key] for option in OPTIONS if option.key in table}
     said["rule_options"] = {**_options_of(rules), **_options_of(table.get("rules", {}))}
     is_text = "hlo" in table
@@ -398,6 +462,7 @@ def _target(name: str, table: Mapping[str, Any], rules: Mapping[str, Any]) -> Ta
         contract=table.get("contract"),
         baseline=table.get("baseline", True),
         fail_on=table.get("fail-on"),
+        place=place,
     )
 
 

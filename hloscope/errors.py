@@ -48,7 +48,7 @@ class HloscopeError(Exception):
         return _error_again, (type(self), self.args, self.__dict__)
 
     def on_one_line(self) -> str:
-        """What, why and how to fix it, for a message that tells of something larger."""
+        """What, why and how to fix it, for a message on something larger."""
         return "; ".join(" ".join(part.split()) for part in (self.what, self.why, self.fix) if part)
 
     def __str__(self) -> str:

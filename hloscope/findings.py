@@ -50,6 +50,12 @@ class Finding:
     fix: str | None = None
     allowed: str | None = None
 
+    @property
+    def details(self) -> tuple[tuple[str, str], ...]:
+        """What is known of why it is there, what it costs and what to do, each with its label."""
+        known = ((label, getattr(self, label)) for label in ("why", "cost", "fix"))
+        return tuple((label, words) for label, words in known if words)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleDoc:
@@ -84,4 +90,4 @@ def page_of_finding(
 
 def unaccepted(findings: Iterable[Finding], least: Severity) -> tuple[Finding, ...]:
     """The findings that are as severe as `least` or worse, and that nobody has accepted."""
-    return tuple(one for one in findings if one.severity.rank >= least.rank and one.allowed is None)
+    return tuple(finding for finding in findings if finding.severity.rank >= least.rank and finding.allowed is None)

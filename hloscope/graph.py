@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from hloscope.hlo import HloComputation, HloInstruction, HloModule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallSite:
+class CallSite(NamedTuple):
     """One edge of the call graph.
 
     Attributes:
@@ -25,8 +24,7 @@ class CallSite:
     callee: str
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(NamedTuple):
     """A value, or one element of a tuple.
 
     Attributes:
@@ -39,7 +37,7 @@ class Value:
 
     @property
     def key(self) -> tuple[str, str, tuple[int, ...]]:
-        """What tells this value from all others of the module."""
+        """What distinguishes this value from all others of the module."""
         return self.instruction.computation.name, self.instruction.name, self.path
 
 
@@ -77,8 +75,8 @@ class HloGraph:
 
     def only_caller(self, computation: str) -> HloInstruction | None:
         """The one instruction that calls a computation; None when there are several or none."""
-        callers = {(site.caller.computation.name, site.caller.name): site.caller for site in self.callers(computation)}
-        return next(iter(callers.values())) if len(callers) == 1 else None
+        callers = {site.caller for site in self._callers.get(computation, ())}
+        return callers.pop() if len(callers) == 1 else None
 
     def _walk(self) -> tuple[HloComputation, ...]:
         """Depth-first without recursion; the reverse of the order of leaving puts callers first."""
@@ -117,10 +115,11 @@ def may_call(opcode: str) -> bool:
 
 def call_sites(instruction: HloInstruction) -> list[CallSite]:
     """The calls that one instruction makes, in the order of its attributes."""
-    seen: dict[str, int] = {}
-    sites = []
-    for attribute, callee in instruction.called:
-        position = seen.get(attribute, 1 if attribute == "false_computation" else 0)
-        seen[attribute] = position + 1
-        sites.append(CallSite(caller=instruction, attribute=attribute, position=position, callee=callee))
-    return sites
+    called = instruction.called
+    attributes = [attribute for attribute, _ in called]
+    return [
+        CallSite(
+            instruction, attribute, attributes[:number].count(attribute) + (attribute == "false_computation"), callee
+        )
+        for number, (attribute, callee) in enumerate(called)
+    ]

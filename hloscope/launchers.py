@@ -6,35 +6,12 @@ import re
 from functools import lru_cache
 
 _PACKAGES = (
-    "_pytest",
-    "asyncio",
-    "click",
-    "concurrent/futures",
-    "debugpy",
-    "execnet",
-    "fire",
-    "hydra",
-    "ipykernel",
-    "IPython",
-    "multiprocessing",
-    "nbclient",
-    "pluggy",
-    "pydevd",
-    "tornado",
-    "traitlets",
-    "typer",
-    "xdist",
+    "_pytest asyncio click concurrent/futures debugpy execnet fire hydra ipykernel IPython multiprocessing nbclient "
+    "pluggy pydevd tornado traitlets typer xdist".split()
 )
 _FILES = (
-    "absl/app.py",
-    "bdb.py",
-    "cProfile.py",
-    "hloscope/__main__.py",
-    "ipykernel_launcher.py",
-    "pdb.py",
-    "runpy.py",
-    "threading.py",
-    "unittest/case.py",
+    "absl/app.py bdb.py cProfile.py hloscope/__main__.py ipykernel_launcher.py pdb.py runpy.py threading.py "
+    "unittest/case.py".split()
 )
 _SCRIPTS = ("hloscope", "ipython", "jupyter[\\w-]*", "pytest", "py.test")
 _OWN_ROOMS = "api|cli|compiler|program|pytest_plugin|verification"

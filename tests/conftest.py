@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -20,7 +24,7 @@ os.environ.setdefault("HLOSCOPE_CACHE", "0")
 hypothesis.settings.register_profile("hloscope", deadline=None, derandomize="HLOSCOPE_RANDOM" not in os.environ)
 hypothesis.settings.load_profile("hloscope")
 
-pytest_plugins = ["pytester"]
+pytest_plugins = ["pytester", "message_goldens"]
 
 ROOT = Path(__file__).parent.parent
 
@@ -29,6 +33,26 @@ ROOT = Path(__file__).parent.parent
 def root() -> Path:
     """The checkout."""
     return ROOT
+
+
+def _strict(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_strict(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {"additionalProperties": False} if schema.get("type") == "object" and "properties" in schema else {}
+    return {**closed, **{key: _strict(value) for key, value in schema.items()}}
+
+
+@pytest.fixture(scope="session")
+def schema_of() -> Callable[[str], Any]:
+    """A published schema made strict: later versions may add fields, this one has no others."""
+
+    def published(name: str) -> Any:
+        text = files("hloscope").joinpath(f"schemas/{name}.json").read_text(encoding="utf-8")
+        return _strict(json.loads(text))
+
+    return published
 
 
 @pytest.fixture(scope="session")
@@ -55,4 +79,4 @@ def cached(kept_compiles: Store, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-goldens", action="store_true", help="rewrite the goldens of reports")
+    parser.addoption("--update-goldens", action="store_true", help="rewrite goldens: reports, messages")

@@ -44,7 +44,8 @@ def test_the_wheel_reads_hlo_without_the_checkout(built, root, tmp_path):
         names = set(archive.namelist())
         archive.extractall(tmp_path / "site")
     assert {f"hloscope/grammars/{name}" for name in grammars(root)} <= names
-    assert "hloscope/analysis/schema.json" in names
+    schemas = {f"hloscope/schemas/{path.name}" for path in (root / "hloscope" / "schemas").glob("*.json")}
+    assert "hloscope/schemas/analysis.json" in schemas <= names
     assert "hloscope/py.typed" in names
     text = "HloModule m\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n"
     code = (

@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from hloscope.analysis.analyze import analyze_module
     from hloscope.analysis.mesh_text import mesh_from_text
-    from hloscope.analysis.model.analysis import to_document
     from hloscope.analysis.partition_specs import partition_spec
     from hloscope.analysis.placement import Placement
 
-__all__ = ["Placement", "analyze_module", "mesh_from_text", "partition_spec", "to_document"]
+__all__ = ["Placement", "analyze_module", "mesh_from_text", "partition_spec"]
 
 _MODULES = {
     "Placement": "placement",
     "analyze_module": "analyze",
     "mesh_from_text": "mesh_text",
     "partition_spec": "partition_specs",
-    "to_document": "model.analysis",
 }
 
 

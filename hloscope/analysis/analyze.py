@@ -31,7 +31,7 @@ def analyze_module(
         mesh: The user's mesh; None to take what names the text has.
         devices_per_slice: Devices of one slice when the program runs on several; None when there is one slice.
         placement: The slice and the device of each partition when the program runs on several slices. By default each
-            slice has as many consecutive partitions as the text counts, and devices cannot be told.
+            slice has as many consecutive partitions as the text counts, and devices cannot be known.
 
     Returns:
         The facts that the text holds. Slice, memory and versions are left for whoever compiled it.
@@ -49,7 +49,7 @@ def _analysis(
     found = find_collectives(graph, mesh, layout)
     whole = not_partitioned(module, mesh, one_slice=layout.one_slice)
     alone = None if whole or found.moves else made_for_one_device(module, mesh, one_slice=layout.one_slice)
-    doubts = (one for one in (whole, alone) if one is not None)
+    doubts = (doubt for doubt in (whole, alone) if doubt is not None)
     unread = (*unread_instructions(module), *_cut_off(module), *doubts)
     return Analysis(
         target=target,
@@ -105,6 +105,11 @@ def _lost_its_entry(module: HloModule) -> bool:
     """Whether the ENTRY that compilers print is missing; without it, text written by hand begins in its last part."""
     if module.mentions("ENTRY"):
         return False
-    is_called = {name for computation in module.computations for one in computation.calling for _, name in one.called}
+    is_called = {
+        name
+        for computation in module.computations
+        for instruction in computation.calling
+        for _, name in instruction.called
+    }
     alone = len(is_called) < len(module.computations) - 1
     return "entry_computation_layout" in module.header or alone

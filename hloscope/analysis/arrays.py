@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 
 from hloscope.analysis.model import ArrayFact, IntermediateFact, Mesh
 from hloscope.analysis.partition_specs import partition_spec
-from hloscope.analysis.provenance import provenance_of_value
+from hloscope.analysis.provenance import provenance_of
 from hloscope.graph import HloGraph, Value, entry_of
 from hloscope.hlo import HloComputation, HloInstruction, HloModule, Shape, Sharding
 from hloscope.hlo.shape import UNBOUNDED
@@ -36,8 +36,9 @@ def arguments_of(module: HloModule, mesh: Mesh | None, *, partitioned: bool = Tr
     facts = []
     for number, parameter in enumerate(entry.parameters if entry is not None else ()):
         used = bool(parameter.users) or parameter.is_root
+        printed = parameter.op_name or parameter.name  # JAX prints the argument's pytree path as the `op_name`
         for path, shape, sharding in _leaves_of(parameter.shape, parameter.sharding):
-            name = _display_name(parameter) + "".join(f"[{index}]" for index in path)
+            name = printed + "".join(f"[{index}]" for index in path)
             fact = _fact(scope, name, shape, sharding, (number, path) in donated, used)
             facts.append(replace(fact, reused=(number, path) in reused) if fact.donated else fact)
     return tuple(facts)
@@ -88,11 +89,6 @@ def _fact(scope: _Scope, name: str, shape: Shape, sharding: Sharding | None, don
     )
 
 
-def _global_shape_of(shape: Shape, sharding: Sharding | None) -> _Numbers | None:
-    """Dimensions of the whole array of which a device holds one part of this shape; None when not known."""
-    return _times(shape.dimensions, _tiles(shape, sharding))
-
-
 def _times(local: _Numbers, tiles: _Numbers | None) -> _Numbers | None:
     """The whole array; a dimension without a bound stays without one."""
     if tiles is None:
@@ -133,15 +129,10 @@ def _donors(module: HloModule) -> set[tuple[int, _Numbers]]:
     return {(int(donor["number"]), _path_in_text(donor["index"])) for donor in donors}
 
 
-def _display_name(parameter: HloInstruction) -> str:
-    """JAX prints the argument's pytree path as the parameter's `op_name`."""
-    return parameter.op_name or parameter.name
-
-
 SHOWN = 10
-"""Arrays that are told."""
+"""Arrays that are reported."""
 _NEGLIGIBLE = 1000
-"""An array that is this many times smaller than the largest one is not told."""
+"""An array that is this many times smaller than the largest one is not reported."""
 
 _NEVER_MAKE_ONE = frozenset({
     "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while", "conditional", "call", "opt-barrier",
@@ -164,17 +155,19 @@ def largest_intermediates(graph: HloGraph) -> tuple[IntermediateFact, ...]:
     outputs = {_buffer_of(graph, Value(graph.entry.root, path)) for path, _ in _arrays_of(graph.entry.root.shape)}
     largest: dict[int, int] = {}
     makers = [
-        (size, instruction, loops)
+        (-size, index, computation, loops)
         for computation, loops in _computations(graph, graph.entry)
-        for instruction in computation.instructions
-        if instruction.opcode not in _NEVER_MAKE_ONE and (size := _largest_array(instruction.shape, largest))
+        for index, form in computation.forms()
+        if form.opcode not in _NEVER_MAKE_ONE
+        and (size := _largest_array(form.shape or computation.instruction_at(index).shape, largest))
     ]
-    makers.sort(key=lambda maker: (-maker[0], maker[1].line))
+    makers.sort()
     found: list[tuple[int, HloInstruction, _Path, Shape, Sharding | None, _Loops]] = []
     shown_sizes: list[int] = []
-    for size, instruction, loops in makers:
-        if len(shown_sizes) == SHOWN and size <= shown_sizes[0]:
+    for size, index, computation, loops in makers:
+        if len(shown_sizes) == SHOWN and -size <= shown_sizes[0]:
             break
+        instruction = computation.instruction_at(index)
         for path, shape, sharding in _leaves_of(instruction.shape, instruction.sharding):
             value = Value(instruction, path)
             if shape.byte_size and value not in outputs and shares(graph, value) is None:
@@ -182,9 +175,9 @@ def largest_intermediates(graph: HloGraph) -> tuple[IntermediateFact, ...]:
                 heappush(shown_sizes, _size(shape))
                 if len(shown_sizes) > SHOWN:
                     heappop(shown_sizes)
-    found.sort(key=lambda one: -one[0])
+    found.sort(key=lambda entry: -entry[0])
     least = found[0][0] // _NEGLIGIBLE if found else 0
-    return tuple(_intermediate_fact(graph, *one[1:]) for one in found[:SHOWN] if (one[3].byte_size or 0) >= least)
+    return tuple(_intermediate_fact(graph, *entry[1:]) for entry in found[:SHOWN] if (entry[3].byte_size or 0) >= least)
 
 
 def _computations(graph: HloGraph, entry: HloComputation) -> Iterator[tuple[HloComputation, _Loops]]:
@@ -216,14 +209,14 @@ def _size(shape: Shape) -> int:
 def _intermediate_fact(
     graph: HloGraph, instruction: HloInstruction, path: _Path, shape: Shape, sharding: Sharding | None, loops: _Loops
 ) -> IntermediateFact:
-    provenance = provenance_of_value(graph, instruction)
+    provenance = provenance_of(graph, [instruction])
     layout = shape.layout
     return IntermediateFact(
         name=instruction.name + "".join(f"[{index}]" for index in path),
         computation=instruction.computation.name,
         line=instruction.line,
         dtype=shape.element_type,
-        global_shape=_global_shape_of(shape, sharding),
+        global_shape=_times(shape.dimensions, _tiles(shape, sharding)),
         local_shape=shape.dimensions,
         bytes_per_device=shape.byte_size or 0,
         padded_bytes_per_device=None if layout is None else shape.padded_byte_size,
@@ -254,7 +247,8 @@ _START_SHARES = {"copy-start": 1}
 def _aliases_in_text(text: str) -> Mapping[_Path, tuple[int, _Path]]:
     """Reads `{0}: (2, {1}, may-alias), …`: the operand or argument, and its element, that each output shares."""
     return {
-        _path_in_text(one["output"]): (int(one["number"]), _path_in_text(one["index"])) for one in _ALIAS.finditer(text)
+        _path_in_text(alias["output"]): (int(alias["number"]), _path_in_text(alias["index"]))
+        for alias in _ALIAS.finditer(text)
     }
 
 

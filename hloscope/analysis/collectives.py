@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from math import prod
 
-from hloscope.analysis.executions import Context, count_executions
+from hloscope.analysis.executions import count_executions
 from hloscope.analysis.groups import Groups
 from hloscope.analysis.model import Collective, CollectivePart, Mesh, Unmodelled
 from hloscope.analysis.opcodes import unsupported
@@ -19,6 +19,8 @@ from hloscope.analysis.spellings import is_worth_reading, may_transfer, read_tra
 from hloscope.analysis.transfers import Place
 from hloscope.analysis.uses import LoopEdge, across_loop_edge, only_reading_of, own_slice
 from hloscope.analysis.vocabulary import Bound, Kind, Link
+from hloscope.analysis.volume import known_sum
+from hloscope.documents import document
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction, HloModule, Shape
 from hloscope.hlo.replica_groups import MAX_DEVICES
@@ -62,19 +64,21 @@ def find_collectives(graph: HloGraph, mesh: Mesh | None, layout: Layout) -> Foun
         chain_ends=_chain_ends(graph, candidates, continued),
         holders=candidates.keys(),
     )
-    moves: list[Move] = []
-    unmodelled = list(executions.unmodelled)
-    for computation in graph.reachable:
-        if computation.name not in candidates or computation.name in continued:
-            continue
-        for context in executions.contexts.get(computation.name, ()):
-            for place in _places(graph, candidates[computation.name], context, mesh, layout):
-                transfer = read_transfer(place)
-                if transfer is not None:
-                    moves.append(recorder.record(place, transfer))
-                    unmodelled.extend([transfer.unmodelled] if transfer.unmodelled else [])
+    places = [
+        Place(op=op, context=context, siblings=candidates[name], graph=graph, mesh=mesh, layout=layout)
+        for name in (computation.name for computation in graph.reachable)
+        if name in candidates and name not in continued
+        for context in executions.contexts.get(name, ())
+        for op in candidates[name]
+    ]
+    moves = [recorder.record(place, found) for place in places if (found := read_transfer(place)) is not None]
+    unread = [move.transfer.unmodelled for move in moves if move.transfer.unmodelled is not None]
     lost = [*_unreached(graph, candidates), *_unstarted_chains(candidates, continued)]
-    return Found(moves=tuple(_join_across_slices(recorder, moves)), unmodelled=(*unmodelled, *lost), hidden=bool(lost))
+    return Found(
+        moves=tuple(_join_across_slices(recorder, moves)),
+        unmodelled=(*executions.unmodelled, *unread, *lost),
+        hidden=bool(lost),
+    )
 
 
 def _candidates(module: HloModule) -> dict[str, tuple[HloInstruction, ...]]:
@@ -84,13 +88,6 @@ def _candidates(module: HloModule) -> dict[str, tuple[HloInstruction, ...]]:
         if may_transfer(instruction):
             found.setdefault(instruction.computation.name, []).append(instruction)
     return {name: tuple(instructions) for name, instructions in found.items()}
-
-
-def _places(
-    graph: HloGraph, ops: tuple[HloInstruction, ...], context: Context, mesh: Mesh | None, layout: Layout
-) -> Iterator[Place]:
-    for op in ops:
-        yield Place(op=op, context=context, siblings=ops, graph=graph, mesh=mesh, layout=layout)
 
 
 def _continued(module: HloModule, candidates: Iterable[str]) -> set[str]:
@@ -248,7 +245,7 @@ class _Search:
             reading = only_reading_of(self._graph, value)
         if reading is None:
             return None
-        starts = (_start_of(one) for one in (reading.outermost, reading.reader))
+        starts = (_start_of(reader) for reader in (reading.outermost, reading.reader))
         return next((self._by_start[start] for start in starts if start in self._by_start), None)
 
 
@@ -271,23 +268,22 @@ def _gathers_back(first: Move, between: Sequence[Move], after: Sequence[Move]) -
     groups = set(first.transfer.groups or ())
     operands = sum(len(move.transfer.operands) for move in after)
     whole = first.collective.payload_bytes
-    shards = [move.collective.payload_bytes for move in between]
+    shard = known_sum(move.collective.payload_bytes for move in between)
     return (
         whole is not None
-        and None not in shards
+        and shard is not None
         and operands == len(between)
         and all(set(move.transfer.groups or ()) == groups and _along_one_dimension(first, move) for move in after)
         and len({len(group) for group in groups}) == 1
-        and sum(shard or 0 for shard in shards) * len(next(iter(groups))) == whole
+        and shard * len(next(iter(groups))) == whole
         and sum(move.collective.payload_bytes or 0 for move in after) == whole
     )
 
 
 def _keeps_all(first: Move, between: Sequence[Move]) -> bool:
     """Whether an all-reduce within slices hands its whole result on to one between them."""
-    shards = [move.collective.payload_bytes for move in between]
-    is_whole = first.transfer.kind is Kind.ALL_REDUCE and None not in shards
-    return is_whole and sum(shard or 0 for shard in shards) == first.collective.payload_bytes
+    shard = known_sum(move.collective.payload_bytes for move in between)
+    return first.transfer.kind is Kind.ALL_REDUCE and shard is not None and shard == first.collective.payload_bytes
 
 
 def _along_one_dimension(first: Move, last: Move) -> bool:
@@ -315,7 +311,7 @@ def _joined(recorder: Recorder, parts: Sequence[Move]) -> Move | None:
         return None
     records = [part.collective for part in parts]
     own = tuple(instruction for part in parts for instruction in part.own)
-    told = _best_told(parts)
+    best = _best_placed(parts)
     own_op_name = next((part.provenance.own_op_name for part in parts if part.provenance.own_op_name), None)
     collective = replace(
         first.collective,
@@ -327,46 +323,24 @@ def _joined(recorder: Recorder, parts: Sequence[Move]) -> Move | None:
         link=Link.BOTH,
         result_shapes=first.collective.operand_shapes,
         bytes_bound=reduce(lambda bound, record: bound + record.bytes_bound, records, Bound.EXACT),
-        wire_bytes=_sum(record.wire_bytes for record in records),
-        wire_bytes_at_least=_sum(record.wire_bytes_at_least for record in records),
+        wire_bytes=known_sum(record.wire_bytes for record in records),
+        wire_bytes_at_least=known_sum(record.wire_bytes_at_least for record in records),
         result_slices=(),
-        parts=tuple(_part(record) for record in records),
+        parts=tuple(document(CollectivePart, record) for record in records),
         origin=origin_of(Kind.ALL_REDUCE, first.transfer.op, own, own_op_name, None),
         asynchronous=any(record.asynchronous for record in records),
-        op_name=told.op_name,
-        source=told.source,
-        source_of=told.source_of,
+        op_name=best.op_name,
+        source=best.source,
+        source_of=best.source_of,
     )
-    return replace(first, collective=collective, own=own, reaches=tuple(part.reaches[0] for part in parts))
+    return first._replace(collective=collective, own=own, reaches=tuple(part.reaches[0] for part in parts))
 
 
-def _best_told(parts: Sequence[Move]) -> Collective:
+def _best_placed(parts: Sequence[Move]) -> Collective:
     """The part that says best where it was written: itself, else by its neighbours."""
     records = [part.collective for part in parts]
     own = (record for record in records if record.source and record.source_of is None)
     return next(own, next((record for record in records if record.source), records[0]))
-
-
-def _sum(counts: Iterable[int | None]) -> int | None:
-    counts = tuple(counts)
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
-
-
-def _part(record: Collective) -> CollectivePart:
-    return CollectivePart(
-        kind=record.kind,
-        name=record.name,
-        line=record.line,
-        axes=record.axes,
-        groups=record.groups,
-        group_size=record.group_size,
-        link=record.link,
-        payload_bytes=record.payload_bytes,
-        wire_bytes=record.wire_bytes,
-        executions=record.executions,
-        asynchronous=record.asynchronous,
-    )
 
 
 def _groups_of_all(recorder: Recorder, parts: Sequence[Move]) -> Groups | None:
@@ -392,7 +366,7 @@ def _groups_of_all(recorder: Recorder, parts: Sequence[Move]) -> Groups | None:
 
 
 def _in_all_slices(recorder: Recorder, groups: Groups, across: Groups) -> Groups | None:
-    """Groups within a slice, repeated for every slice; slices are taken in partition order when nothing tells."""
+    """Groups within a slice, repeated for every slice; slices are taken in partition order when nothing says."""
     layout = recorder.layout
     if layout.placement is not None:
         return layout.everywhere(groups)

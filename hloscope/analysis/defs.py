@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import NamedTuple
 
 from hloscope.graph import HloGraph, Value, call_sites
 from hloscope.hlo import HloInstruction, Shape
@@ -13,12 +14,14 @@ from hloscope.hlo import HloInstruction, Shape
 SEARCH_LIMIT = 96
 """Values looked at before a search gives up: what is further away than this says nothing about the value."""
 _LIMIT = 128
+_FUSIONS = frozenset({"fusion"})
+CALLS = frozenset({"fusion", "call"})
+"""Opcodes that run one computation once."""
 FORMS = frozenset({"bitcast", "reshape", "transpose", "broadcast"})
 """Opcodes that put the same numbers into another shape."""
 
 
-@dataclass(frozen=True, slots=True)
-class Maker:
+class Maker(NamedTuple):
     """Where a value was made.
 
     Attributes:
@@ -35,7 +38,14 @@ class Maker:
         return self.frames[0] if self.frames else self.value.instruction
 
 
-def maker_of(graph: HloGraph, value: Value, frames: Frames = (), *, through: Collection[str] = FORMS) -> Maker:
+def maker_of(
+    graph: HloGraph,
+    value: Value,
+    frames: Frames = (),
+    *,
+    through: Collection[str] = FORMS,
+    into: Collection[str] = _FUSIONS,
+) -> Maker:
     """Follows a value back to where it was made, into fusions and out of them.
 
     Args:
@@ -43,6 +53,7 @@ def maker_of(graph: HloGraph, value: Value, frames: Frames = (), *, through: Col
         value: The value.
         frames: The fusions and asynchronous starts around it, outermost first.
         through: Opcodes of one operand that are looked through, beside copies and tuples.
+        into: Opcodes whose computation is entered.
     """
     for _ in range(_LIMIT):
         instruction, path = value.instruction, value.path
@@ -51,7 +62,7 @@ def maker_of(graph: HloGraph, value: Value, frames: Frames = (), *, through: Col
             value = source
         elif instruction.opcode in through and not path and (operand := instruction.operand(0)) is not None:
             value = Value(operand)
-        elif instruction.opcode == "fusion" and instruction.called:
+        elif instruction.opcode in into and instruction.called:
             value = Value(graph.module.computation(instruction.called[0][1]).root, path)
             frames = (*frames, instruction)
         elif instruction.opcode == "parameter" and frames:
@@ -220,7 +231,7 @@ def is_of_device(graph: HloGraph, value: Value, frames: Frames = ()) -> bool | N
 
 
 def is_fixed_in(graph: HloGraph, loop: str, value: Value, frames: Frames = ()) -> bool | None:
-    """Whether a value is the same in every trip of a loop; None when that cannot be told."""
+    """Whether a value is the same in every trip of a loop; None when that cannot be known."""
     unknown = False
     for leaf in _leaves_of(graph, value, frames):
         if leaf.loop == loop:

@@ -81,10 +81,10 @@ def _doubts_about_mesh(module: HloModule, mesh: Mesh, collectives: Sequence[Coll
         collectives: What was found with it.
     """
     named: Mesh | None = None
-    for one in meshes_in_text(module):
-        if _may_be(_axes(one), _axes(mesh)):
+    for printed in meshes_in_text(module):
+        if _may_be(_axes(printed), _axes(mesh)):
             return
-        named = named or one
+        named = named or printed
     better = _order_of_whole_axes(mesh, collectives)
     if named is not None:
         yield f"the text names the mesh {_words(named)}, and {_words(mesh)} was given, whose names are used"
@@ -117,10 +117,14 @@ def _order_of_whole_axes(mesh: Mesh, collectives: Sequence[Collective]) -> Mesh 
     One alone proves nothing: to change a sharding takes groups over parts of axes. Those of all devices fit any order.
     """
     axes = _axes(mesh)
-    groups = {one.groups for one in collectives if len(one.groups) > 1 and one.kind is not Kind.COLLECTIVE_PERMUTE}
+    groups = {
+        collective.groups
+        for collective in collectives
+        if len(collective.groups) > 1 and collective.kind is not Kind.COLLECTIVE_PERMUTE
+    }
     if not 1 < len(axes) <= _MOST_AXES or not 1 < len(groups) <= _MOST_GROUPS:
         return None
-    if any(_all_whole(mesh, {one}) for one in groups):
+    if any(_all_whole(mesh, {members}) for members in groups):
         return None
     orders = (
         Mesh(axis_names=tuple(name for name, _ in order), axis_sizes=tuple(size for _, size in order))
@@ -131,7 +135,7 @@ def _order_of_whole_axes(mesh: Mesh, collectives: Sequence[Collective]) -> Mesh 
 
 
 def _all_whole(mesh: Mesh, groups: set[Groups]) -> bool:
-    found = (axes_of_groups(one, mesh) for one in groups)
+    found = (axes_of_groups(members, mesh) for members in groups)
     return all(axes is not None and set(axes) <= set(mesh.axis_names) for axes in found)
 
 
@@ -144,19 +148,20 @@ _CUSTOM_CALLS = frozenset({"custom-call", "custom-call-start"})
 
 def unread_instructions(module: HloModule) -> Iterator[Unmodelled]:
     """Finds what may hide transfers; of each unknown opcode and target the first use, in text order."""
-    told: set[str] = set()
+    reported: set[str] = set()
     unknown = frozenset(module.unknown_opcodes)
-    silent = (one for one in module.with_opcodes(_CALLS) if not one.called or one.opcode in _NAME_SEVERAL)
+    calls = module.with_opcodes(_CALLS)
+    silent = (call for call in calls if not call.called or call.opcode in _NAME_SEVERAL)
     looked_at = (*module.with_opcodes(unknown | _CUSTOM_CALLS), *silent)
-    for instruction in sorted(looked_at, key=lambda one: one.line):
+    for instruction in sorted(looked_at, key=lambda instruction: instruction.line):
         for key, entry in _entries(instruction, unknown):
-            if key not in told:
-                told.add(key)
+            if key not in reported:
+                reported.add(key)
                 yield entry
 
 
 def _entries(instruction: HloInstruction, unknown: frozenset[str]) -> Iterator[tuple[str, Unmodelled]]:
-    """What is to be told about an instruction, with what it is told once for."""
+    """What is to be reported about an instruction, with what it is reported once for."""
     opcode, name = instruction.opcode, instruction.name
     if opcode in unknown:
         yield opcode, unsupported(instruction, f"opcode {opcode} is not known", _MAY_MOVE)
@@ -213,7 +218,7 @@ def not_partitioned(module: HloModule, mesh: Mesh | None = None, *, one_slice: b
 
 
 def made_for_one_device(module: HloModule, mesh: Mesh | None, *, one_slice: bool = False) -> Unmodelled | None:
-    """What is to be told of a program for one device that is said to run on a mesh of several; None for all others.
+    """What is to be reported of a program for one device that is said to run on a mesh of several; None for all others.
 
     Args:
         module: The module, in which there are no collectives.

@@ -75,7 +75,9 @@ def count_executions(graph: HloGraph, computations: Collection[str]) -> Executio
     """
     wanted = _ancestors(graph, computations)
     outermost = Context() if graph.entry is not None else Context(bound=Bound.AT_LEAST)
-    found: dict[str, dict[object, Context]] = {one.name: {"outermost": outermost} for one in graph.module.outermost}
+    found: dict[str, dict[object, Context]] = {
+        computation.name: {"outermost": outermost} for computation in graph.module.outermost
+    }
     unmodelled: list[Unmodelled] = []
     for computation in graph.reachable:
         if computation.name not in wanted:

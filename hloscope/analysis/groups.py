@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from math import prod
 
 from hloscope.analysis.model import AxisShift, Mesh, PermutePattern
 from hloscope.analysis.vocabulary import Kind
@@ -15,9 +16,15 @@ from hloscope.errors import HloscopeError
 from hloscope.hlo import HloInstruction, HloModule
 from hloscope.hlo.replica_groups import MAX_DEVICES
 
+Groups = tuple[tuple[int, ...], ...]
+"""Device ids, group by group; of a permute its source-target pairs."""
+
+_MOST_GROUPS = 256
+"""Groups of which it is remembered what was found out about them: the same few stand on very many collectives."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
-class _SubAxis:
+class SubAxis:
     """A digit of one mesh axis: its coordinate is `before` x `size` x `after` combinations, major to minor.
 
     Attributes:
@@ -42,6 +49,7 @@ class _SubAxis:
         return whole if self.before == self.after == 1 else f"{whole}:({self.before}){self.size}"
 
 
+@lru_cache(maxsize=_MOST_GROUPS)
 def axes_of_groups(groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
     """The mesh axes along which the devices of each group differ.
 
@@ -64,7 +72,8 @@ def axes_of_groups(groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
     return tuple(digit.name(mesh) for digit in digits)
 
 
-def axes_of_pairs(pairs: Iterable[tuple[int, ...]], mesh: Mesh, *, whole_axes: bool = False) -> tuple[str, ...] | None:
+@lru_cache(maxsize=_MOST_GROUPS)
+def axes_of_pairs(pairs: Groups, mesh: Mesh, *, whole_axes: bool = False) -> tuple[str, ...] | None:
     """The mesh axes whose coordinate a permute changes.
 
     Args:
@@ -77,7 +86,6 @@ def axes_of_pairs(pairs: Iterable[tuple[int, ...]], mesh: Mesh, *, whole_axes: b
         mesh.
     """
     positions = _mesh_positions(mesh)
-    pairs = tuple(pairs)
     if not all(device in positions for pair in pairs for device in pair):
         return None
     coordinates = _coordinates_in(mesh)
@@ -94,8 +102,7 @@ def axes_of_pairs(pairs: Iterable[tuple[int, ...]], mesh: Mesh, *, whole_axes: b
 @lru_cache(maxsize=8)
 def _mesh_positions(mesh: Mesh) -> Mapping[int, int]:
     """The position in the mesh, counted row by row, of each partition id."""
-    ids: Sequence[int] = range(mesh.device_count) if mesh.partition_ids is None else mesh.partition_ids
-    return {device: position for position, device in enumerate(ids)}
+    return {device: position for position, device in enumerate(mesh.ids)}
 
 
 @lru_cache(maxsize=8)
@@ -104,10 +111,10 @@ def _coordinates_in(mesh: Mesh) -> tuple[tuple[int, ...], ...]:
     return tuple(product(*map(range, mesh.axis_sizes)))
 
 
-def _digits_of_group(group: frozenset[int], mesh: Mesh) -> list[_SubAxis] | None:
+def _digits_of_group(group: frozenset[int], mesh: Mesh) -> list[SubAxis] | None:
     """The digits that vary inside one group, if it is the product of them; major first."""
     coordinates = [_coordinates_in(mesh)[position] for position in group]
-    digits: list[_SubAxis] = []
+    digits: list[SubAxis] = []
     for axis, size in enumerate(mesh.axis_sizes):
         values = sorted({coordinate[axis] for coordinate in coordinates})
         found = _digits_of_values(axis, values, size)
@@ -117,10 +124,10 @@ def _digits_of_group(group: frozenset[int], mesh: Mesh) -> list[_SubAxis] | None
     return digits
 
 
-def _digits_of_values(axis: int, values: list[int], size: int) -> list[_SubAxis] | None:
+def _digits_of_values(axis: int, values: list[int], size: int) -> list[SubAxis] | None:
     """Splits sorted coordinates into arithmetic progressions nested in each other; major first."""
     offsets = [value - values[0] for value in values]
-    digits: list[_SubAxis] = []
+    digits: list[SubAxis] = []
     covered = 1
     while covered < len(offsets):
         stride = offsets[covered]
@@ -133,12 +140,12 @@ def _digits_of_values(axis: int, values: list[int], size: int) -> list[_SubAxis]
         extent = digits[0].after * digits[0].size if digits else 1
         if size % (stride * count) or stride % extent:
             return None
-        digits.insert(0, _SubAxis(axis, size // (stride * count), count, stride))
+        digits.insert(0, SubAxis(axis, size // (stride * count), count, stride))
         covered *= count
     return digits if covered == len(offsets) else None
 
 
-def _groups_over(digits: list[_SubAxis], mesh: Mesh) -> set[frozenset[int]]:
+def _groups_over(digits: list[SubAxis], mesh: Mesh) -> set[frozenset[int]]:
     """All groups of mesh positions that differ in these digits alone."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for position, coordinates in enumerate(_coordinates_in(mesh)):
@@ -149,18 +156,16 @@ def _groups_over(digits: list[_SubAxis], mesh: Mesh) -> set[frozenset[int]]:
     return {frozenset(group) for group in groups.values()}
 
 
-def _changing_digit(axis: int, steps: set[tuple[int, int]], mesh: Mesh, *, whole: bool) -> _SubAxis:
+def _changing_digit(axis: int, steps: set[tuple[int, int]], mesh: Mesh, *, whole: bool) -> SubAxis:
     """The smallest contiguous digit of an axis that explains all its coordinate changes."""
     size = mesh.axis_sizes[axis]
     if whole:
-        return _SubAxis(axis, 1, size, 1)
+        return SubAxis(axis, 1, size, 1)
     divisors = [d for d in range(1, size + 1) if size % d == 0]
     after = max(d for d in divisors if all(s % d == t % d for s, t in steps))
     block = min(d for d in divisors if d % after == 0 and all(s // d == t // d for s, t in steps))
-    return _SubAxis(axis, size // block, block // after, after)
+    return SubAxis(axis, size // block, block // after, after)
 
-
-Groups = tuple[tuple[int, ...], ...]
 
 _SPANS_PARTITIONS = frozenset({Kind.ALL_GATHER, Kind.ALL_REDUCE, Kind.REDUCE_SCATTER})
 _PAIR = re.compile(r"\{\s*(-?\d+)\s*,\s*(-?\d+)\s*\}")
@@ -172,10 +177,10 @@ def device_groups(op: HloInstruction, kind: Kind, mesh: Mesh | None) -> Groups |
     Args:
         op: The collective instruction; for a permute, its pairs are returned instead of groups.
         kind: What it does.
-        mesh: The user's mesh, which tells the number of devices when the module does not.
+        mesh: The user's mesh, which gives the number of devices when the module does not.
 
     Returns:
-        Groups of flattened ids (replica x num_partitions + partition); None when the text does not tell, or names mesh
+        Groups of flattened ids (replica x num_partitions + partition); None when the text does not say, or names mesh
         axes that do not fit together, or more devices than any machine has.
 
     Source: `GetCollectiveOpGroupMode` in xla/service/collective_ops_utils.cc. Ids that cannot be replica ids because
@@ -197,12 +202,13 @@ def device_groups(op: HloInstruction, kind: Kind, mesh: Mesh | None) -> Groups |
 
 
 def device_count(module: HloModule, mesh: Mesh | None) -> int | None:
-    """Devices of the program; None when neither the header nor a mesh tells."""
+    """Devices of the program; None when neither the header nor a mesh says."""
     if "num_partitions" in module.header or "replica_count" in module.header:
         return module.num_partitions * module.replica_count
     return None if mesh is None else mesh.device_count
 
 
+@lru_cache(maxsize=_MOST_GROUPS)
 def are_consistent(groups: Groups, kind: Kind, count: int | None) -> bool:
     """Whether groups name each device once, and only devices that there are; a permute's sources may repeat.
 
@@ -270,7 +276,8 @@ _Steps = Sequence[tuple[int, int]]
 """Where each moving device sends from and to, as coordinates along one axis or one product of axes."""
 
 
-def pattern_of_pairs(pairs: Iterable[tuple[int, ...]], mesh: Mesh) -> PermutePattern | None:
+@lru_cache(maxsize=_MOST_GROUPS)
+def pattern_of_pairs(pairs: Groups, mesh: Mesh) -> PermutePattern | None:
     """The one shift that a permute makes everywhere.
 
     Args:
@@ -293,7 +300,7 @@ def pattern_of_pairs(pairs: Iterable[tuple[int, ...]], mesh: Mesh) -> PermutePat
     known = [shift for shift in shifts if shift is not None]
     if len(known) < len(shifts):
         steps = [(_through(s, axes, mesh), _through(t, axes, mesh)) for s, t in ends]
-        whole = [_SubAxis(axis, 1, mesh.axis_sizes[axis], 1) for axis in axes]
+        whole = [SubAxis(axis, 1, mesh.axis_sizes[axis], 1) for axis in axes]
         through = _shift(steps, whole, mesh)
         known = [] if through is None else [through]
     return PermutePattern(shifts=tuple(known), ring=sources == targets) if known else None
@@ -301,7 +308,7 @@ def pattern_of_pairs(pairs: Iterable[tuple[int, ...]], mesh: Mesh) -> PermutePat
 
 def _along_axis(steps: _Steps, axis: int, mesh: Mesh) -> AxisShift | None:
     """The shift along a whole axis, else along the part of it that changes."""
-    whole = _shift(steps, [_SubAxis(axis, 1, mesh.axis_sizes[axis], 1)], mesh)
+    whole = _shift(steps, [SubAxis(axis, 1, mesh.axis_sizes[axis], 1)], mesh)
     if whole is not None:
         return whole
     digit = _changing_digit(axis, set(steps), mesh, whole=False)
@@ -316,11 +323,9 @@ def _through(coordinates: Sequence[int], axes: Sequence[int], mesh: Mesh) -> int
     return position
 
 
-def _shift(steps: _Steps, digits: Sequence[_SubAxis], mesh: Mesh) -> AxisShift | None:
+def _shift(steps: _Steps, digits: Sequence[SubAxis], mesh: Mesh) -> AxisShift | None:
     """The distance that all steps have in common, on a line or else on a ring; None when they have none."""
-    size = 1
-    for digit in digits:
-        size *= digit.size
+    size = prod(digit.size for digit in digits)
     straight = {target - source for source, target in steps}
     around = {distance % size for distance in straight}
     if len(around) > 1:

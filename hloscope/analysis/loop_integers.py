@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from hloscope.analysis.defs import Frames, element_type_of, pass_through
+from hloscope.analysis.defs import CALLS, Frames, element_type_of, maker_of
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction
 
@@ -33,9 +34,7 @@ class Direction(Enum):
 
     def holds(self, gap: int) -> bool:
         """Whether `left` compares so with `right`, where `gap` is left - right."""
-        return {
-            "EQ": gap == 0, "NE": gap != 0, "GE": gap >= 0, "GT": gap > 0, "LE": gap <= 0, "LT": gap < 0,
-        }[self.name]  # fmt: skip
+        return bool(getattr(operator, self.name.lower())(gap, 0))
 
 
 _OPPOSITE = {"EQ": "NE", "NE": "EQ", "GE": "LT", "LT": "GE", "GT": "LE", "LE": "GT"}
@@ -90,7 +89,7 @@ class Progression:
     def stays_exact(self, trips: int, element_type: str) -> bool:
         """Whether no value and no part wraps around before the loop has ended.
 
-        All of them grow or shrink steadily where n is advanced by adding, so that the first and the last one tell.
+        All of them grow or shrink steadily where n is advanced by adding, so that the first and the last one say so.
         """
         states = self._states(trips)
         if not all(is_in_range(self.value(state), element_type) for state in states):
@@ -240,36 +239,24 @@ class _Reader:
         self.steps = 0
 
     def read(self, value: Value, frames: Frames, depth: int) -> Linear | None:
-        instruction, path = value.instruction, value.path
         self.steps += 1
         if depth > _DEPTH_LIMIT or self.steps > _STEP_LIMIT:
             return None
+        maker = maker_of(self.graph, value, frames, through=(), into=CALLS)
+        instruction, path, frames = maker.value.instruction, maker.value.path, maker.frames
+        if instruction.opcode == "parameter":
+            number, element_type = instruction.parameter_number, element_type_of(maker.value)
+            if number is None or frames or integer_bits(element_type) is None:
+                return None
+            return carried((number, *path), element_type)
+        if path:
+            return None
         match instruction.opcode:
             case "constant":
-                return None if path else _literal(instruction)
-            case "parameter":
-                return self._parameter(value, frames, depth)
-            case "fusion" | "call" if instruction.called:
-                callee = self.graph.module.computation(instruction.called[0][1])
-                return self.read(Value(callee.root, path), (*frames, instruction), depth + 1)
+                return _literal(instruction)
             case "add" | "subtract" | "multiply" | "negate":
-                return None if path else self._arithmetic(instruction, frames, depth)
-        source = pass_through(value)
-        if source is not None:
-            return self.read(source, frames, depth + 1)
-        return None if path else self._conversion(instruction, frames, depth)
-
-    def _parameter(self, value: Value, frames: Frames, depth: int) -> Linear | None:
-        number = value.instruction.parameter_number
-        if number is None:
-            return None
-        if not frames:
-            element_type = element_type_of(value)
-            return None if integer_bits(element_type) is None else carried((number, *value.path), element_type)
-        operands = frames[-1].operands
-        if number >= len(operands):
-            return None
-        return self.read(Value(operands[number], value.path), frames[:-1], depth + 1)
+                return self._arithmetic(instruction, frames, depth)
+        return self._conversion(instruction, frames, depth)
 
     def _conversion(self, instruction: HloInstruction, frames: Frames, depth: int) -> Linear | None:
         if instruction.opcode not in _CONVERSIONS or len(instruction.operands) != 1:
@@ -371,12 +358,7 @@ def integer_bits(element_type: str) -> int | None:
 
 def is_in_range(number: int, element_type: str) -> bool:
     """Whether an integer type holds the number; False for any other type."""
-    bits = integer_bits(element_type)
-    if bits is None:
-        return False
-    if element_type[0] == "u":
-        return 0 <= number < 1 << bits
-    return -(1 << (bits - 1)) <= number < 1 << (bits - 1)
+    return integer_bits(element_type) is not None and wrapped(number, element_type) == number
 
 
 def wrapped(number: int, element_type: str) -> int:

@@ -67,7 +67,9 @@ def _printed_meshes(module: HloModule) -> Iterator[NamedMesh]:
         for part in () if sharding is None else (sharding, *sharding.elements):
             if part.mesh is not None:
                 yield part.mesh
-    for instruction in module.with_opcodes([one for one in module.opcodes if base_opcode(one) in KIND_OF_OPCODE]):
+    for instruction in module.with_opcodes(
+        [opcode for opcode in module.opcodes if base_opcode(opcode) in KIND_OF_OPCODE]
+    ):
         groups = instruction.replica_groups
         if groups is not None and groups.mesh is not None:
             yield groups.mesh

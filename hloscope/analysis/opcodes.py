@@ -9,15 +9,7 @@ from hloscope.analysis.model import Unmodelled
 from hloscope.analysis.vocabulary import Kind
 from hloscope.hlo import HloInstruction
 
-KIND_OF_OPCODE = {
-    "all-gather": Kind.ALL_GATHER,
-    "all-reduce": Kind.ALL_REDUCE,
-    "reduce-scatter": Kind.REDUCE_SCATTER,
-    "all-to-all": Kind.ALL_TO_ALL,
-    "ragged-all-to-all": Kind.RAGGED_ALL_TO_ALL,
-    "collective-permute": Kind.COLLECTIVE_PERMUTE,
-    "collective-broadcast": Kind.COLLECTIVE_BROADCAST,
-}
+KIND_OF_OPCODE = {kind.value: kind for kind in Kind if kind is not Kind.OPAQUE}
 """XLA's collective opcodes; each also has a `-start` form, native or as sugar for `async-start`."""
 
 _COMMUNICATES = re.compile(

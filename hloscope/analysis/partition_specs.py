@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import prod
 
+from hloscope.analysis.groups import SubAxis
 from hloscope.analysis.model import Mesh
 from hloscope.hlo import Sharding
-
-
-@dataclass(frozen=True, slots=True)
-class _Digit:
-    """A prime factor of one mesh axis; `before` and `after` are the products of the more major and minor ones."""
-
-    axis: int
-    before: int
-    size: int
-    after: int
+from hloscope.program.capture import spec_text
 
 
 @lru_cache(maxsize=256)
@@ -54,11 +45,10 @@ def _tiles_by_position(sharding: Sharding, rank: int, mesh: Mesh) -> list[tuple[
     """The tile that each mesh position holds; what follows the array's dimensions in the tiling is replication."""
     indices = product(*(range(size) for size in sharding.tile_dimensions))
     tile_of = {device: index[:rank] for device, index in zip(sharding.devices, indices, strict=True)}
-    ids = range(mesh.device_count) if mesh.partition_ids is None else mesh.partition_ids
-    return [tile_of[device] for device in ids] if set(ids) == tile_of.keys() else None
+    return [tile_of[device] for device in mesh.ids] if set(mesh.ids) == tile_of.keys() else None
 
 
-def _refinements(mesh: Mesh) -> list[list[_Digit]]:
+def _refinements(mesh: Mesh) -> list[list[SubAxis]]:
     """Ways to split the axes into prime digits, major first: small primes first, and small primes last."""
     orders = []
     for descending in (False, True):
@@ -66,7 +56,7 @@ def _refinements(mesh: Mesh) -> list[list[_Digit]]:
         for axis, size in enumerate(mesh.axis_sizes):
             before = 1
             for prime in sorted(_primes(size), reverse=descending):
-                digits.append(_Digit(axis, before, prime, size // (before * prime)))
+                digits.append(SubAxis(axis, before, prime, size // (before * prime)))
                 before *= prime
         orders.append(digits)
     return orders
@@ -83,10 +73,10 @@ def _primes(number: int) -> list[int]:
 
 
 def _digits_by_dimension(
-    tiles: list[tuple[int, ...]], tile_counts: tuple[int, ...], digits: list[_Digit], mesh: Mesh
-) -> list[list[_Digit]] | None:
+    tiles: list[tuple[int, ...]], tile_counts: tuple[int, ...], digits: list[SubAxis], mesh: Mesh
+) -> list[list[SubAxis]] | None:
     """Which digits cut which dimension, major first; None when the tiles are no such product."""
-    strides: list[list[tuple[int, _Digit]]] = [[] for _ in tile_counts]
+    strides: list[list[tuple[int, SubAxis]]] = [[] for _ in tile_counts]
     for digit in digits:
         step = digit.after * prod(mesh.axis_sizes[digit.axis + 1 :])
         moved = [
@@ -103,42 +93,30 @@ def _digits_by_dimension(
     return [[digit for _, digit in sorted(part, key=lambda item: -item[0])] for part in strides]
 
 
-def _explains(tiles: list[tuple[int, ...]], strides: list[list[tuple[int, _Digit]]], mesh: Mesh) -> bool:
+def _explains(tiles: list[tuple[int, ...]], strides: list[list[tuple[int, SubAxis]]], mesh: Mesh) -> bool:
     """Whether each position holds the tile that its digits and their strides add up to."""
     for dimension, part in enumerate(strides):
         sums = [0]
         for axis, size in enumerate(mesh.axis_sizes):
             own = [(stride, digit) for stride, digit in part if digit.axis == axis]
-            steps = [
-                sum(stride * (value // digit.after % digit.size) for stride, digit in own) for value in range(size)
-            ]
+            steps = [sum(stride * (digit.value(value)) for stride, digit in own) for value in range(size)]
             sums = [before + step for before in sums for step in steps]
         if sums != [tile[dimension] for tile in tiles]:
             return False
     return True
 
 
-def _spelled(dimensions: list[list[_Digit]], mesh: Mesh) -> str:
-    return f"P({', '.join(_entry(_merged(digits), mesh) for digits in dimensions)})"
+def _spelled(dimensions: list[list[SubAxis]], mesh: Mesh) -> str:
+    return spec_text([digit.name(mesh) for digit in _merged(digits)] for digits in dimensions)
 
 
-def _merged(digits: list[_Digit]) -> list[_Digit]:
+def _merged(digits: list[SubAxis]) -> list[SubAxis]:
     """Joins neighbouring digits of one axis, such as both halves of an axis of 4."""
-    merged: list[_Digit] = []
+    merged: list[SubAxis] = []
     for digit in digits:
         last = merged[-1] if merged else None
         if last and last.axis == digit.axis and last.before * last.size == digit.before:
-            merged[-1] = _Digit(last.axis, last.before, last.size * digit.size, digit.after)
+            merged[-1] = SubAxis(last.axis, last.before, last.size * digit.size, digit.after)
         else:
             merged.append(digit)
     return merged
-
-
-def _entry(digits: list[_Digit], mesh: Mesh) -> str:
-    names = []
-    for digit in digits:
-        whole = mesh.axis_names[digit.axis]
-        names.append(repr(whole if digit.before == digit.after == 1 else f"{whole}:({digit.before}){digit.size}"))
-    if not names:
-        return "None"
-    return names[0] if len(names) == 1 else f"({', '.join(names)})"

@@ -96,7 +96,7 @@ class Layout:
 def lay_out(
     devices: int, mesh: Mesh | None, *, devices_per_slice: int | None = None, placement: Placement | None = None
 ) -> Layout:
-    """Tells the text of one slice's program from text that counts all devices.
+    """Distinguishes the text of one slice's program from text that counts all devices.
 
     Args:
         devices: Devices that the text counts.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import takewhile
+from typing import NamedTuple
 
 from hloscope.analysis.defs import producers
 from hloscope.analysis.model import SourceFrame
@@ -13,15 +14,14 @@ from hloscope.analysis.transfers import Place, Transfer
 from hloscope.analysis.uses import consumers
 from hloscope.analysis.vocabulary import Kind, Origin
 from hloscope.graph import HloGraph
-from hloscope.hlo import HloInstruction
+from hloscope.hlo import Frame, HloInstruction
 from hloscope.launchers import is_launcher
 
 _SAYS_NOTHING = frozenset({"parameter", "constant", "tuple", "while", "conditional", "partition-id", "after-all"})
 """Instructions whose metadata names an argument or a whole loop rather than an operation."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provenance:
+class Provenance(NamedTuple):
     """Where a collective was written.
 
     Attributes:
@@ -58,40 +58,28 @@ def own_instructions(
     return tuple(own) if end is None else (*own, end)
 
 
-def provenance_of(graph: HloGraph, transfer: Transfer, own: Iterable[HloInstruction]) -> Provenance:
-    """Finds the metadata of a collective.
-
-    Compilers drop metadata when they rewrite. A collective without any takes that of its nearest consumer, or failing
-    that of its nearest producer.
-    """
-    names = (transfer.op.name, transfer.start.name)
-    return _provenance(graph, tuple(own), names, transfer.start, transfer.received or transfer.start)
-
-
-def provenance_of_value(graph: HloGraph, instruction: HloInstruction) -> Provenance:
-    """Finds the metadata of any instruction, in the same way."""
-    return _provenance(graph, (instruction,), (instruction.name,), instruction, instruction)
-
-
-def _provenance(
+def provenance_of(
     graph: HloGraph,
-    own: tuple[HloInstruction, ...],
-    names: tuple[str, ...],
-    start: HloInstruction,
-    end: HloInstruction,
+    own: Sequence[HloInstruction],
+    start: HloInstruction | None = None,
+    end: HloInstruction | None = None,
 ) -> Provenance:
-    """The metadata of some instructions that print one thing.
+    """Finds the metadata of some instructions that print one thing, such as a collective.
+
+    Compilers drop metadata when they rewrite. What has none takes that of its nearest consumer, or failing that of its
+    nearest producer.
 
     Args:
         graph: The module.
-        own: The instructions.
-        names: Those of them whose source is told without saying from where.
-        start: Where operands go in.
-        end: Where the result comes out.
+        own: The instructions. The source of the first one, and of `start`, is given without saying from where.
+        start: Where operands go in; by default the first one.
+        end: Where the result comes out; by default `start`.
     """
+    start = start or own[0]
+    names = (own[0].name, start.name)
     own_op_name = next((instruction.op_name for instruction in own if instruction.op_name), None)
-    written = next((instruction for instruction in own if _has_source(instruction)), None)
-    nearest = _nearest(graph, start, end) if written is None else None
+    written = next((instruction for instruction in own if source_frames(instruction)), None)
+    nearest = _nearest(graph, start, end or start) if written is None else None
     written = written or nearest
     if written is None:
         return Provenance(op_name=own_op_name, own_op_name=own_op_name, source=(), source_of=None)
@@ -105,7 +93,7 @@ def _provenance(
 
 
 def source_frames(instruction: HloInstruction) -> tuple[SourceFrame, ...]:
-    """The user's stack at an instruction, innermost frame first; empty when the text does not tell.
+    """The user's stack at an instruction, innermost frame first; empty when the text does not say.
 
     It ends where the program was started, by hloscope or anything else. JAX traces the body of a loop several times
     over, which leaves the frames around it several times in a row. A sequence that repeats itself is kept once.
@@ -113,33 +101,22 @@ def source_frames(instruction: HloInstruction) -> tuple[SourceFrame, ...]:
     if instruction.stack_frame_id:
         frames = instruction.computation.module.frames(instruction.stack_frame_id)
         if frames:
-            return _without_repeats(
-                SourceFrame(file=frame.file, line=frame.line, function=frame.function, column=frame.column)
-                for frame in takewhile(lambda frame: not is_launcher(frame.file), frames)
-            )
+            return _users_frames(frames)
     if instruction.source_file and instruction.source_line and not is_launcher(instruction.source_file):
         return (SourceFrame(file=instruction.source_file, line=instruction.source_line),)
     return ()
 
 
-def _without_repeats(frames: Iterable[SourceFrame]) -> tuple[SourceFrame, ...]:
+@lru_cache(maxsize=1024)
+def _users_frames(frames: tuple[Frame, ...]) -> tuple[SourceFrame, ...]:
     kept: list[SourceFrame] = []
-    for frame in frames:
-        kept.append(frame)
+    for frame in takewhile(lambda frame: not is_launcher(frame.file), frames):
+        kept.append(SourceFrame(file=frame.file, line=frame.line, function=frame.function, column=frame.column))
         for length in range(1, len(kept) // 2 + 1):
             if kept[-length:] == kept[-2 * length : -length]:
                 del kept[-length:]
                 break
     return tuple(kept)
-
-
-def _has_source(instruction: HloInstruction) -> bool:
-    """Whether the instruction prints where the user wrote it."""
-    if instruction.stack_frame_id:
-        frames = instruction.computation.module.frames(instruction.stack_frame_id)
-        if frames:
-            return not is_launcher(frames[0].file)
-    return instruction.source_file is not None and not is_launcher(instruction.source_file)
 
 
 def _completions(start: HloInstruction) -> list[HloInstruction]:
@@ -154,10 +131,10 @@ def _nearest(graph: HloGraph, start: HloInstruction, end: HloInstruction) -> Hlo
         return next((instruction for instruction in consumers(graph, end) if instruction.op_name), None)
     following = [instruction for instruction in consumers(graph, end) if instruction.opcode not in _SAYS_NOTHING]
     for instruction in following:
-        if _has_source(instruction):
+        if source_frames(instruction):
             return instruction
     for instruction in producers(graph, start):
-        if instruction.opcode not in _SAYS_NOTHING and _has_source(instruction):
+        if instruction.opcode not in _SAYS_NOTHING and source_frames(instruction):
             return instruction
     return next((instruction for instruction in following if instruction.op_name), None)
 
@@ -189,6 +166,7 @@ _WINDOWED_EINSUM = "windowed_dot_general"
 _MADE_REDUCTION = "make_reduction_computation"
 
 
+@lru_cache(maxsize=1024)
 def authored_kind(op_name: str | None) -> Kind | None:
     """What the user's own collective means, when `op_name` is one under shard_map; else None."""
     if op_name is None or not _SHARD_MAP.search(op_name):
@@ -199,7 +177,7 @@ def authored_kind(op_name: str | None) -> Kind | None:
 def origin_of(
     kind: Kind, op: HloInstruction, own: Iterable[HloInstruction], own_op_name: str | None, near_op_name: str | None
 ) -> Origin:
-    """Tells the origin of a collective from its own text.
+    """Finds the origin of a collective from its own text.
 
     Args:
         kind: What it does.

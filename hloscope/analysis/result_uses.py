@@ -9,10 +9,11 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from hloscope.analysis.defs import Frames, maker_of
-from hloscope.analysis.loop_integers import wrapped
+from hloscope.analysis.loop_integers import Direction, wrapped
+from hloscope.analysis.model import ArrayShape
 from hloscope.analysis.transfers import Transfer
 from hloscope.analysis.uses import Reading, own_slice, readings_of
-from hloscope.analysis.volume import narrower
+from hloscope.analysis.volume import common_narrower
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction, Shape
 
@@ -22,16 +23,16 @@ _ELEMENTWISE = frozenset({"convert", "negate", "abs", "exponential", "tanh", "lo
 """Opcodes of one operand after which each device still needs only its own part."""
 
 
-def result_slices(graph: HloGraph, results: Iterable[Value]) -> tuple[str, ...]:
+def result_slices(graph: HloGraph, results: Iterable[Value]) -> tuple[ArrayShape, ...]:
     """Shapes of the device's own slices, where nothing else is ever read of some values; else nothing."""
-    shapes: list[str] = []
+    shapes: list[ArrayShape] = []
     for value in results:
         before = len(shapes)
         for reading in readings_of(graph, value, wanted=_SLICES):
             part = own_slice(graph, reading)
             if part is None:
                 return ()
-            shapes.append(str(part))
+            shapes.append(ArrayShape(str(part)))
         if len(shapes) == before:
             return ()
     return tuple(shapes)
@@ -39,13 +40,13 @@ def result_slices(graph: HloGraph, results: Iterable[Value]) -> tuple[str, ...]:
 
 def narrower_uses(graph: HloGraph, results: Iterable[Value]) -> str | None:
     """The narrower element type that every reader converts some values to; None when one does not."""
-    types = set()
+    pairs: set[tuple[str, str]] = set()
     for value in results:
         for reading in readings_of(graph, value, wanted=_CONVERSIONS):
             if reading is None or reading.reader.opcode != "convert":
                 return None
-            types.add(narrower(reading.reader.shape.element_type, reading.value.instruction.shape.element_type))
-    return types.pop() if len(types) == 1 else None
+            pairs.add((reading.reader.shape.element_type, reading.value.instruction.shape.element_type))
+    return common_narrower(pairs)
 
 
 def undone_by(graph: HloGraph, transfer: Transfer, results: Sequence[Value]) -> str | None:
@@ -58,7 +59,7 @@ def undone_by(graph: HloGraph, transfer: Transfer, results: Sequence[Value]) -> 
 
     Returns:
         The instruction that takes the slice, or the outermost fusion around it; the first one where there are several.
-        None when anything reads more or another part, and where offsets cannot be told.
+        None when anything reads more or another part, and where offsets cannot be known.
     """
     found: list[HloInstruction] = []
     parts = transfer.operands if len(transfer.operands) == len(results) else ()
@@ -67,7 +68,7 @@ def undone_by(graph: HloGraph, transfer: Transfer, results: Sequence[Value]) -> 
             if reading is None or not _is_own_part(graph, transfer, part, reading):
                 return None
             found.append(reading.outermost)
-    return min(found, key=lambda one: one.line).name if found else None
+    return min(found, key=lambda reader: reader.line).name if found else None
 
 
 def _is_own_part(graph: HloGraph, transfer: Transfer, part: Shape, reading: Reading) -> bool:
@@ -91,44 +92,33 @@ _DEPTH_LIMIT = 64
 _NUMBER = re.compile(r"-?\d+")
 _LOOKED_THROUGH = frozenset({"bitcast", "reshape", "convert"})
 _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
-    "add": lambda one, other: one + other,
-    "subtract": lambda one, other: one - other,
-    "multiply": lambda one, other: one * other,
+    "add": lambda left, right: left + right,
+    "subtract": lambda left, right: left - right,
+    "multiply": lambda left, right: left * right,
     "minimum": min,
     "maximum": max,
-    "and": lambda one, other: one & other,
-    "or": lambda one, other: one | other,
+    "and": lambda left, right: left & right,
+    "or": lambda left, right: left | right,
 }
 _OF_NATURALS: dict[str, Callable[[int, int], int]] = {
-    "divide": lambda one, other: one // other if other else 0,
-    "remainder": lambda one, other: one % other if other else one,
-    "shift-right-logical": lambda one, other: one >> other,
-    "shift-left": lambda one, other: one << min(other, _DEPTH_LIMIT),
+    "divide": lambda left, right: left // right if right else 0,
+    "remainder": lambda left, right: left % right if right else left,
+    "shift-right-logical": lambda left, right: left >> right,
+    "shift-left": lambda left, right: left << min(right, _DEPTH_LIMIT),
 }
 """What is only evaluated where nothing is negative, so that the signs of types do not matter."""
-_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
-    "EQ": lambda one, other: one == other,
-    "NE": lambda one, other: one != other,
-    "LT": lambda one, other: one < other,
-    "LE": lambda one, other: one <= other,
-    "GT": lambda one, other: one > other,
-    "GE": lambda one, other: one >= other,
-}
 
 
-def _value_on_device(graph: HloGraph, value: Value, device: int, frames: Frames = ()) -> int | None:
-    """An integer scalar on one device; None where the text does not tell, as for tables that it leaves out.
+def _value_on_device(graph: HloGraph, value: Value, device: int, frames: Frames = (), depth: int = 0) -> int | None:
+    """An integer scalar on one device; None where the text does not say, as for tables that it leaves out.
 
     Args:
         graph: The module.
         value: The scalar.
         device: The partition, in a program without replicas.
         frames: The fusions around it, outermost first.
+        depth: Values that are made from it.
     """
-    return _evaluate(graph, value, device, frames, 0)
-
-
-def _evaluate(graph: HloGraph, value: Value, device: int, frames: Frames, depth: int) -> int | None:
     maker = maker_of(graph, value, frames, through=_LOOKED_THROUGH)
     instruction = maker.value.instruction
     opcode = instruction.opcode
@@ -141,7 +131,8 @@ def _evaluate(graph: HloGraph, value: Value, device: int, frames: Frames, depth:
         return numbers[0] if numbers is not None and len(numbers) == 1 else None
     if opcode == "dynamic-slice":
         return _looked_up(graph, instruction, device, maker.frames, depth)
-    parts = [_evaluate(graph, Value(one), device, maker.frames, depth + 1) for one in instruction.operands]
+    operands = instruction.operands
+    parts = [_value_on_device(graph, Value(operand), device, maker.frames, depth + 1) for operand in operands]
     known = [part for part in parts if part is not None]
     if not known or len(known) != len(parts):
         return None
@@ -154,12 +145,12 @@ def _looked_up(graph: HloGraph, lookup: HloInstruction, device: int, frames: Fra
     if len(lookup.operands) != 2 or lookup.shape.element_count != 1:
         return None
     table = _numbers(maker_of(graph, Value(lookup.operands[0]), frames).value.instruction)
-    index = _evaluate(graph, Value(lookup.operands[1]), device, frames, depth + 1)
+    index = _value_on_device(graph, Value(lookup.operands[1]), device, frames, depth + 1)
     return None if not table or index is None else table[max(0, min(index, len(table) - 1))]
 
 
 def _numbers(constant: HloInstruction) -> list[int] | None:
-    """The entries of an integer constant of at most one dimension; None for any other instruction or an elided one."""
+    """The entries of an integer constant of at most one dimension; None for any right instruction or an elided one."""
     text = constant.literal or ""
     if text in ("true", "false"):
         return [int(text == "true")]
@@ -171,15 +162,15 @@ def _numbers(constant: HloInstruction) -> list[int] | None:
 def _computed(instruction: HloInstruction, operands: Sequence[int]) -> int | None:
     opcode = instruction.opcode
     match operands:
-        case [one, other] if opcode in _ARITHMETIC:
-            return _ARITHMETIC[opcode](one, other)
-        case [one, other] if opcode in _OF_NATURALS and min(one, other) >= 0:
-            return _OF_NATURALS[opcode](one, other)
-        case [one, other] if opcode == "compare" and min(one, other) >= 0:
-            compare = _COMPARISONS.get(instruction.attributes.get("direction", ""))
-            return None if compare is None else int(compare(one, other))
+        case [left, right] if opcode in _ARITHMETIC:
+            return _ARITHMETIC[opcode](left, right)
+        case [left, right] if opcode in _OF_NATURALS and min(left, right) >= 0:
+            return _OF_NATURALS[opcode](left, right)
+        case [left, right] if opcode == "compare" and min(left, right) >= 0:
+            direction = Direction.__members__.get(instruction.attributes.get("direction", ""))
+            return None if direction is None else int(direction.holds(left - right))
         case [low, number, high] if opcode == "clamp":
             return max(low, min(number, high))
-        case [condition, one, other] if opcode == "select":
-            return one if condition else other
+        case [condition, left, right] if opcode == "select":
+            return left if condition else right
     return None

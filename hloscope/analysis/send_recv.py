@@ -21,10 +21,7 @@ _TARGET = "_xla_megascale_target"
 _HOST_HANDLERS = frozenset({"", "pjrt_rendezvous", "tf_rendezvous", "xla_rendezvous"})
 
 _KIND_OF_TYPE = {
-    "ALL_REDUCE": Kind.ALL_REDUCE,
-    "ALL_GATHER": Kind.ALL_GATHER,
-    "REDUCE_SCATTER": Kind.REDUCE_SCATTER,
-    "ALL_TO_ALL": Kind.ALL_TO_ALL,
+    **{kind.name: kind for kind in (Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL)},
     "ONE_TO_ONE": Kind.COLLECTIVE_PERMUTE,
 }
 _LIST = r"\{\s*(\d+(?::\d+)?(?:\s*,\s*\d+(?::\d+)?)*)\s*\}"
@@ -36,7 +33,7 @@ _DEVICE_GROUP = re.compile(r"\{\s*(\d+(?:\s*,\s*\d+)*)\s*\}")
 def read_send_or_recv(place: Place) -> Transfer | None:
     """Reads a `send` or `recv`; a pair of both is one transfer, named by its `send`.
 
-    Transfers with the host are none between devices. They are told by `is_host_transfer` and the handler's name
+    Transfers with the host are none between devices. They are recognised by `is_host_transfer` and the handler's name
     together, because `_xla_host_transfer_*` attributes also leak onto instructions nearby.
     """
     op = place.op
@@ -84,8 +81,8 @@ def _between_slices(place: Place) -> Transfer | None:
 
 
 def _between_devices(place: Place) -> Transfer | None:
-    """Point-to-point transfers of a pipeline; without their pairs, nothing tells who sends."""
-    partners = [one for one in _partners(place, _PAIRS) if one.channel_id == place.op.channel_id]
+    """Point-to-point transfers of a pipeline; without their pairs, nothing says who sends."""
+    partners = [partner for partner in _partners(place, _PAIRS) if partner.channel_id == place.op.channel_id]
     if place.op.opcode == "recv" and partners:
         return None
     pairs = pairs_in_text(place.op.frontend_attributes.get(_PAIRS, ""))
@@ -129,7 +126,7 @@ class Target:
 
     Attributes:
         groups: Groups of ids over all slices, or a permute's pairs.
-        device_ids: Whether they are physical device ids, because nothing tells the partitions; else partition ids.
+        device_ids: Whether they are physical device ids, because nothing says the partitions; else partition ids.
     """
 
     groups: Groups
@@ -149,7 +146,7 @@ def groups_of_target(text: str, kind: Kind, num_partitions: int, placement: Plac
 
     Returns:
         The groups; None when the text is something else. Without a placement that knows devices, slices are taken to
-        be laid out alike, which tells the partitions of groups whose devices have one number, when there is such a
+        be laid out alike, which gives the partitions of groups whose devices have one number, when there is such a
         group for every number. The ids of all others are left as they are.
     """
     product = _SLICES_BY_DEVICES.fullmatch(text.strip())
@@ -162,9 +159,7 @@ def groups_of_target(text: str, kind: Kind, num_partitions: int, placement: Plac
     inner = text.strip().removeprefix("{").removesuffix("}")
     if pattern.sub("", inner).strip(", "):
         return None
-    found = tuple(
-        tuple(int(number) for number in re.findall(r"\d+", match.group())) for match in pattern.finditer(inner)
-    )
+    found = tuple(tuple(map(int, re.findall(r"\d+", match.group()))) for match in pattern.finditer(inner))
     if not found:
         return None
     placed = None if placement is None else placement.partitions_of(found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from enum import Enum, auto
 from functools import cache
 from math import prod
@@ -11,16 +10,9 @@ from math import prod
 from hloscope.analysis.defs import origin
 from hloscope.analysis.groups import Groups, are_consistent, device_count, device_groups
 from hloscope.analysis.model import Unmodelled
-from hloscope.analysis.opcodes import KIND_OF_OPCODE, base_opcode, unsupported
+from hloscope.analysis.opcodes import KIND_OF_OPCODE, base_opcode, starts_transfer, unsupported
 from hloscope.analysis.send_recv import read_send_or_recv
-from hloscope.analysis.transfers import (
-    LOWER_BOUND,
-    Place,
-    Transfer,
-    looks_like_transfer,
-    opaque_transfer,
-    read_unsupported,
-)
+from hloscope.analysis.transfers import LOWER_BOUND, Place, Transfer, opaque_transfer
 from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.analysis.volume import arrays, shapes_fit, total_bytes
 from hloscope.graph import Value
@@ -32,14 +24,12 @@ _CUSTOM_CALLS = frozenset({"custom-call", "custom-call-start"})
 
 def is_worth_reading(opcode: str) -> bool:
     """Whether an instruction with this opcode may start a transfer."""
-    return opcode in _CUSTOM_CALLS or looks_like_transfer(opcode)
+    return opcode in _CUSTOM_CALLS or starts_transfer(opcode)
 
 
 def may_transfer(instruction: HloInstruction) -> bool:
     """Whether an instruction may start a transfer, so that it has to be read."""
-    if instruction.opcode in _CUSTOM_CALLS:
-        return communicates(instruction)
-    return looks_like_transfer(instruction.opcode)
+    return communicates(instruction) if instruction.opcode in _CUSTOM_CALLS else starts_transfer(instruction.opcode)
 
 
 def read_transfer(place: Place) -> Transfer | None:
@@ -51,7 +41,7 @@ def read_transfer(place: Place) -> Transfer | None:
         return read_send_or_recv(place)
     if base_opcode(opcode) == "custom-call":
         return _read_custom_call(place)
-    return read_unsupported(place)
+    return opaque_transfer(place, f"opcode {opcode} of %{place.op.name} looks like communication")
 
 
 _REDUCE_SCATTER_FUSION = "all-reduce-scatter"
@@ -75,7 +65,8 @@ def _read_collective(place: Place) -> Transfer:
     if scattered is not None:
         kind, results = Kind.REDUCE_SCATTER, arrays([scattered])
     named = device_groups(op, kind, place.mesh)
-    groups = named if named is not None and _fit(named, place, kind) else None
+    count = device_count(op.computation.module, place.mesh)
+    groups = named if named is not None and are_consistent(named, kind, count) else None
     sliced = _sliced_bytes(op)
     misfit = groups is not None and sliced is None and not shapes_fit(kind, operands, results, groups)
     counted = results if kind is Kind.ALL_GATHER else operands
@@ -89,7 +80,9 @@ def _read_collective(place: Place) -> Transfer:
         groups=None if misfit else groups,
         operand_bytes=sliced,
         asynchronous=op.opcode.endswith("-start") or place.wrapped_asynchronously or starts_chain(op),
-        unmodelled=_misfitting(op) if misfit else _unknown(op, kind, named, groups, size),
+        unmodelled=unsupported(op, f"the shapes of %{op.name} do not fit the size of its groups", LOWER_BOUND)
+        if misfit
+        else _unknown(op, kind, named, groups, size),
     )
 
 
@@ -123,7 +116,7 @@ def _scattered(place: Place, operands: tuple[Shape, ...]) -> Shape | None:
     wrapper = next((wrapper for wrapper in place.context.wrappers[-1:] if wrapper.opcode == "fusion"), None)
     if wrapper is None and place.graph.entry is None and not place.context.wrappers:
         wrapper = place.computation.root  # the text is cut off before the fusion, whose result is the same
-    if wrapper is None or not any(one.opcode in _TAKES_SLICE for one in place.computation.instructions):
+    if wrapper is None or not any(instruction.opcode in _TAKES_SLICE for instruction in place.computation.instructions):
         return None
     before, after = total_bytes(operands), total_bytes(arrays([wrapper.shape]))
     return wrapper.shape if before is not None and after is not None and after < before else None
@@ -131,7 +124,7 @@ def _scattered(place: Place, operands: tuple[Shape, ...]) -> Shape | None:
 
 def starts_chain(op: HloInstruction) -> bool:
     """Whether the collective is the first link of an asynchronous collective fusion."""
-    return any(user.custom_call_target == "AsyncCollectiveStart" for user in op.users)
+    return any(user.opcode == "custom-call" and user.custom_call_target == "AsyncCollectiveStart" for user in op.users)
 
 
 def _sliced_bytes(op: HloInstruction) -> int | None:
@@ -146,23 +139,15 @@ def _sliced_bytes(op: HloInstruction) -> int | None:
     return array_bytes(op.operands[0].shape.element_type, sum(counts)) if counts else None
 
 
-def _fit(groups: Groups, place: Place, kind: Kind) -> bool:
-    return are_consistent(groups, kind, device_count(place.op.computation.module, place.mesh))
-
-
-def _misfitting(op: HloInstruction) -> Unmodelled:
-    return unsupported(op, f"the shapes of %{op.name} do not fit the size of its groups", LOWER_BOUND)
-
-
 def _unknown(
     op: HloInstruction, kind: Kind, named: Groups | None, groups: Groups | None, size: int | None
 ) -> Unmodelled | None:
-    """What the text does not tell about a collective.
+    """What the text does not say about a collective.
 
     Args:
         op: The collective.
         kind: What it does.
-        named: The groups that the text names; None when it does not tell.
+        named: The groups that the text names; None when it does not say.
         groups: The same, None also when they contradict themselves.
         size: Bytes on one device; None when not known.
     """
@@ -207,7 +192,7 @@ def _goes_on(instruction: HloInstruction, target: str) -> bool:
     made = (origin(Value(operand)).instruction for operand in instruction.operands)
     stem = match["stem"]
     wanted = {stem.lower(), *(f"{stem}{match['gap']}{word}".lower() for word in ("start", "update"))}
-    return any((one.custom_call_target or "").lower() in wanted for one in made)
+    return any((maker.custom_call_target or "").lower() in wanted for maker in made)
 
 
 def may_communicate(instruction: HloInstruction) -> str | None:
@@ -223,7 +208,7 @@ def may_communicate(instruction: HloInstruction) -> str | None:
 
 
 def _read_custom_call(place: Place) -> Transfer:
-    """Makes an opaque transfer: nothing outside the kernel tells what it sends, and to whom."""
+    """Makes an opaque transfer: nothing outside the kernel says what it sends, and to whom."""
     target = place.op.custom_call_target
     if target == _PALLAS:
         return opaque_transfer(
@@ -231,7 +216,7 @@ def _read_custom_call(place: Place) -> Transfer:
         )
     found = opaque_transfer(place, f"custom call {target} of %{place.op.name} communicates by itself")
     ends_later = any(_goes_on(user, user.custom_call_target or "") for user in place.op.users)
-    return replace(found, asynchronous=True) if ends_later else found
+    return found._replace(asynchronous=True) if ends_later else found
 
 
 def _has_communication(instruction: HloInstruction) -> bool | None:
@@ -313,7 +298,7 @@ _TELLING_PARTS = re.compile(
 
 @cache
 def talk_of(target: str) -> Talk:
-    """Says whether the name of a custom call's target is known, and what it tells.
+    """Says whether the name of a custom call's target is known, and what it says.
 
     Args:
         target: `custom_call_target`; not the one of Pallas kernels, whose configuration says it instead.

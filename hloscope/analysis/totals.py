@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce
+from typing import NamedTuple
 
 from hloscope.analysis.groups import Groups
-from hloscope.analysis.model import Collective, Total, Totals
+from hloscope.analysis.model import Collective, CollectivePart, Total, Totals
 from hloscope.analysis.placement import DEVICES_PER_SLICE_ID, Layout
 from hloscope.analysis.transfers import Transfer
 from hloscope.analysis.vocabulary import Bound, Kind, Link
@@ -31,12 +32,13 @@ def totals_of(
         may run over any of them. Where no device sends in all that is added, the sum is an upper bound; so is that of a
         link whose transfers may partly stay off it.
     """
-    moves = _moves(collectives, reaches)
+    reaches = reaches or [(Reach(),) * max(1, len(collective.parts)) for collective in collectives]
+    moves = [_Move(collective, collective, reach) for collective, reach in zip(collectives, reaches, strict=True)]
     parts = [part for move in moves for part in move.by_part()]
     floor = Bound.AT_LEAST if hidden else Bound.EXACT
-    anywhere = any(move.wire_bytes is None and move.collective.axes is None for move in moves)
+    anywhere = any(move.part.wire_bytes is None and move.collective.axes is None for move in moves)
     whole = _sum(moves, floor)
-    links = _grouped(parts, lambda move: move.link, floor)
+    links = _grouped(parts, lambda move: move.part.link.value, floor)
     return Totals(
         **{field.name: getattr(whole, field.name) for field in fields(whole)},
         by_axis=_grouped(moves, lambda move: axes_key(move.collective), Bound.AT_LEAST if anywhere else floor),
@@ -45,54 +47,22 @@ def totals_of(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Move:
+class _Move(NamedTuple):
     """What one collective, or one part of it, adds to a total."""
 
     collective: Collective
+    part: Collective | CollectivePart
     reaches: tuple[Reach, ...]
-    link: str
-    payload_bytes: int | None
-    wire_bytes: int | None
 
     @property
     def wire_bytes_per_step(self) -> int:
         """0 where they are not known."""
-        return (self.wire_bytes or 0) * self.collective.executions
+        return (self.part.wire_bytes or 0) * self.collective.executions
 
-    def by_part(self) -> Iterator[_Move]:
+    def by_part(self) -> list[_Move]:
         """The parts, each on one network; the collective itself when it has none."""
-        parts = self.collective.parts
-        if not parts:
-            yield self
-        for part, reach in zip(parts, self.reaches, strict=True) if parts else ():
-            yield _Move(
-                collective=self.collective,
-                reaches=(reach,),
-                link=part.link.value,
-                payload_bytes=part.payload_bytes,
-                wire_bytes=part.wire_bytes,
-            )
-
-
-def _moves(collectives: Sequence[Collective], reaches: Sequence[tuple[Reach, ...]] | None) -> list[_Move]:
-    everyone = [(Reach(),) * max(1, len(collective.parts)) for collective in collectives]
-    return [
-        _Move(
-            collective=collective,
-            reaches=reach,
-            link=collective.link.value,
-            payload_bytes=collective.payload_bytes,
-            wire_bytes=collective.wire_bytes,
-        )
-        for collective, reach in zip(collectives, reaches or everyone, strict=True)
-    ]
-
-
-def known_sum(counts: Iterable[int | None]) -> int | None:
-    """The sum; None where a part is not known."""
-    parts = list(counts)
-    return None if None in parts else sum(part for part in parts if part is not None)
+        parts = zip(self.collective.parts, self.reaches, strict=False)
+        return [_Move(self.collective, part, (reach,)) for part, reach in parts] or [self]
 
 
 def largest_first(collectives: Iterable[Collective]) -> tuple[Collective, ...]:
@@ -124,7 +94,7 @@ def _grouped(moves: Iterable[_Move], key: Callable[[_Move], str], floor: Bound) 
 
 def _of_link(total: Total, link: str, moves: Iterable[_Move]) -> Total:
     """A link's total. What crosses slices in groups of several devices per slice may partly stay off the link."""
-    stays = any(reach.within_slices and move.link == link for move in moves for reach in move.reaches)
+    stays = any(reach.within_slices and move.part.link == link for move in moves for reach in move.reaches)
     return replace(total, bound=total.bound + Bound.AT_MOST) if stays else total
 
 
@@ -132,7 +102,7 @@ def _sum(moves: Sequence[_Move], floor: Bound) -> Total:
     bound = floor if _one_device_sends_all(moves) else floor + Bound.AT_MOST
     return Total(
         wire_bytes=sum(move.wire_bytes_per_step for move in moves),
-        payload_bytes=sum((move.payload_bytes or 0) * move.collective.executions for move in moves),
+        payload_bytes=sum((move.part.payload_bytes or 0) * move.collective.executions for move in moves),
         collectives=len(moves),
         executions=sum(move.collective.executions for move in moves),
         bound=reduce(lambda bound, move: bound + bytes_bound(move.collective), moves, bound),
@@ -151,7 +121,7 @@ class Reach:
     """Who sends.
 
     Attributes:
-        senders: The devices that send a collective's wire bytes; None when all do, or nothing tells.
+        senders: The devices that send a collective's wire bytes; None when all do, or nothing says.
         within_slices: Whether it crosses slices in groups that hold several devices of one slice, so that a part of its
             bytes may stay inside.
     """

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from hloscope.analysis.executions import Context
 from hloscope.analysis.groups import Groups
 from hloscope.analysis.model import Mesh, Unmodelled
-from hloscope.analysis.opcodes import starts_transfer, unsupported
+from hloscope.analysis.opcodes import unsupported
 from hloscope.analysis.placement import Layout
 from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.analysis.volume import arrays
@@ -15,8 +15,7 @@ from hloscope.graph import HloGraph
 from hloscope.hlo import HloComputation, HloInstruction, Shape
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transfer:
+class Transfer(NamedTuple):
     """One place that starts a transfer.
 
     Attributes:
@@ -25,13 +24,13 @@ class Transfer:
         op: The instruction that holds its groups and operands; may lie in a computation that `start` calls.
         operands: Arrays that one device puts in.
         results: Arrays that one device gets out.
-        groups: Groups of device ids, for a permute source-target pairs; None when the text does not tell.
+        groups: Groups of device ids, for a permute source-target pairs; None when the text does not say.
         received: The `recv` that belongs to a `send`; None for all others.
-        operand_bytes: Bytes put in, where the operands' shapes do not tell; None to take them from `operands`.
+        operand_bytes: Bytes put in, where the operands' shapes do not say; None to take them from `operands`.
         asynchronous: Whether it is printed as a start and a done.
-        link: The network, when the spelling tells.
+        link: The network, when the spelling says.
         global_ids: Whether `groups` count the devices of all slices, in text that is one slice's program.
-        device_ids: Whether `groups` hold physical device ids, because nothing tells the partitions on them.
+        device_ids: Whether `groups` hold physical device ids, because nothing says the partitions on them.
         unmodelled: What was not understood about it.
     """
 
@@ -50,8 +49,7 @@ class Transfer:
     unmodelled: Unmodelled | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(NamedTuple):
     """An instruction that may start a transfer, in one of the contexts in which it runs.
 
     Attributes:
@@ -87,16 +85,6 @@ class Place:
 
 
 LOWER_BOUND = "its bytes are not known, so totals are a lower bound"
-
-
-def looks_like_transfer(opcode: str) -> bool:
-    """Whether the opcode is a collective's or resembles one."""
-    return starts_transfer(opcode)
-
-
-def read_unsupported(place: Place) -> Transfer:
-    """Makes an opaque transfer of an instruction whose opcode is not known."""
-    return opaque_transfer(place, f"opcode {place.op.opcode} of %{place.op.name} looks like communication")
 
 
 def opaque_transfer(place: Place, what: str, link: Link | None = None) -> Transfer:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hloscope.analysis.defs import Frames, element_type_of, origin, pass_through
+from hloscope.analysis.defs import CALLS, Frames, element_type_of, maker_of, origin
 from hloscope.analysis.loop_integers import (
     Direction,
     Element,
@@ -119,7 +119,7 @@ def _soonest(parts: Sequence[TripCount | None]) -> TripCount | None:
 
 
 def _holds_at_start(values: _LoopValues, condition: _Condition | None) -> bool | None:
-    """Whether the condition holds before the first trip; None when that cannot be told."""
+    """Whether the condition holds before the first trip; None when that cannot be known."""
     match condition:
         case _Comparison():
             left, right = values.at_start(condition.left), values.at_start(condition.right)
@@ -385,39 +385,26 @@ class _Reader:
         self.steps = 0
 
     def read(self, value: Value, frames: Frames, negated: bool, depth: int) -> _Condition | None:
-        instruction = value.instruction
-        operands = instruction.operands
         self.steps += 1
         if depth > _DEPTH_LIMIT or self.steps > _STEP_LIMIT:
             return None
-        match instruction.opcode:
-            case "compare":
-                return _read_comparison(self.graph, instruction, frames, negated=negated)
-            case "and" | "or" if len(operands) == 2 and _is_boolean(instruction):
+        maker = maker_of(self.graph, value, frames, through=(), into=CALLS)
+        instruction, frames = maker.value.instruction, maker.frames
+        operands = instruction.operands
+        if instruction.opcode == "compare":
+            return _read_comparison(self.graph, instruction, frames, negated=negated)
+        if not all(map(_is_boolean, (instruction, *operands))):
+            return None
+        match instruction.opcode, len(operands):
+            case (("and" | "or"), 2):
                 parts = tuple(self.read(Value(operand), frames, negated, depth + 1) for operand in operands)
                 return _Junction(is_all=(instruction.opcode == "and") != negated, parts=parts)
-            case "not" if len(operands) == 1 and _is_boolean(instruction):
-                return self.read(Value(operands[0]), frames, not negated, depth + 1)
-            case "fusion" | "call" if instruction.called:
-                root = self.graph.module.computation(instruction.called[0][1]).root
-                return self.read(Value(root, value.path), (*frames, instruction), negated, depth + 1)
-            case "constant" if _is_boolean(instruction) and (instruction.literal or "") in _CONSTANTS:
+            case (("not" | "convert"), 1):
+                return self.read(Value(operands[0]), frames, negated != (instruction.opcode == "not"), depth + 1)
+            case "constant", 0 if (instruction.literal or "") in _CONSTANTS:
                 return _CONSTANTS[instruction.literal or ""] != negated
-        source, outer = _handed_on(value, frames)
-        return None if source is None else self.read(source, outer, negated, depth + 1)
+        return None
 
 
 def _is_boolean(instruction: HloInstruction) -> bool:
     return instruction.shape.element_type == "pred"
-
-
-def _handed_on(value: Value, frames: Frames) -> tuple[Value | None, Frames]:
-    instruction = value.instruction
-    if instruction.opcode == "parameter":
-        number = instruction.parameter_number
-        if not frames or number is None or number >= len(frames[-1].operands):
-            return None, frames
-        return Value(frames[-1].operands[number], value.path), frames[:-1]
-    if instruction.opcode == "convert" and all(map(_is_boolean, (instruction, *instruction.operands[:1]))):
-        return Value(instruction.operands[0]) if instruction.operands else None, frames
-    return pass_through(value), frames

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hloscope.analysis.defs import SEARCH_LIMIT, Frames, is_of_device
 from hloscope.graph import HloGraph, Value, call_sites
@@ -16,8 +17,7 @@ _HANDS_ON = frozenset({"bitcast", "copy", "reshape", "opt-barrier"})
 _ONLY_HANDS_ON = _HANDS_ON | {"parameter", "tuple", "get-tuple-element"}
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """One place where a value is read.
 
     Attributes:
@@ -52,7 +52,7 @@ def readings_of(
         frames: The fusions around it, outermost first.
         also: Opcodes of one operand that are looked through as well.
         wanted: The opcodes of readers that matter: a fusion that holds none of them, and does more than hand on, is
-            told as the reader itself. None to enter every fusion.
+            reported as the reader itself. None to enter every fusion.
 
     Yields:
         The readers; None when there are too many values on the way, as the last one.

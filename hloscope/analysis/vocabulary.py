@@ -19,6 +19,13 @@ class Bound(StrEnum):
             return self
         return Bound(other) if self is Bound.EXACT else Bound.UNKNOWN
 
+    def marked(self, text: str) -> str:
+        """`≥3 MB`: a quantity with its bound."""
+        return _MARKS[self] + text
+
+
+_MARKS = {Bound.AT_LEAST: "≥", Bound.AT_MOST: "≤", Bound.UNKNOWN: "~", Bound.EXACT: ""}
+
 
 class Kind(StrEnum):
     """What a collective does, whatever it is printed as."""

@@ -4,28 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.hlo import Shape
 from hloscope.units import array_bytes, element_bits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Volume:
-    """Bytes per device and execution; None when not known.
-
-    Attributes:
-        payload_bytes: The larger side on one device.
-        wire_bytes: What one device must send on an ideal ring.
-    """
-
-    payload_bytes: int | None
-    wire_bytes: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
+class Sizes(NamedTuple):
     """What the arrays of a collective say about its payload, on one device.
 
     Attributes:
@@ -46,13 +33,16 @@ def arrays(shapes: Iterable[Shape]) -> tuple[Shape, ...]:
     return tuple(leaf for shape in shapes for leaf in shape.leaves() if leaf.element_type != "token")
 
 
+def known_sum(counts: Iterable[int | None]) -> int | None:
+    """The sum; None where a part is not known."""
+    parts = list(counts)
+    return None if None in parts else sum(filter(None, parts))
+
+
 def total_bytes(shapes: Iterable[Shape]) -> int | None:
     """Logical bytes of all arrays together; None when one of them is not known, or when there is none."""
     sizes = [None if shape.element_type == "opaque" else shape.byte_size for shape in shapes]
-    if not sizes:
-        return None
-    known = [size for size in sizes if size is not None]
-    return sum(known) if len(known) == len(sizes) else None
+    return known_sum(sizes) if sizes else None
 
 
 def narrower(one: str, other: str) -> str | None:
@@ -63,10 +53,16 @@ def narrower(one: str, other: str) -> str | None:
     return one if _is_float(one) == _is_float(other) else None
 
 
+def common_narrower(pairs: Iterable[tuple[str, str]]) -> str | None:
+    """The one type that is the narrower first of all pairs; None where one is not, and where there are none."""
+    types = {narrower(one, other) for one, other in pairs}
+    return types.pop() if len(types) == 1 else None
+
+
 def shapes_fit(
     kind: Kind, operands: Collection[Shape], results: Collection[Shape], groups: Iterable[tuple[int, ...]]
 ) -> bool:
-    """Whether as many elements come out as groups of this size make of what goes in; True where nothing tells.
+    """Whether as many elements come out as groups of this size make of what goes in; True where nothing says.
 
     Args:
         kind: What the collective does.
@@ -86,47 +82,35 @@ def shapes_fit(
     return put_in == got_out
 
 
-def volume_of(kind: Kind, operand_bytes: int | None, result_bytes: int | None, group_size: int | None) -> Volume:
-    """The volume of any collective but a permute.
+@lru_cache(maxsize=1024)
+def wire_bytes_of(kind: Kind, payload_bytes: int | None, groups: tuple[tuple[int, ...], ...] | None) -> int | None:
+    """What one device must send on an ideal ring; of devices that send differently much, the busiest.
 
     Args:
-        kind: What it does.
-        operand_bytes: Bytes of all operands on one device.
-        result_bytes: Bytes of all results on one device.
-        group_size: Devices in a group, n; None when not known.
+        kind: What the collective does.
+        payload_bytes: Bytes of the result of an all-gather, of all others of the operand, on one device.
+        groups: Groups of devices, of which the largest counts; for a permute its pairs.
 
     Returns:
-        payload: the result of an all-gather, else the operand. wire: all-gather (n-1)/n of the result; reduce-scatter
-        and all-to-all (n-1)/n of the operand; all-reduce 2(n-1)/n of the operand; broadcast the operand;
-        ragged all-to-all at most the operand. Divisions round up. Groups of one move nothing.
+        All-gather, reduce-scatter and all-to-all (n-1)/n of the payload; all-reduce 2(n-1)/n; broadcast all of it;
+        ragged all-to-all at most all of it; a permute all of it for each other device that one sends to. Divisions
+        round up. What stays where it is moves nothing. None when not known.
 
     Source: the bandwidth-optimal ring algorithms (Patarasuk and Yuan, 2009).
     """
-    if kind is Kind.OPAQUE:
-        return Volume(payload_bytes=None, wire_bytes=None)
-    payload = result_bytes if kind is Kind.ALL_GATHER else operand_bytes
-    if payload is None or group_size is None:
-        return Volume(payload_bytes=payload, wire_bytes=None)
-    if group_size <= 1:
-        return Volume(payload_bytes=payload, wire_bytes=0)
+    if kind is Kind.OPAQUE or groups is None:
+        return None
+    if kind is Kind.COLLECTIVE_PERMUTE:
+        targets = Counter(source for source, target in set(groups) if source != target)
+        copies = max(targets.values(), default=0)
+        return 0 if copies == 0 else None if payload_bytes is None else copies * payload_bytes
+    members = max(map(len, groups), default=0)
+    if payload_bytes is None or members == 0:
+        return None
     if kind in (Kind.COLLECTIVE_BROADCAST, Kind.RAGGED_ALL_TO_ALL):
-        return Volume(payload_bytes=payload, wire_bytes=payload)
+        return payload_bytes if members > 1 else 0
     passes = 2 if kind is Kind.ALL_REDUCE else 1
-    return Volume(payload_bytes=payload, wire_bytes=-(-passes * (group_size - 1) * payload // group_size))
-
-
-def volume_of_permute(operand_bytes: int | None, pairs: Iterable[tuple[int, ...]] | None) -> Volume:
-    """The volume of a permute: the operand for each other device that one sends to; nothing when all keep theirs.
-
-    Where devices send to different numbers of others, that of the busiest.
-    """
-    if pairs is None:
-        return Volume(payload_bytes=operand_bytes, wire_bytes=None)
-    targets = Counter(source for source, target in set(pairs) if source != target)
-    copies = max(targets.values(), default=0)
-    if copies == 0:
-        return Volume(payload_bytes=operand_bytes, wire_bytes=0)
-    return Volume(payload_bytes=operand_bytes, wire_bytes=None if operand_bytes is None else copies * operand_bytes)
+    return -(-passes * (members - 1) * payload_bytes // members)
 
 
 def sizes_of(kind: Kind, operands: Iterable[Shape], results: Iterable[Shape], sliced: int | None = None) -> Sizes:
@@ -156,7 +140,12 @@ def sizes_of(kind: Kind, operands: Iterable[Shape], results: Iterable[Shape], sl
         bound += own
     if kind is Kind.RAGGED_ALL_TO_ALL:
         bound, at_least = Bound.AT_MOST, 0
-    return Sizes(payload_bytes=payload, at_least=at_least, padded=_padded(counted), bound=bound)
+    return Sizes(
+        payload_bytes=payload,
+        at_least=at_least,
+        padded=known_sum(None if shape.layout is None else shape.padded_byte_size for shape in counted),
+        bound=bound,
+    )
 
 
 def _least(shape: Shape, moved: int, opposite: str) -> tuple[int, Bound]:
@@ -168,12 +157,6 @@ def _least(shape: Shape, moved: int, opposite: str) -> tuple[int, Bound]:
     if bits > other_bits > 0:
         return array_bytes(opposite, shape.element_count) or 0, Bound.AT_MOST
     return moved, Bound.AT_LEAST if bits < other_bits else Bound.EXACT
-
-
-def _padded(shapes: Iterable[Shape]) -> int | None:
-    sizes = [None if shape.layout is None else shape.padded_byte_size for shape in shapes]
-    known = [size for size in sizes if size is not None]
-    return sum(known) if len(known) == len(sizes) else None
 
 
 def _is_float(element_type: str) -> bool:

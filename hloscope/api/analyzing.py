@@ -1,30 +1,35 @@
-"""`analyze` in its three forms: of a target, of a function with its facts in one piece, of HLO text."""
+"""The path of every analysis: target -> lowered -> compiled -> module -> analysis -> priced -> explained -> findings.
+
+`analyze_function` goes all of it, `analyze_text` from the module on; `analyze` is either, as the public function.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
-from hloscope.analysis.model import Analysis, Mesh
-from hloscope.analysis.placement import Placement
-from hloscope.analysis.places import Sources
-from hloscope.api.build_analysis import analysis_of, finished, slice_fact
+from hloscope.analysis import Placement, analyze_module
+from hloscope.analysis.model import Analysis
+from hloscope.analysis.places import CAPTURED, Sources
+from hloscope.api.compiler_facts import with_compiler_facts
 from hloscope.api.python_words import in_python_words
-from hloscope.errors import HloscopeError, MeshError, SliceError, TargetError
+from hloscope.api.texts import beside_text, capture_of_text, hlo_text, refuse_source_root
+from hloscope.compiler.client import start_ahead
+from hloscope.cost import price_module
+from hloscope.errors import TargetError
 from hloscope.hardware.overrides import overridden
-from hloscope.hardware.slices import Slice, parse_slice
-from hloscope.hlo import HloModule
-from hloscope.program.files import names_hlo, read_hlo, split_module
+from hloscope.hardware.slices import parse_slice
+from hloscope.hlo import HloModule, parse_module
+from hloscope.program.capture import Capture
+from hloscope.program.files import names_hlo
 from hloscope.program.loading import loaded, name_of
-from hloscope.program.options import BY_NAME
 from hloscope.program.target import TargetFacts, TargetOptions, check_names, make_facts, with_options
-from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection, make_selection
+from hloscope.rules.facts import Facts
+from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection, judged, make_selection
 from hloscope.store import Store, default_store
-
-if TYPE_CHECKING:
-    from hloscope.program.capture import Capture
+from hloscope.why import explained, unexplained
 
 T = TypeVar("T")
 Stage = Callable[[str], None]
@@ -83,7 +88,6 @@ def analyze(
     return analyze_function(target, make_facts(**described), store=default_store(), judging=rules)
 
 
-@in_python_words
 def analyze_function(
     target: Callable[..., Any] | str,
     facts: TargetFacts,
@@ -91,58 +95,91 @@ def analyze_function(
     stage: Stage = lambda _: None,
     store: Store | None = None,
     judging: RuleSelection = DEFAULT_SELECTION,
+    when_compiled: Callable[[Capture], None] = lambda _: None,
 ) -> Analysis:
-    """`analyze` for a function, with its facts in one piece, a progress display and a store of compiles.
+    """`analyze` for a function, with its facts in one piece.
+
+    Args:
+        target: The function or its name.
+        facts: How to call and place it.
+        stage: Called with what is happening, for a progress display.
+        store: Where compiles are kept, so that an unchanged program need not be compiled; None keeps none.
+        judging: Which rules run and what is accepted.
+        when_compiled: Called with what the compiler made, before it is analysed.
 
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
-    captured = capture_target(target, facts, stage=stage, store=store)
-    stage("reading the compiled program")
-    return analysis_of(captured, name_of(target), judging)
-
-
-def capture_target(
-    target: Callable[..., Any] | str,
-    facts: TargetFacts,
-    *,
-    stage: Stage = lambda _: None,
-    store: Store | None = None,
-) -> Capture:
-    """Loads, lowers and compiles a function: everything that only JAX and the compiler know.
-
-    With a `store`, a program that was compiled before is taken from there.
-
-    Raises:
-        HloscopeError: Bad input, or JAX or the compiler refuses the program.
-    """
-    from hloscope.compiler.client import start_ahead
-
-    start_ahead(name_of(target), facts.slice, store)
+    name = name_of(target)
 
     def compiled(function: Callable[..., Any], known: TargetFacts) -> Capture:
-        from hloscope.program.compiling import capture  # imports JAX, which takes its time
+        from hloscope.program.compiling import start_compile  # both import JAX, which takes its time
+        from hloscope.program.lowering import lower
 
-        return capture(function, known, name=name_of(target), stage=stage, store=store)
+        lowered = lower(function, known, name=name, stage=stage, store=store)
+        return start_compile(lowered, stage=stage, store=store).capture(stage)
 
-    captured = with_function(target, facts, compiled, stage)
-    return replace(captured, notes=(*captured.notes, *_unused_letters(facts, captured)))
+    program = with_function(target, facts, compiled, stage=stage, store=store)
+    program = replace(program, notes=(*program.notes, *_unused_letters(facts, program)))
+    when_compiled(program)
+    stage("reading the compiled program")
+    return analysis_of(program, name, judging)
+
+
+def analysis_of(
+    program: Capture, name: str, judging: RuleSelection = DEFAULT_SELECTION, module: HloModule | None = None
+) -> Analysis:
+    """The analysis of a compiled program.
+
+    Args:
+        program: Its text, with what else is known of it.
+        name: What the user named.
+        judging: Which rules run and what is accepted, beside what the target says of itself.
+        module: The parsed text, where it is parsed already.
+
+    Raises:
+        NotationError: What the target accepts of the rules' findings cannot be read.
+    """
+    module = parse_module(program.hlo_text, name=f"{name} (compiled)") if module is None else module
+    partitions = program.slice_of_partition
+    found = analyze_module(
+        module,
+        target=name,
+        mesh=program.mesh,
+        devices_per_slice=program.devices_per_slice,
+        placement=None if partitions is None else Placement(partitions, program.device_ids),
+    )
+    costs = program.kernel_costs
+    found = price_module(found, module, program.slice, device_ids=program.device_ids, kernel_costs=costs)
+    found = unexplained(found) if program.is_text else explained(found, module, program)
+    facts = Facts(with_compiler_facts(found, program), module, program.slice, kernel_costs=costs)
+    return judged(facts, _rules_for(program, judging))
+
+
+def _rules_for(program: Capture, judging: RuleSelection) -> RuleSelection:
+    """Which rules run, with what the target says of itself; the files of a function that was compiled may be read."""
+    if program.is_text:
+        return judging
+    return replace(judging.of_target(program.allow, program.rule_options), sources=CAPTURED)
 
 
 def with_function(
     target: Callable[..., Any] | str,
     facts: TargetFacts,
     use: Callable[[Callable[..., Any], TargetFacts], T],
+    *,
     stage: Stage = lambda _: None,
+    store: Store | None = None,
 ) -> T:
-    """Imports a target and does something with its function, while no other call does.
+    """Imports a target and does something with its function, while no other call does and a compiler starts.
 
     Args:
         target: The target.
         facts: What was said of it.
         use: Is given the function and its facts, those of its decorator included. It sees as many devices as the
             program needs, and may be called again where these turn out to be others.
-        stage: Told what is happening.
+        stage: Called with what is happening.
+        store: Where compiles are kept: no compiler starts for a program that is there.
 
     Raises:
         HloscopeError: Bad input.
@@ -160,13 +197,14 @@ def with_function(
         with modules_of(function):
             return use(function, known)
 
+    start_ahead(name_of(target), facts.slice, store)
     with one_call():
         return on_enough_devices((target,), facts, work)
 
 
 def _unused_letters(facts: TargetFacts, captured: Capture) -> tuple[str, ...]:
     """A note on sizes of letters that no argument's type has, which is most likely a slip of the pen."""
-    used = {letter for array in captured.arguments for letter in array.letters or ()}
+    used = {letter for array in captured.arguments or () for letter in array.letters or ()}
     unused = ", ".join(letter for letter in facts.dims if letter not in used)
     return (f"no argument's type has the letter {unused}, whose size is given",) if unused else ()
 
@@ -202,165 +240,9 @@ def analyze_text(
         MeshError: The mesh does not have as many devices as the program.
         SliceError: The slice has fewer devices than the program.
     """
-    from hloscope.hlo import parse_module
-
     facts = make_facts(mesh=mesh, slice=slice, dcn=dcn, kernel_costs=kernel_costs)
     chosen = overridden(parse_slice(slice) if slice else None, chip_overrides)
     if source_root is not None:
         judging = replace(judging, sources=Sources(root=Path(source_root)))
-    return analyze_parsed(parse_module(text, name=name), text, facts, chosen, name=name, judging=judging)
-
-
-def analyze_parsed(
-    module: HloModule,
-    text: str,
-    facts: TargetFacts,
-    chosen: Slice | None,
-    *,
-    name: str,
-    judging: RuleSelection = DEFAULT_SELECTION,
-) -> Analysis:
-    """`analyze_text` for a text that is parsed already.
-
-    Args:
-        module: The parsed text.
-        text: The text itself.
-        facts: The mesh, the axes over DCN and what kernels cost.
-        chosen: The slice that the program is meant for.
-        name: The file's name, for messages.
-        judging: Which rules run and what is accepted.
-
-    Raises:
-        MeshError: The mesh does not have as many devices as the program.
-        SliceError: The slice has fewer devices than the program.
-    """
-    from hloscope.analysis import analyze_module
-    from hloscope.cost import price_module
-    from hloscope.why import unexplained
-
-    axis_sizes = facts.mesh or {}
-    user_mesh = Mesh(axis_names=tuple(axis_sizes), axis_sizes=tuple(axis_sizes.values())) if axis_sizes else None
-    per_slice = module.num_partitions * module.replica_count
-    slices = _slice_count(text, per_slice, user_mesh, chosen)
-    _check_devices(name, per_slice * slices, module, user_mesh, chosen)
-    found = analyze_module(
-        module,
-        target=name,
-        mesh=user_mesh,
-        devices_per_slice=per_slice if slices > 1 else None,
-        placement=_placement_of_text(facts, slices),
-    )
-    if chosen is not None:
-        hbm = chosen.chip.hbm_bytes_per_device if chosen.chip else None
-        fact = slice_fact(chosen, "user", per_slice * slices)
-        found = replace(found, slice=fact, memory=replace(found.memory, hbm_bytes=hbm))
-        found = price_module(found, module, chosen, kernel_costs=facts.kernel_costs)
-    return finished(unexplained(found), judging)
-
-
-def refuse_beside_text(target: object, given: Mapping[str, Any]) -> None:
-    """Refuses what only a function can obey.
-
-    Args:
-        target: HLO text, as the user named it.
-        given: Values by the names that the user has for them; those that are None or empty are not given.
-
-    Raises:
-        TargetError: One of them is given.
-    """
-    for name, value in given.items():
-        if value is not None and not (isinstance(value, str | tuple | Mapping) and not value):
-            raise TargetError(
-                f"{name} does not go with HLO text", why=f"{target} is compiled already", fix="leave it out"
-            )
-
-
-def beside_text(target: object, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a target's options goes with HLO text, by name.
-
-    Raises:
-        TargetError: One is given that only a function can obey.
-    """
-    refuse_beside_text(target, {name: value for name, value in given.items() if not BY_NAME[name].of_text})
-    return {name: value for name, value in given.items() if BY_NAME[name].of_text}
-
-
-def refuse_source_root(name: str, root: object) -> None:
-    """Refuses, beside a function, what only HLO text needs.
-
-    Args:
-        name: What the user calls the folder.
-        root: The folder; None where none was given.
-
-    Raises:
-        TargetError: One was given.
-    """
-    if root is not None:
-        raise TargetError(f"{name} is for HLO text", why="the files of a function are read anyway", fix="leave it out")
-
-
-def hlo_text(target: str | Path) -> str:
-    """The HLO text of a file, or of the one of its modules that is named: `many.hlo#step`.
-
-    Raises:
-        TargetError: There is no such file, or it cannot be read.
-        HloParseError: No module has that name, or several have.
-    """
-    path, module = split_module(target)
-    if not Path(path).exists():
-        raise TargetError(f"there is no file {path}")
-    text = read_hlo(path)
-    if module is None:
-        return text
-    from hloscope.hlo import module_text
-
-    return module_text(text, module, name=path)
-
-
-_MAX_DEVICES = 1 << 20
-"""More than any program will be compiled for; a header that says more is damaged."""
-
-
-def _placement_of_text(facts: TargetFacts, slices: int) -> Placement | None:
-    """The slice of each mesh position, as `dcn` says; None leaves it to the order of the mesh."""
-    if slices == 1 or not facts.dcn or not facts.mesh:
-        return None
-    from hloscope.program.several_slices import slice_of_position, slices_per_axis
-
-    across = slices_per_axis(facts.mesh, slices, facts.dcn, [])
-    return Placement(tuple(int(one) for one in slice_of_position(tuple(facts.mesh.values()), across).flat))
-
-
-def _slice_count(text: str, per_slice: int, mesh: Mesh | None, chosen: Slice | None) -> int:
-    """Slices that a program spans; its text holds the partitions of one slice only."""
-    if chosen is not None and chosen.slice_count > 1:
-        return chosen.slice_count
-    if mesh is not None and per_slice > 0 and "_xla_megascale" in text and mesh.device_count % per_slice == 0:
-        return mesh.device_count // per_slice
-    return 1
-
-
-def _check_devices(name: str, devices: int, module: HloModule, mesh: Mesh | None, chosen: Slice | None) -> None:
-    """Checks a mesh and a slice against what a text says of itself.
-
-    Raises:
-        HloscopeError: The text claims more devices than any program has, or none.
-        MeshError: The mesh does not have as many devices as the program.
-        SliceError: The slice has fewer devices than the program.
-    """
-    why = f"its header says num_partitions={module.num_partitions}, replica_count={module.replica_count}"
-    if not 0 < devices <= _MAX_DEVICES:
-        raise HloscopeError(f"{name} claims to be a program for {devices} devices", why=why, fix="check its header")
-    says = devices > 1 or "num_partitions" in module.header
-    if mesh is not None and says and mesh.device_count != devices:
-        raise MeshError(
-            f"the mesh has {mesh.device_count} devices and {name} is a program for {devices}",
-            why=why,
-            fix="give the mesh that the program was compiled for",
-        )
-    if chosen is not None and not chosen.is_attached and chosen.device_count < devices:
-        raise SliceError(
-            f"{chosen.name} has {chosen.device_count} devices and {name} is a program for {devices}",
-            why=why,
-            fix="name a slice that is large enough",
-        )
+    module = parse_module(text, name=name)
+    return analysis_of(capture_of_text(text, module, facts, chosen, name=name), name, judging, module)

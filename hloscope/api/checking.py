@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Unpack
 
-from hloscope.api.jobs import Job, Outcome, jobs_of, run_jobs
+from hloscope.api.jobs import HowToRun, Job, Outcome, jobs_of, run_jobs
 from hloscope.config import ProjectConfig, TargetConfig, refuse
 from hloscope.contracts.baseline_files import is_baseline, write_baseline
 from hloscope.contracts.baselines import baseline_of, format_baseline
@@ -15,43 +16,30 @@ from hloscope.contracts.model import Contract
 from hloscope.contracts.notation import read_contract
 from hloscope.errors import HloscopeError, NotationError
 from hloscope.findings import Severity
+from hloscope.rules.plugins import load_plugins, refuse_broken
 from hloscope.rules.selection import make_selection
 
-Told = Callable[[str], None]
 
-
-def check(
-    project: ProjectConfig,
-    names: Sequence[str] = (),
-    *,
-    cached: bool = True,
-    workers: int | None = None,
-    timeout_s: float | None = None,
-    told: Told = lambda _: None,
-) -> tuple[Checked, ...]:
+def check(project: ProjectConfig, names: Sequence[str] = (), **how: Unpack[HowToRun]) -> tuple[Checked, ...]:
     """Holds targets against what is expected of them.
 
     Args:
         project: The targets file.
         names: The targets; all of them when empty.
-        cached: Whether compiles are kept and taken from the cache.
-        workers: Processes at once.
-        timeout_s: Seconds that a target may take which names no limit of its own.
-        told: Hears the name of each target that is done.
+        **how: As for `run_jobs`.
 
     Raises:
-        HloscopeError: There is no such target, or a contract is written wrongly.
+        HloscopeError: There is no such target, a contract is written wrongly, or a plug-in cannot be loaded.
     """
+    load_plugins(*project.plugins.names, root=project.root, where=project.plugins.place)
+    refuse_broken()
     jobs = jobs_of(project, names)
     contracts = _contracts(jobs)
-    outcomes = run_jobs(
-        jobs, cached=cached, workers=workers, timeout_s=timeout_s, told=lambda outcome: told(outcome.job.name)
-    )
-    return tuple(_checked(outcome, contracts[outcome.job.target.name]) for outcome in outcomes)
+    return tuple(_checked(outcome, contracts[outcome.job.target.name]) for outcome in run_jobs(jobs, **how))
 
 
 def _contracts(jobs: Sequence[Job]) -> dict[str, Contract | None]:
-    """The contract of each target by its name; mistakes are told before anything is compiled.
+    """The contract of each target by its name; mistakes are reported before anything is compiled.
 
     Raises:
         HloscopeError: What is expected of a target, or accepted, is written wrongly.
@@ -61,16 +49,12 @@ def _contracts(jobs: Sequence[Job]) -> dict[str, Contract | None]:
     for target in {job.target.name: job.target for job in jobs}.values():
         try:
             _check_rules(target)
-            contracts[target.name] = _contract(target)
+            written, where = target.contract, f"{target.where}, contract"
+            contracts[target.name] = None if written is None else read_contract(written, where=where)
         except HloscopeError as error:
             mistakes.append(error)
     refuse(mistakes)
     return contracts
-
-
-def _contract(target: TargetConfig) -> Contract | None:
-    value = target.contract
-    return None if value is None else read_contract(value, where=f"{target.where}, contract")
 
 
 def _check_rules(target: TargetConfig) -> None:
@@ -82,8 +66,8 @@ def _check_rules(target: TargetConfig) -> None:
     try:
         make_selection(allow=target.options.get("allow", ()), rule_options=target.options.get("rule_options"))
     except NotationError as error:
-        where = target.where if error.where is None else f"{target.where}, {error.where}"
-        raise NotationError(error.what, where=where, why=error.why, fix=error.fix, excerpt=error.excerpt) from None
+        error.where = ", ".join(filter(None, (target.where, error.where)))
+        raise
 
 
 def _checked(outcome: Outcome, contract: Contract | None) -> Checked:
@@ -128,25 +112,13 @@ class Accepted:
     error: str | None = None
 
 
-def accept(
-    project: ProjectConfig,
-    names: Sequence[str] = (),
-    *,
-    cached: bool = True,
-    workers: int | None = None,
-    timeout_s: float | None = None,
-    told: Told = lambda _: None,
-) -> tuple[Accepted, ...]:
+def accept(project: ProjectConfig, names: Sequence[str] = (), **how: Unpack[HowToRun]) -> tuple[Accepted, ...]:
     """Writes the baselines of targets as they are now; see `check` for the arguments.
 
     Raises:
         HloscopeError: There is no such target, or a file cannot be written.
     """
-    jobs = jobs_of(project, names)
-    outcomes = run_jobs(
-        jobs, cached=cached, workers=workers, timeout_s=timeout_s, told=lambda outcome: told(outcome.job.name)
-    )
-    return tuple(map(_accepted, outcomes))
+    return tuple(map(_accepted, run_jobs(jobs_of(project, names), **how)))
 
 
 def _accepted(outcome: Outcome) -> Accepted:

@@ -11,17 +11,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hloscope.analysis.from_document import from_document
 from hloscope.analysis.model import Analysis
-from hloscope.api.analyzing import hlo_text
 from hloscope.api.jobs import Checkout, Job, jobs_of, run_jobs
+from hloscope.api.texts import hlo_text
 from hloscope.compare import Comparison, match
 from hloscope.config import ConfigError, ConfigMistakesError, ProjectConfig, TargetConfig, find_project
 from hloscope.contracts.baseline_files import is_baseline, read_baseline
 from hloscope.contracts.baselines import Baseline, baseline_of
+from hloscope.documents import read
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.program.files import names_hlo
-from hloscope.program.options import BY_NAME
+from hloscope.program.target import BY_NAME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,44 +30,39 @@ class Side:
 
     Attributes:
         name: What the user called it.
-        found: Its analysis, or only its baseline.
+        baseline: What it moves and takes.
+        analysis: All that is known of it; None where that is its baseline.
     """
 
     name: str
-    found: Analysis | Baseline
+    baseline: Baseline
+    analysis: Analysis | None = None
+
+    @classmethod
+    def of(cls, name: str, analysis: Analysis) -> Side:
+        """A program that was analysed."""
+        return cls(name=name, baseline=baseline_of(analysis), analysis=analysis)
 
     @property
     def is_understood(self) -> bool:
         """Whether everything in it was understood."""
-        if isinstance(self.found, Baseline):
-            return not self.found.not_understood
-        return not self.found.unmodelled
-
-    @property
-    def slice_name(self) -> str | None:
-        """The slice that it is for; None when it names none."""
-        slice_of = self.found.slice
-        return slice_of if slice_of is None or isinstance(slice_of, str) else slice_of.name
+        return not self.baseline.not_understood
 
     @property
     def mesh_name(self) -> str | None:
         """Its mesh as `X=4,Y=2`; None when it has none."""
-        mesh = self.found.mesh
-        if mesh is None:
-            return None
-        pairs = mesh if isinstance(mesh, tuple) else zip(mesh.axis_names, mesh.axis_sizes, strict=True)
-        return ",".join(f"{name}={size}" for name, size in pairs)
+        mesh = self.baseline.mesh
+        return None if mesh is None else ",".join(f"{name}={size}" for name, size in mesh)
 
     @property
     def peak_bytes(self) -> int | None:
         """Its peak memory; None when it is not known."""
-        return self.found.memory.peak_bytes
+        return self.baseline.memory.peak_bytes
 
     @property
     def step_us(self) -> float | None:
         """The predicted time of a step; None when it is not known."""
-        time = None if isinstance(self.found, Baseline) else self.found.time
-        return None if time is None else time.step_us
+        return None if self.analysis is None or self.analysis.time is None else self.analysis.time.step_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,21 +83,22 @@ class Difference:
     def unlike(self) -> tuple[str, ...]:
         """In what the two are not of one kind, so that their bytes on one device mean different things."""
         rows = (
-            ("slices", self.old.slice_name, self.new.slice_name),
+            ("slices", self.old.baseline.slice, self.new.baseline.slice),
             ("meshes", self.old.mesh_name, self.new.mesh_name),
         )
         return tuple(
-            f"the {what} differ: {one or 'none'} and {other or 'none'}" for what, one, other in rows if one != other
+            f"the {what} differ: {before or 'none'} and {after or 'none'}"
+            for what, before, after in rows
+            if before != after
         )
 
 
 def difference(old: Side, new: Side, *, equivalent: bool = False) -> Difference:
     """Matches what two programs move; where one is a baseline, the other is taken as its own baseline too."""
-    one, other = old.found, new.found
-    if isinstance(one, Baseline) or isinstance(other, Baseline):
-        one = baseline_of(one) if isinstance(one, Analysis) else one
-        other = baseline_of(other) if isinstance(other, Analysis) else other
-    found = match(one.collectives, other.collectives, equivalent=equivalent)
+    before, after = old.analysis or old.baseline, new.analysis or new.baseline
+    if old.analysis is None or new.analysis is None:
+        before, after = old.baseline, new.baseline
+    found = match(before.collectives, after.collectives, equivalent=equivalent)
     return Difference(old=old, new=new, comparison=found)
 
 
@@ -120,25 +116,24 @@ def side_of_file(path: Path, name: str, target: TargetConfig) -> Side | None:
     if path.suffix == ".py":
         return None
     if path.suffix == ".json":
-        return Side(name=name, found=_report(path, name))
+        return Side.of(name, _report(path, name))
     if path.suffix == ".txt" and is_baseline(path):
         baseline = read_baseline(path)
-        return None if baseline is None else Side(name=name, found=baseline)
+        return None if baseline is None else Side(name=name, baseline=baseline)
     if not names_hlo(path):
         return None
     from hloscope.api.analyzing import analyze_text
 
     beside = {key: value for key, value in target.options.items() if BY_NAME[key].of_text}
-    found = analyze_text(hlo_text(path), name=name, slice=target.slices[0], **beside)
-    return Side(name=name, found=found)
+    return Side.of(name, analyze_text(hlo_text(path), name=name, slice=target.slices[0], **beside))
 
 
 def _report(path: Path, name: str) -> Analysis:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise HloscopeError(f"{name} is no JSON", why=str(error)) from None
-    return from_document(document, name=name)
+    return read(Analysis, document, name=name, key="collectives")
 
 
 def jobs_for(
@@ -172,15 +167,15 @@ def jobs_for(
 
 
 def _configured(name: str, start: Path, config: Path | None, checkout: Checkout | None) -> Job:
-    """The job of a target of the targets file; a mistake in an older one is told with its revision."""
+    """The job of a target of the targets file; a mistake in an older one is reported with its revision."""
     try:
         return _job_of(name, find_project(start, named=config))
     except ConfigError as error:
         if checkout is None or isinstance(error, ConfigMistakesError):
             raise
         where = (error.where or "").replace(str(checkout.folder), str(checkout.working_tree))
-        told = ", ".join(filter(None, (where, f"in {checkout.revision}")))
-        raise ConfigError(error.what, where=told, why=error.why, fix=error.fix, excerpt=error.excerpt) from None
+        error.where = ", ".join(filter(None, (where, f"in {checkout.revision}")))
+        raise
 
 
 def _job_of(name: str, project: ProjectConfig) -> Job:
@@ -203,7 +198,7 @@ def sides_of_jobs(jobs: Sequence[Job], *, cached: bool, timeout_s: float | None 
         if outcome.analysis is None:
             first, _, rest = (outcome.error or "").removeprefix("error: ").partition("\n")
             raise TargetError(f"{job.name}: {first}", why=rest.strip() or None)
-        sides.append(Side(name=job.name, found=outcome.analysis))
+        sides.append(Side.of(job.name, outcome.analysis))
     return sides
 
 
@@ -224,7 +219,7 @@ def revision(name: str, start: Path) -> Iterator[Checkout]:
         cwd=start,
         what=f"there is no revision {name}",
         fix=f"a shallow clone has none but its own: git fetch --depth=1 origin {name}, then --base FETCH_HEAD"
-        if _is_shallow(start)
+        if _git("rev-parse", "--is-shallow-repository", cwd=start).strip() == b"true"
         else None,
     )
     with tempfile.TemporaryDirectory(prefix="hloscope-base-", ignore_cleanup_errors=True) as temporary:
@@ -234,10 +229,6 @@ def revision(name: str, start: Path) -> Iterator[Checkout]:
         if unpacked.here(start.resolve()) is None:
             raise HloscopeError(f"{start} does not exist in {name}", fix="name a revision that has it")
         yield unpacked
-
-
-def _is_shallow(folder: Path) -> bool:
-    return _git("rev-parse", "--is-shallow-repository", cwd=folder).strip() == b"true"
 
 
 def _unpack(commit: str, repository: Path, folder: Path) -> None:

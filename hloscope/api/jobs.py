@@ -9,15 +9,17 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from hloscope.analysis.model import Analysis
 from hloscope.compiler.client import how_it_ended, time_limit, workers_here
 from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.config import ConfigError, ProjectConfig, TargetConfig
 from hloscope.errors import HloscopeError, ImportedTwiceError, TargetError, TimeLimitError
-from hloscope.program.target import TargetFacts, make_facts
+from hloscope.program.loading import ended_after
+from hloscope.program.target import make_facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,7 @@ class Job:
         slice: The slice; None for the target's own.
         root: The project's folder.
         baseline: Its baseline file, which need not exist; None when it wants none.
+        config: The targets file, which names plug-ins; None for the nearest one from the root, if there is one.
         checkout: The older state of the repository that it is of; None for the working tree.
     """
 
@@ -60,6 +63,7 @@ class Job:
     slice: str | None
     root: Path
     baseline: Path | None
+    config: Path | None = None
     checkout: Checkout | None = None
 
 
@@ -93,8 +97,11 @@ def jobs_of(project: ProjectConfig, names: Sequence[str]) -> tuple[Job, ...]:
     for target in project.named(tuple(name if name in known else name.partition("@")[0] for name in names)):
         for chosen in target.slices:
             name = target.name if len(target.slices) == 1 else f"{target.name}@{chosen}"
-            path = project.baselines / f"{_file_name(name)}.txt" if target.baseline else None
-            jobs.append(Job(name=name, target=target, slice=chosen, root=project.root, baseline=path))
+            file = re.sub(r"[^\w.@-]", "-", name.replace("*", "x"))
+            path = project.baselines / f"{file}.txt" if target.baseline else None
+            jobs.append(
+                Job(name=name, target=target, slice=chosen, root=project.root, baseline=path, config=project.path)
+            )
     _refuse_twins(jobs)
     for name in names:
         if not any(name in (job.name, job.target.name) for job in jobs):
@@ -117,36 +124,38 @@ def _refuse_twins(jobs: Sequence[Job]) -> None:
                 )
 
 
-def _file_name(name: str) -> str:
-    return re.sub(r"[^\w.@-]", "-", name.replace("*", "x"))
-
-
 def run_job(job: Job, *, cached: bool) -> Outcome:
     """Analyses one target in this process."""
-    begun = time.monotonic()
+    begun, analysis, failed = time.monotonic(), None, None
     try:
         analysis = _analysis(job, cached=cached)
     except HloscopeError as error:
-        alone = isinstance(error, ImportedTwiceError)
-        return Outcome(job=job, error=str(error), alone=alone, seconds=time.monotonic() - begun)
+        failed = error
     except Exception as error:
         failed = HloscopeError(
             f"hloscope itself failed: {type(error).__name__}: {error}",
             where=job.target.where,
             fix="run hloscope analyze --debug on this target and report the traceback",
         )
-        return Outcome(job=job, error=str(failed), seconds=time.monotonic() - begun)
-    return Outcome(job=job, analysis=analysis, seconds=time.monotonic() - begun)
+    return Outcome(
+        job=job,
+        analysis=analysis,
+        error=None if failed is None else str(failed),
+        alone=isinstance(failed, ImportedTwiceError),
+        seconds=time.monotonic() - begun,
+    )
 
 
 def _analysis(job: Job, *, cached: bool) -> Analysis:
-    from hloscope.api.analyzing import analyze_text, capture_target, hlo_text
-    from hloscope.api.build_analysis import analysis_of
+    from hloscope.api.analyzing import analyze_function, analyze_text
+    from hloscope.api.own_rules import load_project_plugins
+    from hloscope.api.texts import hlo_text
     from hloscope.program.files import split_module
     from hloscope.rules.selection import make_selection
     from hloscope.store import default_store
 
     target = job.target
+    load_project_plugins(job.root, config=job.config)
     if target.hlo is not None:
         path = job.root / target.hlo
         if not Path(split_module(path)[0]).exists():
@@ -156,11 +165,9 @@ def _analysis(job: Job, *, cached: bool) -> Analysis:
         of_rules = {name: beside.pop(name) for name in ("allow", "rule_options") if name in beside}
         judging = make_selection(source_root=root, **of_rules)
         return analyze_text(hlo_text(path), name=target.hlo, slice=job.slice, judging=judging, **beside)
-    name = target.function or ""
     store = default_store() if cached else None
-    captured = capture_target(name, facts_of(job), store=store)
-    _check_origin(job)
-    return analysis_of(captured, name)
+    facts = make_facts(**{**target.options, "slice": job.slice, "timeout_s": 0})  # the whole job has a limit
+    return analyze_function(target.function or "", facts, store=store, when_compiled=lambda _: _check_origin(job))
 
 
 def _check_origin(job: Job) -> None:
@@ -182,42 +189,24 @@ def _check_origin(job: Job) -> None:
             )
 
 
-def facts_of(job: Job) -> TargetFacts:
-    """What the project says of a target, as facts.
-
-    Raises:
-        NotationError: One of them is not written as it must be.
-    """
-    given: dict[str, Any] = {**job.target.options, "slice": job.slice, "timeout_s": 0}  # the whole job has a limit
-    return make_facts(**given)
-
-
 _KIND_OF_PROCESS = "HLOSCOPE_WORKER_FOR"
 """Processes that differ in this variable are not exchanged for each other."""
 
 _GRACE_S = 2.0
-"""How much later a process is ended that should have ended its job itself, and told where it was."""
-
-Told = Callable[[Outcome], None]
+"""How much later a process is ended that should have ended its job itself and said where it was."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Start:
-    """What a process is prepared for before JAX is imported in it.
+_Kind = tuple[Path, bool, Checkout | None, tuple[str, ...]]
+"""What a process is prepared for: as the arguments of `_prepare`."""
 
-    Attributes:
-        root: The project's folder.
-        attached: Whether it keeps JAX's real devices.
-        checkout: The older state of the repository that its targets are of; None for the working tree.
-        search_path: `sys.path` of the process that asks.
-        alone: The one job that it may run; None where it may run several.
-    """
 
-    root: Path
-    attached: bool
-    checkout: Checkout | None
-    search_path: tuple[str, ...]
-    alone: str | None = None
+class HowToRun(TypedDict, total=False):
+    """How jobs are run, as `run_jobs` says."""
+
+    cached: bool
+    workers: int | None
+    timeout_s: float | None
+    on_done: Callable[[str], None]
 
 
 def run_jobs(
@@ -226,7 +215,7 @@ def run_jobs(
     cached: bool = True,
     workers: int | None = None,
     timeout_s: float | None = None,
-    told: Told = lambda _: None,
+    on_done: Callable[[str], None] = lambda _: None,
 ) -> tuple[Outcome, ...]:
     """Analyses targets, in processes of their own where they are compiled; one that fails stops no other.
 
@@ -237,7 +226,7 @@ def run_jobs(
         cached: Whether compiles are kept and taken from the cache.
         workers: Processes at once; by default as many as cores and free memory allow.
         timeout_s: Seconds that a target may take that names no limit of its own: import, tracing and compile together.
-        told: Hears of each outcome as it comes.
+        on_done: Called with the name of each job that is done.
 
     Returns:
         The outcomes, in the order of the jobs.
@@ -246,11 +235,13 @@ def run_jobs(
 
     def keep(outcome: Outcome) -> None:
         outcomes[outcome.job.name] = outcome
-        told(outcome)
+        on_done(outcome.job.name)
 
     for job in jobs:
         if job.target.hlo is not None:
-            keep(run_job(job, cached=cached))
+            with ended_after(_limit(job, timeout_s), f"analysing {job.name}"):
+                outcome = run_job(job, cached=cached)
+            keep(outcome)
     compiled = [job for job in jobs if job.target.function is not None]
     if compiled:
         pool = WorkerPool(workers or workers_here(len(compiled)), keeps_words=False, counted=False)
@@ -264,27 +255,35 @@ def run_jobs(
     return tuple(outcomes[job.name] for job in jobs)
 
 
-def _run_all(pool: WorkerPool, jobs: Sequence[Job], cached: bool, timeout_s: float | None, keep: Told) -> None:
+def _limit(job: Job, timeout_s: float | None) -> float | None:
+    """How many seconds a job may take; None for any number."""
+    own = job.target.options.get("timeout_s")
+    return time_limit(timeout_s if own is None else own)
+
+
+def _run_all(
+    pool: WorkerPool, jobs: Sequence[Job], cached: bool, timeout_s: float | None, keep: Callable[[Outcome], None]
+) -> None:
     """Runs jobs, each once more where it turns out to need a process to itself."""
     waiting: dict[Future[Outcome], Job] = {}
     again: set[str] = set()
 
-    def submit(job: Job, start: _Start) -> None:
-        environment = {**os.environ, _KIND_OF_PROCESS: repr(start)}
-        own = job.target.options.get("timeout_s")
-        limit = time_limit(timeout_s if own is None else own)
+    def submit(job: Job, alone: str | None) -> None:
+        kind: _Kind = (job.root, job.slice == "attached", job.checkout, tuple(sys.path))
+        environment = {**os.environ, _KIND_OF_PROCESS: repr((*kind, alone))}
+        limit = _limit(job, timeout_s)
         latest = None if limit is None else limit + _GRACE_S
-        waiting[pool.submit_in(environment, latest, _run, start, job, cached=cached, limit_s=limit)] = job
+        waiting[pool.submit_in(environment, latest, _run, kind, job, cached=cached, limit_s=limit)] = job
 
     for job in jobs:
-        submit(job, _start_of(job))
+        submit(job, None)
     while waiting:
         for future in wait(waiting, return_when=FIRST_COMPLETED).done:
             job = waiting.pop(future)
             outcome = _outcome(future, job)
             if outcome.alone and job.name not in again:
                 again.add(job.name)
-                submit(job, _start_of(job, alone=job.name))
+                submit(job, job.name)
             else:
                 keep(outcome)
 
@@ -295,7 +294,13 @@ def _outcome(future: Future[Outcome], job: Job) -> Outcome:
     if error is None:
         return future.result()
     if isinstance(error, WorkerDied):
-        error = _died(job, error)
+        error = HloscopeError(
+            f"the process that imported and traced {job.name} died",
+            where=job.target.where,
+            why=how_it_ended(error.returncode),
+            fix="native code that the target imports may have ended it, or the machine ran out of memory: try it "
+            "alone, with hloscope analyze or hloscope check --jobs 1",
+        )
     elif isinstance(error, TimeoutError):
         limit = float(error.args[0]) - _GRACE_S if error.args else 0.0
         error = TimeLimitError(_doing(job), limit)
@@ -309,40 +314,26 @@ def _outcome(future: Future[Outcome], job: Job) -> Outcome:
     return Outcome(job=job, error=str(error))
 
 
-def _start_of(job: Job, alone: str | None = None) -> _Start:
-    return _Start(
-        root=job.root,
-        attached=job.slice == "attached",
-        checkout=job.checkout,
-        search_path=tuple(sys.path),
-        alone=alone,
-    )
+@cache
+def _prepare(root: Path, attached: bool, checkout: Checkout | None, search_path: tuple[str, ...]) -> None:
+    """Prepares a process before JAX is imported.
+
+    Args:
+        root: The project's folder.
+        attached: Whether it keeps JAX's real devices.
+        checkout: The older state of the repository that its targets are of; None for the working tree.
+        search_path: `sys.path` of the process that asks.
+    """
+    from hloscope.program.environment import DEFAULT_DEVICES, prepare_environment
+
+    os.chdir(root)
+    sys.path[:] = search_path
+    if checkout is not None:
+        sys.path[:] = [str(checkout.here(Path(entry or ".").resolve()) or entry) for entry in sys.path]
+    sys.path.insert(0, str(root))
+    prepare_environment(DEFAULT_DEVICES, attached=attached)
 
 
-def _died(job: Job, died: WorkerDied) -> HloscopeError:
-    return HloscopeError(
-        f"the process that imported and traced {job.name} died",
-        where=job.target.where,
-        why=how_it_ended(died.returncode),
-        fix="native code that the target imports may have ended it, or the machine ran out of memory: try it alone, "
-        "with hloscope analyze or hloscope check --jobs 1",
-    )
-
-
-def _prepare(start: _Start) -> None:
-    """Prepares a process before JAX is imported."""
-    from hloscope.program.devices import DEFAULT_DEVICES, prepare_environment
-
-    os.chdir(start.root)
-    sys.path[:] = start.search_path
-    if start.checkout is not None:
-        sys.path[:] = [str(start.checkout.here(Path(entry or ".").resolve()) or entry) for entry in sys.path]
-    sys.path.insert(0, str(start.root))
-    prepare_environment(DEFAULT_DEVICES, attached=start.attached)
-
-
-_prepared: list[_Start] = []
-"""What this process was prepared for."""
 _settings_of: list[str] = []
 """The modules that changed JAX's settings in this process, which is to run no others after that."""
 
@@ -351,17 +342,14 @@ def _doing(job: Job) -> str:
     return f"importing, tracing and compiling {job.name}"
 
 
-def _run(start: _Start, job: Job, *, cached: bool, limit_s: float | None) -> Outcome:
+def _run(kind: _Kind, job: Job, *, cached: bool, limit_s: float | None) -> Outcome:
     """Runs a job in this process, unless another target's module has left JAX's settings otherwise than it found them.
 
     Such a module, with `jax_enable_x64` for example, would make other programs of the targets that happen to come after
     it.
     """
-    if not _prepared:
-        _prepare(start)
-        _prepared.append(start)
+    _prepare(*kind)
     from hloscope.program.devices import compiling_settings
-    from hloscope.program.loading import ended_after
 
     module = (job.target.function or "").rpartition(":")[0]
     if any(other != module for other in _settings_of):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from hloscope.analysis.model import Analysis
-from hloscope.api.analyzing import KernelCosts, analyze_parsed, beside_text, hlo_text, with_function
-from hloscope.api.build_analysis import analysis_of
+from hloscope.api.analyzing import analysis_of, with_function
 from hloscope.api.python_words import in_python_words
+from hloscope.api.texts import beside_text, capture_of_text, hlo_text
 from hloscope.errors import CompileError, HloscopeError, TargetError, TimeLimitError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice
@@ -77,7 +77,7 @@ def price_function(
         target: The function.
         facts: How to call it; its slice is not used.
         slices: Names of slices, each with as many devices as the mesh.
-        stage: Told what is happening, for a progress display.
+        stage: Called with what is happening, for a progress display.
 
     Returns:
         An analysis for each slice, with `time` filled in; the error for one that the compiler refuses the program for,
@@ -87,25 +87,24 @@ def price_function(
         HloscopeError: Bad input, or JAX refuses the program.
     """
     store, widest = default_store(), replace(facts, slice=largest_slice(slices))
-    from hloscope.compiler.client import start_ahead
-
-    start_ahead(name_of(target), facts.slice, store)
 
     def priced(function: Callable[..., Any], known: TargetFacts) -> tuple[Analysis | Unpriced, ...]:
-        from hloscope.program.compiling import begin  # imports JAX, which takes its time
+        from hloscope.program.compiling import start_compile  # both import JAX, which takes its time
+        from hloscope.program.lowering import lower
 
         pending: list[tuple[str, Pending]] = []
         try:
             for name in slices:
-                begun = begin(function, replace(known, slice=name), name=name_of(target), stage=stage, store=store)
-                pending.append((name, begun))
+                here = replace(known, slice=name)
+                lowered = lower(function, here, name=name_of(target), stage=stage, store=store)
+                pending.append((name, start_compile(lowered, stage=stage, store=store)))
             return tuple(_priced(begun, name_of(target), name, stage) for name, begun in pending)
         except BaseException:
             for _, begun in pending:
                 begun.drop()
             raise
 
-    return with_function(target, widest, priced, stage)
+    return with_function(target, widest, priced, stage=stage, store=store)
 
 
 def _priced(begun: Pending, target: str, slice_name: str, stage: Stage) -> Analysis | Unpriced:
@@ -121,29 +120,27 @@ def price_text(
     slices: Sequence[str],
     *,
     name: str = "-",
-    mesh: Any = None,
-    dcn: Mapping[str, int] | str | None = None,
-    chip_overrides: Sequence[str] = (),
-    kernel_costs: KernelCosts = (),
+    **beside: Unpack[ProgramOptions],
 ) -> tuple[Analysis, ...]:
-    """Prices compiled HLO text on each slice; needs no JAX.
+    """Prices compiled HLO text on each slice, with the options of a target that go with text; needs no JAX.
 
     Raises:
         HloscopeError: The text is not HLO, or a slice has fewer devices than the program.
     """
     from hloscope.hlo import parse_module
 
-    facts, module = make_facts(mesh=mesh, dcn=dcn, kernel_costs=kernel_costs), parse_module(text, name=name)
-    chosen = (overridden(parse_slice(one), chip_overrides) for one in slices)
-    found = tuple(analyze_parsed(module, text, facts, one, name=name) for one in chosen)
-    chips = list(dict.fromkeys(one.slice.chip for one in found if one.slice is not None))
-    if len(chips) < 2 or not any(one.time is not None and one.time.basis == "cycles" for one in found):
+    facts, module = make_facts(**beside), parse_module(text, name=name)
+    chosen = (overridden(parse_slice(slice_name), facts.chip_overrides or ()) for slice_name in slices)
+    programs = [capture_of_text(text, module, facts, slice_, name=name) for slice_ in chosen]
+    found = tuple(analysis_of(program, name, module=module) for program in programs)
+    chips = list(dict.fromkeys(analysis.slice.chip for analysis in found if analysis.slice is not None))
+    if len(chips) < 2 or not any(analysis.time is not None and analysis.time.basis == "cycles" for analysis in found):
         return found
     note = (
         f"the text was compiled for one generation, whose cycles are taken for {' and '.join(chips)} alike: price the "
         "function itself to have it compiled for each"
     )
-    return tuple(replace(one, notes=(*one.notes, note)) for one in found)
+    return tuple(replace(analysis, notes=(*analysis.notes, note)) for analysis in found)
 
 
 def largest_slice(slices: Sequence[str]) -> str:

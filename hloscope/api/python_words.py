@@ -9,7 +9,7 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from hloscope.errors import HloscopeError
-from hloscope.program.options import OPTIONS
+from hloscope.program.target import OPTIONS
 
 P = ParamSpec("P")
 T = TypeVar("T")

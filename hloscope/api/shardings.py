@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hloscope.api.analyzing import with_function
+from hloscope.compiler.client import propagate
 from hloscope.errors import CompileError
 from hloscope.program.loading import name_of
 
 if TYPE_CHECKING:
-    from hloscope.program.shardings import Propagated
     from hloscope.program.target import TargetFacts
     from hloscope.report.shardings import ShardingTable
 
@@ -26,26 +26,30 @@ def shardings_of(
     from hloscope.report.shardings import ShardingTable
     from hloscope.why.shardings import sharded_arrays
 
-    def propagated(function: Callable[..., Any], known: TargetFacts) -> Propagated:
-        from hloscope.program.shardings import propagate
+    def propagated(function: Callable[..., Any], known: TargetFacts) -> ShardingTable:
+        from hloscope.compiler.jax_internals import bytecode  # these import JAX, which takes its time
+        from hloscope.program.arguments import argument_letters
+        from hloscope.program.devices import axis_sizes
+        from hloscope.program.lowering import lower
 
-        return propagate(function, known, name=name_of(target), stage=stage)
-
-    from hloscope.compiler.client import start_ahead
-
-    start_ahead(name_of(target), facts.slice, None)
-    found = with_function(target, facts, propagated, stage)
-    if found.shardy is None:
-        raise CompileError(
-            f"the shardings of {name_of(target)} cannot be propagated here",
-            why="; ".join(found.notes),
-            fix="hloscope analyze compiles the program and shows what the compiler chose",
+        program = lower(function, known, name=name_of(target), stage=stage)
+        seen, notes = program.seen, list(program.plan.notes)
+        stage("propagating")
+        shardy, _ = propagate(bytecode(program.module), "jax", notes, timeout_s=known.timeout_s)
+        if shardy is None:
+            raise CompileError(
+                f"the shardings of {name_of(target)} cannot be propagated here",
+                why="; ".join(notes),
+                fix="hloscope analyze compiles the program and shows what the compiler chose",
+            )
+        letters = argument_letters(known, len(seen.argument_names))
+        return ShardingTable(
+            target=name_of(target),
+            slice_name=program.slice.name,
+            axis_sizes={} if program.mesh is None else axis_sizes(program.mesh),
+            arrays=sharded_arrays(shardy, tuple(letters[index] for index in seen.kept), seen.result_names),
+            unused=tuple(name for index, name in enumerate(seen.argument_names) if index not in seen.kept),
+            notes=tuple(notes),
         )
-    return ShardingTable(
-        target=name_of(target),
-        slice_name=found.slice_name,
-        axis_sizes=found.axis_sizes,
-        arrays=sharded_arrays(found.shardy, found.letters, found.outputs),
-        unused=found.unused,
-        notes=found.notes,
-    )
+
+    return with_function(target, facts, propagated, stage=stage)

@@ -5,24 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from hloscope.analysis.model import Analysis
-from hloscope.api.build_analysis import analysis_of
+from hloscope.api.analyzing import analysis_of
 from hloscope.api.python_words import in_python_words
 from hloscope.errors import NotationError, TargetError, did_you_mean
 from hloscope.program.loading import loaded, name_of
-from hloscope.program.target import ProgramOptions, TargetFacts, check_names, make_facts, with_options
+from hloscope.program.target import (
+    ProgramOptions,
+    TargetFacts,
+    attached_facts,
+    check_names,
+    make_facts,
+    with_options,
+)
 from hloscope.store import default_store
-from hloscope.verification.job import Job, Range, Settings, Side, references_facts
-from hloscope.verification.judging import RULE_NAMES, judged
+from hloscope.verification.job import Job, Range, Settings, Stage, references_facts
+from hloscope.verification.judging import judged
 from hloscope.verification.model import Numerics, Verification
+from hloscope.verification.pages import RULE_NAMES
 
 if TYPE_CHECKING:
-    from hloscope.program.compiling import Traced
+    from hloscope.program.lowering import Lowered
 
 Function = Callable[..., Any]
-Stage = Callable[[str], None]
 
 
 @in_python_words
@@ -115,64 +123,46 @@ def verify_functions(
 
     start_ahead(name_of(target), facts.slice, default_store())
     with one_call():
-
-        def both() -> tuple[tuple[Analysis, Analysis], Job, Numerics | None]:
-            return _analyses(target, reference, facts, settings, stage)
-
+        both = partial(_analyses, target, reference, facts, settings, stage)
         found, job, numerics = on_enough_devices((target, reference), facts, both)
         if numerics is None:
             stage("running both programs")
             with devices_to_run_on(job.devices, settings.on):
-                numerics = run_somewhere(job, settings, decided_by_devices=any(map(_decided_by_devices, found)))
+                numerics = run_somewhere(job, decided_by_devices=any(map(_decided_by_devices, found)))
     return judged(*found, numerics, ignore)
-
-
-def _job(
-    target: Function | str, reference: Function | str, facts: TargetFacts, settings: Settings, *, devices: int
-) -> Job:
-    from hloscope.verification.machine import available_bytes
-
-    return Job(
-        target=Side(target=target, facts=facts),
-        reference=Side(target=reference, facts=facts),
-        devices=devices,
-        seed=settings.seed,
-        ranges=settings.ranges,
-        dims=settings.scale,
-        rtol=settings.rtol,
-        atol=settings.atol,
-        grad=settings.grad,
-        against_single_device=settings.against_single_device,
-        memory_bytes=available_bytes(),
-    )
 
 
 def _analyses(
     target: Function | str, reference: Function | str, facts: TargetFacts, settings: Settings, stage: Stage
 ) -> tuple[tuple[Analysis, Analysis], Job, Numerics | None]:
     """Both programs, compiled for the target's slice, how to run them, and what came of that where it ran beside."""
-    from hloscope.program.compiling import started, traced
-    from hloscope.program.importing import modules_of
-    from hloscope.program.target import attached_facts
+    from hloscope.program.compiling import start_compile
+    from hloscope.program.lowering import lower
+    from hloscope.verification.machine import available_bytes
     from hloscope.verification.where import started_ahead
 
     functions = _functions(target, reference, facts, settings, stage)
     all_facts, store = facts.over(attached_facts(functions[0])), default_store()
-    with modules_of(functions[0]):
-        first = traced(functions[0], all_facts, name=name_of(target), stage=stage, store=store)
+    first = lower(functions[0], all_facts, name=name_of(target), stage=stage, store=store)
     _check_ranges(settings.ranges, dict(zip(first.seen.argument_names, first.seen.argument_avals, strict=True)))
     with ExitStack() as stack:
-        pending = started(first, stage=stage, store=store)
+        pending = start_compile(first, stage=stage, store=store)
         stack.callback(pending.drop)
-        with modules_of(functions[1]):
-            borrowed = _references_facts(first, functions[1], all_facts, facts)
-            twin = traced(functions[1], borrowed, name=name_of(reference), stage=stage, store=store)
-        job = _job(target, reference, facts, settings, devices=max(_device_count(first), _device_count(twin)))
-        child = started_ahead(job, settings)
+        borrowed = _references_facts(first, functions[1], all_facts, facts)
+        twin = lower(functions[1], borrowed, name=name_of(reference), stage=stage, store=store)
+        job = Job(
+            target=target,
+            reference=reference,
+            devices=max(_device_count(first), _device_count(twin)),
+            facts=facts,
+            settings=settings,
+            memory_bytes=available_bytes(),
+        )
+        child = started_ahead(job)
         if child is not None:
             stack.callback(child.close)
         analyses = [analysis_of(pending.capture(stage), name_of(target))]
-        pending = started(twin, stage=stage, store=store)
+        pending = start_compile(twin, stage=stage, store=store)
         stack.callback(pending.drop)
         analyses.append(analysis_of(pending.capture(stage), name_of(reference)))
         stage("running both programs")
@@ -183,7 +173,6 @@ def _functions(
     target: Function | str, reference: Function | str, facts: TargetFacts, settings: Settings, stage: Stage
 ) -> tuple[Function, Function]:
     from hloscope.program.devices import check_attached
-    from hloscope.program.target import attached_facts
 
     stage("importing")
     functions = loaded(target, facts, reference), loaded(reference, facts, target)
@@ -198,23 +187,22 @@ def _functions(
     return functions
 
 
-def _references_facts(target: Traced, function: Function, facts: TargetFacts, asked: TargetFacts) -> TargetFacts:
+def _references_facts(target: Lowered, function: Function, facts: TargetFacts, asked: TargetFacts) -> TargetFacts:
     """How the reference is called and placed: on the target's slice, where the user named one."""
     from hloscope.program.arguments import required_parameters
-    from hloscope.program.target import attached_facts
 
     own = asked.over(attached_facts(function))
     borrowed = references_facts(facts, own, is_factory=not required_parameters(function))
     return replace(borrowed, slice=target.slice.name if target.slice_chosen_by == "user" else None)
 
 
-def _device_count(program: Traced) -> int:
+def _device_count(program: Lowered) -> int:
     return max(program.seen.device_count, program.mesh.size if program.mesh is not None else 1)
 
 
 def _decided_by_devices(found: Analysis) -> bool:
     """Whether a collective may stand under a branch or a loop that each device decides by itself."""
-    return bool(found.unmodelled) or any(one.executions_bound != "exact" for one in found.collectives)
+    return bool(found.unmodelled) or any(collective.executions_bound != "exact" for collective in found.collectives)
 
 
 def _check_names(ignore: Collection[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 
@@ -56,4 +57,11 @@ def group() -> None:
 
 def main() -> None:
     """Runs the command line; the console script's entry point."""
-    sys.exit(group(prog_name="hloscope"))
+    try:
+        sys.exit(group(prog_name="hloscope"))
+    except OSError as error:  # of what click itself writes
+        from hloscope.errors import EXIT_COULD_NOT_RUN
+
+        click.echo(f"error: standard output cannot be written to\n   = why: {error.strerror}", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(EXIT_COULD_NOT_RUN)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hloscope.cli import running, targets
-from hloscope.cli.options import fail_on_option, report_options, rule_options, source_root_option, target_options
-from hloscope.errors import EXIT_BROKEN, EXIT_OK
+from hloscope.cli.options import fail_on_option, rule_options, source_root_option, target_options
+from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK
 from hloscope.units import plural
 
 if TYPE_CHECKING:
@@ -29,6 +29,17 @@ Examples
 """
 
 
+def _exit_code(found: Analysis, options: dict[str, Any]) -> int:
+    broken = running.failing(found.findings, options["fail_on"])
+    if not broken:
+        return EXIT_OK
+    if running.rules_failed(broken):
+        return EXIT_COULD_NOT_RUN
+    count = plural(len(broken), "finding")
+    running.say(f"failed: {count} as severe as --fail-on {options['fail_on']}: {broken[0].message}")
+    return EXIT_BROKEN
+
+
 @click.command(epilog=_EPILOG)
 @click.argument("target")
 @target_options()
@@ -36,25 +47,8 @@ Examples
 @source_root_option
 @rule_options
 @fail_on_option()
-@report_options("analysis")
-def command(
-    target: str, format_name: str, output: str | None, fail_on: str | None, debug: bool, **options: Any
-) -> None:
+@running.reports("analysis", _exit_code)
+def command(target: str, **options: Any) -> Analysis:
     """Compile TARGET for a TPU slice, and report which collectives move how many bytes over which mesh axis."""
-    running.check_streams()
-    found = running.guarded(lambda: _analyze(target, options), debug=debug)
-    running.guarded(lambda: running.write_formatted("analysis", format_name, found, output), debug=debug)
-    raise SystemExit(_exit_code(found, fail_on))
-
-
-def _analyze(target: str, options: dict[str, Any]) -> Analysis:
     targets.start_compiler(target, options["slice"])
     return targets.analysis_of_target(target, options, targets.judging_of(options))
-
-
-def _exit_code(found: Analysis, fail_on: str | None) -> int:
-    broken = running.failing(found.findings, fail_on)
-    if not broken:
-        return EXIT_OK
-    running.say(f"failed: {plural(len(broken), 'finding')} as severe as --fail-on {fail_on}: {broken[0].message}")
-    return EXIT_BROKEN

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hloscope.cli import running
-from hloscope.cli.options import jobs_option, limit_option, project_options, report_options
-from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, NotationError
+from hloscope.cli.options import jobs_option, limit_option, project_options
+from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, NotationError, did_you_mean
 from hloscope.report.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -30,6 +30,39 @@ Exit codes: 0 all as expected, 1 something is not, 2 a target could not be analy
 """
 
 
+def _exit_code(report: CheckReport, _options: object) -> int:
+    """2 when a target could not be analysed or a rule of a plug-in failed, 1 when one is not as expected."""
+    if report.not_run or running.rules_failed(finding for checked in report.checks for finding in checked.findings):
+        return EXIT_COULD_NOT_RUN
+    return EXIT_BROKEN if report.failed else EXIT_OK
+
+
+def _format_and_file(text: str) -> tuple[str, str]:
+    """`sarif=hloscope.sarif`, as its two parts.
+
+    Raises:
+        NotationError: There is no such format, or no file of that name can be written.
+    """
+    name, _, path = text.partition("=")
+    known = FORMATS["check"]
+    if name not in known:
+        otherwise = f"write FORMAT=FILE, FORMAT one of {', '.join(known)}"
+        fix = did_you_mean(name, known, otherwise) if "=" in text else otherwise
+        raise NotationError(f"--write {text!r} begins with no format", fix=fix)
+    if path in ("", "-"):
+        raise NotationError(f"--write {text!r} names no file", fix=f"write {name}=FILE; -o - is standard output")
+    if not Path(path).resolve().parent.is_dir():
+        raise NotationError(f"--write {text!r} is in no folder that exists", fix="make the folder first")
+    return name, path
+
+
+def _write_also(report: CheckReport, options: dict[str, Any]) -> None:
+    """Writes the other formats, when the report itself is safe."""
+    for text in options["also"]:
+        format_name, path = _format_and_file(text)
+        running.write_formatted("check", format_name, report, path)
+
+
 @click.command(epilog=_EPILOG)
 @click.argument("names", nargs=-1)
 @project_options
@@ -38,70 +71,14 @@ Exit codes: 0 all as expected, 1 something is not, 2 a target could not be analy
     "--write", "also", multiple=True, metavar="FORMAT=FILE", help="Write a report in another format as well. Repeats."
 )
 @limit_option
-@report_options("check")
-def command(  # noqa: PLR0917  # click passes them by name
-    names: tuple[str, ...],
-    config: str | None,
-    no_cache: bool,
-    jobs: int | None,
-    also: tuple[str, ...],
-    timeout_s: float | None,
-    format_name: str,
-    output: str | None,
-    debug: bool,
-) -> None:
+@running.reports("check", _exit_code, then=_write_also)
+def command(names: tuple[str, ...], also: tuple[str, ...], **options: Any) -> CheckReport:
     """Hold targets, all of them or those NAMED, against their contracts and their baselines."""
-    running.check_streams()
-    others = running.guarded(lambda: [_format_and_file(text) for text in also], debug=debug)
-    report = running.guarded(
-        lambda: checked(names, config=config, cached=not no_cache, workers=jobs, timeout_s=timeout_s), debug=debug
-    )
-    running.guarded(lambda: _write(report, others), debug=debug)
-    running.guarded(lambda: running.write_formatted("check", format_name, report, output), debug=debug)
-    raise SystemExit(exit_code(report))
-
-
-def _write(report: CheckReport, others: list[tuple[str, str]]) -> None:
-    for format_name, path in others:
-        running.write_formatted("check", format_name, report, path)
-
-
-def _format_and_file(text: str) -> tuple[str, str]:
-    """`sarif=hloscope.sarif`, as its two parts."""
-    name, equals, path = text.partition("=")
-    if not equals or not path or name not in FORMATS["check"]:
-        raise NotationError(
-            f"--write {text!r} is no format and file",
-            fix=f"write FORMAT=FILE, FORMAT one of {', '.join(FORMATS['check'])}",
-        )
-    return name, path
-
-
-def checked(
-    names: tuple[str, ...], *, config: str | None, cached: bool, workers: int | None, timeout_s: float | None
-) -> CheckReport:
-    """Runs the check, with progress on a terminal."""
     from hloscope.api.checking import check, unused_baselines
-    from hloscope.config import find_project
     from hloscope.report.checks import CheckReport
 
-    project = find_project(Path.cwd(), named=None if config is None else Path(config))
-    with running.progress() as stage:
-        stage("compiling")
-        checks = check(
-            project,
-            names,
-            cached=cached,
-            workers=workers,
-            timeout_s=timeout_s,
-            told=lambda name: stage(f"compiling, {name} is done"),
-        )
+    for text in also:
+        _format_and_file(text)  # before anything is compiled
+    project, checks = running.over_targets(check, names, **options)
     unused = () if names else unused_baselines(project)
     return CheckReport(checks=checks, root=project.root, unused_baselines=unused)
-
-
-def exit_code(report: CheckReport) -> int:
-    """2 when a target could not be analysed, 1 when one is not as expected."""
-    if report.not_run:
-        return EXIT_COULD_NOT_RUN
-    return EXIT_BROKEN if report.failed else EXIT_OK

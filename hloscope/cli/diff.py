@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hloscope.cli import running
-from hloscope.cli.options import project_options, report_options, target_options
+from hloscope.cli.options import project_options, target_options
 from hloscope.errors import EXIT_BROKEN, EXIT_OK, TargetError
-from hloscope.program.options import OPTIONS
+from hloscope.program.target import OPTIONS
 from hloscope.units import plural
 
 if TYPE_CHECKING:
@@ -37,6 +37,20 @@ Examples
 """
 
 
+def _exit_code(report: DiffReport, options: dict[str, Any]) -> int:
+    fail_on = options["fail_on"]
+    if fail_on is None:
+        return EXIT_OK
+    changes = report.comparison.increases if fail_on == "increase" else report.comparison.changes
+    broken = [change for change in changes if not change.same_traffic]
+    doubtful = bool(report.comparison.unsure or report.not_understood) and not options["at_least_ok"]
+    if not broken and not doubtful:
+        return EXIT_OK
+    reason = plural(len(broken), "change") if broken else "not everything is known, so nobody can tell"
+    running.say(f"failed: --fail-on {fail_on}: {reason}")
+    return EXIT_BROKEN
+
+
 @click.command(epilog=_EPILOG)
 @click.argument("programs", nargs=-1, required=True, metavar="OLD NEW")
 @click.option("--base", metavar="REVISION", help="Compare a target with itself in a git revision, such as main.")
@@ -45,24 +59,9 @@ Examples
 @click.option("--equivalent", is_flag=True, help="Spellings that the compiler may exchange are the same.")
 @project_options
 @target_options()
-@report_options("difference")
-def command(
-    programs: tuple[str, ...],
-    fail_on: str | None,
-    at_least_ok: bool,
-    format_name: str,
-    output: str | None,
-    debug: bool,
-    **options: Any,
-) -> None:
+@running.reports("difference", _exit_code)
+def command(programs: tuple[str, ...], **options: Any) -> DiffReport:
     """Compare what two programs move: matched by what it is and where it was written, never by name."""
-    running.check_streams()
-    report = running.guarded(lambda: _report(programs, options), debug=debug)
-    running.guarded(lambda: running.write_formatted("difference", format_name, report, output), debug=debug)
-    raise SystemExit(_exit_code(report, fail_on, at_least_ok=at_least_ok))
-
-
-def _report(programs: tuple[str, ...], options: dict[str, Any]) -> DiffReport:
     from hloscope.api.diffing import difference
     from hloscope.report.diffs import DiffReport
 
@@ -106,22 +105,15 @@ def _sides(programs: tuple[str, ...], options: dict[str, Any]) -> list[Side]:
             ]
             old, new = sides_of_jobs(jobs, cached=cached, timeout_s=options["timeout_s"])
         return [replace(old, name=f"{programs[0]} in {options['base']}"), new]
-    there = [name for name in programs if Path(split_module(name)[0]).is_file()]
-    files = {name: side_of_file(Path(name), name, given) for name in there}
-    targets = [name for name in programs if files.get(name) is None]
-    for name in targets:
+    sides = {name: side_of_file(Path(name), name, given) for name in programs if Path(split_module(name)[0]).is_file()}
+    to_compile = [name for name in programs if sides.get(name) is None]
+    for name in to_compile:
         if names_hlo(name) or name.endswith(".json"):
             raise TargetError(f"there is no file {split_module(name)[0]}", fix="give the path from the current folder")
-    compiled = dict(
-        zip(
-            targets,
-            sides_of_jobs(
-                jobs_for(targets, given, start=here, config=config), cached=cached, timeout_s=options["timeout_s"]
-            ),
-            strict=True,
-        )
-    )
-    return [side if (side := files.get(name)) is not None else compiled[name] for name in programs]
+    jobs = jobs_for(to_compile, given, start=here, config=config)
+    compiled = sides_of_jobs(jobs, cached=cached, timeout_s=options["timeout_s"])
+    sides |= dict(zip(to_compile, compiled, strict=True))
+    return [side for name in programs if (side := sides[name]) is not None]
 
 
 def _config_then(config: Path, older: Checkout, revision: str) -> Path:
@@ -140,16 +132,3 @@ def _target_config(options: dict[str, Any]) -> TargetConfig:
     said = {option.name: getattr(facts, option.name) for option in OPTIONS if option.flags or option.name == "kwargs"}
     given = {name: value for name, value in said.items() if value is not None and value != {}}
     return TargetConfig(name="", slices=(given.pop("slice", None),), options=given)
-
-
-def _exit_code(report: DiffReport, fail_on: str | None, *, at_least_ok: bool) -> int:
-    if fail_on is None:
-        return EXIT_OK
-    changes = report.comparison.increases if fail_on == "increase" else report.comparison.changes
-    broken = [change for change in changes if not change.same_traffic]
-    doubtful = bool(report.comparison.unsure or report.not_understood) and not at_least_ok
-    if not broken and not doubtful:
-        return EXIT_OK
-    reason = plural(len(broken), "change") if broken else "not everything is known, so nobody can tell"
-    running.say(f"failed: --fail-on {fail_on}: {reason}")
-    return EXIT_BROKEN

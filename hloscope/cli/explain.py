@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hloscope.cli import running, targets
-from hloscope.cli.options import report_options, source_root_option, target_options
+from hloscope.cli.options import source_root_option, target_options
 
 if TYPE_CHECKING:
     from hloscope.why.explanation import Explanation
@@ -25,8 +25,11 @@ Examples
   hloscope explain model.py:step 1 --format json
 """
 
-
 _ALL = "all"
+
+
+def _subject(options: dict[str, Any]) -> str:
+    return "overview" if options["collective"] is None else "explanation"
 
 
 @click.command(epilog=_EPILOG)
@@ -34,23 +37,14 @@ _ALL = "all"
 @click.argument("collective", required=False)
 @target_options()
 @source_root_option
-@report_options("explanation")
-def command(
-    target: str, collective: str | None, format_name: str, output: str | None, debug: bool, **options: Any
-) -> None:
+@running.reports("explanation", shown_as=_subject)
+def command(target: str, collective: str | None, **options: Any) -> tuple[Explanation, ...]:
     """Say why the collectives of TARGET are there: which array, which line, which shardings met."""
-    running.check_streams()
+    targets.start_compiler(target, options["slice"])
+    from hloscope.analysis.places import Sources
+    from hloscope.why import explain
 
-    def explained() -> tuple[Explanation, ...]:
-        targets.start_compiler(target, options["slice"])
-        from hloscope.analysis.places import Sources
-        from hloscope.why import explain
-
-        root = options["source_root"]
-        sources = Sources(captured=not targets.is_text(target), root=None if root is None else Path(root))
-        named = None if collective == _ALL else collective
-        return explain(targets.analysis_of_target(target, options), named, sources=sources)
-
-    found = running.guarded(explained, debug=debug)
-    subject = "overview" if collective is None else "explanation"
-    running.guarded(lambda: running.write_formatted(subject, format_name, found, output), debug=debug)
+    root = options["source_root"]
+    sources = Sources(captured=not targets.is_text(target), root=None if root is None else Path(root))
+    named = None if collective == _ALL else collective
+    return explain(targets.analysis_of_target(target, options), named, sources=sources)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hloscope.cli import running, targets
-from hloscope.cli.options import report_options, target_options
+from hloscope.cli.options import target_options
 from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_OK
 
 if TYPE_CHECKING:
@@ -18,6 +18,13 @@ Examples
   hloscope price model.py:step --mesh X=8 --arg 'f32[S@X,D]' --dim S=4096,D=512 --slice v5e:2x4 --slice v6e:2x4
   hloscope price step.hlo --mesh data=4,model=2 --slice v5e:2x4 --chip-override hbm_bytes_per_s=750e9
 """
+
+
+def _exit_code(priced: Priced, _options: object) -> int:
+    """2 when the program could not be compiled for one of the slices."""
+    from hloscope.analysis.model import Analysis
+
+    return EXIT_OK if all(isinstance(priced_for, Analysis) for priced_for in priced) else EXIT_COULD_NOT_RUN
 
 
 @click.command(epilog=_EPILOG)
@@ -31,18 +38,9 @@ Examples
     help="v5e:2x4, v5p-16, 2*v5e:2x4. Repeats: each is a row of the table.",
 )
 @target_options(without=("slice",))
-@report_options("prices")
-def command(
-    target: str, slices: tuple[str, ...], format_name: str, output: str | None, debug: bool, **options: Any
-) -> None:
+@running.reports("prices", _exit_code)
+def command(target: str, slices: tuple[str, ...], **options: Any) -> Priced:
     """Predict how long one step of TARGET takes on each slice: computing, and waiting for communication."""
-    running.check_streams()
-    priced = running.guarded(lambda: _price(target, slices, options), debug=debug)
-    running.guarded(lambda: running.write_formatted("prices", format_name, priced, output), debug=debug)
-    raise SystemExit(_exit_code(priced))
-
-
-def _price(target: str, slices: tuple[str, ...], options: dict[str, Any]) -> Priced:
     targets.start_compiler(target, slices[0])
     from hloscope.api.pricing import largest_slice, price_function, price_text
 
@@ -53,10 +51,3 @@ def _price(target: str, slices: tuple[str, ...], options: dict[str, Any]) -> Pri
     facts = targets.prepared_facts({**options, "slice": largest})
     with running.stdout_kept_for_the_report(), running.progress() as stage:
         return price_function(target, facts, slices, stage=stage)
-
-
-def _exit_code(priced: Priced) -> int:
-    """2 when the program could not be compiled for one of the slices."""
-    from hloscope.analysis.model import Analysis
-
-    return EXIT_OK if all(isinstance(one, Analysis) for one in priced) else EXIT_COULD_NOT_RUN

@@ -1,22 +1,73 @@
-"""`hloscope rules`: what is looked for, and the page of each rule."""
+"""`hloscope rules`: what is looked for, the page of each rule, and the cases of rules that others bring."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import click
 
 from hloscope.cli import running
+from hloscope.cli.options import debug_option
+from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, NotationError
 from hloscope.findings import RuleDoc
 
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--debug", is_flag=True, help="Show tracebacks.")
-def command(name: str | None, debug: bool) -> None:
+@click.option("--test", is_flag=True, help="Run the cases of the rules of plug-ins, or of NAME.")
+@debug_option
+def command(name: str | None, test: bool, debug: bool) -> None:
     """List the rules and what else commands find, or print the page of NAME."""
     running.check_streams()
-    running.write_report(running.guarded(lambda: _page(name) if name else _list(), debug=debug), None)
+    with running.stdout_kept_for_the_report():
+        text, code = running.guarded(lambda: _answer(name, test), debug=debug)
+    running.guarded(lambda: running.write_report(text, None), debug=debug)
+    raise SystemExit(code)
+
+
+def _answer(name: str | None, test: bool) -> tuple[str, int]:
+    """The text, and the exit code."""
+    from hloscope.api.own_rules import load_project_plugins
+
+    load_project_plugins(Path.cwd())
+    if test:
+        return _tested(name)
+    return (_list(), _say_broken()) if name is None else (_page(name), EXIT_OK)
+
+
+def _tested(name: str | None) -> tuple[str, int]:
+    """What the cases of the plug-ins' rules show."""
+    from hloscope.api.own_rules import failed_cases
+    from hloscope.report.pages import page_named
+    from hloscope.rules.plugins import plugins
+
+    if name is not None:
+        page_named(name)
+    rules = [rule for plugin in plugins() for rule in plugin.rules if name in (None, rule.name)]
+    if not rules:
+        if name is not None:
+            raise NotationError(
+                f"{name} is hloscope's own, whose cases are among its tests", fix="name a plug-in's rule"
+            )
+        what = "no plug-in brings a rule, so there are no cases to run"
+        raise NotationError(what, fix='name one: plugins = ["ourteam.rules"]')
+    lines, code = [], _say_broken()
+    for rule in rules:
+        wrong = failed_cases(rule)
+        lines += [f"{rule.name}: {'failed' if wrong else 'passed'}", *(f"  {words}" for words in wrong)]
+        code = max(code, EXIT_BROKEN if wrong else EXIT_OK)
+    return "\n".join(lines), code
+
+
+def _say_broken() -> int:
+    """Says which installed plug-ins cannot be used; returns the exit code that follows."""
+    from hloscope.rules.plugins import plugins
+
+    errors = [plugin.error for plugin in plugins() if plugin.error is not None]
+    for error in errors:
+        running.say(str(error))
+    return EXIT_COULD_NOT_RUN if errors else EXIT_OK
 
 
 def _list() -> str:
@@ -36,11 +87,12 @@ def _lines(docs: Iterable[RuleDoc], width: int) -> list[str]:
 
 def _page(name: str) -> str:
     from hloscope.report.pages import page_named
-    from hloscope.rules import RULES
+    from hloscope.rules.plugins import known_rules, plugin_of
 
-    doc = page_named(name)
-    is_rule = name in [rule.name for rule in RULES]
-    return "\n".join([*_page_lines(doc), *(_acceptance(doc) if is_rule else [])])
+    doc, plugin = page_named(name), plugin_of(name)
+    source = [] if plugin is None else ["", f"From the plug-in {plugin.name}, which {plugin.where} names."]
+    is_rule = name in [rule.name for rule in known_rules()]
+    return "\n".join([*_page_lines(doc), *source, *(_acceptance(doc) if is_rule else [])])
 
 
 def _page_lines(doc: RuleDoc) -> list[str]:

@@ -1,4 +1,4 @@
-"""What every command shares: errors to exit codes, progress, output."""
+"""What every command shares: from what it finds to a report and an exit code, errors to messages, progress."""
 
 from __future__ import annotations
 
@@ -11,18 +11,78 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from hloscope.errors import EXIT_COULD_NOT_RUN, HloscopeError
+from hloscope.cli.options import Decorator, report_options
+from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_OK, HloscopeError
 
 if TYPE_CHECKING:
+    from hloscope.config import ProjectConfig
     from hloscope.findings import Finding
     from hloscope.report.formats import Canvas
 
 T = TypeVar("T")
+
+
+def reports(
+    subject: str,
+    exit_code: Callable[[Any, dict[str, Any]], int] = lambda _found, _options: EXIT_OK,
+    *,
+    shown_as: Callable[[dict[str, Any]], str] | None = None,
+    then: Callable[[Any, dict[str, Any]], None] = lambda _found, _options: None,
+) -> Decorator:
+    """Makes a command of a function that takes its options and returns what it finds.
+
+    Args:
+        subject: What that is, as `hloscope.report.formats` has it; `--format`, `-o` and `--debug` come with it.
+        exit_code: What the command ends with, by what was found and the options.
+        shown_as: Another subject with the same formats, by the options.
+        then: Called with what was found and the options when the report is written.
+    """
+
+    def decorate(find: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(find)
+        def command(format_name: str, output: str | None, debug: bool, **options: Any) -> None:
+            check_streams()
+            found = guarded(lambda: find(**options), debug=debug)
+            shown = subject if shown_as is None else shown_as(options)
+            guarded(lambda: write_formatted(shown, format_name, found, output), debug=debug)
+            guarded(lambda: then(found, options), debug=debug)
+            raise SystemExit(exit_code(found, options))
+
+        return report_options(subject)(command)
+
+    return decorate
+
+
+def over_targets(
+    use_case: Callable[..., T],
+    names: tuple[str, ...],
+    *,
+    config: str | None,
+    no_cache: bool,
+    jobs: int | None,
+    timeout_s: float | None,
+) -> tuple[ProjectConfig, T]:
+    """The project, and what `check` or `accept` makes of its targets, with progress on a terminal."""
+    from hloscope.config import find_project
+
+    project = find_project(Path.cwd(), named=None if config is None else Path(config))
+    with stdout_kept_for_the_report(), progress() as stage:
+        stage("compiling")
+        done = use_case(
+            project,
+            names,
+            cached=not no_cache,
+            workers=jobs,
+            timeout_s=timeout_s,
+            on_done=lambda name: stage(f"compiling, {name} is done"),
+        )
+    return project, done
 
 
 def check_streams() -> None:
@@ -95,6 +155,16 @@ def failing(findings: Iterable[Finding], fail_on: str | None) -> tuple[Finding, 
     from hloscope.findings import Severity, unaccepted
 
     return () if fail_on is None else unaccepted(findings, Severity(fail_on))
+
+
+def rules_failed(findings: Iterable[Finding]) -> bool:
+    """Whether a rule of a plug-in could not run, so that nobody knows what it would have found; then it says so."""
+    from hloscope.rules.plugins import FAILED
+
+    failed = next((finding for finding in findings if finding.rule == FAILED), None)
+    if failed is not None:
+        say(f"error: no verdict: {failed.message}")
+    return failed is not None
 
 
 @contextmanager

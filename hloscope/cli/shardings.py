@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hloscope.cli import running, targets
-from hloscope.cli.options import report_options, target_options
+from hloscope.cli.options import target_options
 from hloscope.errors import TargetError
+
+if TYPE_CHECKING:
+    from hloscope.report.shardings import ShardingTable
 
 _EPILOG = """\b
 TARGET is a function: package.module:fn or path/to/file.py:fn.
@@ -19,15 +22,9 @@ Arrays marked "moves" are resharded before they are used; `hloscope explain` say
 @click.command(epilog=_EPILOG)
 @click.argument("target")
 @target_options(without=("chip_overrides", "kernel_costs"))
-@report_options("shardings")
-def command(target: str, format_name: str, output: str | None, debug: bool, **options: Any) -> None:
+@running.reports("shardings")
+def command(target: str, **options: Any) -> ShardingTable:
     """Show the sharding of TARGET's arguments, constraints, outputs and large arrays, as Shardy propagates them."""
-    running.check_streams()
-    table = running.guarded(lambda: _table(target, options), debug=debug)
-    running.guarded(lambda: running.write_formatted("shardings", format_name, table, output), debug=debug)
-
-
-def _table(target: str, options: dict[str, Any]) -> Any:
     targets.start_compiler(target, None)
     from hloscope.api.shardings import shardings_of
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hloscope.cli import running
 from hloscope.errors import NotationError
-from hloscope.program.options import OPTIONS
+from hloscope.program.target import OPTIONS
 
 if TYPE_CHECKING:
     from hloscope.analysis.model import Analysis
@@ -47,7 +48,7 @@ def read_text(target: str, options: Options) -> tuple[str, str]:
         TargetError: There is no such file, or an option is given that only a function can obey.
         HloscopeError: The file cannot be read.
     """
-    from hloscope.api.analyzing import hlo_text, refuse_beside_text
+    from hloscope.api.texts import hlo_text, refuse_beside_text
     from hloscope.program.files import decode_hlo
 
     given = {option.flags[0]: options.get(option.name) for option in OPTIONS if option.flags and not option.of_text}
@@ -72,8 +73,11 @@ def judging_of(options: Options) -> RuleSelection:
     Raises:
         NotationError: There is no such rule or option, or an allow cannot be read.
     """
+    from hloscope.api.own_rules import load_project_plugins
     from hloscope.rules.selection import make_selection
 
+    with running.stdout_kept_for_the_report():
+        load_project_plugins(Path.cwd())
     return make_selection(
         select=options["select"],
         ignore=options["ignore"],
@@ -87,38 +91,35 @@ def judging_of(options: Options) -> RuleSelection:
 def analysis_of_target(target: str, options: Options, judging: RuleSelection | None = None) -> Analysis:
     """The analysis of a target of either kind; its HLO is written where `--save-hlo` says.
 
+    While a function is compiled there is a progress display, and what it prints does not reach the report. A program
+    that was compiled before is taken from the cache.
+
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
-    from hloscope.api import analysis_of, analyze_text
+    from hloscope.api.analyzing import analyze_function, analyze_text
+    from hloscope.api.texts import refuse_source_root
     from hloscope.rules.selection import DEFAULT_SELECTION
+    from hloscope.store import default_store
 
     rules = DEFAULT_SELECTION if judging is None else judging
     if is_text(target):
         name, text = read_text(target, options)
-        return analyze_text(text, name=name, judging=rules, **text_facts(options))
-    captured = _capture_function(target, options)
-    if options.get("save_hlo"):
-        running.write_report(captured.hlo_text, options["save_hlo"])
-    return analysis_of(captured, target, rules)
-
-
-def _capture_function(target: str, options: Options) -> Capture:
-    """Compiles a target that is a function, with a progress display; what it prints does not reach the report.
-
-    A program that was compiled before is taken from the cache.
-
-    Raises:
-        HloscopeError: Bad input, or JAX or the compiler refuses the program.
-    """
-    from hloscope.api import capture_target
-    from hloscope.api.analyzing import refuse_source_root
-    from hloscope.store import default_store
-
+        with running.stdout_kept_for_the_report():
+            return analyze_text(text, name=name, judging=rules, **text_facts(options))
     refuse_source_root("--source-root", options.get("source_root"))
-    facts = prepared_facts(options)
-    with running.stdout_kept_for_the_report(), running.progress() as stage:
-        return capture_target(target, facts, stage=stage, store=default_store())
+    facts, store = prepared_facts(options), default_store()
+
+    compiled: list[Capture] = []
+    try:
+        with running.stdout_kept_for_the_report(), running.progress() as stage:
+            found = analyze_function(
+                target, facts, stage=stage, store=store, judging=rules, when_compiled=compiled.append
+            )
+    finally:
+        if compiled and options.get("save_hlo"):
+            running.write_report(compiled[0].hlo_text, options["save_hlo"])
+    return found
 
 
 def prepared_facts(options: Options) -> TargetFacts:
@@ -127,11 +128,14 @@ def prepared_facts(options: Options) -> TargetFacts:
     Raises:
         HloscopeError: Bad input, or there is no JAX.
     """
+    from hloscope.api.own_rules import load_project_plugins
     from hloscope.hardware.overrides import overridden
     from hloscope.hardware.slices import default_slice, parse_slice
-    from hloscope.program.devices import DEFAULT_DEVICES, check_device_count, prepare_environment, require_jax
+    from hloscope.program.environment import DEFAULT_DEVICES, check_device_count, prepare_environment, require_jax
 
     require_jax()
+    with running.stdout_kept_for_the_report():
+        load_project_plugins(Path.cwd())
     facts = facts_of(options)
     chosen = None if facts.slice is None else parse_slice(facts.slice)
     attached = chosen is not None and chosen.is_attached
@@ -155,17 +159,15 @@ def facts_of(options: Options) -> TargetFacts:
 
     said: dict[str, Any] = {}
     for option in OPTIONS:
-        if option.flags:
-            said |= option.of_command_line(options.get(option.name))
+        said |= option.of_command_line(options)
     return TargetFacts(**said)
 
 
 def _rule_option(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise NotationError(
-            f"{text!r} is no rule's option", fix="write --rule-option small-collectives.min_collectives=8"
-        )
+        option = text if "." in text else f"{text}.OPTION"
+        raise NotationError(f"--rule-option {text!r} gives no value", fix=f"write --rule-option {option}=VALUE")
     try:
         return name.strip(), json.loads(value)
     except ValueError:

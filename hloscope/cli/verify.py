@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hloscope.cli import running, targets
-from hloscope.cli.options import fail_on_option, report_options, target_options
+from hloscope.cli.options import fail_on_option, target_options
 from hloscope.errors import EXIT_BROKEN, EXIT_OK, TargetError
 
 if TYPE_CHECKING:
@@ -24,6 +24,11 @@ Examples
   hloscope verify moe.py:layer --reference moe.py:routed --scale S=64,D=32 --range B=0:E
   hloscope verify model.py:step --reference model.py:twin --grad --against-single-device --format json
 """
+
+
+def _exit_code(found: Verification, options: dict[str, Any]) -> int:
+    broken = running.failing(found.findings, options["fail_on"]) or (options["strict"] and found.untested)
+    return EXIT_BROKEN if broken else EXIT_OK
 
 
 @click.command(epilog=_EPILOG)
@@ -67,28 +72,11 @@ Examples
 @click.option("--ignore", multiple=True, metavar="RULE", help="Leave this finding out. Repeats.")
 @click.option("--strict", is_flag=True, help="Exit with 1 where inputs are untested too.")
 @fail_on_option(default="error")
-@report_options("verification")
-def command(
-    target: str,
-    reference: str,
-    format_name: str,
-    output: str | None,
-    fail_on: str,
-    debug: bool,
-    strict: bool,
-    **options: Any,
-) -> None:
+@running.reports("verification", _exit_code)
+def command(target: str, reference: str, **options: Any) -> Verification:
     """Check TARGET against REF: the numbers on random inputs, the outputs' structure, and what each moves."""
-    running.check_streams()
-    found = running.guarded(lambda: _verify(target, reference, options), debug=debug)
-    running.guarded(lambda: running.write_formatted("verification", format_name, found, output), debug=debug)
-    broken = running.failing(found.findings, fail_on) or (strict and found.untested)
-    raise SystemExit(EXIT_BROKEN if broken else EXIT_OK)
-
-
-def _verify(target: str, reference: str, options: dict[str, Any]) -> Verification:
     targets.start_compiler(target, options["slice"])
-    from hloscope.api import verify_functions
+    from hloscope.api.verifying import verify_functions
 
     for role, name in (("the target", target), ("the reference", reference)):
         if targets.is_text(name):
@@ -103,17 +91,10 @@ def _settings(options: dict[str, Any]) -> Settings:
     from hloscope.program.notation import parse_dims
     from hloscope.verification.job import Settings, parse_range
 
-    scale: dict[str, int] = {}
-    for text in options["scales"]:
-        scale.update(parse_dims(text))
+    as_given = ("seed", "rtol", "atol", "grad", "against_single_device", "on")
     return Settings(
-        seed=options["seed"],
-        ranges=dict(parse_range(text) for text in options["ranges"]),
-        scale=scale,
-        rtol=options["rtol"],
-        atol=options["atol"],
-        grad=options["grad"],
-        against_single_device=options["against_single_device"],
-        on=options["on"],
+        ranges=dict(map(parse_range, options["ranges"])),
+        scale={letter: size for text in options["scales"] for letter, size in parse_dims(text).items()},
         timeout_s=options["timeout"],
+        **{name: options[name] for name in as_given},
     )

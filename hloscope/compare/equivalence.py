@@ -4,6 +4,13 @@ The same are, beside those of one place and amount, spellings that the compiler 
 an all-reduce into a reduce-scatter and an all-gather of the same array and joins them again; its windowed einsum
 (collective matmul) sends the shards of an all-gather, or the partial sums of a reduce-scatter, around the ring with
 permutes: over n devices n - 1 chunks, or n + 1 where it fills and drains a pipeline.
+
+Two procedures ask for them, and neither can do what the other does. `equivalent_leftovers` has both programs, and
+adds up: an all-reduce of 2 MB is the same as two reduce-scatters of 1 MB and an all-gather of 2 MB, although none of
+the former completes the latter; and 8 permutes of 2 kB over 4 devices are the same as two all-gathers of 8 kB, one in
+3 chunks and one in 5, which the permutes alone do not say. `respelled` has one program and the limits of a contract,
+which hold for each transfer: a reduce-scatter and an all-gather of 32 kB are one all-reduce of 32 kB, and two of each
+of 16 kB add up to as much and break `x1`.
 """
 
 from __future__ import annotations
@@ -15,9 +22,11 @@ from math import prod
 
 from hloscope.analysis.model import Collective, Mesh
 from hloscope.analysis.places import path_of, users_frame
-from hloscope.analysis.totals import known_sum
 from hloscope.analysis.vocabulary import Bound, Kind
+from hloscope.analysis.volume import known_sum
 from hloscope.compare.model import Change, ChangeKind
+
+Key = Callable[[Collective], Hashable]
 
 
 def axes_identity(collective: Collective) -> Hashable:
@@ -45,7 +54,7 @@ def place_of(collective: Collective) -> Hashable:
 
 
 def amount_of(collective: Collective) -> Hashable:
-    """How much moves, how often, how deep in loops; two unknown amounts are equal here and told as unsure elsewhere."""
+    """How much moves, how often, how deep in loops; unknown amounts are equal here, and unsure elsewhere."""
     return (
         collective.payload_bytes,
         collective.wire_bytes,
@@ -55,87 +64,78 @@ def amount_of(collective: Collective) -> Hashable:
     )
 
 
-_Leftovers = tuple[list[Change], list[Collective], list[Collective]]
+def grouped(key: Key, collectives: Iterable[Collective]) -> dict[Hashable, list[Collective]]:
+    """The collectives of each key, in order."""
+    groups: dict[Hashable, list[Collective]] = {}
+    for collective in collectives:
+        groups.setdefault(key(collective), []).append(collective)
+    return groups
 
 
-def equivalent_leftovers(old: Sequence[Collective], new: Sequence[Collective]) -> _Leftovers:
+def equivalent_leftovers(
+    old: Sequence[Collective], new: Sequence[Collective], function: Key
+) -> tuple[list[Change], tuple[list[Collective], list[Collective]]]:
     """Takes out of two lists what is the same in another spelling.
+
+    Args:
+        old: Collectives for which no partner was found.
+        new: The same of the other program.
+        function: Where a collective is written; only what is written in one place is exchanged.
 
     Returns:
         One change for each exchange, and what is left of both lists.
     """
-    changes: list[Change] = []
-    left_old, left_new = list(old), list(new)
-    for is_exchange in (_is_split_all_reduce, _is_collective_matmul):
-        for key in _shared_keys(left_old, left_new):
-            before = [one for one in left_old if _key(one) == key]
-            after = [one for one in left_new if _key(one) == key]
-            exchange = _exchange(before, after, is_exchange)
-            if exchange is not None:
-                changes.append(exchange)
-                left_old = [one for one in left_old if one not in exchange.old]
-                left_new = [one for one in left_new if one not in exchange.new]
-    return changes, left_old, left_new
+
+    def together(collective: Collective) -> Hashable:
+        return axes_identity(collective), collective.link, function(collective)
+
+    before, after = grouped(together, old), grouped(together, new)
+    changes = [
+        Change(kind=ChangeKind.EQUIVALENT, old=tuple(before[key]), new=tuple(after[key]))
+        for key in before
+        if key in after and _are_equivalent(before[key], after[key])
+    ]
+    taken = [collective for change in changes for collective in (*change.old, *change.new)]
+    return changes, ([left for left in old if left not in taken], [left for left in new if left not in taken])
 
 
-def _key(collective: Collective) -> Hashable:
-    return axes_identity(collective), collective.link, function_of(collective)
+def _are_equivalent(before: Sequence[Collective], after: Sequence[Collective]) -> bool:
+    if any(collective.executions_bound is not Bound.EXACT for collective in (*before, *after)):
+        return False
+    return any(
+        rule(whole, parts)
+        for rule in (_is_split_all_reduce, _is_collective_matmul)
+        for whole, parts in ((before, after), (after, before))
+    )
 
 
-def _shared_keys(old: Iterable[Collective], new: Iterable[Collective]) -> list[Hashable]:
-    others = {_key(one) for one in new}
-    return list(dict.fromkeys(key for one in old if (key := _key(one)) in others))
-
-
-_Side = Sequence[Collective]
-_IsExchange = Callable[[_Side, _Side], bool]
-
-
-def _exchange(before: _Side, after: _Side, is_exchange: _IsExchange) -> Change | None:
-    if any(one.executions_bound is not Bound.EXACT for one in (*before, *after)):
-        return None
-    if is_exchange(before, after) or is_exchange(after, before):
-        return Change(kind=ChangeKind.EQUIVALENT, old=tuple(before), new=tuple(after))
-    return None
-
-
-def _is_split_all_reduce(whole: _Side, parts: _Side) -> bool:
+def _is_split_all_reduce(whole: Sequence[Collective], parts: Sequence[Collective]) -> bool:
     """Whether `whole` are all-reduces, and `parts` reduce-scatters and all-gathers that each move the same arrays."""
-    if {one.kind for one in whole} != {Kind.ALL_REDUCE}:
+    of_parts = grouped(_kind, parts)
+    if grouped(_kind, whole).keys() != {Kind.ALL_REDUCE} or of_parts.keys() != {Kind.REDUCE_SCATTER, Kind.ALL_GATHER}:
         return False
-    if {one.kind for one in parts} != {Kind.REDUCE_SCATTER, Kind.ALL_GATHER}:
-        return False
-    reduced = _payload(whole)
-    scattered = _payload(one for one in parts if one.kind is Kind.REDUCE_SCATTER)
-    gathered = _payload(one for one in parts if one.kind is Kind.ALL_GATHER)
-    return reduced is not None and reduced == scattered == gathered
+    payloads = {known_sum(part.payload_bytes_per_step for part in side) for side in (whole, *of_parts.values())}
+    return len(payloads) == 1 and None not in payloads
 
 
-def _is_collective_matmul(whole: _Side, parts: _Side) -> bool:
+def _is_collective_matmul(whole: Sequence[Collective], parts: Sequence[Collective]) -> bool:
     """Whether `parts` are permutes that together send what the all-gathers or reduce-scatters in `whole` do.
 
     A windowed einsum over n devices sends n - 1 chunks, or n + 1 where it fills and drains a pipeline: XLA's scatter
     side over 4 devices prints 5 permutes, its gather side over 16 prints 17.
     """
-    kinds = {one.kind for one in whole}
-    if kinds not in ({Kind.ALL_GATHER}, {Kind.REDUCE_SCATTER}) or {one.kind for one in parts} != {
-        Kind.COLLECTIVE_PERMUTE
-    }:
+    kinds, sizes = {*map(_kind, whole)}, {part.group_size for part in whole}
+    if kinds not in ({Kind.ALL_GATHER}, {Kind.REDUCE_SCATTER}) or {*map(_kind, parts)} != {Kind.COLLECTIVE_PERMUTE}:
         return False
-    sizes = {one.group_size for one in whole}
     size = sizes.pop()
-    needed, sent = _wire(whole), _wire(parts)
+    needed, sent = (known_sum(part.wire_bytes_per_step for part in side) for side in (whole, parts))
     if sizes or size is None or size < 2 or needed is None or sent is None:
         return False
     return needed <= sent <= needed * Fraction(size + 1, size - 1)
 
 
-def _payload(collectives: Iterable[Collective]) -> int | None:
-    return known_sum(one.payload_bytes_per_step for one in collectives)
-
-
-def _wire(collectives: Iterable[Collective]) -> int | None:
-    return known_sum(one.wire_bytes_per_step for one in collectives)
+def _kind(collective: Collective) -> Hashable:
+    return collective.kind
 
 
 def respelled(
@@ -145,35 +145,27 @@ def respelled(
 
     Args:
         collectives: Those of one program.
-        mesh: The sizes of its axes, without which no collective matmul is told from other permutes.
+        mesh: The sizes of its axes, without which no collective matmul is known from other permutes.
     """
-    for one in collectives:
-        if one.kind is Kind.ALL_REDUCE:
-            yield [one], _split(one)
-        if one.kind is Kind.REDUCE_SCATTER:
-            yield from (([one, other], [_joined(one, other)]) for other in collectives if _completes(one, other))
+    for first in collectives:
+        if first.kind is Kind.ALL_REDUCE:
+            half = None if first.wire_bytes is None else first.wire_bytes // 2
+            yield (
+                [first],
+                [replace(first, kind=kind, wire_bytes=half) for kind in (Kind.REDUCE_SCATTER, Kind.ALL_GATHER)],
+            )
+        if first.kind is Kind.REDUCE_SCATTER:
+            for gather in collectives:
+                if _completes(first, gather):
+                    wire = known_sum((first.wire_bytes, gather.wire_bytes))
+                    yield [first, gather], [replace(first, kind=Kind.ALL_REDUCE, wire_bytes=wire)]
     yield from _matmuls(collectives, mesh)
-
-
-def _split(reduce: Collective) -> list[Collective]:
-    half = None if reduce.wire_bytes is None else reduce.wire_bytes // 2
-    return [replace(reduce, kind=kind, wire_bytes=half) for kind in (Kind.REDUCE_SCATTER, Kind.ALL_GATHER)]
 
 
 def _completes(scatter: Collective, gather: Collective) -> bool:
     """Whether an all-gather puts together what a reduce-scatter left in parts."""
-    return (
-        gather.kind is Kind.ALL_GATHER
-        and scatter.payload_bytes is not None
-        and (gather.axes, gather.link, gather.payload_bytes) == (scatter.axes, scatter.link, scatter.payload_bytes)
-        and (gather.executions, gather.executions_bound) == (scatter.executions, scatter.executions_bound)
-    )
-
-
-def _joined(scatter: Collective, gather: Collective) -> Collective:
-    known = scatter.wire_bytes is not None and gather.wire_bytes is not None
-    wire = (scatter.wire_bytes or 0) + (gather.wire_bytes or 0) if known else None
-    return replace(scatter, kind=Kind.ALL_REDUCE, wire_bytes=wire)
+    sides = ((c.axes, c.link, c.payload_bytes, c.executions, c.executions_bound) for c in (scatter, gather))
+    return gather.kind is Kind.ALL_GATHER and scatter.payload_bytes is not None and len(set(sides)) == 1
 
 
 def _matmuls(
@@ -183,22 +175,22 @@ def _matmuls(
 
     Over n devices it sends n - 1 chunks or more; what sends fewer, such as one shift to a neighbour, is none.
     """
-    groups: dict[object, list[Collective]] = {}
-    for one in collectives:
-        if one.kind is Kind.COLLECTIVE_PERMUTE and one.axes and one.payload_bytes is not None:
-            groups.setdefault((one.axes, one.link, one.op_name, one.source[:1]), []).append(one)
-    for permutes in groups.values():
-        size = _axes_size(permutes[0], mesh)
-        if size is not None and 1 < size <= sum(one.executions for one in permutes) + 1:
+    sizes = {} if mesh is None else dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+    known = [
+        permute
+        for permute in collectives
+        if permute.kind is Kind.COLLECTIVE_PERMUTE and permute.axes and permute.payload_bytes is not None
+    ]
+    for permutes in grouped(_matmul_key, known).values():
+        axes = permutes[0].axes or ()
+        size = prod(sizes.get(axis, 0) for axis in axes)  # 0 for parts of axes, or without a mesh
+        if 1 < size <= sum(permute.executions for permute in permutes) + 1:
             for kind in (Kind.ALL_GATHER, Kind.REDUCE_SCATTER):
                 yield permutes, [_whole(permutes, kind, size)]
 
 
-def _axes_size(permute: Collective, mesh: Mesh | None) -> int | None:
-    """Devices along the axes of a permute; None for parts of axes, or without a mesh."""
-    sizes = {} if mesh is None else dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
-    axes = permute.axes or ()
-    return prod(sizes[axis] for axis in axes) if all(axis in sizes for axis in axes) else None
+def _matmul_key(permute: Collective) -> Hashable:
+    return permute.axes, permute.link, permute.op_name, permute.source[:1]
 
 
 def _whole(permutes: Sequence[Collective], kind: Kind, size: int) -> Collective:
@@ -207,18 +199,14 @@ def _whole(permutes: Sequence[Collective], kind: Kind, size: int) -> Collective:
     n - 1 chunks make the array but for the device's own; a windowed einsum that fills and drains a pipeline sends
     n + 1. Where it is neither, all that is sent counts.
     """
-    sent = sum(one.payload_bytes_per_step or 0 for one in permutes)
-    transfers = sum(one.executions for one in permutes)
-    chunks = {one.payload_bytes for one in permutes}
-    if len(chunks) == 1 and transfers == size + 1:
-        payload = (chunks.pop() or 0) * size
-    else:
-        payload = -(-sent * size // (size - 1))
+    sent = sum(permute.payload_bytes_per_step or 0 for permute in permutes)
+    chunks = {permute.payload_bytes for permute in permutes}
+    fills_a_pipeline = len(chunks) == 1 and sum(permute.executions for permute in permutes) == size + 1
     return replace(
         permutes[0],
         kind=kind,
         group_size=size,
-        payload_bytes=payload,
-        wire_bytes=sum(one.wire_bytes_per_step or 0 for one in permutes),
+        payload_bytes=(chunks.pop() or 0) * size if fills_a_pipeline else -(-sent * size // (size - 1)),
+        wire_bytes=sum(permute.wire_bytes_per_step or 0 for permute in permutes),
         executions=1,
     )

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hloscope.analysis.model import Collective, Total
+from hloscope.analysis.model import Collective, Total, Totals
 from hloscope.analysis.places import short_source
-from hloscope.analysis.totals import axes_key, known_sum
+from hloscope.analysis.totals import axes_key
 from hloscope.analysis.vocabulary import Bound, Kind
+from hloscope.analysis.volume import known_sum
 from hloscope.units import format_bytes, format_time
 
 
@@ -55,7 +56,7 @@ class Change:
     @property
     def wire_bytes_per_step(self) -> int | None:
         """Wire bytes per step more (or, negative, fewer) than before; None when a side is not known."""
-        after, before = (known_sum(one.wire_bytes_per_step for one in side) for side in (self.new, self.old))
+        after, before = (known_sum(part.wire_bytes_per_step for part in side) for side in (self.new, self.old))
         return None if after is None or before is None else after - before
 
     @property
@@ -108,8 +109,8 @@ class Comparison:
     unchanged: tuple[tuple[Collective, Collective], ...]
     unsure: tuple[Collective, ...]
     tallies: tuple[Tally, ...]
-    old_total: Total
-    new_total: Total
+    old_total: Totals
+    new_total: Totals
 
     @property
     def same(self) -> bool:
@@ -152,12 +153,12 @@ def _what(change: Change, amount: AmountWords) -> str:
 
 
 def _several(side: Sequence[Collective]) -> str:
-    kinds = " + ".join(dict.fromkeys(str(one.kind) for one in side))
+    kinds = " + ".join(dict.fromkeys(str(part.kind) for part in side))
     return f"{len(side)} {kinds}"
 
 
-def amount(one: Collective) -> str:
+def amount(collective: Collective) -> str:
     """`6 x 2.10 MB`: executions per step, where they are several, and payload bytes of each."""
-    bound = "" if one.executions_bound == "exact" else f"{one.executions_bound} "
-    count = "" if one.executions == 1 else f"{one.executions:,} x "
-    return f"{bound}{count}{format_bytes(one.payload_bytes)}"
+    bound = "" if collective.executions_bound == "exact" else f"{collective.executions_bound} "
+    count = "" if collective.executions == 1 else f"{collective.executions:,} x "
+    return f"{bound}{count}{format_bytes(collective.payload_bytes)}"

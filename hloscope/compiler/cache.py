@@ -136,7 +136,7 @@ def _packed(compiled: Compiled, places: _Places) -> bytes:
 
 
 def _restored(body: bytes, places: _Places) -> Compiled | None:
-    """What was kept, its places as they are now; None where these cannot be told, or the entry cannot be read."""
+    """What was kept, its places as they are now; None where these cannot be known, or the entry cannot be read."""
     try:
         entry = msgspec.msgpack.decode(zlib.decompress(body), type=_Entry)
         moves = moves_between(tuple(entry.stacks[index] for index in entry.order), places)
@@ -226,7 +226,7 @@ def _users(parts: Sequence[_Place | str]) -> tuple[_Place | str, ...]:
 
 
 def moves_between(old: _Places, new: _Places) -> dict[_Place, _Place] | None:
-    """Where each place of a program is now; None where that cannot be told.
+    """Where each place of a program is now; None where that cannot be known.
 
     It cannot where the operations do not have the same frames, or where one place has become two.
     """
@@ -236,8 +236,8 @@ def moves_between(old: _Places, new: _Places) -> dict[_Place, _Place] | None:
     for before, after in zip(old, new, strict=True):
         if len(before) != len(after):
             return None
-        for one, other in zip(before, after, strict=True):
-            if moves.setdefault(one, other) != other:
+        for place, now in zip(before, after, strict=True):
+            if moves.setdefault(place, now) != now:
                 return None
     return moves
 

@@ -18,7 +18,7 @@ from hloscope.compiler.cache import CompileCache, flags_of_compiles
 from hloscope.compiler.model import Compiled, Program
 from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.compiler.shardy_model import ShardyModule
-from hloscope.compiler.slots import BYTES_PER_WORKER, slot_count
+from hloscope.compiler.slots import BYTES_PER_WORKER, slot_count, system_bytes
 from hloscope.compiler.step import full_temporary_folder
 from hloscope.errors import CompileError, CompilerDiedError, NotationError, TimeLimitError
 from hloscope.hardware.slices import Slice
@@ -82,10 +82,7 @@ def interruptions() -> int:
 def workers_here(jobs: int | None = None) -> int:
     """Workers that are worth having at once here, by cores, free memory and what there is to do."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        free = BYTES_PER_WORKER
+    free = system_bytes("SC_AVPHYS_PAGES") or BYTES_PER_WORKER
     return max(1, min(jobs or cores, cores, free // BYTES_PER_WORKER))
 
 
@@ -288,11 +285,8 @@ def how_it_ended(returncode: int) -> str:
     """How a process ended, from what `subprocess` says of it."""
     if returncode >= 0:
         return f"its process ended with exit code {returncode}"
-    try:
-        known = signal.Signals(-returncode)
-    except ValueError:
-        return f"its process was ended by signal {-returncode}"
-    return f"its process was ended by {known.name} ({signal.strsignal(known)})"
+    known = (f"{known.name} ({signal.strsignal(known)})" for known in signal.Signals if known == -returncode)
+    return f"its process was ended by {next(known, f'signal {-returncode}')}"
 
 
 def _last_words(text: str) -> list[str]:
@@ -300,12 +294,7 @@ def _last_words(text: str) -> list[str]:
     fatal = [line.rstrip() for line in text.splitlines() if _FATAL.search(line)]
     before = _CRASH_DUMP.split(text, maxsplit=1)[0]
     chosen = fatal or [line.rstrip() for line in before.splitlines() if line.strip() and not _NOISE.match(line)]
-    return list(dict.fromkeys(map(_shortened, chosen)))[-_SAID_LINES:]
-
-
-def _shortened(line: str) -> str:
-    match = _PREFIX.match(line)
-    return (match["rest"] if match else line)[:500]
+    return list(dict.fromkeys(_PREFIX.sub(r"\g<rest>", line)[:500] for line in chosen))[-_SAID_LINES:]
 
 
 def platform_version(chosen: Slice, store: Store | None) -> str:

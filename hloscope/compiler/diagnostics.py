@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -53,29 +52,32 @@ def captured_stderr() -> Iterator[CapturedStderr]:
     """
     captured = CapturedStderr()
     _flush()
-    if _in_place:
-        start = os.lseek(2, 0, os.SEEK_END)
+    with nullcontext(2) if _in_place else _sent_to_a_file() as descriptor:
+        start = 0 if descriptor is None else os.lseek(descriptor, 0, os.SEEK_END)
         try:
             yield captured
         finally:
             _flush()
-            captured.text = _written(start)
-        return
+            if descriptor is not None:
+                size = os.fstat(descriptor).st_size
+                captured.text = os.pread(descriptor, max(0, size - start), start).decode("utf-8", errors="replace")
+
+
+@contextmanager
+def _sent_to_a_file() -> Iterator[int | None]:
+    """Sends descriptor 2 to a temporary file, and yields that; None where there is no stderr to keep quiet."""
     try:
         saved = os.dup(2)
-    except OSError:  # no stderr at all: nothing to keep quiet
-        yield captured
+    except OSError:
+        yield None
         return
     with tempfile.TemporaryFile() as sink:
         os.dup2(sink.fileno(), 2)
         try:
-            yield captured
+            yield sink.fileno()
         finally:
-            _flush()
             os.dup2(saved, 2)
             os.close(saved)
-            sink.seek(0)
-            captured.text = sink.read().decode("utf-8", errors="replace")
 
 
 def _flush() -> None:
@@ -84,17 +86,12 @@ def _flush() -> None:
         sys.stderr.flush()
 
 
-def _written(start: int) -> str:
-    size = os.fstat(2).st_size
-    return os.pread(2, max(0, size - start), start).decode("utf-8", errors="replace")
-
-
 _LOCATIONS = re.compile(r"[ \t]*Suspected Python Code Location:\s*\n(?P<frames>(?:[ \t]+\S.*(?:\n|$))*)")
 _FRAME = re.compile(r"^\s*(?P<file>\S.*?):(?P<line>\d+)(?::\d+)? \[(?P<function>.*)\]$", re.MULTILINE)
 """Frames, the innermost first."""
 
 
-@contextlib.contextmanager
+@contextmanager
 def compiler_errors(chosen: Slice) -> Iterator[None]:
     """Turns what the compiler raises into one message in its own words.
 

@@ -22,34 +22,29 @@ COMPILING = "compiling functions"
 REASONS = "why a collective is there"
 PROTOS = "reading serialized HLO"
 
+_USED = {
+    COMPILING: {
+        "jax.stages": "Lowered._lowering",
+        "jax._src.compilation_cache": "reset_cache",
+        "jax._src.config": "enable_compilation_cache jax_jit_cpp_cache_obj",
+        "jax._src.interpreters.mlir": "ModuleContext.get_backend make_ir_context module_to_bytecode",
+        "jax._src.interpreters.pxla": "_create_device_list create_compile_options get_prop_to_input_output",
+        "jax._src.lib": "_jax.PjitFunctionCache xla_client.CompileOptions.ParseFromString "
+        "xla_client.DeviceAssignment.create xla_client.HloSharding.from_proto xla_client.OpSharding "
+        "xla_client.make_cpu_client",
+        "jax._src.sharding_impls": "parse_flatten_op_sharding",
+        "jax._src.xla_bridge": "backends backends_are_initialized get_backend local_devices process_count",
+        "jaxlib.mlir.ir": "Module.parse",
+    },
+    REASONS: {
+        "jaxlib.mlir.passmanager": "PassManager.parse",
+        "jaxlib.mlir.dialects.sdy": "TensorShardingAttr",
+    },
+    PROTOS: {"jaxlib": "_hlo.HloModule.from_serialized_hlo_module_proto"},
+}
 PARTS = {
-    COMPILING: (
-        "jax.stages:Lowered._lowering",
-        "jax._src.compilation_cache:reset_cache",
-        "jax._src.config:enable_compilation_cache",
-        "jax._src.config:jax_jit_cpp_cache_obj",
-        "jax._src.interpreters.mlir:ModuleContext.get_backend",
-        "jax._src.interpreters.mlir:make_ir_context",
-        "jax._src.interpreters.mlir:module_to_bytecode",
-        "jax._src.interpreters.pxla:_create_device_list",
-        "jax._src.interpreters.pxla:create_compile_options",
-        "jax._src.interpreters.pxla:get_prop_to_input_output",
-        "jax._src.lib:_jax.PjitFunctionCache",
-        "jax._src.lib:xla_client.CompileOptions.ParseFromString",
-        "jax._src.lib:xla_client.DeviceAssignment.create",
-        "jax._src.lib:xla_client.HloSharding.from_proto",
-        "jax._src.lib:xla_client.OpSharding",
-        "jax._src.lib:xla_client.make_cpu_client",
-        "jax._src.sharding_impls:parse_flatten_op_sharding",
-        "jax._src.xla_bridge:backends",
-        "jax._src.xla_bridge:backends_are_initialized",
-        "jax._src.xla_bridge:get_backend",
-        "jax._src.xla_bridge:local_devices",
-        "jax._src.xla_bridge:process_count",
-        "jaxlib.mlir.ir:Module.parse",
-    ),
-    REASONS: ("jaxlib.mlir.passmanager:PassManager.parse", "jaxlib.mlir.dialects.sdy:TensorShardingAttr"),
-    PROTOS: ("jaxlib:_hlo.HloModule.from_serialized_hlo_module_proto",),
+    purpose: tuple(f"{module}:{name}" for module, names in modules.items() for name in names.split())
+    for purpose, modules in _USED.items()
 }
 """By what they are needed for, as `module:name.attribute`."""
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-import struct
+import re
 from contextlib import suppress
 from functools import lru_cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-_PT_NOTE = 4
-_NT_GNU_BUILD_ID = 3
+_BUILD_ID = re.compile(rb"\x04\0\0\0(?P<size>.\0\0\0)\x03\0\0\0GNU\0", re.DOTALL)
+"""The header of a note of type 3 by `GNU`."""
 
 
 def version() -> str | None:
@@ -58,29 +58,11 @@ def _build_of(path: Path, _changed_ns: int, _size: int) -> str:
 def _gnu_build_id(head: bytes) -> str | None:
     """The build id in the first bytes of a 64-bit little-endian ELF file; None where it is not among them.
 
-    Source: the ELF specification; program headers of type PT_NOTE, notes of the name `GNU`.
+    Source: the ELF specification: a note's header is the sizes of its name and of what it says, its type, and its name.
     """
-    if head[:6] != b"\x7fELF\x02\x01":
+    found = _BUILD_ID.search(head) if head.startswith(b"\x7fELF\x02\x01") else None
+    if found is None:
         return None
-    (offset,) = struct.unpack_from("<Q", head, 32)
-    size, count = struct.unpack_from("<HH", head, 54)
-    with suppress(struct.error):
-        for number in range(count):
-            kind, _, start, _, _, length = struct.unpack_from("<IIQQQQ", head, offset + number * size)
-            if kind == _PT_NOTE:
-                found = _note(head[start : start + length])
-                if found is not None:
-                    return found
-    return None
-
-
-def _note(notes: bytes) -> str | None:
-    position = 0
-    while position + 12 <= len(notes):
-        name_size, size, kind = struct.unpack_from("<III", notes, position)
-        name = position + 12
-        body = name + (name_size + 3) // 4 * 4
-        if kind == _NT_GNU_BUILD_ID and notes[name : name + name_size] == b"GNU\0":
-            return notes[body : body + size].hex()
-        position = body + (size + 3) // 4 * 4
-    return None
+    size = int.from_bytes(found["size"], "little")
+    body = head[found.end() : found.end() + size]
+    return body.hex() if size and len(body) == size else None

@@ -31,7 +31,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """One lowered program and what to compile it for: everything that the compiler is told.
+    """One lowered program and what to compile it for: everything that the compiler is given.
 
     Attributes:
         module: StableHLO with its source places, as MLIR bytecode.
@@ -71,9 +71,9 @@ class Compiled:
 
     text: str
     memory_bytes: Mapping[str, int]
-    parameter_shardings: tuple[bytes, ...] | None
-    output_shardings: tuple[bytes, ...] | None
-    diagnostics: tuple[str, ...]
+    parameter_shardings: tuple[bytes, ...] | None = None
+    output_shardings: tuple[bytes, ...] | None = None
+    diagnostics: tuple[str, ...] = ()
     device_ids: tuple[int, ...] = ()
     slice_of_partition: tuple[int, ...] = ()
     too_large: str | None = None

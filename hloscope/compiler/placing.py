@@ -53,12 +53,9 @@ def topology_devices(chosen: Slice) -> list[Any]:
             topology = topologies.get_topology_desc(
                 chosen.libtpu_topology_name, platform="tpu", **chosen.topology_kwargs
             )
+            return list(topology.devices)
         except Exception as error:  # libtpu raises many types; each means that there is no such topology here
-            failure: Exception | None = error
-        else:
-            failure = None
-    if failure is None:
-        return list(topology.devices)
+            failure = error
     require_libtpu(chosen)
     raise SliceError(
         f"libtpu cannot describe {chosen.name}",
@@ -101,20 +98,21 @@ def arrange(
 
     if dcn_shape is not None:
         within = [size // slices for size, slices in zip(mesh_shape, dcn_shape, strict=True)]
+        one_slice = [device for device in devices if device.slice_index == devices[0].slice_index]
+        splits = not _follows_axes(within, one_slice)
         hybrid = mesh_utils.create_hybrid_device_mesh(
-            within, list(dcn_shape), devices=devices, allow_split_physical_axes=_needs_split(within, devices)
+            within, list(dcn_shape), devices=devices, allow_split_physical_axes=splits
         )
         return list(hybrid.flat)
     if prod(mesh_shape) < len(devices):
         return part_of(devices, prod(mesh_shape))
-    try:
-        return list(mesh_utils.create_device_mesh(list(mesh_shape), devices=devices).flat)
-    except (NotImplementedError, ValueError, AssertionError):
+    splits = not _follows_axes(mesh_shape, devices)
+    if splits:
         notes.append(
             f"a mesh of {tuple(mesh_shape)} does not follow the slice's physical axes: jax.make_mesh would refuse it "
             "there; compiled with allow_split_physical_axes=True"
         )
-    return list(mesh_utils.create_device_mesh(list(mesh_shape), devices=devices, allow_split_physical_axes=True).flat)
+    return list(mesh_utils.create_device_mesh(list(mesh_shape), devices=devices, allow_split_physical_axes=splits).flat)
 
 
 def part_of(devices: Sequence[Any], count: int) -> list[Any]:
@@ -131,15 +129,15 @@ def part_of(devices: Sequence[Any], count: int) -> list[Any]:
     return chosen
 
 
-def _needs_split(within: Sequence[int], devices: Sequence[Any]) -> bool:
+def _follows_axes(mesh_shape: Sequence[int], devices: Sequence[Any]) -> bool:
+    """Whether `jax.make_mesh` lays a mesh over a slice without splitting its physical axes."""
     from jax.experimental import mesh_utils
 
-    one_slice = [device for device in devices if device.slice_index == devices[0].slice_index]
     try:
-        mesh_utils.create_device_mesh(list(within), devices=one_slice)
+        mesh_utils.create_device_mesh(list(mesh_shape), devices=devices)
     except (NotImplementedError, ValueError, AssertionError):
-        return True
-    return False
+        return False
+    return True
 
 
 def _by_simulated_slice(simulated_ids: Sequence[int], physical: Sequence[Any], slice_count: int) -> list[Any]:

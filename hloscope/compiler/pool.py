@@ -37,7 +37,7 @@ _DECIDES = re.compile(r"^(XLA|LIBTPU|TPU|JAX|MEGASCALE|LD|PYTHON|TMP|TEMP|HLOSCO
 _CHANGES_NOTHING = ("HLOSCOPE_CACHE", "HLOSCOPE_CACHE_DIR", "HLOSCOPE_TIMEOUT")
 
 
-class WorkerDied(Exception):  # noqa: N818  # an event, which its catcher tells as an error
+class WorkerDied(Exception):  # noqa: N818  # an event, which its catcher makes an error of
     """A worker ended during a step.
 
     Attributes:
@@ -332,7 +332,7 @@ class WorkerPool(Executor):
         except WorkerDied as died:
             if task.is_late:
                 raise TimeoutError(task.limit_s) from None
-            if died.returncode == -signal.SIGINT:  # what Python tells the main thread alone
+            if died.returncode == -signal.SIGINT:  # which Python raises in the main thread alone
                 raise KeyboardInterrupt from None
             raise
         finally:

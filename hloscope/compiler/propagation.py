@@ -8,15 +8,27 @@ result is read into plain data: no MLIR object leaves this file.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
+
+from jaxlib.mlir import ir, passmanager
+from jaxlib.mlir.dialects import sdy
 
 from hloscope.compiler import jax_internals
-from hloscope.compiler import shardy_attributes as read
-from hloscope.compiler.shardy_attributes import Locations
-from hloscope.compiler.shardy_model import Axes, ShardyModule, ShardyOp, ShardyValue, ValueSharding
+from hloscope.compiler.shardy_model import (
+    Axes,
+    CodePlace,
+    ShardingRule,
+    ShardyModule,
+    ShardyOp,
+    ShardyValue,
+    ValueSharding,
+)
+from hloscope.launchers import is_launcher
+
+T = TypeVar("T")
 
 _PROPAGATION = "builtin.module(sdy-propagation-pipeline)"
 _EXPLICIT_RESHARDS = "builtin.module(func.func(sdy-insert-explicit-reshards{enable-full-version=true}))"
@@ -34,17 +46,16 @@ def propagated(module: bytes | str, seen_by: str, *, origins: bool = True) -> Sh
     Raises:
         Exception: Of whatever type jaxlib chooses: passes of another version may have other names, or refuse a program.
     """
-    from jaxlib.mlir import ir, passmanager
-
     with jax_internals.mlir_context() as context:
         parsed = ir.Module.parse(module, context)
         pipeline = _whole(str(passmanager.PassManager.parse(_PROPAGATION, context)))
         if origins:
             pipeline = pipeline.replace("sharding-origins=false", "sharding-origins=true")
         passmanager.PassManager.parse(pipeline, context).run(parsed.operation)
-        asked = _constraints_of(parsed)
+        reader = _Reader()
+        reader.read_constraints(parsed.operation)
         passmanager.PassManager.parse(_EXPLICIT_RESHARDS, context).run(parsed.operation)
-        return _read_module(parsed, seen_by, asked)
+        return reader.read_module(parsed, seen_by)
 
 
 def _whole(pipeline: str) -> str:
@@ -57,153 +68,125 @@ def _whole(pipeline: str) -> str:
     return pipeline.replace(",sdy-save-module", "")
 
 
-_Once = Callable[..., Any]
-"""Calls a reader of attributes, unless it has read the attribute before."""
-
 _MAIN = "main"
 _ORIGIN_NAME = "sdy.sharding_origin_name"
 _CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
 _FUNCTION = "func.func"
 _SHARDINGS = ("sdy.sharding", "sharding", "out_sharding", "out_shardings")
 """Where operations keep their results' shardings, whichever comes first."""
+_NO_LAYOUT: _Layout = (None, ())
 _DEEPEST_CALL = 64
 _SYMBOLS = {_FUNCTION: "sym_name", "func.call": "callee", "stablehlo.custom_call": "call_target_name"}
 
 
-def _constraints_of(module: Any) -> dict[str, ValueSharding]:
-    """What each constraint asks for, by the name that origins have for it.
-
-    To be read before reshards are made explicit: that pass lets a constraint keep its operand's sharding, and reshards
-    behind it.
-
-    Args:
-        module: A propagated `jaxlib.mlir.ir.Module`.
-    """
-    return dict(_asked_in(module.operation))
-
-
-def _asked_in(op: Any) -> Iterator[tuple[str, ValueSharding]]:
-    origin_name = _given(op.attributes, _ORIGIN_NAME)
-    if origin_name is not None and op.name in _CONSTRAINTS:
-        sharding = _result_shardings(op, lambda read_attribute, *given: read_attribute(*given))[0]
-        if sharding is not None:
-            yield origin_name.value, sharding
-    for region in op.regions:
-        for block in region.blocks:
-            for child in block.operations:
-                yield from _asked_in(child.operation)
-
-
-def _read_module(module: Any, seen_by: str, asked: Mapping[str, ValueSharding]) -> ShardyModule:
-    """Reads a propagated module with explicit reshards.
-
-    Args:
-        module: A `jaxlib.mlir.ir.Module`.
-        seen_by: As `ShardyModule.seen_by`.
-        asked: From `_constraints_of`.
-    """
-    reader = _Reader(asked)
-    for op in module.operation.regions[0].blocks[0].operations:
-        reader.read(op.operation, parent=None, region=0)
-    users: dict[int, list[tuple[int, int]]] = {}
-    for op in reader.ops:
-        for number, operand in enumerate(op.operands):
-            users.setdefault(operand, []).append((op.index, number))
-    functions = [op for op in reader.ops if op.kind == _FUNCTION]
-    main = next((op.index for op in functions if op.symbol == _MAIN), functions[0].index if functions else None)
-    return ShardyModule(
-        mesh=_mesh(module),
-        ops=tuple(_placed_by_callers(reader.ops)),
-        values=tuple(reader.values),
-        main=main,
-        seen_by=seen_by,
-        users={value: tuple(found) for value, found in users.items()},
-    )
-
-
-def _placed_by_callers(ops: list[ShardyOp]) -> Iterator[ShardyOp]:
+def _placed_by_callers(ops: list[ShardyOp], holders: list[int | None]) -> Iterator[ShardyOp]:
     """The operations with full names and stacks: in a private function they are relative to the function's call.
 
     Of several calls the first one is meant, as everywhere in this package.
+
+    Args:
+        ops: All operations.
+        holders: The function that holds each of them.
     """
     calls: dict[str, ShardyOp] = {}
     for op in ops:
         if op.kind == "func.call" and op.symbol:
             calls.setdefault(op.symbol, op)
-    function = _functions(ops)
     full: dict[int, ShardyOp] = {}
 
     def placed(op: ShardyOp, depth: int = 0) -> ShardyOp:
-        if op.index in full:
-            return full[op.index]
-        holder = function[op.index]
-        call = None if holder is None else calls.get(ops[holder].symbol or "")
-        found = op
-        if call is not None and depth < _DEEPEST_CALL:
-            outer = placed(call, depth + 1)
-            name = "/".join(part for part in (outer.op_name, op.op_name) if part)
-            found = replace(op, op_name=name or None, source=(*op.source, *outer.source))
-        full[op.index] = found
-        return found
+        if op.index not in full:
+            holder = holders[op.index]
+            call = None if holder is None else calls.get(ops[holder].symbol or "")
+            found = op
+            if call is not None and depth < _DEEPEST_CALL:
+                outer = placed(call, depth + 1)
+                name = "/".join(part for part in (outer.op_name, op.op_name) if part)
+                found = replace(op, op_name=name or None, source=(*op.source, *outer.source))
+            full[op.index] = found
+        return full[op.index]
 
     return (placed(op) for op in ops)
 
 
-def _functions(ops: list[ShardyOp]) -> list[int | None]:
-    """The function that holds each operation."""
-    found: list[int | None] = []
-    for op in ops:
-        parent = op.parent
-        found.append(None if parent is None else parent if ops[parent].kind == _FUNCTION else found[parent])
-    return found
-
-
-def _mesh(module: Any) -> dict[str, int]:
-    meshes = [
-        read.mesh_of(op.operation.attributes["mesh"])
-        for op in module.operation.regions[0].blocks[0].operations
-        if op.operation.name == "sdy.mesh"
-    ]
-    return max(meshes, key=lambda sizes: prod(sizes.values()), default={})
-
-
 class _Reader:
-    """Numbers operations and values in text order."""
+    """Reads a module, and numbers its operations and values in text order."""
 
-    def __init__(self, asked: Mapping[str, ValueSharding]) -> None:
-        self.ops: list[ShardyOp] = []
-        self._asked = asked
-        self.values: list[ShardyValue] = []
+    def __init__(self) -> None:
+        self._ops: list[ShardyOp] = []
+        self._holders: list[int | None] = []
+        self._values: list[ShardyValue] = []
+        self._asked: dict[str, ValueSharding] = {}
         self._indices: dict[Any, int] = {}
-        self._locations = Locations()
+        self._locations = _Locations()
         self._attributes: dict[object, Any] = {}
 
-    def _once(self, read_attribute: Callable[..., Any], attribute: Any, *count: int) -> Any:
+    def read_constraints(self, op: Any) -> None:
+        """Reads what each constraint asks for, by the name that origins have for it.
+
+        To be read before reshards are made explicit: that pass lets a constraint keep its operand's sharding, and
+        reshards behind it.
+        """
+        origin_name = _text(op.attributes, _ORIGIN_NAME)
+        if origin_name is not None and op.name in _CONSTRAINTS:
+            sharding = self._layouts(op, len(op.results))[0][0]
+            if sharding is not None:
+                self._asked[origin_name] = sharding
+        for region in op.regions:
+            for block in region.blocks:
+                for child in block.operations:
+                    self.read_constraints(child.operation)
+
+    def read_module(self, module: Any, seen_by: str) -> ShardyModule:
+        """Reads a propagated `jaxlib.mlir.ir.Module` with explicit reshards."""
+        top = [op.operation for op in module.operation.regions[0].blocks[0].operations]
+        for op in top:
+            self._read(op, parent=None, region=0, holder=None)
+        users: dict[int, list[tuple[int, int]]] = {}
+        for made in self._ops:
+            for number, operand in enumerate(made.operands):
+                users.setdefault(operand, []).append((made.index, number))
+        functions = [made for made in self._ops if made.kind == _FUNCTION]
+        main = next(
+            (made.index for made in functions if made.symbol == _MAIN), functions[0].index if functions else None
+        )
+        meshes = [_mesh_of(op.attributes["mesh"]) for op in top if op.name == "sdy.mesh"]
+        return ShardyModule(
+            mesh=max(meshes, key=lambda sizes: prod(sizes.values()), default={}),
+            ops=tuple(_placed_by_callers(self._ops, self._holders)),
+            values=tuple(self._values),
+            main=main,
+            seen_by=seen_by,
+            users={value: tuple(found) for value, found in users.items()},
+        )
+
+    def _once(self, read_attribute: Callable[..., T], attribute: Any, *count: int) -> T:
         """What an attribute says; many operations and values share one."""
         key = (read_attribute, attribute, *count)
-        found = self._attributes.get(key)
-        if found is None:
-            found = self._attributes[key] = read_attribute(attribute, *count)
+        if key not in self._attributes:
+            self._attributes[key] = read_attribute(attribute, *count)
+        found: T = self._attributes[key]
         return found
 
-    def read(self, op: Any, *, parent: int | None, region: int) -> None:
+    def _read(self, op: Any, *, parent: int | None, region: int, holder: int | None) -> None:
         """Reads one operation and what its regions hold."""
-        index = len(self.ops)
+        index = len(self._ops)
         made = self._op(op, index, parent, region)
-        self.ops.append(made)
-        self.ops[index] = replace(made, results=tuple(self._results(op, index)))
+        self._ops.append(made)
+        self._holders.append(holder)
+        self._ops[index] = replace(made, results=tuple(self._results(op, index)))
+        inside = index if op.name == _FUNCTION else holder
         for number, inner in enumerate(op.regions):
             for block in inner.blocks:
                 self._arguments(op, block, index, number)
                 for child in block.operations:
-                    self.read(child.operation, parent=index, region=number)
+                    self._read(child.operation, parent=index, region=number, holder=inside)
 
     def _op(self, op: Any, index: int, parent: int | None, region: int) -> ShardyOp:
         attributes = op.attributes
         name, frames = self._locations.of(op.location)
         rule = _given(attributes, "sdy.sharding_rule")
-        origin_name = _given(attributes, _ORIGIN_NAME)
-        symbol = _given(attributes, _SYMBOLS.get(op.name, ""))
+        origin_name = _text(attributes, _ORIGIN_NAME)
         return ShardyOp(
             index=index,
             kind=op.name,
@@ -211,58 +194,81 @@ class _Reader:
             results=(),
             op_name=name,
             source=frames,
-            rule=None if rule is None else self._once(read.rule_of, rule),
+            rule=None if rule is None else self._once(_rule_of, rule),
             parent=parent,
             region=region,
-            symbol=None if symbol is None else symbol.value,
-            origin_name=None if origin_name is None else origin_name.value,
-            asked=None if origin_name is None else self._asked.get(origin_name.value),
+            symbol=_text(attributes, _SYMBOLS.get(op.name, "")),
+            origin_name=origin_name,
+            asked=None if origin_name is None else self._asked.get(origin_name),
             axes=_axes(op),
-            groups=read.groups_of(attributes),
+            groups=_groups_of(attributes),
         )
 
     def _results(self, op: Any, index: int) -> Iterator[int]:
-        count = len(op.results)
-        shardings = _result_shardings(op, self._once)
-        origins = _origins(op, ("sdy.result_sharding_origins", "sdy.sharding_origins"), count, self._once)
-        unreduced = _unreduced(op, count, self._once)
-        constant = read.whole_number(op)
-        for number, result in enumerate(op.results):
-            yield self._add(
-                result,
-                index,
-                number,
-                sharding=shardings[number],
-                origins=origins[number],
-                whole_number=constant,
-                unreduced=unreduced[number],
-            )
+        count, constant = len(op.results), _whole_number(op)
+        origins = self._origins(op, ("sdy.result_sharding_origins", "sdy.sharding_origins"), count)
+        rows = zip(op.results, self._layouts(op, count), origins, strict=True)
+        for number, (result, layout, asked_by) in enumerate(rows):
+            yield self._add(result, index, number, layout, origins=asked_by, whole_number=constant)
 
     def _arguments(self, op: Any, block: Any, index: int, region: int) -> None:
-        count = len(block.arguments)
-        shardings, origins = _argument_facts(op, count, self._once)
-        unreduced = _unreduced_arguments(op, count, self._once)
-        for number, argument in enumerate(block.arguments):
-            self._add(
-                argument,
-                index,
-                number,
-                sharding=shardings[number],
-                origins=origins[number],
-                unreduced=unreduced[number],
-                is_argument=True,
-                region=region,
-                name=self._locations.of(argument.location)[0] if op.name == _FUNCTION else None,
-            )
+        rows = zip(block.arguments, *self._argument_facts(op, len(block.arguments)), strict=True)
+        for number, (argument, layout, asked_by) in enumerate(rows):
+            name = self._locations.of(argument.location)[0] if op.name == _FUNCTION else None
+            self._add(argument, index, number, layout, origins=asked_by, is_argument=True, region=region, name=name)
 
-    def _add(self, value: Any, owner: int, number: int, **facts: Any) -> int:
-        index = len(self.values)
+    def _layouts(self, op: Any, count: int) -> list[_Layout]:
+        """One for each result, wherever this kind of operation keeps it."""
+        for key in _SHARDINGS:
+            attribute = _given(op.attributes, key)
+            found = None if attribute is None else self._once(_layouts_of, attribute, count)
+            if found is not None:
+                return found
+        return [_NO_LAYOUT] * count
+
+    def _argument_facts(self, op: Any, count: int) -> tuple[list[_Layout], list[dict[str, str]]]:
+        """Layouts and origins of the arguments of a block of `op`."""
+        if op.name == _FUNCTION and "arg_attrs" in op.attributes:
+            layouts, origins = [], []
+            for given in op.attributes["arg_attrs"]:
+                sharding, asked_by = _given(given, "sdy.sharding"), _given(given, "sdy.sharding_origins")
+                found = None if sharding is None else self._once(_layouts_of, sharding, 1)
+                layouts.append(found[0] if found else _NO_LAYOUT)
+                origins.append({} if asked_by is None else self._once(_origins_of, asked_by))
+            return layouts, origins
+        found = None
+        if op.name == "stablehlo.while":
+            found = self._layouts(op, count)
+        elif op.name == "sdy.named_computation" and "in_shardings" in op.attributes:
+            found = self._once(_layouts_of, op.attributes["in_shardings"], count)
+        keys = ("sdy.block_arg_sharding_origins", "sdy.result_sharding_origins")
+        return [(sharding, ()) for sharding, _ in found or [_NO_LAYOUT] * count], self._origins(op, keys, count)
+
+    def _origins(self, op: Any, keys: tuple[str, ...], count: int) -> list[dict[str, str]]:
+        """Origins of `count` values, under the first key that has them for all."""
+        for key in keys:
+            attribute = _given(op.attributes, key)
+            found = [] if attribute is None else self._once(_origins_per_value, attribute, count)
+            if any(found):
+                return found
+        return [{} for _ in range(count)]
+
+    def _add(self, value: Any, owner: int, number: int, layout: _Layout, **facts: Any) -> int:
+        index, (sharding, unreduced) = len(self._values), layout
         kind = value.type
         shape = tuple(int(size) for size in kind.shape) if hasattr(kind, "shape") else ()
         element = str(kind.element_type) if hasattr(kind, "element_type") else str(kind)
-        self.values.append(
-            ShardyValue(index=index, shape=shape, element_type=element, owner=owner, number=number, **facts)
+        made = ShardyValue(
+            index=index,
+            shape=shape,
+            element_type=element,
+            owner=owner,
+            number=number,
+            sharding=sharding,
+            unreduced=unreduced,
+            **facts,
         )
+        self._values.append(made)
         self._indices[value] = index
         return index
 
@@ -271,64 +277,183 @@ def _given(attributes: Any, key: str) -> Any:
     return attributes[key] if key and key in attributes else None
 
 
+def _text(attributes: Any, key: str) -> str | None:
+    found = _given(attributes, key)
+    return None if found is None else str(found.value)
+
+
 def _axes(op: Any) -> Axes:
     if op.name == "sdy.all_reduce":
-        return read.axes_of(read.axis_references(op.attributes["reduction_axes"]))
+        return _axes_of(_axis_references(op.attributes["reduction_axes"]))
     if op.name == "sdy.manual_computation":
-        return read.manual_axes(op.attributes["manual_axes"])
+        return tuple(str(axis).strip('"') for axis in sdy.ManualAxesAttr(op.attributes["manual_axes"]))
     return ()
 
 
-def _result_shardings(op: Any, once: _Once) -> list[ValueSharding | None]:
-    """One for each result, wherever this kind of operation keeps it."""
-    count = len(op.results)
-    for key in _SHARDINGS:
-        attribute = _given(op.attributes, key)
-        found: list[ValueSharding | None] | None = (
-            None if attribute is None else once(read.shardings_of, attribute, count)
-        )
-        if found is not None:
-            return found
-    return [None] * count
+# Attributes and locations, as plain data.
+
+_INTEGER_CONSTANTS = ("stablehlo.constant", "sdy.constant")
 
 
-def _unreduced(op: Any, count: int, once: _Once) -> list[Axes]:
-    """The unreduced axes of each result."""
-    given = (_given(op.attributes, key) for key in _SHARDINGS)
-    attribute = next((one for one in given if one is not None), None)
-    return [()] * count if attribute is None else once(read.unreduced_per_value, attribute, count)
+_Layout = tuple[ValueSharding | None, Axes]
+"""How a value lies on the devices, and the axes over which they hold parts of a sum that nobody has taken yet."""
 
 
-def _unreduced_arguments(op: Any, count: int, once: _Once) -> list[Axes]:
-    """The unreduced axes of a function's arguments."""
-    if op.name != _FUNCTION or "arg_attrs" not in op.attributes:
-        return [()] * count
-    given = (_given(one, "sdy.sharding") for one in op.attributes["arg_attrs"])
-    return [() if one is None else once(read.unreduced_per_value, one, 1)[0] for one in given]
+def _layouts_of(attribute: Any, count: int) -> list[_Layout] | None:
+    """One for each value, from `#sdy.sharding_per_value` or a single sharding; None from anything else."""
+    if sdy.TensorShardingPerValueAttr.isinstance(attribute):
+        each = list(sdy.TensorShardingPerValueAttr(attribute).shardings)
+    elif sdy.TensorShardingAttr.isinstance(attribute):
+        each = [attribute] * count
+    else:
+        return None
+    return [_layout_of(sdy.TensorShardingAttr(sharding)) for sharding in each] if len(each) == count else None
 
 
-def _argument_facts(op: Any, count: int, once: _Once) -> tuple[list[ValueSharding | None], list[dict[str, str]]]:
-    """Shardings and origins of the arguments of a block of `op`."""
-    if op.name == _FUNCTION and "arg_attrs" in op.attributes:
-        each = list(op.attributes["arg_attrs"])
-        given = [(_given(one, "sdy.sharding"), _given(one, "sdy.sharding_origins")) for one in each]
-        return [None if one is None else once(read.sharding_of, one) for one, _ in given], [
-            {} if one is None else once(read.origins_of, one) for _, one in given
-        ]
-    origins = _origins(op, ("sdy.block_arg_sharding_origins", "sdy.result_sharding_origins"), count, once)
-    if op.name == "stablehlo.while":
-        return _result_shardings(op, once), origins
-    if op.name == "sdy.named_computation" and "in_shardings" in op.attributes:
-        found = once(read.shardings_of, op.attributes["in_shardings"], count)
-        return found or [None] * count, origins
-    return [None] * count, origins
+def _layout_of(sharding: Any) -> _Layout:
+    dimensions = (sdy.DimensionShardingAttr(dimension) for dimension in sharding.dimension_shardings)
+    return tuple(_axes_of(dimension.axes) for dimension in dimensions), _axes_of(sharding.unreduced_axes)
 
 
-def _origins(op: Any, keys: tuple[str, ...], count: int, once: _Once) -> list[dict[str, str]]:
-    """Origins of `count` values, under the first key that has them for all."""
-    for key in keys:
-        attribute = _given(op.attributes, key)
-        found = [] if attribute is None else once(read.origins_per_value, attribute, count)
-        if any(found):
-            return found
-    return [{} for _ in range(count)]
+def _axes_of(references: Any) -> Axes:
+    """`X`, or `X:(1)2` for the part of X of size 2 with one device of X before it."""
+    return tuple(_axis(sdy.AxisRefAttr(reference)) for reference in references)
+
+
+def _axis(reference: Any) -> str:
+    part = reference.sub_axis_info
+    if part is None:
+        return str(reference.name)
+    part = sdy.SubAxisInfoAttr(part)
+    return f"{reference.name}:({part.pre_size}){part.size}"
+
+
+def _axis_references(attribute: Any) -> list[Any]:
+    """The references in an `#sdy.axis_ref_list`, which has no Python class of its own: those of a sharding's text."""
+    inside = str(attribute).removeprefix("#sdy<axis_ref_list{").removesuffix("}>")
+    sharding = ir.Attribute.parse(f"#sdy.sharding<@mesh, [{{{inside}}}]>", attribute.context)
+    return list(sdy.DimensionShardingAttr(sdy.TensorShardingAttr(sharding).dimension_shardings[0]).axes)
+
+
+def _mesh_of(attribute: Any) -> dict[str, int]:
+    """Size of each axis by name."""
+    axes = (sdy.MeshAxisAttr(axis) for axis in sdy.MeshAttr(attribute).axes)
+    return {str(axis.name): int(axis.size) for axis in axes}
+
+
+def _rule_of(attribute: Any) -> ShardingRule:
+    """An operation's sharding rule."""
+    rule = sdy.OpShardingRuleAttr(attribute)
+    return ShardingRule(
+        operands=_mappings(rule.operand_mappings),
+        results=_mappings(rule.result_mappings),
+        sizes=tuple(int(size) for size in rule.factor_sizes),
+        reduction=frozenset(rule.reduction_factors),
+        need_replication=frozenset(rule.need_replication_factors),
+        permutation=frozenset(rule.permutation_factors),
+    )
+
+
+def _mappings(mappings: Any) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    return tuple(
+        tuple(tuple(sdy.DimMappingAttr(dim).factor_indices) for dim in sdy.TensorMappingAttr(mapping).dim_mappings)
+        for mapping in mappings
+    )
+
+
+def _origins_of(attribute: Any) -> dict[str, str]:
+    """Who asked for each axis: `{"X": "input: 0"}`."""
+    return {entry.name: ir.StringAttr(entry.attr).value for entry in ir.DictAttr(attribute)}
+
+
+def _origins_per_value(attribute: Any, count: int) -> list[dict[str, str]]:
+    """One for each value; empty ones where the attribute does not fit."""
+    each = list(attribute) if isinstance(attribute, ir.ArrayAttr) else [attribute]
+    return [_origins_of(origins) for origins in each] if len(each) == count else [{} for _ in range(count)]
+
+
+def _groups_of(attributes: Any) -> tuple[tuple[int, ...], ...] | None:
+    """The replica groups or source-target pairs of a collective; None when there are none, or in a form of a mesh."""
+    for key in ("replica_groups", "source_target_pairs"):
+        if key in attributes and isinstance(attributes[key], ir.DenseIntElementsAttr):
+            dense = attributes[key]
+            rows, columns = ir.RankedTensorType(dense.type).shape
+            numbers = [int(number) for number in dense] or [0] * (rows * columns)
+            return tuple(tuple(numbers[row * columns : (row + 1) * columns]) for row in range(rows))
+    return None
+
+
+def _whole_number(op: Any) -> int | None:
+    """The value of a scalar integer constant; of all others not even the value is asked for.
+
+    The bindings have no class for the values of complex constants, and raise.
+    """
+    if op.name not in _INTEGER_CONSTANTS or "value" not in op.attributes:
+        return None
+    kind = op.results[0].type
+    if not isinstance(kind, ir.RankedTensorType) or kind.rank or not isinstance(kind.element_type, ir.IntegerType):
+        return None
+    value = op.attributes["value"]
+    return int(value[0]) if isinstance(value, ir.DenseIntElementsAttr) else None
+
+
+_FILE = "FileLineColLoc"
+_NAME = "NameLoc"
+
+_Place = tuple[str | None, tuple[CodePlace, ...]]
+"""A name and the user's frames."""
+
+
+class _Locations:
+    """Reads locations, each once: thousands of operations share a few stacks, and stacks their outer parts.
+
+    JAX writes `loc("jit(f)/dot_general"(callsite("f"("model.py":10:24) at callsite(...))))`: a name around frames, of
+    which each is a function's name around a file location.
+    """
+
+    def __init__(self) -> None:
+        self._read: dict[Any, _Place] = {}
+        self._stacks: dict[Any, tuple[CodePlace, ...]] = {}
+
+    def of(self, location: Any) -> _Place:
+        """The name and the frames of a location, innermost first, down to where hloscope called the program."""
+        key = location.attr  # locations themselves are hashed by identity
+        if key not in self._read:
+            self._read[key] = self._of(location)
+        return self._read[key]
+
+    def _of(self, location: Any) -> _Place:
+        if type(location).__name__ == "FusedLoc":
+            each = map(self.of, location.locations)
+            return next((place for place in each if place[0]), (None, ()))
+        named = type(location).__name__ == _NAME and type(location.child_loc).__name__ != _FILE
+        return location.name_str if named else None, _users(self._frames(location))
+
+    def _frames(self, location: Any) -> tuple[CodePlace, ...]:
+        key = location.attr
+        if key not in self._stacks:
+            self._stacks[key] = self._frames_of(location)
+        return self._stacks[key]
+
+    def _frames_of(self, location: Any) -> tuple[CodePlace, ...]:
+        kind = type(location).__name__
+        if kind == "CallSiteLoc":
+            return (*self._frames(location.callee), *self._frames(location.caller))
+        if kind == _NAME and type(location.child_loc).__name__ != _FILE:
+            return self._frames(location.child_loc)
+        function = location.name_str if kind == _NAME else ""
+        file = location.child_loc if kind == _NAME else location
+        if type(file).__name__ != _FILE:
+            return ()
+        return (CodePlace(file=file.filename, line=file.start_line, column=file.start_col, function=function),)
+
+
+def _users(frames: tuple[CodePlace, ...]) -> tuple[CodePlace, ...]:
+    """The frames up to what started the program, each once: a loop's body repeats the frames around it."""
+    kept: list[CodePlace] = []
+    for frame in frames:
+        if is_launcher(frame.file):
+            break
+        if not kept or kept[-1] != frame:
+            kept.append(frame)
+    return tuple(kept)

@@ -87,14 +87,19 @@ def slot_count() -> int:
 
 def _memory_bytes() -> int:
     """Memory of this machine, or of the container that this process is in."""
-    try:
-        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        machine = BYTES_PER_WORKER
+    machine = system_bytes("SC_PHYS_PAGES") or BYTES_PER_WORKER
     for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         with suppress(OSError, ValueError):
             machine = min(machine, int(Path(limit).read_text()))
     return machine
+
+
+def system_bytes(pages: str) -> int | None:
+    """Memory in `SC_PHYS_PAGES` or `SC_AVPHYS_PAGES`; None where the system does not say."""
+    try:
+        return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return None
 
 
 def acquired_slot(wanted: Callable[[], bool], *, waits: bool = True) -> Slot | None:

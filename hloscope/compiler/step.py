@@ -90,7 +90,6 @@ def compiled_by(make_executable: Any, options: Mapping[str, str], *, text_is_eno
     """
     import jax
 
-    notes: list[str] = []
     with captured_stderr() as stderr, dump_folder(options) as (dumping, folder):
         try:
             executable = make_executable(dumping)
@@ -98,18 +97,16 @@ def compiled_by(make_executable: Any, options: Mapping[str, str], *, text_is_eno
             dumps = read_dumps(folder)
             if not text_is_enough or dumps.final is None:
                 raise
-            executable, text = None, dumps.final
+            found = Compiled(text=dumps.final, memory_bytes=dumps.memory_bytes)
         else:
             dumps = read_dumps(folder)
-            text = _text(executable, dumps)
+            found = _of_executable(executable, dumps)
         full = None if folder is None else full_temporary_folder()
-        if full is not None:
-            notes.append(f"the temporary folder {full} is full, so what the compiler wrote down there is incomplete")
-    return Compiled(
-        text=text,
-        memory_bytes=dumps.memory_bytes if executable is None else _memory(executable),
-        parameter_shardings=None if executable is None else _protos(executable.get_parameter_shardings()),
-        output_shardings=None if executable is None else _protos(executable.get_output_shardings()),
+    notes = (
+        [f"the temporary folder {full} is full, so what the compiler wrote down there is incomplete"] if full else []
+    )
+    return replace(
+        found,
         diagnostics=stderr.diagnostics(),
         partitioned=dumps.partitioned,
         before_propagation=dumps.before_propagation,
@@ -118,27 +115,25 @@ def compiled_by(make_executable: Any, options: Mapping[str, str], *, text_is_eno
     )
 
 
-def _text(executable: Any, dumps: Dumps) -> str:
+def _of_executable(executable: Any, dumps: Dumps) -> Compiled:
     import jax
 
     try:
-        text: str = executable.hlo_modules()[0].to_string()
+        text = executable.hlo_modules()[0].to_string()
     except jax.errors.JaxRuntimeError:
         if dumps.final is None:
             raise
-        return dumps.final
-    return text
-
-
-def _memory(executable: Any) -> dict[str, int]:
-    import jax
-
+        text = dumps.final
     try:
         stats = executable.get_compiled_memory_stats()
     except (AttributeError, jax.errors.JaxRuntimeError):
-        return {}
-    names = [name for name in dir(stats) if _MEMORY_FIELD.match(name)]
-    return {name: int(getattr(stats, name)) for name in names}
+        stats = None
+    return Compiled(
+        text=text,
+        memory_bytes={name: int(getattr(stats, name)) for name in dir(stats) if _MEMORY_FIELD.match(name)},
+        parameter_shardings=_protos(executable.get_parameter_shardings()),
+        output_shardings=_protos(executable.get_output_shardings()),
+    )
 
 
 def _protos(shardings: Any) -> tuple[bytes, ...] | None:
@@ -216,7 +211,7 @@ _OPTIONS: Mapping[str, Any] = {
     "xla_dump_hlo_pass_re": "shardy-xla|spmd-partitioning",
 }
 _PARTITIONED = re.compile(r"after_(tpu-)?spmd-partitioning\.")
-_ALLOCATION = re.compile(r"^allocation \d+: size (?P<size>\d+)(?:, color (?P<color>\d+))?(?P<told>.*):$", re.MULTILINE)
+_ALLOCATION = re.compile(r"^allocation \d+: size (?P<size>\d+)(?:, color (?P<color>\d+))?(?P<roles>.*):$", re.MULTILINE)
 _ROLES = {
     "parameter": "argument_size_in_bytes",
     "maybe-live-out": "output_size_in_bytes",
@@ -234,7 +229,7 @@ class Dumps:
         before_propagation: The module that Shardy was about to propagate, in MLIR.
         partitioned: The HLO right after the partitioner, with the collectives as it put them.
         final: The HLO as it is run.
-        memory_bytes: What the arrays take in a device's main memory, as far as the buffer assignment tells, by the
+        memory_bytes: What the arrays take in a device's main memory, as far as the buffer assignment says, by the
             field names of `jax.stages.Compiled.memory_analysis`; empty where there is none.
     """
 
@@ -288,15 +283,15 @@ def _memory_bytes(assignment: str) -> dict[str, int]:
 
     Source: `BufferAllocation::ToString` of xla/service/buffer_assignment.cc.
     """
-    found = dict.fromkeys(_ROLES.values(), 0)
-    allocations = [one for one in _ALLOCATION.finditer(assignment) if one["color"] in (None, "0")]
+    found = dict.fromkeys(("alias_size_in_bytes", *_ROLES.values()), 0)
+    allocations = [match for match in _ALLOCATION.finditer(assignment) if match["color"] in (None, "0")]
     for allocation in allocations:
-        roles = [role for role in _ROLES if role in allocation["told"]]
+        roles = [role for role in _ROLES if role in allocation["roles"]]
         for role in roles:
             found[_ROLES[role]] += int(allocation["size"])
         if len(roles) > 1 and "parameter" in roles:
-            found["alias_size_in_bytes"] = found.get("alias_size_in_bytes", 0) + int(allocation["size"])
-    return {"alias_size_in_bytes": 0, **found} if allocations else {}
+            found["alias_size_in_bytes"] += int(allocation["size"])
+    return found if allocations else {}
 
 
 def _largest(paths: Iterator[Path] | list[Path]) -> str | None:

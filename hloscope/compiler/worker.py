@@ -50,7 +50,11 @@ def write_message(stream: BinaryIO, body: bytes) -> None:
 def main() -> None:
     """Runs until there are no more requests."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    _leave_the_streams()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)  # standard output, for whatever prints here, is standard error
+    os.register_at_fork(after_in_child=answers.close)  # else the end of this process is not seen before that one's
     end_with(int(sys.argv[1]))
     if sys.argv[3:]:
         from hloscope.compiler.diagnostics import read_in_place
@@ -65,14 +69,6 @@ def main() -> None:
         while True:
             write_message(answers, _answer(read_message(requests)))
     os._exit(0)  # the native libraries have nothing to tidy up that is worth waiting for
-
-
-def _leave_the_streams() -> None:
-    """Points standard input at nothing and standard output at standard error, for whatever prints here."""
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    os.dup2(2, 1)
 
 
 def end_with(parent: int) -> None:

@@ -6,12 +6,13 @@ import json
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from hloscope.analysis.model import Memory
 from hloscope.analysis.vocabulary import Bound, Kind, Link
-from hloscope.contracts.baselines import TITLE, Baseline, BaselineRow, format_baseline, total_line
+from hloscope.contracts.baselines import MEMORY_PARTS, TITLE, Baseline, BaselineRow, format_baseline, total_line
 from hloscope.errors import HloscopeError, caret_excerpt
 
 _BEGINNING = TITLE.rpartition(" ")[0].encode()
@@ -27,7 +28,8 @@ _ROW = re.compile(
 _TOTAL = re.compile(
     rf"total: (?P<executions>\d[\d,]*) times?, (?P<payload>{_COUNT}) B payload, (?P<wire>{_COUNT}) B wire"
 )
-_HEAD = re.compile(r"(?P<name>target|slice|mesh|versions|memory|not understood): (?P<value>.*)")
+_HEAD_LINES = ("target", "slice", "mesh", "versions", "memory", "not understood")
+_HEAD = re.compile(rf"(?P<name>{'|'.join(_HEAD_LINES)}): (?P<value>.*)")
 _FIX = "run hloscope accept to write it anew, after checking the program"
 _SIGNS = {"arguments": 1, "outputs": 1, "temporaries": 1, "code": 1, "aliased": -1}
 
@@ -138,20 +140,18 @@ class _Reader:
         head, row = _HEAD.fullmatch(line), _ROW.fullmatch(line)
         if head is not None and head["name"] not in self._head:
             self._head[head["name"]] = head["value"]
-        elif (made := _row(row)) is not None:
-            self._rows.append(made)
-        else:
-            self._refuse("this line of the baseline cannot be read", None, column=_readable(line) + 1)
+            return
+        with suppress(ValueError):
+            if row is not None:
+                self._rows.append(_row(row))
+                return
+        self._refuse("this line of the baseline cannot be read", None, column=_readable(line) + 1)
 
     def _made(self) -> Baseline:
-        missing = [
-            name
-            for name in ("target", "slice", "mesh", "versions", "memory", "not understood")
-            if name not in self._head
-        ]
-        if missing:
-            self._refuse(f"the baseline has no {missing[0]}", "a line is missing")
         head = self._head
+        for name in _HEAD_LINES:
+            if name not in head:
+                self._refuse(f"the baseline has no {name}", "a line is missing")
         return Baseline(
             target=head["target"],
             slice=None if head["slice"] == "none" else head["slice"],
@@ -196,15 +196,8 @@ def _readable(line: str) -> int:
     return min(position, len(line))
 
 
-def _row(found: re.Match[str] | None) -> BaselineRow | None:
-    """The row; None for a line that is none."""
-    try:
-        return None if found is None else _row_of(found)
-    except ValueError:  # no kind, no link, or no quoted name
-        return None
-
-
-def _row_of(found: re.Match[str]) -> BaselineRow:
+def _row(found: re.Match[str]) -> BaselineRow:
+    """The row; a ValueError for what names no kind, no link, or no quoted axis."""
     return BaselineRow(
         kind=Kind(found["kind"]),
         axes=None if found["axes"] == "?" else tuple(map(_axis, re.findall(_AXIS, found["axes"]))),
@@ -225,9 +218,9 @@ def _count(text: str) -> int | None:
 
 def _mesh(text: str) -> tuple[tuple[str, int], ...]:
     found = list(_MESH_AXIS.finditer(text))
-    if "".join(one[0] for one in found) != text:
+    if "".join(axis[0] for axis in found) != text:
         raise ValueError(text)
-    return tuple((_axis(one["name"]), int(one["size"])) for one in found)
+    return tuple((_axis(axis["name"]), int(axis["size"])) for axis in found)
 
 
 def _axis(text: str) -> str:
@@ -235,11 +228,8 @@ def _axis(text: str) -> str:
 
 
 def _versions(text: str) -> dict[str, str]:
-    found = {}
-    for entry in _entries(text):
-        name, version = entry.split(" ")
-        found[name] = version
-    return found
+    pairs = (entry.split(" ") for entry in _entries(text))
+    return {name: version for name, version in pairs}  # noqa: C416  # so that anything but a pair is an error
 
 
 def _entries(text: str) -> list[str]:
@@ -252,16 +242,10 @@ def _memory(text: str) -> Memory:
     for entry in _entries(text):
         count, unit, name = entry.split(" ")
         counts[name] = int(count.replace(",", ""))
-        if unit != "B" or name not in (*_SIGNS, "peak"):
+        if unit != "B" or name not in MEMORY_PARTS:
             raise ValueError(entry)
-    all_known = {*_SIGNS, "peak"} <= counts.keys()
+    all_known = MEMORY_PARTS.keys() <= counts.keys()
     if all_known and counts["peak"] != sum(sign * counts[name] for name, sign in _SIGNS.items()):
         raise ValueError("the parts do not make the peak")
-    return Memory(
-        argument_bytes=counts.get("arguments"),
-        output_bytes=counts.get("outputs"),
-        temp_bytes=counts.get("temporaries"),
-        alias_bytes=counts.get("aliased"),
-        generated_code_bytes=counts.get("code"),
-        peak_bytes=counts.get("peak"),
-    )
+    fields: dict[str, Any] = {field: counts.get(name) for name, field in MEMORY_PARTS.items()}
+    return Memory(**fields)

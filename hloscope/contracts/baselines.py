@@ -15,8 +15,9 @@ from pathlib import Path, PurePath
 
 from hloscope.analysis.model import Analysis, Collective, Memory, SourceFrame
 from hloscope.analysis.places import path_of, users_frame, users_line
-from hloscope.analysis.totals import bytes_bound, known_sum
+from hloscope.analysis.totals import bytes_bound
 from hloscope.analysis.vocabulary import Bound, Kind, Link
+from hloscope.analysis.volume import known_sum
 from hloscope.compare import Change, match
 from hloscope.compare.model import amount, change_line
 from hloscope.findings import Finding, Severity
@@ -38,6 +39,16 @@ Source: the mean of 512 x 2048 squares took 604,160 bytes as libtpu 0.0.42 compi
 """
 
 _FIX = "if this is meant: hloscope accept"
+
+MEMORY_PARTS = {
+    "arguments": "argument_bytes",
+    "outputs": "output_bytes",
+    "temporaries": "temp_bytes",
+    "aliased": "alias_bytes",
+    "code": "generated_code_bytes",
+    "peak": "peak_bytes",
+}
+"""The figures of a `Memory` by their names in a baseline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +117,9 @@ def baseline_of(analysis: Analysis, *, target: str | None = None, root: Path | N
         root: The project's folder: files below it are named relative to it, others by their last two parts.
     """
     groups: dict[Hashable, list[Collective]] = {}
-    for one in analysis.collectives:
-        groups.setdefault((one.kind, one.axes, one.link, _place(one, root)), []).append(one)
+    for collective in analysis.collectives:
+        key = (collective.kind, collective.axes, collective.link, _place(collective, root))
+        groups.setdefault(key, []).append(collective)
     rows = (_row(group, *_place(group[0], root)) for group in groups.values())
     mesh = analysis.mesh
     return Baseline(
@@ -121,15 +133,15 @@ def baseline_of(analysis: Analysis, *, target: str | None = None, root: Path | N
     )
 
 
-def _place(one: Collective, root: Path | None) -> tuple[str | None, int | None, str | None]:
-    frame = users_frame(one.source)
+def _place(collective: Collective, root: Path | None) -> tuple[str | None, int | None, str | None]:
+    frame = users_frame(collective.source)
     if frame is None:
         return None, None, None
     path = path_of(frame)
-    below = root is not None and path.is_relative_to(root)
-    shown = (
-        path.relative_to(root) if below and root is not None else PurePath(*path.parts[1 if path.anchor else 0 :][-2:])
-    )
+    if root is not None and path.is_relative_to(root):
+        shown: PurePath = path.relative_to(root)
+    else:
+        shown = PurePath(*path.parts[1 if path.anchor else 0 :][-2:])
     return _seen(shown.as_posix().lstrip("/")), frame.line, _seen(" ".join((frame.function or "").split())) or None
 
 
@@ -144,10 +156,10 @@ def _row(group: list[Collective], file: str | None, line: int | None, function: 
         kind=first.kind,
         axes=first.axes,
         link=first.link,
-        executions=sum(one.executions for one in group),
-        payload_bytes=known_sum(one.payload_bytes_per_step for one in group),
-        wire_bytes=known_sum(one.wire_bytes_per_step for one in group),
-        bound=reduce(lambda bound, one: bound + bytes_bound(one), group, Bound.EXACT),
+        executions=sum(moved.executions for moved in group),
+        payload_bytes=known_sum(moved.payload_bytes_per_step for moved in group),
+        wire_bytes=known_sum(moved.wire_bytes_per_step for moved in group),
+        bound=reduce(lambda bound, moved: bound + bytes_bound(moved), group, Bound.EXACT),
         file=file,
         line=line,
         function=function,
@@ -159,9 +171,7 @@ def _order(row: BaselineRow) -> tuple[object, ...]:
 
 
 def _as_collective(row: BaselineRow) -> Collective:
-    source: tuple[SourceFrame, ...] = ()
-    if row.file is not None:
-        source = (SourceFrame(file=row.file, line=row.line or 0, function=row.function),)
+    frame = None if row.file is None else SourceFrame(file=row.file, line=row.line or 0, function=row.function)
     return Collective(
         kind=row.kind,
         name="",
@@ -177,26 +187,14 @@ def _as_collective(row: BaselineRow) -> Collective:
         wire_bytes=row.wire_bytes,
         executions=1,
         executions_bound=row.bound,
-        source=source,
+        source=() if frame is None else (frame,),
     )
-
-
-def _memory_parts(memory: Memory) -> dict[str, int]:
-    """The figures of a memory that are known, by their names in a baseline."""
-    known = {
-        "arguments": memory.argument_bytes,
-        "outputs": memory.output_bytes,
-        "temporaries": memory.temp_bytes,
-        "aliased": memory.alias_bytes,
-        "code": memory.generated_code_bytes,
-        "peak": memory.peak_bytes,
-    }
-    return {name: count for name, count in known.items() if count is not None}
 
 
 def format_baseline(baseline: Baseline) -> str:
     """The text of a baseline file."""
     mesh = "none" if baseline.mesh is None else ",".join(f"{_axis(name)}={size}" for name, size in baseline.mesh)
+    parts = ((name, getattr(baseline.memory, field)) for name, field in MEMORY_PARTS.items())
     lines = [
         TITLE,
         _REMARK,
@@ -207,7 +205,7 @@ def format_baseline(baseline: Baseline) -> str:
         "",
         *_row_lines(baseline.rows),
         "",
-        f"memory: {_list(f'{_number(count)} B {name}' for name, count in _memory_parts(baseline.memory).items())}",
+        f"memory: {_list(f'{count:,} B {name}' for name, count in parts if count is not None)}",
         f"not understood: {baseline.not_understood}",
         total_line(baseline),
         "",
@@ -263,17 +261,11 @@ def _times(count: int) -> str:
 
 
 def total_line(baseline: Baseline) -> str:
-    """The last line: what the rows add up to, by which a reader tells that all of them are there."""
-    executions, payload, wire = _sums(baseline.rows)
+    """The last line: what the rows add up to, by which a reader knows that all of them are there."""
+    executions = sum(row.executions for row in baseline.rows)
+    payload = known_sum(row.payload_bytes for row in baseline.rows)
+    wire = known_sum(row.wire_bytes for row in baseline.rows)
     return f"total: {_times(executions)}, {_number(payload)} B payload, {_number(wire)} B wire"
-
-
-def _sums(rows: tuple[BaselineRow, ...]) -> tuple[int, int | None, int | None]:
-    return (
-        sum(row.executions for row in rows),
-        known_sum(row.payload_bytes for row in rows),
-        known_sum(row.wire_bytes for row in rows),
-    )
 
 
 def against_baseline(baseline: Baseline, analysis: Analysis, *, root: Path | None = None) -> tuple[Finding, ...]:
@@ -292,11 +284,10 @@ def against_baseline(baseline: Baseline, analysis: Analysis, *, root: Path | Non
     now = baseline_of(analysis, root=root)
     before, after = baseline.collectives, now.collectives
     rows = zip((*before, *after), (*baseline.rows, *now.rows), strict=True)
-    transfers = {id(one): row.executions for one, row in rows}
+    transfers = {id(collective): row.executions for collective, row in rows}
     changes = (change for change in match(before, after).changes if not change.same_traffic)
-    found = [*_other_place(baseline, now), *(_moved(change, transfers, analysis) for change in changes)]
-    found += [*_less_understood(baseline, now), *_larger(baseline, now)]
-    return tuple(found)
+    moved = (_moved(change, transfers, analysis) for change in changes)
+    return (*_other_place(baseline, now), *moved, *_less_understood(baseline, now), *_larger(baseline, now))
 
 
 def _finding(message: str, *, fix: str = _FIX, source: str | None = None) -> Finding:
@@ -317,24 +308,19 @@ def _words(value: str | tuple[tuple[str, int], ...] | None) -> str:
 
 def _moved(change: Change, transfers: Mapping[int, int], analysis: Analysis) -> Finding:
     """The change of a row, at the place in the program as it is now."""
-    row = change.any
-    places = (users_frame(one.source) for one in analysis.collectives if (one.kind, one.axes) == (row.kind, row.axes))
+    row, source = change.any, None
     frame = users_frame(row.source)
-    full = next(
-        (one for one in places if one and frame and one.line == frame.line and one.file.endswith(frame.file)), None
-    )
-    source = None if not change.new or full is None else users_line((full,))
-    verb = (
-        "is not what the baseline has"
-        if change.old and change.new
-        else "is not in the baseline"
-        if change.new
-        else "is gone"
-    )
+    if change.new and frame is not None:
+        alike = (moved for moved in analysis.collectives if (moved.kind, moved.axes) == (row.kind, row.axes))
+        places = filter(None, (users_frame(moved.source) for moved in alike))
+        here = next((place for place in places if place.line == frame.line and place.file.endswith(frame.file)), None)
+        source = None if here is None else users_line((here,))
+    now = "is not what the baseline has" if change.old else "is not in the baseline"
+    verb = now if change.new else "is gone"
 
-    def words(one: Collective) -> str:
-        count = transfers[id(one)]
-        return amount(one) if count == 1 else f"{amount(one)} in {count:,} transfers"
+    def words(moved: Collective) -> str:
+        count = transfers[id(moved)]
+        return amount(moved) if count == 1 else f"{amount(moved)} in {count:,} transfers"
 
     return _finding(f"{change_line(change, words)} ({verb})", source=source)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import Any
+from functools import partial
 
 from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.contracts.model import Ban, Clause, Contract, Expectation, Limit, Quantity, Selector, Trips
@@ -55,39 +55,14 @@ def collective(
     return _just(clause)
 
 
-def all_gather(axes: Axes = None, **limits: Any) -> Contract:
-    """Expects an all-gather; see `collective`."""
-    return collective(Kind.ALL_GATHER, axes, **limits)
-
-
-def all_reduce(axes: Axes = None, **limits: Any) -> Contract:
-    """Expects an all-reduce; see `collective`."""
-    return collective(Kind.ALL_REDUCE, axes, **limits)
-
-
-def reduce_scatter(axes: Axes = None, **limits: Any) -> Contract:
-    """Expects a reduce-scatter; see `collective`."""
-    return collective(Kind.REDUCE_SCATTER, axes, **limits)
-
-
-def all_to_all(axes: Axes = None, **limits: Any) -> Contract:
-    """Expects an all-to-all; see `collective`."""
-    return collective(Kind.ALL_TO_ALL, axes, **limits)
-
-
-def ragged_all_to_all(axes: Axes = None, **limits: Any) -> Contract:
-    """Expects a ragged-all-to-all; see `collective`."""
-    return collective(Kind.RAGGED_ALL_TO_ALL, axes, **limits)
-
-
-def collective_permute(axes: Axes = None, **limits: Any) -> Contract:
-    """Expects a collective-permute; see `collective`."""
-    return collective(Kind.COLLECTIVE_PERMUTE, axes, **limits)
-
-
-def collective_broadcast(axes: Axes = None, **limits: Any) -> Contract:
-    """Expects a collective-broadcast; see `collective`."""
-    return collective(Kind.COLLECTIVE_BROADCAST, axes, **limits)
+all_gather = partial(collective, Kind.ALL_GATHER)
+all_reduce = partial(collective, Kind.ALL_REDUCE)
+reduce_scatter = partial(collective, Kind.REDUCE_SCATTER)
+all_to_all = partial(collective, Kind.ALL_TO_ALL)
+ragged_all_to_all = partial(collective, Kind.RAGGED_ALL_TO_ALL)
+collective_permute = partial(collective, Kind.COLLECTIVE_PERMUTE)
+collective_broadcast = partial(collective, Kind.COLLECTIVE_BROADCAST)
+"""Each expects a collective of one kind, and takes what `collective` takes after it."""
 
 
 def only(*contracts: Contract, equivalent: bool = False, at_least_ok: bool = False) -> Contract:
@@ -147,7 +122,7 @@ def at_most(
     """
     given = ((Quantity.WIRE, "wire_bytes", wire_bytes), (Quantity.PAYLOAD, "payload_bytes", payload_bytes))
     clauses = [
-        Limit(quantity=quantity, most=most, axes=_axes(axis), link=_link(link))
+        Limit(quantity=quantity, most=most, selector=Selector(axes=_axes(axis), link=_link(link)))
         for quantity, name, amount in given
         if (most := _amount(name, amount, BYTE_UNITS)) is not None
     ]
@@ -194,7 +169,7 @@ def _limit(quantity: Quantity, name: str, amount: Amount, units: Units) -> Contr
 
 
 def _selector(kind: str, axes: Axes, source: str | None, link: str | None) -> Selector:
-    if not isinstance(kind, str) or not any(fnmatchcase(one, kind) for one in Kind):
+    if not isinstance(kind, str) or not any(fnmatchcase(known, kind) for known in Kind):
         raise NotationError(
             f"there is no kind of collective {kind!r}",
             fix=did_you_mean(

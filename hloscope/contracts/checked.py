@@ -111,7 +111,7 @@ class Checked:
         analysis: What was found; None when it could not be analysed.
         verdict: What its contract says; None without a contract.
         baseline: Its baseline file, whether it exists or not; None when it wants none.
-        findings: All that is to be told; an error among them fails the check.
+        findings: All that is to be reported; an error among them fails the check.
         error: Why it could not be analysed, as one message; None when it was.
         place: Where the target is written, `pyproject.toml:12`; None where it is written nowhere.
         seconds: How long it took.
@@ -139,8 +139,8 @@ class Checked:
     @property
     def beside_the_contract(self) -> tuple[Finding, ...]:
         """The findings that are no breaches of the contract."""
-        told = () if self.verdict is None else self.verdict.findings
-        return tuple(finding for finding in self.findings if finding not in told)
+        of_contract = () if self.verdict is None else self.verdict.findings
+        return tuple(finding for finding in self.findings if finding not in of_contract)
 
 
 def check_analysis(
@@ -172,20 +172,16 @@ def check_analysis(
     kept = None if baseline is None else read_baseline(baseline)
     if kept is not None:
         findings += against_baseline(kept, analysis, root=root)
-        findings += [] if verdict is not None else [*_too_large(analysis), *_nothing_to_move(analysis)]
+        findings += [] if verdict is not None else _without_contract(analysis)
     elif verdict is None:
         findings.append(_nothing_expected(name))
     elif baseline is not None:
         findings.append(_no_baseline(name))
-    failing = [] if fail_on is None else _found_by_rules(analysis, fail_on)
-    findings += [*failing, *(_comments_not_read(analysis) if failing else [])]
-    told = tuple(dict.fromkeys(findings))
-    return Checked(name=name, analysis=analysis, verdict=verdict, baseline=baseline, findings=told)
-
-
-def _found_by_rules(analysis: Analysis, least: Severity) -> list[Finding]:
-    """What rules find that fails the check, and that the target does not accept."""
-    return [replace(finding, severity=Severity.ERROR) for finding in unaccepted(analysis.findings, least)]
+    failing = () if fail_on is None else unaccepted(analysis.findings, fail_on)
+    findings += [replace(finding, severity=Severity.ERROR) for finding in failing]
+    findings += _comments_not_read(analysis) if failing else []
+    distinct = tuple(dict.fromkeys(findings))
+    return Checked(name=name, analysis=analysis, verdict=verdict, baseline=baseline, findings=distinct)
 
 
 def _comments_not_read(analysis: Analysis) -> list[Finding]:
@@ -198,14 +194,14 @@ def _comments_not_read(analysis: Analysis) -> list[Finding]:
     ]
 
 
-def _too_large(analysis: Analysis) -> list[Finding]:
-    """What a contract fails over as well: a program that no device has the memory for."""
-    return [one for one in analysis.findings if one.rule == HBM_EXCEEDED and one.allowed is None]
-
-
-def _nothing_to_move(analysis: Analysis) -> list[Finding]:
-    messages = nothing_to_move(analysis)
-    return [Finding(rule=BreachKind.VACUOUS, severity=Severity.WARNING, message=message) for message in messages]
+def _without_contract(analysis: Analysis) -> list[Finding]:
+    """What a contract fails over as well: a program that no device has the memory for, or that nothing could break."""
+    too_large = [finding for finding in analysis.findings if finding.rule == HBM_EXCEEDED and finding.allowed is None]
+    vacuous = [
+        Finding(rule=BreachKind.VACUOUS, severity=Severity.WARNING, message=message)
+        for message in nothing_to_move(analysis)
+    ]
+    return [*too_large, *vacuous]
 
 
 def _nothing_expected(name: str) -> Finding:

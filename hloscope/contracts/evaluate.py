@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from math import prod
@@ -13,22 +13,30 @@ from hloscope.analysis.totals import bytes_bound, totals_of
 from hloscope.analysis.vocabulary import Bound
 from hloscope.compare.equivalence import respelled
 from hloscope.contracts.model import (
+    MOVED,
     Ban,
     Contract,
     Expectation,
     Limit,
     Quantity,
-    Selector,
     Trips,
     format_clause,
     format_selector,
-    units_of,
 )
 from hloscope.contracts.quantities import BYTE_UNITS, format_amount
 from hloscope.contracts.selecting import Fit, is_at, is_exactly, touches
-from hloscope.contracts.suggestions import by_kind_and_axes, found_words, suggested_limit, suggestion
 from hloscope.contracts.undecided import missing_files, undecided
-from hloscope.contracts.verdict import Breach, BreachKind, Verdict
+from hloscope.contracts.verdict import (
+    Breach,
+    BreachKind,
+    Verdict,
+    by_kind_and_axes,
+    doubtful,
+    found_words,
+    suggested_limit,
+    suggestion,
+    vacuous,
+)
 from hloscope.units import format_bytes, format_capacity, format_count, format_time
 
 _GUESSED = (
@@ -52,23 +60,26 @@ def evaluate(contract: Contract, analysis: Analysis, *, root: Path | None = None
         analysis: What the program does.
         root: The project's folder, to tell a ban on a file that is not there; None to believe that it is.
     """
-    counted, remarks, untold = _with_trips(contract, analysis)
-    breaches = [*untold, *undecided(contract, counted), *missing_files(contract, counted, root)]
-    moving = [one for one in counted.collectives if not _stays(one)]
+    counted, remarks, unused = _with_trips(contract, analysis)
+    breaches = [*unused, *undecided(contract, counted), *missing_files(contract, counted, root)]
+    moving = [collective for collective in counted.collectives if not _stays(collective)]
     if contract.equivalent:
         moving = _with_expected_spellings(contract, moving, counted.mesh)
-    taken = _taken(contract.expectations, moving)
-    breaches += [breach for clause in contract.expectations for breach in _unmet(clause, taken[clause], moving)]
+    expectations = contract.all_of(Expectation)
+    taken = _taken(expectations, moving)
+    breaches += [breach for clause in expectations for breach in _unmet(clause, taken[clause], moving)]
     if contract.closed:
-        expected = {id(one) for part in taken.values() for one in part}
-        breaches += _unexpected(contract, [one for one in moving if id(one) not in expected])
-    breaches += [
-        breach for clause in contract.clauses if isinstance(clause, Ban) for breach in _banned(clause, moving, contract)
-    ]
-    breaches += _broken_limits(contract, counted, moving)
+        expected = {id(collective) for part in taken.values() for collective in part}
+        breaches += _unexpected(expectations, [collective for collective in moving if id(collective) not in expected])
+    breaches += [breach for ban in contract.all_of(Ban) for breach in _banned(ban, moving, contract.at_least_ok)]
+    for limit in contract.all_of(Limit):
+        if limit.quantity in MOVED:
+            breaches += _moved(limit, moving, at_least_ok=contract.at_least_ok)
+        else:
+            breaches += _measured(limit, counted, at_least_ok=contract.at_least_ok)
     if contract.at_least_ok and counted.unmodelled:
         remarks = (*remarks, "at-least-ok: what was not understood is not held against the contract")
-    if contract.speaks_of_collectives and any(one.axes_guessed for one in counted.collectives):
+    if contract.speaks_of_collectives and any(collective.axes_guessed for collective in counted.collectives):
         remarks = (*remarks, _GUESSED)
     return Verdict(target=analysis.target, contract=contract, breaches=tuple(breaches), remarks=remarks)
 
@@ -82,19 +93,18 @@ def _with_trips(contract: Contract, analysis: Analysis) -> tuple[Analysis, tuple
     Returns:
         The analysis; a remark for each count that was used; a breach for each that names no unread loop.
     """
-    clauses = [clause for clause in contract.clauses if isinstance(clause, Trips)]
+    clauses = contract.all_of(Trips)
     if not clauses:
         return analysis, (), ()
     unread = {item.instruction for item in analysis.unmodelled if item.instruction is not None}
     counts = _counts(clauses, analysis.collectives, unread)
+    used = set(counts.values())
     remarks = tuple(
         f"{format_clause(clause)} is the contract's word: it was not read from the program"
         for clause in clauses
-        if clause in {used for used, _ in counts.values()}
+        if clause in used
     )
-    collectives = tuple(
-        _counted(one, {loop: clause.count for loop, (clause, _) in counts.items()}) for one in analysis.collectives
-    )
+    collectives = tuple(_counted(collective, counts) for collective in analysis.collectives)
     left = tuple(item for item in analysis.unmodelled if item.instruction not in counts)
     counted = replace(
         analysis,
@@ -103,49 +113,42 @@ def _with_trips(contract: Contract, analysis: Analysis) -> tuple[Analysis, tuple
         totals=totals_of(collectives, hidden=bool(left)),
         notes=(*analysis.notes, *remarks),
     )
-    used = {clause for clause, _ in counts.values()}
     return counted, remarks, tuple(_unused(clause) for clause in clauses if clause not in used)
 
 
-def _counts(
-    clauses: Iterable[Trips], collectives: Iterable[Collective], unread: set[str]
-) -> dict[str, tuple[Trips, str]]:
-    """The clause of each loop that could not be read, with the loop's name."""
-    found: dict[str, tuple[Trips, str]] = {}
-    told = list(clauses)
-    for one in collectives:
-        loops = [loop for loop in one.loops if loop in unread]
-        by_name = {loop: clause for loop in loops for clause in told if clause.source == f"%{loop}"}
-        lines = [clause for frame in reversed(one.source) for clause in told if is_at(clause.source, frame)]
-        by_line = dict(zip((loop for loop in loops if loop not in by_name), dict.fromkeys(lines), strict=False))
-        unnamed = len(loops) - len(by_name)
-        if by_line and len(by_line) != unnamed:
-            by_line = {}  # several loops and not a line for each: nobody can tell which is meant
-        found.update({loop: (clause, loop) for loop, clause in {**by_name, **by_line}.items()})
+def _counts(clauses: Sequence[Trips], collectives: Iterable[Collective], unread: set[str]) -> dict[str, Trips]:
+    """The clause of each loop that could not be read, by the loop's name."""
+    found: dict[str, Trips] = {}
+    for collective in collectives:
+        loops = [loop for loop in collective.loops if loop in unread]
+        by_name = {loop: clause for loop in loops for clause in clauses if clause.source == f"%{loop}"}
+        unnamed = [loop for loop in loops if loop not in by_name]
+        lines = [clause for frame in reversed(collective.source) for clause in clauses if is_at(clause.source, frame)]
+        by_line = dict(zip(unnamed, dict.fromkeys(lines), strict=False))
+        found |= by_name
+        if len(by_line) == len(unnamed):  # several loops and not a line for each: nobody can tell which is meant
+            found |= by_line
     return found
 
 
-def _counted(one: Collective, counts: dict[str, int]) -> Collective:
-    told = [loop for loop in one.loops if loop in counts]
-    if not told:
-        return one
-    bound = _KNOWN_NOW.get(one.executions_bound, one.executions_bound)
-    return replace(one, executions=one.executions * prod(counts[loop] for loop in told), executions_bound=bound)
+def _counted(collective: Collective, counts: Mapping[str, Trips]) -> Collective:
+    counted = [loop for loop in collective.loops if loop in counts]
+    if not counted:
+        return collective
+    bound = _KNOWN_NOW.get(collective.executions_bound, collective.executions_bound)
+    executions = collective.executions * prod(counts[loop].count for loop in counted)
+    return replace(collective, executions=executions, executions_bound=bound)
 
 
 def _unused(clause: Trips) -> Breach:
-    return Breach(
-        kind=BreachKind.VACUOUS,
-        message=f"no loop with collectives and an unknown trip count is at {clause.source}",
-        expected=format_clause(clause),
-        found="no such loop",
-    )
+    message = f"no loop with collectives and an unknown trip count is at {clause.source}"
+    return vacuous(message, format_clause(clause), "no such loop")
 
 
-def _stays(one: Collective) -> bool:
+def _stays(collective: Collective) -> bool:
     """Whether nothing leaves a device: groups of one, a permute without pairs, or a loop of no trips around it."""
-    never_runs = one.executions == 0 and one.executions_bound in (Bound.EXACT, Bound.AT_MOST)
-    return never_runs or (one.wire_bytes == 0 and (one.axes == () or not one.groups))
+    never_runs = collective.executions == 0 and collective.executions_bound in (Bound.EXACT, Bound.AT_MOST)
+    return never_runs or (collective.wire_bytes == 0 and (collective.axes == () or not collective.groups))
 
 
 def _with_expected_spellings(contract: Contract, moving: Sequence[Collective], mesh: Mesh | None) -> list[Collective]:
@@ -153,85 +156,82 @@ def _with_expected_spellings(contract: Contract, moving: Sequence[Collective], m
 
     What fits no expectation in any spelling stays as it is.
     """
-    left = [one for one in moving if not _takes(contract, one)]
-    kept = [one for one in moving if _takes(contract, one)]
+
+    def is_taken(collective: Collective) -> bool:
+        return any(is_exactly(clause.selector, collective) for clause in contract.all_of(Expectation))
+
+    left = [collective for collective in moving if not is_taken(collective)]
+    kept = [collective for collective in moving if is_taken(collective)]
     for before, after in respelled(left, mesh):
-        if all(one in left for one in before) and all(_takes(contract, one) for one in after):
-            left = [one for one in left if one not in before]
+        if all(collective in left for collective in before) and all(map(is_taken, after)):
+            left = [collective for collective in left if collective not in before]
             kept += after
     return kept + left
-
-
-def _takes(contract: Contract, one: Collective) -> bool:
-    return any(isinstance(clause, Expectation) and is_exactly(clause.selector, one) for clause in contract.clauses)
 
 
 def _taken(clauses: Sequence[Expectation], moving: Sequence[Collective]) -> dict[Expectation, list[Collective]]:
     """The collectives that each expectation takes: each collective goes to the narrowest one that fits."""
     taken: dict[Expectation, list[Collective]] = {clause: [] for clause in clauses}
-    for one in moving:
-        fitting = [clause for clause in clauses if is_exactly(clause.selector, one)]
+    for collective in moving:
+        fitting = [clause for clause in clauses if is_exactly(clause.selector, collective)]
         if fitting:
-            taken[max(fitting, key=lambda clause: clause.selector.narrowness)].append(one)
+            taken[max(fitting, key=lambda clause: clause.selector.narrowness)].append(collective)
     return taken
 
 
 def _unmet(clause: Expectation, taken: Sequence[Collective], moving: Sequence[Collective]) -> Iterator[Breach]:
     name = format_selector(clause.selector)
-    if not any(is_exactly(clause.selector, one) for one in moving):
+    if not any(is_exactly(clause.selector, collective) for collective in moving):
         yield Breach(
             kind=BreachKind.BROKEN,
             message=f"{name} is expected, and there is none",
             expected=format_clause(clause),
             found=found_words(moving),
         )
-    for kind, message, offenders in (*_too_large(clause, taken, name), *_too_often(clause, taken, name)):
+    known = all(collective.payload_bytes is not None for collective in taken)
+    for kind, message, offenders in (*_too_large(clause, taken), *_too_often(clause, taken)):
         yield Breach(
             kind=kind,
-            message=message,
+            message=f"{name} {message}",
             expected=format_clause(clause),
             found=found_words(taken),
             offenders=tuple(offenders),
-            accept=suggestion(taken) if _known(taken) else None,
+            accept=suggestion(taken) if known else None,
         )
 
 
-def _known(collectives: Sequence[Collective]) -> bool:
-    return all(one.payload_bytes is not None for one in collectives)
-
-
 _Exceeded = tuple[BreachKind, str, Sequence[Collective]]
-"""What it is, one sentence, and the collectives that exceed a limit."""
+"""What it is, the end of a sentence, and the collectives that exceed a limit."""
 
 
-def _too_large(clause: Expectation, taken: Sequence[Collective], name: str) -> Iterator[_Exceeded]:
-    unknown = [one for one in taken if one.payload_bytes is None]
+def _too_large(clause: Expectation, taken: Sequence[Collective]) -> Iterator[_Exceeded]:
+    unknown = [collective for collective in taken if collective.payload_bytes is None]
     if unknown and (clause.max_bytes is not None or clause.max_bytes_per_step is not None):
-        yield BreachKind.UNDECIDED, f"{name} has a limit, and its bytes are not known", unknown
+        yield BreachKind.UNDECIDED, "has a limit, and its bytes are not known", unknown
         return
     if clause.max_bytes is not None:
-        large = [one for one in taken if (one.payload_bytes or 0) > clause.max_bytes]
+        large = [collective for collective in taken if (collective.payload_bytes or 0) > clause.max_bytes]
         if large:
-            most = max(one.payload_bytes or 0 for one in large)
+            most = max(collective.payload_bytes or 0 for collective in large)
             limit = format_amount(clause.max_bytes, BYTE_UNITS)
-            yield BreachKind.BROKEN, f"{name} moves {format_bytes(most)} each time, more than {limit}", large
+            yield BreachKind.BROKEN, f"moves {format_bytes(most)} each time, more than {limit}", large
     if clause.max_bytes_per_step is not None:
-        sizes = [(one.payload_bytes_per_step or 0, bytes_bound(one)) for one in taken]
+        sizes = [(collective.payload_bytes_per_step or 0, bytes_bound(collective)) for collective in taken]
         limit = format_amount(clause.max_bytes_per_step, BYTE_UNITS)
         for kind, words in _exceeding(sizes, clause.max_bytes_per_step, format_bytes):
-            yield kind, f"{name} moves {words} per step, more than {limit}", taken
+            yield kind, f"moves {words} per step, more than {limit}", taken
 
 
-def _too_often(clause: Expectation, taken: Sequence[Collective], name: str) -> Iterator[_Exceeded]:
+def _too_often(clause: Expectation, taken: Sequence[Collective]) -> Iterator[_Exceeded]:
     if clause.max_count is None:
         return
-    counts = [(one.executions, one.executions_bound) for one in taken]
+    counts = [(collective.executions, collective.executions_bound) for collective in taken]
     for kind, words in _exceeding(counts, clause.max_count, format_count):
-        yield kind, f"{name} runs {words} times per step, more than {format_count(clause.max_count)}", taken
+        yield kind, f"runs {words} times per step, more than {format_count(clause.max_count)}", taken
 
 
-def _unexpected(contract: Contract, others: Sequence[Collective]) -> Iterator[Breach]:
-    expected = "; ".join(format_clause(clause) for clause in contract.expectations)
+def _unexpected(expectations: Sequence[Expectation], others: Sequence[Collective]) -> Iterator[Breach]:
+    expected = "; ".join(map(format_clause, expectations))
     for group in by_kind_and_axes(others):
         yield Breach(
             kind=BreachKind.BROKEN,
@@ -243,11 +243,9 @@ def _unexpected(contract: Contract, others: Sequence[Collective]) -> Iterator[Br
         )
 
 
-def _banned(ban: Ban, moving: Sequence[Collective], contract: Contract) -> Iterator[Breach]:
-    fits = [(one, touches(ban.selector, one)) for one in moving]
-    surely = [one for one, fit in fits if fit is Fit.YES]
-    perhaps = [one for one, fit in fits if fit is Fit.MAYBE]
-    for group in by_kind_and_axes(surely):
+def _banned(ban: Ban, moving: Sequence[Collective], at_least_ok: bool) -> Iterator[Breach]:
+    fits = [(collective, touches(ban.selector, collective)) for collective in moving]
+    for group in by_kind_and_axes(collective for collective, fit in fits if fit is Fit.YES):
         yield Breach(
             kind=BreachKind.BROKEN,
             message=f"{found_words(group)} is there, against the contract",
@@ -256,32 +254,21 @@ def _banned(ban: Ban, moving: Sequence[Collective], contract: Contract) -> Itera
             offenders=tuple(group),
             accept=f"{suggestion(group)}, in place of {format_clause(ban)}",
         )
-    if perhaps and not contract.at_least_ok:
-        yield Breach(
-            kind=BreachKind.UNDECIDED,
-            message=f"{found_words(perhaps)} may be what {format_clause(ban)} forbids, and the text does not tell",
-            expected=format_clause(ban),
-            found=found_words(perhaps),
-            offenders=tuple(perhaps),
-            accept="at-least-ok",
-        )
-
-
-def _broken_limits(contract: Contract, analysis: Analysis, moving: Sequence[Collective]) -> Iterator[Breach]:
-    """The limits that are exceeded, or that cannot be held against what is known."""
-    for clause in contract.clauses:
-        if isinstance(clause, Limit):
-            if clause.quantity in (Quantity.WIRE, Quantity.PAYLOAD):
-                yield from _moved(clause, moving, at_least_ok=contract.at_least_ok)
-            else:
-                yield from _measured(clause, analysis, at_least_ok=contract.at_least_ok)
+    perhaps = [collective for collective, fit in fits if fit is Fit.MAYBE]
+    if perhaps and not at_least_ok:
+        found = found_words(perhaps)
+        message = f"{found} may be what {format_clause(ban)} forbids, and the text does not tell"
+        yield doubtful(message, format_clause(ban), found, perhaps)
 
 
 def _moved(limit: Limit, moving: Sequence[Collective], *, at_least_ok: bool) -> Iterator[Breach]:
-    selector = Selector(axes=limit.axes, link=limit.link)
-    fits = [(one, touches(selector, part), _bytes(limit, part)) for one in moving for part in _parts(one)]
-    surely = [(one, size) for one, fit, size in fits if fit is Fit.YES]
-    known = [(size, bytes_bound(one)) for one, size in surely if size is not None]
+    fits = [
+        (collective, touches(limit.selector, part), _bytes(limit, part))
+        for collective in moving
+        for part in _parts(collective)
+    ]
+    surely = [(collective, size) for collective, fit, size in fits if fit is Fit.YES]
+    known = [(size, bytes_bound(collective)) for collective, size in surely if size is not None]
     total = sum(size for size, _ in known)
     for kind, words in _exceeding(known, limit.most, format_bytes):
         yield Breach(
@@ -289,19 +276,13 @@ def _moved(limit: Limit, moving: Sequence[Collective], *, at_least_ok: bool) -> 
             message=f"{words} per step, more than {format_clause(limit)}",
             expected=format_clause(limit),
             found=f"{words} per step",
-            offenders=_once(one for one, _ in sorted(surely, key=lambda move: -(move[1] or 0))),
+            offenders=_once(collective for collective, _ in sorted(surely, key=lambda move: -(move[1] or 0))),
             accept=suggested_limit(limit, total),
         )
-    doubtful = [one for one, fit, size in fits if fit is Fit.MAYBE or (fit is Fit.YES and size is None)]
-    if doubtful and not at_least_ok:
-        yield Breach(
-            kind=BreachKind.UNDECIDED,
-            message=f"{format_clause(limit)} cannot be decided: bytes or axes are not known",
-            expected=format_clause(limit),
-            found=f"at least {format_bytes(total)} per step",
-            offenders=_once(doubtful),
-            accept="at-least-ok",
-        )
+    unknown = [collective for collective, fit, size in fits if fit is not Fit.NO and (fit is Fit.MAYBE or size is None)]
+    if unknown and not at_least_ok:
+        message = f"{format_clause(limit)} cannot be decided: bytes or axes are not known"
+        yield doubtful(message, format_clause(limit), f"at least {format_bytes(total)} per step", _once(unknown))
 
 
 def _exceeding(
@@ -329,35 +310,26 @@ def _bounded(amount: int, bound: Bound, format_amount: Callable[[int], str]) -> 
     return f"{surely[bound]}{format_amount(amount)}"
 
 
-def _parts(one: Collective) -> tuple[Collective, ...]:
+def _parts(collective: Collective) -> tuple[Collective, ...]:
     """The transfers that a collective across slices is made of, each with its own axes and network; else itself."""
-    if not one.parts:
-        return (one,)
+    shared = ("kind", "axes", "link", "payload_bytes", "wire_bytes", "executions")
     return tuple(
-        replace(
-            one,
-            kind=part.kind,
-            axes=part.axes,
-            link=part.link,
-            payload_bytes=part.payload_bytes,
-            wire_bytes=part.wire_bytes,
-            executions=part.executions,
-            parts=(),
-        )
-        for part in one.parts
-    )
+        replace(collective, parts=(), **{name: getattr(part, name) for name in shared}) for part in collective.parts
+    ) or (collective,)
 
 
 def _once(collectives: Iterable[Collective]) -> tuple[Collective, ...]:
-    return tuple({id(one): one for one in collectives}.values())
+    return tuple({id(collective): collective for collective in collectives}.values())
 
 
-def _bytes(limit: Limit, one: Collective) -> int | None:
-    return one.wire_bytes_per_step if limit.quantity is Quantity.WIRE else one.payload_bytes_per_step
+def _bytes(limit: Limit, collective: Collective) -> int | None:
+    is_wire = limit.quantity is Quantity.WIRE
+    return collective.wire_bytes_per_step if is_wire else collective.payload_bytes_per_step
 
 
 def _measured(limit: Limit, analysis: Analysis, *, at_least_ok: bool) -> Iterator[Breach]:
     found, words = _found(limit, analysis)
+    doubt = None if limit.quantity is Quantity.HBM or at_least_ok else _doubtful_time(analysis.time)
     if found is None:
         yield Breach(
             kind=BreachKind.UNDECIDED,
@@ -366,22 +338,16 @@ def _measured(limit: Limit, analysis: Analysis, *, at_least_ok: bool) -> Iterato
             found="not known",
         )
     elif found > limit.most:
-        amount = format_amount(limit.most, units_of(limit.quantity, share=limit.share))
         yield Breach(
             kind=BreachKind.UNDECIDED if _is_a_ceiling(limit, analysis.time) else BreachKind.BROKEN,
-            message=f"{limit.quantity} is {words}, more than {amount}",
+            message=f"{limit.quantity} is {words}, more than {format_amount(limit.most, limit.units)}",
             expected=format_clause(limit),
             found=words,
             accept=suggested_limit(limit, found),
         )
-    elif limit.quantity is not Quantity.HBM and not at_least_ok and (why := _doubtful_time(analysis.time)):
-        yield Breach(
-            kind=BreachKind.UNDECIDED,
-            message=f"{format_clause(limit)} cannot be decided: {why}",
-            expected=format_clause(limit),
-            found=f"at least {words}",
-            accept="at-least-ok",
-        )
+    elif doubt is not None:
+        message = f"{format_clause(limit)} cannot be decided: {doubt}"
+        yield doubtful(message, format_clause(limit), f"at least {words}")
 
 
 def _is_a_ceiling(limit: Limit, time: StepTime | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 from hloscope.analysis.vocabulary import Link
 from hloscope.contracts.quantities import BYTE_UNITS, MILLIONTHS, NANOSECONDS, Units, format_amount
@@ -98,19 +99,20 @@ class Limit:
         quantity: `wire` and `payload` are bytes per step, `hbm` bytes, `time` and `exposed` nanoseconds per step.
         most: The limit, in those units; for a share of the step, in millionths of it.
         share: Whether `most` is a share of the step's time (`exposed` only).
-        axes: For `wire` and `payload`: what runs over these axes, alone or with others; None for everything.
-        link: For `wire` and `payload`: the network; None for either.
+        selector: For `wire` and `payload`: what runs over its axes, alone or with others, and over its network.
     """
 
     quantity: Quantity
     most: int
     share: bool = False
-    axes: tuple[str, ...] | None = None
-    link: Link | None = None
+    selector: Selector = Selector()
 
-    def __post_init__(self) -> None:
-        if self.axes is not None:
-            object.__setattr__(self, "axes", tuple(sorted(set(self.axes))))
+    @property
+    def units(self) -> Units:
+        """The units that it is written in."""
+        if self.share:
+            return MILLIONTHS
+        return NANOSECONDS if self.quantity in (Quantity.TIME, Quantity.EXPOSED) else BYTE_UNITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +129,7 @@ class Trips:
 
 
 Clause = Expectation | Ban | Limit | Trips
+AnyClause = TypeVar("AnyClause", Expectation, Ban, Limit, Trips)
 _ORDER: tuple[type[Clause], ...] = (Expectation, Ban, Limit, Trips)
 
 
@@ -154,9 +157,6 @@ class Contract:
         distinct = dict.fromkeys(self.clauses)
         ordered = sorted(distinct, key=lambda clause: (_ORDER.index(type(clause)), repr(clause)))
         object.__setattr__(self, "clauses", tuple(ordered))
-        self._refuse_second_opinions()
-
-    def _refuse_second_opinions(self) -> None:
         said: set[Selector | str] = set()
         for clause in self.clauses:
             if not isinstance(clause, Expectation | Trips):
@@ -180,10 +180,14 @@ class Contract:
     def __str__(self) -> str:
         return format_contract(self)
 
+    def all_of(self, kind: type[AnyClause]) -> tuple[AnyClause, ...]:
+        """The clauses of one kind."""
+        return tuple(clause for clause in self.clauses if isinstance(clause, kind))
+
     @property
-    def expectations(self) -> tuple[Expectation, ...]:
-        """The clauses that expect a collective."""
-        return tuple(clause for clause in self.clauses if isinstance(clause, Expectation))
+    def selectors(self) -> tuple[Selector, ...]:
+        """What the clauses speak of, but for those on loops."""
+        return tuple(clause.selector for clause in self.clauses if not isinstance(clause, Trips))
 
     @property
     def says_something(self) -> bool:
@@ -193,9 +197,8 @@ class Contract:
     @property
     def speaks_of_collectives(self) -> bool:
         """Whether it says anything about what moves, and not only about memory and time."""
-        limits = (clause for clause in self.clauses if isinstance(clause, Limit))
-        moves = any(limit.quantity in MOVED for limit in limits)
-        return self.closed or moves or any(isinstance(clause, Expectation | Ban) for clause in self.clauses)
+        moves = any(limit.quantity in MOVED for limit in self.all_of(Limit))
+        return bool(self.closed or moves or self.all_of(Expectation) or self.all_of(Ban))
 
 
 def _repeated(clause: Expectation | Trips) -> NotationError:
@@ -213,7 +216,7 @@ def format_contract(contract: Contract) -> str:
     """The text that `parse_contract` reads back to an equal contract, its clauses between semicolons."""
     words = [format_clause(clause) for clause in contract.clauses]
     if contract.closed:
-        words.append("nothing else" if contract.expectations else "none")
+        words.append("nothing else" if contract.all_of(Expectation) else "none")
     words += ["equivalent"] if contract.equivalent else []
     words += ["at-least-ok"] if contract.at_least_ok else []
     return "; ".join(words)
@@ -230,20 +233,19 @@ def format_clause(clause: Clause) -> str:
             return f"trips {_quoted(clause.source)} = {clause.count}"
         case Limit():
             per_step = "/step" if clause.quantity in MOVED else ""
-            amount = format_amount(clause.most, units_of(clause.quantity, share=clause.share))
-            return f"{clause.quantity}{_where(clause.axes, clause.link)} <= {amount}{per_step}"
+            return f"{clause.quantity}{_where(clause.selector)} <= {format_amount(clause.most, clause.units)}{per_step}"
 
 
 def format_selector(selector: Selector) -> str:
     """A selector as text: `all-gather@(X,Y) over dcn in "moe.py"`."""
     place = "" if selector.source is None else f" in {_quoted(selector.source)}"
-    return f"{selector.kind}{_where(selector.axes, selector.link)}{place}"
+    return f"{selector.kind}{_where(selector)}{place}"
 
 
-def _where(axes: tuple[str, ...] | None, link: Link | None) -> str:
-    names = [axis if _PLAIN_AXIS.fullmatch(axis) else _quoted(axis) for axis in axes or ()]
+def _where(selector: Selector) -> str:
+    names = [axis if _PLAIN_AXIS.fullmatch(axis) else _quoted(axis) for axis in selector.axes or ()]
     named = "" if not names else f"@{names[0]}" if len(names) == 1 else f"@({','.join(names)})"
-    return named + ("" if link is None else f" over {link}")
+    return named + ("" if selector.link is None else f" over {selector.link}")
 
 
 def _at_most(clause: Expectation) -> str:
@@ -256,10 +258,3 @@ def _at_most(clause: Expectation) -> str:
 
 def _quoted(text: str) -> str:
     return f"'{text}'" if '"' in text else f'"{text}"'
-
-
-def units_of(quantity: Quantity, *, share: bool = False) -> Units:
-    """The units that a quantity is limited in."""
-    if share:
-        return MILLIONTHS
-    return NANOSECONDS if quantity in (Quantity.TIME, Quantity.EXPOSED) else BYTE_UNITS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import NoReturn
@@ -22,7 +23,6 @@ from hloscope.contracts.model import (
     Quantity,
     Selector,
     Trips,
-    units_of,
 )
 from hloscope.contracts.quantities import BYTE_UNITS, Units, parse_amount
 from hloscope.errors import NotationError, caret_excerpt, did_you_mean
@@ -31,19 +31,7 @@ from hloscope.program.notation_syntax import expected_by, start_of, subtrees_of,
 
 _EXAMPLE = "all-reduce@Y <= 32KiB x2"
 _EXAMPLES = {"contract": _EXAMPLE, "selector": 'all-gather@(X,Y) in "model/attention.py"'}
-_CLAUSE_WORDS = (
-    "no",
-    "wire",
-    "payload",
-    "hbm",
-    "time",
-    "exposed",
-    "trips",
-    "nothing else",
-    "none",
-    "equivalent",
-    "at-least-ok",
-)
+_CLAUSE_WORDS = ("no", *Quantity, "trips", "nothing else", "none", "equivalent", "at-least-ok")
 
 _UP_TO_BLANK = re.compile(r"[^\s;]+")
 _WORDS = {
@@ -131,7 +119,7 @@ def parse_contract(text: str, *, where: str = "contract") -> Contract:
         else:
             contract = _joined(contract, clause, source)
     none = next((clause for clause in clauses if isinstance(clause, Token) and clause.type == "NONE"), None)
-    if contract.expectations and none is not None:
+    if contract.all_of(Expectation) and none is not None:
         raise source.error(
             "the contract says none, and expects a collective",
             start_of(none),
@@ -178,9 +166,8 @@ def _ban(tree: Tree[Token], source: _ContractSource) -> Ban:
 def _limit(tree: Tree[Token], source: _ContractSource) -> Limit:
     found = {token.type: token for token in tokens_of(tree)}
     quantity, amount = Quantity(found["QUANTITY"]), found["AMOUNT"]
-    axes = _axes(tree)
-    link = Link(found["LINK"]) if "LINK" in found else None
-    if quantity not in MOVED and (axes is not None or link is not None):
+    selector = Selector(axes=_axes(tree), link=_link(found))
+    if quantity not in MOVED and selector != Selector():
         raise source.error(
             f"{quantity} belongs to a device, not to an axis or a network",
             start_of(found["QUANTITY"]),
@@ -192,13 +179,8 @@ def _limit(tree: Tree[Token], source: _ContractSource) -> Limit:
         raise source.error(
             f"{quantity} is {what}, not an amount per step", start_of(found["PER_STEP"]), fix="leave out /step"
         )
-    return Limit(
-        quantity=quantity,
-        most=_amount(amount, units_of(quantity, share=share), source),
-        share=share,
-        axes=axes,
-        link=link,
-    )
+    limit = Limit(quantity=quantity, most=0, share=share, selector=selector)
+    return replace(limit, most=_amount(amount, limit.units, source))
 
 
 def _trips(tree: Tree[Token], source: _ContractSource) -> Trips:
@@ -219,7 +201,7 @@ _CLAUSES: dict[str, Callable[[Tree[Token], _ContractSource], Clause]] = {
 def _selector(tree: Tree[Token], source: _ContractSource) -> Selector:
     found = {token.type: token for token in tokens_of(tree)}
     kind = found["KIND"]
-    if not any(fnmatchcase(one, kind) for one in Kind):
+    if not any(fnmatchcase(known, kind) for known in Kind):
         raise source.error(
             f"there is no kind of collective {str(kind)!r}",
             start_of(kind),
@@ -228,13 +210,13 @@ def _selector(tree: Tree[Token], source: _ContractSource) -> Selector:
     return Selector(
         kind=str(kind),
         axes=_axes(tree),
-        link=Link(found["LINK"]) if "LINK" in found else None,
-        source=_place(found),
+        link=_link(found),
+        source=str(found["QUOTED"])[1:-1] if "QUOTED" in found else str(found["PLACE"]) if "PLACE" in found else None,
     )
 
 
-def _place(found: Mapping[str, Token]) -> str | None:
-    return str(found["QUOTED"])[1:-1] if "QUOTED" in found else str(found["PLACE"]) if "PLACE" in found else None
+def _link(found: Mapping[str, Token]) -> Link | None:
+    return Link(found["LINK"]) if "LINK" in found else None
 
 
 def _axes(tree: Tree[Token]) -> tuple[str, ...] | None:

@@ -7,15 +7,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 
-from hloscope.analysis.model import Analysis, Memory
+from hloscope.analysis.model import Analysis
 from hloscope.analysis.vocabulary import Bound, Kind, Link
-from hloscope.contracts.model import Ban, Contract, Expectation, Limit
+from hloscope.contracts.model import Ban, Contract
 from hloscope.contracts.selecting import axis_fits, is_at
-from hloscope.contracts.verdict import Breach, BreachKind
+from hloscope.contracts.verdict import Breach, BreachKind, doubtful, vacuous
 from hloscope.errors import did_you_mean
 from hloscope.units import format_capacity, plural
 
-_ACCEPT = "at-least-ok"
 _SHOWN = 5
 _PART = re.compile(r":\((\d+)\)(\d+)$")
 _NO_SOURCES = frozenset({"node_modules", "__pycache__", "venv"})
@@ -24,9 +23,14 @@ _NO_SOURCES = frozenset({"node_modules", "__pycache__", "venv"})
 def undecided(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
     """What was not understood, and what could not break the contract whatever the program did."""
     if analysis.memory.fits is False:
-        yield _does_not_fit(analysis.memory)
+        yield Breach(
+            kind=BreachKind.BROKEN,
+            message="the program does not fit in the memory of a device, so it cannot run",
+            expected=f"{format_capacity(analysis.memory.hbm_bytes)} or less",
+            found=format_capacity(analysis.memory.peak_bytes),
+        )
     if not contract.says_something:
-        yield _vacuous("the contract says nothing that a program could break", "a clause", str(contract))
+        yield vacuous("the contract says nothing that a program could break", "a clause", str(contract) or "nothing")
     if not analysis.collectives:
         yield from _computes_nothing(str(contract), analysis)
     if not contract.speaks_of_collectives:
@@ -36,7 +40,7 @@ def undecided(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
     yield from _misnamed_axes(contract, analysis)
     yield from _across_one_slice(contract, analysis)
     if not contract.at_least_ok:
-        yield from _not_understood(contract, analysis)
+        yield from _not_understood(analysis)
 
 
 def nothing_to_move(analysis: Analysis) -> tuple[str, ...]:
@@ -45,43 +49,30 @@ def nothing_to_move(analysis: Analysis) -> tuple[str, ...]:
     return tuple(breach.message for breach in (*found, *_on_one_device("", analysis)))
 
 
-def _does_not_fit(memory: Memory) -> Breach:
-    return Breach(
-        kind=BreachKind.BROKEN,
-        message="the program does not fit in the memory of a device, so it cannot run",
-        expected=f"{format_capacity(memory.hbm_bytes)} or less",
-        found=format_capacity(memory.peak_bytes),
-    )
-
-
-def _vacuous(message: str, expected: str, found: str) -> Breach:
-    return Breach(kind=BreachKind.VACUOUS, message=message, expected=expected, found=found or "nothing")
-
-
 def _computes_nothing(expected: str, analysis: Analysis) -> Iterator[Breach]:
     if not analysis.outputs:
         message = "the program computes nothing: it returns no array"
-        yield _vacuous(message, expected, "no outputs")
+        yield vacuous(message, expected, "no outputs")
     elif analysis.arguments and not any(argument.used for argument in analysis.arguments):
         message = "the compiled program reads none of its arguments: its code is dead"
-        yield _vacuous(message, expected, "no argument that is read")
+        yield vacuous(message, expected, "no argument that is read")
 
 
 def _on_one_device(expected: str, analysis: Analysis) -> Iterator[Breach]:
     devices = analysis.mesh.device_count if analysis.mesh is not None else analysis.num_partitions
     if not analysis.collectives and max(devices, analysis.num_partitions) <= 1:
         message = "the program runs on one device, so no contract on communication can fail"
-        yield _vacuous(message, expected, "a mesh of 1 device")
+        yield vacuous(message, expected, "a mesh of 1 device")
 
 
 def _of_no_bytes(analysis: Analysis) -> Iterator[Breach]:
-    if analysis.collectives and all(one.payload_bytes == 0 for one in analysis.collectives):
+    if analysis.collectives and all(moved.payload_bytes == 0 for moved in analysis.collectives):
         message = "every collective is of an array without elements, so nothing can move"
-        yield _vacuous(message, "arrays with elements", "0 B in all of them")
+        yield vacuous(message, "arrays with elements", "0 B in all of them")
 
 
 def _misnamed_axes(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
-    named = dict.fromkeys(axis for clause in contract.clauses for axis in _axes_of(clause) if axis.strip("*"))
+    named = dict.fromkeys(axis for selector in contract.selectors for axis in selector.axes or () if axis.strip("*"))
     if not named:
         return
     if analysis.mesh is None:
@@ -99,13 +90,13 @@ def _misnamed_axes(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
         if not fitting:
             near = did_you_mean(pattern, sizes)
             message = f"the mesh has no axis {pattern}" + (f": {near}" if near else "")
-            yield _vacuous(message, f"an axis {pattern}", found)
+            yield vacuous(message, f"an axis {pattern}", found)
         elif not any(_has_part(pattern, sizes[name]) for name in fitting):
             message = f"no mesh axis has a part {pattern}, so nothing can move over it"
-            yield _vacuous(message, f"a part {pattern}", found)
+            yield vacuous(message, f"a part {pattern}", found)
         elif all(sizes[name] == 1 for name in fitting):
             message = f"the mesh axis {pattern} has size 1, so nothing can move over it"
-            yield _vacuous(message, f"an axis {pattern} of 2 devices or more", found)
+            yield vacuous(message, f"an axis {pattern} of 2 devices or more", found)
 
 
 def _has_part(pattern: str, size: int) -> bool:
@@ -115,38 +106,28 @@ def _has_part(pattern: str, size: int) -> bool:
 
 
 def _across_one_slice(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
-    crossing = [clause for clause in contract.clauses if _link_of(clause) is Link.DCN]
-    if crossing and analysis.slice is not None and analysis.slice.slices == 1:
+    crosses = any(selector.link is Link.DCN for selector in contract.selectors)
+    if crosses and analysis.slice is not None and analysis.slice.slices == 1:
         message = "the program runs on one slice, so nothing can cross DCN"
-        yield _vacuous(message, "several slices", f"one slice, {analysis.slice.name}")
-
-
-def _link_of(clause: object) -> Link | None:
-    match clause:
-        case Expectation() | Ban():
-            return clause.selector.link
-        case Limit():
-            return clause.link
-    return None
+        yield vacuous(message, "several slices", f"one slice, {analysis.slice.name}")
 
 
 def missing_files(contract: Contract, analysis: Analysis, root: Path | None) -> Iterator[Breach]:
     """Bans on what comes from a file that is nowhere in the project: a name that was mistyped, or a file that moved."""
-    bans = (clause for clause in contract.clauses if isinstance(clause, Ban))
-    for source in dict.fromkeys(ban.selector.source for ban in bans):
+    for source in dict.fromkeys(ban.selector.source for ban in contract.all_of(Ban)):
         if root is None or source is None:
             continue
-        if any(is_at(source, frame) for one in analysis.collectives for frame in one.source):
+        if any(is_at(source, frame) for moved in analysis.collectives for frame in moved.source):
             continue
         path, _, line = source.rpartition(":") if source.rpartition(":")[2].isdigit() else (source, "", "")
         files = _files_at(root, path)
         first = next(files, None)
         if first is None:
             message = f"there is no file {path} in {root}, so nothing can come from it"
-            yield _vacuous(message, f"a file {path}", "no such file")
+            yield vacuous(message, f"a file {path}", "no such file")
         elif line and all(_line_count(file) < int(line) for file in (first, *files)):
             message = f"{path} has no line {line}, so nothing can come from it"
-            yield _vacuous(message, f"{line} lines or more", f"{_line_count(first)} lines")
+            yield vacuous(message, f"{line} lines or more", f"{_line_count(first)} lines")
 
 
 def _files_at(root: Path, path: str) -> Iterator[Path]:
@@ -164,33 +145,19 @@ def _line_count(file: Path) -> int:
         return sum(1 for _ in lines)
 
 
-def _axes_of(clause: object) -> tuple[str, ...]:
-    match clause:
-        case Expectation() | Ban():
-            return clause.selector.axes or ()
-        case Limit():
-            return clause.axes or ()
-    return ()
-
-
-def _not_understood(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
-    """One breach for each thing that the text does not tell and that the contract may depend on."""
-
-    def breach(message: str, found: str) -> Breach:
-        return Breach(
-            kind=BreachKind.UNDECIDED, message=message, expected="everything understood", found=found, accept=_ACCEPT
-        )
-
-    told = analysis.unmodelled
-    for item in told[:_SHOWN]:
+def _not_understood(analysis: Analysis) -> Iterator[Breach]:
+    """One breach for each thing that the text does not say and that the contract may depend on."""
+    expected, unread = "everything understood", analysis.unmodelled
+    for item in unread[:_SHOWN]:
         place = "" if item.line is None else f"HLO line {item.line}: "
-        yield breach(f"{item.what}, so the contract cannot be decided", f"{place}{item.effect}")
-    if len(told) > _SHOWN:
-        yield breach(f"{plural(len(told) - _SHOWN, 'other thing')} could not be read either", "see the findings")
-    opaque = tuple(one for one in analysis.collectives if one.kind is Kind.OPAQUE)
-    if not told and opaque:
-        yield breach(
-            "a kernel communicates by itself, and the text does not tell what it sends", "opaque communication"
-        )
-    if not told and not opaque and analysis.totals.bound in (Bound.AT_LEAST, Bound.UNKNOWN):
-        yield breach("what moves is not known exactly", f"totals that are a bound: {analysis.totals.bound}")
+        yield doubtful(f"{item.what}, so the contract cannot be decided", expected, f"{place}{item.effect}")
+    if len(unread) > _SHOWN:
+        others = plural(len(unread) - _SHOWN, "other thing")
+        yield doubtful(f"{others} could not be read either", expected, "see the findings")
+    if unread:
+        return
+    if any(collective.kind is Kind.OPAQUE for collective in analysis.collectives):
+        message = "a kernel communicates by itself, and the text does not tell what it sends"
+        yield doubtful(message, expected, "opaque communication")
+    elif (bound := analysis.totals.bound) in (Bound.AT_LEAST, Bound.UNKNOWN):
+        yield doubtful("what moves is not known exactly", expected, f"totals that are a bound: {bound}")

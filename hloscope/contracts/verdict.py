@@ -1,19 +1,22 @@
-"""What evaluating a contract says: each breach with what was expected beside what was found."""
+"""What evaluating a contract says: what was expected beside what was found, and the shortest line that accepts it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from hloscope.analysis.model import Collective
 from hloscope.analysis.places import short_source, users_line
-from hloscope.contracts.model import Contract
+from hloscope.contracts.model import Contract, Expectation, Limit, Selector, format_clause, format_selector
+from hloscope.contracts.quantities import BYTE_UNITS, Units, format_amount, rounded_up
 from hloscope.findings import Finding, Severity
 from hloscope.units import format_bytes, format_time, plural
 
 _OFFENDERS_SHOWN = 5
 _NO_REASON = "not known"
+_SHORT = 6
+"""Characters: an amount that is longer is rounded up where it is suggested."""
 
 
 class BreachKind(StrEnum):
@@ -46,12 +49,29 @@ class Breach:
 
     def __str__(self) -> str:
         lines = [f"error[{self.kind}]: {self.message}"]
-        lines += [line for one in self.offenders[:_OFFENDERS_SHOWN] for line in _offender_lines(one)]
+        lines += [line for moved in self.offenders[:_OFFENDERS_SHOWN] for line in _offender_lines(moved)]
         hidden = len(self.offenders) - _OFFENDERS_SHOWN
         lines += [f"      and {plural(hidden, 'other place')}"] if hidden > 0 else []
         lines += [f"   = expected: {self.expected}", f"   =    found: {self.found}"]
         lines += [f"   = to accept it: {self.accept}"] if self.accept else []
         return "\n".join(line.replace("\n", " ") for line in lines)  # also where HLO text quotes a line end
+
+
+def vacuous(message: str, expected: str, found: str) -> Breach:
+    """The breach of what nothing could break."""
+    return Breach(kind=BreachKind.VACUOUS, message=message, expected=expected, found=found)
+
+
+def doubtful(message: str, expected: str, found: str, offenders: Iterable[Collective] = ()) -> Breach:
+    """The breach of what is not known well enough; who accepts that says so in the contract."""
+    return Breach(
+        kind=BreachKind.UNDECIDED,
+        message=message,
+        expected=expected,
+        found=found,
+        offenders=tuple(offenders),
+        accept="at-least-ok",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,26 +113,26 @@ class Verdict:
         return "\n\n".join((head, *map(str, self.breaches), *(f"note: {remark}" for remark in self.remarks)))
 
 
-def _offender_lines(one: Collective) -> Iterator[str]:
-    where = short_source(one.source) or "source not known"
-    taken = f" (of %{one.source_of})" if one.source and one.source_of else ""
-    yield f"  --> {where}{taken}: {amount_words(one)}, %{one.name} at HLO line {one.line}{_guess(one)}"
-    if one.why and not one.why.startswith(_NO_REASON):
-        yield f"      why: {one.why}"
+def _offender_lines(moved: Collective) -> Iterator[str]:
+    where = short_source(moved.source) or "source not known"
+    taken = f" (of %{moved.source_of})" if moved.source and moved.source_of else ""
+    yield f"  --> {where}{taken}: {amount_words(moved)}, %{moved.name} at HLO line {moved.line}{_guess(moved)}"
+    if moved.why and not moved.why.startswith(_NO_REASON):
+        yield f"      why: {moved.why}"
 
 
-def amount_words(one: Collective) -> str:
+def amount_words(moved: Collective) -> str:
     """`2.1 MB x 6`, with the time of one and what of it is exposed where they are known."""
-    count = f" x {one.executions:,}" if one.executions != 1 or one.executions_bound != "exact" else ""
-    bound = "" if one.executions_bound == "exact" else f" ({one.executions_bound})"
-    time = "" if one.time_us is None else f", {format_time(one.time_us)} each"
-    exposed = "" if one.exposed_us is None else f" ({format_time(one.exposed_us)} exposed)"
-    return f"{format_bytes(one.payload_bytes)}{count}{bound}{time}{exposed}"
+    count = f" x {moved.executions:,}" if moved.executions != 1 or moved.executions_bound != "exact" else ""
+    bound = "" if moved.executions_bound == "exact" else f" ({moved.executions_bound})"
+    time = "" if moved.time_us is None else f", {format_time(moved.time_us)} each"
+    exposed = "" if moved.exposed_us is None else f" ({format_time(moved.exposed_us)} exposed)"
+    return f"{format_bytes(moved.payload_bytes)}{count}{bound}{time}{exposed}"
 
 
-def _guess(one: Collective) -> str:
+def _guess(moved: Collective) -> str:
     """What stands beside axes that are not known for certain."""
-    return ", mesh axes guessed" if one.axes_guessed else ""
+    return ", mesh axes guessed" if moved.axes_guessed else ""
 
 
 def _findings(breach: Breach) -> Iterator[Finding]:
@@ -120,15 +140,61 @@ def _findings(breach: Breach) -> Iterator[Finding]:
     fix = None if breach.accept is None else f"to accept it: {breach.accept}"
     if not breach.offenders:
         yield Finding(rule=breach.kind, severity=Severity.ERROR, message=f"{said})", fix=fix)
-    for one in breach.offenders:
+    for moved in breach.offenders:
         yield Finding(
             rule=breach.kind,
             severity=Severity.ERROR,
-            message=f"{said}{_guess(one)})",
-            computation=one.computation,
-            instruction=one.name,
-            line=one.line,
-            source=users_line(one.source),
-            why=one.why,
+            message=f"{said}{_guess(moved)})",
+            computation=moved.computation,
+            instruction=moved.name,
+            line=moved.line,
+            source=users_line(moved.source),
+            why=moved.why,
             fix=fix,
         )
+
+
+def suggestion(collectives: Sequence[Collective]) -> str:
+    """The shortest expectation that takes collectives of one kind and axes: `all-gather@fsdp <= 2.1MB x6`."""
+    first = collectives[0]
+    sizes = [moved.payload_bytes for moved in collectives]
+    largest = None if None in sizes else max(size for size in sizes if size is not None)
+    clause = Expectation(
+        selector=Selector(kind=first.kind, axes=first.axes or None),
+        max_bytes=None if largest is None else _roomy(largest, BYTE_UNITS),
+        max_count=sum(moved.executions for moved in collectives),
+    )
+    return format_clause(clause)
+
+
+def suggested_limit(limit: Limit, found: int) -> str:
+    """The limit, raised so far that what was found keeps to it."""
+    return format_clause(replace(limit, most=_roomy(found, limit.units)))
+
+
+def _roomy(amount: int, units: Units) -> int:
+    return amount if len(format_amount(amount, units)) <= _SHORT else rounded_up(amount)
+
+
+def found_words(collectives: Iterable[Collective]) -> str:
+    """`all-gather@fsdp 2.1 MB x6, all-reduce@Y 32.8 kB`; `nothing` for none."""
+    return ", ".join(map(_group_words, by_kind_and_axes(collectives))) or "nothing"
+
+
+def _group_words(group: Sequence[Collective]) -> str:
+    first = group[0]
+    name = format_selector(Selector(kind=first.kind, axes=first.axes or None))
+    count = sum(moved.executions for moved in group)
+    sizes = {moved.payload_bytes for moved in group}
+    known = [size for size in sizes if size is not None]
+    size = format_bytes(first.payload_bytes) if len(sizes) == 1 else f"up to {format_bytes(max(known))}"
+    return f"{name} {'unknown bytes' if None in sizes else size} x{count}"
+
+
+def by_kind_and_axes(collectives: Iterable[Collective]) -> list[list[Collective]]:
+    """The collectives in groups of one kind and one set of axes, in the order of their first."""
+    groups: dict[object, list[Collective]] = {}
+    for collective in collectives:
+        axes = collective.axes and tuple(sorted(collective.axes))
+        groups.setdefault((collective.kind, axes), []).append(collective)
+    return list(groups.values())

@@ -15,8 +15,9 @@ from hloscope.cost.records import Key, Priced
 from hloscope.graph import HloGraph
 from hloscope.hardware.device_order import device_order
 from hloscope.hardware.slices import Slice, shown
-from hloscope.hlo import HloComputation, HloModule
+from hloscope.hlo import HloModule
 
+_COLLECTIVES = ("all-", "reduce-scatter", "ragged-", "collective-")
 _ACROSS = "within a slice devices are taken in the order for a mesh whose first axis alone crosses slices"
 
 
@@ -35,26 +36,25 @@ class Pricing:
     device_ids: tuple[int, ...] | None = None
     _groups: dict[Groups, Groups | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def time_of(self, one: Collective | CollectivePart, algorithm: Algorithm, padded: int | None) -> NetworkTime | None:
+    def time_of(
+        self, transfer: Collective | CollectivePart, algorithm: Algorithm, padded: int | None
+    ) -> NetworkTime | None:
         """The time of one execution; None when the text does not tell enough.
 
         Tiles travel whole: where the layout is known, its padding is counted.
         """
-        if one.kind is Kind.OPAQUE or one.payload_bytes is None:
+        kind, wire_bytes = transfer.kind, transfer.wire_bytes
+        if kind is Kind.OPAQUE or transfer.payload_bytes is None:
             return None
-        if one.link is Link.DCN:
-            return self._between_slices(one)
-        groups = self._devices(one.groups)
-        if one.link is not Link.ICI or groups is None:
+        if transfer.link is Link.DCN:
+            members = {member for group in transfer.groups for member in group}
+            placed = map(self._placed, members)
+            return None if wire_bytes is None else self.network.time_between_slices(kind, wire_bytes, placed)
+        groups = self._devices(transfer.groups)
+        if transfer.link is not Link.ICI or groups is None:
             return None
-        payload = max(one.payload_bytes, padded or 0)
-        return self.network.time_of(Transfer(kind=one.kind, groups=groups, payload_bytes=payload, algorithm=algorithm))
-
-    def _between_slices(self, one: Collective | CollectivePart) -> NetworkTime | None:
-        if one.wire_bytes is None:
-            return None
-        members = {member for group in one.groups for member in group}
-        return self.network.time_between_slices(one.kind, one.wire_bytes, map(self._placed, members))
+        payload = max(transfer.payload_bytes, padded or 0)
+        return self.network.time_of(Transfer(kind=kind, groups=groups, payload_bytes=payload, algorithm=algorithm))
 
     def _placed(self, member: int) -> tuple[int, int]:
         """The slice and the device in it of a member of a transfer between slices.
@@ -70,14 +70,12 @@ class Pricing:
 
     def _devices(self, groups: Groups) -> Groups | None:
         if groups not in self._groups:
-            self._groups[groups] = self._devices_in(groups)
+            try:
+                found = tuple(tuple(self.device_of[member] for member in group) for group in groups)
+            except IndexError:
+                found = ()
+            self._groups[groups] = found or None
         return self._groups[groups]
-
-    def _devices_in(self, groups: Groups) -> Groups | None:
-        count = len(self.device_of)
-        if not groups or any(member >= count for group in groups for member in group):
-            return None
-        return tuple(tuple(self.device_of[member] for member in group) for group in groups)
 
 
 def priced_collectives(analysis: Analysis, graph: HloGraph, pricing: Pricing) -> Priced:
@@ -86,18 +84,17 @@ def priced_collectives(analysis: Analysis, graph: HloGraph, pricing: Pricing) ->
     asynchronous: set[Key] = set()
     inside: dict[str, list[Key]] = defaultdict(list)
     for collective in analysis.collectives:
-        for one in collective.parts or (collective,):
-            key = (collective.computation, one.name)
+        for transfer in collective.parts or (collective,):
+            key = (collective.computation, transfer.name)
             if key in times:
                 continue
             padded = None if collective.parts else collective.padded_bytes
-            times[key] = pricing.time_of(one, _algorithm(graph, key), padded)
+            times[key] = pricing.time_of(transfer, _algorithm(graph, key), padded)
             inside[collective.computation].append(key)
-            if one.asynchronous:
+            if transfer.asynchronous:
                 asynchronous.add(key)
     return Priced(
-        time_of=times.__getitem__,
-        starts=frozenset(times),
+        times=times,
         asynchronous=frozenset(asynchronous),
         inside={name: tuple(keys) for name, keys in inside.items()},
     )
@@ -109,23 +106,12 @@ def _algorithm(graph: HloGraph, key: Key) -> Algorithm:
         instruction = graph.module.computation(key[0]).instruction(key[1])
     except KeyError:
         return NOT_PRINTED
-    found = read_algorithm(instruction.attributes.get("backend_config", ""))
-    if found.name:
-        return found
-    for _, callee in instruction.called:
-        for config in _collective_configs(graph.module.computation(callee)):
-            found = read_algorithm(config)
-            if found.name:
-                return found
+    inside = (inner for _, callee in instruction.called for inner in graph.module.computation(callee).instructions)
+    for printing in (instruction, *(inner for inner in inside if inner.opcode.startswith(_COLLECTIVES))):
+        found = read_algorithm(printing.attributes.get("backend_config", ""))
+        if found.name:
+            return found
     return found
-
-
-def _collective_configs(computation: HloComputation) -> Sequence[str]:
-    return [
-        one.attributes.get("backend_config", "")
-        for one in computation.instructions
-        if one.opcode.startswith(("all-", "reduce-scatter", "ragged-", "collective-"))
-    ]
 
 
 def devices_of_partitions(
@@ -166,8 +152,8 @@ def partition_count(analysis: Analysis, module: HloModule) -> int:
     said = module.num_partitions * module.replica_count
     named = (
         max(group, default=0)
-        for one in analysis.collectives
-        for part in one.parts or (one,)
+        for collective in analysis.collectives
+        for part in collective.parts or (collective,)
         if part.link is Link.ICI
         for group in part.groups
     )

@@ -214,8 +214,7 @@ class Operations:
         return self.chip.bf16_flops_per_s / self.chip.devices_per_chip / _MICROSECONDS
 
     def _counted(self, instruction: HloInstruction, cycles: int, work: Work) -> OperationTime:
-        is_fusion = instruction.opcode == "fusion"
-        moved = self._traffic.inside(instruction) if is_fusion else self._traffic.of(instruction)
+        moved = self._traffic.needed(instruction)
         memory_us = moved.hbm_bytes / self.hbm_bytes_per_us
         is_large = work.bf16_flops >= max(_LARGE_MATMUL_FLOPS, 2 * memory_us * self._peak_flops_per_us)
         return OperationTime(
@@ -234,8 +233,7 @@ class Operations:
 
         Source: profiles of v5e and v6e, in which copies run at the HBM bandwidth.
         """
-        is_fusion = instruction.opcode == "fusion"
-        moved = self._traffic.inside(instruction) if is_fusion else self._traffic.of(instruction)
+        moved = self._traffic.needed(instruction)
         memory_us = moved.hbm_bytes / self.hbm_bytes_per_us
         if cycles is not None and moved.hbm_bytes == 0:
             time_us = min(cycles / self.chip.clock_hz * _MICROSECONDS, moved.vmem_bytes / self.hbm_bytes_per_us)
@@ -256,11 +254,9 @@ class Operations:
         return moved.hbm_bytes / self.hbm_bytes_per_us + vmem_us
 
     def _roofline(self, instruction: HloInstruction, work: Work, *, known: bool) -> OperationTime:
-        is_call, is_fusion = instruction.opcode == "custom-call", instruction.opcode == "fusion"
-        whole = self._traffic.of(instruction)
-        least = self._traffic.written(instruction) if is_call else whole
-        least = self._traffic.inside(instruction) if is_fusion else least
-        moved = least if is_fusion and known else whole
+        whole, is_call = self._traffic.of(instruction), instruction.opcode == "custom-call"
+        least = self._traffic.written(instruction) if is_call else self._traffic.needed(instruction)
+        moved = least if known else whole
         return OperationTime(
             time_us=max(work.bf16_flops / self._peak_flops_per_us, self._memory_time_us(moved)),
             basis=Basis.ROOFLINE if known and work.is_whole else Basis.UNKNOWN,
@@ -317,8 +313,8 @@ class Operations:
 
     def _passes_of_kernel(self, instruction: HloInstruction) -> float:
         """Time of a kernel's multiplications over that of bf16 ones: of narrow types where it is given two of those."""
-        narrow = [self._narrow_passes.get(one.shape.element_type) for one in instruction.operands]
-        passes = [one for one in narrow if one is not None]
+        types = (operand.shape.element_type for operand in instruction.operands)
+        passes = [self._narrow_passes[name] for name in types if name in self._narrow_passes]
         return max(passes) if len(passes) > 1 else 1.0
 
     def _moves_parts(self, fusion: HloInstruction) -> bool:
@@ -329,11 +325,11 @@ class Operations:
     def _does(self, computation: str, depth: int) -> set[str]:
         """Opcodes in a fused computation; of custom calls the targets."""
         found: set[str] = set()
-        for one in self.graph.module.computation(computation).instructions:
-            if one.opcode == "fusion" and depth < _DEEPEST:
-                found |= self._does(one.called[0][1], depth + 1)
+        for inner in self.graph.module.computation(computation).instructions:
+            if inner.opcode == "fusion" and depth < _DEEPEST:
+                found |= self._does(inner.called[0][1], depth + 1)
             else:
-                found.add((one.opcode == "custom-call" and one.custom_call_target) or one.opcode)
+                found.add((inner.opcode == "custom-call" and inner.custom_call_target) or inner.opcode)
         return found
 
     def _work_in(self, instruction: HloInstruction) -> Work:

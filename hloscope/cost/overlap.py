@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from hloscope.analysis.model import Collective
 from hloscope.analysis.model.collective import Overlap, Relation
-from hloscope.analysis.provenance import provenance_of_value
+from hloscope.analysis.provenance import provenance_of
 from hloscope.cost.operations import Operations
 from hloscope.graph import HloGraph
 from hloscope.hlo import HloInstruction
@@ -40,17 +40,19 @@ def with_overlaps(
         step_us: How long the step takes, in microseconds.
     """
     return tuple(
-        replace(one, overlap=_overlap(one, graph, operations)) if _exposed_us(one) > SHARE_OF_STEP * step_us else one
-        for one in collectives
+        replace(collective, overlap=_overlap(collective, graph, operations))
+        if _exposed_us(collective) > SHARE_OF_STEP * step_us
+        else collective
+        for collective in collectives
     )
 
 
-def _exposed_us(one: Collective) -> float:
-    return 0.0 if one.exposed_us is None else one.exposed_us * one.executions
+def _exposed_us(collective: Collective) -> float:
+    return 0.0 if collective.exposed_us is None else collective.exposed_us * collective.executions
 
 
-def _overlap(one: Collective, graph: HloGraph, operations: Operations) -> Overlap | None:
-    start = _scheduled(graph.module.computation(one.computation).instruction(one.name), graph)
+def _overlap(collective: Collective, graph: HloGraph, operations: Operations) -> Overlap | None:
+    start = _scheduled(graph.module.computation(collective.computation).instruction(collective.name), graph)
     before = _reached([start], lambda instruction: instruction.operands)
     after = _reached([start], lambda instruction: instruction.users)
     apart = before | after
@@ -63,7 +65,7 @@ def _overlap(one: Collective, graph: HloGraph, operations: Operations) -> Overla
         timed = [(time_us, other) for other in instructions if (time_us := _matmul_us(other, operations)) is not None]
         if timed:
             time_us, found = max(timed, key=lambda pair: pair[0])
-            source = provenance_of_value(graph, found).source
+            source = provenance_of(graph, [found]).source
             return Overlap(name=found.name, relation=relation, time_us=time_us, source=source)
     return None
 

@@ -41,10 +41,11 @@ Generations differ by factors of two or more, where they differ at all; a large 
 _MOST_NAMED = 3
 
 
+@collector_paused()
 def price_module(
     analysis: Analysis,
     module: HloModule,
-    chosen: Slice,
+    chosen: Slice | None,
     *,
     device_ids: Sequence[int] | None = None,
     constants: Constants = CONSTANTS,
@@ -55,7 +56,7 @@ def price_module(
     Args:
         analysis: Of the module.
         module: The compiled program; its text order is taken as the order of execution.
-        chosen: The slice; without TPU chips nothing is priced.
+        chosen: The slice; without one, or without TPU chips, nothing is priced.
         device_ids: The device of each partition, as the compiler was told; by default what `jax.make_mesh` chooses.
         constants: What was measured.
         kernel_costs: FLOPs and bytes of kernels, by their names, where the user knows them.
@@ -63,33 +64,20 @@ def price_module(
     Returns:
         The analysis with `time`, and with `time_us` and `exposed_us` of each collective.
     """
-    if chosen.chip is None or module.truncated:
+    if chosen is None or chosen.chip is None or module.truncated:
         return analysis
-    with collector_paused():
-        return _priced(analysis, module, chosen, device_ids, constants, kernel_costs or {})
-
-
-def _priced(
-    analysis: Analysis,
-    module: HloModule,
-    chosen: Slice,
-    device_ids: Sequence[int] | None,
-    constants: Constants,
-    kernel_costs: Mapping[str, tuple[float, float]],
-) -> Analysis:
-    assert chosen.chip is not None
     graph = HloGraph(module)
     network = Network(torus=Torus.of(chosen), chip=chosen.chip, constants=constants)
     device_of, notes = devices_of_partitions(analysis, chosen, partition_count(analysis, module), device_ids)
     known = None if device_ids is None else tuple(device_ids)
     priced = priced_collectives(analysis, graph, Pricing(network=network, device_of=device_of, device_ids=known))
-    operations = Operations(graph=graph, chip=chosen.chip, constants=constants, kernel_costs=kernel_costs)
+    operations = Operations(graph=graph, chip=chosen.chip, constants=constants, kernel_costs=kernel_costs or {})
     sums = Timeline(graph, operations, priced).step()
     first_step_us = sums.total_us + sums.prefetched_us
     if not isfinite(first_step_us):
         return replace(analysis, notes=(*analysis.notes, _ENDLESS))
     _make_possible(sums, chosen.chip)
-    collectives = tuple(_with_times(one, priced, sums.costs) for one in analysis.collectives)
+    collectives = tuple(_with_times(collective, priced, sums.costs) for collective in analysis.collectives)
     basis = _basis(sums, module)
     notes += tuple(_about_text(module, is_roofline=basis == "roofline"))
     notes += tuple(_about_kernels(module, operations))
@@ -125,14 +113,14 @@ def _basis(sums: Sums, module: HloModule) -> str:
     return "roofline" if by_basis[Basis.ROOFLINE] + by_basis[Basis.UNKNOWN] > 0 else "memory"
 
 
-def _with_times(one: Collective, priced: Priced, costs: dict[Key, CollectiveCost]) -> Collective:
-    keys = [(one.computation, part.name) for part in one.parts or (one,)]
-    times = [priced.time_of(key) for key in keys]
+def _with_times(collective: Collective, priced: Priced, costs: dict[Key, CollectiveCost]) -> Collective:
+    keys = [(collective.computation, part.name) for part in collective.parts or (collective,)]
+    times = [priced.times[key] for key in keys]
     if any(time is None for time in times):
-        return one
+        return collective
     exposed = [costs[key].exposed_us / costs[key].executions for key in keys if key in costs and costs[key].executions]
     return replace(
-        one,
+        collective,
         time_us=sum(time.time_us for time in times if time is not None),
         exposed_us=sum(exposed) if len(exposed) == len(keys) else None,
     )
@@ -165,7 +153,7 @@ def _bound(sums: Sums, analysis: Analysis) -> Bound:
     bound = sums.bound
     if sums.unpriced:
         bound += Bound.AT_LEAST
-    if any(one.kind is Kind.RAGGED_ALL_TO_ALL for one in analysis.collectives):
+    if any(collective.kind is Kind.RAGGED_ALL_TO_ALL for collective in analysis.collectives):
         bound += Bound.AT_MOST
     return bound
 
@@ -185,7 +173,7 @@ def _unknown(sums: Sums) -> tuple[UnknownOperation, ...]:
         UnknownOperation(what=what, count=count, bytes=moved, time_us=time_us)
         for what, (time_us, moved, count) in sums.unknown.items()
     ]
-    return tuple(sorted(found, key=lambda one: one.time_us, reverse=True))
+    return tuple(sorted(found, key=lambda operation: operation.time_us, reverse=True))
 
 
 def _is_from_tpu(module: HloModule) -> bool:
@@ -248,9 +236,10 @@ def _about_transfers(collectives: Sequence[Collective], slice_name: str) -> Iter
         collectives: With their times.
         slice_name: Where they were priced.
     """
-    if any(one.time_us is None and one.kind is Kind.OPAQUE for one in collectives):
+    unpriced = [collective for collective in collectives if collective.time_us is None]
+    if any(collective.kind is Kind.OPAQUE for collective in unpriced):
         yield "transfers that are not understood take no time here, so the step takes at least as long as it says"
-    unknown = [one.name for one in collectives if one.time_us is None and one.kind is not Kind.OPAQUE]
+    unknown = [collective.name for collective in unpriced if collective.kind is not Kind.OPAQUE]
     if unknown:
         more = f" and {len(unknown) - _MOST_NAMED} more" if len(unknown) > _MOST_NAMED else ""
         named = ", ".join(f"%{name}" for name in unknown[:_MOST_NAMED])
@@ -258,5 +247,5 @@ def _about_transfers(collectives: Sequence[Collective], slice_name: str) -> Iter
             f"nothing tells how long {named}{more} would take on {slice_name}, so the step takes at least as long as "
             "it says"
         )
-    if any(one.kind is Kind.RAGGED_ALL_TO_ALL for one in collectives):
+    if any(collective.kind is Kind.RAGGED_ALL_TO_ALL for collective in collectives):
         yield "a ragged all-to-all is priced as if its whole buffer moved; with fewer rows in use it takes less"

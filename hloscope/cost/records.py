@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,14 +22,12 @@ class Priced:
     """The collectives of a module, and how long each takes.
 
     Attributes:
-        time_of: The time of the collective that an instruction starts; None when it cannot be priced.
-        starts: What starts one.
+        times: What each takes, by the instruction that starts it; None when it cannot be priced.
         asynchronous: Those that are printed as a start and a done, or as an asynchronous collective fusion.
         inside: The collectives of a computation, for callers that do not bear their name.
     """
 
-    time_of: Callable[[Key], NetworkTime | None]
-    starts: frozenset[Key]
+    times: Mapping[Key, NetworkTime | None]
     asynchronous: frozenset[Key]
     inside: dict[str, tuple[Key, ...]]
 
@@ -40,15 +38,13 @@ def _zeros() -> defaultdict[Any, float]:
 
 @dataclass(slots=True)
 class CollectiveCost:
-    """The time of one place that starts a transfer, over all its executions.
+    """What one place that starts a transfer costs, over all its executions.
 
     Attributes:
-        time_us: Of one execution; None when it was not priced.
         exposed_us: Waited for in all executions together.
         executions: How many there were.
     """
 
-    time_us: float | None
     exposed_us: float = 0.0
     executions: int = 0
 
@@ -113,14 +109,11 @@ class Sums:
 
     def add_operation(self, cost: OperationTime) -> None:
         """Adds one instruction that computes."""
-        self.compute_us += cost.time_us
+        self.add_wait(cost, cost.time_us)
         self.flops += cost.flops
         self.least_bf16_flops += cost.least_bf16_flops
         self.hbm_bytes += cost.hbm_bytes
         self.densest = max(self.densest, cost.bf16_flops_per_cycle)
-        self.by_basis[cost.basis] += cost.time_us
-        if cost.is_paced_by_memory:
-            self.hbm_us += cost.time_us
 
     def add_wait(self, cost: OperationTime, waited_us: float) -> None:
         """Adds the part of something asynchronous that the device waits for."""
@@ -129,41 +122,44 @@ class Sums:
         if cost.is_paced_by_memory:
             self.hbm_us += waited_us
 
-    def add_collective(self, key: Key | None, time_us: float | None, exposed_us: float, rule: str | None) -> None:
-        """Adds one collective."""
+    def add_collective(self, key: Key, transfer: NetworkTime | None, exposed_us: float) -> None:
+        """Adds one collective; None for the time of one that cannot be priced."""
         self.exposed_us += exposed_us
-        if time_us is None:
+        if transfer is None:
             self.unpriced += 1
         else:
-            self.hidden_us += max(time_us - exposed_us, 0.0)
-        if rule is not None and time_us is not None:
-            self.rules[rule] += time_us
-        if key is not None:
-            cost = self.costs.setdefault(key, CollectiveCost(time_us))
-            cost.exposed_us += exposed_us
-            cost.executions += 1
+            self.hidden_us += max(transfer.time_us - exposed_us, 0.0)
+            self.rules[transfer.rule] += transfer.time_us
+        cost = self.costs.setdefault(key, CollectiveCost())
+        cost.exposed_us += exposed_us
+        cost.executions += 1
 
-    def add(self, other: Sums, times: int = 1) -> None:
-        """Adds a computation that runs `times` times."""
-        self.compute_us += times * other.compute_us
-        self.exposed_us += times * other.exposed_us
-        self.hidden_us += times * other.hidden_us
-        self.hbm_us += times * other.hbm_us
+    def add(self, other: Sums, times: int = 1, *, share: float = 1.0) -> None:
+        """Adds a computation.
+
+        Args:
+            other: The computation.
+            times: How often it runs.
+            share: The part of its time that is waited for; the rest of it runs beside something else.
+        """
+        waited = times * share
+        self.compute_us += waited * other.compute_us
+        self.exposed_us += waited * other.exposed_us
+        self.hidden_us += times * other.hidden_us + (times - waited) * other.exposed_us
+        self.hbm_us += waited * other.hbm_us
         self.prefetched_us += other.prefetched_us
         self.flops += times * other.flops
         self.least_bf16_flops += times * other.least_bf16_flops
         self.hbm_bytes += times * other.hbm_bytes
         self.densest = max(self.densest, other.densest)
-        self.unpriced += times * other.unpriced
-        self.bound += other.bound
-        self.kernels |= other.kernels
         for basis, amount in other.by_basis.items():
-            self.by_basis[basis] += times * amount
+            self.by_basis[basis] += waited * amount
         for rule, amount in other.rules.items():
             self.rules[rule] += times * amount
         for label, (time_us, moved, count) in other.unknown.items():
             self.add_unknown(label, times * time_us, times * moved, times * count)
-        self.add_costs(other, times)
+        self.add_doubts(other, times)
+        self.add_costs(other, times, share=share)
 
     def add_costs(self, other: Sums, times: int = 1, *, share: float = 1.0) -> None:
         """Notes what the collectives of a computation cost, without adding their time to the total.
@@ -174,34 +170,15 @@ class Sums:
             share: The part of it that is waited for.
         """
         for key, cost in other.costs.items():
-            mine = self.costs.setdefault(key, CollectiveCost(cost.time_us))
+            mine = self.costs.setdefault(key, CollectiveCost())
             mine.exposed_us += times * share * cost.exposed_us
             mine.executions += times * cost.executions
 
-    def add_doubts(self, other: Sums) -> None:
-        """Notes that a computation which is not on the critical path may take longer than it says."""
-        self.unpriced += other.unpriced
+    def add_doubts(self, other: Sums, times: int = 1) -> None:
+        """Notes that a computation may take longer than it says, whether it is waited for or not."""
+        self.unpriced += times * other.unpriced
         self.bound += other.bound
         self.kernels |= other.kernels
-
-    def add_beside(self, other: Sums, waited_us: float) -> None:
-        """Adds a computation that runs beside this one, for as long as it is waited for."""
-        share = waited_us / other.total_us if other.total_us > 0 else 0.0
-        self.compute_us += share * other.compute_us
-        self.exposed_us += share * other.exposed_us
-        self.hidden_us += other.hidden_us + (1 - share) * other.exposed_us
-        self.hbm_us += share * other.hbm_us
-        self.flops += other.flops
-        self.least_bf16_flops += other.least_bf16_flops
-        self.hbm_bytes += other.hbm_bytes
-        for basis, amount in other.by_basis.items():
-            self.by_basis[basis] += share * amount
-        for rule, amount in other.rules.items():
-            self.rules[rule] += amount
-        for label, (time_us, moved, count) in other.unknown.items():
-            self.add_unknown(label, time_us, moved, count)
-        self.add_doubts(other)
-        self.add_costs(other, share=share)
 
     def add_unknown(self, label: str, time_us: float, moved: int, count: int = 1) -> None:
         """Notes operations that were priced without knowing what they do."""
@@ -215,12 +192,10 @@ class InFlight:
 
     Attributes:
         finish_us: When it is done.
-        time_us: How long it takes; None when not known.
         key: The collective; None for all else.
+        transfer: What that takes alone, and over which links; None where it cannot be priced, and for all else.
         cost: The copy, or what the host does.
         beside: The computation that runs on another thread of the device.
-        rule: The rule that priced it.
-        links: The links it uses.
         driven_us: For an asynchronous collective fusion: what its step fusions have hidden so far; None for others.
         is_prefetch: Whether the step before issued it.
         is_finished: Whether something has waited for it.
@@ -229,12 +204,10 @@ class InFlight:
     """
 
     finish_us: float
-    time_us: float | None
     key: Key | None = None
+    transfer: NetworkTime | None = None
     cost: OperationTime | None = None
     beside: Sums | None = None
-    rule: str | None = None
-    links: np.ndarray | None = None
     driven_us: float | None = None
     is_prefetch: bool = False
     is_finished: bool = False
@@ -243,9 +216,10 @@ class InFlight:
 
     def meets(self, found: NetworkTime) -> bool:
         """Whether it uses a link that another transfer needs, or both use the data-centre network."""
-        if self.links is None or found.links is None:
-            return self.links is found.links and self.rule == found.rule
-        return bool(np.any(self.links & found.links))
+        own = self.transfer
+        if own is None or own.links is None or found.links is None:
+            return own is not None and own.links is found.links and own.rule == found.rule
+        return bool(np.any(own.links & found.links))
 
     def expose(self, since_us: float) -> None:
         """Notes that it is waited for from `since_us` on; until it begins that is waiting for what it is behind."""

@@ -5,6 +5,8 @@ The order of the text is the order of execution, as it is for a scheduled module
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from hloscope.analysis.trip_counts import trip_count
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.operations import Basis, Operations, OperationTime, runs_on_host
@@ -12,8 +14,8 @@ from hloscope.cost.records import InFlight, Key, Priced, Sums
 from hloscope.graph import HloGraph
 from hloscope.hlo import HloComputation, HloInstruction
 
-_RUNS = frozenset({"while", "conditional", "call"})
-_LOCAL_STARTS = frozenset({"copy-start", "slice-start", "dynamic-slice-start", "dynamic-update-slice-start"})
+RUNS = frozenset({"while", "conditional", "call"})
+LOCAL_STARTS = frozenset({"copy-start", "slice-start", "dynamic-slice-start", "dynamic-update-slice-start"})
 _STEP = "async_collective_fusion"
 _ENDS_CHAIN = "AsyncCollectiveDone"
 _RENDEZVOUS = "_xla_host_transfer_rendezvous"
@@ -42,10 +44,8 @@ class Timeline:
 
         What runs other computations is walked after them, so that no nesting is too deep.
         """
-        for computation in reversed(self.graph.reachable):
-            callers = (site.caller.opcode for site in self.graph.callers(computation.name))
-            if any(opcode in _RUNS or opcode.endswith("-start") for opcode in callers):
-                self.sums_of(computation.name)
+        for computation in scheduled(self.graph):
+            self.sums_of(computation.name)
         total = Sums()
         for computation in self.graph.module.outermost:
             total.add(self.sums_of(computation.name))
@@ -57,6 +57,20 @@ class Timeline:
             self._walked[name] = Sums()  # for text in which a computation runs itself
             self._walked[name] = _Walk(self, self.graph.module.computation(name)).run()
         return self._walked[name]
+
+
+def scheduled(graph: HloGraph) -> Iterator[HloComputation]:
+    """The computations that have an order of their own and are run by others, each before what runs it."""
+    for computation in reversed(graph.reachable):
+        callers = (site.caller.opcode for site in graph.callers(computation.name))
+        if any(opcode in RUNS or opcode.endswith("-start") for opcode in callers):
+            yield computation
+
+
+def ends_chain(graph: HloGraph, fusion: HloInstruction) -> bool:
+    """Whether a fusion only waits for an asynchronous collective that other fusions have driven."""
+    inside = graph.module.computation(fusion.called[0][1]).instructions
+    return any(inner.opcode == "custom-call" and inner.custom_call_target == _ENDS_CHAIN for inner in inside)
 
 
 class _Walk:
@@ -97,7 +111,7 @@ class _Walk:
             self._follow_chain(instruction)
         elif opcode in ("parameter", "constant", "bitcast", "tuple"):
             return
-        elif opcode in _LOCAL_STARTS:
+        elif opcode in LOCAL_STARTS:
             self._start_copy(instruction)
         elif opcode.endswith("-done"):
             self._done(instruction)
@@ -105,7 +119,7 @@ class _Walk:
             return
         elif opcode in _LATE:
             self._restart(instruction)
-        elif (self._computation.name, instruction.name) in self._priced.starts:
+        elif (self._computation.name, instruction.name) in self._priced.times:
             self._collective(instruction, (self._computation.name, instruction.name))
         elif instruction.called:
             self._call(instruction)
@@ -175,7 +189,7 @@ class _Walk:
             cost = self._operate(instruction)
             chain.driven_us = (chain.driven_us or 0.0) + cost.time_us
             return
-        if chain is not None and self._ends_chain(callee):
+        if chain is not None and ends_chain(self._timeline.graph, instruction):
             self._sums.hbm_bytes += self._timeline.operations.transfer_bytes(instruction.shape)
             self._finish(chain)
             return
@@ -183,31 +197,19 @@ class _Walk:
         for key in self._priced.inside.get(callee, ()):
             self._transfer(key)
 
-    def _ends_chain(self, callee: str) -> bool:
-        instructions = self._timeline.graph.module.computation(callee).instructions
-        return any(one.opcode == "custom-call" and one.custom_call_target == _ENDS_CHAIN for one in instructions)
-
     # ---- what communicates
 
     def _collective(self, instruction: HloInstruction, key: Key) -> None:
         self._read_by_transfer(instruction)
         if instruction.opcode == "fusion" and key in self._priced.asynchronous:
-            found = self._priced.time_of(key)
-            chain = InFlight(
-                finish_us=0.0,
-                time_us=None if found is None else found.time_us,
-                key=key,
-                rule=None if found is None else found.rule,
-                driven_us=0.0,
-            )
-            self._chains[instruction.name] = chain
-            self._in_flight[instruction.name] = chain
+            chain = InFlight(finish_us=0.0, key=key, transfer=self._priced.times[key], driven_us=0.0)
+            self._chains[instruction.name] = self._in_flight[instruction.name] = chain
         elif key in self._priced.asynchronous and instruction.opcode.endswith(_BEGINS):
             sent = self._in_flight[instruction.name] = self._started(key)
             rendezvous = instruction.frontend_attributes.get(_RENDEZVOUS) if instruction.opcode == "send" else None
             if rendezvous is not None:
                 self._sent[rendezvous] = sent
-        elif instruction.opcode == "custom-call" and self._priced.time_of(key) is None:
+        elif instruction.opcode == "custom-call" and self._priced.times[key] is None:
             self._communicating_kernel(instruction)
             self._transfer(key)
         else:
@@ -228,20 +230,13 @@ class _Walk:
         self._sums.hbm_bytes += sum(transfer_bytes(operand.shape) for operand in instruction.operands)
 
     def _started(self, key: Key) -> InFlight:
-        found = self._priced.time_of(key)
+        found = self._priced.times[key]
         if found is None:
-            return InFlight(finish_us=self._now_us, time_us=None, key=key)
+            return InFlight(finish_us=self._now_us, key=key)
         late = [other for other in self._in_flight.values() if other.finish_us > self._now_us and other.meets(found)]
         behind = max(late, key=lambda other: other.finish_us, default=None)
         begin = self._now_us if behind is None else behind.finish_us
-        return InFlight(
-            finish_us=begin + found.time_us,
-            time_us=found.time_us,
-            key=key,
-            rule=found.rule,
-            links=found.links,
-            behind=behind,
-        )
+        return InFlight(finish_us=begin + found.time_us, key=key, transfer=found, behind=behind)
 
     def _transfer(self, key: Key) -> None:
         """A collective that the device waits for."""
@@ -284,16 +279,16 @@ class _Walk:
         waited = max(found.finish_us - self._now_us, 0.0)
         if found.key is not None:
             found.expose(self._now_us)
+            self._sums.add_collective(found.key, found.transfer, found.exposed_us)
         self._now_us += waited
-        if found.key is not None:
-            self._sums.add_collective(found.key, found.time_us, found.exposed_us, found.rule)
-        elif found.is_prefetch:
+        if found.is_prefetch:
             self._now_us -= waited
             self._sums.prefetched_us += waited
         elif found.cost is not None:
             self._sums.add_wait(found.cost, waited)
         elif found.beside is not None:
-            self._sums.add_beside(found.beside, waited)
+            total_us = found.beside.total_us
+            self._sums.add(found.beside, share=waited / total_us if total_us > 0 else 0.0)
 
     def _follow_chain(self, instruction: HloInstruction) -> None:
         chain = self._chains.get(instruction.operand_names[0]) if self._chains else None
@@ -306,9 +301,11 @@ class _Walk:
         Source: the text that libtpu prints, in which the step fusions drive the transfer.
         """
         self._in_flight = {name: other for name, other in self._in_flight.items() if other is not chain}
-        waited = max((chain.time_us or 0.0) - (chain.driven_us or 0.0), 0.0)
+        time_us = 0.0 if chain.transfer is None else chain.transfer.time_us
+        waited = max(time_us - (chain.driven_us or 0.0), 0.0)
         self._now_us += waited
-        self._sums.add_collective(chain.key, chain.time_us, waited, chain.rule)
+        if chain.key is not None:
+            self._sums.add_collective(chain.key, chain.transfer, waited)
 
     # ---- copies and asynchronous calls
 
@@ -325,9 +322,7 @@ class _Walk:
         self._sums.hbm_bytes += copy.hbm_bytes
         if not is_prefetch:
             self._free_us[queue] = begin + copy.time_us
-        self._in_flight[instruction.name] = InFlight(
-            finish_us=begin + copy.time_us, time_us=copy.time_us, cost=copy, is_prefetch=is_prefetch
-        )
+        self._in_flight[instruction.name] = InFlight(finish_us=begin + copy.time_us, cost=copy, is_prefetch=is_prefetch)
 
     def _start_call(self, instruction: HloInstruction) -> None:
         """An asynchronous call of a computation: a collective of the SparseCore, or work on another thread."""
@@ -343,16 +338,12 @@ class _Walk:
         sums = Sums()
         for name in called:
             sums.add(self._timeline.sums_of(name))
-        self._in_flight[instruction.name] = InFlight(
-            finish_us=self._now_us + sums.total_us, time_us=sums.total_us, beside=sums
-        )
+        self._in_flight[instruction.name] = InFlight(finish_us=self._now_us + sums.total_us, beside=sums)
 
     def _start_on_host(self, instruction: HloInstruction) -> None:
         cost = self._timeline.operations.host_time(instruction)
         self._note_unknown(cost, f"{instruction.opcode} on the host")
-        self._in_flight[instruction.name] = InFlight(
-            finish_us=self._now_us + cost.time_us, time_us=cost.time_us, cost=cost
-        )
+        self._in_flight[instruction.name] = InFlight(finish_us=self._now_us + cost.time_us, cost=cost)
 
 
 def _label(instruction: HloInstruction) -> str:

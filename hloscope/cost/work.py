@@ -222,11 +222,14 @@ class Traffic:
             shapes = [instruction.shape, *(shapes[1:] if instruction.opcode == "gather" else ())]
         return self._sum([self.of_shape(shape) for shape in (*shapes, instruction.shape)])
 
-    def inside(self, fusion: HloInstruction) -> Moved:
-        """The same for a fusion: of each operand what its computation takes of it, of an update in place what is new.
+    def needed(self, instruction: HloInstruction) -> Moved:
+        """The same; of a fusion's operands what its computation takes of them, of an update in place what is new.
 
         Source: `HloCostAnalysis::FusionParameterReadBytes` in xla/service/hlo_cost_analysis.cc.
         """
+        return self._inside(instruction) if instruction.opcode == "fusion" else self.of(instruction)
+
+    def _inside(self, fusion: HloInstruction) -> Moved:
         computation = self._graph.module.computation(fusion.called[0][1])
         found = []
         for operand, parameter in zip(fusion.operands, computation.parameters, strict=False):
@@ -320,14 +323,7 @@ class Traffic:
 
     @staticmethod
     def _sum(parts: list[Moved]) -> Moved:
-        if len(parts) == 1:
-            return parts[0]
-        hbm_bytes = vmem_bytes = host_bytes = 0
-        for part in parts:
-            hbm_bytes += part.hbm_bytes
-            vmem_bytes += part.vmem_bytes
-            host_bytes += part.host_bytes
-        return Moved(hbm_bytes, vmem_bytes, host_bytes)
+        return parts[0] if len(parts) == 1 else Moved(*map(sum, zip(*parts, strict=True)))
 
 
 def space_of(shape: Shape) -> int:

@@ -68,7 +68,7 @@ class Chip:
     usable_hbm_bytes_per_device: int
     hbm_bytes_per_s: float
     bf16_flops_per_s: float
-    int8_ops_per_s: float | None
+    int8_ops_per_s: float | None = None
     vmem_bytes: int
     ici_links: int
     ici_bytes_per_s: float
@@ -76,8 +76,8 @@ class Chip:
     wraparound_size: int
     slice_shapes: tuple[tuple[int, ...], ...]
     max_slice_chips: int
-    dcn_bytes_per_s: float | None
-    pcie_bytes_per_s: float | None
+    dcn_bytes_per_s: float | None = None
+    pcie_bytes_per_s: float | None = None
     clock_hz: float
     core_link_bytes_per_s: float | None = None
     f8_flops_per_s: float | None = None
@@ -129,7 +129,6 @@ V2 = Chip(
     usable_hbm_bytes_per_device=_usable(7.48),  # libtpu
     hbm_bytes_per_s=700e9,  # GCP; JAX 716e9
     bf16_flops_per_s=46e12,  # GCP, JAX
-    int8_ops_per_s=None,
     vmem_bytes=16 * _MIB,  # JAX
     ici_links=4,
     ici_bytes_per_s=60e9,  # SB
@@ -137,8 +136,6 @@ V2 = Chip(
     wraparound_size=16,  # the full pod's edge
     slice_shapes=(*_PART_OF_A_HOST_2D, (2, 2), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16)),  # GCP, v2 page; 4x8: libtpu
     max_slice_chips=256,
-    dcn_bytes_per_s=None,
-    pcie_bytes_per_s=None,
     clock_hz=0.70e9,  # 46e12 / (2 cores x 1 unit x 128 x 128 x 2); agrees with a published v2 profile
 )
 
@@ -154,7 +151,6 @@ V3 = Chip(
     usable_hbm_bytes_per_device=_usable(15.48),  # libtpu
     hbm_bytes_per_s=900e9,  # GCP, SB; JAX 825e9
     bf16_flops_per_s=123e12,  # GCP; JAX and SB 140e12
-    int8_ops_per_s=None,
     vmem_bytes=16 * _MIB,  # JAX
     ici_links=4,
     ici_bytes_per_s=100e9,  # SB; looks high beside v4's 45e9 and no other source confirms it
@@ -162,8 +158,6 @@ V3 = Chip(
     wraparound_size=32,  # the full pod's edge
     slice_shapes=(*_PART_OF_A_HOST_2D, (2, 2), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16), (16, 32), (32, 32)),  # GCP
     max_slice_chips=1024,
-    dcn_bytes_per_s=None,
-    pcie_bytes_per_s=None,
     clock_hz=0.94e9,  # arithmetic only: 123e12 / (2 cores x 2 units x 128 x 128 x 2)
 )
 
@@ -298,13 +292,14 @@ V7X = Chip(
     slice_shapes=_BELOW_A_CUBE,
     max_slice_chips=9216,  # GCP: chips of a pod
     dcn_bytes_per_s=12.5e9,  # SB
-    pcie_bytes_per_s=None,
     core_link_bytes_per_s=540e9,  # GCP: the die-to-die interface is "six times faster than a 1D ICI link"
     clock_hz=1.90e9,  # fitted to profiles; 2307e12 / (2 cores x 4 units x 256 x 256 x 2) = 2.2e9 does not fit them
 )
 
 CHIPS: tuple[Chip, ...] = (V2, V3, V4, V5E, V5P, V6E, V7X)
 """Every generation, oldest first."""
+
+_SPELLINGS = {spelling: entry for entry in CHIPS for spelling in (entry.name, *entry.aliases)}
 
 
 def chip(name: str) -> Chip:
@@ -313,11 +308,10 @@ def chip(name: str) -> Chip:
     Raises:
         SliceError: No generation has that name.
     """
-    wanted = name.strip().lower()
-    for candidate in CHIPS:
-        if wanted == candidate.name or wanted in candidate.aliases:
-            return candidate
-    guesses = nearest_chips(wanted)
+    found = _SPELLINGS.get(name.strip().lower())
+    if found is not None:
+        return found
+    guesses = nearest_chips(name)
     raise SliceError(
         f'unknown TPU generation "{name.strip()}"',
         why=f"the known ones are {', '.join(candidate.name for candidate in CHIPS)}",

@@ -35,15 +35,13 @@ def device_order(chosen: Slice, mesh_shape: Sequence[int]) -> tuple[int, ...] | 
     if chip is None or prod(mesh_shape) != chosen.devices_per_slice:
         return None
     if chip.name in ("v2", "v3"):
-        return _of_two_cores(chosen.devices_per_slice, mesh_shape)
-    special = _special_ring(chosen, mesh_shape)
-    return special if special is not None else _along_axes(chosen, mesh_shape)
+        count = chosen.devices_per_slice
+        return _eights_of_cores(count) if count == 8 or mesh_shape[-1] == 8 else tuple(range(count))
+    return _special_ring(chosen, mesh_shape) or _along_axes(chosen, mesh_shape)
 
 
-def _of_two_cores(count: int, mesh_shape: Sequence[int]) -> tuple[int, ...]:
-    if count == 8 or mesh_shape[-1] == 8:
-        return tuple(block + core for block in range(0, count, 8) for core in _RING_OF_EIGHT_CORES)
-    return tuple(range(count))
+def _eights_of_cores(count: int) -> tuple[int, ...]:
+    return tuple(block + core for block in range(0, count, 8) for core in _RING_OF_EIGHT_CORES)
 
 
 def _special_ring(chosen: Slice, mesh_shape: Sequence[int]) -> tuple[int, ...] | None:
@@ -59,7 +57,7 @@ def _special_ring(chosen: Slice, mesh_shape: Sequence[int]) -> tuple[int, ...] |
     if name == "v5p" and shape == (2, 2, 2):
         return _RING_OF_2X2X2
     if name == "v7x" and count % 8 == 0 and count <= 32 and shape[0] <= 2 and shape[1] <= 2:
-        return tuple(block + core for block in range(0, count, 8) for core in _RING_OF_EIGHT_CORES)
+        return _eights_of_cores(count)
     return None
 
 

@@ -9,14 +9,12 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import zip_longest
 from math import prod
-from typing import Literal, NoReturn
 
 from hloscope.errors import SliceError
 from hloscope.hardware.chips import Chip, nearest_chips
 from hloscope.hardware.chips import chip as find_chip
-
-SliceKind = Literal["tpu", "cpu", "attached"]
 
 HOST_BLOCK = (2, 2, 1)
 """libtpu's default block of chips per host; a slice must be divisible by it or bring its own bounds."""
@@ -40,13 +38,11 @@ class Slice:
     """What a program runs on: one or more equal TPU slices, simulated CPU devices, or the devices attached here.
 
     Attributes:
-        kind: `tpu`, `cpu` or `attached`.
-        chip: The TPU generation; None unless `kind` is `tpu`.
-        shape: Chips along each physical axis of one slice; for `cpu` the number of devices; empty for `attached`.
+        chip: The TPU generation; None of CPU devices and attached ones.
+        shape: Chips along each physical axis of one slice; of CPU devices their number; empty for attached ones.
         slice_count: Slices, joined by the data-centre network.
     """
 
-    kind: SliceKind = "tpu"
     chip: Chip | None = None
     shape: Shape = ()
     slice_count: int = 1
@@ -54,11 +50,13 @@ class Slice:
     def __post_init__(self) -> None:
         if self.slice_count < 1:
             raise SliceError(f"{self.slice_count} slices are none", fix="give a count of 1 or more, such as 2*v5e:2x4")
-        if self.kind == "tpu" and self.chip is None:
-            raise SliceError("a TPU slice needs a generation", fix=_HOW_TO_NAME)
         if self.chip is not None and not is_slice_shape(self.chip, self.shape):
-            _refuse_shape(self.chip, self.shape)
-        if self.kind == "cpu" and (len(self.shape) != 1 or self.shape[0] < 1):
+            raise SliceError(
+                f"no {self.chip.name} slice has the shape {shown(self.shape)}",
+                why=f"{self.chip.name} comes in blocks of {_offered(self.chip)}",
+                fix=_use_one_of(self.chip, nearest_shapes(self.chip, prod(self.shape), self.shape)),
+            )
+        if self.chip is None and self.shape and (len(self.shape) != 1 or self.shape[0] < 1):
             raise SliceError("simulated CPU devices need a number of 1 or more", fix="write, for example, cpu:8")
 
     @property
@@ -66,13 +64,13 @@ class Slice:
         """The normalised name; `parse_slice` reads it back to an equal slice."""
         if self.is_attached:
             return "attached"
-        one = f"cpu:{self.shape[0]}" if self.chip is None else f"{self.chip.topology_prefix}:{shown(self.shape)}"
-        return one if self.slice_count == 1 else f"{self.slice_count}*{one}"
+        single = self.libtpu_topology_name or f"cpu:{self.shape[0]}"
+        return single if self.slice_count == 1 else f"{self.slice_count}*{single}"
 
     @property
     def is_attached(self) -> bool:
         """Whether this stands for the devices of this machine, whose number only JAX can tell."""
-        return self.kind == "attached"
+        return self.chip is None and not self.shape
 
     @property
     def chip_count(self) -> int:
@@ -130,7 +128,7 @@ class Slice:
         """
         if self.chip is None:
             return None
-        first, second, third = _padded(self.shape)
+        first, second, third = (*self.shape, *(1,) * (3 - len(self.shape)))
         divisible = all(edge % host == 0 for edge, host in zip((first, second, third), HOST_BLOCK, strict=True))
         return None if divisible else (first, second, third)
 
@@ -191,7 +189,7 @@ def parse_slice(text: str) -> Slice:
     count = 1 if match["count"] is None else int(match["count"])
     generation = match["generation"].strip()
     if text.strip().lower() == "attached":
-        return Slice(kind="attached")
+        return Slice()
     if generation.lower() == "cpu":
         return _cpu_slice(match, text)
     known = _chip_of(generation, match)
@@ -218,7 +216,7 @@ def _cpu_slice(match: re.Match[str], text: str) -> Slice:
     number = match["edge"] or match["number"]
     if number is None:
         raise SliceError(f'"{text}" does not say how many CPU devices to simulate', fix="write, for example, cpu:8")
-    return Slice(kind="cpu", shape=(int(number),))
+    return Slice(shape=(int(number),))
 
 
 def _chip_of(generation: str, match: re.Match[str]) -> Chip:
@@ -228,8 +226,8 @@ def _chip_of(generation: str, match: re.Match[str]) -> Chip:
         before, after = match.string[: match.start("generation")], match.string[match.end("generation") :]
         guesses = [f"{before}{guess.name}{after}" for guess in nearest_chips(generation)]
         fitting = [guess for guess in guesses if _can_be_read(guess)] or guesses
-        fix = f"did you mean {' or '.join(fitting)}?" if fitting else _HOW_TO_NAME
-        raise SliceError(error.what, why=error.why, fix=fix) from None
+        error.fix = f"did you mean {' or '.join(fitting)}?" if fitting else _HOW_TO_NAME
+        raise
 
 
 def _can_be_read(text: str) -> bool:
@@ -253,14 +251,6 @@ def _shape_of_size(known: Chip, number: int, text: str) -> Shape:
     )
 
 
-def _refuse_shape(known: Chip, shape: Shape) -> NoReturn:
-    raise SliceError(
-        f"no {known.name} slice has the shape {shown(shape)}",
-        why=f"{known.name} comes in blocks of {_offered(known)}",
-        fix=_use_one_of(known, nearest_shapes(known, prod(shape), shape)),
-    )
-
-
 def _use_one_of(known: Chip, shapes: tuple[Shape, ...]) -> str:
     *others, last = (_shown_with_chips(known, shape) for shape in shapes)
     return f"use {', '.join(others)} or {last}"
@@ -269,11 +259,6 @@ def _use_one_of(known: Chip, shapes: tuple[Shape, ...]) -> str:
 def _shown_with_chips(known: Chip, shape: Shape) -> str:
     chips = prod(shape)
     return f"{known.topology_prefix}:{shown(shape)} ({chips:,} {'chip' if chips == 1 else 'chips'})"
-
-
-def _padded(shape: Shape) -> tuple[int, int, int]:
-    first, second, third = (*shape, *(1,) * (3 - len(shape)))
-    return first, second, third
 
 
 def default_slice(device_count: int, chip: str = "v5e") -> Slice:
@@ -290,7 +275,7 @@ def default_slice(device_count: int, chip: str = "v5e") -> Slice:
     if device_count < 1:
         raise SliceError(f"{device_count} devices are none", fix="give a number of 1 or more")
     chips = -(-device_count // known.devices_per_chip)
-    shape = shape_with(known, chips) or _shape_for_at_least(known, chips)
+    shape = shape_with(known, chips) or next((block for block in slice_shapes(known) if prod(block) >= chips), None)
     if shape is not None:
         return Slice(chip=known, shape=shape)
     count = -(-chips // known.max_slice_chips)
@@ -353,11 +338,6 @@ def shape_with(chip: Chip, chip_count: int) -> Shape | None:
     return next((shape for shape in slice_shapes(chip) if prod(shape) == chip_count), None)
 
 
-def _shape_for_at_least(chip: Chip, chip_count: int) -> Shape | None:
-    """The smallest block with `chip_count` chips or more; None when even the largest slice is too small."""
-    return next((shape for shape in slice_shapes(chip) if prod(shape) >= chip_count), None)
-
-
 def nearest_shapes(chip: Chip, chip_count: int, shape: Shape | None = None, limit: int = 3) -> tuple[Shape, ...]:
     """The blocks nearest to a wish: by number of chips, then by how much their edges differ.
 
@@ -367,18 +347,13 @@ def nearest_shapes(chip: Chip, chip_count: int, shape: Shape | None = None, limi
         shape: The edges wished for, if they were said.
         limit: How many to return at most.
     """
-    wished = tuple(sorted(shape or ()))
+    wished = sorted(shape or (), reverse=True)
 
     def distance(known: Shape) -> tuple[int, int, int]:
-        return abs(prod(known) - chip_count), _edge_difference(wished, tuple(sorted(known))), sum(known)
+        pairs = zip_longest(wished, sorted(known, reverse=True), fillvalue=1)
+        return abs(prod(known) - chip_count), sum(abs(left - right) for left, right in pairs), sum(known)
 
     return tuple(sorted(slice_shapes(chip), key=distance)[:limit])
-
-
-def _edge_difference(wished: Shape, known: Shape) -> int:
-    width = max(len(wished), len(known))
-    padded = ((1,) * (width - len(edges)) + edges for edges in (wished, known))
-    return sum(abs(left - right) for left, right in zip(*padded, strict=True))
 
 
 def shown(shape: Iterable[int]) -> str:

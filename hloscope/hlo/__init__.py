@@ -6,12 +6,13 @@ long as XLA does. The fast path parses what lines have in common once. Take the 
     %ar.1 = f32[8,512]{1,0} all-reduce(%x.7), channel_id=1, to_apply=%add, metadata={op_name="psum"}
 
 `scanner` takes a stretch of lines at a time; `chunks` cuts it by the one regular expression of `line_patterns` into
-columns: the name `ar.1`, the opening `f32[8,512]{1,0} all-reduce(%`, the operands `x.7`, the leading attributes
-`, channel_id=1`, the callee `to_apply`, `add`, the metadata, and the trailing attributes, of which there are none. Each
-column is looked up in `line_cache`. Only a word that is new is parsed, and mostly not even that: `shape_words` fills
-the form `f32[_,_]{_,_}` with its numbers, and `attribute_skeletons` the skeleton `, channel_id_`, if one line of that
-form has been parsed by `language` before. The columns go into `columns` whole, of which `ir` shows modules,
-computations and instructions as views; `decode` reads an attribute when somebody asks for it.
+columns: the name `ar.1`, the opening `f32[8,512]{1,0} all-reduce(%`, the operands `x.7`, the attributes
+`, channel_id=1, to_apply=%add`, and the metadata; behind it stands no configuration. `line_cache` has a dictionary of
+the openings, one of the attributes and one of the configurations that this text has shown before. A word that is new
+is learnt by its form, in which every number is 1: the grammar reads `, channel_id=1, to_apply=%add` once for all
+channels, and says which of its keys call. Only shapes are read number by number, each once. The names, forms and
+operands go into `columns` whole, of which `ir` shows modules, computations and instructions as views; attributes and
+metadata stay in the text, and are cut out of their line, and read by `decode`, when somebody asks for them.
 
 A line that the expression does not match is parsed by itself. Where that fails, or a name is not defined, the scanner
 raises `FallbackToGrammar`, and `parser` reads from that computation on by the grammar's rule for a whole text.

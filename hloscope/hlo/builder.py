@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hloscope.hlo.columns import Columns, ComputationRow, FixedForm, frame_tables
+from hloscope.hlo.columns import Columns, ComputationRow, Form, Parsed, frame_tables
 from hloscope.hlo.grammar_actions import MAX_DEPTH
 from hloscope.hlo.opcodes import RESERVED, operands_needed
 from hloscope.hlo.records import (
@@ -107,19 +107,11 @@ class Builder:
         """Takes back the instructions that belong to no complete computation; reading goes on from a 1-based line."""
         columns = self.columns
         end = columns.computations[-1].end if columns.computations else 0
-        for column in (
-            columns.names,
-            columns.forms,
-            columns.leading_attributes,
-            columns.metadata,
-            columns.trailing_attributes,
-        ):
-            del column[end:]
+        del columns.names[end:], columns.forms[end:]
         del columns.lines[end:], columns.operand_starts[end + 1 :]
         del columns.operands[columns.operand_starts[end] :]
         columns.called = {index: called for index, called in columns.called.items() if index < end}
-        columns.cut_out = {index: cut_out for index, cut_out in columns.cut_out.items() if index < end}
-        columns.more = {index: more for index, more in columns.more.items() if index < end}
+        columns.parsed = {index: parsed for index, parsed in columns.parsed.items() if index < end}
 
     def close_scope(
         self, scope: Scope, *, is_entry: bool, thread: str | None, position: int, end: int | None = None
@@ -190,16 +182,15 @@ class Builder:
         attributes = {item.key: self._text(item.span) for item in operation.attributes}
         argument = None if operation.argument is None else self._text(operation.argument)
         shape = None if operation.shape is None else operation.shape.shape
-        return self._append(scope, name, start, FixedForm(operation.opcode, shape, attributes, argument), operands)
+        return self._append(scope, name, start, Form(operation.opcode, shape), Parsed(attributes, argument), operands)
 
-    def _append(self, scope: Scope, name: str, start: int, form: FixedForm, operands: list[int]) -> int:
+    def _append(self, scope: Scope, name: str, start: int, form: Form, parsed: Parsed, operands: list[int]) -> int:
         columns = self.columns
         index = len(columns.names)
         scope.indexes[name] = index
         columns.names.append(name)
         columns.forms.append(form)
-        for texts in (columns.leading_attributes, columns.metadata, columns.trailing_attributes):
-            texts.append("")
+        columns.parsed[index] = parsed
         columns.lines.append(self._line_at(self._base + start))
         columns.operands.extend(operands)
         columns.operand_starts.append(len(columns.operands))
@@ -231,17 +222,17 @@ class Builder:
 
     def _implied_parameter(self, scope: Scope, operand: Operand) -> int:
         name = operand.name or f"parameter.{scope.implied}"
-        form = FixedForm("parameter", operand.shape, {}, str(scope.implied))
+        parsed = Parsed({}, str(scope.implied))
         scope.implied += 1
-        return self._append(scope, name, operand.span.start, form, [])
+        return self._append(scope, name, operand.span.start, Form("parameter", operand.shape), parsed, [])
 
     def _tuple_element(self, scope: Scope, index: int, tuple_index: int, start: int) -> int:
         """The instruction that `%t#0` stands for; one for each place, as XLA makes it."""
         name = f"{self.columns.names[index]}#{tuple_index}"
         if name in scope.indexes:
             return scope.indexes[name]
-        form = FixedForm("get-tuple-element", None, {"index": str(tuple_index)}, None)
-        return self._append(scope, name, start, form, [index])
+        parsed = Parsed({"index": str(tuple_index)})
+        return self._append(scope, name, start, Form("get-tuple-element", None), parsed, [index])
 
     def _add_bodies(self, computation: str, instructions: tuple[Instruction, ...], depth: int = 0) -> None:
         """Makes the inline bodies of called computations, the innermost first, computations of their own."""

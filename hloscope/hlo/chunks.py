@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from enum import Enum, auto
 from functools import cached_property
-from itertools import compress, count
+from itertools import compress
 from typing import Any, NamedTuple
 
-from hloscope.hlo.attribute_skeletons import Irregular
+from hloscope.hlo.columns import Form
 from hloscope.hlo.language import language
-from hloscope.hlo.line_cache import Form, LineCache
-from hloscope.hlo.line_patterns import Row
+from hloscope.hlo.line_cache import Called, LineCache, read_head
+from hloscope.hlo.line_patterns import Row, is_comment
 from hloscope.hlo.opcodes import RESERVED
 from hloscope.hlo.records import Instruction, ReadError
 
@@ -22,22 +22,6 @@ MOST_LINES = 64
 Rows = Row[tuple[str, ...]]
 _NAME = Row._fields.index("name")
 _NO_ROWS: Rows = Row._make([()] * len(Row._fields))
-
-
-class Words(NamedTuple):
-    """What was learnt from the words of plain rows.
-
-    Attributes:
-        forms: Opcode and shape of each row.
-        leading_attributes: The attributes of each row before `calling`, equal ones as one string.
-        trailing_attributes: What comes after the metadata, likewise.
-        more: The attributes between `calling` and the metadata, by the number of the row, where there are any.
-    """
-
-    forms: list[Form]
-    leading_attributes: list[str]
-    trailing_attributes: list[str]
-    more: dict[int, str]
 
 
 class Doing(Enum):
@@ -92,7 +76,8 @@ class Chunk:
 
     Attributes:
         row: The columns of the plain rows: those of usual instructions.
-        words: What was learnt from their words.
+        forms: Opcode and shape of each of them.
+        called: What each of them calls.
         lines: The line of each of them.
         events: What is to be done between them.
         length: Lines that were read: all up to one that goes on behind the end.
@@ -108,16 +93,16 @@ class Chunk:
         self.in_computation = in_computation
         self.length = len(self._names)
         row = self._plain_rows()
-        words = self._look_up(row)
-        changed = self._put_odd_rows_aside(row, are_known=words is not None)
+        self._learn(row)
         self.events = self._find_events()
-        if changed or self.length < len(self._rows) or any(event.lines > 1 for event in self.events):
-            del self._names[self.length :]
-            row, words = self._plain_rows(), None
-        if cache.dialect.split is not None:
-            row = row._replace(operands=tuple(", ".join(cache.operands(operands)) for operands in row.operands))
+        del self._names[self.length :]
+        if len(row.name) > sum(map(bool, self._names)):  # some are read with another line, or are not printed as usual
+            row = self._plain_rows()
         self.row = row
-        self.words = words or self._known_words(row)
+        self.forms: list[Form] = list(map(cache.forms.__getitem__, row.opening))
+        self.called: list[Called] = list(map(cache.called.__getitem__, row.attributes))
+        if cache.dialect.split is not None:
+            self.row = row._replace(operands=tuple(", ".join(cache.operands(operands)) for operands in row.operands))
         self.lines = list(compress(range(line, line + self.length), self._names))
 
     def _plain_rows(self) -> Rows:
@@ -136,49 +121,22 @@ class Chunk:
             return self._end + 1
         return self._start + sum(len(line) + 1 for line in self._raw[: self.length])
 
-    # ---- the words of plain rows
-
-    def _look_up(self, row: Rows) -> Words | None:
-        """What is known of the words of plain rows; None where one of them is new."""
-        try:
-            return self._known_words(row)
-        except KeyError:
-            return None
-
-    def _known_words(self, row: Rows) -> Words:
-        """What was learnt from the words of plain rows.
-
-        Raises:
-            KeyError: One of them is new.
-        """
-        cache = self._cache
-        return Words(
-            list(map(cache.forms.__getitem__, row.opening)),
-            list(map(cache.leading_attributes.__getitem__, row.attributes)),
-            list(map(cache.trailing_attributes.__getitem__, row.rest)),
-            {number: cache.leading_attributes[row.more[number]] for number in compress(count(), row.more)},
-        )
-
-    def _put_odd_rows_aside(self, row: Rows, *, are_known: bool) -> bool:
-        """Learns the words that are new. Rows with one that cannot be learnt lose their name; says whether any did."""
-        cache = self._cache
-        odd: set[int] = set()
-        if not are_known:
-            odd.update(_odd_rows(row.opening, cache.forms, cache.learn_form))
-            odd.update(_odd_rows(row.attributes, cache.leading_attributes, cache.learn_leading))
-            odd.update(_odd_rows(row.more, cache.leading_attributes, cache.learn_leading))
-            odd.update(_odd_rows(row.rest, cache.trailing_attributes, cache.learn_trailing))
-        if cache.dialect.split is not None:
-            odd |= _failing(range(len(row.name)), lambda number: cache.operands(row.operands[number]))
+    def _learn(self, row: Rows) -> None:
+        """Learns the words that are new. Rows with a word that is not printed as usual lose their name."""
+        cache, odd = self._cache, set[int]()
+        cache.learn_forms(set(row.opening).difference(cache.forms))
+        cache.learn_attributes(set(row.attributes).difference(cache.called))
+        cache.learn_configs(set(row.config).difference(cache.configs))
+        if cache.odd:
+            words = zip(row.opening, row.attributes, row.config, strict=True)
+            odd.update(number for number, found in enumerate(words) if not cache.odd.isdisjoint(found))
         if not RESERVED.isdisjoint(row.name):
-            odd |= {number for number, name in enumerate(row.name) if name in RESERVED}
-        doubtful = [number for number in _with_several_runs(row, cache) if number not in odd]
-        odd |= _failing(doubtful, lambda number: cache.check_unique(Row(*(column[number] for column in row))))
-        if odd:
-            numbers = list(compress(range(self.length), self._names))
-            for number in odd:
-                self._names[numbers[number]] = ""
-        return bool(odd)
+            odd.update(number for number, name in enumerate(row.name) if name in RESERVED)
+        if cache.dialect.split is not None:
+            odd.update(number for number, operands in enumerate(row.operands) if not cache.can_read(operands))
+        numbers = list(compress(range(self.length), self._names)) if odd else []
+        for number in odd:
+            self._names[numbers[number]] = ""
 
     def _other(self, number: int) -> str:
         """The line of a row that is no plain one."""
@@ -196,7 +154,7 @@ class Chunk:
             if source == "}" and self.in_computation and number >= next_row:
                 self.in_computation = False
                 events.append(Event(Doing.CLOSES, number - removed, self._line + number))
-            elif source and number >= next_row and (stripped := source.strip(" \t\r")) and stripped[:2] != "//":
+            elif source and number >= next_row and (stripped := source.strip(" \t\r")) and not is_comment(stripped):
                 try:
                     event = self._event(stripped, number, number - removed)
                 except _Incomplete:
@@ -228,7 +186,7 @@ class Chunk:
             if self.in_computation:
                 instruction, source, count = self._joined(number, self._other(number), _instruction)
                 return Event(Doing.ADDS, place, line, count, instruction=instruction, source=source)
-            (name, is_entry), source, count = self._joined(number, source, self._cache.signatures.read)
+            (name, is_entry), source, count = self._joined(number, source, read_head)
         except ReadError:
             return Event(Doing.FAILS, place, line)
         self.in_computation = True
@@ -253,31 +211,6 @@ class Chunk:
         if taken == MOST_LINES or self._end >= len(self._text):
             raise ReadError(0, "too many lines")
         raise _Incomplete
-
-
-def _odd_rows(column: tuple[str, ...], known: Mapping[str, object], learn: Callable[[str], None]) -> list[int]:
-    """Learns what is new in a column; returns the rows where that fails."""
-    new = list(set(column).difference(known))
-    odd = {new[number] for number in _failing(range(len(new)), lambda number: learn(new[number]))}
-    return [number for number, word in enumerate(column) if word in odd] if odd else []
-
-
-def _failing(numbers: Iterable[int], read: Callable[[int], object]) -> set[int]:
-    """The numbers whose reading fails."""
-    failing = set()
-    for number in numbers:
-        try:
-            read(number)
-        except (ReadError, Irregular):
-            failing.add(number)
-    return failing
-
-
-def _with_several_runs(row: Rows, cache: LineCache) -> list[int]:
-    """The rows in which a key may stand twice."""
-    unusual = cache.unusual.intersection(row.rest)
-    found = list(compress(range(len(row.more)), row.more))
-    return found + [number for number, rest in enumerate(row.rest) if rest in unusual] if unusual else found
 
 
 def _instruction(text: str) -> Instruction:

@@ -1,7 +1,6 @@
 """How a module is stored: one column for each fact, one entry for each instruction, and the tables of source frames.
 
-An instruction's attributes are stored as the text they are, once for all instructions with the same text, and taken
-apart when somebody asks.
+An instruction's attributes stay in the text, and are cut out of its line when somebody asks.
 """
 
 from __future__ import annotations
@@ -11,61 +10,43 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy
 
+from hloscope.hlo.line_patterns import LEAVES, Dialect, cut_attributes
 from hloscope.hlo.records import Row
 from hloscope.hlo.shape import Shape
 
-_BLOCK = 1 << 16
-"""Characters whose lines are looked up at once."""
+_BLOCK = 1 << 20
+"""Characters in which line ends are looked for at once."""
 
 
-class _Blocks(NamedTuple):
-    """The 0-based line and the offset at which each block of the text begins, and the offset behind the last one."""
-
-    lines: list[int]
-    offsets: list[int]
-
-
-class Form(Protocol):
-    """What many instructions have in common, and how to read the rest.
+class Form:
+    """What many instructions have in common.
 
     Attributes:
         opcode: As printed.
         shape: None when the text leaves it out.
     """
 
-    opcode: str
-    shape: Shape | None
+    __slots__ = ("opcode", "shape")
 
-    def attributes(self, columns: Columns, index: int) -> Mapping[str, str]:
-        """Raw value text by key, in printed order."""
-
-    def argument(self, columns: Columns, index: int) -> str | None:
-        """What stands in the parentheses of a parameter or a constant; None for other opcodes."""
-
-
-class FixedForm:
-    """The form of one instruction, with everything read already."""
-
-    __slots__ = ("_argument", "_attributes", "opcode", "shape")
-
-    def __init__(self, opcode: str, shape: Shape | None, attributes: Mapping[str, str], argument: str | None) -> None:
+    def __init__(self, opcode: str, shape: Shape | None) -> None:
         self.opcode = opcode
         self.shape = shape
-        self._attributes = attributes
-        self._argument = argument
 
-    def attributes(self, columns: Columns, index: int) -> Mapping[str, str]:
-        """Raw value text by key, in printed order."""
-        return self._attributes
 
-    def argument(self, columns: Columns, index: int) -> str | None:
-        """What stands in the parentheses of a parameter or a constant; None for other opcodes."""
-        return self._argument
+class Parsed(NamedTuple):
+    """What was parsed of an instruction that is not printed as usual.
+
+    Attributes:
+        attributes: Raw value text by key, in printed order.
+        argument: What stands in the parentheses of a parameter or a constant.
+    """
+
+    attributes: Mapping[str, str]
+    argument: str | None = None
 
 
 class ComputationRow(NamedTuple):
@@ -89,13 +70,10 @@ class Columns:
         header: Raw text of each header attribute.
         tables: The stack tables.
         names: Instruction names without `%`.
-        forms: Opcode and shape, and how to read the rest.
+        forms: Opcode and shape.
         lines: 1-based line of the instruction.
-        leading_attributes: The attributes up to those that are kept apart, as one text; empty where the form has them.
-        metadata: The value of `metadata`, or nothing.
-        trailing_attributes: The attributes after the metadata, mostly a backend's configuration.
-        cut_out: Key and callee of the attribute after the run, for the instructions that have it.
-        more: The attributes between that and the metadata.
+        parsed: The instructions whose lines `dialect` does not cut.
+        dialect: How the lines of all others are cut, when somebody asks for attributes or arguments.
         operand_starts: Where each instruction's operands begin in `operands`; one more entry than instructions.
         operands: Indexes of the operands, one instruction after the other.
         inferred: Shapes that the text leaves out, once they have been asked for.
@@ -117,11 +95,8 @@ class Columns:
         self.names: list[str] = []
         self.forms: list[Form] = []
         self.lines = array("q")
-        self.leading_attributes: list[str] = []
-        self.metadata: list[str] = []
-        self.trailing_attributes: list[str] = []
-        self.cut_out: dict[int, tuple[str, str]] = {}
-        self.more: dict[int, str] = {}
+        self.parsed: dict[int, Parsed] = {}
+        self.dialect: Dialect | None = None
         self.operand_starts = array("q", [0])
         self.operands = array("q")
         self.inferred: dict[int, Shape] = {}
@@ -132,12 +107,12 @@ class Columns:
         self.truncated = False
         self.is_single = False
         self.lines_before = 0
-        self._line_starts: dict[int, list[int]] = {}
 
     def users(self, index: int) -> list[int]:
         """The instructions that have one as an operand, in text order, each once."""
         starts, users, _ = self._uses
-        return list(dict.fromkeys(users[starts[index] : starts[index + 1]]))
+        start, end = starts[index], starts[index + 1]
+        return list(dict.fromkeys(users[start:end])) if end - start > 1 else users[start:end].tolist()
 
     def positions(self, operand: int, user: int) -> list[int]:
         """Where an instruction stands among the operands of another one."""
@@ -162,37 +137,44 @@ class Columns:
         fresh.lines_before = self.lines_before
         return fresh
 
-    def offset_of_line(self, line: int) -> int:
-        """Offset of a 0-based line."""
-        block = bisect_right(self._blocks.lines, line) - 1
-        starts = self._line_starts.get(block) or self._starts_of_block(block)
-        return starts[line - self._blocks.lines[block]]
+    def attributes(self, index: int) -> Mapping[str, str]:
+        """Raw value text by key, in printed order."""
+        parsed = self.parsed.get(index)
+        if parsed is not None:
+            return parsed.attributes
+        row = self.dialect and self.dialect.pattern.match(self.text, self.line_start(index))
+        assert row, "the line was cut in this way before"
+        found = dict(cut_attributes(row[5]))
+        if row[6]:
+            found["metadata"] = row[6]
+        if row[7]:
+            found["backend_config"] = row[7].partition("=")[2].rstrip(" ")
+        return found
+
+    def argument(self, index: int) -> str | None:
+        """What stands in the parentheses of a parameter or a constant; None for other opcodes."""
+        parsed = self.parsed.get(index)
+        if parsed is not None:
+            return parsed.argument
+        opcode = self.forms[index].opcode
+        if opcode not in LEAVES:
+            return None
+        opening = f" {opcode}("
+        start = self.text.index(opening, self.line_start(index)) + len(opening)
+        return self.text[start : self.text.index(")", start)]
 
     def line_start(self, index: int) -> int:
         """Offset of the line on which an instruction begins."""
-        return self.offset_of_line(self.lines[index] - 1)
-
-    def line_text(self, index: int) -> str:
-        """The line of an instruction, without its line end."""
-        start = self.offset_of_line(self.lines[index] - 1)
-        end = self.text.find("\n", start)
-        return self.text[start : end if end >= 0 else None]
-
-    def _starts_of_block(self, block: int) -> list[int]:
-        """Offset of each line of a block; those of the blocks in which somebody asks for a line are kept."""
-        start, end = self._blocks.offsets[block : block + 2]
-        lines = self.text[start : end - 1].split("\n")
-        found = list(accumulate([len(line) + 1 for line in lines[:-1]], initial=start))
-        self._line_starts[block] = found
-        return found
+        return self.line_starts[self.lines[index] - 1]
 
     @cached_property
-    def _blocks(self) -> _Blocks:
-        text, lines, offsets = self.text, [0], [0]
-        while (end := text.find("\n", offsets[-1] + _BLOCK) + 1) > 0:
-            lines.append(lines[-1] + text.count("\n", offsets[-1], end))
-            offsets.append(end)
-        return _Blocks(lines, [*offsets, len(text) + 1])
+    def line_starts(self) -> array[int]:
+        """Offset of each line."""
+        found = array("q", [0])
+        for start in range(0, len(self.text), _BLOCK):
+            characters = numpy.frombuffer(self.text[start : start + _BLOCK].encode("latin-1", "replace"), numpy.uint8)
+            found.extend(_array_of(numpy.flatnonzero(characters == ord("\n")) + (start + 1)))
+        return found
 
 
 def _array_of(numbers: numpy.ndarray[Any, Any]) -> array[int]:
@@ -200,8 +182,7 @@ def _array_of(numbers: numpy.ndarray[Any, Any]) -> array[int]:
     return array("q", numbers.astype(numpy.int64).tobytes())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class Frame(NamedTuple):
     """One frame of the Python stack that made an instruction.
 
     Attributes:

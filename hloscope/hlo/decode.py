@@ -6,14 +6,14 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from hloscope.hlo.attribute_skeletons import is_plain
 from hloscope.hlo.columns import Columns
 from hloscope.hlo.diagnostics import parse_error
 from hloscope.hlo.language import language
-from hloscope.hlo.line_patterns import STRING
+from hloscope.hlo.line_patterns import NAME, STRING
 from hloscope.hlo.records import ContradictionError, ReadError
 from hloscope.hlo.replica_groups import ReplicaGroups
 from hloscope.hlo.sharding import Sharding
@@ -21,12 +21,12 @@ from hloscope.hlo.value_actions import plain_pairs, unquote
 
 _NUMBER = re.compile(r"[0-9]+")
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
-_cut_entries = re.compile(rf"({STRING}|(?<==)[0-9]++(?=[ }}]))").split
-_entry_keys: dict[tuple[str, ...], tuple[str, ...]] = {}
-"""Keys of entries, by the attribute and what stands between the values; the grammar has read each of these once."""
-
-_entries: dict[tuple[str, str], Mapping[str, str]] = {}
-"""Entries that have been read, by the attribute and its text."""
+_ENTRY = rf"""({NAME})=(?:"([^"\\]++)"|({STRING}|[A-Za-z0-9_.?+@:-]++))"""
+_cut_entries = re.compile(_ENTRY).findall
+_is_plain = re.compile(
+    rf"""\{{(?:{NAME}=(?:"[^"\\]++"|{STRING}|[A-Za-z0-9_.?+@:-]++)[, ]?)*+\}}"""  # re fails with groups in a `*+`
+).fullmatch
+_MOST_ENTRIES = 1 << 12
 
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -85,7 +85,7 @@ def _contradictory(raw: str) -> ReplicaGroups | None:
     except ContradictionError as error:
         return ReplicaGroups(text=raw, contradiction=error.what)
     except ReadError:
-        return None  # which is told with its place in the whole text
+        return None  # which is reported with its place in the whole text
     return None
 
 
@@ -106,14 +106,22 @@ def source_target_pairs(
     raw = attributes.get("source_target_pairs")
     if raw is None:
         return None
-    if plain_pairs(raw):
-        numbers = list(map(int, _NUMBER.findall(raw)))
-        return tuple(zip(numbers[::2], numbers[1::2], strict=True))
+    plain = _plain_pairs(raw)
+    if plain is not None:
+        return plain
     pairs: tuple[tuple[int, ...], ...] = read(columns, index, "source_target_pairs", "integer_lists", raw)
     if any(len(pair) != 2 for pair in pairs):
         error = ReadError(columns.line_start(index), f"source_target_pairs of %{columns.names[index]} are no pairs")
         raise parse_error(columns, error)
     return tuple((pair[0], pair[1]) for pair in pairs)
+
+
+@lru_cache(maxsize=_MOST_ENTRIES)
+def _plain_pairs(raw: str) -> tuple[tuple[int, int], ...] | None:
+    if not plain_pairs(raw):
+        return None
+    numbers = list(map(int, _NUMBER.findall(raw)))
+    return tuple(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def integers(columns: Columns, index: int, attributes: Mapping[str, str], key: str) -> tuple[int, ...] | None:
@@ -129,32 +137,18 @@ def entries(columns: Columns, index: int, key: str, raw: str | None) -> Mapping[
     """The entries of `metadata` or `frontend_attributes`, from the value's text."""
     if raw is None:
         return _EMPTY
-    found = _entries.get((key, raw))
-    if found is None:
-        if len(_entries) >= _MOST_TEXTS:
-            _entries.clear()
-        found = _entries[key, raw] = MappingProxyType(_cut(key, raw) or _read_entries(columns, index, key, raw))
-    return found
+    return _plain_entries(raw) or MappingProxyType(read(columns, index, key, key, raw).values)
 
 
-def _cut(key: str, raw: str) -> dict[str, str] | None:
-    parts = _cut_entries(raw)
-    keys = _entry_keys.get((key, *parts[::2]))
-    return None if keys is None else dict(zip(keys, map(_entry, parts[1::2]), strict=True))
-
-
-def _read_entries(columns: Columns, index: int, key: str, raw: str) -> dict[str, str]:
-    found: dict[str, str] = read(columns, index, key, key, raw).values
-    parts = _cut_entries(raw)
-    if is_plain(parts[::2]) and list(found.values()) == list(map(_entry, parts[1::2])):
-        if len(_entry_keys) >= _MOST_TEXTS:
-            _entry_keys.clear()
-        _entry_keys[(key, *parts[::2])] = tuple(found)
-    return found
-
-
-def _entry(raw: str) -> str:
-    return unquote(raw) if raw[0] == '"' else raw
+@lru_cache(maxsize=_MOST_ENTRIES)
+def _plain_entries(raw: str) -> Mapping[str, str] | None:
+    """Entries that are all strings and words, which every rule for entries reads alike; None for others."""
+    if _is_plain(raw) is None:
+        return None
+    found = _cut_entries(raw)
+    return MappingProxyType(
+        {key: plain or (unquote(value) if value[0] == '"' else value) for key, plain, value in found}
+    )
 
 
 def plain_integer(raw: str | None) -> int | None:

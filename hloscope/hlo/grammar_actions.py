@@ -8,6 +8,7 @@ of the children.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from hloscope.hlo.lalr_runtime import Token
@@ -27,10 +28,13 @@ from hloscope.hlo.records import (
     Text,
     span_of,
 )
-from hloscope.hlo.shape import Shape
+from hloscope.hlo.shape import Layout, Shape
 from hloscope.hlo.value_actions import RULE_OF_VALUE, ValueActions, check_value, unquote
 
 _OPERAND_NAME = re.compile(r"/\*[^*]*\*/|%?([A-Za-z_][A-Za-z0-9_.-]*)")
+
+_MOST_ARRAYS = 1 << 14
+"""Arrays that are kept for later texts: the same few make up very many shapes."""
 
 MAX_DEPTH = 100
 """How deep tuples and operands may nest; XLA's own stack ends not much later."""
@@ -38,6 +42,10 @@ MAX_DEPTH = 100
 
 class GrammarActions(ValueActions):
     """Callbacks of the upper level; the lower level is inherited."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._arrays: dict[tuple[str, ...], Shape] = {}
 
     # ---- text
 
@@ -183,18 +191,21 @@ class GrammarActions(ValueActions):
     # ---- shapes
 
     def array_shape(self, children: list[Token]) -> ParsedShape:
-        array = self.read_at("array", children[0])
-        if len(children) == 1:
-            return ParsedShape(array, span_of(children[0], children[0]), 0)
-        layout = self.read_at("layout", children[1])
-        if len(layout.minor_to_major) not in (0, len(array.dimensions)):
-            raise ReadError(
-                children[1].start_pos, f"the layout of {array} names {len(layout.minor_to_major)} dimensions"
-            )
-        shape = Shape(
-            element_type=array.element_type, dimensions=array.dimensions, dynamic=array.dynamic, layout=layout
-        )
-        return ParsedShape(shape, span_of(children[0], children[1]), 0)
+        shape = self._arrays.get(tuple(children))
+        if shape is None:
+            if len(self._arrays) >= _MOST_ARRAYS:
+                self._arrays.clear()
+            shape = self._arrays[tuple(map(str, children))] = self._array(*children)
+        return ParsedShape(shape, span_of(children[0], children[-1]), 0)
+
+    def _array(self, array: Token, layout: Token | None = None) -> Shape:
+        shape: Shape = self.read_at("array", array)
+        if layout is None:
+            return shape
+        found: Layout = self.read_at("layout", layout)
+        if len(found.minor_to_major) not in (0, len(shape.dimensions)):
+            raise ReadError(layout.start_pos, f"the layout of {shape} names {len(found.minor_to_major)} dimensions")
+        return replace(shape, layout=found)
 
     def tuple_shape(self, children: list[Any]) -> ParsedShape:
         opening, *elements, closing = children

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
 
 import numpy
 
 from hloscope.hlo import decode
-from hloscope.hlo.columns import Columns, ComputationRow, Frame
+from hloscope.hlo.columns import Columns, ComputationRow, Form, Frame
 from hloscope.hlo.diagnostics import located, lost_entry
 from hloscope.hlo.opcodes import is_known_opcode
 from hloscope.hlo.replica_groups import ReplicaGroups
@@ -177,11 +177,14 @@ class HloComputation:
         """In text order; in a scheduled module the order of execution."""
         return tuple(self.instruction_at(index) for index in range(self._row.first, self._row.end))
 
+    def forms(self) -> Iterator[tuple[int, Form]]:
+        """What `instruction_at` takes, opcode and printed shape of each instruction, none of which is made for it."""
+        return enumerate(self._columns.forms[self._row.first : self._row.end], self._row.first)
+
     @cached_property
     def opcodes(self) -> frozenset[str]:
         """The opcodes of its instructions."""
-        forms = self._columns.forms
-        return frozenset(forms[index].opcode for index in range(self._row.first, self._row.end))
+        return frozenset(form.opcode for _, form in self.forms())
 
     @property
     def calling(self) -> tuple[HloInstruction, ...]:
@@ -208,15 +211,14 @@ class HloComputation:
             HloParseError: Their numbers do not go from 0 on, each once.
         """
         columns = self._columns
-        indexes = [
-            index for index in range(self._row.first, self._row.end) if columns.forms[index].opcode == "parameter"
-        ]
-        found = sorted(map(self.instruction_at, indexes), key=lambda instruction: instruction.parameter_number or 0)
-        for number, parameter in enumerate(found):
-            if parameter.parameter_number != number:
+        indexes = [index for index, form in self.forms() if form.opcode == "parameter"]
+        numbers = {index: int(columns.argument(index) or 0) for index in indexes}
+        ordered = sorted(indexes, key=numbers.__getitem__)
+        for number, index in enumerate(ordered):
+            if numbers[index] != number:
                 what = f"parameter {number} of %{self.name} is missing, or another one has its number"
                 raise located(columns, columns.line_start(indexes[0]), what, None)
-        return tuple(found)
+        return tuple(map(self.instruction_at, ordered))
 
     @cached_property
     def _by_name(self) -> dict[str, HloInstruction]:
@@ -286,7 +288,7 @@ class HloInstruction:
         """In order; one that is used twice stands twice."""
         columns, computation = self._columns, self.computation
         start, end = columns.operand_starts[self._index], columns.operand_starts[self._index + 1]
-        return tuple(computation.instruction_at(operand) for operand in columns.operands[start:end])
+        return tuple(map(computation.instruction_at, columns.operands[start:end]))
 
     def operand(self, number: int) -> HloInstruction | None:
         """One operand, without making the others; None where there are not so many."""
@@ -314,8 +316,7 @@ class HloInstruction:
     def attributes(self) -> Mapping[str, str]:
         """Raw value text by key, as printed."""
         if self._attributes is None:
-            columns = self._columns
-            self._attributes = columns.forms[self._index].attributes(columns, self._index)
+            self._attributes = self._columns.attributes(self._index)
         return self._attributes
 
     @property
@@ -326,8 +327,7 @@ class HloInstruction:
     @property
     def argument(self) -> str | None:
         """What stands in the parentheses instead of operands: a parameter's number, a constant's literal."""
-        columns = self._columns
-        return columns.forms[self._index].argument(columns, self._index)
+        return self._columns.argument(self._index)
 
     @property
     def parameter_number(self) -> int | None:
@@ -374,8 +374,7 @@ class HloInstruction:
     def metadata(self) -> Mapping[str, str]:
         """The entries of `metadata`, unquoted."""
         if self._metadata is None:
-            raw = self._columns.metadata[self._index] or self.attributes.get("metadata")
-            self._metadata = decode.entries(self._columns, self._index, "metadata", raw)
+            self._metadata = decode.entries(self._columns, self._index, "metadata", self.attributes.get("metadata"))
         return self._metadata
 
     @property

@@ -120,7 +120,7 @@ def _selector(kept: tuple[tuple[int, bool], ...]) -> Callable[[list[Any]], list[
     return select
 
 
-USES_BEFORE_COMPILED = 64
+USES_BEFORE_COMPILED = 256
 """Uses of a state after which a pattern of its own pays: making one takes as long as some hundred tokens do."""
 
 _CLOSER = {"{": "}", "[": "]", "(": ")"}

@@ -17,7 +17,7 @@ class Language:
     """The parser with its callbacks.
 
     Attributes:
-        reader: The callbacks; its `progress` tells the computation that was open when a parse failed.
+        reader: The callbacks; its `progress` knows the computation that was open when a parse failed.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Language:
             for name in {rule.callback for rule in made.rules if not rule.origin.startswith("_")}
         }
         self._runtime = LalrRuntime(made, callbacks)
-        self.read = lru_cache(maxsize=1 << 16)(self._parse)
+        self.read = lru_cache(maxsize=1 << 14)(self._parse)
         self.reader.read = self.read
 
     def parse(self, start: str, text: str) -> Any:

@@ -80,7 +80,7 @@ def _read(columns: Columns) -> HloModule:
 def _read_rest(builder: Builder, line: int) -> None:
     """Reads from a 0-based line on, where a computation begins, by the grammar's rule for the rest of a text."""
     columns = builder.columns
-    base = columns.offset_of_line(line)
+    base = columns.line_starts[line]
     computations: tuple[Computation, ...] | None
     truncated = False
     try:
@@ -156,7 +156,7 @@ def _build(builder: Builder, parsed: Text, *, truncated: bool) -> None:
 
 
 def _module(columns: Columns) -> HloModule:
-    """The module; a text that ends between two computations is told by the header, which describes the lost ENTRY."""
+    """The module; the header describes an ENTRY that is lost where a text ends between two computations."""
     module = HloModule(columns)
     layout = columns.header.get("entry_computation_layout")
     if columns.entry_is_implied and layout is not None and not _fits_layout(module.entry, layout):

@@ -43,7 +43,7 @@ class Shape:
 
     Attributes:
         element_type: XLA's name, such as `bf16`; `tuple`, `token`, `opaque` or `buffer`; `unknown` when the text leaves
-            the shape out and it cannot be told from the operands.
+            the shape out and it does not follow from the operands.
         dimensions: The upper bound for a bounded dynamic dimension, `UNBOUNDED` for `?`.
         dynamic: Whether each dimension is dynamic.
         layout: None when the text gives none.
@@ -56,6 +56,7 @@ class Shape:
     layout: Layout | None = None
     elements: tuple[Shape, ...] = ()
     _counted_bytes: int | None = field(default=_NOT_COUNTED, init=False, repr=False, compare=False)
+    _padded_bytes: int | None = field(default=_NOT_COUNTED, init=False, repr=False, compare=False)
 
     @property
     def is_tuple(self) -> bool:
@@ -96,6 +97,11 @@ class Shape:
         Source: xla/layout.h and xla/shape_util.cc: each tile applies to the most minor physical dimensions that
         the one before leaves, rounding each up to a multiple of the tile.
         """
+        if self._padded_bytes == _NOT_COUNTED:
+            object.__setattr__(self, "_padded_bytes", self._count_padded_bytes())
+        return self._padded_bytes
+
+    def _count_padded_bytes(self) -> int | None:
         if self.elements or self.is_tuple:
             return _sum_known([element.padded_byte_size for element in self.elements])
         if self.byte_size is None or self.layout is None:
@@ -125,7 +131,7 @@ class Shape:
 
 
 UNKNOWN_SHAPE = Shape(element_type="unknown")
-"""The shape of an instruction whose text leaves it out, where the operands do not tell it."""
+"""The shape of an instruction whose text leaves it out, where it does not follow from the operands."""
 
 
 def _dimension_text(size: int, dynamic: bool) -> str:

@@ -182,10 +182,10 @@ def _merged(shapes: Sequence[Shape]) -> Shape:
 
 
 def _merged_size(column: Sequence[_Size]) -> _Size:
-    bounded = [one for one in column if one.size != UNBOUNDED]
-    if len({one.size for one in bounded}) > 1:
+    bounded = [extent for extent in column if extent.size != UNBOUNDED]
+    if len({extent.size for extent in bounded}) > 1:
         raise ValueError(column)
-    return _Size(bounded[0].size, any(one.dynamic for one in bounded)) if bounded else _Size(UNBOUNDED, True)
+    return _Size(bounded[0].size, any(extent.dynamic for extent in bounded)) if bounded else _Size(UNBOUNDED, True)
 
 
 def _holds(element_type: str) -> tuple[tuple[int, int], int, bool]:
@@ -203,8 +203,8 @@ def _sizes(shape: Shape) -> list[_Size]:
 def _array(element_type: str, sizes: Sequence[_Size]) -> Shape:
     return Shape(
         element_type=element_type,
-        dimensions=tuple(one.size for one in sizes),
-        dynamic=tuple(one.dynamic for one in sizes),
+        dimensions=tuple(extent.size for extent in sizes),
+        dynamic=tuple(extent.dynamic for extent in sizes),
     )
 
 
@@ -220,7 +220,7 @@ def _without(sizes: Sequence[_Size], *dropped: Sequence[int]) -> list[_Size]:
     positions = {position for group in dropped for position in group}
     if not positions <= set(range(len(sizes))):
         raise IndexError(positions)
-    return [one for position, one in enumerate(sizes) if position not in positions]
+    return [extent for position, extent in enumerate(sizes) if position not in positions]
 
 
 def _scalar(element_type: str) -> _Rule:
@@ -235,7 +235,7 @@ def _like(number: int) -> _Rule:
 
 
 def _broadcast(instruction: Described, shapes: Sequence[Shape]) -> Shape:
-    """Only of a scalar to a scalar: for all others the operand does not tell the sizes."""
+    """Only of a scalar to a scalar: for all others the sizes do not follow from the operand."""
     return shapes[0] if not _integers(instruction, "dimensions") and not shapes[0].dimensions else UNKNOWN_SHAPE
 
 
@@ -264,10 +264,10 @@ def _concatenate(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     (dimension,) = _integers(instruction, "dimensions")
     sizes = [list(column) for column in zip(*map(_sizes, shapes), strict=True)]
     along = sizes[dimension]
-    bounded = all(one.size != UNBOUNDED for one in along)
-    total = sum(one.size for one in along) if bounded else UNBOUNDED
+    bounded = all(extent.size != UNBOUNDED for extent in along)
+    total = sum(extent.size for extent in along) if bounded else UNBOUNDED
     result = [
-        _Size(total, any(one.dynamic for one in column)) if position == dimension else _merged_size(column)
+        _Size(total, any(extent.dynamic for extent in column)) if position == dimension else _merged_size(column)
         for position, column in enumerate(sizes)
     ]
     return _array(_wider(shape.element_type for shape in shapes), result)
@@ -277,8 +277,10 @@ def _pad(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     sizes = _sizes(shapes[0])
     padding = [[*map(int, part.split("_")), 0][:3] for part in instruction.attributes["padding"].split("x")]
     result = [
-        one if one.size == UNBOUNDED else _Size(low + one.size + high + max(one.size - 1, 0) * inside, one.dynamic)
-        for one, (low, high, inside) in zip(sizes, padding, strict=bool(sizes))
+        extent
+        if extent.size == UNBOUNDED
+        else _Size(low + extent.size + high + max(extent.size - 1, 0) * inside, extent.dynamic)
+        for extent, (low, high, inside) in zip(sizes, padding, strict=bool(sizes))
     ]
     return _array(_wider(shape.element_type for shape in shapes), result)
 
@@ -337,7 +339,7 @@ def _reduce_window(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     *operands, root = shapes
     sizes = _sizes(operands[0])
     windows = _windows(instruction)
-    return _applied(root, [_windowed(one, window) for one, window in zip(sizes, windows, strict=True)])
+    return _applied(root, [_windowed(extent, window) for extent, window in zip(sizes, windows, strict=True)])
 
 
 def _windows(instruction: Described) -> list[dict[str, str]]:
@@ -346,15 +348,15 @@ def _windows(instruction: Described) -> list[dict[str, str]]:
     return [{key: parts[axis] for key, parts in said.items()} for axis in range(len(said.get("size", ())))]
 
 
-def _windowed(one: _Size, window: dict[str, str]) -> _Size:
+def _windowed(extent: _Size, window: dict[str, str]) -> _Size:
     """The windows along one axis."""
-    if one.size == UNBOUNDED:
-        return one
+    if extent.size == UNBOUNDED:
+        return extent
     low, high = map(int, window.get("pad", "0_0").split("_"))
-    room = low + high + (0 if one.size == 0 else (one.size - 1) * int(window.get("lhs_dilate", "1")) + 1)
+    room = low + high + (0 if extent.size == 0 else (extent.size - 1) * int(window.get("lhs_dilate", "1")) + 1)
     reach = (int(window["size"]) - 1) * int(window.get("rhs_dilate", "1")) + 1
     count = 0 if reach > room else (room - reach) // int(window.get("stride", "1")) + 1
-    return _Size(count, one.dynamic)
+    return _Size(count, extent.dynamic)
 
 
 def _scan(instruction: Described, shapes: Sequence[Shape]) -> Shape:
@@ -365,8 +367,8 @@ def _scan(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     (dimension,) = _integers(instruction, "dimensions")
     steps = _Size(shapes[0].dimensions[dimension])
     stacked = root.elements[: len(root.elements) - carried]
-    sizes = [(one, _sizes(one)) for one in stacked]
-    parts = [_array(one.element_type, [*own[:dimension], steps, *own[dimension:]]) for one, own in sizes]
+    sizes = [(shape, _sizes(shape)) for shape in stacked]
+    parts = [_array(shape.element_type, [*own[:dimension], steps, *own[dimension:]]) for shape, own in sizes]
     return Shape(element_type="tuple", elements=(*parts, *root.elements[len(stacked) :]))
 
 
@@ -407,7 +409,7 @@ def _convolution(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     axes = sorted(label for label in left if label.isdigit())
     for axis, window in zip(axes, _windows(instruction), strict=True):
         sizes[axis] = _windowed(left[axis], {"size": str(right[axis].size), **window})
-    if any(one.size == UNBOUNDED for one in (*left.values(), *right.values())):
+    if any(extent.size == UNBOUNDED for extent in (*left.values(), *right.values())):
         return UNKNOWN_SHAPE
     return _array(_wider(shape.element_type for shape in shapes), [sizes[label] for label in labels[3]])
 

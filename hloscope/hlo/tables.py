@@ -79,7 +79,7 @@ class Tables(NamedTuple):
 
 
 def _digest_of(grammar: str) -> str:
-    """What tells one grammar from another."""
+    """What distinguishes one grammar from another."""
     return hashlib.sha256(grammar.encode()).hexdigest()
 
 

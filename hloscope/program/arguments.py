@@ -1,10 +1,11 @@
-"""From notations to abstract, sharded JAX values: nothing is ever materialised."""
+"""From notations to abstract, sharded JAX values, and the call made of them: nothing is ever materialised."""
 
 from __future__ import annotations
 
 import inspect
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from math import prod
 from typing import Any
@@ -13,12 +14,93 @@ import jax
 import jax.numpy as jnp
 
 from hloscope.errors import HloscopeError, MeshError, NotationError, TargetError, did_you_mean
-from hloscope.program.loading import import_error
+from hloscope.program.devices import axis_sizes
+from hloscope.program.loading import import_error, user_code
 from hloscope.program.notation import ArraySpec, parse_array, parse_partition_spec
-from hloscope.program.target import TargetFacts
+from hloscope.program.target import TargetFacts, attached_facts
 from hloscope.units import plural
 
 _KEY_IMPLEMENTATIONS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A function with everything it is called with.
+
+    Attributes:
+        function: What the user wrote; it may be jitted already.
+        name: Its name in messages.
+        args: Positional arguments as pytrees of abstract or real arrays.
+        kwargs: Array arguments by keyword.
+        static: Python values by keyword.
+        donate: Donated positions; None leaves it to the function.
+        out: Output shardings as the user wrote them; None leaves all of them open.
+    """
+
+    function: Callable[..., Any]
+    name: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    static: Mapping[str, Any]
+    donate: tuple[int, ...] | None
+    out: Any
+
+
+def build_call(
+    function: Callable[..., Any],
+    facts: TargetFacts,
+    mesh: jax.sharding.Mesh | None,
+    name: str,
+    *,
+    open_arguments: bool = False,
+) -> Call:
+    """Puts a function and its arguments together; a factory is called for both.
+
+    A factory takes no required arguments and returns `(callable, args)`; facts attached to that callable count too.
+
+    Args:
+        function: The user's function or factory.
+        facts: How to call it.
+        mesh: The mesh that notations name.
+        name: The function's name in messages.
+        open_arguments: Leave the sharding of notations without axes to the function, instead of replicating them.
+
+    Raises:
+        HloscopeError: An argument is missing, surplus or written wrongly, or the factory fails.
+    """
+    if facts.args is None and not facts.kwargs and not required_parameters(function):
+        made = _from_factory(function, facts, name)
+        if made is not None:
+            function, args = made
+            facts = facts.over(attached_facts(function))
+            facts = TargetFacts(args=args, out=facts.out, donate=facts.donate, dims=facts.dims)
+    abstract = partial(abstract_tree, mesh=mesh, dims=facts.dims, open_arguments=open_arguments)
+    args = abstract(() if facts.args is None else facts.args)
+    call = Call(
+        function=function,
+        name=name,
+        args=tuple(args) if isinstance(args, tuple | list) else (args,),
+        kwargs={key: abstract(value) for key, value in facts.kwargs.items()},
+        static=facts.static,
+        donate=facts.donate,
+        out=facts.out,
+    )
+    if inspect.iscoroutinefunction(inspect.unwrap(function)):
+        raise TargetError(
+            f"{name} is an async function, which JAX cannot trace", fix="name the function that it awaits"
+        )
+    for key in call.static.keys() & call.kwargs.keys():
+        raise TargetError(f"{key} is given twice", why="both --arg and --static name it", fix="keep one of them")
+    _check_call(call.function, call.args, {**call.kwargs, **call.static}, name)
+    return call
+
+
+def _from_factory(function: Callable[..., Any], facts: TargetFacts, name: str) -> tuple[Callable[..., Any], Any] | None:
+    if hasattr(function, "trace"):
+        return None
+    with user_code(f"{name} fails when it is called as a factory"):
+        made = function(**facts.static)
+    return made if isinstance(made, tuple) and len(made) == 2 and callable(made[0]) else None
 
 
 def abstract_tree(
@@ -37,27 +119,24 @@ def abstract_tree(
         NotationError: A notation is written wrongly.
         MeshError: A notation names an axis that is not in the mesh, or a dimension does not divide.
     """
-    if callable(value):
-        try:
-            value = value()
-        except HloscopeError:
-            raise
-        except Exception as error:
-            raise import_error(error, "the function that makes the arguments fails") from error
-    return jax.tree.map(lambda leaf: _abstract(leaf, mesh, dims, open_arguments), value)
 
+    def abstract(leaf: Any) -> Any:
+        if callable(leaf):
+            try:
+                made = leaf()
+            except HloscopeError:
+                raise
+            except Exception as error:
+                raise import_error(error, "the function that makes the arguments fails") from error
+            return abstract_tree(made, mesh, dims, open_arguments=open_arguments)
+        if not isinstance(leaf, str):
+            return leaf
+        spec = parse_array(leaf, dims)
+        dtype = _dtype(spec, leaf)
+        sharding = None if open_arguments and not any(spec.spec) else _sharding(spec, leaf, mesh)
+        return jax.ShapeDtypeStruct(spec.dimensions, dtype, sharding=sharding, weak_type=spec.weak_type)
 
-def _abstract(leaf: Any, mesh: jax.sharding.Mesh | None, dims: Mapping[str, int], open_arguments: bool) -> Any:
-    if callable(leaf):
-        return abstract_tree(leaf, mesh, dims, open_arguments=open_arguments)
-    if not isinstance(leaf, str):
-        return leaf
-    spec = parse_array(leaf, dims)
-    if open_arguments and not any(spec.spec):
-        return jax.ShapeDtypeStruct(spec.dimensions, _dtype(spec, leaf), weak_type=spec.weak_type)
-    return jax.ShapeDtypeStruct(
-        spec.dimensions, _dtype(spec, leaf), sharding=_sharding(spec, leaf, mesh), weak_type=spec.weak_type
-    )
+    return abstract(value) if callable(value) else jax.tree.map(abstract, value)
 
 
 def _dtype(spec: ArraySpec, text: str) -> Any:
@@ -87,17 +166,11 @@ def _sharding(spec: ArraySpec, text: str, mesh: jax.sharding.Mesh | None) -> jax
         if any(spec.spec):
             raise MeshError(f"{text} names mesh axes, and there is no mesh", fix="give one, for example --mesh X=4,Y=2")
         return None
-    sizes = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+    sizes = axis_sizes(mesh)
     for position, (size, axes) in enumerate(zip(spec.dimensions, spec.spec, strict=True)):
         for axis in axes or ():
             _known_axis(axis, sizes, text)
-        ways = prod(sizes[axis] for axis in axes or ())
-        if size % ways:
-            raise MeshError(
-                f"dimension {position} of {text} cannot be divided over {_joined(axes or ())}",
-                why=f"{size} is not a multiple of {ways}: JAX refuses uneven shardings of arguments",
-                fix=f"use a multiple of {ways}, or shard another dimension",
-            )
+        _check_even(size, axes or (), sizes, f"dimension {position} of {text}", "arguments", "")
     if spec.unreduced_kind is not None:
         raise NotationError(f"{text} cannot be an argument", why="only sums can stay unreduced in an argument's type")
     kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
@@ -117,15 +190,19 @@ def _sharding(spec: ArraySpec, text: str, mesh: jax.sharding.Mesh | None) -> jax
 
 
 def _entry(axes: tuple[str, ...] | str | None) -> Any:
-    if not axes:
-        return None
-    if isinstance(axes, str):
-        return axes
-    return axes[0] if len(axes) == 1 else axes
+    return axes[0] if isinstance(axes, tuple) and len(axes) == 1 else axes or None
 
 
-def _joined(axes: tuple[str, ...]) -> str:
-    return axes[0] if len(axes) == 1 else "(" + ",".join(axes) + ")"
+def _check_even(size: int, axes: Sequence[str], sizes: Mapping[str, int], what: str, of: str, other: str) -> None:
+    """Checks that a dimension can be divided over mesh axes."""
+    ways = prod(sizes[axis] for axis in axes)
+    if size % ways:
+        over = axes[0] if len(axes) == 1 else f"({','.join(axes)})"
+        raise MeshError(
+            f"{what} cannot be divided over {over}",
+            why=f"{size} is not a multiple of {ways}: JAX refuses uneven shardings of {of}",
+            fix=f"use a multiple of {ways}, or shard another dimension{other}",
+        )
 
 
 def _known_axis(axis: str, sizes: Mapping[str, int], text: str) -> None:
@@ -164,37 +241,32 @@ def out_shardings(out: Any, result: Any, mesh: jax.sharding.Mesh | None) -> Any:
             fix="repeat --out once per output, in pytree-leaf order",
         )
     rows = zip(asked, leaves, names, strict=True)
-    return jax.tree.unflatten(structure, [_out_sharding(one, leaf, name, mesh) for one, leaf, name in rows])
+    return jax.tree.unflatten(structure, [_out_sharding(*row, mesh) for row in rows])
 
 
-def _out_sharding(one: Any, leaf: Any, name: str, mesh: jax.sharding.Mesh | None) -> Any:
-    if one is None or isinstance(one, jax.sharding.Sharding):
-        return one
-    spec = jax.sharding.PartitionSpec(*(_entry(e) for e in parse_partition_spec(one))) if isinstance(one, str) else one
+def _out_sharding(asked: Any, leaf: Any, name: str, mesh: jax.sharding.Mesh | None) -> Any:
+    if asked is None or isinstance(asked, jax.sharding.Sharding):
+        return asked
+    spec = jax.sharding.PartitionSpec(*parse_partition_spec(asked)) if isinstance(asked, str) else asked
     if mesh is None:
-        raise MeshError(f"the output sharding {one} needs a mesh", fix="give one, for example --mesh X=4,Y=2")
-    sizes = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+        raise MeshError(f"the output sharding {asked} needs a mesh", fix="give one, for example --mesh X=4,Y=2")
+    sizes = axis_sizes(mesh)
     axes = [[str(axis) for axis in ((entry,) if isinstance(entry, str) else entry or ())] for entry in spec]
     for axis in chain.from_iterable(axes):
-        _known_axis(axis, sizes, str(one))
+        _known_axis(axis, sizes, str(asked))
     if len(axes) > leaf.ndim:
         raise MeshError(
-            f"the output sharding {one} has {len(axes)} entries, and {name} has {plural(leaf.ndim, 'dimension')}",
+            f"the output sharding {asked} has {len(axes)} entries, and {name} has {plural(leaf.ndim, 'dimension')}",
             why=f"{name} is {jax.typeof(leaf)}",
             fix="write one entry for each dimension, or fewer: those left out are not split",
         )
     for position, (size, over) in enumerate(zip(leaf.shape, axes, strict=False)):
-        ways = prod(sizes[axis] for axis in over)
-        if size % ways:
-            raise MeshError(
-                f"dimension {position} of {name}, {jax.typeof(leaf)}, cannot be divided over {_joined(tuple(over))}",
-                why=f"{size} is not a multiple of {ways}: JAX refuses uneven shardings of outputs",
-                fix=f"use a multiple of {ways}, or shard another dimension than {one} does",
-            )
+        what = f"dimension {position} of {name}, {jax.typeof(leaf)},"
+        _check_even(size, over, sizes, what, "outputs", f" than {asked} does")
     return jax.sharding.NamedSharding(mesh, spec)
 
 
-def check_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str) -> None:
+def _check_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str) -> None:
     """Checks argument counts and names before JAX does, in the words of the options.
 
     Raises:
@@ -204,7 +276,12 @@ def check_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapp
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         return
-    _check_names(signature, kwargs, name)
+    parameters = signature.parameters
+    takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+    unknown = next((key for key in kwargs if key not in parameters and not takes_any), None)
+    if unknown is not None:
+        fix = did_you_mean(unknown, parameters, most=2)
+        raise TargetError(f"{name}{signature} has no parameter {unknown!r}", fix=fix)
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -217,18 +294,6 @@ def check_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapp
         ) from error
 
 
-def _check_names(signature: inspect.Signature, kwargs: Mapping[str, Any], name: str) -> None:
-    parameters = signature.parameters
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return
-    for key in kwargs:
-        if key not in parameters:
-            raise TargetError(
-                f"{name}{signature} has no parameter {key!r}",
-                fix=did_you_mean(key, parameters, most=2),
-            )
-
-
 def required_parameters(function: Callable[..., Any]) -> list[str]:
     """Names of the parameters that a call must give."""
     try:
@@ -239,13 +304,7 @@ def required_parameters(function: Callable[..., Any]) -> list[str]:
     return [p.name for p in parameters if p.default is inspect.Parameter.empty and p.kind not in variadic]
 
 
-_DIMENSIONS = re.compile(r"\[(.*)\]\s*$", re.DOTALL)
-_LETTER = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:@|$)")
-
-Letters = tuple[str | None, ...]
-
-
-def argument_letters(facts: TargetFacts, count: int) -> tuple[Letters | None, ...]:
+def argument_letters(facts: TargetFacts, count: int) -> tuple[tuple[str | None, ...] | None, ...]:
     """The letter of each dimension of each argument leaf, None where a dimension is a number.
 
     Args:
@@ -253,19 +312,10 @@ def argument_letters(facts: TargetFacts, count: int) -> tuple[Letters | None, ..
         count: Argument leaves of the program.
 
     Returns:
-        One entry per leaf, None for what is no notation; all None where the leaves cannot be told apart without calling
-        the user's code once more.
+        One entry per leaf, None for what is no notation; all None where only calling the user's code once more
+        would show which leaf is which.
     """
     leaves = jax.tree.leaves((() if facts.args is None or callable(facts.args) else facts.args, dict(facts.kwargs)))
     if len(leaves) != count:
         return (None,) * count
-    return tuple(_letters(leaf) if isinstance(leaf, str) else None for leaf in leaves)
-
-
-def _letters(notation: str) -> Letters | None:
-    inside = _DIMENSIONS.search(notation)
-    if inside is None or not inside.group(1).strip():
-        return None
-    pieces = re.split(r",(?![^()]*\))", inside.group(1))
-    found = (_LETTER.match(piece) for piece in pieces)
-    return tuple(one.group(1) if one else None for one in found)
+    return tuple(parse_array(leaf, facts.dims).letters or None if isinstance(leaf, str) else None for leaf in leaves)

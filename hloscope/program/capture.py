@@ -2,12 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from math import prod
+from typing import TYPE_CHECKING, Any
 
-from hloscope.compiler.shardy_model import ShardyModule
-from hloscope.hardware.slices import Slice
+if TYPE_CHECKING:
+    from hloscope.compiler.shardy_model import ShardyModule
+    from hloscope.hardware.slices import Slice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mesh:
+    """The user's logical mesh.
+
+    Attributes:
+        axis_names: Axis names, major to minor.
+        axis_sizes: Devices along each axis.
+        axis_types: `auto`, `explicit` or `manual` for each axis; None when unknown (HLO text).
+        partition_ids: The partition id at each mesh position in row-major order; None means 0, 1, 2, …
+    """
+
+    axis_names: tuple[str, ...]
+    axis_sizes: tuple[int, ...]
+    axis_types: tuple[str, ...] | None = None
+    partition_ids: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.axis_names) != len(self.axis_sizes):
+            raise ValueError("a mesh needs one size for each axis name")
+        if len(set(self.axis_names)) != len(self.axis_names):
+            raise ValueError(f"mesh axis names repeat: {self.axis_names}")
+
+    @property
+    def device_count(self) -> int:
+        """Devices in the mesh."""
+        return prod(self.axis_sizes)
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """The partition id at each mesh position in row-major order."""
+        return range(self.device_count) if self.partition_ids is None else self.partition_ids
+
+
+def spec_text(dimensions: Iterable[Sequence[str]], **reductions: Sequence[str]) -> str:
+    """A sharding as the user would write it: `P('X', None, ('Y', 'Z'), unreduced={'V'})`.
+
+    Args:
+        dimensions: The mesh axes of each dimension, major first; empty where it is not sharded.
+        reductions: `unreduced` and `reduced` axes, in order; left out where there are none.
+    """
+    named = [tuple(map(repr, axes)) for axes in dimensions]
+    entries = [f"({', '.join(names)})" if len(names) > 1 else "".join(names) or "None" for names in named]
+    entries += [f"{name}={{{', '.join(map(repr, axes))}}}" for name, axes in reductions.items() if axes]
+    return f"P({', '.join(entries)})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,29 +88,20 @@ class CapturedArray:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CapturedMesh:
-    """The mesh the program was traced under; `partition_ids` is None when positions and partition ids agree."""
-
-    axis_names: tuple[str, ...]
-    axis_sizes: tuple[int, ...]
-    axis_types: tuple[str, ...]
-    partition_ids: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """One compiled program.
+    """One compiled program: of a function, with what JAX and the compiler say of it, or of HLO text alone.
 
     Attributes:
         hlo_text: The final scheduled module.
-        slice: What it was compiled for.
+        slice: What it was compiled for; None for text that is not said to be for any.
         slice_chosen_by: `user` or `default`.
         used_devices: Devices that the program uses.
         mesh: The user's mesh; None for a program that has none.
-        slice_of_partition: For several slices: the slice that each partition is in.
+        devices_per_slice: Where the program runs on several slices: devices of one of them.
+        slice_of_partition: For several slices: the slice that each partition is in; None leaves it to their order.
         device_ids: The physical device id of each partition; None when it is compiled for the devices at hand.
-        arguments: Flattened arguments, in order, dropped ones included.
-        outputs: Flattened outputs, in order.
+        arguments: Flattened arguments, in order, dropped ones included; None for HLO text.
+        outputs: Flattened outputs, in order; None for HLO text.
         memory_bytes: The compiler's figures per device, by the field names of `jax.stages.Compiled.memory_analysis`.
         too_large: The compiler's words for why the program does not fit in HBM; None when it fits.
         notes: Choices made for the user, one sentence each.
@@ -78,15 +117,16 @@ class Capture:
     """
 
     hlo_text: str
-    slice: Slice
+    slice: Slice | None
     slice_chosen_by: str
     used_devices: int
-    mesh: CapturedMesh | None
-    slice_of_partition: tuple[int, ...] | None
-    device_ids: tuple[int, ...] | None
-    arguments: tuple[CapturedArray, ...]
-    outputs: tuple[CapturedArray, ...]
-    memory_bytes: Mapping[str, int]
+    mesh: Mesh | None
+    devices_per_slice: int | None = None
+    slice_of_partition: tuple[int, ...] | None = None
+    device_ids: tuple[int, ...] | None = None
+    arguments: tuple[CapturedArray, ...] | None = None
+    outputs: tuple[CapturedArray, ...] | None = None
+    memory_bytes: Mapping[str, int] = field(default_factory=dict)
     too_large: str | None = None
     notes: tuple[str, ...] = ()
     diagnostics: tuple[str, ...] = ()
@@ -97,3 +137,8 @@ class Capture:
     rule_options: Mapping[str, Any] = field(default_factory=dict)
     kernel_costs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     shardy_as_written: ShardyModule | None = None
+
+    @property
+    def is_text(self) -> bool:
+        """Whether there is nothing but the text."""
+        return self.arguments is None

@@ -1,4 +1,4 @@
-"""The stage `Target -> Capture`: trace on simulated devices, have it compiled for the slice, keep what that says.
+"""The stage `Lowered -> Capture`: have a program compiled for its slice, and keep what that says.
 
 Nothing here loads libtpu or runs a compiler: that is asked of `hloscope.compiler`, whose workers are processes of their
 own. Only what is compiled for the very devices of this process is compiled in it.
@@ -18,22 +18,21 @@ import jax
 from hloscope.compiler import client, jax_internals, libtpu
 from hloscope.compiler.cache import CompileCache, Kept, kept_as
 from hloscope.compiler.diagnostics import compiler_errors
-from hloscope.compiler.jax_internals import LoweredFacts, op_sharding, partition_spec
+from hloscope.compiler.jax_internals import op_sharding, partition_spec
 from hloscope.compiler.model import Compiled, Layout, Program
 from hloscope.compiler.placing import require_libtpu
-from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.compiler.step import compiled_by
 from hloscope.errors import MeshError, TimeLimitError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import Slice
 from hloscope.program.arguments import argument_letters
-from hloscope.program.capture import Capture, CapturedArray, CapturedMesh
-from hloscope.program.lowering import lower, watched_backend
+from hloscope.program.capture import Capture, CapturedArray, Mesh, spec_text
+from hloscope.program.devices import axis_sizes
+from hloscope.program.lowering import Lowered
 from hloscope.program.notation import short_dtype
-from hloscope.program.plan import Plan, axis_kinds, axis_sizes, choose_slice, make_plan, users_mesh
+from hloscope.program.plan import Plan, axis_kinds
 from hloscope.program.several_slices import slices_of_own_mesh, slices_per_axis
 from hloscope.program.surroundings import stop_where_interrupted
-from hloscope.program.target import TargetFacts
 from hloscope.store import Store
 
 Stage = Callable[[str], None]
@@ -41,33 +40,8 @@ _EXPANDED = re.compile(r"\bstablehlo\.(fft|reduce_window)\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traced:
-    """A function that is traced and lowered for a slice, and not compiled yet.
-
-    Attributes:
-        name: Its name in messages.
-        facts: How it is called and placed.
-        plan: The mesh it was traced under, and the notes made so far.
-        lowered: What JAX made of it.
-        seen: The flat facts of that.
-        mesh: The mesh to report.
-        slice: What it is to be compiled for.
-        slice_chosen_by: `user` or `default`.
-    """
-
-    name: str
-    facts: TargetFacts
-    plan: Plan
-    lowered: jax.stages.Lowered
-    seen: jax_internals.LoweredFacts
-    mesh: jax.sharding.Mesh | None
-    slice: Slice
-    slice_chosen_by: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """A traced program whose compile has begun, or is not needed.
+    """A lowered program whose compile has begun, or is not needed.
 
     Attributes:
         program: The program.
@@ -78,7 +52,7 @@ class Pending:
         question: What a worker is doing; None where an earlier compile was found, or this process is to compile.
     """
 
-    program: Traced
+    program: Lowered
     versions: Mapping[str, str]
     cache: CompileCache
     kept: Kept | None = None
@@ -106,9 +80,8 @@ class Pending:
             self.question.drop()
 
 
-def _capture(program: Traced, found: Compiled, versions: Mapping[str, str]) -> Capture:
+def _capture(program: Lowered, found: Compiled, versions: Mapping[str, str]) -> Capture:
     facts, seen, chosen = program.facts, program.seen, program.slice
-    letters = argument_letters(facts, len(seen.argument_names))
     return Capture(
         hlo_text=found.text,
         partitioned_text=found.partitioned,
@@ -117,11 +90,12 @@ def _capture(program: Traced, found: Compiled, versions: Mapping[str, str]) -> C
         slice=chosen,
         slice_chosen_by=program.slice_chosen_by,
         used_devices=seen.device_count,
-        mesh=_captured_mesh(program.mesh, seen),
+        mesh=_reported_mesh(program.mesh, seen),
+        devices_per_slice=chosen.devices_per_slice if chosen.slice_count > 1 else None,
         slice_of_partition=found.slice_of_partition or None,
         device_ids=found.device_ids or None,
-        arguments=_argument_records(seen, found, program.mesh, program.plan.argument_shardings, letters),
-        outputs=_output_records(seen, found, program.mesh),
+        arguments=_argument_records(program, found.parameter_shardings),
+        outputs=_output_records(program, found.output_shardings),
         memory_bytes=found.memory_bytes,
         too_large=found.too_large,
         notes=(*program.plan.notes, *found.notes),
@@ -133,54 +107,18 @@ def _capture(program: Traced, found: Compiled, versions: Mapping[str, str]) -> C
     )
 
 
-def capture(
-    function: Callable[..., Any],
-    facts: TargetFacts,
-    *,
-    name: str,
-    stage: Stage = lambda _: None,
-    store: Store | None = None,
-) -> Capture:
-    """Compiles a function for a slice that nobody needs to have.
+def start_compile(program: Lowered, *, stage: Stage = lambda _: None, store: Store | None = None) -> Pending:
+    """Has the compile of a lowered program started.
 
     Args:
-        function: The user's function, plain, jitted, shard_mapped or a factory.
-        facts: How to call and place it.
-        name: Its name in messages.
-        stage: Told what is happening, for a progress display.
+        program: The program.
+        stage: Called with what is happening, for a progress display.
         store: Where compiles are kept, so that an unchanged program need not be compiled; None keeps none.
 
-    Returns:
-        The compiled text and everything the compiler says about it.
-
     Raises:
-        HloscopeError: Bad input, JAX or the compiler refuses the program, or it takes too long.
+        HloscopeError: There is no compiler for its slice, or a figure given for its chip is not one.
     """
-    return begin(function, facts, name=name, stage=stage, store=store).capture(stage)
-
-
-def begin(
-    function: Callable[..., Any],
-    facts: TargetFacts,
-    *,
-    name: str,
-    stage: Stage = lambda _: None,
-    store: Store | None = None,
-) -> Pending:
-    """Traces a function and has its compile started, for `capture` and for those who have several compiled at once.
-
-    Raises:
-        HloscopeError: Bad input, or JAX refuses the program.
-    """
-    return started(traced(function, facts, name=name, stage=stage, store=store), stage=stage, store=store)
-
-
-def started(program: Traced, *, stage: Stage = lambda _: None, store: Store | None = None) -> Pending:
-    """Has the compile of a traced program started.
-
-    Raises:
-        HloscopeError: There is no compiler for its slice.
-    """
+    program = replace(program, slice=overridden(program.slice, program.facts.chip_overrides or ()))
     require_libtpu(program.slice)
     versions = _versions(program.slice)
     stage(f"compiling for {program.slice.name}")
@@ -190,8 +128,8 @@ def started(program: Traced, *, stage: Stage = lambda _: None, store: Store | No
     cache = CompileCache(None if "xla_dump_to" in asked.options else store)
     kept, found = None, None
     if cache.keeps:
-        lowered = program.lowered
-        kept = kept_as(asked, lowered.as_text(), lowered.as_text(debug_info=True), versions)
+        module = program.module
+        kept = kept_as(asked, module.as_text(), module.as_text(debug_info=True), versions)
         found = cache.get(kept, program.name)
     question = None
     if found is None:
@@ -200,47 +138,20 @@ def started(program: Traced, *, stage: Stage = lambda _: None, store: Store | No
     return Pending(program=program, versions=versions, cache=cache, kept=kept, found=found, question=question)
 
 
-def traced(
-    function: Callable[..., Any], facts: TargetFacts, *, name: str, stage: Stage = lambda _: None, store: Store | None
-) -> Traced:
-    """Traces and lowers a function for the slice that its facts name, or the one that fits.
-
-    Raises:
-        HloscopeError: Bad input, or JAX refuses the program.
-    """
-    plan = make_plan(facts)
-    stage("tracing")
-    with watched_backend([] if plan.is_real else plan.notes):
-        lowered = lower(function, facts, plan, name, store)
-    seen = jax_internals.lowered_facts(lowered)
-    mesh = users_mesh(plan, seen)
-    chosen, chosen_by = choose_slice(plan, mesh, seen.device_count)
-    return Traced(
-        name=name,
-        facts=facts,
-        plan=plan,
-        lowered=lowered,
-        seen=seen,
-        mesh=mesh,
-        slice=overridden(chosen, facts.chip_overrides or ()),
-        slice_chosen_by=chosen_by,
-    )
-
-
-def _must_be_here(program: Traced) -> bool:
+def _must_be_here(program: Lowered) -> bool:
     """Whether only this process can compile the program: it has the devices, or the functions that it calls back."""
     return program.slice.is_attached or (
-        program.slice.chip is None and jax_internals.has_host_callbacks(program.lowered)
+        program.slice.chip is None and jax_internals.has_host_callbacks(program.module)
     )
 
 
-def _compiled_here(program: Traced) -> Compiled:
+def _compiled_here(program: Lowered) -> Compiled:
     """Compiles for the devices of this process, in it."""
     from hloscope.compiler.jax_internals import executable_of, no_persistent_cache
 
     def executable(dumping: Mapping[str, Any]) -> Any:
         with no_persistent_cache():
-            return executable_of(program.lowered.compile(compiler_options=dict(dumping)))
+            return executable_of(program.module.compile(compiler_options=dict(dumping)))
 
     with compiler_errors(program.slice):
         found = compiled_by(executable, program.facts.compiler_options)
@@ -249,70 +160,56 @@ def _compiled_here(program: Traced) -> Compiled:
     return replace(found, notes=(*found.notes, note))
 
 
-def _asked(program: Traced) -> Program:
-    """What the compiler is told of a program."""
+def _asked(program: Lowered) -> Program:
+    """What the compiler is asked, for a program."""
     return Program(
-        module=jax_internals.bytecode(program.lowered),
-        settings=jax_internals.compile_options(program.lowered, program.facts.compiler_options),
+        module=jax_internals.bytecode(program.module),
+        settings=jax_internals.compile_options(program.module, program.facts.compiler_options),
         options=_options(program.facts.compiler_options),
         slice=program.slice,
         layout=_layout(program),
     )
 
 
-def _options(options: Mapping[str, str]) -> dict[str, str]:
+def _options(options: Mapping[str, str]) -> Mapping[str, str]:
     """The user's XLA options, for a process that may have another working directory."""
-    found = dict(options)
-    folder = found.get("xla_dump_to")
-    if folder and "://" not in folder and folder != "-":
-        found["xla_dump_to"] = os.path.abspath(folder)
-    return found
+    folder = options.get("xla_dump_to")
+    is_here = folder and "://" not in folder and folder != "-"
+    return {**options, "xla_dump_to": os.path.abspath(folder)} if folder and is_here else options
 
 
-def _explained(program: Traced, found: Compiled) -> Compiled:
-    """With what Shardy says; where that takes too long, or is killed, the compile does without, and is not kept."""
-    notes: list[str] = []
+def _explained(program: Lowered, found: Compiled) -> Compiled:
+    """With what Shardy says; where that takes too long, or is killed, the compile does without, and is not kept.
+
+    It is asked of the compiler's own module, where that keeps source lines; of the lowered one where there is no other,
+    and where that has operations that the compiler expands into others before it partitions.
+    """
+    limit, notes = program.facts.timeout_s, list(found.notes)
     shardy, as_written, is_whole = None, None, found.is_whole
     try:
-        shardy, as_written, is_final = _asked_of_shardy(program, found, notes)
-        is_whole = is_whole and is_final
+        if found.before_propagation is not None and program.slice.chip is not None:
+            shardy, is_final = client.propagate(found.before_propagation, "compiler", notes, timeout_s=limit)
+            is_whole = is_whole and is_final
+        if shardy is not None and not any(op.source for op in shardy.ops):
+            shardy = None
+        if shardy is None or _EXPANDED.search(program.module.as_text()):
+            lowered = jax_internals.bytecode(program.module)
+            as_written, is_final = client.propagate(lowered, "jax", notes, timeout_s=limit)
+            is_whole = is_whole and is_final
     except TimeLimitError as error:
         notes.append(f"{error.what}: reasons are missing")
-        is_whole = False
+        shardy, as_written, is_whole = None, None, False
     return replace(
         found,
         shardy=shardy or as_written,
         shardy_as_written=None if shardy is None else as_written,
         before_propagation=None,
-        notes=tuple(dict.fromkeys((*found.notes, *notes))),
+        notes=tuple(dict.fromkeys(notes)),
         is_whole=is_whole,
     )
 
 
-def _asked_of_shardy(
-    program: Traced, found: Compiled, notes: list[str]
-) -> tuple[ShardyModule | None, ShardyModule | None, bool]:
-    """What Shardy says of the compiler's own module, where that keeps source lines, and of the lowered one.
-
-    The last is whether it would say the same again.
-
-    Of the lowered one where there is no other, and where it has operations that the compiler expands into others before
-    it partitions.
-    """
-    limit, shardy, is_final = program.facts.timeout_s, None, True
-    if found.before_propagation is not None and program.slice.chip is not None:
-        shardy, is_final = client.propagate(found.before_propagation, "compiler", notes, timeout_s=limit)
-        if shardy is not None and not any(op.source for op in shardy.ops):
-            shardy = None
-    as_written = None
-    if shardy is None or _EXPANDED.search(program.lowered.as_text()):
-        lowered = jax_internals.bytecode(program.lowered)
-        as_written, is_final_too = client.propagate(lowered, "jax", notes, timeout_s=limit)
-        is_final = is_final and is_final_too
-    return shardy, as_written, is_final
-
-
-def _layout(program: Traced) -> Layout:
+def _layout(program: Lowered) -> Layout:
     """Which device each partition is to run on."""
     seen, mesh, chosen = program.seen, program.mesh, program.slice
     if chosen.chip is None:
@@ -347,12 +244,12 @@ def _across_slices(
     return slices_per_axis(axis_sizes(mesh), chosen.slice_count, plan.dcn, plan.notes), None
 
 
-def _captured_mesh(mesh: jax.sharding.Mesh | None, seen: jax_internals.LoweredFacts) -> CapturedMesh | None:
+def _reported_mesh(mesh: jax.sharding.Mesh | None, seen: jax_internals.LoweredFacts) -> Mesh | None:
     if mesh is None:
         return None
     partition = {device.id: index for index, device in enumerate(seen.devices)}
     ids = tuple(partition.get(device.id, index) for index, device in enumerate(mesh.devices.flat))
-    return CapturedMesh(
+    return Mesh(
         axis_names=tuple(str(name) for name in mesh.axis_names),
         axis_sizes=tuple(mesh.axis_sizes),
         axis_types=axis_kinds(mesh),
@@ -371,24 +268,19 @@ def _versions(chosen: Slice) -> dict[str, str]:
     return found if compiler is None else {**found, "libtpu": compiler}
 
 
-def _argument_records(
-    seen: LoweredFacts,
-    compiled: Compiled,
-    mesh: jax.sharding.Mesh | None,
-    given: Sequence[Any],
-    letters: Sequence[tuple[str | None, ...] | None],
-) -> tuple[CapturedArray, ...]:
-    """One record per argument leaf; those that the program does not read have the sharding they were `given`."""
-    dropped = list(given) if len(given) == len(seen.argument_names) else [None] * len(seen.argument_names)
-    chosen = _op_shardings(compiled.parameter_shardings, len(seen.kept))
+def _argument_records(program: Lowered, shardings: Sequence[bytes] | None) -> tuple[CapturedArray, ...]:
+    """One record per argument leaf; those that the program does not read have the sharding that they were given."""
+    seen, count = program.seen, len(program.seen.argument_names)
+    given = program.argument_shardings if len(program.argument_shardings) == count else [None] * count
+    letters = argument_letters(program.facts, count)
+    chosen = _op_shardings(shardings, len(seen.kept))
     kept = {index: (seen.in_shardings[at], chosen[at]) for at, index in enumerate(seen.kept)}
     return tuple(
         _record(
+            program,
             name,
             aval,
-            *kept.get(index, (dropped[index], None)),
-            mesh=mesh,
-            device_count=seen.device_count,
+            *kept.get(index, (given[index], None)),
             donated=seen.donated[index],
             used=index in kept,
             letters=letters[index],
@@ -397,16 +289,12 @@ def _argument_records(
     )
 
 
-def _output_records(
-    seen: LoweredFacts, compiled: Compiled, mesh: jax.sharding.Mesh | None
-) -> tuple[CapturedArray, ...]:
+def _output_records(program: Lowered, shardings: Sequence[bytes] | None) -> tuple[CapturedArray, ...]:
     """One record per output leaf."""
-    chosen = _op_shardings(compiled.output_shardings, len(seen.result_avals))
+    seen = program.seen
+    chosen = _op_shardings(shardings, len(seen.result_avals))
     rows = zip(seen.result_names, seen.result_avals, seen.out_shardings, chosen, strict=True)
-    return tuple(
-        _record(name, aval, asked, op_sharding, mesh=mesh, device_count=seen.device_count)
-        for name, aval, asked, op_sharding in rows
-    )
+    return tuple(_record(program, *row) for row in rows)
 
 
 def _op_shardings(found: Sequence[bytes] | None, count: int) -> list[Any]:
@@ -415,31 +303,19 @@ def _op_shardings(found: Sequence[bytes] | None, count: int) -> list[Any]:
     return shardings[-count:] if count and len(shardings) >= count else [None] * count
 
 
-def _record(
-    name: str,
-    aval: Any,
-    asked: Any,
-    op_sharding: Any,
-    *,
-    mesh: jax.sharding.Mesh | None,
-    device_count: int,
-    donated: bool = False,
-    used: bool = True,
-    letters: tuple[str | None, ...] | None = None,
-) -> CapturedArray:
-    by_user = isinstance(asked, jax.sharding.Sharding)
-    spec = None
+def _record(program: Lowered, name: str, aval: Any, asked: Any, op_sharding: Any, **of_argument: Any) -> CapturedArray:
+    """One leaf, with the sharding that was asked for or else the compiler's."""
+    by_user, mesh, spec = isinstance(asked, jax.sharding.Sharding), program.mesh, None
     if isinstance(asked, jax.sharding.NamedSharding):
         spec, mesh = asked.spec, asked.mesh if isinstance(asked.mesh, jax.sharding.Mesh) else mesh
         if jax.sharding.PartitionSpec.UNCONSTRAINED in tuple(spec.partitions):  # explicit axes alone are decided
             spec, by_user = None, False
     if spec is None and op_sharding is not None and mesh is not None:
         spec = partition_spec(op_sharding, mesh)
-    shape = tuple(aval.shape)
-    local = None
+    shape, local = tuple(aval.shape), None
     if spec is not None and mesh is not None:
         local = tuple(jax.sharding.NamedSharding(mesh, spec).shard_shape(shape))
-    elif device_count == 1:
+    elif program.seen.device_count == 1:
         local = shape
     return CapturedArray(
         name=name,
@@ -449,23 +325,12 @@ def _record(
         sharding=None if spec is None else _shown_spec(spec, len(shape)),
         asked=by_user,
         itemsize_bytes=int(aval.dtype.itemsize),
-        donated=donated,
-        used=used,
-        letters=letters,
+        **of_argument,
     )
 
 
 def _shown_spec(spec: jax.sharding.PartitionSpec, rank: int) -> str:
-    """`P('X', None, unreduced={'Y'})`: one entry for each dimension, as the user would write it."""
-    partitions = tuple(spec.partitions)
-    shown = [_entry(entry) for entry in (*partitions, *([None] * (rank - len(partitions))))]
-    for name, axes in (("unreduced", spec.unreduced), ("reduced", spec.reduced)):
-        if axes:
-            shown.append(f"{name}={{{', '.join(map(repr, sorted(axes)))}}}")
-    return f"P({', '.join(shown)})"
-
-
-def _entry(entry: Any) -> str:
-    if isinstance(entry, tuple):
-        return repr(entry[0]) if len(entry) == 1 else "(" + ", ".join(repr(axis) for axis in entry) + ")"
-    return "None" if entry is None else repr(entry)
+    """One entry for each dimension, as the user would write it."""
+    entries = [*spec.partitions, *([None] * (rank - len(spec.partitions)))]
+    axes = [entry if isinstance(entry, tuple) else () if entry is None else (entry,) for entry in entries]
+    return spec_text(axes, unreduced=sorted(spec.unreduced), reduced=sorted(spec.reduced))

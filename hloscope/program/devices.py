@@ -1,94 +1,126 @@
-"""Devices to trace on and devices to compile for: simulated CPU devices, TPU topologies, meshes over both."""
+"""The devices that programs see: the process's, or CPU devices of hloscope's own beside them; and meshes over either.
+
+JAX fixes the number of its CPU devices when it is first used. A CPU client of another size costs milliseconds, and in
+the thread that analyses a program JAX is made to see that one: no array and no compile of the user's is lost. A context
+that is part of JAX's cache keys holds apart what is traced and compiled for either.
+"""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import cache
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+import jax
 import numpy as np
 
-from hloscope.compiler.cache import flags_of_compiles
-from hloscope.compiler.client import QUIET_LIBTPU
-from hloscope.errors import DeviceCountError, HloscopeError, MeshError, TargetError
-from hloscope.hardware.slices import Slice, parse_slice, slice_that_fits
+from hloscope.compiler.jax_internals import backends_are_initialised, replaced_in_this_thread
+from hloscope.compiler.jax_support import check_supported
+from hloscope.errors import DeviceCountError, MeshError
+from hloscope.hardware.slices import parse_slice
+from hloscope.program.environment import DEFAULT_DEVICES
 from hloscope.program.notation import parse_axis_types
+from hloscope.program.several_slices import simulated_hybrid_meshes
 from hloscope.program.target import TargetFacts, attached_facts
 from hloscope.units import plural
 
-if TYPE_CHECKING:
-    import jax
-
 T = TypeVar("T")
 
-DEFAULT_DEVICES = 8
-"""What a program sees that nothing was said of."""
+_caches: dict[int, Any] = {}
 
 
-def require_jax() -> None:
-    """Checks that JAX is installed, which reading HLO text does not need.
+class _Seen(threading.local):
+    """What a thread sees instead of the process's own backend; None for that."""
 
-    Raises:
-        TargetError: It is not.
+    client: Any = None
+
+
+_seen = _Seen()
+
+
+@contextmanager
+def own_devices(count: int) -> Iterator[None]:
+    """Lets this thread see `count` simulated CPU devices and no others, whatever JAX was started with."""
+    client, before = _own_client(count), _seen.client
+    with ExitStack() as stack:
+        for holder, name, replacement in _replacements():
+            stack.enter_context(replaced_in_this_thread(holder, name, replacement))
+        stack.enter_context(_keyed_apart(_caches.setdefault(count, _new_cache())))
+        if jax.config.jax_default_device is not None:
+            stack.enter_context(jax.default_device(None))
+        _seen.client = client
+        stack.callback(setattr, _seen, "client", before)
+        yield
+
+
+@contextmanager
+def traced_afresh() -> Iterator[None]:
+    """Lets nothing be taken from JAX's caches of traces meanwhile, which do not notice that a global was changed."""
+    with _keyed_apart(_new_cache()):
+        yield
+
+
+def own_device_count() -> int | None:
+    """How many devices `own_devices` shows to this thread; None outside of it."""
+    return None if _seen.client is None else int(_seen.client.device_count())
+
+
+def _new_cache() -> Any:
+    from jax._src.lib import _jax
+
+    return _jax.PjitFunctionCache(capacity=4096)
+
+
+def _keyed_apart(cache: Any) -> Any:
+    """JAX's own context that says where compiled functions are kept, and is part of the key of every cache.
+
+    One made with `jax.make_user_context` would do, but making it changes the keys of all that the user has compiled.
     """
-    from importlib.util import find_spec
+    from jax._src import config
 
-    if find_spec("jax") is None:
-        raise TargetError(
-            "compiling a function needs JAX, and it is not installed here",
-            fix='pip install "jax[tpu]" on x86-64 Linux, pip install jax elsewhere; HLO files can be read without it',
-        )
+    return config.jax_jit_cpp_cache_obj(cache)
 
 
-def prepare_environment(device_count: int, *, attached: bool) -> None:
-    """Sets what JAX and libtpu read from the environment when they load; call it before JAX is imported.
+@cache
+def _own_client(count: int) -> Any:
+    from jax._src.lib import xla_client
 
-    Args:
-        device_count: Simulated CPU devices that user code will see.
-        attached: Leave JAX its real devices.
-
-    Raises:
-        HloscopeError: XLA refuses the environment's XLA_FLAGS.
-    """
-    _prepare_libtpu()
-    if attached:
-        return
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ["JAX_NUM_CPU_DEVICES"] = str(device_count)
-    os.environ["XLA_FLAGS"] = flags_of_compiles()
-    _check_xla_flags()
+    return xla_client.make_cpu_client(asynchronous=True, num_devices=count)
 
 
-def _prepare_libtpu() -> None:
-    """Sets what libtpu reads from the environment when it loads, where the user has not."""
-    os.environ.update({key: os.environ.get(key, value) for key, value in QUIET_LIBTPU.items()})
+def _replacements() -> list[tuple[Any, str, Callable[..., Any]]]:
+    """JAX's functions that say which devices there are; those without a cache go through `get_backend`."""
+    from jax._src import xla_bridge
+
+    return [
+        (xla_bridge, "get_backend", _backend),
+        (xla_bridge, "backends", lambda: {"cpu": _seen.client}),
+        (xla_bridge, "backends_are_initialized", lambda: True),
+        *((home, "local_devices", _local_devices) for home in (xla_bridge, jax)),
+        *((home, "process_count", lambda _backend=None: 1) for home in (xla_bridge, jax)),
+    ]
 
 
-def simulated_devices(count: int) -> list[Any]:
-    """At least `count` CPU devices: hloscope's own where `on_enough_devices` made them, else those of this process.
+def _backend(platform: Any = None) -> Any:
+    if platform is None or platform == "cpu":
+        return _seen.client
+    if not isinstance(platform, str):
+        return platform
+    raise RuntimeError(f"Unknown backend {platform}. Available backends are ['cpu']")
 
-    Raises:
-        DeviceCountError: There are fewer.
-    """
-    import jax
 
-    devices: list[Any] = jax.devices("cpu")
-    if len(devices) < count:
-        raise DeviceCountError(count, len(devices))
-    return devices
+def _local_devices(process_index: int | None = None, backend: Any = None, host_id: int | None = None) -> list[Any]:
+    if (process_index or host_id or 0) != 0:
+        raise ValueError(f"Unknown process_index {process_index or host_id}")
+    return list(_backend(backend).local_devices())
 
 
 def simulated_device_count() -> int | None:
     """How many devices user code sees that stand in for those of a slice; None where it sees real ones, or none yet."""
-    import jax
-
-    from hloscope.compiler.jax_internals import backends_are_initialised
-    from hloscope.program.own_backend import own_device_count
-
     own = own_device_count()
     if own is not None or not backends_are_initialised():
         return own
@@ -96,7 +128,7 @@ def simulated_device_count() -> int | None:
 
 
 class _AttachedDevicesError(Exception):
-    """A program says of itself that it runs on attached devices, which only its import told."""
+    """A program says of itself that it runs on attached devices, which only its import showed."""
 
 
 def check_attached(facts: TargetFacts) -> None:
@@ -105,8 +137,6 @@ def check_attached(facts: TargetFacts) -> None:
     Raises:
         AttachedDevicesError: It is so.
     """
-    from hloscope.program.own_backend import own_device_count
-
     if facts.slice == "attached" and own_device_count() is not None:
         raise _AttachedDevicesError
 
@@ -125,21 +155,22 @@ def on_enough_devices(targets: Sequence[Callable[..., Any] | str], facts: Target
     Raises:
         MeshError: No number of devices suits the program.
     """
-    from hloscope.compiler.jax_support import check_supported
-    from hloscope.program.own_backend import own_devices
-
     check_supported()
-    if facts.slice == "attached":
-        return _refusing_other_counts(work)
-    count = _devices_to_begin_with(targets, facts)
+    attached = facts.slice == "attached"
+    count = None if attached else _devices_to_begin_with(targets, facts)
     tried: list[int] = []
     while True:
         try:
             with nullcontext() if count is None else own_devices(count):
                 return work()
         except _AttachedDevicesError:
-            return _refusing_other_counts(work)
+            attached, count = True, None
         except DeviceCountError as error:
+            if attached:
+                raise MeshError(
+                    f"the program needs {plural(error.needed, 'device')}, and {error.available} are attached",
+                    fix="name a slice that it is to run on, such as v5e:2x4, or cpu:8 for simulated devices",
+                ) from error
             tried.append(count or error.available)
             if error.needed in tried:
                 raise _no_count_fits(tried[-1], error) from error
@@ -149,24 +180,9 @@ def on_enough_devices(targets: Sequence[Callable[..., Any] | str], facts: Target
 @contextmanager
 def devices_to_run_on(count: int, where: str) -> Iterator[None]:
     """Lets this thread run programs on the devices that JAX has, or where these are too few on simulated ones."""
-    import jax
-
-    from hloscope.compiler.jax_internals import backends_are_initialised
-    from hloscope.program.own_backend import own_devices
-
     enough = where in ("tpu", "gpu") or (backends_are_initialised() and len(jax.devices()) >= count)
     with nullcontext() if enough else own_devices(count):
         yield
-
-
-def _refusing_other_counts(work: Callable[[], T]) -> T:
-    try:
-        return work()
-    except DeviceCountError as error:
-        raise MeshError(
-            f"the program needs {plural(error.needed, 'device')}, and {error.available} are attached",
-            fix="name a slice that it is to run on, such as v5e:2x4, or cpu:8 for simulated devices",
-        ) from error
 
 
 def _no_count_fits(seen: int, error: DeviceCountError) -> MeshError:
@@ -180,31 +196,22 @@ def _no_count_fits(seen: int, error: DeviceCountError) -> MeshError:
 
 def _devices_to_begin_with(targets: Sequence[Callable[..., Any] | str], facts: TargetFacts) -> int | None:
     """How many devices of hloscope's own to show to programs; None for the process's."""
-    import jax
-
-    from hloscope.compiler.jax_internals import backends_are_initialised
-
-    facts = next((facts.over(attached_facts(one)) for one in targets if not isinstance(one, str)), facts)
+    facts = next((facts.over(attached_facts(target)) for target in targets if not isinstance(target, str)), facts)
     if isinstance(facts.mesh, jax.sharding.Mesh):
         return None
-    wanted = _devices_said(facts)
-    if backends_are_initialised():
-        enough = jax.default_backend() == "cpu" and len(jax.devices()) >= (wanted or 1)
-    else:
-        enough = jax.config.jax_platforms == "cpu" and jax.config.jax_num_cpu_devices >= (wanted or 1)
-    return None if enough else wanted or DEFAULT_DEVICES
-
-
-def _devices_said(facts: TargetFacts) -> int | None:
     if facts.mesh is not None:
-        return int(prod(facts.mesh.values()) if isinstance(facts.mesh, Mapping) else facts.mesh.size)
-    return parse_slice(facts.slice).device_count if facts.slice else None
+        wanted = int(prod(facts.mesh.values()) if isinstance(facts.mesh, Mapping) else facts.mesh.size)
+    else:
+        wanted = parse_slice(facts.slice).device_count if facts.slice else 0
+    if backends_are_initialised():
+        enough = jax.default_backend() == "cpu" and len(jax.devices()) >= max(wanted, 1)
+    else:
+        enough = jax.config.jax_platforms == "cpu" and jax.config.jax_num_cpu_devices >= max(wanted, 1)
+    return None if enough else wanted or DEFAULT_DEVICES
 
 
 def seen_by_modules(facts: TargetFacts) -> Hashable:
     """What decides what a module of the user's does when it is imported, beside its own text."""
-    import jax
-
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     return repr(
         (
@@ -224,17 +231,20 @@ def current_for_import(facts: TargetFacts) -> Iterator[None]:
     if facts.slice == "attached":
         yield
         return
-    import jax
+    with simulated_hybrid_meshes(), _device_settings_ignored():
+        mesh = asked_mesh(facts) if isinstance(facts.mesh, Mapping) else None
+        with nullcontext() if mesh is None else jax.set_mesh(mesh):
+            yield
 
-    from hloscope.program.several_slices import simulated_hybrid_meshes
 
-    with ExitStack() as stack:
-        stack.enter_context(simulated_hybrid_meshes())
-        stack.enter_context(_device_settings_ignored())
-        if isinstance(facts.mesh, Mapping):
-            kinds = parse_axis_types(facts.axis_types or "auto", tuple(facts.mesh))
-            stack.enter_context(jax.set_mesh(make_mesh(facts.mesh, kinds)))
-        yield
+def axis_sizes(mesh: Any) -> dict[str, int]:
+    """Size by axis name, major first."""
+    return dict(zip(map(str, mesh.axis_names), mesh.axis_sizes, strict=True))
+
+
+def asked_mesh(facts: TargetFacts, devices: Sequence[Any] | None = None) -> jax.sharding.Mesh:
+    """The mesh that facts say by names and sizes; `devices` as for `make_mesh`."""
+    return make_mesh(facts.mesh, parse_axis_types(facts.axis_types or "auto", tuple(facts.mesh)), devices)
 
 
 def make_mesh(
@@ -246,9 +256,11 @@ def make_mesh(
         axis_sizes: Size by axis name, major first.
         axis_types: `auto` or `explicit` by axis name.
         devices: Devices in mesh order; simulated CPU devices when None.
-    """
-    import jax
 
+    Raises:
+        DeviceCountError: There are fewer devices than the mesh has.
+        MeshError: An axis is manual.
+    """
     manual = [name for name in axis_sizes if axis_types[name] == "manual"]
     if manual:
         raise MeshError(
@@ -257,39 +269,14 @@ def make_mesh(
             fix="use auto or explicit; a shard_mapped function makes its axes manual by itself",
         )
     count = prod(axis_sizes.values())
-    chosen = devices if devices is not None else simulated_devices(count)[:count]
-    array = np.empty(count, dtype=object)
-    array[:] = list(chosen)
+    chosen = jax.devices("cpu") if devices is None else devices
+    if len(chosen) < count:
+        raise DeviceCountError(count, len(chosen))
     kinds = {"auto": jax.sharding.AxisType.Auto, "explicit": jax.sharding.AxisType.Explicit}
     return jax.sharding.Mesh(
-        array.reshape(tuple(axis_sizes.values())),
+        np.array(chosen[:count], dtype=object).reshape(tuple(axis_sizes.values())),
         tuple(axis_sizes),
         axis_types=tuple(kinds[axis_types[name]] for name in axis_sizes),
-    )
-
-
-def check_device_count(chosen: Slice, mesh: Mapping[str, int], *, at_least: bool = False) -> None:
-    """Checks that a mesh has as many devices as the slice, or with `at_least` no more.
-
-    It may have fewer where no slice of the generation has as few, and none that holds it is smaller.
-
-    Raises:
-        MeshError: It does not fit.
-    """
-    count = prod(mesh.values())
-    if chosen.is_attached:
-        import jax
-
-        available = len(jax.devices())
-    else:
-        available = chosen.device_count
-    if available == count or (at_least and count < available) or chosen.can_be_used_in_part_by(count):
-        return
-    other = None if chosen.chip is None else slice_that_fits(count, chosen.chip.name)
-    raise MeshError(
-        f"the mesh has {plural(count, 'device')} and the slice {chosen.name} has {available}",
-        why=f"{' x '.join(f'{axis}={size}' for axis, size in mesh.items())} = {count}" if len(mesh) > 1 else None,
-        fix=f"use a mesh of {plural(available, 'device')}" + ("" if other is None else f", or --slice {other.name}"),
     )
 
 
@@ -299,10 +286,6 @@ _OURS = ("jax_num_cpu_devices", "jax_platforms", "jax_platform_name")
 @contextmanager
 def _device_settings_ignored() -> Iterator[None]:
     """Lets a module say `jax.config.update("jax_num_cpu_devices", 8)`, which would fail once JAX has its devices."""
-    import jax
-
-    from hloscope.compiler.jax_internals import replaced_in_this_thread
-
     original = jax.config.update
 
     def update(name: str, value: Any) -> None:
@@ -315,29 +298,5 @@ def _device_settings_ignored() -> Iterator[None]:
 
 def compiling_settings() -> dict[str, str]:
     """What decides of this process how a program is traced and compiled: JAX's settings, XLA's and libtpu's."""
-    import jax
-
     chosen = {name: repr(value) for name, value in jax.config.values.items() if name not in _OURS}
     return chosen | {name: os.environ.get(name, "") for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")}
-
-
-def _check_xla_flags() -> None:
-    """Tries the environment's XLA_FLAGS in a process of its own: XLA ends the process over a flag it does not know.
-
-    Raises:
-        HloscopeError: XLA refuses them.
-    """
-    flags = os.environ.get("XLA_FLAGS", "").strip()
-    if not flags:
-        return
-    command = [sys.executable, "-c", "import jax; jax.devices()"]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0"}
-    tried = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if tried.returncode != 0:
-        said = [line for line in tried.stderr.splitlines() if "flag" in line.lower()] or tried.stderr.splitlines()[-3:]
-        raise HloscopeError(
-            "XLA refuses the environment's XLA_FLAGS",
-            where=f"XLA_FLAGS={flags}",
-            why="\n".join(said)[:600],
-            fix="correct or unset XLA_FLAGS; options for the TPU compiler go to --compiler-option",
-        )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import lzma
+import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from hloscope.errors import HloParseError, TargetError, caret_excerpt
 from hloscope.units import format_bytes, format_capacity
@@ -24,8 +25,7 @@ _MOST_MEMORY = 1 << 30
 """What unpacking itself may take: a header of xz may ask for any amount."""
 _GZIP = 31
 """What zlib calls the format of gzip."""
-_COMPRESSION_FIX = "get the file again, or decompress it to see what it holds"
-_PROTO_ENDING = ".pb"
+_COMPRESSED = re.compile(r"\.(gz|gzip|xz|zst|zstd)$", re.IGNORECASE)
 _NAME_TAG = b"\x0a"
 """Field 1 of a message, a length and bytes: the module's name in HloModuleProto, the module itself in HloProto."""
 
@@ -41,10 +41,8 @@ def names_hlo(target: object) -> bool:
     if not isinstance(target, str):
         return False
     target, _ = split_module(target)
-    name = target.lower()
-    for _, suffixes, _ in _COMPRESSIONS:
-        name = next((name.removesuffix(one) for one in suffixes if name.endswith(one)), name)
-    return name.endswith(_PLAIN_ENDINGS) or (not target.endswith(".py") and Path(target).is_file())
+    plain = _COMPRESSED.sub("", target).lower()
+    return plain.endswith(_PLAIN_ENDINGS) or (not target.endswith(".py") and Path(target).is_file())
 
 
 def split_module(target: str | Path) -> tuple[str, str | None]:
@@ -77,19 +75,17 @@ def decode_hlo(data: bytes, *, name: str) -> str:
 
     Args:
         data: What `read_hlo` would find in the file.
-        name: The file's name, for errors and to tell protos (`.pb`, also compressed).
+        name: The file's name, for errors and to recognise protos (`.pb`, also compressed).
 
     Raises:
         TargetError: As for `read_hlo`.
         HloParseError: As for `read_hlo`.
     """
-    for mark, suffixes, decompress in _COMPRESSIONS:
-        if data.startswith(mark):
-            inner = name
-            for suffix in suffixes:
-                inner = inner.removesuffix(suffix)
-            return _decode_plain(decompress(data, name), name, is_proto=inner.endswith(_PROTO_ENDING))
-    return _decode_plain(data, name, is_proto=name.endswith(_PROTO_ENDING))
+    decompress = next((way for mark, way in _COMPRESSIONS.items() if data.startswith(mark)), None)
+    plain = name
+    if decompress is not None:
+        data, plain = decompress(data, name), _COMPRESSED.sub("", name)
+    return _decode_plain(data, name, is_proto=plain.endswith(".pb"))
 
 
 def _decode_plain(data: bytes, name: str, *, is_proto: bool) -> str:
@@ -126,21 +122,6 @@ def _byte_error(data: bytes, offset: int, name: str, what: str) -> HloParseError
     )
 
 
-class _Decompressor(Protocol):
-    """What zlib, lzma and zstd have in common: one stream, as far as it is wanted."""
-
-    @property
-    def eof(self) -> bool:
-        """Whether the stream has ended."""
-
-    @property
-    def unused_data(self) -> bytes:
-        """What stands behind it."""
-
-    def decompress(self, data: bytes, max_length: int, /) -> bytes:
-        """The beginning of what the stream holds, no longer than so."""
-
-
 class _Zstandard:
     """A stream of zstd, through the package `zstandard`, which knows no limit by itself."""
 
@@ -153,7 +134,7 @@ class _Zstandard:
         self.unused_data = b""
 
     def decompress(self, data: bytes, max_length: int, /) -> bytes:
-        """See `_Decompressor`; may be longer by what one step stands for."""
+        """The beginning of what the stream holds; may be longer by what one step stands for."""
         found = bytearray()
         for start in range(0, len(data), self._STEP):
             found += self._stream.decompress(data[start : start + self._STEP])
@@ -188,10 +169,16 @@ def _unzstd(data: bytes, name: str) -> bytes:
     )
 
 
-def _inflated(
-    data: bytes, name: str, kind: str, make: Callable[[], _Decompressor], errors: tuple[type[Exception], ...]
-) -> bytes:
-    """All streams of a file, one behind the other, as long as they hold no more than `_MOST_BYTES` together."""
+def _inflated(data: bytes, name: str, kind: str, make: Callable[[], Any], errors: tuple[type[Exception], ...]) -> bytes:
+    """All streams of a file, one behind the other, as long as they hold no more than `_MOST_BYTES` together.
+
+    Args:
+        data: The file.
+        name: Its name, for errors.
+        kind: The format, for errors.
+        make: Makes a stream with `decompress(data, most)`, `eof` and `unused_data`, as zlib, lzma and zstd have it.
+        errors: What that raises.
+    """
     parts: list[bytes] = []
     room, size = _MOST_BYTES, len(data)
     while data:
@@ -218,14 +205,16 @@ def _too_large(name: str, why: str) -> TargetError:
 
 
 def _damaged(name: str, kind: str, error: Exception) -> TargetError:
-    return TargetError(f"{name} cannot be decompressed as {kind}", why=str(error), fix=_COMPRESSION_FIX)
+    fix = "get the file again, or decompress it to see what it holds"
+    return TargetError(f"{name} cannot be decompressed as {kind}", why=str(error), fix=fix)
 
 
-_COMPRESSIONS: tuple[tuple[bytes, tuple[str, ...], Callable[[bytes, str], bytes]], ...] = (
-    (b"\x1f\x8b", (".gz", ".gzip"), _gunzip),
-    (b"\xfd7zXZ\x00", (".xz",), _unxz),
-    (b"\x28\xb5\x2f\xfd", (".zst", ".zstd"), _unzstd),
-)
+_COMPRESSIONS: Mapping[bytes, Callable[[bytes, str], bytes]] = {
+    b"\x1f\x8b": _gunzip,
+    b"\xfd7zXZ\x00": _unxz,
+    b"\x28\xb5\x2f\xfd": _unzstd,
+}
+"""How a file is unpacked, by the bytes that it begins with."""
 
 
 def _looks_like_a_proto(data: bytes) -> bool:
@@ -262,12 +251,8 @@ def _module_of(data: bytes) -> bytes:
     """
     if not data.startswith(_NAME_TAG):
         return data
-    length, shift, position = 0, 0, 1
-    while position < min(len(data), 11):
-        byte = data[position]
-        length |= (byte & 0x7F) << shift
-        shift, position = shift + 7, position + 1
-        if byte < 0x80:
-            break
-    inner = data[position : position + length]
+    digits = re.match(rb"[\x80-\xff]{0,9}[\x00-\x7f]?", data[1:11])
+    encoded = digits[0] if digits else b""
+    length = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(encoded))
+    inner = data[1 + len(encoded) :][:length]
     return inner if inner.startswith(_NAME_TAG) and len(inner) == length else data

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from hloscope.program.surroundings import Changes, Surroundings, streams_kept
+from hloscope.program.surroundings import Surroundings, made_since, make_again, restore, streams_kept, surroundings
 
 _OURS = frozenset({"__main__", "__mp_main__", "hloscope", "jax", "jaxlib", "numpy"})
 """Modules that there is one of in a process."""
@@ -39,7 +39,7 @@ class World:
         self._asked_for: set[str] = set()
         self._conditions: Hashable = None
         self._stamps: dict[str, _Stamp | None] = {}
-        self._changes: Changes | None = None
+        self._changes: Surroundings | None = None
         self._is_entered = False
 
     def import_module(self, name: str, conditions: Hashable) -> ModuleType:
@@ -58,7 +58,7 @@ class World:
         if self._is_entered:
             yield
             return
-        before, finder = Surroundings.now(), _Finder(self)
+        before, finder = surroundings(), _Finder(self)
         aside = self._taken_out()
         sys.modules.update(self.modules)
         sys.path[:] = [*self.folders, *(entry for entry in sys.path if entry not in self.folders)]
@@ -66,15 +66,15 @@ class World:
         self._is_entered = True
         try:
             if self._changes is not None:
-                self._changes.apply()
+                make_again(self._changes)
             yield
         finally:
             self._is_entered = False
             sys.meta_path.remove(finder)
-            self._changes = Changes.between(before, Surroundings.now())
+            self._changes = made_since(before)
             self.modules = self._taken_out()
             sys.modules.update(aside)
-            before.restore()
+            restore(before)
 
     def covers(self, name: str, file: str, tops: Set[str]) -> bool:
         """Whether a module is the user's, and is or could be found in these folders.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from types import FrameType, ModuleType, TracebackType
+from types import FrameType, ModuleType
 from typing import Any
 
 from hloscope.errors import (
@@ -20,9 +20,11 @@ from hloscope.errors import (
     ImportedTwiceError,
     TargetError,
     TimeLimitError,
+    TraceError,
     did_you_mean,
 )
 from hloscope.program.importing import World, imported, is_library, was_imported_by_user, was_imported_here
+from hloscope.program.surroundings import streams_kept
 from hloscope.program.target import ATTRIBUTE, TargetFacts
 
 
@@ -44,7 +46,7 @@ def loaded(
     if not isinstance(target, str):
         return target
     with current_for_import(facts):
-        places = frozenset(_place(one) for one in (target, beside) if isinstance(one, str))
+        places = frozenset(_place(named) for named in (target, beside) if isinstance(named, str))
         return load(target, seen_by_modules(facts), together=places)
 
 
@@ -76,17 +78,20 @@ def load(target: str, conditions: Hashable = None, together: Hashable = None) ->
         raise TargetError(f"{target!r} is no target", fix="write module:function, or path/to/file.py:function")
     module, world = _import(place, target, together or frozenset({place}), conditions)
     if not attribute:
+        known = ", ".join(_function_names(module)[:8])
+        choices = f", where FUNCTION is one of {known}" if known else ""
         raise TargetError(
-            f"the target {target!r} names no function", fix=f"write {place}:FUNCTION{_choices(module)}", where=place
+            f"the target {target!r} names no function", fix=f"write {place}:FUNCTION{choices}", where=place
         )
     found: Any = module
     for part in attribute.split("."):
         if not _has(found, part):
-            raise TargetError(
-                f"{place} has no function {attribute!r}",
-                where=getattr(module, "__file__", None),
-                fix=_nearest(part, found),
+            names = _function_names(found)
+            fix = did_you_mean(
+                part, names, f"it has {', '.join(names[:8])}" if names else "it defines no functions", most=3
             )
+            where = getattr(module, "__file__", None)
+            raise TargetError(f"{place} has no function {attribute!r}", where=where, fix=fix)
         found = getattr(found, part)
     if not callable(found):
         raise TargetError(
@@ -112,19 +117,15 @@ def _import(place: str, target: str, together: Hashable, conditions: Hashable) -
         name, root = place, Path.cwd()
     try:
         module, world = imported(name, (str(root), str(Path.cwd())), together, conditions)
-    except HloscopeError:
+    except (HloscopeError, KeyboardInterrupt):
         raise
-    except ModuleNotFoundError as error:
-        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
+    except BaseException as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             raise TargetError(
                 f"there is no module {error.name!r}",
                 why=f"it is neither installed nor in the current directory {Path.cwd()}",
                 fix="name a module as Python imports it, or a file: path/to/file.py:fn",
             ) from error
-        raise import_error(error, f"{place} cannot be imported") from error
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
-            raise
         raise _refused_twice(error, target) or import_error(error, f"{place} cannot be imported") from error
     return (module if file is None else _same_file(module, file)), world
 
@@ -146,7 +147,7 @@ def _module_of_file(path: Path, target: str) -> tuple[str, Path]:
     if not path.is_file():
         if path.is_dir():
             raise TargetError(f"{path} is a folder", fix="name a file: path/to/file.py:fn")
-        files = [one.name for one in path.parent.glob("*.py")]
+        files = [file.name for file in path.parent.glob("*.py")]
         fix = did_you_mean(path.name, files, most=3, cutoff=0.8)
         place = f"the current folder, {Path.cwd()}" if fix is None and not path.is_absolute() else None
         raise TargetError(f"there is no file {path}", where=place, fix=fix)
@@ -161,17 +162,6 @@ def _module_of_file(path: Path, target: str) -> tuple[str, Path]:
         parts.insert(0, root.name)
         root = root.parent
     return ".".join(parts), root
-
-
-def _nearest(name: str, holder: object) -> str:
-    names = _function_names(holder)
-    otherwise = f"it has {', '.join(names[:8])}" if names else "it defines no functions"
-    return did_you_mean(name, names, otherwise, most=3) or otherwise
-
-
-def _choices(module: ModuleType) -> str:
-    names = _function_names(module)
-    return f", where FUNCTION is one of {', '.join(names[:8])}" if names else ""
 
 
 def _function_names(holder: object) -> list[str]:
@@ -191,7 +181,8 @@ _RESHAPE_DOES_NOT_FIT = re.compile(r"cannot reshape array of size (\d+) into sha
 
 def devices_wanted(error: BaseException) -> DeviceCountError | None:
     """What the user's code needs when it fails to make a mesh because too few or too many devices are simulated."""
-    found = _MESH_DOES_NOT_FIT.search(str(error)) or _RESHAPE_DOES_NOT_FIT.search(str(error))
+    words = _words(error)
+    found = _MESH_DOES_NOT_FIT.search(words) or _RESHAPE_DOES_NOT_FIT.search(words)
     if found is None:
         return None
     from hloscope.program.devices import simulated_device_count
@@ -200,21 +191,44 @@ def devices_wanted(error: BaseException) -> DeviceCountError | None:
     return DeviceCountError(needed, available) if available == simulated_device_count() != needed else None
 
 
-def import_error(error: BaseException, what: str) -> HloscopeError:
-    """An exception in the user's own code, told in its words with the user's line."""
+def import_error(error: BaseException, what: str, kind: type[HloscopeError] = TargetError) -> HloscopeError:
+    """An exception in the user's own code, in its words with the user's line."""
     if miscounted := devices_wanted(error):
         return miscounted
-    where, excerpt = user_frame(error.__traceback__)
-    return TargetError(what, where=where, excerpt=excerpt, why=describe(error))
+    where, excerpt = _user_place(traceback.extract_tb(error.__traceback__))
+    return kind(what, where=where, excerpt=excerpt, why=describe(error))
+
+
+@contextmanager
+def user_code(what: str) -> Iterator[None]:
+    """Runs the user's code: its exceptions become one clear message with its line.
+
+    Raises:
+        TraceError: In place of whatever the code raised.
+    """
+    try:
+        with streams_kept():
+            yield
+    except HloscopeError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise import_error(error, what, TraceError) from error
+
+
+def _words(error: BaseException) -> str:
+    """What an exception says; nothing where its own class cannot say it."""
+    try:
+        return str(error).strip()
+    except Exception:
+        return ""
 
 
 def describe(error: BaseException) -> str:
-    """An exception's own words, led by its type where the words alone would not tell."""
-    text = str(error).strip()
-    name = type(error).__name__
+    """An exception's own words, led by its type where the words alone would not say enough."""
+    text, name = _words(error), type(error).__name__
     if isinstance(error, SystemExit):
         return f"it called sys.exit({error.code!r})"
-    if isinstance(error, SyntaxError):
+    if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{name}: {error.msg} ({error.filename}:{error.lineno})"
     return f"{name}: {text}" if text else name
 
@@ -224,31 +238,25 @@ _REFUSED_TWICE = re.compile(r"duplicate|already|twice", re.IGNORECASE)
 
 def _refused_twice(error: BaseException, target: str) -> ImportedTwiceError | None:
     """What helps where a library does not let a module register a second time what it registers; else None."""
-    told = import_error(error, f"{target} cannot be imported again")
+    refused = import_error(error, f"{target} cannot be imported again")
     trace = traceback.extract_tb(error.__traceback__)
     files = [frame.filename for frame in reversed(trace) if frame.name == "<module>"]
     users = next(filter(was_imported_by_user, files), None)
     file = users or next(filter(was_imported_here, files), None)
-    if file is None or told.why is None or not _REFUSED_TWICE.search(told.why):
+    if file is None or refused.why is None or not _REFUSED_TWICE.search(refused.why):
         return None
-    why = f"{told.why.rstrip('.')}: this process imported {shown_path(file)} before, and lets nobody register it again"
+    why = (
+        f"{refused.why.rstrip('.')}: this process imported {shown_path(file)} before, and lets nobody register it again"
+    )
     fix = "give the function itself instead of its name, or use the hloscope command, which has its own process"
     if users is None:
         fix = "name the slice or mesh (--slice, --mesh), so that one import will do; after an edit, start a new process"
-    return ImportedTwiceError(told.what, where=told.where, excerpt=told.excerpt, why=why, fix=fix)
-
-
-def user_frame(trace: TracebackType | None) -> tuple[str | None, str | None]:
-    """The innermost frame that is neither hloscope's nor a library's: `file.py:12 in f` and its source line."""
-    return _user_place(traceback.extract_tb(trace))
+    return ImportedTwiceError(refused.what, where=refused.where, excerpt=refused.excerpt, why=why, fix=fix)
 
 
 def _user_place(frames: traceback.StackSummary) -> tuple[str | None, str | None]:
-    """`user_frame` for frames, the innermost last."""
-    chosen = None
-    for frame in frames:
-        if not is_library(frame.filename):
-            chosen = frame
+    """The innermost frame that is neither hloscope's nor a library's: `file.py:12 in f` and its source line."""
+    chosen = next((frame for frame in reversed(frames) if not is_library(frame.filename)), None)
     if chosen is None:
         return None, None
     source = linecache.getline(chosen.filename, chosen.lineno or 0).strip()
@@ -282,7 +290,10 @@ def ended_after(limit_s: float | None, doing: str) -> Iterator[None]:
     outside = {frame for frame, _ in traceback.walk_stack(None)}
 
     def ring(_number: int, frame: FrameType | None) -> None:
-        raise _over_limit(doing, limit_s, frame, outside)
+        error = TimeLimitError(doing, limit_s)
+        inside = [place for place in traceback.walk_stack(frame) if place[0] not in outside]
+        error.where, error.excerpt = _user_place(traceback.StackSummary.extract(iter(reversed(inside))))
+        raise error
 
     signal.signal(alarm, ring)
     signal.setitimer(signal.ITIMER_REAL, limit_s)
@@ -291,11 +302,3 @@ def ended_after(limit_s: float | None, doing: str) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(alarm, signal.SIG_DFL)
-
-
-def _over_limit(doing: str, limit_s: float, frame: FrameType | None, outside: set[FrameType]) -> TimeLimitError:
-
-    error = TimeLimitError(doing, limit_s)
-    inside = [place for place in traceback.walk_stack(frame) if place[0] not in outside]
-    error.where, error.excerpt = _user_place(traceback.StackSummary.extract(iter(reversed(inside))))
-    return error

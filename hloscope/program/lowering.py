@@ -1,34 +1,138 @@
-"""Traces and lowers a program in the surroundings it needs: the mesh asked for, its own, or that of its arguments."""
+"""The stage `Target -> Lowered`: a program is traced in the surroundings that it needs, and lowered to StableHLO.
+
+The surroundings are the mesh that was asked for, the program's own, or that of its arguments.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import jax
 
 from hloscope.compiler import client, jax_internals
-from hloscope.compiler.jax_internals import replaced_in_this_thread
-from hloscope.errors import HloscopeError, TargetError, TraceError
+from hloscope.compiler.jax_internals import LoweredFacts, replaced_in_this_thread
+from hloscope.errors import HloscopeError, TraceError
 from hloscope.hardware.slices import Slice, default_slice
-from hloscope.program import arguments, devices
+from hloscope.program.arguments import Call, build_call, out_shardings
+from hloscope.program.devices import make_mesh, traced_afresh
 from hloscope.program.importing import is_library, modules_of
-from hloscope.program.loading import describe, devices_wanted, shown_path, user_frame
-from hloscope.program.own_backend import traced_afresh
-from hloscope.program.plan import Plan
+from hloscope.program.loading import shown_path, user_code
+from hloscope.program.plan import Plan, choose_slice, make_plan, users_mesh
 from hloscope.program.several_slices import simulated_hybrid_meshes
-from hloscope.program.surroundings import streams_kept
-from hloscope.program.target import TargetFacts, attached_facts
+from hloscope.program.target import TargetFacts
 from hloscope.store import Store
 
 Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lowered:
+    """A function that is traced and lowered for a slice, and not compiled yet.
+
+    Attributes:
+        name: Its name in messages.
+        facts: How it is called and placed.
+        plan: The mesh it was traced under, and the notes made so far.
+        module: What JAX made of it.
+        traced: What JAX traced, as `jax.jit(...).trace` or a library's wrapper of it returns it.
+        argument_shardings: The sharding that each argument leaf was given.
+        seen: The flat facts of the module.
+        mesh: The mesh to report.
+        slice: What it is to be compiled for.
+        slice_chosen_by: `user` or `default`.
+    """
+
+    name: str
+    facts: TargetFacts
+    plan: Plan
+    module: jax.stages.Lowered
+    traced: Any
+    argument_shardings: Sequence[Any]
+    seen: LoweredFacts
+    mesh: jax.sharding.Mesh | None
+    slice: Slice
+    slice_chosen_by: str
+
+
+def lower(
+    function: Function,
+    facts: TargetFacts,
+    *,
+    name: str,
+    plan: Plan | None = None,
+    stage: Callable[[str], None] = lambda _: None,
+    store: Store | None = None,
+) -> Lowered:
+    """Traces a function on simulated devices and lowers it for the slice that its facts name, or the one that fits.
+
+    Args:
+        function: The user's function, plain, jitted, shard_mapped or a factory.
+        facts: How to call and place it.
+        name: Its name in messages.
+        plan: The mesh and the slice, where they are made already.
+        stage: Called with what is happening, for a progress display.
+        store: Where the compiler's version is kept, which Pallas kernels ask for.
+
+    Raises:
+        TraceError: JAX refuses the program, in JAX's words with the user's line.
+        HloscopeError: Bad input.
+    """
+    plan = make_plan(facts) if plan is None else plan
+    stage("tracing")
+    with _watched_backend([] if plan.is_real else plan.notes), modules_of(function), simulated_hybrid_meshes():
+        made = _first_that_works(_Attempt(function, facts, plan, name, store))
+    seen = jax_internals.lowered_facts(made.module)
+    mesh = users_mesh(plan, seen)
+    chosen, chosen_by = choose_slice(plan, mesh, seen.device_count)
+    return Lowered(
+        name=name,
+        facts=facts,
+        plan=plan,
+        **made._asdict(),
+        seen=seen,
+        mesh=mesh,
+        slice=chosen,
+        slice_chosen_by=chosen_by,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Strategy:
+    """Surroundings in which a program may trace.
+
+    Attributes:
+        for_mesh: Whether it is for programs with a mesh from outside, or for those without; None for both.
+        without_mesh: Make no mesh current, though there is one.
+        arguments_mesh: Make the mesh of the arguments current.
+        open_arguments: Leave the sharding of notations without axes to the function, instead of replicating them.
+        notes: What to say to the user where it works.
+    """
+
+    for_mesh: bool | None = None
+    without_mesh: bool = False
+    arguments_mesh: bool = False
+    open_arguments: bool = False
+    notes: tuple[str, ...] = ()
+
+
+_OPEN_NOTE = "arguments written without axes are left to the function's shardings: it refuses them replicated"
+_OWN_MESH_NOTE = "traced without the mesh being current, because the program brings its own"
+_ARGUMENTS_NOTE = "traced with the mesh of its arguments current, as jax.set_mesh would make it"
+
+_STRATEGIES = (
+    _Strategy(),
+    _Strategy(for_mesh=True, open_arguments=True, notes=(_OPEN_NOTE,)),
+    _Strategy(for_mesh=True, without_mesh=True, notes=(_OWN_MESH_NOTE,)),
+    _Strategy(for_mesh=True, without_mesh=True, open_arguments=True, notes=(_OPEN_NOTE, _OWN_MESH_NOTE)),
+    _Strategy(for_mesh=False, arguments_mesh=True, notes=(_ARGUMENTS_NOTE,)),
+)
+"""Tried in this order. A jitted function with its own shardings refuses arguments that are sharded otherwise, a program
+that brings its own mesh refuses to see another one, and one written for `jax.set_mesh` wants to see its arguments'."""
 
 _OF_SURROUNDINGS = re.compile(
     r"context mesh .* should match|requires? a non-empty mesh|mesh context or metadata is required"
@@ -39,53 +143,98 @@ _OF_SURROUNDINGS = re.compile(
 own mistakes."""
 
 
-def lower(
-    function: Function, facts: TargetFacts, plan: Plan, name: str, store: Store | None = None
-) -> jax.stages.Lowered:
-    """Traces a function on simulated devices and lowers it for the plan's slice.
+class _Made(NamedTuple):
+    module: jax.stages.Lowered
+    traced: Any
+    argument_shardings: list[Any]
 
-    A jitted function with its own shardings refuses arguments that are sharded otherwise, and a program that brings
-    its own mesh refuses to see another one; so where the first attempt fails, these are tried before giving up.
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """Lowering one function in one strategy or another."""
+
+    function: Function
+    facts: TargetFacts
+    plan: Plan
+    name: str
+    store: Store | None
+
+    def made(self, strategy: _Strategy) -> _Made | None:
+        """What JAX makes of the function; None where the strategy finds no mesh among the arguments.
+
+        Raises:
+            HloscopeError: It fails so.
+        """
+        if strategy.arguments_mesh:
+            call = self._call(strategy)
+            meshes = (getattr(sharding, "mesh", None) for sharding in _shardings(call))
+            mesh = next((mesh for mesh in meshes if isinstance(mesh, jax.sharding.Mesh) and mesh.size > 1), None)
+            if mesh is None:
+                return None
+            with jax.set_mesh(mesh):
+                return self._lowered(call)
+        current = None if strategy.without_mesh else self.plan.mesh
+        with nullcontext() if current is None else jax.set_mesh(current):
+            return self._lowered(self._call(strategy))
+
+    def _call(self, strategy: _Strategy) -> Call:
+        return build_call(self.function, self.facts, self.plan.mesh, self.name, open_arguments=strategy.open_arguments)
+
+    def _lowered(self, call: Call) -> _Made:
+        plan = self.plan
+        if plan.is_real:
+            return _trace_and_lower(call, plan.mesh, None)
+        with jax_internals.lowering_for(_StandInClient(plan.slice or default_slice(8), self.store)):
+            return _trace_and_lower(call, plan.mesh, "tpu")
+
+    def working_mode(self) -> str | None:
+        """The other axis-types mode, if the program that failed in the one asked for traces in it."""
+        modes = set((self.plan.axis_types or {}).values())
+        for mode in ("auto", "explicit") if modes else ():
+            if modes == {mode}:
+                continue
+            mesh = make_mesh(self.facts.mesh, dict.fromkeys(self.facts.mesh, mode))
+            with suppress(HloscopeError):
+                replace(self, plan=Plan(slice=self.plan.slice, mesh=mesh, axis_types=None)).made(_STRATEGIES[0])
+                return mode
+        return None
+
+
+def _first_that_works(attempt: _Attempt) -> _Made:
+    """The program, lowered by the first strategy that it traces in.
 
     Raises:
-        TraceError: JAX refuses the program: the error of the first attempt that got as far as the program's own
+        TraceError: JAX refuses the program in each: the error of the first attempt that got as far as the program's own
             mistake, with the way out if there is one.
     """
-    plan.store = store
-    with modules_of(function), simulated_hybrid_meshes():
+    errors: list[TraceError] = []
+    for strategy in _STRATEGIES:
+        if strategy.for_mesh not in (None, attempt.plan.mesh is not None):
+            continue
         try:
-            return _attempt(function, facts, plan, name, plan.mesh)
+            made = attempt.made(strategy)
         except TraceError as error:
-            errors = [error]
-            lowered = _other_attempts(function, facts, plan, name, errors)
-            if lowered is not None:
-                return lowered
-            chosen = next((one for one in errors if not _OF_SURROUNDINGS.search(one.why or "")), error)
-            raise _with_way_out(chosen, function, facts, plan, name) from chosen
+            errors.append(error)
+        except HloscopeError:
+            if not errors:  # what the first attempt did not object to is of the surroundings
+                raise
+        else:
+            if made is not None:
+                attempt.plan.notes.extend(strategy.notes)
+                return made
+    chosen = next((error for error in errors if not _OF_SURROUNDINGS.search(error.why or "")), errors[0])
+    mode, why = attempt.working_mode(), str(chosen.why)
+    if mode is not None:
+        used = "auto" if mode == "explicit" else "explicit"
+        chosen.fix = f"this program traces with --axis-types {mode}, and not with {used} mesh axes"
+    elif attempt.plan.mesh is None and "mesh" in why and "Mesh('" not in why:  # that one has axes
+        chosen.fix = "give the mesh that the program runs under, for example --mesh X=4,Y=2"
+    raise chosen
 
 
-def _attempt(
-    function: Function,
-    facts: TargetFacts,
-    plan: Plan,
-    name: str,
-    current: jax.sharding.Mesh | None,
-    *,
-    open_arguments: bool = False,
-) -> jax.stages.Lowered:
-    with _current(current):
-        call = build_call(function, facts, plan.mesh, name, open_arguments=open_arguments)
-        return _lower_call(call, plan)
-
-
-def _lower_call(call: _Call, plan: Plan) -> jax.stages.Lowered:
-    leaves = jax.tree.leaves((call.args, dict(call.kwargs)))
-    plan.argument_shardings = [getattr(leaf, "sharding", None) for leaf in leaves]
-    if plan.is_real:
-        plan.traced, lowered = _trace_and_lower(call, plan.mesh, None)
-        return lowered
-    with jax_internals.lowering_for(_StandInClient(plan.slice or default_slice(8), plan.store)):
-        return _trace_and_lower(call, plan.mesh, "tpu")[1]
+def _shardings(call: Call) -> list[Any]:
+    """The sharding of each argument leaf; None for what has none."""
+    return [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves((call.args, dict(call.kwargs)))]
 
 
 class _StandInClient:
@@ -109,182 +258,7 @@ class _StandInClient:
         """What a host callback is compiled into; nothing that is only compiled needs it."""
 
 
-@contextlib.contextmanager
-def _current(mesh: jax.sharding.Mesh | None) -> Iterator[None]:
-    with jax.set_mesh(mesh) if mesh is not None else contextlib.nullcontext():
-        yield
-
-
-def _other_attempts(
-    function: Function, facts: TargetFacts, plan: Plan, name: str, errors: list[TraceError]
-) -> jax.stages.Lowered | None:
-    """The program, lowered in other surroundings; None where it fails in each, whose `errors` are added."""
-    if plan.mesh is None:
-        return _under_the_arguments_mesh(function, facts, plan, name, errors)
-    for current, open_arguments in ((plan.mesh, True), (None, False), (None, True)):
-        with _failures_kept(errors):
-            lowered = _attempt(function, facts, plan, name, current, open_arguments=open_arguments)
-            if open_arguments:
-                plan.notes.append(
-                    "arguments written without axes are left to the function's shardings: it refuses them replicated"
-                )
-            if current is None:
-                plan.notes.append("traced without the mesh being current, because the program brings its own")
-            return lowered
-    return None
-
-
-@contextlib.contextmanager
-def _failures_kept(errors: list[TraceError]) -> Iterator[None]:
-    try:
-        yield
-    except TraceError as error:
-        errors.append(error)
-    except HloscopeError:
-        return  # the first attempt will say what is wrong
-
-
-def _under_the_arguments_mesh(
-    function: Function, facts: TargetFacts, plan: Plan, name: str, errors: list[TraceError]
-) -> jax.stages.Lowered | None:
-    with _failures_kept(errors):
-        call = build_call(function, facts, None, name)
-        leaves = jax.tree.leaves((call.args, dict(call.kwargs)))
-        meshes = (getattr(getattr(leaf, "sharding", None), "mesh", None) for leaf in leaves)
-        mesh = next((mesh for mesh in meshes if isinstance(mesh, jax.sharding.Mesh) and mesh.size > 1), None)
-        if mesh is not None:
-            with _current(mesh):
-                lowered = _lower_call(call, plan)
-            plan.notes.append("traced with the mesh of its arguments current, as jax.set_mesh would make it")
-            return lowered
-    return None
-
-
-def _with_way_out(error: TraceError, function: Function, facts: TargetFacts, plan: Plan, name: str) -> TraceError:
-    fix = error.fix
-    mode = _working_mode(function, facts, plan, name)
-    if mode is not None:
-        used = "auto" if mode == "explicit" else "explicit"
-        fix = f"this program traces with --axis-types {mode}, and not with {used} mesh axes"
-    elif plan.mesh is None and "mesh" in str(error.why) and "Mesh('" not in str(error.why):  # that one has axes
-        fix = "give the mesh that the program runs under, for example --mesh X=4,Y=2"
-    return TraceError(error.what, where=error.where, excerpt=error.excerpt, why=error.why, fix=fix)
-
-
-def _working_mode(function: Function, facts: TargetFacts, plan: Plan, name: str) -> str | None:
-    """The other axis-types mode, if the program that failed in the one asked for traces in it."""
-    for mode in _other_axis_types(plan.axis_types) if plan.axis_types else []:
-        mesh = devices.make_mesh(facts.mesh, dict.fromkeys(facts.mesh, mode))
-        with contextlib.suppress(HloscopeError):
-            _attempt(function, facts, Plan(slice=plan.slice, mesh=mesh, axis_types=None), name, mesh)
-            return mode
-    return None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Call:
-    """A function with everything it is called with.
-
-    Attributes:
-        function: What the user wrote; it may be jitted already.
-        name: Its name in messages.
-        args: Positional arguments as pytrees of abstract or real arrays.
-        kwargs: Array arguments by keyword.
-        static: Python values by keyword.
-        donate: Donated positions; None leaves it to the function.
-        out: Output shardings as the user wrote them; None leaves all of them open.
-    """
-
-    function: Callable[..., Any]
-    name: str
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    static: Mapping[str, Any]
-    donate: tuple[int, ...] | None
-    out: Any
-
-
-def build_call(
-    function: Callable[..., Any],
-    facts: TargetFacts,
-    mesh: jax.sharding.Mesh | None,
-    name: str,
-    *,
-    open_arguments: bool = False,
-) -> _Call:
-    """Puts a function and its arguments together; a factory is called for both.
-
-    A factory takes no required arguments and returns `(callable, args)`; facts attached to that callable count too.
-
-    Args:
-        function: The user's function or factory.
-        facts: How to call it.
-        mesh: The mesh that notations name.
-        name: The function's name in messages.
-        open_arguments: Leave the sharding of notations without axes to the function, instead of replicating them.
-
-    Raises:
-        HloscopeError: An argument is missing, surplus or written wrongly, or the factory fails.
-    """
-    if facts.args is None and not facts.kwargs and not arguments.required_parameters(function):
-        made = _from_factory(function, facts, name)
-        if made is not None:
-            function, args = made
-            facts = facts.over(attached_facts(function))
-            facts = TargetFacts(args=args, out=facts.out, donate=facts.donate, dims=facts.dims)
-    abstract = partial(arguments.abstract_tree, mesh=mesh, dims=facts.dims, open_arguments=open_arguments)
-    args = abstract(() if facts.args is None else facts.args)
-    call = _Call(
-        function=function,
-        name=name,
-        args=tuple(args) if isinstance(args, tuple | list) else (args,),
-        kwargs={key: abstract(value) for key, value in facts.kwargs.items()},
-        static=facts.static,
-        donate=facts.donate,
-        out=facts.out,
-    )
-    if inspect.iscoroutinefunction(inspect.unwrap(function)):
-        raise TargetError(
-            f"{name} is an async function, which JAX cannot trace", fix="name the function that it awaits"
-        )
-    for key in call.static.keys() & call.kwargs.keys():
-        raise TargetError(f"{key} is given twice", why="both --arg and --static name it", fix="keep one of them")
-    arguments.check_call(call.function, call.args, {**call.kwargs, **call.static}, name)
-    return call
-
-
-def _from_factory(function: Callable[..., Any], facts: TargetFacts, name: str) -> tuple[Callable[..., Any], Any] | None:
-    if hasattr(function, "trace"):
-        return None
-    with _user_code(f"{name} fails when it is called as a factory"):
-        made = function(**facts.static)
-    if isinstance(made, tuple) and len(made) == 2 and callable(made[0]):
-        return made
-    return None
-
-
-@contextlib.contextmanager
-def _user_code(what: str) -> Iterator[None]:
-    """Runs the user's code: its exceptions become one clear message with its line.
-
-    Raises:
-        TraceError: In place of whatever the code raised.
-    """
-    try:
-        with streams_kept():
-            yield
-    except HloscopeError:
-        raise
-    except (Exception, SystemExit) as error:
-        if miscounted := devices_wanted(error):
-            raise miscounted from error
-        where, excerpt = user_frame(error.__traceback__)
-        raise TraceError(what, where=where, excerpt=excerpt, why=describe(error)) from error
-
-
-def _trace_and_lower(
-    call: _Call, mesh: jax.sharding.Mesh | None, platform: str | None
-) -> tuple[Any, jax.stages.Lowered]:
+def _trace_and_lower(call: Call, mesh: jax.sharding.Mesh | None, platform: str | None) -> _Made:
     """Traces a call afresh and lowers it to StableHLO.
 
     A trace that JAX kept may be older than what the function calls: in a notebook a cell was changed since.
@@ -294,22 +268,19 @@ def _trace_and_lower(
         mesh: The mesh that its output shardings name.
         platform: `tpu` to lower for TPU whatever devices are simulated; None for the devices at hand.
 
-    Returns:
-        The traced program, which `jax.stages.Traced` or a library's wrapper of it is, and the lowered one.
-
     Raises:
         TraceError: JAX refuses the program, in JAX's words with the user's line.
     """
-    with _user_code(f"JAX cannot trace {call.name}"), traced_afresh():
+    with user_code(f"JAX cannot trace {call.name}"), traced_afresh():
         jitted = _jitted(call, mesh)
         traced = jitted.trace(*call.args, **call.kwargs, **call.static)
         lowered = traced.lower(lowering_platforms=(platform,)) if platform else traced.lower()
         while not isinstance(lowered, jax.stages.Lowered):  # flax.nnx.jit wraps JAX's own
             lowered = lowered.lowered
-        return traced, lowered
+        return _Made(lowered, traced, _shardings(call))
 
 
-def _jitted(call: _Call, mesh: jax.sharding.Mesh | None) -> Any:
+def _jitted(call: Call, mesh: jax.sharding.Mesh | None) -> Any:
     """The function under `jax.jit`; one that is jitted already keeps its own shardings and donation."""
     own = hasattr(call.function, "trace")
     if own and call.out is None and call.donate is None:
@@ -323,18 +294,12 @@ def _jitted(call: _Call, mesh: jax.sharding.Mesh | None) -> Any:
         options["donate_argnums"] = tuple(donate)
     if call.out is not None:
         result = jax.eval_shape(lambda *a, **k: call.function(*a, **k, **call.static), *call.args, **call.kwargs)
-        options["out_shardings"] = arguments.out_shardings(call.out, result, mesh)
+        options["out_shardings"] = out_shardings(call.out, result, mesh)
     return jax.jit(call.function, **options)
 
 
-def _other_axis_types(axis_types: Mapping[str, str]) -> list[str]:
-    """The modes that a program was not traced in, as `--axis-types` would name them."""
-    used = set(axis_types.values())
-    return [mode for mode in ("auto", "explicit") if used != {mode}]
-
-
 @contextmanager
-def watched_backend(notes: list[str]) -> Iterator[None]:
+def _watched_backend(notes: list[str]) -> Iterator[None]:
     """Adds a note for each place of the user's code that calls `jax.default_backend()` meanwhile.
 
     Calls through a name that was imported before (`from jax import default_backend`) are not seen.

@@ -9,22 +9,23 @@ import ast
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
-from typing import Literal
-
-from lark import Token, Tree
+from typing import TYPE_CHECKING, Literal, get_args
 
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.program.notation_syntax import Notation, Source, start_of, subtrees_of, tokens_of
+
+if TYPE_CHECKING:
+    from lark import Token, Tree
 
 _PartitionEntry = None | str | tuple[str, ...]
 """One dimension of a PartitionSpec: not sharded, over one mesh axis, or over several, major first."""
 
 _NO_DIMS: Mapping[str, int] = MappingProxyType({})
 _REDUCTION_KEYWORD = re.compile(r"[(,]\s*((?:un)?reduced)(?:_kind)?\s*=")
-_REDUCTION_KINDS = {"U": None, "U_sum": None, "U_max": "max", "U_min": "min"}
+_REDUCTION_KINDS = {"U": None, "U_sum": None, "U_max": "max", "U_min": "min", "R": None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,7 @@ class ArraySpec:
     Attributes:
         dtype: NumPy's or ml_dtypes' name, such as `bfloat16`, or a random key's, such as `key<fry>`.
         dimensions: Global sizes.
+        letters: The letter that stands for each size, None where it is written as a number or a product.
         spec: Mesh axes per dimension, major first; None where it is not sharded.
         unreduced: Mesh axes over which the values are still to be reduced: `{U:X}`.
         unreduced_kind: `max` or `min`; None for a sum.
@@ -44,6 +46,7 @@ class ArraySpec:
 
     dtype: str
     dimensions: tuple[int, ...] = ()
+    letters: tuple[str | None, ...] = field(default=(), compare=False)
     spec: tuple[tuple[str, ...] | None, ...] = ()
     unreduced: tuple[str, ...] = ()
     unreduced_kind: str | None = None
@@ -71,24 +74,23 @@ def parse_array(text: str, dims: Mapping[str, int] = _NO_DIMS) -> ArraySpec:
     source = Source(text, "array type", "bf16[8@X,2048]")
     tree = source.parse("array")
     dimensions = subtrees_of(tree, "dimension")
-    axes = [_axes(subtrees_of(dimension, "axes")) for dimension in dimensions]
-    unreduced, kind, reduced = _reductions(subtrees_of(tree, "reduction"), source)
+    sizes = [tokens_of(dimension, "size") for dimension in dimensions]
+    axes = [tokens_of(dimension, "axes") for dimension in dimensions]
+    reductions = _reductions(tree, source)
+    unreduced_kind, unreduced = reductions.get("U", (None, []))
+    _, reduced = reductions.get("R", (None, []))
     _refuse_repeated([axis for group in (*axes, unreduced, reduced) for axis in group], source)
-    spaces = subtrees_of(tree, "memory_space")
     return ArraySpec(
-        dtype=_dtype(tokens_of(subtrees_of(tree, "element_type")[0])[0], source),
-        dimensions=tuple(_size(subtrees_of(dimension, "size")[0], dims, source) for dimension in dimensions),
+        dtype=_dtype(tokens_of(tree, "element_type")[0], source),
+        dimensions=tuple(prod(_factor(token, dims, source) for token in size) for size in sizes),
+        letters=tuple(str(size[0]) if [token.type for token in size] == ["NAME"] else None for size in sizes),
         spec=tuple(_names(group) or None for group in axes),
         unreduced=_names(unreduced),
-        unreduced_kind=kind,
+        unreduced_kind=unreduced_kind,
         reduced=_names(reduced),
-        memory_space=_memory_space(tokens_of(spaces[0])[0], source) if spaces else None,
+        memory_space=_memory_space(tokens_of(tree, "memory_space"), source),
         weak_type=bool(tokens_of(tree)),
     )
-
-
-def _axes(trees: list[Tree[Token]]) -> list[Token]:
-    return tokens_of(trees[0]) if trees else []
 
 
 def _names(tokens: list[Token]) -> tuple[str, ...]:
@@ -107,16 +109,12 @@ def _dtype(token: Token, source: Source) -> str:
     )
 
 
-def _memory_space(token: Token, source: Source) -> str | None:
-    if token == "device":
-        return None
-    if token == "host":
-        return "host"
-    raise source.error(f'unknown memory space "{token}"', start_of(token), fix="use <host>, or none for device memory")
-
-
-def _size(tree: Tree[Token], dims: Mapping[str, int], source: Source) -> int:
-    return prod(_factor(token, dims, source) for token in tokens_of(tree))
+def _memory_space(tokens: list[Token], source: Source) -> str | None:
+    for token in tokens:
+        if token not in ("device", "host"):
+            fix = "use <host>, or none for device memory"
+            raise source.error(f'unknown memory space "{token}"', start_of(token), fix=fix)
+    return "host" if "host" in tokens else None
 
 
 def _factor(token: Token, dims: Mapping[str, int], source: Source) -> int:
@@ -135,24 +133,17 @@ def _factor(token: Token, dims: Mapping[str, int], source: Source) -> int:
     return int(token)
 
 
-def _reductions(trees: list[Tree[Token]], source: Source) -> tuple[list[Token], str | None, list[Token]]:
-    """Axes and kind of `{U:…}`, and axes of `{R:…}`."""
-    unreduced: list[Token] = []
-    reduced: list[Token] = []
-    kind: str | None = None
-    seen: set[str] = set()
-    for tree in trees:
-        label = tokens_of(tree)[0]
-        if label != "R" and label not in _REDUCTION_KINDS:
+def _reductions(tree: Tree[Token], source: Source) -> dict[str, tuple[str | None, list[Token]]]:
+    """Kind and axes of `{U:…}` and of `{R:…}`."""
+    found: dict[str, tuple[str | None, list[Token]]] = {}
+    for reduction in subtrees_of(tree, "reduction"):
+        label = tokens_of(reduction)[0]
+        if label not in _REDUCTION_KINDS:
             raise _unknown_reduction(label, source)
-        if label[0] in seen:
+        if label[0] in found:
             raise source.error(f'"{label[0]}" is given twice', start_of(label), fix="join its axes: {U:(X,Y)}")
-        seen.add(label[0])
-        if label == "R":
-            reduced = _axes(subtrees_of(tree, "axes"))
-        else:
-            unreduced, kind = _axes(subtrees_of(tree, "axes")), _REDUCTION_KINDS[str(label)]
-    return unreduced, kind, reduced
+        found[label[0]] = _REDUCTION_KINDS[label], tokens_of(reduction, "axes")
+    return found
 
 
 def _unknown_reduction(label: Token, source: Source) -> NotationError:
@@ -198,8 +189,7 @@ def parse_partition_spec(text: str) -> tuple[_PartitionEntry, ...]:
     """
     source = Source(text, "PartitionSpec", "P('X', None)")
     _refuse_reduction_keywords(source)
-    tree = source.parse("partition_spec")
-    entries = subtrees_of(tree, "entries")
+    entries = subtrees_of(source.parse("partition_spec"), "entries")
     tokens = [tokens_of(entry) for entry in subtrees_of(entries[0], "entry")] if entries else []
     _refuse_repeated([_unquoted(token) for group in tokens for token in group if token != "None"], source)
     return tuple(_entry(group, source) for group in tokens)
@@ -232,26 +222,33 @@ def _entry(tokens: list[Token], source: Source) -> _PartitionEntry:
 
 
 def _unquoted(token: Token) -> Token:
-    return Token.new_borrow_pos(token.type, str(token).strip("'\""), token)
+    return token.update(value=token.strip("'\""))
 
 
 _AxisTypeName = Literal["auto", "explicit", "manual"]
 
-_AXIS_TYPES: dict[str, _AxisTypeName] = {"auto": "auto", "explicit": "explicit", "manual": "manual"}
+_AXIS_TYPES: dict[str, _AxisTypeName] = {name: name for name in get_args(_AxisTypeName)}
 _KEYWORD = re.compile(r"\s*([^\W\d]\w*)\s*=(?!=)\s*(.*)", re.DOTALL)
 
 
-def _pairs(source: Source, notation: Notation) -> list[tuple[Token, Token]]:
-    """Name and value of each item of a `name=value` list, every name once."""
-    tree = source.parse(notation)
-    items = (tokens_of(item) for item in subtrees_of(tree, notation.removesuffix("s") + "_of"))
-    pairs = [(name, value) for name, value in items]
-    seen: set[str] = set()
-    for name, _ in pairs:
-        if name in seen:
+def _pairs(source: Source, notation: Notation) -> dict[Token, Token]:
+    """Values by name of a `name=value` list, every name once."""
+    pairs: dict[Token, Token] = {}
+    for item in subtrees_of(source.parse(notation), notation.removesuffix("s") + "_of"):
+        name, value = tokens_of(item)
+        if name in pairs:
             raise source.error(f'"{name}" is given twice', start_of(name), fix="give each name once")
-        seen.add(str(name))
+        pairs[name] = value
     return pairs
+
+
+def _sizes(source: Source, what: str, least: int, fix: str) -> dict[str, int]:
+    """A list of sizes by name, none of which is too small."""
+    pairs = _pairs(source, "integers")
+    for name, size in pairs.items():
+        if int(size) < least:
+            raise source.error(f'the {what} "{name}" has size {size}', start_of(size), fix=fix)
+    return {str(name): int(size) for name, size in pairs.items()}
 
 
 def parse_mesh(text: str) -> dict[str, int]:
@@ -260,14 +257,7 @@ def parse_mesh(text: str) -> dict[str, int]:
     Raises:
         NotationError: The text is no such list, an axis is given twice, or its size is not 1 or more.
     """
-    source = Source(text, "mesh", "X=4,Y=2")
-    pairs = _pairs(source, "integers")
-    for name, size in pairs:
-        if int(size) < 1:
-            raise source.error(
-                f'the mesh axis "{name}" has size {size}', start_of(size), fix="a mesh axis has size 1 or more"
-            )
-    return {str(name): int(size) for name, size in pairs}
+    return _sizes(Source(text, "mesh", "X=4,Y=2"), "mesh axis", 1, "a mesh axis has size 1 or more")
 
 
 def parse_dims(text: str) -> dict[str, int]:
@@ -276,12 +266,7 @@ def parse_dims(text: str) -> dict[str, int]:
     Raises:
         NotationError: The text is no such list, a name is given twice, or a size is negative.
     """
-    source = Source(text, "list of dimensions", "S=2048,D=4096")
-    pairs = _pairs(source, "integers")
-    for name, size in pairs:
-        if int(size) < 0:
-            raise source.error(f'the dimension "{name}" has size {size}', start_of(size), fix="sizes are 0 or more")
-    return {str(name): int(size) for name, size in pairs}
+    return _sizes(Source(text, "list of dimensions", "S=2048,D=4096"), "dimension", 0, "sizes are 0 or more")
 
 
 def parse_axis_types(text: str, axis_names: Sequence[str]) -> dict[str, _AxisTypeName]:
@@ -299,19 +284,18 @@ def parse_axis_types(text: str, axis_names: Sequence[str]) -> dict[str, _AxisTyp
     """
     source = Source(text, "list of axis types", "explicit, or X=explicit,Y=auto")
     if "=" not in text:
-        word = Token("NAME", text.strip(), start_pos=len(text) - len(text.lstrip()))
-        return dict.fromkeys(axis_names, _axis_type(word, source))
+        return dict.fromkeys(axis_names, _axis_type(text.strip(), len(text) - len(text.lstrip()), source))
     types: dict[str, _AxisTypeName] = dict.fromkeys(axis_names, "auto")
-    for name, word in _pairs(source, "words"):
+    for name, word in _pairs(source, "words").items():
         if name not in types:
             raise source.error(
                 f'the mesh has no axis "{name}"', start_of(name), fix=f"its axes are {', '.join(axis_names)}"
             )
-        types[str(name)] = _axis_type(word, source)
+        types[str(name)] = _axis_type(word, start_of(word), source)
     return types
 
 
-def _axis_type(word: Token, source: Source) -> _AxisTypeName:
+def _axis_type(word: str, position: int, source: Source) -> _AxisTypeName:
     known = _AXIS_TYPES.get(word.lower())
     if known is not None:
         return known
@@ -319,7 +303,7 @@ def _axis_type(word: Token, source: Source) -> _AxisTypeName:
         raise NotationError(f"an empty {source.what}", fix=f"write, for example, {source.example}")
     raise source.error(
         f'unknown axis type "{word}"',
-        start_of(word),
+        position,
         fix=did_you_mean(word.lower(), _AXIS_TYPES, "use auto, explicit or manual"),
     )
 

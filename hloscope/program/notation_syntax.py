@@ -8,19 +8,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Literal, NoReturn
-
-from lark import Lark, Token, Tree, UnexpectedInput
-from lark.exceptions import UnexpectedCharacters, UnexpectedToken
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from hloscope.errors import NotationError, caret_excerpt
 from hloscope.grammars_loader import grammar_text
+
+if TYPE_CHECKING:
+    from lark import Lark, Token, Tree, UnexpectedInput
 
 Notation = Literal["array", "partition_spec", "integers", "words", "indices"]
 
 _BRACKETS = {"(": ")", "[": "]", "{": "}", "<": ">"}
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+
+_MARKS = "LSQB RSQB LPAR RPAR LBRACE RBRACE LESSTHAN MORETHAN COMMA AT STAR COLON EQUAL"
+"""What Lark calls `[](){}<>,@*:=`."""
 
 _WORDS = {
     "NAME": "a name",
@@ -29,25 +32,15 @@ _WORDS = {
     "KEY": "an element type",
     "WEAK": '"~"',
     "SPEC_CALL": '"P("',
-    "LSQB": '"["',
-    "RSQB": '"]"',
-    "LPAR": '"("',
-    "RPAR": '")"',
-    "LBRACE": '"{"',
-    "RBRACE": '"}"',
-    "LESSTHAN": '"<"',
-    "MORETHAN": '">"',
-    "COMMA": '","',
-    "AT": '"@"',
-    "STAR": '"*"',
-    "COLON": '":"',
-    "EQUAL": '"="',
+    **{name: f'"{mark}"' for name, mark in zip(_MARKS.split(), "[](){}<>,@*:=", strict=True)},
     "$END": "the end",
 }
 
 
 @cache
 def _parser() -> Lark:
+    from lark import Lark  # which takes its time, and few of these texts need it
+
     return Lark(
         grammar_text("argument"),
         parser="lalr",
@@ -88,6 +81,8 @@ class Source:
         Raises:
             NotationError: It is empty, a bracket is not closed, or something else is there than the notation allows.
         """
+        from lark import UnexpectedInput
+
         if not self.text.strip():
             raise NotationError(f"an empty {self.what}", fix=f"write, for example, {self.example}")
         self._check_brackets()
@@ -98,29 +93,27 @@ class Source:
 
     def _check_brackets(self) -> None:
         opened: list[tuple[str, int]] = []
-        for position, character in enumerate(_without_quotes(self.text)):
+        for position, character in enumerate(_QUOTED.sub(lambda quoted: " " * len(quoted[0]), self.text)):
             if character in _BRACKETS:
                 opened.append((character, position))
             elif character in _BRACKETS.values():
-                self._check_closing(character, position, opened.pop()[0] if opened else None)
-        if opened:
-            character, position = opened[-1]
-            raise self.error(
-                f'"{character}" is never closed', position, fix=f'add the "{_BRACKETS[character]}" that belongs to it'
-            )
-
-    def _check_closing(self, character: str, position: int, opening: str | None) -> None:
-        if opening is None:
-            raise self.error(f'"{character}" closes nothing', position, fix=f"write, for example, {self.example}")
-        if _BRACKETS[opening] != character:
-            raise self.error(
-                f'"{character}" cannot close "{opening}"', position, fix=f'close it with "{_BRACKETS[opening]}" first'
-            )
+                opening = opened.pop()[0] if opened else None
+                if opening is None:
+                    fix = f"write, for example, {self.example}"
+                    raise self.error(f'"{character}" closes nothing', position, fix=fix)
+                if _BRACKETS[opening] != character:
+                    fix = f'close it with "{_BRACKETS[opening]}" first'
+                    raise self.error(f'"{character}" cannot close "{opening}"', position, fix=fix)
+        for character, position in opened[-1:]:
+            fix = f'add the "{_BRACKETS[character]}" that belongs to it'
+            raise self.error(f'"{character}" is never closed', position, fix=fix)
 
     def _refuse(self, error: UnexpectedInput) -> NoReturn:
-        ended = isinstance(error, UnexpectedToken) and error.token.type == "$END"
-        position = len(self.text.rstrip()) if ended else error.pos_in_stream or 0
-        found = "it ends here" if ended else f'"{self._found(error, position)}" does not belong here'
+        token = getattr(error, "token", None)
+        position = error.pos_in_stream or 0
+        found = f'"{token or self.text[position : position + 1]}" does not belong here'
+        if token is not None and token.type == "$END":
+            position, found = len(self.text.rstrip()), "it ends here"
         raise self.error(
             f"this is no {self.what}",
             position,
@@ -128,30 +121,19 @@ class Source:
             fix=f"write, for example, {self.example}",
         ) from None
 
-    def _found(self, error: UnexpectedInput, position: int) -> str:
-        return str(error.token) if isinstance(error, UnexpectedToken) else self.text[position]
-
-
-def _without_quotes(text: str) -> str:
-    """The text with its quoted parts blanked, at the same positions."""
-    return _QUOTED.sub(lambda match: " " * len(match[0]), text)
-
 
 def expected_by(error: UnexpectedInput, words: Mapping[str, str]) -> str:
     """What could stand where a text cannot be read: `; expected a name or ","`; empty where no word says it.
 
     Args:
         error: What cannot be read.
-        words: A notation's words for the names of its grammar, in the order in which they are told.
+        words: A notation's words for the names of its grammar, in the order in which they are listed.
     """
-    expected: set[str] = set()
-    if isinstance(error, UnexpectedToken):
-        expected = set(error.accepts or error.expected)
-    elif isinstance(error, UnexpectedCharacters):
-        expected = set(error.allowed or ())
-    told = [word for name, word in words.items() if name in expected]
-    listed = " or ".join(part for part in (", ".join(told[:-1]), *told[-1:]) if part)
-    return f"; expected {listed}" if told else ""
+    ways = ("accepts", "expected", "allowed")  # of a token that cannot stand there, and of a character
+    expected = next(filter(None, (getattr(error, way, None) for way in ways)), ())
+    possible = [word for name, word in words.items() if name in expected]
+    listed = " or ".join(part for part in (", ".join(possible[:-1]), *possible[-1:]) if part)
+    return f"; expected {listed}" if possible else ""
 
 
 def start_of(token: Token) -> int:
@@ -159,11 +141,14 @@ def start_of(token: Token) -> int:
     return token.start_pos or 0
 
 
-def tokens_of(tree: Tree[Token]) -> list[Token]:
-    """The tokens directly below `tree`, in order."""
-    return [child for child in tree.children if isinstance(child, Token)]
+def tokens_of(tree: Tree[Token], *path: str) -> list[Token]:
+    """The tokens directly below `tree`, or below the trees that a path of names leads to, in order."""
+    trees = [tree]
+    for name in path:
+        trees = [child for tree in trees for child in subtrees_of(tree, name)]
+    return [child for tree in trees for child in tree.children if isinstance(child, str)]
 
 
 def subtrees_of(tree: Tree[Token], name: str) -> list[Tree[Token]]:
     """The trees called `name` directly below `tree`, in order."""
-    return [child for child in tree.children if isinstance(child, Tree) and child.data == name]
+    return [child for child in tree.children if not isinstance(child, str) and child.data == name]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
 import jax
@@ -12,11 +11,10 @@ import jax
 from hloscope.compiler.jax_internals import LoweredFacts
 from hloscope.errors import NotationError
 from hloscope.hardware.slices import Slice, default_slice, parse_slice
-from hloscope.program import devices
-from hloscope.program.notation import parse_axis_types
+from hloscope.program.devices import asked_mesh, axis_sizes, make_mesh
+from hloscope.program.environment import check_device_count
 from hloscope.program.several_slices import shown
 from hloscope.program.target import TargetFacts
-from hloscope.store import Store
 from hloscope.units import plural
 
 
@@ -29,20 +27,14 @@ class Plan:
         mesh: The mesh that is current while the program is traced; None when the user gave none.
         axis_types: The types of the mesh's axes when the mesh was made from names and sizes; None for the user's own.
         dcn: The mesh axes that cross DCN, as the user said.
-        argument_shardings: The sharding that each argument leaf was given, once the program is lowered.
-        traced: What JAX traced, as `jax.jit(...).trace` returns it, once the program is lowered for attached devices.
         notes: One sentence for each choice made for the user.
-        store: Where compiles are kept; None keeps none.
     """
 
     slice: Slice | None
     mesh: jax.sharding.Mesh | None
     axis_types: dict[str, str] | None
     dcn: Mapping[str, int] | None = None
-    argument_shardings: list[Any] = field(default_factory=list)
-    traced: Any = None
     notes: list[str] = field(default_factory=list)
-    store: Store | None = None
 
     @property
     def is_real(self) -> bool:
@@ -56,33 +48,24 @@ def make_plan(facts: TargetFacts) -> Plan:
     Raises:
         HloscopeError: The slice or the mesh is written wrongly, they do not fit each other, or JAX has too few devices.
     """
-    chosen = parse_slice(facts.slice) if facts.slice else None
-    if facts.mesh is None:
+    chosen, mesh, kinds = parse_slice(facts.slice) if facts.slice else None, facts.mesh, None
+    if mesh is None:
         current = jax.sharding.get_mesh()  # the user's module may have called jax.set_mesh
-        if facts.axis_types and current.empty:
+        mesh = None if current.empty else current
+        if facts.axis_types and mesh is None:
             raise NotationError(
                 "axis types are given, and no mesh to give them to",
                 why="a mesh that the program makes by itself keeps its own axis types",
                 fix="give the mesh too, for example --mesh X=4,Y=2",
             )
-        return Plan(slice=chosen, mesh=None if current.empty else current, axis_types=None, dcn=facts.dcn)
-    if not isinstance(facts.mesh, Mapping):
-        sizes = axis_sizes(facts.mesh)
-        own = facts.mesh if isinstance(facts.mesh, jax.sharding.Mesh) else None
-        made = own or devices.make_mesh(sizes, dict(zip(sizes, axis_kinds(facts.mesh), strict=True)))
-        return Plan(slice=chosen, mesh=made, axis_types=None, dcn=facts.dcn)
-    kinds = dict(parse_axis_types(facts.axis_types or "auto", tuple(facts.mesh)))
-    if chosen is not None:
-        devices.check_device_count(chosen, facts.mesh)
-    real = None
-    if chosen is not None and chosen.is_attached:
-        real = jax.devices()[: prod(facts.mesh.values())]
-    return Plan(slice=chosen, mesh=devices.make_mesh(facts.mesh, kinds, real), axis_types=dict(kinds), dcn=facts.dcn)
-
-
-def axis_sizes(mesh: Any) -> dict[str, int]:
-    """Size by axis name, major first."""
-    return dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+    elif isinstance(mesh, Mapping):
+        if chosen is not None:
+            check_device_count(chosen, mesh)
+        mesh = asked_mesh(facts, jax.devices() if chosen is not None and chosen.is_attached else None)
+        kinds = dict(zip(facts.mesh, axis_kinds(mesh), strict=True))
+    elif not isinstance(mesh, jax.sharding.Mesh):
+        mesh = make_mesh(axis_sizes(mesh), dict(zip(mesh.axis_names, axis_kinds(mesh), strict=True)))
+    return Plan(slice=chosen, mesh=mesh, axis_types=kinds, dcn=facts.dcn)
 
 
 def axis_kinds(mesh: Any) -> tuple[str, ...]:
@@ -95,7 +78,10 @@ def users_mesh(plan: Plan, seen: LoweredFacts) -> jax.sharding.Mesh | None:
 
     Where both have the same axes the program's own is taken too, since its axis types are the ones it was traced with.
     """
-    own = _mesh_of(seen)
+    meshes = [getattr(sharding, "mesh", None) for sharding in (*seen.in_shardings, *seen.out_shardings)]
+    meshes.append(jax.sharding.get_mesh())
+    fitting = (mesh for mesh in meshes if isinstance(mesh, jax.sharding.Mesh) and mesh.size == seen.device_count > 1)
+    own = next(fitting, None)
     if own is None:
         return plan.mesh
     if plan.mesh is not None and axis_sizes(own) != axis_sizes(plan.mesh):
@@ -103,13 +89,6 @@ def users_mesh(plan: Plan, seen: LoweredFacts) -> jax.sharding.Mesh | None:
             f"the program has its own mesh {shown(axis_sizes(own))}: {shown(axis_sizes(plan.mesh))} is not used"
         )
     return own
-
-
-def _mesh_of(seen: LoweredFacts) -> jax.sharding.Mesh | None:
-    shardings = (*seen.in_shardings, *seen.out_shardings)
-    meshes = [getattr(sharding, "mesh", None) for sharding in shardings] + [jax.sharding.get_mesh()]
-    fitting = (mesh for mesh in meshes if isinstance(mesh, jax.sharding.Mesh) and mesh.size == seen.device_count > 1)
-    return next(fitting, None)
 
 
 def choose_slice(plan: Plan, mesh: jax.sharding.Mesh | None, device_count: int) -> tuple[Slice, str]:
@@ -125,7 +104,7 @@ def choose_slice(plan: Plan, mesh: jax.sharding.Mesh | None, device_count: int) 
     wanted = max(device_count, mesh.size if mesh is not None else 1)
     chosen, chosen_by = (default_slice(wanted), "default") if plan.slice is None else (plan.slice, "user")
     if not chosen.is_attached and (mesh is not None or plan.slice is None):
-        devices.check_device_count(chosen, {"devices": wanted} if mesh is None else axis_sizes(mesh))
+        check_device_count(chosen, {"devices": wanted} if mesh is None else axis_sizes(mesh))
         if chosen.chip is not None and wanted < chosen.device_count:
             plan.notes.append(
                 f"no {chosen.chip.name} slice has {plural(wanted, 'device')}: compiled on {wanted} of the "

@@ -97,13 +97,9 @@ def simulated_hybrid_meshes() -> Iterator[None]:
         slices = prod(dcn_mesh_shape)
         if chosen[0].platform != "cpu" or prod(mesh_shape) * slices != len(chosen):
             return original(mesh_shape, dcn_mesh_shape, devices, **options)
-        per_slice = len(chosen) // slices
-        blocks = np.empty(slices, dtype=object)
-        for index in range(slices):
-            block = np.empty(per_slice, dtype=object)
-            block[:] = chosen[index * per_slice : (index + 1) * per_slice]
-            blocks[index] = block.reshape(tuple(mesh_shape))
-        return np.block(blocks.reshape(tuple(dcn_mesh_shape)).tolist())
+        dimensions, sizes = len(mesh_shape), np.multiply(dcn_mesh_shape, mesh_shape)
+        apart = np.array(chosen, dtype=object).reshape(*dcn_mesh_shape, *mesh_shape)
+        return np.moveaxis(apart, range(dimensions), range(0, 2 * dimensions, 2)).reshape(sizes)
 
     with replaced_in_this_thread(mesh_utils, "create_hybrid_device_mesh", create):
         yield

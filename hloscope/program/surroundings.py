@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -16,13 +16,8 @@ from hloscope.compiler.client import interruptions
 _LOCK = threading.RLock()
 
 
-class _Begun(threading.local):
-    """What had been when this thread's call began."""
-
-    interruptions: int = 0
-
-
-_begun = _Begun()
+_begun = threading.local()
+"""What had been when this thread's call began."""
 
 
 @contextmanager
@@ -34,11 +29,11 @@ def one_call() -> Iterator[None]:
     _begun.interruptions = interruptions()
     with _LOCK:
         stop_where_interrupted()
-        before = Surroundings.now()
+        before = surroundings()
         try:
             yield
         finally:
-            before.restore()
+            restore(before)
 
 
 def stop_where_interrupted() -> None:
@@ -47,7 +42,7 @@ def stop_where_interrupted() -> None:
     Raises:
         KeyboardInterrupt: It was.
     """
-    if interruptions() != _begun.interruptions:
+    if interruptions() != getattr(_begun, "interruptions", 0):
         raise KeyboardInterrupt
 
 
@@ -61,115 +56,116 @@ def streams_kept() -> Iterator[None]:
         sys.stdin, sys.stdout, sys.stderr = before
 
 
+Surroundings = Mapping[str, Mapping[Any, Any]]
+"""What user code may change of the process that it runs in: by the name of a part its values, by their own names."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What user code may change of the process that it runs in.
+class _Part:
+    """A part of the surroundings.
 
     Attributes:
-        path: `sys.path`.
-        environment: `os.environ`.
-        folder: The current directory; None where there is none any more.
-        settings: `jax.config` by name.
-        loggers: The level, handlers, propagation and silence of each logger.
-        silenced: The level up to which all loggers are, as `logging.disable` says.
+        values: Its values as they are now, by name.
+        change: Gives one of them another value; None where it had none.
     """
 
-    path: tuple[str, ...]
-    environment: Mapping[str, str]
-    folder: str | None
-    settings: Mapping[str, Any]
-    loggers: Mapping[logging.Logger, tuple[Any, ...]]
-    silenced: int
+    values: Callable[[], Mapping[Any, Any]]
+    change: Callable[[Any, Any], None]
 
-    @classmethod
-    def now(cls) -> Surroundings:
-        """As they are."""
-        import jax
 
-        folder = None
+def _change_path(_: str, entries: tuple[str, ...]) -> None:
+    sys.path[:] = entries
+
+
+def _change_variable(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
+
+
+def _folder() -> dict[str, str]:
+    with suppress(OSError):
+        return {"": os.getcwd()}
+    return {}  # there is none any more
+
+
+def _change_folder(_: str, folder: str | None) -> None:
+    if folder is not None:
         with suppress(OSError):
-            folder = os.getcwd()
-        return cls(
-            path=tuple(sys.path),
-            environment=dict(os.environ),
-            folder=folder,
-            settings=dict(jax.config.values),
-            loggers={logger: _state(logger) for logger in _loggers()},
-            silenced=logging.root.manager.disable,
-        )
-
-    def restore(self) -> None:
-        """Makes everything as it was."""
-        if tuple(sys.path) != self.path:
-            sys.path[:] = self.path
-        _update_environment(_changes(dict(os.environ), self.environment))
-        if self.folder is not None:
-            with suppress(OSError):
-                os.chdir(self.folder)
-        _update_settings(_changes(Surroundings.now().settings, self.settings))
-        for logger, state in self.loggers.items():
-            if _state(logger) != state:
-                level, handlers, logger.propagate, logger.disabled = state
-                logger.setLevel(level)
-                logger.handlers[:] = handlers
-        if logging.root.manager.disable != self.silenced:
-            logging.disable(self.silenced)
+            os.chdir(folder)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
-    """What modules changed when they were imported, to be so again where they are used again.
-
-    Attributes:
-        path: What they added to `sys.path`.
-        environment: Variables by name; None for one that was removed.
-        settings: `jax.config` by name.
-    """
-
-    path: tuple[str, ...]
-    environment: Mapping[str, str | None]
-    settings: Mapping[str, Any]
-
-    @classmethod
-    def between(cls, before: Surroundings, after: Surroundings) -> Changes:
-        """What is otherwise afterwards."""
-        return cls(
-            path=tuple(entry for entry in after.path if entry not in before.path),
-            environment=_changes(before.environment, after.environment),
-            settings=_changes(before.settings, after.settings),
-        )
-
-    def apply(self) -> None:
-        """Makes the same changes again."""
-        sys.path[:0] = [entry for entry in self.path if entry not in sys.path]
-        _update_environment(self.environment)
-        _update_settings(self.settings)
-
-
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    changed = {name: value for name, value in after.items() if name not in before or before[name] != value}
-    return changed | {name: None for name in before if name not in after}
-
-
-def _update_environment(changes: Mapping[str, str | None]) -> None:
-    for name, value in changes.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
-
-
-def _update_settings(changes: Mapping[str, Any]) -> None:
+def _settings() -> dict[str, Any]:
     import jax
 
+    return dict(jax.config.values)
+
+
+def _change_setting(name: str, value: Any) -> None:
+    import jax
+
+    jax.config.update(name, value)
+
+
+def _loggers() -> dict[logging.Logger, tuple[Any, ...]]:
+    known = [logging.root, *logging.root.manager.loggerDict.values()]
+    return {
+        logger: (logger.level, tuple(logger.handlers), logger.propagate, logger.disabled)
+        for logger in known
+        if isinstance(logger, logging.Logger)
+    }
+
+
+def _change_logger(logger: logging.Logger, state: tuple[Any, ...] | None) -> None:
+    if state is not None:  # what has come since may stay
+        level, handlers, logger.propagate, logger.disabled = state
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
+
+
+_PARTS = {
+    "path": _Part(values=lambda: {"": tuple(sys.path)}, change=_change_path),
+    "environment": _Part(values=lambda: dict(os.environ), change=_change_variable),
+    "folder": _Part(values=_folder, change=_change_folder),
+    "settings": _Part(values=_settings, change=_change_setting),
+    "loggers": _Part(values=_loggers, change=_change_logger),
+    "silenced": _Part(
+        values=lambda: {"": logging.root.manager.disable}, change=lambda _, level: logging.disable(level)
+    ),
+}
+
+
+def surroundings() -> Surroundings:
+    """As they are."""
+    return {name: part.values() for name, part in _PARTS.items()}
+
+
+def restore(before: Surroundings) -> None:
+    """Makes everything as it was."""
+    for name, part in _PARTS.items():
+        _make(name, _changed(part.values(), before[name]))
+
+
+def made_since(before: Surroundings) -> Surroundings:
+    """What modules changed when they were imported: what they added to the path, variables and settings."""
+    now = surroundings()
+    added = tuple(entry for entry in now["path"][""] if entry not in before["path"][""])
+    return {"path": {"": added}, **{name: _changed(before[name], now[name]) for name in ("environment", "settings")}}
+
+
+def make_again(made: Surroundings) -> None:
+    """Makes the same changes where the modules are used again."""
+    sys.path[:0] = [entry for entry in made["path"][""] if entry not in sys.path]
+    for name in ("environment", "settings"):
+        _make(name, made[name])
+
+
+def _make(part: str, changes: Mapping[Any, Any]) -> None:
     for name, value in changes.items():
-        jax.config.update(name, value)
+        _PARTS[part].change(name, value)
 
 
-def _loggers() -> list[logging.Logger]:
-    known = list(logging.root.manager.loggerDict.values())
-    return [logging.root, *(one for one in known if isinstance(one, logging.Logger))]
-
-
-def _state(logger: logging.Logger) -> tuple[Any, ...]:
-    return logger.level, tuple(logger.handlers), logger.propagate, logger.disabled
+def _changed(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> dict[Any, Any]:
+    changed = {name: value for name, value in after.items() if name not in before or before[name] != value}
+    return changed | {name: None for name in before if name not in after}

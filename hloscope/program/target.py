@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 
 from hloscope.errors import TargetError, did_you_mean
-from hloscope.program.options import BY_NAME, OPTIONS
+from hloscope.program import options as kinds
+from hloscope.program.notation import parse_indices, parse_static
+from hloscope.program.options import Option, option
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -19,48 +21,160 @@ ATTRIBUTE = "__hloscope_target__"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetFacts:
-    """How to call and place a function: everything that its signature does not tell.
+    """How to call and place a function: everything that its signature does not say.
 
     Every field is None or empty when it was not said, so that facts from several places can be joined.
-
-    Attributes:
-        mesh: Axis name to size, major first, or a `jax.sharding.Mesh` / `AbstractMesh`.
-        axis_types: `auto`, `explicit`, or `X=explicit,Y=auto`; None means auto.
-        slice: The slice to compile for, such as `v5e:2x4`.
-        dcn: For several slices: the mesh axis that crosses DCN and how many slices it spans.
-        args: One entry per positional argument: a notation such as `bf16[8@X,2048@Y]`, a pytree of notations, a
-            `jax.ShapeDtypeStruct`, an array, or a callable without arguments that returns one of these. The whole
-            may be such a callable too, returning the tuple of arguments.
-        kwargs: The same by keyword.
-        out: Output shardings in the order of the pytree's leaves, such as `P('X', None)`; an entry that is None is the
-            compiler's choice.
-        static: Python values passed by keyword that stay Python values while tracing.
-        donate: Positions of donated arguments.
-        dims: Sizes of the letters used in notations.
-        compiler_options: XLA compiler options by name.
-        chip_overrides: Figures of the slice's chip, as `name=value` or as TOML files; for pricing only.
-        kernel_costs: FLOPs and bytes of Pallas kernels by name, for pricing only.
-        allow: What of the rules' findings is accepted and why, such as `all-gather@X: weights of FSDP`.
-        rule_options: Values of rules' options by `rule.option`, such as `small-collectives.min_collectives`.
-        timeout_s: Seconds that its compile may take; None leaves it to `HLOSCOPE_TIMEOUT` and the default.
     """
 
-    mesh: Any = None
-    axis_types: str | None = None
-    slice: str | None = None
-    dcn: Mapping[str, int] | None = None
-    args: Any = None
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    out: Any = None
-    static: Mapping[str, Any] = field(default_factory=dict)
-    donate: tuple[int, ...] | None = None
-    dims: Mapping[str, int] = field(default_factory=dict)
-    compiler_options: Mapping[str, str] = field(default_factory=dict)
-    chip_overrides: tuple[str, ...] | None = None
-    kernel_costs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    allow: tuple[str, ...] = ()
-    rule_options: Mapping[str, Any] = field(default_factory=dict)
-    timeout_s: float | None = None
+    mesh: Any = option(
+        says='Axis name to size, major first: `{"X": 4, "Y": 2}`; or a `jax.sharding.Mesh` or `AbstractMesh`.',
+        of_text=True,
+        python=kinds.as_sizes("mesh"),
+        shown="--mesh X=4,Y=2",
+        help="Mesh axes and sizes, major first.",
+        fits=kinds.is_mesh,
+        example="{ data = 4, model = 2 }",
+    )
+    slice: str | None = option(
+        says="Such as `v5e:2x4`, `2*v5e:2x4`, `cpu:8` or `attached`; by default the smallest v5e block that fits.",
+        of_text=True,
+        python=kinds.as_slice_name,
+        shown="--slice NAME",
+        help="v5e:2x4, v5p-16, 2*v5e:2x4, cpu:8, attached.",
+        default="smallest v5e that fits",
+    )
+    args: Any = option(
+        says="One entry per positional argument: a notation (`bf16[8@X,2048@Y]`), a pytree of notations, "
+        "ShapeDtypeStructs or arrays, or a callable that returns one of these.",
+        python=lambda value: tuple(value) if isinstance(value, list) else value,
+        shown="--arg TYPE",
+        help="One argument, as jax.typeof prints it: 'bf16[8@X,2048@Y]' or name=TYPE. Repeats.",
+        repeats=True,
+        read=kinds.as_positional,
+        fits=kinds.are(kinds.is_array),
+        example='["bf16[512@data,2048]"]',
+    )
+    kwargs: Mapping[str, Any] = option(
+        says="Like `args`, by keyword.",
+        python=kinds.as_mapping,
+        given_as="args",
+        read=kinds.as_keywords,
+        fits=kinds.maps_to(kinds.is_array),
+        example='{ w = "bf16[2048,8192@model]" }',
+    )
+    out: Any = option(
+        says="Output shardings in pytree-leaf order; None entries are the compiler's choice.",
+        python=kinds.as_outputs,
+        shown="--out SPEC",
+        help="An output's sharding: \"P('X', None)\". Repeats, in pytree-leaf order; None leaves one open.",
+        repeats=True,
+        read=lambda given: kinds.as_outputs(list(given)),
+        fits=kinds.are(kinds.is_text),
+        example="[\"P('data', None)\"]",
+    )
+    static: Mapping[str, Any] = option(
+        says="Python values passed by keyword that stay Python values while tracing.",
+        python=kinds.as_mapping,
+        shown="--static NAME=VALUE",
+        help="A Python value passed by keyword. Repeats.",
+        repeats=True,
+        read=lambda given: dict(map(parse_static, given)),
+        fits=kinds.is_table,
+        example="{ shift = 5 }",
+    )
+    donate: tuple[int, ...] | None = option(
+        says="Positions of donated arguments.",
+        python=kinds.as_positions,
+        shown="--donate 0,1",
+        read=lambda text: parse_indices(text) if text else None,
+        fits=kinds.are(kinds.is_count),
+        example="[0, 1]",
+    )
+    dims: Mapping[str, int] = option(
+        says="Sizes of the letters used in notations.",
+        python=kinds.as_mapping,
+        shown="--dim S=2048,D=4096",
+        help="Sizes of letters in argument types. Repeats.",
+        repeats=True,
+        read=kinds.as_letters,
+        fits=kinds.maps_to(kinds.is_count),
+        example="{ S = 2048 }",
+    )
+    axis_types: str | None = option(
+        says="`auto` (the default), `explicit`, or `X=explicit,Y=auto`.",
+        python=kinds.as_axis_types,
+        shown="--axis-types MODE",
+        help="auto, explicit, or X=explicit,Y=auto.",
+        default="auto",
+        example='"auto"',
+    )
+    dcn: Mapping[str, int] | None = option(
+        says="For several slices: the mesh axis that crosses DCN and how many slices it spans.",
+        of_text=True,
+        python=kinds.as_sizes("dcn"),
+        shown="--dcn X=2",
+        help="For several slices: the axis that crosses DCN.",
+        default="the first that divides",
+        fits=kinds.is_mesh,
+        example="{ data = 2 }",
+    )
+    compiler_options: Mapping[str, str] = option(
+        says="XLA compiler options by name.",
+        python=kinds.as_compiler_options,
+        shown="--compiler-option NAME=VALUE",
+        help="An XLA option, such as xla_tpu_…=true. Repeats.",
+        repeats=True,
+        read=kinds.as_settings,
+        fits=kinds.is_table,
+        example="{ xla_tpu_enable_async_collective_fusion = false }",
+    )
+    chip_overrides: tuple[str, ...] | None = option(
+        says="Figures of the slice's chip that you know better than the table, as `name=value` such as "
+        "`hbm_bytes_per_s=750e9`, or as TOML files.",
+        of_text=True,
+        python=lambda value: kinds.as_texts(value) or None,
+        shown="--chip-override --chip-file NAME=VALUE|FILE",
+        help="For times: a figure of the chip, such as hbm_bytes_per_s=750e9, or a TOML file of them. Repeats.",
+        repeats=True,
+    )
+    timeout_s: float | None = option(
+        says="Seconds that the compile may take; by default `HLOSCOPE_TIMEOUT`, else none where stderr is a terminal "
+        "and 30 minutes elsewhere; 0 is no limit.",
+        python=kinds.as_time_limit,
+        shown="--timeout SECONDS",
+        help="End a compile after so long; 0 is no limit.",
+        default="HLOSCOPE_TIMEOUT; else none on a terminal, 1800 elsewhere",
+        seconds=True,
+        key="timeout",
+        fits=kinds.is_time,
+        example="600",
+    )
+    kernel_costs: Mapping[str, tuple[float, float]] = option(
+        says='FLOPs and bytes of Pallas kernels by name: `{"splash": (7e11, 2e8)}`.',
+        of_text=True,
+        python=kinds.as_kernel_costs,
+        shown="--kernel-cost NAME=FLOPS,BYTES",
+        help="For times: what a Pallas kernel costs, such as splash=7e11,2e8. Repeats.",
+        default="its cost_estimate",
+        repeats=True,
+        fits=kinds.maps_to(kinds.is_cost),
+        example="{ splash = [7e11, 2e8] }",
+    )
+    allow: tuple[str, ...] = option(
+        says="What of the rules' findings is accepted and why, such as `all-gather@X: weights of FSDP`.",
+        of_text=True,
+        python=kinds.as_texts,
+        fits=kinds.are(kinds.is_text),
+        example='["all-gather@fsdp: weights of FSDP"]',
+    )
+    rule_options: Mapping[str, Any] = option(
+        says='Values of rules\' options by `rule.option`: `{"small-collectives.min_collectives": 8}`.',
+        of_text=True,
+        python=kinds.as_mapping,
+        key="rules",
+        fits=kinds.maps_to(kinds.maps_to(kinds.is_number)),
+        example="{ small-collectives = { min-collectives = 8 } }",
+    )
 
     def over(self, other: TargetFacts) -> TargetFacts:
         """These facts, with what they leave open taken from `other`; mappings and `allow` are joined."""
@@ -75,6 +189,17 @@ class TargetFacts:
         if self.args is not None:
             joined["kwargs"] = dict(self.kwargs)
         return replace(self, **joined)
+
+
+def _option_of(name: str, described: Option) -> Option:
+    key = described.key or (name.replace("_", "-") if described.example else "")
+    return replace(described, name=name, help=described.help or described.says, key=key)
+
+
+OPTIONS = tuple(_option_of(item.name, item.metadata["option"]) for item in fields(TargetFacts))
+"""In the order in which the command line's help shows them."""
+
+BY_NAME = {option.name: option for option in OPTIONS}
 
 
 class ProgramOptions(TypedDict, total=False):
@@ -123,13 +248,15 @@ def with_options(taken: type) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         shown = inspect.signature(function)
-        own = [one for one in shown.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        own = [known for known in shown.parameters.values() if known.kind is not inspect.Parameter.VAR_KEYWORD]
         options = [option for option in OPTIONS if option.name in taken.__optional_keys__]  # type: ignore[attr-defined]
         keyword = inspect.Parameter.KEYWORD_ONLY
         added = [inspect.Parameter(option.name, keyword, default=None) for option in options]
         function.__signature__ = shown.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
-        said = "\n        ".join(f"{option.name}: {option.says}" for option in options)
-        function.__doc__ = (function.__doc__ or "").replace("{options}", said)
+        doc = function.__doc__ or ""
+        indent = doc.partition("{options}")[0].rpartition("\n")[2]  # Python 3.13 takes the common one away
+        said = f"\n{indent}".join(f"{option.name}: {option.says}" for option in options)
+        function.__doc__ = doc.replace("{options}", said)
         return function
 
     return decorate

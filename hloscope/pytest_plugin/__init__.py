@@ -104,22 +104,23 @@ def pytest_runtest_makereport(
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Tells the process that prints the summary which tests this one found, where pytest-xdist runs several."""
-    told: dict[str, object] | None = getattr(session.config, "workeroutput", None)
-    if told is not None:
+    """Reports to the process that prints the summary which tests this one found, where pytest-xdist runs several."""
+    output: dict[str, object] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
         collected = session.config.stash[_TESTS]
-        told[_OF_WORKER] = sorted(collected)
+        output[_OF_WORKER] = sorted(collected)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Hears what a process of pytest-xdist told at its end."""
+    """Takes what a process of pytest-xdist reported at its end."""
     node.config.stash[_TESTS].update(getattr(node, "workeroutput", {}).get(_OF_WORKER, ()))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Tells which baselines were written, and which are of no test."""
-    reports = [one for group in terminalreporter.stats.values() for one in group if isinstance(one, pytest.TestReport)]
+    """Reports which baselines were written, and which are of no test."""
+    entries = [entry for group in terminalreporter.stats.values() for entry in group]
+    reports = [entry for entry in entries if isinstance(entry, pytest.TestReport)]
     modules = {config.rootpath / report.nodeid.partition("::")[0] for report in reports}
     if not any((module.parent / "hloscope_baselines" / module.stem).is_dir() for module in modules):
         return

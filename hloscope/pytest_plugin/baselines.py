@@ -93,9 +93,10 @@ def _file_name(text: str, readable: str) -> str:
 
 
 def summary_lines(reports: Sequence[pytest.TestReport], config: pytest.Config, tests: Iterable[str]) -> list[str]:
-    """What is told at the end: baselines that were written, and files that no test used.
+    """What is reported at the end: baselines that were written, and files that no test used.
 
-    A file is told when its test passed without using it, and, where whole modules were collected, when it has no test.
+    A file is one of no test when its test passed without using it, and, where whole modules were collected, when it
+    has none.
 
     Args:
         reports: Of the tests that ran.
@@ -124,7 +125,7 @@ def _unused(
         passed[name] = passed.get(name, True) and report.passed
     for module, passed in modules.items():
         file = config.rootpath / module
-        names = None if tests is None else {name_of_test(one) for one in tests if one.partition("::")[0] == module}
+        names = None if tests is None else {name_of_test(test) for test in tests if test.partition("::")[0] == module}
         for path in sorted((file.parent / FOLDER / file.stem).glob("*.txt")):
             if path not in used and _is_unused(path.stem, passed, names):
                 yield path

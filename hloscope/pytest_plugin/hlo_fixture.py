@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeGuard, overload
 
 import pytest
 
@@ -17,10 +17,9 @@ from hloscope.contracts.building import only
 from hloscope.contracts.evaluate import evaluate
 from hloscope.contracts.model import Contract
 from hloscope.contracts.notation import read_contract
-from hloscope.contracts.suggestions import found_words
-from hloscope.contracts.verdict import Verdict
+from hloscope.contracts.verdict import Verdict, found_words
 from hloscope.errors import HloscopeError, NotationError, did_you_mean
-from hloscope.program.options import BY_NAME, OPTIONS
+from hloscope.program.target import BY_NAME, OPTIONS
 from hloscope.pytest_plugin.baselines import TestBaselines, name_of_test
 
 if TYPE_CHECKING:
@@ -55,6 +54,9 @@ class Hlo:
     """
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
+        from hloscope.api.own_rules import load_project_plugins
+
+        load_project_plugins(request.config.rootpath)
         self._request = request
         self._reports = 0
         self._last: Report | None = None
@@ -89,7 +91,8 @@ class Hlo:
         return self._last
 
     def _analyzed(self, target: Callable[..., Any] | str | Path, args: Any, options: dict[str, Any]) -> Analysis:
-        from hloscope.api import analyze, analyze_function
+        from hloscope.api.analyzing import analyze, analyze_function
+        from hloscope.api.python_words import in_python_words
         from hloscope.compiler.client import time_limit
         from hloscope.program.files import names_hlo
         from hloscope.program.loading import ended_after, name_of
@@ -98,23 +101,22 @@ class Hlo:
 
         settings = self._settings(options)
         if isinstance(target, str | Path) and names_hlo(target):
-            _check_text_options(target, args, options)
+            others = [name for name in options if name not in _OF_TEXT] + ([] if args is None else ["args"])
+            if others:
+                fix = f"give {', '.join(_OF_TEXT)} alone"
+                raise NotationError(f"{others[0]} does not go with HLO text", where=str(target), fix=fix)
             return analyze(target, **{name: value for name, value in settings.items() if name in _OF_TEXT})
         if isinstance(target, Path):
             return analyze(target)  # which says what is wrong with it
-        if args is not None:
-            settings["args"] = args
-        facts = make_facts(**settings)
+        facts = make_facts(**settings if args is None else {**settings, "args": args})
         with ended_after(time_limit(facts.timeout_s), f"analysing {name_of(target)}"):
-            return analyze_function(target, facts, store=default_store())
+            return in_python_words(analyze_function)(target, facts, store=default_store())
 
     def _settings(self, options: dict[str, Any]) -> dict[str, Any]:
         """The options of a call, over those of the nearest marker, over those of the command line."""
-        slice_name = self._request.config.getoption("--hloscope-slice")
-        settings: dict[str, Any] = {} if slice_name is None else {"slice": slice_name}
-        limit = self._request.config.getoption("--hloscope-timeout")
-        if limit is not None:
-            settings["timeout_s"] = limit
+        of_config = {"slice": "--hloscope-slice", "timeout_s": "--hloscope-timeout"}
+        given = {name: self._request.config.getoption(flag) for name, flag in of_config.items()}
+        settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         for marker in reversed(list(self._request.node.iter_markers("hloscope"))):
             _check_marker(marker)
             settings.update(marker.kwargs)
@@ -128,15 +130,15 @@ class Hlo:
         Raises:
             HloscopeError: Bad input, or JAX or the compiler refuses one of the programs.
         """
-        from hloscope.api import verify
+        from hloscope.api.verifying import verify
 
         settings = self._settings(options)
         if "timeout_s" not in options:
             settings.pop("timeout_s", None)  # of a verification it limits the run
         found = verify(target, reference, **settings)
         if not found.passed:
-            told = (f"{one.severity}[{one.rule}]: {one.message}" for one in found.findings)
-            _fail("\n".join(["the program is not what its reference is", *told]))
+            lines = (f"{finding.severity}[{finding.rule}]: {finding.message}" for finding in found.findings)
+            _fail("\n".join(["the program is not what its reference is", *lines]))
         return found
 
     def _write(self, analysis: Analysis) -> None:
@@ -203,14 +205,6 @@ class Expect:
         return report
 
 
-def _check_text_options(target: str | Path, args: Any, options: dict[str, Any]) -> None:
-    others = [name for name in options if name not in _OF_TEXT] + ([] if args is None else ["args"])
-    if others:
-        raise NotationError(
-            f"{others[0]} does not go with HLO text", where=str(target), fix=f"give {', '.join(_OF_TEXT)} alone"
-        )
-
-
 def _check_marker(marker: pytest.Mark) -> None:
     if marker.args:
         raise NotationError("the marker hloscope takes keywords only", fix='write hloscope(slice="v5e:2x4")')
@@ -255,25 +249,26 @@ class CollectiveList(Sequence[Collective]):
         return len(self.analysis.collectives)
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, list) and all(isinstance(one, Contract | str) for one in other):
-            return evaluate(_only_these(other), self.analysis).holds
+        if _are_expectations(other):
+            return self.verdict(other).holds
         if isinstance(other, CollectiveList):
             return self.analysis.collectives == other.analysis.collectives
         return NotImplemented
 
     def __ne__(self, other: object) -> bool:
         """Whether it surely moves something else than a list of expectations says."""
-        if isinstance(other, list) and all(isinstance(one, Contract | str) for one in other):
-            return evaluate(_only_these(other), self.analysis).broken
-        return not self == other
+        return self.verdict(other).broken if _are_expectations(other) else not self == other
+
+    def verdict(self, expected: Iterable[object]) -> Verdict:
+        """What a list of expectations says of it: these, and nothing else."""
+        return evaluate(only(*map(_contract_of, expected)), self.analysis)
 
     def __repr__(self) -> str:
         return f"[{found_words(self.analysis.collectives)}]" if self.analysis.collectives else "[]"
 
 
-def _only_these(expected: Iterable[object]) -> Contract:
-    """The contract of a list of expectations: these, and nothing else."""
-    return only(*map(_contract_of, expected))
+def _are_expectations(value: object) -> TypeGuard[list[Contract | str]]:
+    return isinstance(value, list) and all(isinstance(expected, Contract | str) for expected in value)
 
 
 class Report:
@@ -312,9 +307,7 @@ class Report:
 
     def __ne__(self, other: object) -> bool:
         """Whether it surely breaks a contract: one that cannot be decided is neither kept nor broken."""
-        if isinstance(other, Contract):
-            return self.verdict(other).broken
-        return not self == other
+        return self.verdict(other).broken if isinstance(other, Contract) else not self == other
 
     def __repr__(self) -> str:
         return repr(self.analysis)
@@ -336,7 +329,7 @@ class Failure:
     def summary(self) -> list[str]:
         """A line for each breach, no more than pytest shows of an assertion without `-vv`."""
         breaches = self.verdict.breaches
-        messages = [f"{one.kind}: {one.message}" for one in breaches[:_BREACHES_SHOWN]]
+        messages = [f"{breach.kind}: {breach.message}" for breach in breaches[:_BREACHES_SHOWN]]
         hidden = len(breaches) - len(messages)
         return [self.expectation, *messages, *([f"and {hidden} more"] if hidden else []), "told in full below"]
 
@@ -348,8 +341,7 @@ def failure_of(left: object, right: object) -> Failure | None:
     if isinstance(left, Report) and isinstance(right, Contract):
         return Failure(expectation="the program keeps to its contract", verdict=left.verdict(right))
     if isinstance(left, CollectiveList) and isinstance(right, list):
-        verdict = evaluate(_only_these(right), left.analysis)
-        return Failure(expectation="the collectives are these and no others", verdict=verdict)
+        return Failure(expectation="the collectives are these and no others", verdict=left.verdict(right))
     return None
 
 
@@ -358,7 +350,7 @@ def arrange_devices(items: Iterable[pytest.Item], config: pytest.Config) -> None
 
     JAX that was started already, by a conftest.py for example, keeps what it has.
     """
-    from hloscope.program.devices import prepare_environment
+    from hloscope.program.environment import prepare_environment
 
     prepare_environment(0, attached=True)
     count = _asked(config) or max([_LEAST_DEVICES, *map(_marked, items)])

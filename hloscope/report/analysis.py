@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from math import inf
 
 from rich.text import Text
@@ -14,13 +15,12 @@ from hloscope.report.collectives import axis_lines, collective_lines
 from hloscope.report.escaping import dumped
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.formats import Canvas
-from hloscope.report.layout import INDENT, LEAST_WIDTH, Breaks, Column, drawn, fold, section, table_lines
+from hloscope.report.layout import INDENT, LEAST_WIDTH, Breaks, Column, column, drawn, fold, section, table_lines
 from hloscope.report.price import time_lines
 from hloscope.report.words import (
     ELSEWHERE,
     GUESSED_LEGEND,
     legend,
-    marked,
     notes_section,
     part_of_axis,
     versions_line,
@@ -38,8 +38,8 @@ def render(analysis: Analysis, canvas: Canvas) -> str:
 
 
 def render_json(analysis: Analysis, _: Canvas) -> str:
-    """The analysis as one document, with keys in the order of `hloscope/analysis/schema.json`."""
-    return dumped(analysis.to_dict())
+    """The analysis as one document, which `hloscope/schemas/analysis.json` describes."""
+    return dumped(analysis)
 
 
 def _lines(analysis: Analysis, width: int) -> Iterator[Text]:
@@ -49,8 +49,8 @@ def _lines(analysis: Analysis, width: int) -> Iterator[Text]:
         yield from section("Predicted time of one step", time_lines(analysis.time, inner), inner)
     yield from _traffic(analysis, inner)
     if analysis.findings:
-        told = {one.why for one in analysis.collectives if one.why is not None}
-        yield from section("Findings", finding_lines(analysis.findings, inner, told=told), inner)
+        known = {collective.why for collective in analysis.collectives if collective.why is not None}
+        yield from section("Findings", finding_lines(analysis.findings, inner, known=known), inner)
     for title, arrays in (("Arguments", analysis.arguments), ("Outputs", analysis.outputs)):
         if arrays:
             body = _array_lines(arrays, title.lower().removesuffix("s"), inner)
@@ -102,7 +102,7 @@ def _verdict(analysis: Analysis) -> Text:
     size = format_bytes(total.wire_bytes)
     size = f"{total.bound} {size}" if total.bound in (Bound.AT_LEAST, Bound.AT_MOST) else size
     counted = " as counted" if total.bound is Bound.UNKNOWN else ""
-    mark = "" if counted else marked("", total.bound)
+    mark = "" if counted else total.bound.marked("")
     doubt = "; some counts are lower bounds, others upper bounds" if counted else ""
     return Text(
         f"One device sends {size} per step{counted}, in {mark}{plural(total.executions, 'transfer')} "
@@ -120,7 +120,7 @@ def _traffic(analysis: Analysis, width: int) -> Iterator[Text]:
     remarks = [legend([_verdict(analysis), *axes, *collectives])]
     if analysis.mesh is None:
         remarks.append(Text("Axes are unknown without a mesh: give it as --mesh X=4,Y=2.", style="dim"))
-    if any(one.axes_guessed for one in analysis.collectives):
+    if any(collective.axes_guessed for collective in analysis.collectives):
         remarks.append(Text(GUESSED_LEGEND, style="dim"))
     lines = [line for remark in remarks if remark is not None for line in fold(remark, width)]
     yield from (Text(" " * INDENT) + line for line in ([Text(), *lines] if lines else ()))
@@ -220,50 +220,40 @@ def _columns(shown: Sequence[ArrayFact], arrays: Sequence[ArrayFact]) -> tuple[C
     common = _common_remarks(arrays)
     any_global = any(array.global_shape is not None for array in arrays)
     any_sharding = any(array.sharding is not None for array in arrays)
+    of_array = partial(column, shown)
     return (
-        Column(
-            header="name",
-            cells=[Text(array.name, style=_style(array, "bold")) for array in shown],
-            breaks=Breaks.AFTER_PUNCTUATION,
-        ),
-        Column(
-            header="global",
-            cells=[Text(_global(array) if any_global else "", style=_style(array)) for array in shown],
+        of_array("name", lambda array: Text(array.name, _style(array, "bold")), breaks=Breaks.AFTER_PUNCTUATION),
+        of_array(
+            "global",
+            lambda array: Text(_shape(array.dtype, array.global_shape) if any_global else "", _style(array)),
             given_up=2,
-            below=[f"global {_global(array)}" if any_global else "" for array in shown],
+            below="global {}",
         ),
-        Column(
-            header="sharding",
-            cells=[Text(_sharding(array) if any_sharding else "", style=_style(array)) for array in shown],
+        of_array(
+            "sharding",
+            lambda array: Text(_sharding(array) if any_sharding else "", _style(array)),
             breaks=Breaks.BETWEEN_WORDS,
             given_up=3,
         ),
-        Column(
-            header="per device",
-            cells=[Text(_local(array)) for array in shown],
-            given_up=4,
-            below=[f"per device {_local(array)}" if _local(array) else "" for array in shown],
+        of_array("per device", _local, given_up=4, below="per device {}"),
+        of_array(
+            "bytes",
+            lambda array: format_bytes(array.bytes_per_device) if array.used else "",
+            right=True,
+            given_up=5,
         ),
-        Column(header="bytes", cells=[Text(_bytes(array)) for array in shown], right=True, given_up=5),
-        Column(
-            header="",
-            cells=[Text(", ".join(_without(common, _remarks(array))), style="dim") for array in shown],
+        of_array(
+            "",
+            lambda array: ", ".join(words for words in _remarks(array) if words not in common),
+            style="dim",
             breaks=Breaks.BETWEEN_WORDS,
             given_up=1,
         ),
     )
 
 
-def _without(common: Sequence[str], remarks: Sequence[str]) -> list[str]:
-    return [words for words in remarks if words not in common]
-
-
 def _style(array: ArrayFact, style: str = "") -> str:
     return style if array.used else "dim"
-
-
-def _global(array: ArrayFact) -> str:
-    return _shape(array.dtype, array.global_shape)
 
 
 def _sharding(array: ArrayFact) -> str:
@@ -273,10 +263,6 @@ def _sharding(array: ArrayFact) -> str:
 def _local(array: ArrayFact) -> str:
     """The shape on a device; for an array that is dropped only where its global shape is not known."""
     return _shape(array.dtype, array.local_shape) if array.used or array.global_shape is None else ""
-
-
-def _bytes(array: ArrayFact) -> str:
-    return format_bytes(array.bytes_per_device) if array.used else ""
 
 
 def _shape(dtype: str, dimensions: tuple[int, ...] | None) -> str:
@@ -296,53 +282,37 @@ def _remarks(array: ArrayFact) -> tuple[str, ...]:
 def _intermediate_lines(intermediates: Sequence[IntermediateFact], width: int) -> list[Text]:
     """A row for each array that reads differently, the largest first; at least one must be given."""
     alike: dict[tuple[object, ...], list[IntermediateFact]] = {}
-    for one in intermediates:
-        alike.setdefault(
-            (_shape(one.dtype, one.local_shape), _whole(one), one.memory_space, short_source(one.source)), []
-        ).append(one)
-    return table_lines(_intermediate_columns(list(alike.values())[:_INTERMEDIATES_SHOWN]), width)
-
-
-def _intermediate_columns(rows: Sequence[Sequence[IntermediateFact]]) -> tuple[Column, ...]:
-    return (
-        Column(
-            header="per device", cells=[Text(_shape(row[0].dtype, row[0].local_shape), style="bold") for row in rows]
-        ),
-        Column(header="bytes", cells=[Text(format_bytes(row[0].bytes_per_device)) for row in rows], right=True),
-        Column(
-            header="arrays",
-            cells=[Text(str(len(row))) for row in rows],
-            right=True,
-            given_up=3,
-            below=[f"{plural(len(row), 'array')} alike" if len(row) > 1 else "" for row in rows],
-        ),
-        Column(
-            header="of the whole",
-            cells=[Text(_whole(row[0])) for row in rows],
-            breaks=Breaks.BETWEEN_WORDS,
-            given_up=2,
-        ),
-        Column(
-            header="source",
-            cells=[_source(row[0]) for row in rows],
-            breaks=Breaks.BETWEEN_WORDS,
-            given_up=1,
-        ),
-        Column(header="", cells=[Text(_remark(row[0]), style="dim") for row in rows], given_up=4),
+    for fact in intermediates:
+        read = _shape(fact.dtype, fact.local_shape), _whole(fact), fact.memory_space, short_source(fact.source)
+        alike.setdefault(read, []).append(fact)
+    rows = list(alike.values())[:_INTERMEDIATES_SHOWN]
+    of_first = partial(column, [row[0] for row in rows])
+    columns = (
+        of_first("per device", lambda fact: _shape(fact.dtype, fact.local_shape), style="bold"),
+        of_first("bytes", lambda fact: format_bytes(fact.bytes_per_device), right=True),
+        column(rows, "arrays", lambda row: str(len(row)), right=True, given_up=3, below=_alike_in_words),
+        of_first("of the whole", _whole, breaks=Breaks.BETWEEN_WORDS, given_up=2),
+        of_first("source", _source, breaks=Breaks.BETWEEN_WORDS, given_up=1),
+        of_first("", _remark, style="dim", given_up=4),
     )
+    return table_lines(columns, width)
 
 
-def _whole(one: IntermediateFact) -> str:
+def _alike_in_words(row: Sequence[IntermediateFact]) -> str:
+    return f"{plural(len(row), 'array')} alike" if len(row) > 1 else ""
+
+
+def _whole(fact: IntermediateFact) -> str:
     """`[256,4096] P('X', None)`; empty when neither is known."""
-    whole = "" if one.global_shape is None else _shape("", one.global_shape)
-    return f"{whole} {one.sharding or ''}".strip()
+    whole = "" if fact.global_shape is None else _shape("", fact.global_shape)
+    return f"{whole} {fact.sharding or ''}".strip()
 
 
-def _source(one: IntermediateFact) -> Text:
-    words = short_source(one.source)
-    return Text(words) if words is not None else Text(f"%{one.name}, HLO line {one.line}", style="dim")
+def _source(fact: IntermediateFact) -> Text:
+    words = short_source(fact.source)
+    return Text(words) if words is not None else Text(f"%{fact.name}, HLO line {fact.line}", style="dim")
 
 
-def _remark(one: IntermediateFact) -> str:
-    place = _MEMORIES.get(one.memory_space, f"in memory space {one.memory_space}")
-    return ", ".join(words for words in (place, "in a loop" if one.loops else "") if words)
+def _remark(fact: IntermediateFact) -> str:
+    place = _MEMORIES.get(fact.memory_space, f"in memory space {fact.memory_space}")
+    return ", ".join(words for words in (place, "in a loop" if fact.loops else "") if words)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.text import Text
 
 from hloscope.analysis.model import Analysis
 from hloscope.contracts.checked import COULD_NOT_RUN, NO_BASELINE, NOTHING_EXPECTED, Checked
+from hloscope.documents import SCHEMA, Schema, document
 from hloscope.findings import Finding, Severity
 from hloscope.report.escaping import dumped
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.formats import Canvas
 from hloscope.report.layout import drawn, hanging, message_line
-from hloscope.report.words import marked
 from hloscope.units import format_bytes, format_time, plural
 
 _PLACE = re.compile(r"^  --> (?P<file>.+?)(?P<line>:\d+)(?=[:, ]|$)", re.MULTILINE)
@@ -42,12 +42,12 @@ class CheckReport:
     @property
     def failed(self) -> tuple[Checked, ...]:
         """The targets that were analysed and are not as expected."""
-        return tuple(one for one in self.checks if not one.passed and one.error is None)
+        return tuple(checked for checked in self.checks if not checked.passed and checked.error is None)
 
     @property
     def not_run(self) -> tuple[Checked, ...]:
         """The targets that could not be analysed."""
-        return tuple(one for one in self.checks if one.error is not None)
+        return tuple(checked for checked in self.checks if checked.error is not None)
 
     @property
     def headline(self) -> str:
@@ -61,12 +61,15 @@ class CheckReport:
         return ", ".join(parts)
 
     def findings(self) -> Iterator[tuple[Checked, Finding]]:
-        """Everything to be told, with the target it is about; each finding with a place, if only the targets file."""
-        for one in self.checks:
-            if one.error is not None:
-                yield one, replace(_error_finding(one.error), source=self._place_of(one.error) or one.place)
-            for finding in one.findings:
-                yield one, finding if finding.source is not None else replace(finding, source=one.place)
+        """All that is reported, with its target; each finding with a place, if only the targets file."""
+        for checked in self.checks:
+            if checked.error is not None:
+                yield (
+                    checked,
+                    replace(_error_finding(checked.error), source=self._place_of(checked.error) or checked.place),
+                )
+            for finding in checked.findings:
+                yield checked, finding if finding.source is not None else replace(finding, source=checked.place)
 
     def _place_of(self, error: str) -> str | None:
         """The line of a file that an error message points at; None where it points at none."""
@@ -117,8 +120,8 @@ def split_source(source: str | None) -> tuple[str | None, int | None]:
 def once_each(report: CheckReport) -> Sequence[tuple[Checked, Finding]]:
     """The findings without those that say the same of the same line."""
     seen: dict[object, tuple[Checked, Finding]] = {}
-    for one, finding in report.findings():
-        seen.setdefault((one.name, finding.rule, finding.message, finding.source), (one, finding))
+    for checked, finding in report.findings():
+        seen.setdefault((checked.name, finding.rule, finding.message, finding.source), (checked, finding))
     return tuple(seen.values())
 
 
@@ -132,68 +135,107 @@ def render(report: CheckReport, canvas: Canvas) -> str:
 
 
 def _lines(report: CheckReport, width: int) -> Iterator[Text]:
-    names = max((len(one.name) for one in report.checks), default=0)
-    for one in report.checks:
-        yield from _target(one, report, names, width)
+    names = max((len(checked.name) for checked in report.checks), default=0)
+    for checked in report.checks:
+        yield from _target(checked, report, names, width)
     for path in report.unused_baselines:
-        told = Text(f"note: {report.relative(str(path))} is the baseline of no target: remove it", style="dim")
-        yield from hanging(told, width)
+        note = Text(f"note: {report.relative(str(path))} is the baseline of no target: remove it", style="dim")
+        yield from hanging(note, width)
     yield Text()
     yield Text(report.headline, style="bold")
 
 
-def _target(one: Checked, report: CheckReport, names: int, width: int) -> Iterator[Text]:
-    mark = "ERROR" if one.error is not None else "ok" if one.passed else "FAILED"
-    head = Text.assemble((f"{mark:<6}", _MARKS[mark]), "  ", (f"{one.name:<{names}}", "bold"), "  ", _facts(one))
+def _target(checked: Checked, report: CheckReport, names: int, width: int) -> Iterator[Text]:
+    mark = "ERROR" if checked.error is not None else "ok" if checked.passed else "FAILED"
+    head = Text.assemble(
+        (f"{mark:<6}", _MARKS[mark]), "  ", (f"{checked.name:<{names}}", "bold"), "  ", _facts(checked)
+    )
     yield from hanging(head, width, indent=2 * _INDENT)
     indent, inside = Text(" " * _INDENT), width - _INDENT
-    for message in (one.error or "", *map(str, one.breaches)):
+    for message in (checked.error or "", *map(str, checked.breaches)):
         yield from (indent + part for line in message.splitlines() for part in message_line(line, inside))
-    others = map(report.shown, one.beside_the_contract)
+    others = map(report.shown, checked.beside_the_contract)
     yield from (indent + line for line in finding_lines(others, inside))
-    for remark in one.verdict.remarks if one.verdict is not None else ():
+    for remark in checked.verdict.remarks if checked.verdict is not None else ():
         yield from (indent + line for line in hanging(Text(f"note: {remark}", style="dim"), inside))
 
 
-def _facts(one: Checked) -> str:
+def _facts(checked: Checked) -> str:
     """`v5e:2x4  32.8 kB sent per step  72 us  against its contract and baseline`."""
-    if one.analysis is None:
+    if checked.analysis is None:
         return ""
-    total = one.analysis.totals
-    parts = [one.analysis.slice.name] if one.analysis.slice is not None else []
-    parts.append(f"{marked(format_bytes(total.wire_bytes), total.bound)} sent per step")
-    parts += [format_time(one.analysis.time.step_us)] if one.analysis.time is not None else []
-    against = ["contract"] if one.verdict is not None else []
-    missing = any(finding.rule in (NO_BASELINE, NOTHING_EXPECTED) for finding in one.findings)
-    against += ["baseline"] if one.baseline is not None and not missing else []
+    total = checked.analysis.totals
+    parts = [checked.analysis.slice.name] if checked.analysis.slice is not None else []
+    parts.append(f"{total.bound.marked(format_bytes(total.wire_bytes))} sent per step")
+    parts += [format_time(checked.analysis.time.step_us)] if checked.analysis.time is not None else []
+    against = ["contract"] if checked.verdict is not None else []
+    missing = any(finding.rule in (NO_BASELINE, NOTHING_EXPECTED) for finding in checked.findings)
+    against += ["baseline"] if checked.baseline is not None and not missing else []
     parts += [f"against its {' and '.join(against)}"] if against else []
     return "  ".join(parts)
 
 
-_SCHEMA_VERSION = 1
-"""Changes when a field is renamed, removed or given another meaning; not when one is added."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedTarget:
+    """One target for one slice, as a document.
+
+    Attributes:
+        name: The target's name, with its slice where it has several.
+        passed: Whether it is as expected.
+        error: Why it could not be analysed; None when it was.
+        seconds: How long it took.
+        contract: Its contract in one line; None for none.
+        remarks: What the verdict rests on beside the program.
+        baseline: Its baseline file, below the project's folder; None for none.
+        findings: What is not as expected.
+        analysis: Its analysis; None when there is none.
+    """
+
+    name: str
+    passed: bool
+    error: str | None
+    seconds: float | None
+    contract: str | None
+    remarks: tuple[str, ...]
+    baseline: str | None
+    findings: tuple[Finding, ...]
+    analysis: Analysis | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckDocument:
+    """Targets held against their contracts and baselines.
+
+    Attributes:
+        schema: Version of this document's shape.
+        passed: Whether every target is as expected.
+        checks: One for each target and slice.
+        unused_baselines: Baseline files of no target, below the project's folder.
+    """
+
+    schema: Schema = SCHEMA
+    passed: bool
+    checks: tuple[CheckedTarget, ...]
+    unused_baselines: tuple[str, ...]
 
 
 def render_json(report: CheckReport, _: Canvas) -> str:
-    """One document, which `check_schema.json` describes: each target with its findings and its analysis."""
-    document = {
-        "schema": _SCHEMA_VERSION,
-        "passed": not report.failed and not report.not_run,
-        "checks": [_check(one, report) for one in report.checks],
-        "unused_baselines": [report.relative(str(path)) for path in report.unused_baselines],
-    }
-    return dumped(document)
+    """One document: each target with its findings and its analysis."""
+    return dumped(
+        CheckDocument(
+            passed=not report.failed and not report.not_run,
+            checks=tuple(_checked_target(checked, report) for checked in report.checks),
+            unused_baselines=tuple(report.relative(str(path)) for path in report.unused_baselines),
+        )
+    )
 
 
-def _check(one: Checked, report: CheckReport) -> dict[str, object]:
-    return {
-        "name": one.name,
-        "passed": one.passed,
-        "error": one.error,
-        "seconds": one.seconds,
-        "contract": None if one.verdict is None else str(one.verdict.contract),
-        "remarks": [] if one.verdict is None else list(one.verdict.remarks),
-        "baseline": None if one.baseline is None else report.relative(str(one.baseline)),
-        "findings": [asdict(finding) for finding in one.findings],
-        "analysis": None if one.analysis is None else one.analysis.to_dict(),
-    }
+def _checked_target(checked: Checked, report: CheckReport) -> CheckedTarget:
+    verdict, baseline = checked.verdict, checked.baseline
+    return document(
+        CheckedTarget,
+        checked,
+        contract=None if verdict is None else str(verdict.contract),
+        remarks=() if verdict is None else verdict.remarks,
+        baseline=None if baseline is None else report.relative(str(baseline)),
+    )

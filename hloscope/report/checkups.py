@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
+from hloscope.documents import SCHEMA, Schema
 from hloscope.report.escaping import dumped
 from hloscope.report.formats import Canvas
 
@@ -18,7 +19,7 @@ class Checkup:
     Attributes:
         name: What.
         found: What was found.
-        works: Whether it does what it is for; None where it is only told.
+        works: Whether it does what it is for; None where it is only reported.
         fix: What helps where it does not.
     """
 
@@ -38,6 +39,19 @@ def render(found: Sequence[Checkup], _canvas: Canvas) -> str:
     return "\n".join(lines)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorDocument:
+    """What `hloscope doctor` looked at.
+
+    Attributes:
+        schema: Version of this document's shape.
+        checkups: One for each thing.
+    """
+
+    schema: Schema = SCHEMA
+    checkups: tuple[Checkup, ...]
+
+
 def render_json(found: Sequence[Checkup], _canvas: Canvas) -> str:
-    """The same as plain data."""
-    return dumped({"checkups": [asdict(checkup) for checkup in found]})
+    """The same as one document."""
+    return dumped(DoctorDocument(checkups=tuple(found)))

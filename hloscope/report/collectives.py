@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 from rich.text import Text
 
@@ -12,33 +12,33 @@ from hloscope.analysis.model import Analysis, Collective, Total
 from hloscope.analysis.places import short_source
 from hloscope.analysis.totals import UNKNOWN_AXES, axes_key, bytes_bound
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
-from hloscope.report.layout import Breaks, Column, fold, table_lines
-from hloscope.report.words import ELSEWHERE, GUESSED, LINKS, leaves_ici, marked, part_of_axis
+from hloscope.analysis.volume import known_sum
+from hloscope.report.layout import Breaks, Column, column, fold, table_lines
+from hloscope.report.words import ELSEWHERE, GUESSED, LINKS, leaves_ici, part_of_axis
 from hloscope.units import format_bytes, format_count, format_time, plural
 
 
 def axis_lines(analysis: Analysis, width: int) -> list[Text]:
     """Wire bytes per step by mesh axis, the busiest first; by link too where not all of it is ICI."""
     parts = sorted(analysis.totals.by_axis.items(), key=lambda item: -item[1].wire_bytes)
-    totals = [total for _, total in parts]
     names = [_axis_words(axis, analysis) for axis, _ in parts]
+    by_name = column(names, "axis", str, style="bold cyan", breaks=Breaks.AFTER_PUNCTUATION)
+    of_total = partial(column, [total for _, total in parts], right=True)
     columns = (
-        Column(header="axis", cells=[Text(name, style="bold cyan") for name in names], breaks=Breaks.AFTER_PUNCTUATION),
-        Column(header="wire bytes", cells=[Text(_wire_bytes(total)) for total in totals], right=True),
-        Column(header="share", cells=[Text(_share(total, analysis)) for total in totals], right=True, given_up=3),
-        Column(
-            header="collectives",
-            cells=[Text(format_count(total.collectives)) for total in totals],
-            right=True,
+        by_name,
+        of_total("wire bytes", _wire_bytes),
+        of_total("share", lambda total: _share(total, analysis), given_up=3),
+        of_total(
+            "collectives",
+            lambda total: format_count(total.collectives),
             given_up=1,
-            below=[plural(total.collectives, "collective") for total in totals],
+            below=lambda total: plural(total.collectives, "collective"),
         ),
-        Column(
-            header="transfers",
-            cells=[Text(marked(format_count(total.executions), total.bound)) for total in totals],
-            right=True,
+        of_total(
+            "transfers",
+            lambda total: total.bound.marked(format_count(total.executions)),
             given_up=2,
-            below=[marked(plural(total.executions, "transfer"), total.bound) for total in totals],
+            below=lambda total: total.bound.marked(plural(total.executions, "transfer")),
         ),
     )
     lines = table_lines(columns, width)
@@ -49,14 +49,16 @@ def axis_lines(analysis: Analysis, width: int) -> list[Text]:
 
 def _axis_words(axis: str, analysis: Analysis) -> str:
     if axis != UNKNOWN_AXES:
-        guessed = any(one.axes_guessed and axes_key(one) == axis for one in analysis.collectives)
+        guessed = any(collective.axes_guessed and axes_key(collective) == axis for collective in analysis.collectives)
         return (axis or "none") + (GUESSED if guessed else "")
-    grouped = analysis.mesh is not None and any(one.axes is None and one.groups for one in analysis.collectives)
+    grouped = analysis.mesh is not None and any(
+        collective.axes is None and collective.groups for collective in analysis.collectives
+    )
     return "not an axis" if grouped else "unknown"
 
 
 def _wire_bytes(total: Total) -> str:
-    return marked(format_bytes(total.wire_bytes), total.bound)
+    return total.bound.marked(format_bytes(total.wire_bytes))
 
 
 def _share(total: Total, analysis: Analysis) -> str:
@@ -103,8 +105,7 @@ class _Row:
     @property
     def wire_bytes(self) -> int | None:
         """Per step, in all places together; None when not known."""
-        each = [one.wire_bytes_per_step for one in self.members]
-        return None if None in each else sum(count for count in each if count is not None)
+        return known_sum(collective.wire_bytes_per_step for collective in self.members)
 
     @property
     def time_us(self) -> float | None:
@@ -118,24 +119,31 @@ class _Row:
 
 
 def _per_step(collectives: Sequence[Collective], name: str) -> float | None:
-    each = [getattr(one, name) for one in collectives]
-    return None if None in each else sum(time * one.executions for time, one in zip(each, collectives, strict=True))
+    each = [getattr(collective, name) for collective in collectives]
+    return (
+        None
+        if None in each
+        else sum(time * collective.executions for time, collective in zip(each, collectives, strict=True))
+    )
 
 
 def _rows(collectives: Iterable[Collective]) -> list[_Row]:
     """Joins collectives that read the same, largest sum first, unknown before all."""
     alike: dict[object, list[tuple[int, Collective]]] = {}
-    for number, one in enumerate(collectives, start=1):
-        alike.setdefault(_reads(one), []).append((number, one))
-    rows = [_Row(members=tuple(one for _, one in members), number=members[0][0]) for members in alike.values()]
+    for number, collective in enumerate(collectives, start=1):
+        alike.setdefault(_reads(collective), []).append((number, collective))
+    rows = [
+        _Row(members=tuple(collective for _, collective in members), number=members[0][0]) for members in alike.values()
+    ]
     return sorted(rows, key=lambda row: (row.wire_bytes is not None, -(row.wire_bytes or 0)))
 
 
-def _reads(one: Collective) -> tuple[object, ...]:
+def _reads(collective: Collective) -> tuple[object, ...]:
     """What the table shows of a collective, other than which HLO instructions it is and stands beside."""
-    source = short_source(one.source), one.source_of is None
-    amounts = one.executions, one.executions_bound, format_bytes(one.wire_bytes_per_step), bytes_bound(one)
-    return one.kind, _axes(one), _shapes(one), one.link, amounts, source
+    runs = collective.executions, collective.executions_bound
+    wire = format_bytes(collective.wire_bytes_per_step), bytes_bound(collective)
+    place = short_source(collective.source), collective.source_of is None
+    return collective.kind, _axes(collective), _shapes(collective), collective.link, runs, wire, place
 
 
 def collective_lines(collectives: Sequence[Collective], width: int) -> list[Text]:
@@ -156,94 +164,34 @@ def collective_lines(collectives: Sequence[Collective], width: int) -> list[Text
 
 
 def _columns(rows: Sequence[_Row], *, with_link: bool) -> tuple[Column, ...]:
-    return (*_what_moves(rows, with_link=with_link), *_how_much(rows), *_from_where(rows))
-
-
-def _kind_column(rows: Sequence[_Row]) -> Column:
-    """The kinds, behind their numbers where there are several."""
-    if len(rows) < 2:
-        return Column(header="collective", cells=[Text(row.first.kind, style="bold") for row in rows])
-    digits = max(len(str(row.number)) for row in rows)
-    cells = [Text.assemble((f"{row.number:>{digits}} ", "dim"), (row.first.kind, "bold")) for row in rows]
-    return Column(header=f"{' ' * digits} collective", cells=cells)
-
-
-def _what_moves(rows: Sequence[_Row], *, with_link: bool) -> tuple[Column, ...]:
+    digits = len(str(max(row.number for row in rows))) if len(rows) > 1 else 0
+    of_row = partial(column, rows)
+    of_first = partial(column, [row.first for row in rows])
     return (
-        _kind_column(rows),
-        Column(
-            header="axes",
-            cells=[Text(_axes(row.first), style="cyan") for row in rows],
-            breaks=Breaks.AFTER_PUNCTUATION,
-            given_up=6,
-            below=[_axes_in_words(row.first) for row in rows],
-        ),
-        Column(
-            header="link",
-            cells=[Text(LINKS[row.first.link] if with_link else "") for row in rows],
-            given_up=5,
-            below=[f"link {LINKS[row.first.link]}" if with_link else "" for row in rows],
-        ),
-        Column(
-            header="per device",
-            cells=[Text(_shapes(row.first)) for row in rows],
-            breaks=Breaks.BETWEEN_WORDS,
-            given_up=7,
-            below=[f"per device {_shapes(row.first)}" if _shapes(row.first) else "" for row in rows],
-        ),
-    )
-
-
-def _how_much(rows: Sequence[_Row]) -> tuple[Column, ...]:
-    return (
-        Column(
-            header="places",
-            cells=[Text(format_count(len(row.members))) for row in rows],
-            right=True,
-            given_up=3,
-            below=[f"in {plural(len(row.members), 'place')}" if len(row.members) > 1 else "" for row in rows],
-        ),
-        Column(
-            header="times",
-            cells=[Text(_times(row)) for row in rows],
-            right=True,
-            given_up=4,
-            below=[_times_in_words(row) for row in rows],
-        ),
-        Column(header="wire/step", cells=[Text(_wire([row])) for row in rows], right=True),
-        Column(
-            header="time/step",
-            cells=[Text(_time(row.time_us)) for row in rows],
-            right=True,
-            given_up=4,
-            below=[f"{_time(row.time_us)} per step" if row.time_us is not None else "" for row in rows],
-        ),
-        Column(
-            header="exposed",
-            cells=[Text(_exposed(row), style="red" if _is_mostly_exposed(row) else "") for row in rows],
-            right=True,
-            given_up=3,
-            below=[f"{_exposed(row)} exposed" if _exposed(row) else "" for row in rows],
-        ),
-    )
-
-
-def _from_where(rows: Sequence[_Row]) -> tuple[Column, ...]:
-    return (
-        Column(header="source", cells=[_source(row) for row in rows], breaks=Breaks.BETWEEN_WORDS, given_up=2),
-        Column(
-            header="",
-            cells=[Text(f"(of {_neighbours(row)})" if _neighbours(row) else "", style="dim") for row in rows],
+        of_row(f"{' ' * digits} collective" if digits else "collective", partial(_kind, digits=digits)),
+        of_first("axes", _axes, style="cyan", breaks=Breaks.AFTER_PUNCTUATION, given_up=6, below=_axes_in_words),
+        of_first("link", lambda first: LINKS[first.link] if with_link else "", given_up=5, below="link {}"),
+        of_first("per device", _shapes, breaks=Breaks.BETWEEN_WORDS, given_up=7, below="per device {}"),
+        of_row("places", lambda row: format_count(len(row.members)), right=True, given_up=3, below=_places_in_words),
+        of_row("times", _times, right=True, given_up=4, below=_times_in_words),
+        of_row("wire/step", lambda row: _wire([row]), right=True),
+        of_row("time/step", _time, right=True, given_up=4, below="{} per step"),
+        of_row("exposed", _exposed, right=True, given_up=3, below="{} exposed"),
+        of_row("source", _source, breaks=Breaks.BETWEEN_WORDS, given_up=2),
+        of_row(
+            "",
+            lambda row: f"(of {_neighbours(row)})" if _neighbours(row) else "",
+            style="dim",
             given_up=1,
-            below=[f"source taken from {_neighbours(row)}" if _neighbours(row) else "" for row in rows],
+            below=lambda row: f"source taken from {_neighbours(row)}" if _neighbours(row) else "",
         ),
-        Column(
-            header="",
-            cells=[Text(_parts(row.first), style="dim") for row in rows],
-            breaks=Breaks.BETWEEN_WORDS,
-            given_up=1,
-        ),
+        of_first("", _parts, style="dim", breaks=Breaks.BETWEEN_WORDS, given_up=1),
     )
+
+
+def _kind(row: _Row, digits: int) -> Text:
+    """The kind, behind its number where there are several rows."""
+    return Text.assemble((f"{row.number:>{digits}} " if digits else "", "dim"), (row.first.kind, "bold"))
 
 
 def _axes(collective: Collective) -> str:
@@ -270,15 +218,19 @@ def _shapes(collective: Collective) -> str:
     first, second = collective.operand_shapes, collective.result_shapes
     shapes = (second or first) if gathers else (first or second)
     hidden = len(shapes) - _SHAPES_SHOWN
-    return ", ".join((*shapes[:_SHAPES_SHOWN], *([f"+{hidden} more"] if hidden > 0 else [])))
+    return ", ".join((*map(str, shapes[:_SHAPES_SHOWN]), *([f"+{hidden} more"] if hidden > 0 else [])))
+
+
+def _places_in_words(row: _Row) -> str:
+    return f"in {plural(len(row.members), 'place')}" if len(row.members) > 1 else ""
 
 
 def _times(row: _Row) -> str:
-    return marked(format_count(row.first.executions), row.first.executions_bound)
+    return row.first.executions_bound.marked(format_count(row.first.executions))
 
 
 def _times_in_words(row: _Row) -> str:
-    words = marked(plural(row.first.executions, "time"), row.first.executions_bound)
+    words = row.first.executions_bound.marked(plural(row.first.executions, "time"))
     return f"{words} each" if len(row.members) > 1 else words
 
 
@@ -288,27 +240,30 @@ def _wire(rows: Sequence[_Row]) -> str:
         return "unknown"
     floor = Bound.EXACT if len(known) == len(rows) else Bound.AT_LEAST
     bound = reduce(lambda bound, row: bound + bytes_bound(row.first), known, floor)
-    return marked(format_bytes(sum(row.wire_bytes or 0 for row in known)), bound)
+    return bound.marked(format_bytes(sum(row.wire_bytes or 0 for row in known)))
 
 
-def _time(time_us: float | None) -> str:
-    return "" if time_us is None else format_time(time_us)
+def _time(row: _Row) -> str:
+    return "" if row.time_us is None else format_time(row.time_us)
 
 
-def _exposed(row: _Row) -> str:
+def _exposed(row: _Row) -> Text:
     """`100%`: the share of the transfers' time that nothing hides."""
     if not row.time_us or row.exposed_us is None:
-        return ""
-    return f"{100 * row.exposed_us / row.time_us:.0f}%"
-
-
-def _is_mostly_exposed(row: _Row) -> bool:
-    return bool(row.time_us) and row.exposed_us is not None and 2 * row.exposed_us > (row.time_us or 0)
+        return Text()
+    share = row.exposed_us / row.time_us
+    return Text(f"{100 * share:.0f}%", style="red" if share > 0.5 else "")
 
 
 def _why(row: _Row) -> Text:
     """Why it is there; of a row of several the first's reason, and how many others there are."""
-    whys = list(dict.fromkeys(one.why for one in row.members if one.why is not None and one.origin != Origin.AUTHORED))
+    whys = list(
+        dict.fromkeys(
+            collective.why
+            for collective in row.members
+            if collective.why is not None and collective.origin != Origin.AUTHORED
+        )
+    )
     if not whys:
         return Text()
     more = f" (+{plural(len(whys) - 1, 'other reason')}: hloscope explain)" if len(whys) > 1 else ""
@@ -316,10 +271,10 @@ def _why(row: _Row) -> Text:
 
 
 def _unknown_of_all(rows: Sequence[_Row]) -> Text | None:
-    """Why nothing is known about several rows, where it is the same for all of them: told once, below the table."""
-    told = {_why(row).plain: _why(row) for row in rows}
-    alike = len(rows) > 1 and len(told) == 1
-    return next((words for plain, words in told.items() if alike and plain.startswith("why: not known")), None)
+    """Why nothing is known about several rows, where it is the same for all of them: reported once, below the table."""
+    whys = {_why(row).plain: _why(row) for row in rows}
+    alike = len(rows) > 1 and len(whys) == 1
+    return next((words for plain, words in whys.items() if alike and plain.startswith("why: not known")), None)
 
 
 def _source(row: _Row) -> Text:
@@ -335,7 +290,7 @@ def _neighbours(row: _Row) -> str:
     """`%fusion.16`: the instruction that the source was taken from where the collective itself has none."""
     if not row.first.source or row.first.source_of is None:
         return ""
-    others = len({one.source_of for one in row.members}) - 1
+    others = len({collective.source_of for collective in row.members}) - 1
     return f"%{row.first.source_of}{f', +{others} more' if others else ''}"
 
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from operator import itemgetter
 
 from rich.text import Text
 
-from hloscope.analysis.model import Collective, Total
+from hloscope.analysis.model import Collective, Total, Totals
 from hloscope.analysis.places import users_line
-from hloscope.compare import Change, Comparison
-from hloscope.compare.model import change_line
+from hloscope.analysis.vocabulary import Bound, Kind
+from hloscope.compare import Change, ChangeKind, Comparison
+from hloscope.compare.model import Tally, change_line
+from hloscope.documents import SCHEMA, Schema, document
 from hloscope.report.escaping import code, dumped, fenced, plain_line, prose, without_commands
 from hloscope.report.formats import Canvas
-from hloscope.report.layout import Column, drawn, table_lines
-from hloscope.report.words import GUESSED, marked
+from hloscope.report.layout import column, drawn, table_lines
+from hloscope.report.words import GUESSED
 from hloscope.units import format_bytes, format_time, plural
-
-SCHEMA_VERSION = 1
-"""Changes when a field is renamed, removed or given another meaning; not when one is added."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ def _rows(report: DiffReport) -> Iterator[tuple[str, str, str]]:
 
 
 def _bytes(total: Total) -> str:
-    return marked(format_bytes(total.wire_bytes), total.bound)
+    return total.bound.marked(format_bytes(total.wire_bytes))
 
 
 def _doubts(report: DiffReport) -> Iterator[str]:
@@ -86,11 +86,8 @@ def render(report: DiffReport, canvas: Canvas) -> str:
     lines = [f"{report.old_name} -> {report.new_name}: {report.headline}"]
     lines += [change_line(change) for change in report.comparison.changes]
     rows = list(_rows(report))
-    columns = (
-        Column(header="per device", cells=[Text(row[0]) for row in rows]),
-        Column(header="before", cells=[Text(row[1]) for row in rows], right=True),
-        Column(header="after", cells=[Text(row[2]) for row in rows], right=True),
-    )
+    headers = ("per device", "before", "after")
+    columns = [column(rows, name, itemgetter(n), right=n > 0) for n, name in enumerate(headers)]
     lines += ["", *(line.plain.rstrip() for line in table_lines(columns, canvas.width))]
     notes = (f"note: {doubt}" for doubt in _doubts(report))
     return drawn(map(Text, (*lines, *notes)), canvas.width, colour=False)
@@ -113,44 +110,117 @@ def _diff_line(line: str) -> str:
     return f"!{line.removeprefix('~')}" if line.startswith("~") else line
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedCollective:
+    """One collective of a change.
+
+    Attributes:
+        kind: What it does.
+        axes: The mesh axes it runs over; None when not known.
+        payload_bytes: Bytes of the larger side on one device per execution; None when not known.
+        wire_bytes: Bytes that one device must send per execution; None when not known.
+        executions: Times it runs per step.
+        executions_bound: How that relates to the truth.
+        source: Where it is written, such as `moe.py:31`; None when not known.
+    """
+
+    kind: Kind
+    axes: tuple[str, ...] | None
+    payload_bytes: int | None
+    wire_bytes: int | None
+    executions: int
+    executions_bound: Bound
+    source: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedChange:
+    """One difference.
+
+    Attributes:
+        kind: What happened to the collectives.
+        increase: Whether the new program moves more.
+        wire_bytes_per_step: Wire bytes per step more (or, negative, fewer) than before; None when a side is not known.
+        text: The same in one line.
+        old: The collectives before.
+        new: The collectives after.
+    """
+
+    kind: ChangeKind
+    increase: bool
+    wire_bytes_per_step: int | None
+    text: str
+    old: tuple[ChangedCollective, ...]
+    new: tuple[ChangedCollective, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwoTotals:
+    """The sums over all collectives of both programs.
+
+    Attributes:
+        old: Before.
+        new: After.
+    """
+
+    old: Totals
+    new: Totals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffDocument:
+    """Two programs side by side.
+
+    Attributes:
+        schema: Version of this document's shape.
+        old: The program before.
+        new: The program after.
+        same: Whether both surely move the same.
+        changes: Every difference, the one of most bytes per step first.
+        unsure: Collectives whose bytes or executions are not known exactly.
+        not_understood: The names of those programs in which something was not understood.
+        unlike: In what the two are not of one kind: their slices, their meshes.
+        totals: What they move per step on one device.
+        tallies: The same by kind and axes.
+        peak_bytes: The peak memory in bytes before and after; None where it is not known.
+        step_us: The predicted time of a step before and after; None where it is not known.
+    """
+
+    schema: Schema = SCHEMA
+    old: str
+    new: str
+    same: bool
+    changes: tuple[ListedChange, ...]
+    unsure: int
+    not_understood: tuple[str, ...]
+    unlike: tuple[str, ...]
+    totals: TwoTotals
+    tallies: tuple[Tally, ...]
+    peak_bytes: tuple[int | None, int | None]
+    step_us: tuple[float | None, float | None]
+
+
 def render_json(report: DiffReport, _: Canvas) -> str:
     """The difference as one document."""
     comparison = report.comparison
-    document = {
-        "schema": SCHEMA_VERSION,
-        "old": report.old_name,
-        "new": report.new_name,
-        "same": comparison.same and not report.not_understood,
-        "changes": [_change(change) for change in comparison.changes],
-        "unsure": len(comparison.unsure),
-        "not_understood": list(report.not_understood),
-        "unlike": list(report.unlike),
-        "totals": {"old": asdict(comparison.old_total), "new": asdict(comparison.new_total)},
-        "tallies": [asdict(tally) for tally in comparison.tallies],
-        "peak_bytes": list(report.peak_bytes),
-        "step_us": list(report.step_us),
-    }
-    return dumped(document) + "\n"
+    found = document(
+        DiffDocument,
+        report,
+        old=report.old_name,
+        new=report.new_name,
+        same=comparison.same and not report.not_understood,
+        changes=tuple(map(_listed, comparison.changes)),
+        unsure=len(comparison.unsure),
+        totals=TwoTotals(old=comparison.old_total, new=comparison.new_total),
+        tallies=comparison.tallies,
+    )
+    return dumped(found) + "\n"
 
 
-def _change(change: Change) -> dict[str, object]:
-    return {
-        "kind": change.kind,
-        "increase": change.is_increase,
-        "wire_bytes_per_step": change.wire_bytes_per_step,
-        "text": change_line(change),
-        "old": [_collective(one) for one in change.old],
-        "new": [_collective(one) for one in change.new],
-    }
+def _listed(change: Change) -> ListedChange:
+    old, new = (tuple(map(_changed, side)) for side in (change.old, change.new))
+    return document(ListedChange, change, increase=change.is_increase, text=change_line(change), old=old, new=new)
 
 
-def _collective(one: Collective) -> dict[str, object]:
-    return {
-        "kind": one.kind,
-        "axes": None if one.axes is None else list(one.axes),
-        "payload_bytes": one.payload_bytes,
-        "wire_bytes": one.wire_bytes,
-        "executions": one.executions,
-        "executions_bound": one.executions_bound,
-        "source": users_line(one.source),
-    }
+def _changed(collective: Collective) -> ChangedCollective:
+    return document(ChangedCollective, collective, source=users_line(collective.source))

@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 import re
 
+from hloscope.documents import written
+
 _UNSEEN = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e007f]"
@@ -47,10 +49,11 @@ def for_terminal(text: str) -> str:
 
 
 def dumped(document: object) -> str:
-    """JSON, indented; what is obeyed or not seen is escaped in it, so that it reads back the same."""
-    text = json.dumps(document, indent=2, ensure_ascii=False)
-    text = _UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1] if found[0] != "\x7f" else "\\u007f", text)
-    return _ANYWHERE.sub(r"\\u0023#", text)
+    """A document as JSON, indented; what is obeyed or not seen is escaped in it, so that it reads back the same."""
+    import msgspec
+
+    text = _UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1] if found[0] != "\x7f" else "\\u007f", written(document))
+    return msgspec.json.format(_ANYWHERE.sub(r"\\u0023#", text), indent=2)
 
 
 def for_sarif(text: str) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.text import Text
 
-from hloscope.analysis.model import Collective
-from hloscope.analysis.model.analysis import plain
+from hloscope.analysis.model import Collective, Reason, SourceFrame
 from hloscope.analysis.places import short_source
+from hloscope.analysis.vocabulary import Bound, Kind, Origin
+from hloscope.documents import SCHEMA, Schema, document
 from hloscope.errors import caret_excerpt
 from hloscope.report.escaping import dumped
 from hloscope.report.formats import Canvas
@@ -30,8 +32,8 @@ def render(explanations: Sequence[Explanation], canvas: Canvas) -> str:
     if not explanations:
         return "There is nothing to explain: the compiled program has no collectives.\n"
     lines: list[Text] = []
-    for one in explanations:
-        lines += [*([Text()] if lines else []), *_lines(one, canvas.width)]
+    for explanation in explanations:
+        lines += [*([Text()] if lines else []), *_lines(explanation, canvas.width)]
     return drawn(lines, canvas.width, canvas.colour)
 
 
@@ -40,10 +42,10 @@ def render_overview(explanations: Sequence[Explanation], canvas: Canvas) -> str:
     if len(explanations) < 2:
         return render(explanations, canvas)
     lines = [*_lines(explanations[0], canvas.width), Text(), Text("Others, most bytes per step first", style="bold")]
-    for one in explanations[1 : _LISTED + 1]:
-        listed = Text.assemble(f"  {one.number} ", _headline(one), _brief(one.collective))
+    for explanation in explanations[1 : _LISTED + 1]:
+        listed = Text.assemble(f"  {explanation.number} ", _headline(explanation), _brief(explanation.collective))
         lines += hanging(listed, canvas.width, indent=4)
-        lines += hanging(Text(f"    {one.collective.why or 'not known'}", style="dim"), canvas.width, indent=6)
+        lines += hanging(Text(f"    {explanation.collective.why or 'not known'}", style="dim"), canvas.width, indent=6)
     rest = len(explanations) - 1 - _LISTED
     if rest > 0:
         lines += hanging(Text(f"  +{plural(rest, 'smaller one')}"), canvas.width, indent=4)
@@ -51,71 +53,126 @@ def render_overview(explanations: Sequence[Explanation], canvas: Canvas) -> str:
     return drawn([*lines, Text(), *hanging(Text(asked, style="dim"), canvas.width)], canvas.width, canvas.colour)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedCollective:
+    """A collective, and why it is there.
+
+    Attributes:
+        collective: The HLO instruction that starts it, without `%`.
+        number: Its place in the report's list, counted from 1, by which it can be asked for.
+        kind: What it does.
+        axes: The mesh axes it runs over, major first; None when not known.
+        axes_guessed: Whether the axes rest on a guess of which part of the mesh each of several slices holds.
+        copies: Places of the compiled program with the same collective for the same reason.
+        place: The line of the user's code; None when not known.
+        excerpt: That line's text; None when the file cannot be read.
+        excerpt_unread: Whether that is since HLO text names the file, and the user did not say that it may be read.
+        why: Why it is there, in the user's terms; None when not known.
+        steps: From who sharded the array to who needed it otherwise.
+        equations: The same in the literature's notation.
+        advice: What to change.
+        origin: Who put it there.
+        payload_bytes: Bytes of the larger side on one device per execution; None when not known.
+        wire_bytes: Bytes that one device must send per execution; None when not known.
+        executions: Times it runs per step.
+        executions_bound: How that relates to the truth.
+        wire_bytes_per_step: Bytes that one device sends per step; None when not known.
+        time_us: Predicted microseconds per execution; None when not priced.
+        exposed_us: The part of it that nothing hides; None when not priced.
+        reason: The evidence that `why` is made from; None when not known.
+    """
+
+    collective: str
+    number: int
+    kind: Kind
+    axes: tuple[str, ...] | None
+    axes_guessed: bool
+    copies: int
+    place: SourceFrame | None
+    excerpt: str | None
+    excerpt_unread: bool
+    why: str | None
+    steps: tuple[Step, ...]
+    equations: tuple[str, ...]
+    advice: tuple[str, ...]
+    origin: Origin
+    payload_bytes: int | None
+    wire_bytes: int | None
+    executions: int
+    executions_bound: Bound
+    wire_bytes_per_step: int | None
+    time_us: float | None
+    exposed_us: float | None
+    reason: Reason | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainDocument:
+    """Why collectives are there.
+
+    Attributes:
+        schema: Version of this document's shape.
+        explanations: Most bytes per step first.
+    """
+
+    schema: Schema = SCHEMA
+    explanations: tuple[ExplainedCollective, ...]
+
+
 def render_json(explanations: Sequence[Explanation], canvas: Canvas) -> str:
     """The same as one document: a list under `explanations`."""
-    return dumped({"explanations": [_document(one) for one in explanations]})
+    return dumped(ExplainDocument(explanations=tuple(map(_explained, explanations))))
 
 
-def _document(one: Explanation) -> dict[str, object]:
-    return {
-        "collective": one.collective.name,
-        "number": one.number,
-        "kind": one.collective.kind.value,
-        "axes": None if one.collective.axes is None else list(one.collective.axes),
-        "axes_guessed": one.collective.axes_guessed,
-        "copies": one.copies,
-        "place": plain(one.place),
-        "excerpt": one.excerpt,
-        "excerpt_unread": one.unread,
-        "why": one.collective.why,
-        "steps": plain(one.steps),
-        "equations": list(one.equations),
-        "advice": list(one.advice),
-        "origin": one.collective.origin.value,
-        "payload_bytes": one.collective.payload_bytes,
-        "wire_bytes": one.collective.wire_bytes,
-        "executions": one.collective.executions,
-        "executions_bound": one.collective.executions_bound.value,
-        "wire_bytes_per_step": one.collective.wire_bytes_per_step,
-        "time_us": one.collective.time_us,
-        "exposed_us": one.collective.exposed_us,
-        "reason": plain(one.collective.reason),
+def _explained(explanation: Explanation) -> ExplainedCollective:
+    own = {
+        name: getattr(explanation, name)
+        for name in ("number", "copies", "place", "excerpt", "steps", "equations", "advice")
     }
+    return document(
+        ExplainedCollective,
+        explanation.collective,
+        collective=explanation.collective.name,
+        excerpt_unread=explanation.unread,
+        **own,
+    )
 
 
-def _lines(one: Explanation, width: int) -> Iterator[Text]:
-    yield from hanging(_headline(one), width)
-    if one.place is not None:
-        yield from hanging(Text.assemble(("  --> ", "blue"), short_source((one.place,)) or ""), width, indent=6)
-        if one.excerpt is not None:
-            indented = len(one.excerpt) - len(one.excerpt.lstrip())
-            column = (indented if one.place.column is None else one.place.column) + 1  # Python counts columns from 0
-            excerpt = caret_excerpt(one.excerpt, column, width - 8).splitlines()
+def _lines(explanation: Explanation, width: int) -> Iterator[Text]:
+    yield from hanging(_headline(explanation), width)
+    if explanation.place is not None:
+        yield from hanging(Text.assemble(("  --> ", "blue"), short_source((explanation.place,)) or ""), width, indent=6)
+        if explanation.excerpt is not None:
+            indented = len(explanation.excerpt) - len(explanation.excerpt.lstrip())
+            column = (
+                indented if explanation.place.column is None else explanation.place.column
+            ) + 1  # Python counts columns from 0
+            excerpt = caret_excerpt(explanation.excerpt, column, width - 8).splitlines()
             yield from (Text.assemble(("   | ", "blue"), line) for line in excerpt)
-        if one.unread:
+        if explanation.unread:
             words = "the line was not read: files that HLO text names are read only in the folder of --source-root"
             yield from hanging(Text.assemble(("   | ", "blue"), (words, "dim")), width, indent=5)
-    yield from _labelled("why", one.collective.why or "not known", width)
-    if one.steps:
+    yield from _labelled("why", explanation.collective.why or "not known", width)
+    if explanation.steps:
         yield Text.assemble(("   = ", "blue"), ("chain", "bold"))
-        for step in one.steps:
+        for step in explanation.steps:
             yield from hanging(_step(step), width, indent=9)
-    if one.equations:
+    if explanation.equations:
         yield Text.assemble(("   = ", "blue"), ("notation", "bold"))
-        for equation in one.equations:
+        for equation in explanation.equations:
             yield from hanging(Text(f"       {equation}", style="cyan"), width, indent=9)
-    yield from _labelled("cost", _cost(one.collective), width)
-    yield from _labelled("origin", _origin(one.collective), width)
-    for number, change in enumerate(one.advice):
+    yield from _labelled("cost", _cost(explanation.collective), width)
+    yield from _labelled("origin", _origin(explanation.collective), width)
+    for number, change in enumerate(explanation.advice):
         yield from _labelled("fix" if number == 0 else "or", change.removeprefix("or "), width)
 
 
-def _headline(one: Explanation) -> Text:
-    of = one.collective
+def _headline(explanation: Explanation) -> Text:
+    of = explanation.collective
     guessed = " (guessed: --dcn says which axis crosses slices)" if of.axes_guessed else ""
     axes = f" over {', '.join(of.axes)}{guessed}" if of.axes else ""
-    shapes = ", ".join(of.result_shapes)
-    more = f" and {plural(one.copies - 1, 'other')} like it" if one.copies > 1 else ""
+    shapes = ", ".join(map(str, of.result_shapes))
+    more = f" and {plural(explanation.copies - 1, 'other')} like it" if explanation.copies > 1 else ""
     return Text.assemble((str(of.kind), "bold"), f"{axes} of {shapes} per device, %{of.name}{more}")
 
 

@@ -14,10 +14,9 @@ from hloscope.report.words import one_line
 from hloscope.units import plural
 
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
-_LABELS = ("why", "cost", "fix")
 
 
-def finding_lines(findings: Iterable[Finding], width: int, told: Container[str] = ()) -> Iterator[Text]:
+def finding_lines(findings: Iterable[Finding], width: int, known: Container[str] = ()) -> Iterator[Text]:
     """Each finding with its place; of those that the user accepted, one line with the reason.
 
     What reads the same at several places, as in the layers of an unrolled loop, is printed once, with their number.
@@ -25,9 +24,9 @@ def finding_lines(findings: Iterable[Finding], width: int, told: Container[str] 
     Args:
         findings: In the order in which they are shown.
         width: Columns.
-        told: Reasons that the report has told already.
+        known: Reasons that the report has given already.
     """
-    for finding, places in _alike(findings, told).items():
+    for finding, places in _alike(findings, known).items():
         if finding.allowed is not None:
             words = f"allowed[{finding.rule}]: {one_line(finding.message)} ({one_line(finding.allowed)})"
             yield from hanging(Text(words, style="dim"), width)
@@ -37,12 +36,14 @@ def finding_lines(findings: Iterable[Finding], width: int, told: Container[str] 
         yield from _details(finding, places, width)
 
 
-def _alike(findings: Iterable[Finding], told: Container[str]) -> dict[Finding, list[Finding]]:
+def _alike(findings: Iterable[Finding], known: Container[str]) -> dict[Finding, list[Finding]]:
     """The findings by what is printed of them besides the instruction, in the order of the first of each."""
     places: dict[Finding, list[Finding]] = {}
-    for one in findings:
-        read = replace(one, computation=None, instruction=None, line=None, why=None if one.why in told else one.why)
-        places.setdefault(read, []).append(one)
+    for finding in findings:
+        read = replace(
+            finding, computation=None, instruction=None, line=None, why=None if finding.why in known else finding.why
+        )
+        places.setdefault(read, []).append(finding)
     return places
 
 
@@ -52,11 +53,9 @@ def _details(finding: Finding, places: list[Finding], width: int) -> Iterator[Te
         place += f", and {plural(len(places) - 1, 'more such place')}"
     if place:
         yield from hanging(Text.assemble(("  --> ", "blue"), place), width, indent=6)
-    for label in _LABELS:
-        words = getattr(finding, label)
-        if words:
-            text = Text.assemble(("   = ", "blue"), (f"{label}: ", "bold"), one_line(words))
-            yield from hanging(text, width, indent=7 + len(label))
+    for label, words in finding.details:
+        text = Text.assemble(("   = ", "blue"), (f"{label}: ", "bold"), one_line(words))
+        yield from hanging(text, width, indent=7 + len(label))
 
 
 def _places(finding: Finding) -> Iterator[str]:

@@ -29,7 +29,11 @@ _OF_FINDINGS = {
     "github": "github:render",
     "sarif": "sarif:render",
 }
-"""Formats of findings, whether of one program or of a check; each is given a `CheckReport`."""
+"""Formats of findings, whether of one program or of a check; each is given a `CheckReport`, without accepted findings.
+
+`checks.once_each` has them with their targets; strings of compiled text go through a door of `escaping` of the format's
+own, and places through `CheckReport.in_repository`.
+"""
 
 FORMATS: Mapping[str, Mapping[str, str]] = {
     "analysis": {"text": "analysis:render", "json": "analysis:render_json", **_OF_FINDINGS},

@@ -17,20 +17,19 @@ _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE
 
 def render(report: CheckReport, _: Canvas) -> str:
     """One command for each finding, then the headline, which is printed as it is."""
-    commands = [_command(report, one, finding) for one, finding in once_each(report)]
+    commands = [_command(report, checked, finding) for checked, finding in once_each(report)]
     return "\n".join([*commands, f"hloscope {report.command}: {report.headline}"]) + "\n"
 
 
-def _command(report: CheckReport, one: Checked, finding: Finding) -> str:
+def _command(report: CheckReport, checked: Checked, finding: Finding) -> str:
     file, line = split_source(finding.source)
     properties = {
         "file": None if file is None else report.in_repository(file),
         "line": None if line is None else str(line),
-        "title": f"{finding.rule} ({one.name})",
+        "title": f"{finding.rule} ({checked.name})",
     }
     shown = ",".join(f"{name}={_property(value)}" for name, value in properties.items() if value is not None)
-    details = (("why", finding.why), ("cost", finding.cost), ("fix", finding.fix))
-    said = [finding.message, *(f"{label}: {text}" for label, text in details if text)]
+    said = [finding.message, *map(": ".join, finding.details)]
     message = "\n".join(map(plain_line, said))
     return "::" + without_commands(f"{_COMMANDS[finding.severity]} {shown}::{_data(message)}")
 

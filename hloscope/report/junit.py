@@ -18,7 +18,7 @@ _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 def render(report: CheckReport, _: Canvas) -> str:
     """The document, one test case for each target."""
-    seconds = sum(one.seconds or 0 for one in report.checks)
+    seconds = sum(checked.seconds or 0 for checked in report.checks)
     counts = {
         "tests": str(len(report.checks)),
         "failures": str(len(report.failed)),
@@ -27,37 +27,37 @@ def render(report: CheckReport, _: Canvas) -> str:
     }
     root = ElementTree.Element("testsuites", counts)
     suite = ElementTree.SubElement(root, "testsuite", {"name": "hloscope", **counts})
-    for one in report.checks:
-        _case(suite, one, report)
+    for checked in report.checks:
+        _case(suite, checked, report)
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _case(suite: ElementTree.Element, one: Checked, report: CheckReport) -> None:
-    file, line = split_source(one.place)
+def _case(suite: ElementTree.Element, checked: Checked, report: CheckReport) -> None:
+    file, line = split_source(checked.place)
     where = {"file": None if file is None else report.in_repository(file), "line": None if line is None else str(line)}
     case = ElementTree.SubElement(
         suite,
         "testcase",
         {
             "classname": "hloscope.check",
-            "name": _clean(one.name),
-            "time": f"{one.seconds or 0:.3f}",
+            "name": _clean(checked.name),
+            "time": f"{checked.seconds or 0:.3f}",
             **{key: value for key, value in where.items() if value is not None},
         },
     )
-    if one.error is not None:
-        found = ElementTree.SubElement(case, "error", {"message": _clean(one.error.splitlines()[0])})
-        found.text = _clean(one.error)
-    elif not one.passed:
-        first = next(finding for finding in one.findings if finding.severity == "error")
+    if checked.error is not None:
+        found = ElementTree.SubElement(case, "error", {"message": _clean(checked.error.splitlines()[0])})
+        found.text = _clean(checked.error)
+    elif not checked.passed:
+        first = next(finding for finding in checked.findings if finding.severity == "error")
         found = ElementTree.SubElement(case, "failure", {"type": first.rule, "message": _clean(first.message)})
-        found.text = _clean(_body(one))
+        found.text = _clean(_body(checked))
 
 
-def _body(one: Checked) -> str:
-    verdict = "" if one.verdict is None or one.verdict.holds else f"{one.verdict}\n\n"
-    others = (f"{finding.severity}[{finding.rule}]: {finding.message}" for finding in one.beside_the_contract)
+def _body(checked: Checked) -> str:
+    verdict = "" if checked.verdict is None or checked.verdict.holds else f"{checked.verdict}\n\n"
+    others = (f"{finding.severity}[{finding.rule}]: {finding.message}" for finding in checked.beside_the_contract)
     return verdict + "\n".join(others)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
+from typing import TypeVar
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -141,6 +142,7 @@ def section(title: str, body: Iterable[Text], width: int, remark: str = "") -> I
 
 
 _GAP, _NARROW_GAP = 3, 2
+_Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -177,6 +179,38 @@ class Column:
         """The next width below `width` at which the cells' lines fit exactly."""
         lines = (line.cell_len for cell in self.cells for line in fold(cell, width - 1))
         return max(self.narrowest, *lines)
+
+
+def column(
+    rows: Sequence[_Row],
+    header: str,
+    show: Callable[[_Row], Text | str],
+    *,
+    style: str = "",
+    below: str | Callable[[_Row], str] = "",
+    right: bool = False,
+    breaks: Breaks = Breaks.NEVER,
+    given_up: int | None = None,
+) -> Column:
+    """A column of what is shown of each row; see `Column`.
+
+    Args:
+        rows: What the rows are about.
+        header: Its title.
+        show: The cell of a row.
+        style: The style of cells that have none of their own.
+        below: What stands below a row in place of its cell: made from the row, or a template for cells that are not
+            empty, such as `{} exposed`.
+        right: Whether it is aligned to the right.
+        breaks: How far its cells may be broken.
+        given_up: Its turn to move below the row.
+    """
+    cells = [shown if isinstance(shown := show(row), Text) else Text(shown, style=style) for row in rows]
+    if isinstance(below, str):
+        others = [below.format(cell.plain) if cell.plain else "" for cell in cells] if below else []
+    else:
+        others = list(map(below, rows))
+    return Column(header=header, cells=cells, right=right, breaks=breaks, given_up=given_up, below=others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +282,7 @@ def _broken(layout: _Layout) -> int:
 
 
 def _row_height(layout: _Layout, row: int) -> int:
-    return max(line_count(one.cells[row], wide) for one, wide in zip(layout.shown, layout.widths, strict=True))
+    return max(line_count(column.cells[row], wide) for column, wide in zip(layout.shown, layout.widths, strict=True))
 
 
 def _below_height(layout: _Layout, row: int, width: int) -> int:
@@ -258,14 +292,14 @@ def _below_height(layout: _Layout, row: int, width: int) -> int:
 
 def _below(layout: _Layout, row: int) -> Text:
     """The cells of the columns that were given up, such as `global f32[8,64] · donated`."""
-    parts = [Text(one.below[row]) if one.below else one.cells[row] for one in layout.below]
+    parts = [Text(column.below[row]) if column.below else column.cells[row] for column in layout.below]
     below = Text(" · ").join(part for part in parts if part.plain)
     below.stylize("dim")
     return below
 
 
 def _row_lines(layout: _Layout, row: int) -> Iterator[Text]:
-    cells = [fold(one.cells[row], wide) for one, wide in zip(layout.shown, layout.widths, strict=True)]
+    cells = [fold(column.cells[row], wide) for column, wide in zip(layout.shown, layout.widths, strict=True)]
     for index in range(max(map(len, cells))):
         yield _joined([lines[index] if index < len(lines) else Text() for lines in cells], layout)
 

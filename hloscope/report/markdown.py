@@ -9,7 +9,6 @@ from hloscope.contracts.checked import Checked
 from hloscope.report.checks import CheckReport
 from hloscope.report.escaping import code, fenced, plain_line, without_commands
 from hloscope.report.formats import Canvas
-from hloscope.report.words import marked
 from hloscope.units import format_bytes, format_capacity, format_time
 
 _COLUMNS = ("target", "result", "slice", "sent per step", "step", "HBM")
@@ -19,9 +18,9 @@ def render(report: CheckReport, _: Canvas) -> str:
     """The comment."""
     good = not report.failed and not report.not_run
     lines = [f"### hloscope: {'✅' if good else '❌'} {report.headline}", ""]
-    lines += [_row(_COLUMNS), _row(("---",) * len(_COLUMNS)), *(_row(_cells(one)) for one in report.checks)]
-    for one in report.checks:
-        lines += _details(one, report)
+    lines += [_row(_COLUMNS), _row(("---",) * len(_COLUMNS)), *(_row(_cells(checked)) for checked in report.checks)]
+    for checked in report.checks:
+        lines += _details(checked, report)
     if report.unused_baselines:
         names = ", ".join(code(report.relative(str(path))) for path in report.unused_baselines)
         lines += ["", f"Baselines of no target, to be removed: {names}"]
@@ -32,33 +31,33 @@ def _row(cells: tuple[str, ...]) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def _cells(one: Checked) -> tuple[str, ...]:
-    result = "⚠️ could not run" if one.error is not None else "✅ as expected" if one.passed else "❌ failed"
-    found = one.analysis
+def _cells(checked: Checked) -> tuple[str, ...]:
+    result = "⚠️ could not run" if checked.error is not None else "✅ as expected" if checked.passed else "❌ failed"
+    found = checked.analysis
     if found is None:
-        return (code(one.name), result, "", "", "", "")
+        return (code(checked.name), result, "", "", "", "")
     return (
-        code(one.name),
+        code(checked.name),
         result,
         "" if found.slice is None else found.slice.name,
-        marked(format_bytes(found.totals.wire_bytes), found.totals.bound),
+        found.totals.bound.marked(format_bytes(found.totals.wire_bytes)),
         "" if found.time is None else format_time(found.time.step_us),
         "" if found.memory.peak_bytes is None else format_capacity(found.memory.peak_bytes),
     )
 
 
-def _details(one: Checked, report: CheckReport) -> Iterator[str]:
-    body = one.error if one.error is not None else "" if one.passed else _body(one, report)
+def _details(checked: Checked, report: CheckReport) -> Iterator[str]:
+    body = checked.error if checked.error is not None else "" if checked.passed else _body(checked, report)
     if body:
-        name = escape(plain_line(one.name))
+        name = escape(plain_line(checked.name))
         yield from ("", f"<details><summary><code>{name}</code></summary>", "", *fenced(body, "text"))
         yield from ("", "</details>")
 
 
-def _body(one: Checked, report: CheckReport) -> str:
-    told = [str(breach) for breach in one.breaches]
-    for finding in one.beside_the_contract:
+def _body(checked: Checked, report: CheckReport) -> str:
+    messages = [str(breach) for breach in checked.breaches]
+    for finding in checked.beside_the_contract:
         place = "" if finding.source is None else f"\n  --> {report.relative(finding.source)}"
         fix = "" if finding.fix is None else f"\n   = fix: {finding.fix}"
-        told.append(f"{finding.severity}[{finding.rule}]: {finding.message}{place}{fix}")
-    return "\n\n".join(told)
+        messages.append(f"{finding.severity}[{finding.rule}]: {finding.message}{place}{fix}")
+    return "\n\n".join(messages)

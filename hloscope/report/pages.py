@@ -8,23 +8,32 @@ from functools import cache
 from hloscope.contracts import checked as of_contracts
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.findings import RuleDoc
-from hloscope.rules import RULES
 from hloscope.rules.allow import UNUSED_PAGE
+from hloscope.rules.builtin import RULES
+from hloscope.rules.plugins import FAILED_PAGE, plugins
 from hloscope.rules.rule import doc_of
 from hloscope.verification import pages as of_verification
 
 
 @cache
+def _own_pages() -> tuple[RuleDoc, ...]:
+    return (*map(doc_of, RULES), UNUSED_PAGE, FAILED_PAGE)
+
+
 def pages_by_command() -> Mapping[str, tuple[RuleDoc, ...]]:
-    """The pages, by what finds it: nothing for the rules, which every command runs."""
+    """The pages, by what finds it: nothing for hloscope's own rules, which every command runs."""
     return {
-        "": (*map(doc_of, RULES), UNUSED_PAGE),
+        "": _own_pages(),
+        **{
+            f"Of the plug-in {plugin.name} ({plugin.where})": tuple(map(doc_of, plugin.rules))
+            for plugin in plugins()
+            if plugin.rules
+        },
         "Of hloscope check, and of contracts in tests": of_contracts.PAGES,
         "Of hloscope verify": of_verification.PAGES,
     }
 
 
-@cache
 def pages() -> Mapping[str, RuleDoc]:
     """The pages by name."""
     return {page.name: page for part in pages_by_command().values() for page in part}
@@ -36,6 +45,7 @@ def page_named(name: str) -> RuleDoc:
     Raises:
         NotationError: No command finds anything of that name.
     """
-    if name not in pages():
-        raise NotationError(f"there is no rule {name!r}", fix=did_you_mean(name, pages(), "hloscope rules lists them"))
-    return pages()[name]
+    known = pages()
+    if name not in known:
+        raise NotationError(f"there is no rule {name!r}", fix=did_you_mean(name, known, "hloscope rules lists them"))
+    return known[name]

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TypeVar
 
 from rich.text import Text
 
-from hloscope.analysis.model import Analysis, StepTime
-from hloscope.analysis.model.analysis import to_document
+from hloscope.analysis.model import Analysis, Collective, SliceFact, StepTime
+from hloscope.documents import SCHEMA, Schema, document
 from hloscope.errors import HloscopeError
 from hloscope.report.escaping import dumped
 from hloscope.report.formats import Canvas
-from hloscope.report.layout import INDENT, LEAST_WIDTH, Column, drawn, fold, hanging, message_line, section, table_lines
-from hloscope.report.words import legend, marked, notes_section, short_note
+from hloscope.report.layout import (
+    INDENT,
+    LEAST_WIDTH,
+    Column,
+    column,
+    drawn,
+    fold,
+    hanging,
+    message_line,
+    section,
+    table_lines,
+)
+from hloscope.report.words import legend, notes_section, short_note
 from hloscope.units import format_bytes, format_share, format_time, plural
 
 
@@ -34,6 +46,8 @@ class Unpriced:
 
 
 Priced = Sequence[Analysis | Unpriced]
+_Time = TypeVar("_Time")
+_Show = Callable[[_Time], Text | str]
 
 
 def render(priced: Priced, canvas: Canvas) -> str:
@@ -41,16 +55,63 @@ def render(priced: Priced, canvas: Canvas) -> str:
     return drawn(_lines(priced, max(canvas.width, LEAST_WIDTH)), canvas.width, canvas.colour)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricedSlice:
+    """What the program takes on one slice.
+
+    Attributes:
+        slice: The slice.
+        time: Where the step's time goes; None when it was not priced.
+        collectives: By wire bytes per step, largest first; unknown bytes before all others.
+        notes: Choices made for the user and compiler diagnostics, one sentence each.
+    """
+
+    slice: SliceFact | None
+    time: StepTime | None
+    collectives: tuple[Collective, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnpricedSlice:
+    """A slice that the program could not be compiled for.
+
+    Attributes:
+        slice: The slice's name.
+        error: Why not.
+    """
+
+    slice: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceDocument:
+    """One program on several slices.
+
+    Attributes:
+        schema: Version of this document's shape.
+        target: The program.
+        prices: One for each slice that it was priced on, in the order in which they were asked for.
+        unpriced: The slices that it could not be compiled for.
+    """
+
+    schema: Schema = SCHEMA
+    target: str
+    prices: tuple[PricedSlice, ...]
+    unpriced: tuple[UnpricedSlice, ...]
+
+
 def render_json(priced: Priced, _: Canvas) -> str:
     """The analyses as one document."""
-    return dumped({"target": priced[0].target, "prices": [_document(one) for one in priced]})
-
-
-def _document(one: Analysis | Unpriced) -> dict[str, Any]:
-    if isinstance(one, Unpriced):
-        return {"slice": {"name": one.slice_name}, "error": str(one.error)}
-    document = to_document(one)
-    return {key: document[key] for key in ("slice", "time", "collectives", "notes")}
+    refused = [found for found in priced if isinstance(found, Unpriced)]
+    return dumped(
+        PriceDocument(
+            target=priced[0].target,
+            prices=tuple(document(PricedSlice, found) for found in _analyses(priced)),
+            unpriced=tuple(UnpricedSlice(slice=found.slice_name, error=str(found.error)) for found in refused),
+        )
+    )
 
 
 def _lines(priced: Priced, width: int) -> Iterator[Text]:
@@ -62,71 +123,66 @@ def _lines(priced: Priced, width: int) -> Iterator[Text]:
     words = [Text("█ computing · ▓ with communication hidden behind it · ░ waiting for communication", style="dim")]
     for words_line in [*words, *([] if marks is None else [marks])]:
         yield from (Text(" " * INDENT) + line for line in fold(words_line, inner))
-    failed = [one for one in priced if isinstance(one, Unpriced)]
+    failed = [found for found in priced if isinstance(found, Unpriced)]
     if failed:
-        lines = [line for one in failed for line in _error_lines(one, inner)]
+        lines = [line for found in failed for line in _error_lines(found, inner)]
         yield from section("Slices that it could not be compiled for", lines, inner)
-    notes = dict.fromkeys(note for one in _analyses(priced) for note in (*one.notes, *_notes(one)))
+    notes = dict.fromkeys(note for found in _analyses(priced) for note in (*found.notes, *_notes(found)))
     yield from notes_section(notes, inner)
 
 
 def _analyses(priced: Priced) -> list[Analysis]:
-    return [one for one in priced if isinstance(one, Analysis)]
+    return [found for found in priced if isinstance(found, Analysis)]
 
 
-def _time_of(one: Analysis | Unpriced) -> StepTime | None:
-    return None if isinstance(one, Unpriced) else one.time
+def _slice_name(found: Analysis | Unpriced) -> str:
+    if isinstance(found, Unpriced):
+        return found.slice_name
+    return "" if found.slice is None else found.slice.name
 
 
-def _slice_name(one: Analysis | Unpriced) -> str:
-    if isinstance(one, Unpriced):
-        return one.slice_name
-    return "" if one.slice is None else one.slice.name
-
-
-def _error_lines(one: Unpriced, width: int) -> Iterator[Text]:
-    yield from hanging(Text(one.slice_name), width)
-    for line in str(one.error).splitlines():
+def _error_lines(found: Unpriced, width: int) -> Iterator[Text]:
+    yield from hanging(Text(found.slice_name), width)
+    for line in str(found.error).splitlines():
         yield from (Text("  ") + part for part in message_line(line, width - 2))
 
 
 def _columns(priced: Priced) -> list[Column]:
-    steps = [time.step_us for one in priced if (time := _time_of(one)) is not None]
-    first = next((step for step in steps if step > 0), None)
-
-    def cells(show: Callable[[StepTime], str]) -> list[Text]:
-        return [Text("unknown" if (time := _time_of(one)) is None else show(time)) for one in priced]
+    times = [found.time if isinstance(found, Analysis) else None for found in priced]
+    first = next((time.step_us for time in times if time is not None and time.step_us > 0), None)
 
     def step(time: StepTime) -> str:
-        shown = marked(format_time(time.step_us), time.bound)
+        shown = time.bound.marked(format_time(time.step_us))
         return shown if first is None or len(priced) == 1 else f"{shown} ×{time.step_us / first:.2f}"
 
+    of_time = partial(column, times)
     return [
-        Column(header="slice", cells=[Text(_slice_name(one)) for one in priced]),
-        Column(header="step", cells=cells(step), right=True),
-        Column(header="split", cells=_bars(priced), given_up=1),
-        Column(header="compute", cells=cells(lambda time: format_time(time.compute_us)), right=True),
-        Column(header="waiting", cells=cells(lambda time: format_time(time.exposed_us)), right=True),
-        Column(header="hidden", cells=cells(lambda time: format_time(time.hidden_us)), right=True),
-        Column(header="of peak", cells=cells(_of_peak), right=True, given_up=3),
-        Column(header="chip time", cells=[_chip_time(one) for one in priced], right=True, given_up=2),
-        Column(header="measured", cells=cells(_accuracy), given_up=4),
+        column(priced, "slice", _slice_name),
+        of_time("step", _known(step), right=True),
+        of_time("split", _known(time_bar, otherwise=""), given_up=1),
+        of_time("compute", _known(lambda time: format_time(time.compute_us)), right=True),
+        of_time("waiting", _known(lambda time: format_time(time.exposed_us)), right=True),
+        of_time("hidden", _known(lambda time: format_time(time.hidden_us)), right=True),
+        of_time("of peak", _known(_of_peak), right=True, given_up=3),
+        column(priced, "chip time", _chip_time, right=True, given_up=2),
+        of_time("measured", _known(_accuracy), given_up=4),
     ]
 
 
-def _bars(priced: Priced) -> list[Text]:
-    return [Text() if (time := _time_of(one)) is None else time_bar(time) for one in priced]
+def _known(show: _Show[StepTime], otherwise: str = "unknown") -> _Show[StepTime | None]:
+    """What is shown of a time, also where there is none."""
+    return lambda time: otherwise if time is None else show(time)
 
 
 def _of_peak(time: StepTime) -> str:
     return "" if time.peak_flops_share is None else format_share(time.peak_flops_share)
 
 
-def _chip_time(one: Analysis | Unpriced) -> Text:
+def _chip_time(found: Analysis | Unpriced) -> str:
     """What one step costs of all chips together."""
-    if isinstance(one, Unpriced) or one.time is None or one.slice is None:
-        return Text("unknown")
-    return Text(format_time(one.time.step_us * one.slice.chips))
+    if isinstance(found, Unpriced) or found.time is None or found.slice is None:
+        return "unknown"
+    return format_time(found.time.step_us * found.slice.chips)
 
 
 def _accuracy(time: StepTime) -> str:
@@ -136,15 +192,15 @@ def _accuracy(time: StepTime) -> str:
     return "never" if time.spread is None else f"within ×{time.spread.worst:.2f}"
 
 
-def _notes(one: Analysis) -> Iterator[str]:
-    if one.time is None or one.slice is None:
+def _notes(found: Analysis) -> Iterator[str]:
+    if found.time is None or found.slice is None:
         return
-    if one.time.basis == "roofline":
-        yield f"{one.slice.name}: a roofline of FLOPs and bytes, which no program reaches"
-    for name in one.time.unpriced_kernels:
-        yield f"{one.slice.name}: nothing says what the kernel {name} costs: give --kernel-cost {name}=FLOPS,BYTES"
-    for note in one.time.notes:
-        yield f"{one.slice.name}: {note}"
+    if found.time.basis == "roofline":
+        yield f"{found.slice.name}: a roofline of FLOPs and bytes, which no program reaches"
+    for name in found.time.unpriced_kernels:
+        yield f"{found.slice.name}: nothing says what the kernel {name} costs: give --kernel-cost {name}=FLOPS,BYTES"
+    for note in found.time.notes:
+        yield f"{found.slice.name}: {note}"
 
 
 _BAR_COLUMNS = 16
@@ -206,7 +262,7 @@ def time_line(time: StepTime, width: int) -> Text:
         f"compute {format_time(time.compute_us)}",
         f"communication {waiting}, {format_time(time.hidden_us)} hidden",
     )
-    line = Text.assemble((marked(format_time(time.step_us), time.bound), "bold"), "  ")
+    line = Text.assemble((time.bound.marked(format_time(time.step_us)), "bold"), "  ")
     if width >= 3 * _BAR_COLUMNS:
         line.append_text(time_bar(time)).append("  ")
     return line.append(" · ".join(figures))
@@ -242,8 +298,8 @@ def _trust(time: StepTime) -> str:
 
 def _unknown(time: StepTime) -> str:
     shown = [
-        f"{one.what} ({plural(one.count, 'time')}, {format_bytes(one.bytes)}, {format_time(one.time_us)})"
-        for one in time.unknown_operations[:_MOST_UNKNOWN]
+        f"{part.what} ({plural(part.count, 'time')}, {format_bytes(part.bytes)}, {format_time(part.time_us)})"
+        for part in time.unknown_operations[:_MOST_UNKNOWN]
     ]
     more = len(time.unknown_operations) - len(shown)
     return ", ".join(shown) + (f" and {plural(more, 'more kind')}" if more > 0 else "")

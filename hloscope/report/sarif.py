@@ -73,15 +73,14 @@ def _results(
 ) -> Iterator[dict[str, Any]]:
     """One result for each finding; those of one rule on one file are told apart by their number."""
     seen: Counter[object] = Counter()
-    for one, finding in findings:
-        alike = one.name, finding.rule, split_source(finding.source)[0]
+    for checked, finding in findings:
+        alike = checked.name, finding.rule, split_source(finding.source)[0]
         seen[alike] += 1
-        yield _result(report, one, finding, names.index(finding.rule), seen[alike])
+        yield _result(report, checked, finding, names.index(finding.rule), seen[alike])
 
 
-def _result(report: CheckReport, one: Checked, finding: Finding, index: int, number: int) -> dict[str, Any]:
-    details = (("why", finding.why), ("cost", finding.cost), ("fix", finding.fix))
-    said = [f"{one.name}: {finding.message}", *(f"{label}: {words}" for label, words in details if words)]
+def _result(report: CheckReport, checked: Checked, finding: Finding, index: int, number: int) -> dict[str, Any]:
+    said = [f"{checked.name}: {finding.message}", *map(": ".join, finding.details)]
     text = for_sarif("\n".join(map(plain_line, said)))
     file, line = split_source(finding.source)
     place = None if file is None else report.in_repository(file)
@@ -90,10 +89,10 @@ def _result(report: CheckReport, one: Checked, finding: Finding, index: int, num
         "ruleIndex": index,
         "level": _LEVELS[finding.severity],
         "message": {"text": text},
-        "partialFingerprints": {"hloscope/v1": _fingerprint(one.name, finding, place, number)},
+        "partialFingerprints": {"hloscope/v1": _fingerprint(checked.name, finding, place, number)},
     }
     if place is not None:
-        result["locations"] = [_location(place, line, one, finding)]
+        result["locations"] = [_location(place, line, checked, finding)]
     return result
 
 
@@ -103,11 +102,11 @@ def _fingerprint(name: str, finding: Finding, place: str | None, number: int) ->
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def _location(place: str, line: int | None, one: Checked, finding: Finding) -> dict[str, Any]:
+def _location(place: str, line: int | None, checked: Checked, finding: Finding) -> dict[str, Any]:
     inside = not place.startswith("/")
     artifact = {"uri": quote(place), "uriBaseId": _ROOT} if inside else {"uri": f"file://{quote(place)}"}
     physical: dict[str, Any] = {"artifactLocation": artifact}
     if line:
         physical["region"] = {"startLine": line}
-    name = plain_line(f"{one.name}%{finding.instruction}" if finding.instruction else one.name)
+    name = plain_line(f"{checked.name}%{finding.instruction}" if finding.instruction else checked.name)
     return {"physicalLocation": physical, "logicalLocations": [{"fullyQualifiedName": name}]}

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from rich.text import Text
 
-from hloscope.analysis.model.analysis import plain
 from hloscope.analysis.places import short_source
+from hloscope.documents import SCHEMA, Schema
 from hloscope.report.escaping import dumped
 from hloscope.report.formats import Canvas
-from hloscope.report.layout import Breaks, Column, drawn, fold, hanging, section, table_lines
+from hloscope.report.layout import Breaks, Column, column, drawn, fold, hanging, section, table_lines
 from hloscope.report.words import part_of_axis, short_note
 from hloscope.units import format_bytes
 from hloscope.why.shardings import Role, ShardedArray
@@ -26,9 +27,10 @@ _TITLES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardingTable:
-    """What the report shows.
+    """The shardings of a program's arrays, as Shardy propagates them.
 
     Attributes:
+        schema: Version of this document's shape.
         target: What the user named.
         slice_name: What it would be compiled for.
         axis_sizes: Size of each axis of the mesh; empty without one.
@@ -37,6 +39,7 @@ class ShardingTable:
         notes: One sentence each.
     """
 
+    schema: Schema = SCHEMA
     target: str
     slice_name: str
     axis_sizes: dict[str, int]
@@ -52,7 +55,7 @@ def render(table: ShardingTable, canvas: Canvas) -> str:
 
 def render_json(table: ShardingTable, canvas: Canvas) -> str:
     """The table as one document."""
-    return dumped(plain(table))
+    return dumped(table)
 
 
 def _lines(table: ShardingTable, width: int) -> Iterator[Text]:
@@ -62,10 +65,10 @@ def _lines(table: ShardingTable, width: int) -> Iterator[Text]:
     )
     yield from fold(Text("As Shardy propagates the shardings; nothing was compiled.", style="dim"), width)
     for role, title in _TITLES.items():
-        arrays = [one for one in table.arrays if one.role is role]
+        arrays = [array for array in table.arrays if array.role is role]
         if arrays:
             yield from section(title, table_lines(_columns(arrays), width - 2), width)
-    remark = part_of_axis(one.sharding for one in table.arrays)
+    remark = part_of_axis(array.sharding for array in table.arrays)
     notes = [*([f"not read by the program: {', '.join(table.unused)}"] if table.unused else []), *table.notes]
     if remark is not None or notes:
         yield Text()
@@ -75,26 +78,26 @@ def _lines(table: ShardingTable, width: int) -> Iterator[Text]:
 
 
 def _columns(arrays: Sequence[ShardedArray]) -> tuple[Column, ...]:
+    of_array = partial(column, arrays)
     return (
-        Column(header="name", cells=[Text(one.name, style="bold") for one in arrays], breaks=Breaks.IN_IDENTIFIERS),
-        Column(header="global", cells=[Text(_shape(one, one.global_shape)) for one in arrays], given_up=2),
-        Column(header="sharding", cells=[_sharding(one) for one in arrays], breaks=Breaks.AFTER_PUNCTUATION),
-        Column(header="per device", cells=[Text(_shape(one, one.local_shape)) for one in arrays]),
-        Column(header="bytes", cells=[Text(format_bytes(one.bytes_per_device)) for one in arrays], right=True),
-        Column(header="source", cells=[_source(one) for one in arrays], breaks=Breaks.BETWEEN_WORDS, given_up=1),
-        Column(header="", cells=[Text("moves" if one.is_moved else "", style="yellow") for one in arrays], given_up=3),
+        of_array("name", lambda array: array.name, style="bold", breaks=Breaks.IN_IDENTIFIERS),
+        of_array("global", lambda array: _shape(array, array.global_shape), given_up=2),
+        of_array("sharding", _sharding, breaks=Breaks.AFTER_PUNCTUATION),
+        of_array("per device", lambda array: _shape(array, array.local_shape)),
+        of_array("bytes", lambda array: format_bytes(array.bytes_per_device), right=True),
+        of_array("source", _source, breaks=Breaks.BETWEEN_WORDS, given_up=1),
+        of_array("", lambda array: "moves" if array.is_moved else "", style="yellow", given_up=3),
     )
 
 
-def _sharding(one: ShardedArray) -> Text:
-    whole = "'" not in one.sharding
-    return Text(one.sharding, style="dim" if whole else "")
+def _sharding(array: ShardedArray) -> Text:
+    whole = "'" not in array.sharding
+    return Text(array.sharding, style="dim" if whole else "")
 
 
-def _shape(one: ShardedArray, dimensions: tuple[int, ...]) -> str:
-    return f"{one.element_type}[{','.join(map(str, dimensions))}]"
+def _shape(array: ShardedArray, dimensions: tuple[int, ...]) -> str:
+    return f"{array.element_type}[{','.join(map(str, dimensions))}]"
 
 
-def _source(one: ShardedArray) -> Text:
-    words = None if one.source is None else short_source((one.source,))
-    return Text(words or "")
+def _source(array: ShardedArray) -> str:
+    return "" if array.source is None else short_source((array.source,)) or ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from math import isfinite
 
 from rich.text import Text
@@ -11,11 +12,18 @@ from hloscope.analysis.model import Analysis, Total
 from hloscope.report.escaping import dumped
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.formats import Canvas
-from hloscope.report.layout import INDENT, LEAST_WIDTH, Breaks, Column, drawn, fold, section, table_lines
-from hloscope.report.words import legend, marked, notes_section, versions_line
+from hloscope.report.layout import INDENT, LEAST_WIDTH, Breaks, Column, column, drawn, fold, section, table_lines
+from hloscope.report.words import legend, notes_section, versions_line
 from hloscope.units import format_bytes, format_capacity, format_time, plural
-from hloscope.verification.communication import TrafficRow, traffic_rows
-from hloscope.verification.model import NumericsStatus, OutputComparison, ToleranceSource, Verification
+from hloscope.verification.model import (
+    NumericsStatus,
+    OutputComparison,
+    ToleranceSource,
+    TrafficRow,
+    Verification,
+    document_of,
+    traffic_rows,
+)
 
 _SAME = 0.005
 _SOURCES: dict[ToleranceSource, str] = {
@@ -32,8 +40,8 @@ def render(found: Verification, canvas: Canvas) -> str:
 
 
 def render_json(found: Verification, _: Canvas) -> str:
-    """The document that `schema.json` describes."""
-    return dumped(found.to_dict())
+    """The verification as one document."""
+    return dumped(document_of(found))
 
 
 def _lines(found: Verification, width: int) -> Iterator[Text]:
@@ -53,7 +61,7 @@ def _headline(found: Verification, width: int) -> Iterator[Text]:
     yield from fold(Text(found.target.target, style="bold"), width)
     place = f" on {found.target.slice.name}" if found.target.slice is not None else ""
     yield from fold(Text(f"against {found.reference.target}{place}"), width)
-    errors = sum(one.severity == "error" for one in found.findings)
+    errors = sum(finding.severity == "error" for finding in found.findings)
     verdict = _passed(found) if found.passed else Text(f"failed: {plural(errors, 'error')}", style="bold red")
     yield from fold(verdict, width)
 
@@ -75,40 +83,43 @@ def _numbers(found: Verification, width: int) -> Iterator[Text]:
     if numerics.inputs:
         yield from fold(Text(" · ".join(numerics.inputs), style="dim"), width)
     yield from table_lines(_number_columns(numerics.comparisons), width)
-    for source in dict.fromkeys(one.tolerance.source for one in numerics.comparisons):
+    for source in dict.fromkeys(output.tolerance.source for output in numerics.comparisons):
         yield from fold(Text(_SOURCES[source], style="dim"), width)
 
 
 def _number_columns(comparisons: Sequence[OutputComparison]) -> tuple[Column, ...]:
+    of_output = partial(column, comparisons)
     return (
-        Column(
-            header="output", cells=[Text(_name(one), style="bold") for one in comparisons], breaks=Breaks.BETWEEN_WORDS
-        ),
-        Column(header="beside", cells=[Text(one.against) for one in comparisons], breaks=Breaks.BETWEEN_WORDS),
-        Column(header="elements", cells=[Text(f"{one.elements:,}") for one in comparisons], right=True, given_up=1),
-        Column(header="wrong", cells=[_wrong(one) for one in comparisons], right=True),
-        Column(header="allowed", cells=[Text(_allowed(one)) for one in comparisons], right=True, given_up=2),
-        Column(header="largest error", cells=[Text(_error(one)) for one in comparisons], breaks=Breaks.BETWEEN_WORDS),
+        of_output("output", _name, style="bold", breaks=Breaks.BETWEEN_WORDS),
+        of_output("beside", lambda output: output.against, breaks=Breaks.BETWEEN_WORDS),
+        of_output("elements", lambda output: f"{output.elements:,}", right=True, given_up=1),
+        of_output("wrong", _wrong, right=True),
+        of_output("allowed", _allowed, right=True, given_up=2),
+        of_output("largest error", _error, breaks=Breaks.BETWEEN_WORDS),
     )
 
 
-def _name(one: OutputComparison) -> str:
-    return one.name if one.subject == "target" else f"{one.name} of the {one.subject}"
+def _name(output: OutputComparison) -> str:
+    return output.name if output.subject == "target" else f"{output.name} of the {output.subject}"
 
 
-def _wrong(one: OutputComparison) -> Text:
-    return Text(f"{one.wrong:,}", style="bold red" if one.wrong else "green")
+def _wrong(output: OutputComparison) -> Text:
+    return Text(f"{output.wrong:,}", style="bold red" if output.wrong else "green")
 
 
-def _allowed(one: OutputComparison) -> str:
-    size = max(one.tolerance.relative, 0.0 if one.tolerance.source == "rounding" else one.tolerance.absolute)
+def _allowed(output: OutputComparison) -> str:
+    size = max(output.tolerance.relative, 0.0 if output.tolerance.source == "rounding" else output.tolerance.absolute)
     return f"{size:.2g}" if size else "0"
 
 
-def _error(one: OutputComparison) -> str:
-    if not one.largest_error:
+def _error(output: OutputComparison) -> str:
+    if not output.largest_error:
         return "none"
-    return f"{100 * one.largest_error:.3g}% of what is allowed" if isfinite(one.largest_error) else "not allowed at all"
+    return (
+        f"{100 * output.largest_error:.3g}% of what is allowed"
+        if isfinite(output.largest_error)
+        else "not allowed at all"
+    )
 
 
 def _communication(found: Verification, rows: Sequence[TrafficRow], width: int) -> Iterator[Text]:
@@ -124,22 +135,21 @@ def _communication(found: Verification, rows: Sequence[TrafficRow], width: int) 
 
 
 def _traffic_columns(rows: Sequence[TrafficRow]) -> tuple[Column, ...]:
-    target_times = [Text(_time(row.target_us, row.target)) for row in rows]
-    reference_times = [Text(_time(row.reference_us, row.reference)) for row in rows]
+    of_row = partial(column, rows)
     return (
-        Column(header="collective", cells=[Text(row.kind, style="bold") for row in rows]),
-        Column(header="axes", cells=[Text(row.axes.replace(",", ", ")) for row in rows], breaks=Breaks.BETWEEN_WORDS),
-        Column(header="this program", cells=[Text(_bytes(row.target)) for row in rows], right=True),
-        Column(header="times", cells=[Text(_times_run(row.target)) for row in rows], right=True, given_up=1),
-        Column(header="time", cells=target_times, right=True, given_up=2),
-        Column(header="reference", cells=[Text(_bytes(row.reference)) for row in rows], right=True),
-        Column(header="times", cells=[Text(_times_run(row.reference)) for row in rows], right=True, given_up=1),
-        Column(header="time", cells=reference_times, right=True, given_up=2),
+        of_row("collective", lambda row: row.kind, style="bold"),
+        of_row("axes", lambda row: row.axes.replace(",", ", "), breaks=Breaks.BETWEEN_WORDS),
+        of_row("this program", lambda row: _bytes(row.target), right=True),
+        of_row("times", lambda row: _times_run(row.target), right=True, given_up=1),
+        of_row("time", lambda row: _time(row.target_us, row.target), right=True, given_up=2),
+        of_row("reference", lambda row: _bytes(row.reference), right=True),
+        of_row("times", lambda row: _times_run(row.reference), right=True, given_up=1),
+        of_row("time", lambda row: _time(row.reference_us, row.reference), right=True, given_up=2),
     )
 
 
 def _bytes(total: Total) -> str:
-    return marked(format_bytes(total.wire_bytes), total.bound) if total.collectives else "-"
+    return total.bound.marked(format_bytes(total.wire_bytes)) if total.collectives else "-"
 
 
 def _times_run(total: Total) -> str:
@@ -169,15 +179,15 @@ def _spelled(found: Verification, steps: str) -> Text:
 def _totals(found: Verification) -> tuple[str, str]:
     """What one device sends per step, here and in the reference."""
     new, old = found.communication.new_total, found.communication.old_total
-    return marked(format_bytes(new.wire_bytes), new.bound), marked(format_bytes(old.wire_bytes), old.bound)
+    return new.bound.marked(format_bytes(new.wire_bytes)), old.bound.marked(format_bytes(old.wire_bytes))
 
 
 def _steps(found: Verification) -> str:
     """`; a step takes 312 us, and 253 us in the reference (1.23 times as much)`; nothing where one is not priced."""
-    times = [one.time for one in (found.target, found.reference) if one.time is not None]
+    times = [analysis.time for analysis in (found.target, found.reference) if analysis.time is not None]
     if len(times) < 2:
         return ""
-    shown = [marked(format_time(time.step_us), time.bound) for time in times]
+    shown = [time.bound.marked(format_time(time.step_us)) for time in times]
     return f"; a step takes {shown[0]}, and {shown[1]} in the reference{_times(found.time_ratio)}"
 
 
@@ -187,10 +197,10 @@ def _times(ratio: float | None) -> str:
 
 
 def _memory(found: Verification, width: int) -> Iterator[Text]:
-    for name, one in (("this program", found.target), ("reference", found.reference)):
-        yield from fold(Text.assemble((f"{name}: ", "dim"), _peak(one)), width)
+    for name, analysis in (("this program", found.target), ("reference", found.reference)):
+        yield from fold(Text.assemble((f"{name}: ", "dim"), _peak(analysis)), width)
 
 
-def _peak(one: Analysis) -> str:
-    hbm = one.memory.hbm_bytes
-    return f"{format_bytes(one.memory.peak_bytes)}{f' of {format_capacity(hbm)} HBM' if hbm else ''}"
+def _peak(analysis: Analysis) -> str:
+    hbm = analysis.memory.hbm_bytes
+    return f"{format_bytes(analysis.memory.peak_bytes)}{f' of {format_capacity(hbm)} HBM' if hbm else ''}"

@@ -8,13 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from rich.text import Text
 
 from hloscope.analysis.model import Collective
-from hloscope.analysis.vocabulary import Bound, Link
+from hloscope.analysis.vocabulary import Link
 from hloscope.report.layout import fold, hanging, section
 
 LINKS = {Link.ICI: "ICI", Link.DCN: "DCN", Link.BOTH: "ICI+DCN", Link.UNKNOWN: "unknown"}
 ELSEWHERE = "(all of them with --format json)"
 
-_MARKS = {Bound.AT_LEAST: "≥", Bound.AT_MOST: "≤", Bound.UNKNOWN: "~", Bound.EXACT: ""}
 _LEGEND = {
     "≥": "≥ means at least",
     "≤": "≤ means at most",
@@ -35,12 +34,7 @@ GUESSED_LEGEND = (
 
 def leaves_ici(collectives: Iterable[Collective]) -> bool:
     """Whether a link is worth telling: not all of them stay on ICI."""
-    return any(one.link is not Link.ICI for one in collectives)
-
-
-def marked(text: str, bound: Bound) -> str:
-    """`≥3 MB`: a quantity with its bound."""
-    return _MARKS[bound] + text
+    return any(collective.link is not Link.ICI for collective in collectives)
 
 
 def legend(lines: Iterable[Text]) -> Text | None:

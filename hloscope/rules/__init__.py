@@ -1,48 +1,33 @@
-"""Rules: what is worth telling about an analysis. A new rule is one file and one line in `RULES`."""
+"""Rules: what is worth reporting about an analysis. Every rule imports what it needs from here, whoever brings it.
 
-from __future__ import annotations
+hloscope's own stand in `builtin`, those of others are found by `plugins`; `docs/rules.md` shows how to write one.
+"""
 
-from hloscope.rules.all_reduce_then_slice import AllReduceThenSlice
-from hloscope.rules.collective_in_loop import CollectiveInLoop
-from hloscope.rules.duplicate_collective import DuplicateCollective
-from hloscope.rules.exposed_collective import ExposedCollective
-from hloscope.rules.hbm_exceeded import HbmExceeded
-from hloscope.rules.hbm_near_limit import HbmNearLimit
-from hloscope.rules.involuntary_rematerialization import InvoluntaryRematerialization
-from hloscope.rules.lost_sharding import LostSharding
-from hloscope.rules.model_parallel_over_dcn import ModelParallelOverDcn
-from hloscope.rules.opaque_communication import OpaqueCommunication
-from hloscope.rules.replicated_large_array import ReplicatedLargeArray
-from hloscope.rules.resharding_ping_pong import ReshardingPingPong
-from hloscope.rules.rule import Rule
-from hloscope.rules.small_collectives import SmallCollectives
-from hloscope.rules.uneven_sharding import UnevenSharding
-from hloscope.rules.unexpected_collective import UnexpectedCollective
-from hloscope.rules.unfused_all_to_all_as_all_gather import UnfusedAllToAllAsAllGather
-from hloscope.rules.unmodelled_text import UnmodelledText
-from hloscope.rules.unusable_donation import UnusableDonation
-from hloscope.rules.widened_collective import WidenedCollective
-
-__all__ = ["RULES", "Rule"]
-
-RULES: tuple[Rule, ...] = (
-    UnexpectedCollective(),
-    HbmExceeded(),
-    UnmodelledText(),
-    OpaqueCommunication(),
-    CollectiveInLoop(),
-    ExposedCollective(),
-    AllReduceThenSlice(),
-    ReshardingPingPong(),
-    InvoluntaryRematerialization(),
-    LostSharding(),
-    UnfusedAllToAllAsAllGather(),
-    WidenedCollective(),
-    DuplicateCollective(),
-    SmallCollectives(),
-    ModelParallelOverDcn(),
-    ReplicatedLargeArray(),
-    UnevenSharding(),
-    HbmNearLimit(),
-    UnusableDonation(),
+from hloscope.findings import Finding, Severity
+from hloscope.rules.facts import Facts
+from hloscope.rules.rule import (
+    Case,
+    Rule,
+    array_type,
+    cost_of,
+    element_types,
+    finding_at,
+    finding_of,
+    over_axes,
+    place_of,
 )
+
+__all__ = [
+    "Case",
+    "Facts",
+    "Finding",
+    "Rule",
+    "Severity",
+    "array_type",
+    "cost_of",
+    "element_types",
+    "finding_at",
+    "finding_of",
+    "over_axes",
+    "place_of",
+]

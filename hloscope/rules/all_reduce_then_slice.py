@@ -18,9 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hloscope.analysis.model import Analysis, Collective
-from hloscope.findings import Finding, Severity
-from hloscope.rules.rule import finding_at, over_axes
+from hloscope.analysis.model import Collective
+from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes
 
 _SCATTERS = ("reduce_scatter", "psum_scatter")
 
@@ -32,22 +31,22 @@ class AllReduceThenSlice:
     name: ClassVar[str] = "all-reduce-then-slice"
     severity: ClassVar[Severity] = Severity.WARNING
 
-    def check(self, analysis: Analysis) -> Iterator[Finding]:
+    def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each all-reduce of which only the device's own slices are read."""
-        for one in analysis.collectives:
-            if one.result_slices and one.wire_bytes:
+        for collective in facts.sending:
+            if collective.result_slices:
                 yield finding_at(
                     self,
-                    one,
-                    f"{over_axes(one)} of {', '.join(one.operand_shapes)} is paid for, "
-                    f"and only {', '.join(one.result_slices)} of it is kept",
-                    fix=_fix(one),
+                    collective,
+                    f"{over_axes(collective)} of {', '.join(map(str, collective.operand_shapes))} is paid for, "
+                    f"and only {', '.join(map(str, collective.result_slices))} of it is kept",
+                    fix=_fix(collective),
                 )
 
 
-def _fix(one: Collective) -> str:
-    if one.reduction not in (None, "add"):
+def _fix(collective: Collective) -> str:
+    if collective.reduction not in (None, "add"):
         return "exchange the parts with jax.lax.all_to_all under shard_map and reduce them there: half the bytes"
-    if one.op_name is not None and one.op_name.endswith(_SCATTERS):
+    if collective.op_name is not None and collective.op_name.endswith(_SCATTERS):
         return "the compiler made this of a psum_scatter: try it with tiled=True, over one mesh axis at a time"
     return "write it as jax.lax.psum_scatter under shard_map: half the bytes"

@@ -83,7 +83,7 @@ def parse_allow(text: str, *, known_rules: Iterable[str], where: str = "--allow"
 
 def lines_of_collectives(analysis: Analysis) -> set[CodeLine]:
     """The lines of the user's code that collectives come from, callers included."""
-    return {(frame.file, frame.line) for one in analysis.collectives for frame in one.source}
+    return {(frame.file, frame.line) for collective in analysis.collectives for frame in collective.source}
 
 
 def lines_of_findings(findings: Iterable[Finding]) -> set[CodeLine]:
@@ -113,7 +113,7 @@ def unread_files(lines: Iterable[CodeLine], sources: Sources) -> tuple[str, ...]
 
 def apply_allows(findings: Iterable[Finding], allows: Sequence[Allow], analysis: Analysis) -> tuple[Finding, ...]:
     """Marks the findings that are accepted, and adds a note for each allow that accepts nothing."""
-    collectives = {(one.computation, one.name): one for one in analysis.collectives}
+    collectives = {(collective.computation, collective.name): collective for collective in analysis.collectives}
     used: set[Allow] = set()
     marked = []
     for finding in findings:

@@ -18,10 +18,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hloscope.analysis.model import Analysis, Collective, ReasonKind
+from hloscope.analysis.model import Collective, ReasonKind
 from hloscope.analysis.vocabulary import Kind, Origin
-from hloscope.findings import Finding, Severity
-from hloscope.rules.rule import finding_at, moves_at_least, over_axes
+from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes
 from hloscope.units import format_bytes, format_count
 
 
@@ -37,35 +36,32 @@ class CollectiveInLoop:
     severity: ClassVar[Severity] = Severity.WARNING
     min_payload_bytes: int = 65_536
 
-    def check(self, analysis: Analysis) -> Iterator[Finding]:
+    def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each collective of loop-invariant values in a loop of more than one trip."""
-        for one in analysis.collectives:
-            if not one.loop_invariant or one.loop_trips[-1:] in ((), (0,), (1,)) or one.kind is Kind.OPAQUE:
-                continue
-            if _starts_a_sum(one):
-                continue
-            if moves_at_least(one, self.min_payload_bytes):
+        for collective in facts.moving(self.min_payload_bytes):
+            repeated = collective.loop_invariant and collective.loop_trips[-1:] not in ((), (0,), (1,))
+            if repeated and not _starts_a_sum(collective):
                 yield finding_at(
                     self,
-                    one,
-                    f"{over_axes(one)} moves the same {_amount(one)} in {_iterations(one)}",
+                    collective,
+                    f"{over_axes(collective)} moves the same {_amount(collective)} in {_iterations(collective)}",
                     fix="move it once before the loop, shard a dimension that the loop does not index, "
                     "or let the other operand travel instead",
                 )
 
 
-def _starts_a_sum(one: Collective) -> bool:
+def _starts_a_sum(collective: Collective) -> bool:
     """Whether it hands on the zeros that a sum which goes from device to device starts from: no array of the user's."""
-    if one.kind is not Kind.COLLECTIVE_PERMUTE:
+    if collective.kind is not Kind.COLLECTIVE_PERMUTE:
         return False
-    of_a_sum = one.reason is not None and one.reason.kind is ReasonKind.PARTIAL_SUM
-    return of_a_sum or (one.moves_zeros and one.origin is not Origin.AUTHORED)
+    of_a_sum = collective.reason is not None and collective.reason.kind is ReasonKind.PARTIAL_SUM
+    return of_a_sum or (collective.moves_zeros and collective.origin is not Origin.AUTHORED)
 
 
-def _amount(one: Collective) -> str:
-    return "values" if one.payload_bytes is None else format_bytes(one.payload_bytes)
+def _amount(collective: Collective) -> str:
+    return "values" if collective.payload_bytes is None else format_bytes(collective.payload_bytes)
 
 
-def _iterations(one: Collective) -> str:
-    trips = one.loop_trips[-1]
-    return f"every iteration of %{one.loops[-1]}" if trips is None else f"each of {format_count(trips)} iterations"
+def _iterations(collective: Collective) -> str:
+    loop, trips = collective.loops[-1], collective.loop_trips[-1]
+    return f"every iteration of %{loop}" if trips is None else f"each of {format_count(trips)} iterations"

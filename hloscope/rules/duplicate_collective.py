@@ -14,18 +14,18 @@ Use instead: bind the gathered array to a name and use it twice; under `jax.chec
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import ClassVar
 
-from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.model import Collective
 from hloscope.analysis.vocabulary import Bound, Kind
-from hloscope.findings import Finding, Severity
-from hloscope.rules.rule import finding_at, moves_at_least, over_axes, place_of
+from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes, place_of
 
 _MAY_NOT_RUN = (Bound.AT_MOST, Bound.UNKNOWN)
-_RUN_TIME_SLICE = re.compile(r" slice(?: |$)")
+_WHAT_IT_DOES = attrgetter("kind", "groups", "moved_values", "reduction", "operand_shapes", "result_shapes")
+"""Collectives of which these are equal bring the same arrays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,27 +40,26 @@ class DuplicateCollective:
     severity: ClassVar[Severity] = Severity.NOTE
     min_payload_bytes: int = 1_000_000
 
-    def check(self, analysis: Analysis) -> Iterator[Finding]:
+    def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a note for each collective that repeats another one that surely runs, or that stands before it."""
         seen: dict[tuple[object, ...], Collective] = {}
-        for one in sorted(analysis.collectives, key=lambda one: (one.executions_bound in _MAY_NOT_RUN, one.line)):
-            if one.kind in (Kind.OPAQUE, Kind.COLLECTIVE_PERMUTE) or not moves_at_least(one, self.min_payload_bytes):
+        for collective in sorted(facts.moving(self.min_payload_bytes), key=_surest_first):
+            values = collective.moved_values
+            at_run_time = any(None in value.slices for value in values)
+            if not values or at_run_time or collective.kind is Kind.COLLECTIVE_PERMUTE:
                 continue
-            if not one.moved_values or any(_RUN_TIME_SLICE.search(value) for value in one.moved_values):
-                continue
-            first = seen.setdefault(_what_it_does(one), one)
-            if first is not one and not _are_apart(first, one):
+            first = seen.setdefault(_WHAT_IT_DOES(collective), collective)
+            if first is not collective and not _are_apart(first, collective):
                 yield finding_at(
                     self,
-                    one,
-                    f"{over_axes(one)} moves the same values as %{first.name} at {place_of(first)}",
+                    collective,
+                    f"{over_axes(collective)} moves the same values as %{first.name} at {place_of(first)}",
                     fix="keep what the first one brought: bind it to a name, or save it under jax.checkpoint",
                 )
 
 
-def _what_it_does(one: Collective) -> tuple[object, ...]:
-    """Collectives of which this is equal bring the same arrays."""
-    return one.kind, one.groups, one.moved_values, one.reduction, one.operand_shapes, one.result_shapes
+def _surest_first(collective: Collective) -> tuple[bool, int]:
+    return collective.executions_bound in _MAY_NOT_RUN, collective.line
 
 
 def _are_apart(first: Collective, other: Collective) -> bool:

@@ -17,14 +17,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hloscope.analysis.model import Analysis, Collective, Relation
+from hloscope.analysis.model import Collective, Relation
 from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import Kind
-from hloscope.findings import Finding, Severity
-from hloscope.rules.rule import finding_at, over_axes
+from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes
 from hloscope.units import format_time
 
-_TOLD = {
+_RELATIONS = {
     Relation.INDEPENDENT: "which neither needs it nor feeds it",
     Relation.CONSUMER: "which uses it (a collective matmul moves one part while another is multiplied)",
     Relation.PRODUCER: "which makes what it moves (a collective matmul moves one part while another is multiplied)",
@@ -50,31 +49,29 @@ class ExposedCollective:
     share: float = 0.25
     min_exposed_us: float = 100.0
 
-    def check(self, analysis: Analysis) -> Iterator[Finding]:
+    def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each collective that is exposed for long."""
-        step_us = analysis.time.step_us if analysis.time is not None else None
-        if not step_us:
-            return
-        timed = ((one, one.exposed_us) for one in analysis.collectives if one.exposed_us is not None)
-        for one, each_us in timed:
-            exposed_us = each_us * one.executions
-            if exposed_us >= self.min_exposed_us and exposed_us >= self.share * step_us:
+        step_us = facts.step_us
+        for collective in facts.collectives:
+            if collective.exposed_us is None or not step_us:
+                continue
+            exposed_us = collective.exposed_us * collective.executions
+            if exposed_us >= max(self.min_exposed_us, self.share * step_us):
                 yield finding_at(
                     self,
-                    one,
+                    collective,
                     f"the step waits {format_time(exposed_us)} of {format_time(step_us)} "
-                    f"({100 * exposed_us / step_us:.0f}%) for {over_axes(one)}",
-                    fix=f"move less, or {_how_to_hide(one)}",
+                    f"({100 * exposed_us / step_us:.0f}%) for {over_axes(collective)}",
+                    fix=f"move less, or {_how_to_hide(collective)}",
                 )
 
 
-def _how_to_hide(one: Collective) -> str:
-    overlap = one.overlap
+def _how_to_hide(collective: Collective) -> str:
+    overlap = collective.overlap
     if overlap is None:
-        return f"hide it: there is no matmul near it, so {_AHEAD.get(one.kind, 'start it earlier')}"
-    matmul = (
-        f"overlap it with the matmul of {short_source(overlap.source) or f'%{overlap.name}'}, {_TOLD[overlap.relation]}"
-    )
-    if one.exposed_us is None or overlap.time_us >= one.exposed_us:
+        return f"hide it: there is no matmul near it, so {_AHEAD.get(collective.kind, 'start it earlier')}"
+    place = short_source(overlap.source) or f"%{overlap.name}"
+    matmul = f"overlap it with the matmul of {place}, {_RELATIONS[overlap.relation]}"
+    if collective.exposed_us is None or overlap.time_us >= collective.exposed_us:
         return matmul
-    return f"{matmul}; that hides at most {format_time(overlap.time_us)} of {format_time(one.exposed_us)}"
+    return f"{matmul}; that hides at most {format_time(overlap.time_us)} of {format_time(collective.exposed_us)}"

@@ -17,9 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hloscope.analysis.model import Analysis, ArrayFact
 from hloscope.analysis.places import users_line
-from hloscope.findings import Finding, Severity
+from hloscope.rules import Facts, Finding, Severity, array_type, finding_of
 from hloscope.units import format_bytes, format_capacity
 
 _LARGEST_SHOWN = 3
@@ -32,36 +31,31 @@ class HbmExceeded:
     name: ClassVar[str] = "hbm-exceeded"
     severity: ClassVar[Severity] = Severity.ERROR
 
-    def check(self, analysis: Analysis) -> Iterator[Finding]:
+    def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields an error when the compiler says so, or the peak is more than there is."""
-        memory = analysis.memory
-        too_much = memory.peak_bytes is not None and memory.hbm_bytes and memory.peak_bytes > memory.hbm_bytes
-        if memory.fits is False or (memory.fits is None and too_much):
-            yield Finding(
-                rule=self.name,
-                severity=self.severity,
-                message=f"the program does not fit into a device's {format_capacity(memory.hbm_bytes)} HBM",
-                why=_largest(analysis),
+        memory, share = facts.analysis.memory, facts.hbm_share
+        if memory.fits is False or (memory.fits is None and share is not None and share > 1):
+            yield finding_of(
+                self,
+                f"the program does not fit into a device's {format_capacity(memory.hbm_bytes)} HBM",
+                why=_largest(facts),
                 cost=f"{format_bytes(memory.peak_bytes)} on each device" if memory.peak_bytes else None,
                 fix="shard the largest over one more axis, donate what is replaced, rematerialize, "
                 "or name a larger chip or slice",
             )
 
 
-def _largest(analysis: Analysis) -> str | None:
+def _largest(facts: Facts) -> str | None:
     """The largest arrays, with what is known of where they come from."""
-    arrays = [*_sized("argument", analysis.arguments), *_sized("output", analysis.outputs)]
-    for one in analysis.intermediates:
-        line = users_line(one.source[:1])
-        place = f" (%{one.name})" if line is None else f" made at {line}"
-        shape = ",".join(map(str, one.local_shape))
-        arrays.append((one.bytes_per_device, f"{one.dtype}[{shape}]{place}"))
+    arrays = [
+        (array.bytes_per_device, f"{role} {array.name}")
+        for role, array in facts.used_arrays
+        if array.bytes_per_device is not None
+    ]
+    for made in facts.analysis.intermediates:
+        line = users_line(made.source[:1])
+        place = f" (%{made.name})" if line is None else f" made at {line}"
+        arrays.append((made.bytes_per_device, f"{array_type(made)}{place}"))
     largest = sorted(arrays, reverse=True)[:_LARGEST_SHOWN]
     words = "; ".join(f"{text} {format_bytes(size)}" for size, text in largest)
     return f"the largest arrays are {words}" if words else None
-
-
-def _sized(role: str, arrays: tuple[ArrayFact, ...]) -> Iterator[tuple[int, str]]:
-    for array in arrays:
-        if array.used and array.bytes_per_device is not None:
-            yield array.bytes_per_device, f"{role} {array.name}"

@@ -17,8 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hloscope.analysis.model import Analysis
-from hloscope.findings import Finding, Severity
+from hloscope.rules import Facts, Finding, Severity, finding_of
 from hloscope.units import format_bytes, format_capacity
 
 
@@ -34,17 +33,13 @@ class HbmNearLimit:
     severity: ClassVar[Severity] = Severity.WARNING
     share: float = 0.9
 
-    def check(self, analysis: Analysis) -> Iterator[Finding]:
+    def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning when the peak is above the share, and up to the whole."""
-        memory = analysis.memory
-        if memory.peak_bytes is None or not memory.hbm_bytes:
-            return
-        taken = memory.peak_bytes / memory.hbm_bytes
-        if self.share < taken <= 1:
-            yield Finding(
-                rule=self.name,
-                severity=self.severity,
-                message=f"the program takes {100 * taken:.1f}% of a device's {format_capacity(memory.hbm_bytes)} HBM",
+        memory, share = facts.analysis.memory, facts.hbm_share
+        if share is not None and self.share < share <= 1:
+            yield finding_of(
+                self,
+                f"the program takes {100 * share:.1f}% of a device's {format_capacity(memory.hbm_bytes)} HBM",
                 cost=f"{format_bytes(memory.peak_bytes)} on each device",
                 fix="donate arguments, rematerialize activations, or shard large arguments over one more axis",
             )

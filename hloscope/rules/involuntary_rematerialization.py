@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hloscope.analysis.model import Analysis, Rematerialization
+from hloscope.analysis.model import Rematerialization
 from hloscope.analysis.places import short_source, users_line
-from hloscope.findings import Finding, Severity
+from hloscope.rules import Facts, Finding, Severity, finding_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,18 +28,18 @@ class InvoluntaryRematerialization:
     name: ClassVar[str] = "involuntary-rematerialization"
     severity: ClassVar[Severity] = Severity.WARNING
 
-    def check(self, analysis: Analysis) -> Iterator[Finding]:
+    def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each of the compiler's."""
-        for one in analysis.rematerializations:
-            yield Finding(
-                rule=self.name,
-                severity=self.severity,
-                message=f"{one.shape} at {_place(one)} is replicated on its way from {one.before} to {one.after}",
-                source=users_line(one.source),
+        for replicated in facts.analysis.rematerializations:
+            yield finding_of(
+                self,
+                f"{replicated.shape} at {_place(replicated)} is replicated "
+                f"on its way from {replicated.before} to {replicated.after}",
+                source=users_line(replicated.source),
                 why="the partitioner cannot go from one sharding to the other in one step",
                 fix="put a with_sharding_constraint in between, one axis at a time",
             )
 
 
-def _place(one: Rematerialization) -> str:
-    return short_source(one.source) or one.op_name or one.opcode
+def _place(replicated: Rematerialization) -> str:
+    return short_source(replicated.source) or replicated.op_name or replicated.opcode

@@ -17,11 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hloscope.analysis.model import Analysis, Collective
-from hloscope.analysis.model.reason import Reason, ReasonKind
+from hloscope.analysis.model.reason import ReasonKind
 from hloscope.analysis.vocabulary import Kind
-from hloscope.findings import Finding, Severity
-from hloscope.rules.rule import finding_at, moves_at_least, over_axes
+from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes
 
 _MOVES = (Kind.ALL_GATHER, Kind.ALL_TO_ALL, Kind.ALL_REDUCE)
 """An all-reduce gathers too, where devices add zeros for what they do not have: XLA spells small gathers so."""
@@ -41,21 +39,17 @@ class LostSharding:
     severity: ClassVar[Severity] = Severity.WARNING
     min_payload_bytes: int = 65_536
 
-    def check(self, analysis: Analysis) -> Iterator[Finding]:
+    def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each move that an operation's needs explain."""
-        for one in analysis.collectives:
-            reason = one.reason
-            if reason is None or not _loses(one, reason) or not moves_at_least(one, self.min_payload_bytes):
+        for collective in facts.moving(self.min_payload_bytes):
+            reason = collective.reason
+            if reason is None or reason.kind not in _LOSING or collective.kind not in _MOVES:
                 continue
             operation = reason.consumer or reason.producer
             yield finding_at(
                 self,
-                one,
+                collective,
                 f"{reason.moved.name if reason.moved else 'an array'} loses its sharding at "
-                f"{operation.name if operation else 'an operation'}: {over_axes(one)}",
+                f"{operation.name if operation else 'an operation'}: {over_axes(collective)}",
                 fix="shard another dimension there, or work on the parts under shard_map",
             )
-
-
-def _loses(one: Collective, reason: Reason) -> bool:
-    return one.kind in _MOVES and reason.kind in _LOSING

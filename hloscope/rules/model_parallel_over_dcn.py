@@ -18,13 +18,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.model import Collective
 from hloscope.analysis.vocabulary import SUMS, Kind, Link
-from hloscope.findings import Finding, Severity
-from hloscope.rules.rule import finding_at, moves_at_least, over_axes
+from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes
 
 _CROSSING = (Link.DCN, Link.BOTH)
-_POINT_TO_POINT = (Kind.COLLECTIVE_PERMUTE, Kind.OPAQUE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,21 +37,19 @@ class ModelParallelOverDcn:
     severity: ClassVar[Severity] = Severity.WARNING
     min_payload_bytes: int = 1_000_000
 
-    def check(self, analysis: Analysis) -> Iterator[Finding]:
+    def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each collective that DCN should not carry."""
-        for one in analysis.collectives:
-            if one.link in _CROSSING and moves_at_least(one, self.min_payload_bytes) and _belongs_in_a_slice(one):
-                often = "in every iteration of a loop" if one.loops else "and is no reduction"
+        for collective in facts.moving(self.min_payload_bytes):
+            if collective.link in _CROSSING and _belongs_in_a_slice(collective):
+                often = "in every iteration of a loop" if collective.loops else "and is no reduction"
                 yield finding_at(
                     self,
-                    one,
-                    f"{over_axes(one)} crosses DCN {often}",
-                    fix=f"keep {','.join(one.axes) if one.axes else 'its axis'} within a slice: "
+                    collective,
+                    f"{over_axes(collective)} crosses DCN {often}",
+                    fix=f"keep {','.join(collective.axes) if collective.axes else 'its axis'} within a slice: "
                     "let --dcn name an axis of data parallelism",
                 )
 
 
-def _belongs_in_a_slice(one: Collective) -> bool:
-    if one.kind in _POINT_TO_POINT:
-        return False
-    return bool(one.loops) or one.kind not in SUMS
+def _belongs_in_a_slice(collective: Collective) -> bool:
+    return collective.kind is not Kind.COLLECTIVE_PERMUTE and (bool(collective.loops) or collective.kind not in SUMS)

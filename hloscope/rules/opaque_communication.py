@@ -16,10 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hloscope.analysis.model import Analysis
 from hloscope.analysis.vocabulary import Kind
-from hloscope.findings import Finding, Severity
-from hloscope.rules.rule import finding_at
+from hloscope.rules import Facts, Finding, Severity, finding_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +27,9 @@ class OpaqueCommunication:
     name: ClassVar[str] = "opaque-communication"
     severity: ClassVar[Severity] = Severity.WARNING
 
-    def check(self, analysis: Analysis) -> Iterator[Finding]:
+    def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each opaque collective."""
-        for collective in analysis.collectives:
+        for collective in facts.collectives:
             if collective.kind is Kind.OPAQUE:
                 yield finding_at(
                     self,

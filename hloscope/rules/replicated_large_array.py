@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
-from hloscope.analysis.model import Analysis, ArrayFact, IntermediateFact, Mesh
+from hloscope.analysis.model import ArrayFact, IntermediateFact
 from hloscope.analysis.places import users_line
-from hloscope.findings import Finding, Severity
+from hloscope.rules import Facts, Finding, Severity, array_type, finding_of
 from hloscope.units import format_bytes
 
 Array = ArrayFact | IntermediateFact
@@ -38,43 +38,37 @@ class ReplicatedLargeArray:
     severity: ClassVar[Severity] = Severity.WARNING
     min_bytes: int = 100_000_000
 
-    def check(self, analysis: Analysis) -> Iterator[Finding]:
+    def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each large array that is whole on every device."""
-        mesh = analysis.mesh
-        if mesh is None or mesh.device_count == 1:
+        if prod(facts.axis_sizes.values()) == 1:
             return
-        for role, arrays in (("argument", analysis.arguments), ("output", analysis.outputs)):
-            for array in arrays:
-                if array.used and self._is_whole(array):
-                    yield self._finding(f"{role} {array.name}", array, mesh)
-        on_the_way = (one for one in analysis.intermediates if one.sharding is not None and self._is_whole(one))
-        told = {(one.local_shape, one.source): one for one in on_the_way}
-        for one in told.values():
-            found = self._finding("the array", one, mesh)
-            place = users_line(one.source)
-            yield replace(found, source=place, computation=one.computation, instruction=one.name, line=one.line)
+        for role, array in facts.used_arrays:
+            if self._is_whole(array):
+                yield self._finding(f"{role} {array.name}", array, facts)
+        whole = (made for made in facts.analysis.intermediates if made.sharding is not None and self._is_whole(made))
+        for made in {(made.local_shape, made.source): made for made in whole}.values():
+            found = self._finding("the array", made, facts)
+            place = users_line(made.source)
+            yield replace(found, source=place, computation=made.computation, instruction=made.name, line=made.line)
 
     def _is_whole(self, array: Array) -> bool:
         known = array.bytes_per_device
         large = (prod(array.local_shape) if known is None else known) >= self.min_bytes  # a byte each, at the least
         return large and array.global_shape is not None and array.global_shape == array.local_shape
 
-    def _finding(self, what: str, array: Array, mesh: Mesh) -> Finding:
-        shape = f"{array.dtype}[{','.join(map(str, array.local_shape))}]"
-        return Finding(
-            rule=self.name,
-            severity=self.severity,
-            message=f"{what} {shape} is whole on each of {mesh.device_count} devices",
-            cost=None
-            if array.bytes_per_device is None
-            else f"{format_bytes(array.bytes_per_device)} of memory on each",
-            fix=_fix(array, mesh),
+    def _finding(self, what: str, array: Array, facts: Facts) -> Finding:
+        known = array.bytes_per_device
+        return finding_of(
+            self,
+            f"{what} {array_type(array)} is whole on each of {prod(facts.axis_sizes.values())} devices",
+            cost=None if known is None else f"{format_bytes(known)} of memory on each",
+            fix=_fix(array, facts.axis_sizes),
         )
 
 
-def _fix(array: Array, mesh: Mesh) -> str | None:
+def _fix(array: Array, axis_sizes: dict[str, int]) -> str | None:
     """The first axis, largest first, that divides a dimension, major first."""
-    for size, name in sorted(zip(mesh.axis_sizes, mesh.axis_names, strict=True), reverse=True):
+    for size, name in sorted(((size, name) for name, size in axis_sizes.items()), reverse=True):
         for position, length in enumerate(array.local_shape):
             if size > 1 and length % size == 0:
                 spec = ", ".join(repr(name) if at == position else "None" for at in range(len(array.local_shape)))

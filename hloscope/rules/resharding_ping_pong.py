@@ -17,9 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hloscope.analysis.model import Analysis
-from hloscope.findings import Finding, Severity
-from hloscope.rules.rule import finding_at, over_axes
+from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,13 +27,14 @@ class ReshardingPingPong:
     name: ClassVar[str] = "resharding-ping-pong"
     severity: ClassVar[Severity] = Severity.WARNING
 
-    def check(self, analysis: Analysis) -> Iterator[Finding]:
+    def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each gather that is undone."""
-        for one in analysis.collectives:
-            if one.undone_by is not None and one.wire_bytes:
+        for collective in facts.sending:
+            if collective.undone_by is not None:
                 yield finding_at(
                     self,
-                    one,
-                    f"{over_axes(one)} is undone by %{one.undone_by}, with which each device takes its own part again",
+                    collective,
+                    f"{over_axes(collective)} is undone by %{collective.undone_by}, "
+                    "with which each device takes its own part again",
                     fix="keep the sharding in between: shard_map, or a with_sharding_constraint on the result",
                 )

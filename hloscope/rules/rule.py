@@ -5,36 +5,59 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterator
-from dataclasses import fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 from textwrap import dedent
 from typing import Any, ClassVar, Protocol
 
-from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.model import ArrayFact, Collective, IntermediateFact
 from hloscope.analysis.places import short_source, users_line
+from hloscope.analysis.totals import bytes_bound
+from hloscope.analysis.vocabulary import Bound
 from hloscope.findings import SECTIONS, Finding, RuleDoc, Severity
+from hloscope.rules.facts import Facts
 from hloscope.units import format_bytes, format_count, format_time
 
 
 class Rule(Protocol):
     """A frozen dataclass whose fields are the rule's options.
 
-    Its module's docstring is its page, with the sections of `SECTIONS`; its own docstring tells what the options mean.
+    Its docstring is its page, with the sections of `SECTIONS`, or else its module's is; its own says what the options
+    mean. One with the option `active: bool = False` runs only where it is selected, or that option is set.
     """
 
     name: ClassVar[str]
     severity: ClassVar[Severity]
 
-    def check(self, analysis: Analysis) -> Iterator[Finding]:
+    def check(self, facts: Facts) -> Iterator[Finding]:
         """What the rule finds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A program on which a rule is to fire, or to stay silent.
+
+    Attributes:
+        hlo: HLO text, or the path of a file of it from the folder of the rule's module.
+        fires: Whether the rule finds something in it.
+        mesh: Axis name to size, as the user would give it.
+        slice: The slice that it is priced on; None for none.
+        options: Values of the rule's options, where they are not the defaults.
+    """
+
+    hlo: str | Path
+    fires: bool
+    mesh: Mapping[str, int] | None = None
+    slice: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def finding_at(rule: Rule, collective: Collective, message: str, *, fix: str | None = None) -> Finding:
     """A finding about one collective, with its place, its reason and its cost."""
-    return Finding(
-        rule=rule.name,
-        severity=rule.severity,
-        message=message,
+    return finding_of(
+        rule,
+        message,
         computation=collective.computation,
         instruction=collective.name,
         line=collective.line,
@@ -45,20 +68,37 @@ def finding_at(rule: Rule, collective: Collective, message: str, *, fix: str | N
     )
 
 
+def finding_of(rule: Rule, message: str, **details: Any) -> Finding:
+    """A finding about anything else; `details` are fields of `Finding`."""
+    return Finding(rule=rule.name, severity=rule.severity, message=message, **details)
+
+
 def cost_of(collective: Collective) -> str | None:
-    """`822 MB sent per device, 8 times per step (6.58 GB), 9.1 ms each`; None when the bytes are not known."""
+    """`822 MB sent per device, 8 times per step (6.58 GB), 9.1 ms each`; None when the bytes are not known.
+
+    What is a bound says so: `at most 4.2 MB sent per device, at least 1 time per step (~4.2 MB)`.
+    """
     if collective.wire_bytes is None:
         return None
-    words = f"{format_bytes(collective.wire_bytes)} sent per device"
-    if collective.executions != 1:
-        total = format_bytes(collective.wire_bytes_per_step)
-        words += f", {format_count(collective.executions)} times per step ({total})"
+    words = f"{_BOUNDS[collective.bytes_bound]}{format_bytes(collective.wire_bytes)} sent per device"
+    if collective.executions != 1 or collective.executions_bound is not Bound.EXACT:
+        total = bytes_bound(collective).marked(format_bytes(collective.wire_bytes_per_step))
+        count = f"{_BOUNDS[collective.executions_bound]}{format_count(collective.executions)}"
+        words += f", {count} {'time' if collective.executions == 1 else 'times'} per step ({total})"
     return words if collective.time_us is None else f"{words}, {format_time(collective.time_us)} each"
 
 
-def moves_at_least(collective: Collective, payload_bytes: int) -> bool:
-    """Whether a collective moves so much; what is not known may be as much as that."""
-    return collective.payload_bytes is None or collective.payload_bytes >= payload_bytes
+_BOUNDS = {Bound.EXACT: "", Bound.AT_MOST: "at most ", Bound.AT_LEAST: "at least ", Bound.UNKNOWN: "about "}
+
+
+def element_types(collective: Collective) -> frozenset[str]:
+    """The element types that it moves: `bf16`."""
+    return frozenset(shape.dtype for shape in collective.operand_shapes)
+
+
+def array_type(array: ArrayFact | IntermediateFact) -> str:
+    """`bf16[2,1024]`: what a device holds of an array."""
+    return f"{array.dtype}[{','.join(map(str, array.local_shape))}]"
 
 
 def over_axes(collective: Collective) -> str:
@@ -73,16 +113,17 @@ def place_of(collective: Collective) -> str:
 
 
 def doc_of(rule: Rule) -> RuleDoc:
-    """The page of a rule, from its module's docstring, with its options from its own.
+    """The page of a rule, from its docstring or its module's, with its options from its own.
 
     Raises:
         ValueError: A section is missing.
     """
-    page = inspect.cleandoc(sys.modules[type(rule).__module__].__doc__ or "")
-    titles = "|".join(SECTIONS)
+    own, titles = inspect.cleandoc(type(rule).__doc__ or ""), "|".join(SECTIONS)
+    is_own = re.search(rf"(?m)^{SECTIONS[0]}:", own) is not None
+    page = own.partition("\nAttributes:\n")[0] if is_own else inspect.cleandoc(_module_docstring(rule))
     summary, *parts = re.split(rf"(?m)^({titles}): ?", page)
     if tuple(parts[::2]) != SECTIONS:
-        raise ValueError(f"the page of {rule.name} needs the sections {', '.join(SECTIONS)}")
+        raise ValueError(f"the page of {rule.name} needs the sections {', '.join(SECTIONS)}, in this order")
     sections = tuple((title, dedent(text).strip()) for title, text in zip(parts[::2], parts[1::2], strict=True))
     options = tuple(_option(rule, field) for field in fields(rule))  # type: ignore[arg-type]
     return RuleDoc(
@@ -90,8 +131,12 @@ def doc_of(rule: Rule) -> RuleDoc:
     )
 
 
+def _module_docstring(rule: Rule) -> str:
+    return sys.modules[type(rule).__module__].__doc__ or ""
+
+
 def _option(rule: Rule, field: Any) -> tuple[str, str, str]:
     described = re.search(rf"(?m)^ +{field.name}: ((?:.+\n?)(?:^ {{12,}}.+\n?)*)", type(rule).__doc__ or "")
     if described is None:
         raise ValueError(f"the option {field.name} of {rule.name} is not described")
-    return field.name, repr(field.default), " ".join(described[1].split())
+    return field.name, repr(getattr(rule, field.name)), " ".join(described[1].split())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,6 @@ from typing import Any
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.places import NOT_READ, NOTHING, Sources
 from hloscope.errors import NotationError, did_you_mean
-from hloscope.findings import Finding
-from hloscope.rules import RULES
 from hloscope.rules.allow import (
     Allow,
     allows_in_code,
@@ -21,6 +19,8 @@ from hloscope.rules.allow import (
     parse_allow,
     unread_files,
 )
+from hloscope.rules.facts import Facts
+from hloscope.rules.plugins import broken_plugins, findings_of, in_words, known_rules
 from hloscope.rules.rule import Rule
 from hloscope.rules.unexpected_collective import UnexpectedCollective
 
@@ -56,19 +56,24 @@ class RuleSelection:
 
     def rules(self) -> list[Rule]:
         """The rules to run, with their options."""
-        wanted = [rule for rule in RULES if not self.select or rule.name in self.select]
-        says_what_to_expect = any(one.rule is None for one in self.allows) or UnexpectedCollective.name in self.select
-        return [self._configured(rule, active=says_what_to_expect) for rule in wanted if rule.name not in self.ignore]
+        wanted = (rule for rule in known_rules() if not self.select or rule.name in self.select)
+        configured = (self._configured(rule) for rule in wanted if rule.name not in self.ignore)
+        return [rule for rule in configured if getattr(rule, "active", True)]
 
-    def _configured(self, rule: Rule, *, active: bool) -> Rule:
-        values = {
-            option: self.options[f"{rule.name}.{option}"]
-            for option in option_defaults(rule)
-            if f"{rule.name}.{option}" in self.options
-        }
-        if active and isinstance(rule, UnexpectedCollective):
+    def _configured(self, rule: Rule) -> Rule:
+        """The rule with its options; one that is silent by default becomes active where it is selected."""
+        defaults = option_defaults(rule)
+        named = {option: f"{rule.name}.{option}" for option in defaults}
+        values = {option: self.options[name] for option, name in named.items() if name in self.options}
+        says_what_to_expect = isinstance(rule, UnexpectedCollective) and any(
+            allow.rule is None for allow in self.allows
+        )
+        if "active" in defaults and (rule.name in self.select or says_what_to_expect):
             values["active"] = True
-        return replace(rule, **values) if values else rule  # type: ignore[type-var]
+        try:
+            return replace(rule, **values) if values else rule  # type: ignore[type-var]
+        except Exception as error:  # its own __post_init__
+            raise NotationError(f"the rule {rule.name} refuses its options", why=in_words(error)) from error
 
 
 DEFAULT_SELECTION = RuleSelection()
@@ -98,7 +103,7 @@ def make_selection(
     """
     for name in (*select, *ignore):
         find_rule(name)
-    names = [rule.name for rule in RULES]
+    names = [rule.name for rule in known_rules()]
     return RuleSelection(
         select=tuple(select),
         ignore=tuple(ignore),
@@ -108,16 +113,18 @@ def make_selection(
     )
 
 
-def judged(analysis: Analysis, selection: RuleSelection = DEFAULT_SELECTION) -> Analysis:
-    """The analysis with what the chosen rules find, most severe first, accepted findings marked and last.
+def judged(facts: Facts, selection: RuleSelection = DEFAULT_SELECTION) -> Analysis:
+    """The analysis of the facts with what the chosen rules find, most severe first, accepted findings marked and last.
 
     Raises:
         NotationError: An allow in the user's code cannot be read.
     """
-    names, sources = [rule.name for rule in RULES], selection.sources
+    analysis, sources = facts.analysis, selection.sources
+    names = [rule.name for rule in known_rules()]
     lines = lines_of_collectives(analysis)
     allows = (*selection.allows, *allows_in_code(lines, known_rules=names, sources=sources))
-    found = run_rules(analysis, replace(selection, allows=allows).rules())
+    rules = replace(selection, allows=allows).rules()
+    found = [*broken_plugins(), *(finding for rule in rules for finding in findings_of(rule, facts))]
     pointed_at = lines_of_findings(found)
     others = allows_in_code(pointed_at - lines, known_rules=names, sources=sources)
     marked = apply_allows(found, (*allows, *others), analysis)
@@ -136,21 +143,16 @@ def _not_read(files: Sequence[str]) -> Iterator[str]:
         )
 
 
-def run_rules(analysis: Analysis, rules: Iterable[Rule] = RULES) -> list[Finding]:
-    """Everything that the rules find."""
-    return [finding for rule in rules for finding in rule.check(analysis)]
-
-
 def find_rule(name: str) -> Rule:
     """The rule of a name.
 
     Raises:
         NotationError: There is none.
     """
-    for rule in RULES:
-        if rule.name == name:
-            return rule
-    fix = did_you_mean(name, [rule.name for rule in RULES], "hloscope rules lists them")
+    by_name = {rule.name: rule for rule in known_rules()}
+    if name in by_name:
+        return by_name[name]
+    fix = did_you_mean(name, by_name, "hloscope rules lists them")
     raise NotationError(f"there is no rule {name!r}", fix=fix)
 
 
@@ -183,6 +185,8 @@ def _option(name: str, value: Any) -> tuple[str, Any]:
 def _value(name: str, value: Any, default: Any) -> Any:
     if isinstance(default, bool):
         fits, wanted = isinstance(value, bool), "true or false"
+    elif isinstance(default, str):
+        fits, wanted = isinstance(value, str), "text"
     elif isinstance(default, int):
         value = int(value) if isinstance(value, float) and value.is_integer() else value
         fits, wanted = isinstance(value, int) and not isinstance(value, bool) and value >= 0, "a whole number from 0 on"

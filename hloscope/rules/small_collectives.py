@@ -18,12 +18,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import ClassVar
 
-from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.model import Collective
 from hloscope.analysis.vocabulary import Kind
-from hloscope.findings import Finding, Severity
-from hloscope.rules.rule import finding_at, moves_at_least, over_axes
+from hloscope.rules import Facts, Finding, Severity, element_types, finding_at, over_axes
 from hloscope.units import format_bytes, plural
 
 _COMBINED = {
@@ -32,6 +32,8 @@ _COMBINED = {
     Kind.REDUCE_SCATTER: "jax.lax.psum_scatter of one stacked array",
     Kind.ALL_TO_ALL: "jax.lax.all_to_all of one stacked array",
 }
+_WHAT_COMBINES = attrgetter("computation", "loops", "kind", "groups", "reduction")
+"""Collectives of which these are equal could be one, where they move the same types."""
 _REDUCING = {"maximum": "pmax", "minimum": "pmin"}
 
 
@@ -49,17 +51,18 @@ class SmallCollectives:
     max_payload_bytes: int = 65_536
     min_collectives: int = 4
 
-    def check(self, analysis: Analysis) -> Iterator[Finding]:
+    def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields one warning for each group of small collectives, at the first of them."""
         alike: dict[tuple[object, ...], list[Collective]] = defaultdict(list)
-        for one in analysis.collectives:
-            if one.kind in _COMBINED and one.wire_bytes and not moves_at_least(one, self.max_payload_bytes + 1):
-                alike[_what_combines(one)].append(one)
+        for collective in facts.sending:
+            known = collective.payload_bytes
+            if collective.kind in _COMBINED and known is not None and known <= self.max_payload_bytes:
+                alike[*_WHAT_COMBINES(collective), element_types(collective)].append(collective)
         for group in alike.values():
             if len(group) < self.min_collectives:
                 continue
-            group.sort(key=lambda one: one.line)
-            first, total = group[0], sum(one.payload_bytes or 0 for one in group)
+            group.sort(key=lambda collective: collective.line)
+            first, total = group[0], sum(collective.payload_bytes or 0 for collective in group)
             found = finding_at(
                 self,
                 first,
@@ -70,11 +73,5 @@ class SmallCollectives:
             yield replace(found, cost=None)
 
 
-def _combined(one: Collective) -> str:
-    return _COMBINED[one.kind].replace("psum ", f"{_REDUCING.get(one.reduction or '', 'psum')} ")
-
-
-def _what_combines(one: Collective) -> tuple[object, ...]:
-    """Collectives of which this is equal could be one."""
-    types = {shape.partition("[")[0] for shape in one.operand_shapes}
-    return one.computation, one.loops, one.kind, one.groups, one.reduction, frozenset(types)
+def _combined(collective: Collective) -> str:
+    return _COMBINED[collective.kind].replace("psum ", f"{_REDUCING.get(collective.reduction or '', 'psum')} ")

@@ -17,10 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.reason import Reason, Tensor
 from hloscope.analysis.places import users_line
-from hloscope.findings import Finding, Severity
+from hloscope.rules import Facts, Finding, Severity, finding_of
 from hloscope.units import plural
 from hloscope.why.reshards import axes_size
 
@@ -37,22 +36,17 @@ class UnevenSharding:
     severity: ClassVar[Severity] = Severity.WARNING
     min_padding: float = 0.05
 
-    def check(self, analysis: Analysis) -> Iterator[Finding]:
+    def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each unevenly sharded dimension of an array that a collective is explained by."""
-        if analysis.mesh is None:
-            return
-        mesh = dict(zip(analysis.mesh.axis_names, analysis.mesh.axis_sizes, strict=True))
-        tensors = {tensor: None for one in analysis.collectives if one.reason for tensor in _tensors(one.reason)}
-        for tensor in tensors:
+        for tensor in dict.fromkeys(tensor for _, reason in facts.explained for tensor in _tensors(reason)):
             for position, axes in enumerate(tensor.sharding or ()):
-                size, parts = tensor.shape[position], axes_size(axes, mesh)
+                size, parts = tensor.shape[position], axes_size(axes, facts.axis_sizes)
                 each = -(-size // parts)
                 padding = 1 - size / (each * parts)
                 if padding >= self.min_padding:
-                    yield Finding(
-                        rule=self.name,
-                        severity=self.severity,
-                        message=f"dimension {position} of {tensor.name} has {plural(size, 'element')} over {parts} "
+                    yield finding_of(
+                        self,
+                        f"dimension {position} of {tensor.name} has {plural(size, 'element')} over {parts} "
                         f"devices: {each} on each, {100 * padding:.0f}% of them padding",
                         source=users_line(tensor.source[:1]),
                         fix=_fix(size, parts),

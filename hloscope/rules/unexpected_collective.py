@@ -18,11 +18,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hloscope.analysis.model import Analysis
 from hloscope.analysis.vocabulary import Origin
 from hloscope.contracts.model import Selector, format_selector
-from hloscope.findings import Finding, Severity
-from hloscope.rules.rule import finding_at, over_axes, place_of
+from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes, place_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +35,14 @@ class UnexpectedCollective:
     severity: ClassVar[Severity] = Severity.ERROR
     active: bool = False
 
-    def check(self, analysis: Analysis) -> Iterator[Finding]:
+    def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields an error for each collective that is not the user's own; allowing is left to `allow`."""
-        for one in analysis.collectives if self.active else ():
-            if one.origin is not Origin.AUTHORED and one.wire_bytes != 0:
+        for collective in facts.collectives:
+            if collective.origin is not Origin.AUTHORED and collective.wire_bytes != 0:
                 yield finding_at(
                     self,
-                    one,
-                    f"{over_axes(one)} at {place_of(one)} was not asked for",
+                    collective,
+                    f"{over_axes(collective)} at {place_of(collective)} was not asked for",
                     fix="change the shardings that meet there, or allow it: "
-                    + format_selector(Selector(kind=one.kind, axes=one.axes or None)),
+                    + format_selector(Selector(kind=collective.kind, axes=collective.axes or None)),
                 )

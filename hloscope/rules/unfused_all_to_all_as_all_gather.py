@@ -20,11 +20,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.reason import Reason, Tensor
 from hloscope.analysis.vocabulary import Kind
-from hloscope.findings import Finding, Severity
-from hloscope.rules.rule import finding_at, over_axes
+from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,18 +32,17 @@ class UnfusedAllToAllAsAllGather:
     name: ClassVar[str] = "unfused-all-to-all-as-all-gather"
     severity: ClassVar[Severity] = Severity.WARNING
 
-    def check(self, analysis: Analysis) -> Iterator[Finding]:
+    def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each gather of tokens in front of experts."""
-        for one in analysis.collectives:
-            reason = one.reason
-            if one.kind is not Kind.ALL_GATHER or reason is None or reason.moved is None:
+        for collective, reason in facts.explained:
+            if collective.kind is not Kind.ALL_GATHER or reason.moved is None:
                 continue
             experts = _experts(reason, reason.moved)
             if experts is not None:
                 yield finding_at(
                     self,
-                    one,
-                    f"{over_axes(one)} brings all of {reason.moved.name} to every expert of {experts.name}",
+                    collective,
+                    f"{over_axes(collective)} brings all of {reason.moved.name} to every expert of {experts.name}",
                     fix="route tokens to their experts with jax.lax.all_to_all under shard_map",
                 )
 

@@ -17,9 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hloscope.analysis.model import Analysis
 from hloscope.analysis.vocabulary import Kind
-from hloscope.findings import Finding, Severity
+from hloscope.rules import Facts, Finding, Severity, finding_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,16 +28,15 @@ class UnmodelledText:
     name: ClassVar[str] = "unmodelled-text"
     severity: ClassVar[Severity] = Severity.WARNING
 
-    def check(self, analysis: Analysis) -> Iterator[Finding]:
+    def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each thing that was not understood, opaque collectives aside."""
-        opaque = {(one.computation, one.name) for one in analysis.collectives if one.kind is Kind.OPAQUE}
-        for item in analysis.unmodelled:
+        opaque = {(known.computation, known.name) for known in facts.collectives if known.kind is Kind.OPAQUE}
+        for item in facts.analysis.unmodelled:
             if (item.computation, item.instruction) in opaque:
-                continue  # opaque-communication tells it
-            yield Finding(
-                rule=self.name,
-                severity=self.severity,
-                message=f"{item.what}: {item.effect}",
+                continue  # opaque-communication reports it
+            yield finding_of(
+                self,
+                f"{item.what}: {item.effect}",
                 computation=item.computation,
                 instruction=item.instruction,
                 line=item.line,

@@ -18,8 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hloscope.analysis.model import Analysis
-from hloscope.findings import Finding, Severity
+from hloscope.rules import Facts, Finding, Severity, finding_of
 from hloscope.units import format_bytes
 
 
@@ -35,15 +34,14 @@ class UnusableDonation:
     severity: ClassVar[Severity] = Severity.WARNING
     min_bytes: int = 1_000_000
 
-    def check(self, analysis: Analysis) -> Iterator[Finding]:
+    def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each donated argument that no output is written over."""
-        for array in analysis.arguments:
+        for array in facts.analysis.arguments:
             known = array.bytes_per_device
             if array.donated and array.used and array.reused is False and (known is None or known >= self.min_bytes):
-                yield Finding(
-                    rule=self.name,
-                    severity=self.severity,
-                    message=f"{array.name} is donated, and no output takes its memory",
+                yield finding_of(
+                    self,
+                    f"{array.name} is donated, and no output takes its memory",
                     cost=None if known is None else f"{format_bytes(known)} on each device that donating was to save",
                     fix="return an array of the same shape, dtype and sharding, or do not donate it",
                 )

@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from math import inf, prod
 from typing import ClassVar
 
-from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.model import Collective
 from hloscope.analysis.vocabulary import Kind
-from hloscope.findings import Finding, Severity
-from hloscope.rules.rule import finding_at, moves_at_least, over_axes
+from hloscope.rules import Facts, Finding, Severity, element_types, finding_at, over_axes
 from hloscope.units import array_bytes, element_bits, format_bytes
 from hloscope.why.partitioned import dimensions_of
 
@@ -44,66 +43,61 @@ class WidenedCollective:
     min_payload_bytes: int = 1_000_000
     padding: float = 2.0
 
-    def check(self, analysis: Analysis) -> Iterator[Finding]:
+    def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each widened or much padded collective."""
-        if analysis.slice is not None and analysis.slice.chip == "cpu":
+        compiled_for = facts.analysis.slice
+        if compiled_for is not None and compiled_for.chip == "cpu":
             return
-        anywhere = "" if analysis.slice else "; a compiler for CPUs widens by itself"
-        for one in analysis.collectives:
-            if one.kind is Kind.OPAQUE or not moves_at_least(one, self.min_payload_bytes):
-                continue
-            widened = _how_it_is_widened(one)
+        anywhere = "" if compiled_for else "; a compiler for CPUs widens by itself"
+        for collective in facts.moving(self.min_payload_bytes):
+            widened = _how_it_is_widened(collective)
             if widened is not None:
                 yield finding_at(
                     self,
-                    one,
-                    f"{over_axes(one)} {widened}",
-                    fix=f"move {one.narrow_type}: convert on the other side of the collective, if the precision allows"
-                    f"{anywhere}",
+                    collective,
+                    f"{over_axes(collective)} {widened}",
+                    fix=f"move {collective.narrow_type}: convert on the other side of the collective, "
+                    f"if the precision allows{anywhere}",
                 )
-            elif _padding(one) >= self.padding:
+            elif _padding(collective) >= self.padding:
                 yield finding_at(
                     self,
-                    one,
-                    f"{over_axes(one)} of {format_bytes(one.payload_bytes)} takes "
-                    f"{format_bytes(one.padded_bytes)} with the padding of its tiles",
+                    collective,
+                    f"{over_axes(collective)} of {format_bytes(collective.payload_bytes)} takes "
+                    f"{format_bytes(collective.padded_bytes)} with the padding of its tiles",
                     fix="put a dimension of 128 or more last",
                 )
 
 
-def _padding(one: Collective) -> float:
+def _padding(collective: Collective) -> float:
     """Bytes with padding for each byte without it; 1 where one of them is not known."""
-    return one.padded_bytes / one.payload_bytes if one.padded_bytes and one.payload_bytes else 1.0
+    known, padded = collective.payload_bytes, collective.padded_bytes
+    return padded / known if padded and known else 1.0
 
 
-def _how_it_is_widened(one: Collective) -> str | None:
+def _how_it_is_widened(collective: Collective) -> str | None:
     """`moves f32, and the values on one side of it are bf16`; None for a collective that is not widened."""
-    narrow, given = one.narrow_type, _element_type(one)
-    if narrow is None or given is None or (narrow == "pred" and _counts(one)):
+    narrow, types = collective.narrow_type, element_types(collective)
+    if narrow is None or len(types) != 1 or (narrow == "pred" and _counts(collective)):
         return None
+    (given,) = types
     if _is_narrower(narrow, given):
         return f"moves {given}, and the values on one side of it are {narrow}"
-    if narrow == given and one.payload_bytes is not None and one.payload_bytes > _operand_bytes(one, given):
+    if narrow == given and (collective.payload_bytes or 0) > _operand_bytes(collective, given):
         return f"sums {narrow} values in a wider type, which is what moves"
     return None
 
 
-def _counts(one: Collective) -> bool:
+def _counts(collective: Collective) -> bool:
     """Whether it is a sum, which of booleans is a number: that does not fit in their type."""
-    return one.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER) and one.reduction not in _LOGICAL
+    return collective.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER) and collective.reduction not in _LOGICAL
 
 
-def _operand_bytes(one: Collective, element_type: str) -> float:
+def _operand_bytes(collective: Collective, element_type: str) -> float:
     """Bytes of the operands in their own type; no bound where one of their sizes is not known."""
-    known = dimensions_of(one.operand_shapes)
+    known = dimensions_of(collective.operand_shapes)
     sizes = [array_bytes(element_type, prod(dimensions)) for dimensions in known]
-    return sum(inf if size is None else size for size in sizes) if len(known) == len(one.operand_shapes) else inf
-
-
-def _element_type(one: Collective) -> str | None:
-    """The one element type that moves; None where there are several."""
-    types = {shape.partition("[")[0] for shape in one.operand_shapes}
-    return types.pop() if len(types) == 1 else None
+    return sum(inf if size is None else size for size in sizes) if len(known) == len(collective.operand_shapes) else inf
 
 
 def _is_narrower(narrow: str, wide: str) -> bool:

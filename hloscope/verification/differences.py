@@ -42,7 +42,7 @@ def compare_shards(
     name: str,
     subject: str,
     against: str,
-    unstable: Any = None,
+    unstable: Any = False,
 ) -> OutputComparison:
     """Compares each device's shard with the same part of an expected array.
 
@@ -54,23 +54,23 @@ def compare_shards(
         name: The output's name.
         subject: Whose output it is.
         against: Whose output is expected.
-        unstable: Elements that are not judged; None for none.
+        unstable: Elements that are not judged.
     """
     is_wrong, largest, worst, is_informative = np.zeros(expected.shape, bool), 0.0, None, False
+    unstable = np.broadcast_to(unstable, expected.shape)
     wrong_shards: list[str] = []
     blind_shards: list[str] = []
     for shard in shards:
         place = region_of(shard)
         part, limits = expected[place], allowed[place]
-        ratios = error_ratios(shard.values, part, limits)
-        tells = telling(part, limits)
-        if unstable is not None:
-            ratios = np.where(unstable[place], 0.0, ratios)
-            tells &= ~unstable[place]
+        ratios = np.where(unstable[place], 0.0, error_ratios(shard.values, part, limits))
+        says_something = telling(part, limits) & ~unstable[place]
         is_wrong[place] |= ratios > 1
         wrong_shards += [shard.place] if np.any(ratios > 1) else []
-        is_informative |= bool(np.any(tells))
-        blind_shards += [shard.place] if _is_blind(part, tells) else []
+        is_informative |= bool(np.any(says_something))
+        # true zeros aside, most of it could be something else and count as right
+        is_blind = 2 * np.count_nonzero(says_something) < np.count_nonzero(part != 0)
+        blind_shards += [shard.place] if is_blind else []
         if ratios.size and float(ratios.max()) > largest:
             largest = float(ratios.max())
             worst = _worst(shard, part, ratios, limits)
@@ -88,7 +88,7 @@ def compare_shards(
         largest_error=largest,
         informative=is_informative,
         blind_shards=tuple(blind_shards),
-        unstable=0 if unstable is None else int(np.count_nonzero(unstable)),
+        unstable=int(np.count_nonzero(unstable)),
     )
 
 
@@ -160,23 +160,17 @@ def root_mean_square(expected: Any) -> float:
 
 
 def telling(expected: Any, allowed: Any) -> Any:
-    """Which elements can tell a wrong program: those that are finite, and for which a zero would be wrong."""
+    """Which elements would show a wrong program: those that are finite, and for which a zero would be wrong."""
     if not is_inexact(expected):
         return expected != 0
     return np.isfinite(as_wide(expected)) & (error_ratios(np.zeros_like(expected), expected, allowed) > 1)
-
-
-def _is_blind(expected: Any, tells: Any) -> bool:
-    """Whether most of what a device should hold, true zeros aside, could be something else and count as right."""
-    meant = int(np.count_nonzero(expected != 0))
-    return 2 * int(np.count_nonzero(tells)) < meant
 
 
 def whole(shards: Iterable[Shard], shape: tuple[int, ...], dtype: Any) -> Any:
     """The array that shards are parts of; of several copies the first one counts."""
     array = np.zeros(shape, dtype)
     for shard in reversed(list(shards)):
-        array[tuple(slice(a, a + n) for a, n in zip(shard.start, shard.values.shape, strict=True))] = shard.values
+        array[region_of(shard)] = shard.values
     return array
 
 
@@ -207,6 +201,7 @@ def _shown(value: Any) -> str:
 
 
 _UNIT_ROUNDOFF = {"f64": 2.0**-53, "f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}
+"""Half the distance from 1 to the next number of a floating-point type, by StableHLO's name."""
 _EIGHT_BITS_OR_LESS = 2.0**-3
 _MATMUL_ROUNDOFF = {"cpu": 2.0**-24, "tpu": 2.0**-8, "gpu": 2.0**-11}
 _SAFETY = 4
@@ -215,7 +210,7 @@ _LARGEST = 0.25
 
 _FLOAT_TENSOR = re.compile(r"tensor<(?:[\dx?]*x)?(?:complex<)?(bf16|f\d+\w*)")
 _DOT = re.compile(
-    r"stablehlo\.dot_general.*?contracting_dims = \[([\d, ]*)\] x \[[\d, ]*\].*?: \(tensor<([^>]*)>, tensor<([^>]*)>\)"
+    r"stablehlo\.dot_general.*?contracting_dims = \[([\d, ]*)\] x \[[\d, ]*\].*?: \(tensor<([^>]*)>, tensor<[^>]*>\)"
 )
 _RAGGED_DOT = re.compile(r"ragged_dot.*?: \(tensor<([^>]*)>, tensor<")
 _REDUCE = re.compile(r"stablehlo\.reduce\(.*?across dimensions = \[([\d, ]*)\] : \(tensor<([^>]*)>")
@@ -243,15 +238,15 @@ def rounding_of(stablehlo: str, devices: int) -> Rounding:
         stablehlo: The module's text.
         devices: Devices it runs on; sums inside `shard_map` are as much longer at most.
     """
-    lengths = [_length(dims, shape) for dims, shape, _ in _DOT.findall(stablehlo)]
-    lengths += [_sizes(shape)[-1] for shape in _RAGGED_DOT.findall(stablehlo) if _sizes(shape)]
-    lengths += [_length(dims, shape) for dims, shape in _REDUCE.findall(stablehlo)]
+    dots, ragged_dots = _DOT.findall(stablehlo), _RAGGED_DOT.findall(stablehlo)
+    lengths = [_length(dims, shape) for dims, shape in (*dots, *_REDUCE.findall(stablehlo))]
+    lengths += [_sizes(shape)[-1] for shape in ragged_dots if _sizes(shape)]
     manual = devices if is_manual(stablehlo) else 1
-    stored = [_unit_roundoff(name) for name in _FLOAT_TENSOR.findall(stablehlo)]
+    stored = [_UNIT_ROUNDOFF.get(name, _EIGHT_BITS_OR_LESS) for name in _FLOAT_TENSOR.findall(stablehlo)]
     return Rounding(
         narrowest=max(stored, default=0.0),
         sum_length=manual * max(lengths, default=1),
-        products=len(_DOT.findall(stablehlo)) + len(_RAGGED_DOT.findall(stablehlo)),
+        products=len(dots) + len(ragged_dots),
     )
 
 
@@ -272,12 +267,12 @@ def relative_tolerance(roundings: tuple[Rounding, ...], *, devices: int, platfor
         devices: Devices that a sum may be spread over.
         platform: `cpu`, `tpu` or `gpu`.
     """
-    stored = max(one.narrowest for one in roundings)
-    if any(one.products for one in roundings):
-        stored = max(stored, _MATMUL_ROUNDOFF.get(platform, 0.0))
-    accumulated = min(stored, _UNIT_ROUNDOFF["f32"]) if stored else 0.0
-    sums = max(one.sum_length for one in roundings)
-    products = max(one.products for one in roundings)
+    products = max(rounding.products for rounding in roundings)
+    sums = max(rounding.sum_length for rounding in roundings)
+    stored = max(
+        *(rounding.narrowest for rounding in roundings), _MATMUL_ROUNDOFF.get(platform, 0.0) if products else 0.0
+    )
+    accumulated = min(stored, _UNIT_ROUNDOFF["f32"])
     return min(_LARGEST, _SAFETY * (stored * sqrt(devices + products) + accumulated * sqrt(sums)))
 
 
@@ -293,11 +288,6 @@ def tolerance_at(relative: float, typical: float, *, rtol: float | None, atol: f
     source: ToleranceSource = "types" if rtol is None and atol is None else "user"
     relative = relative if rtol is None else rtol
     return Tolerance(relative=relative, absolute=relative * typical if atol is None else atol, source=source)
-
-
-def _unit_roundoff(type_name: str) -> float:
-    """Half the distance from 1 to the next number of a floating-point type, by StableHLO's name."""
-    return _UNIT_ROUNDOFF.get(type_name, _EIGHT_BITS_OR_LESS)
 
 
 def _length(dims: str, shape: str) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -19,15 +19,15 @@ from hloscope.compiler import jax_internals
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.hardware.slices import parse_slice
 from hloscope.program import devices
-from hloscope.program.lowering import build_call, lower
+from hloscope.program.arguments import build_call
+from hloscope.program.lowering import lower
 from hloscope.program.notation import parse_axis_types
-from hloscope.program.plan import Plan, make_plan, users_mesh
+from hloscope.program.plan import Plan, make_plan
 from hloscope.program.target import TargetFacts
 from hloscope.store import default_store
 from hloscope.verification.differences import Rounding, Shard, is_manual, rounding_of
+from hloscope.verification.job import Function
 from hloscope.verification.noise import noisy, plain
-
-Function = Callable[..., Any]
 
 UNEVALUABLE = (
     HloscopeError,
@@ -52,12 +52,15 @@ class Prepared:
     """A program that is ready to run.
 
     Attributes:
+        function: What it was compiled from.
+        facts: Everything that is known of how that is called.
+        name: The user's name for it.
         compiled: JAX's compiled program.
         seen: Its leaves.
         structure: The tree of its positional and keyword arguments.
         mesh: The mesh it runs on; None for a program that has none.
         rounding: What decides its rounding errors.
-        memory_bytes: What it needs on all devices together; None where the compiler does not tell.
+        memory_bytes: What it needs on all devices together; None where the compiler does not say.
         is_manual: Whether a part of it is written for each device, by `shard_map`.
         adds_across: Whether it may add up over devices, each of which then rounds what it hands on.
         traced: What JAX traced, flat; None where a library hands out no such thing.
@@ -65,6 +68,9 @@ class Prepared:
         moved: Its evaluations with values moved, once they were asked for, by the parts of sums.
     """
 
+    function: Function
+    facts: TargetFacts
+    name: str
     compiled: jax.stages.Compiled
     seen: jax_internals.LoweredFacts
     structure: Any
@@ -77,6 +83,26 @@ class Prepared:
     current: jax.sharding.Mesh | None
     moved: dict[int, Function] = field(default_factory=dict)
 
+    @property
+    def decides_shardings(self) -> bool:
+        """Whether its shardings are written into it, or part of its types, so that no other ones can be tried."""
+        meshes = (mesh for mesh in (self.current, self.mesh) if mesh is not None)
+        return self.is_manual or any(kind != AxisType.Auto for mesh in meshes for kind in mesh.axis_types)
+
+    def on_its_mesh(self) -> AbstractContextManager[object]:
+        """What is current while it is traced again."""
+        return nullcontext() if self.current is None else jax.set_mesh(self.current)
+
+    def trace(self, purpose: str) -> ClosedJaxpr:
+        """What JAX traced.
+
+        Raises:
+            TargetError: A library hands out no such thing, so that what it is wanted for cannot be done.
+        """
+        if self.traced is None:
+            raise TargetError(f"the program cannot be {purpose}", why="its library hands out no trace of it")
+        return self.traced
+
 
 def prepare(function: Function, facts: TargetFacts, name: str) -> Prepared:
     """Compiles a function for the devices at hand.
@@ -84,23 +110,25 @@ def prepare(function: Function, facts: TargetFacts, name: str) -> Prepared:
     Raises:
         HloscopeError: JAX refuses it.
     """
-    plan = _plan(facts)
-    lowered = lower(function, facts, plan, name)
-    seen = jax_internals.lowered_facts(lowered)
-    compiled = lowered.compile()
-    text = lowered.as_text()
+    program = lower(function, facts, name=name, plan=_plan(facts))
+    seen = program.seen
+    compiled = program.module.compile()
+    text, hlo = program.module.as_text(), compiled.as_text()
     memory_bytes = _memory_of_one_device(compiled)
     return Prepared(
+        function=function,
+        facts=facts,
+        name=name,
         compiled=compiled,
         seen=seen,
-        structure=jax.tree.structure(lowered.args_info),
-        mesh=users_mesh(plan, seen),
+        structure=jax.tree.structure(program.module.args_info),
+        mesh=program.mesh,
         rounding=rounding_of(text, seen.device_count),
         memory_bytes=None if memory_bytes is None else memory_bytes * seen.device_count,
         is_manual=is_manual(text),
-        adds_across=_adds_across(compiled),
-        traced=_traced(plan),
-        current=plan.mesh,
+        adds_across=hlo is None or any(opcode in hlo for opcode in _ADDING),
+        traced=_jaxpr(program.traced),
+        current=program.plan.mesh,
     )
 
 
@@ -110,31 +138,31 @@ def fingerprint(function: Function, facts: TargetFacts, name: str) -> str:
     Raises:
         HloscopeError: JAX refuses it.
     """
-    plan = replace(_plan(facts), slice=None)
-    text = lower(function, facts, plan, name, default_store()).as_text()
+    program = lower(function, facts, name=name, plan=replace(_plan(facts), slice=None), store=default_store())
+    text = program.module.as_text()
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def prepare_gradient(function: Function, facts: TargetFacts, forward: Prepared, name: str) -> Prepared:
-    """Compiles the gradient of a function: from cotangents of its float outputs to those of its float inputs.
+def prepare_gradient(forward: Prepared) -> Prepared:
+    """Compiles the gradient of a program: from cotangents of its float outputs to those of its float inputs.
 
     Raises:
         HloscopeError: JAX cannot differentiate it, or nothing in it is a float.
     """
-    plan = _plan(facts)
+    plan, seen = _plan(forward.facts), forward.seen
     with jax.set_mesh(plan.mesh) if plan.mesh is not None else nullcontext():
-        call = build_call(function, facts, plan.mesh, name)
-    leaves = jax.tree.leaves((call.args, dict(call.kwargs)))
-    results = list(zip(forward.seen.result_avals, jax.tree.leaves(forward.compiled.output_shardings), strict=True))
+        call = build_call(forward.function, forward.facts, plan.mesh, forward.name)
+    results = list(zip(seen.result_avals, jax.tree.leaves(forward.compiled.output_shardings), strict=True))
     cotangents = [
         jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding) for aval, sharding in results if _float(aval)
     ]
-    if not cotangents or not any(_float(leaf) for leaf in leaves):
-        raise TargetError(f"{name} has no gradient", why="it needs a floating-point argument and result")
-    pullback = _pullback(partial(call.function, **call.static))
-    return prepare(
-        pullback, replace(facts, args=(cotangents, *call.args), kwargs=call.kwargs, out=None, static={}), name
-    )
+    if not cotangents or not any(map(_float, jax.tree.leaves((call.args, dict(call.kwargs))))):
+        raise TargetError(f"{forward.name} has no gradient", why="it needs a floating-point argument and result")
+    facts = replace(forward.facts, args=(cotangents, *call.args), kwargs=call.kwargs, out=None, static={})
+    found = prepare(_pullback(partial(call.function, **call.static)), facts, forward.name)
+    arguments = zip(seen.argument_names, seen.argument_avals, strict=True)
+    names = tuple(f"gradient of {name}" for name, aval in arguments if _float(aval))
+    return replace(found, seen=replace(found.seen, result_names=names))
 
 
 def _pullback(function: Function) -> Function:
@@ -175,27 +203,23 @@ def run_moved(
         platform: `cpu`, `tpu` or `gpu`.
         runs: The number of each run, from 1; another number moves the values otherwise.
     """
-    if program.traced is None:
-        raise TargetError("the program cannot be evaluated step by step", why="its library hands out no trace of it")
-    alone = platform == "cpu" and not program.is_manual and not _is_explicit(program)
+    closed = program.trace("evaluated step by step")
+    alone = platform == "cpu" and not program.decides_shardings
     if parts not in program.moved:
-        program.moved[parts] = noisy(program.traced, parts=parts, platform=platform, alone=alone)
-    placed = values if alone else _placed(program, values)
-    found = []
-    with jax.set_mesh(program.current) if program.current is not None and not alone else nullcontext():
-        for salt in runs:
-            outputs = program.moved[parts](np.uint32(0x2545F491 * salt % 2**32), *placed)
-            found.append([np.asarray(jax.random.key_data(one) if is_key(one) else one) for one in outputs])
-    return found
+        program.moved[parts] = noisy(closed, parts=parts, platform=platform, alone=alone)
+    moved, placed = program.moved[parts], values if alone else _placed(program, values)
+    with nullcontext() if alone else program.on_its_mesh():
+        return [[on_host(output) for output in moved(np.uint32(0x2545F491 * run % 2**32), *placed)] for run in runs]
 
 
 def run_split(program: Prepared, values: Sequence[Any], shardings: Sequence[Any]) -> list[Any]:
     """Runs a program that the compiler shards with its arguments split in another way; its outputs as whole arrays."""
-    if program.traced is None or program.is_manual or _is_explicit(program):
+    closed = program.trace("split in another way")
+    if program.decides_shardings:
         raise TargetError("the program cannot be split in another way", why="its shardings are written into it")
-    evaluated = jax.jit(plain(program.traced, alone=program.current is None), in_shardings=list(shardings))
-    with jax.set_mesh(program.current) if program.current is not None else nullcontext():
-        return [np.asarray(jax.random.key_data(one) if is_key(one) else one) for one in evaluated(*values)]
+    evaluated = jax.jit(plain(closed, alone=program.current is None), in_shardings=list(shardings))
+    with program.on_its_mesh():
+        return [on_host(output) for output in evaluated(*values)]
 
 
 def other_splits(program: Prepared, beside: Prepared) -> Iterator[tuple[str, list[Any]]]:
@@ -208,9 +232,9 @@ def other_splits(program: Prepared, beside: Prepared) -> Iterator[tuple[str, lis
     mesh = program.mesh or beside.mesh
     if mesh is None or mesh.size == 1:
         return
-    own, theirs = ([sharding_of(one, at) for at in range(len(one.seen.argument_avals))] for one in (program, beside))
-    if own != theirs and all(one is None or one.device_set == set(mesh.devices.flat) for one in theirs):
-        yield "split as the target's are", [one or NamedSharding(mesh, PartitionSpec()) for one in theirs]
+    own, theirs = ([sharding_of(each, at) for at in range(len(each.seen.argument_avals))] for each in (program, beside))
+    if own != theirs and all(split is None or split.device_set == set(mesh.devices.flat) for split in theirs):
+        yield "split as the target's are", [split or NamedSharding(mesh, PartitionSpec()) for split in theirs]
     for dim in range(2):
         specs = [
             PartitionSpec(*[None] * dim, mesh.axis_names)
@@ -224,24 +248,22 @@ def other_splits(program: Prepared, beside: Prepared) -> Iterator[tuple[str, lis
 
 def gradients(program: Prepared, values: Sequence[Any], positions: Sequence[int]) -> list[Any]:
     """The derivative of a random sum of a program's outputs by the arguments at some positions: one reverse pass."""
-    if program.traced is None:
-        raise TargetError("the program cannot be differentiated", why="its library hands out no trace of it")
-    alone = not program.is_manual and not _is_explicit(program)
-    evaluated = plain(program.traced, alone=alone)
+    alone = not program.decides_shardings
+    evaluated = plain(program.trace("differentiated"), alone=alone)
     generator = np.random.default_rng(0)
 
     def total(chosen: Sequence[Any], given: Sequence[Any]) -> Any:
         every = list(given)
         for position, value in zip(positions, chosen, strict=True):
             every[position] = value
-        outputs = [one for one in evaluated(*every) if jnp.issubdtype(one.dtype, jnp.floating)]
-        weights = [generator.uniform(0.5, 1.5, one.shape) * generator.choice((-1, 1), one.shape) for one in outputs]
-        return sum(jnp.vdot(one.astype(jnp.float32), weight) for one, weight in zip(outputs, weights, strict=True))
+        outputs = [output for output in evaluated(*every) if jnp.issubdtype(output.dtype, jnp.floating)]
+        weights = [generator.uniform(0.5, 1.5, each.shape) * generator.choice((-1, 1), each.shape) for each in outputs]
+        return sum(jnp.vdot(each.astype(jnp.float32), weight) for each, weight in zip(outputs, weights, strict=True))
 
     placed = values if alone else _placed(program, values)
-    with jax.set_mesh(program.current) if program.current is not None and not alone else nullcontext():
+    with nullcontext() if alone else program.on_its_mesh():
         found = jax.jit(jax.grad(total))([placed[position] for position in positions], list(placed))
-    return [np.asarray(one) for one in found]
+    return [np.asarray(gradient) for gradient in found]
 
 
 def _placed(program: Prepared, values: Sequence[Any]) -> list[Any]:
@@ -259,14 +281,7 @@ def sharding_of(program: Prepared, position: int) -> jax.sharding.Sharding | Non
     return sharding if isinstance(sharding, jax.sharding.Sharding) else None
 
 
-def _is_explicit(program: Prepared) -> bool:
-    """Whether shardings are part of the program's types, which one device does not have."""
-    meshes = (program.current, program.mesh)
-    return any(kind != AxisType.Auto for mesh in meshes if mesh is not None for kind in mesh.axis_types)
-
-
-def _traced(plan: Plan) -> ClosedJaxpr | None:
-    traced = plan.traced
+def _jaxpr(traced: Any) -> ClosedJaxpr | None:
     while traced is not None and not hasattr(traced, "jaxpr"):
         traced = getattr(traced, "traced", None)  # flax.nnx.jit wraps JAX's own
     return None if traced is None else traced.jaxpr
@@ -304,13 +319,13 @@ def _memory_of_one_device(compiled: jax.stages.Compiled) -> int | None:
     return None if None in parts else sum(int(part) for part in parts if part is not None)
 
 
-def _adds_across(compiled: jax.stages.Compiled) -> bool:
-    text = compiled.as_text()
-    return text is None or any(opcode in text for opcode in _ADDING)
-
-
 def _float(leaf: Any) -> bool:
     return bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
+
+
+def on_host(array: Any) -> Any:
+    """All of an array for NumPy, which has no type for random keys."""
+    return np.asarray(jax.random.key_data(array) if is_key(array) else array)
 
 
 def _shards(array: Any, mesh: jax.sharding.Mesh | None) -> tuple[Shard, ...]:
@@ -329,7 +344,7 @@ def _shards(array: Any, mesh: jax.sharding.Mesh | None) -> tuple[Shard, ...]:
 
 def place_of(device: Any, mesh: Any) -> str:
     """`X=1, Y=0`: where a device is in the mesh; `device 3` where there is none."""
-    ids = [one.id for one in mesh.devices.flat] if isinstance(mesh, jax.sharding.Mesh) else []
+    ids = [member.id for member in mesh.devices.flat] if isinstance(mesh, jax.sharding.Mesh) else []
     if device.id not in ids:
         return f"device {device.id}"
     positions = np.unravel_index(ids.index(device.id), mesh.devices.shape)

@@ -10,12 +10,14 @@ from typing import Any
 
 from hloscope.errors import NotationError
 from hloscope.program.target import TargetFacts
+from hloscope.verification.model import Numerics, NumericsStatus
 
 Range = tuple[float | str, float | str]
 
 _PLATFORMS = ("auto", "cpu", "tpu", "gpu")
 
 _RANGE = re.compile(r"\s*(?P<name>[^=]+?)\s*=\s*(?P<low>[^:=]+?)\s*:\s*(?P<high>[^:=]+?)\s*")
+_HOW_TO_WRITE = "write NAME=LOW:HIGH, such as B=0:8 or x=-1:1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,7 @@ def parse_range(text: str) -> tuple[str, Range]:
     """
     found = _RANGE.fullmatch(text)
     if found is None:
-        raise NotationError(f"{text!r} is no range", fix="write NAME=LOW:HIGH, such as B=0:8 or x=-1:1")
+        raise NotationError(f"{text!r} is no range", fix=_HOW_TO_WRITE)
     low, high = _bound(found["low"], text), _bound(found["high"], text)
     if not isinstance(low, str) and not isinstance(high, str) and low >= high:
         raise NotationError(f"the range {text!r} is empty", why=f"{low:g} is not below {high:g}")
@@ -87,28 +89,15 @@ def _bound(text: str, whole: str) -> float | str:
     try:
         number = float(text)
     except ValueError as error:
-        raise NotationError(
-            f"{text!r} in {whole!r} is no number", fix="write NAME=LOW:HIGH, such as B=0:8 or x=-1:1"
-        ) from error
+        raise NotationError(f"{text!r} in {whole!r} is no number", fix=_HOW_TO_WRITE) from error
     if not isfinite(number):
         raise NotationError(f"{text!r} in {whole!r} is not finite", fix="write numbers, such as x=-1:1")
     return number
 
 
 Function = Callable[..., Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
-    """One of the two programs.
-
-    Attributes:
-        target: `module:fn` or `file.py:fn`, or the function itself for a run in this process.
-        facts: What the user said of it beside its own decorator.
-    """
-
-    target: str | Function
-    facts: TargetFacts
+Stage = Callable[[str], None]
+"""Is called with what is happening, so that a process that dies leaves word of where it was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,35 +105,29 @@ class Job:
     """A run of two programs on the same inputs.
 
     Attributes:
-        target: The program.
-        reference: Its reference; it takes from the target's decorator what it leaves open.
+        target: `module:fn` or `file.py:fn`, or the function itself for a run in this process.
+        reference: Its reference, likewise; it takes from the target's decorator what it leaves open.
         devices: Devices that the larger of both needs.
+        facts: What the user said of both beside their own decorators.
+        settings: What he asks of the run.
         platform: `cpu` for simulated devices, or the platform of attached ones: `tpu`, `gpu`.
-        seed: The random seed.
-        ranges: For the target's arguments by name: the least value and the one above the greatest, as numbers or
-            letters of its dimensions.
-        dims: Sizes for letters, over those of the programs.
-        rtol: The user's own relative tolerance.
-        atol: The user's own absolute tolerance.
-        grad: Whether gradients are compared as well.
-        against_single_device: Whether both are compared with the target on one device too.
         memory_bytes: Memory that the run may take; None when it is not known.
         programs: What the programs are known by, as `fingerprint` says; None for one that is whatever its name imports.
     """
 
-    target: Side
-    reference: Side
+    target: str | Function
+    reference: str | Function
     devices: int
+    facts: TargetFacts = field(default_factory=TargetFacts)
+    settings: Settings = field(default_factory=Settings)
     platform: str = "cpu"
-    seed: int = 0
-    ranges: Mapping[str, tuple[float | str, float | str]] = field(default_factory=dict)
-    dims: Mapping[str, int] = field(default_factory=dict)
-    rtol: float | None = None
-    atol: float | None = None
-    grad: bool = False
-    against_single_device: bool = False
     memory_bytes: int | None = None
     programs: tuple[str | None, str | None] = (None, None)
+
+    def came_to(self, status: NumericsStatus, message: str = "", *, ran_on: str = "") -> Numerics:
+        """What came of it, before anything is compared."""
+        dims = dict(self.settings.scale)
+        return Numerics(status=status, ran_on=ran_on, message=message, seed=self.settings.seed, dims=dims)
 
 
 class OtherProgramError(Exception):

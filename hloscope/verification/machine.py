@@ -1,11 +1,11 @@
-"""What this machine has for a run: memory that is free, an accelerator that is attached, told without starting JAX."""
+"""What this machine has for a run: memory that is free, an accelerator that is attached, found without starting JAX."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+
+from hloscope.compiler.slots import system_bytes
 
 SHARE = 0.8
 """Of the free memory, what a run may take; the rest is for copies that the runtime makes."""
@@ -17,36 +17,18 @@ _CGROUP_LIMITS = (
 
 
 def available_bytes() -> int | None:
-    """Memory that is free for a process, within the limits of a container; None when the system does not tell."""
+    """Memory that is free for a process, within the limits of a container; None when the system does not say."""
     found = [count for count in (_of_the_machine(), *map(_of_a_container, _CGROUP_LIMITS)) if count is not None]
     return min(found, default=None)
-
-
-def needed_bytes(program_bytes: Sequence[int | None], host_bytes: int) -> int:
-    """What a run needs at most; at least, where a program's part is not known.
-
-    Args:
-        program_bytes: For each program, arguments, outputs and temporaries of all devices together; None where that is
-            not known. They run one after the other.
-        host_bytes: Inputs and outputs as NumPy arrays.
-    """
-    return max((count for count in program_bytes if count is not None), default=0) + host_bytes
 
 
 def _of_the_machine() -> int | None:
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
-        return _of_another_system()
+        return system_bytes("SC_PHYS_PAGES")
     kibibytes = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
     return int(kibibytes[0]) * 1024 if kibibytes else None
-
-
-def _of_another_system() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return None
 
 
 def _of_a_container(files: tuple[str, str]) -> int | None:
@@ -75,19 +57,19 @@ def attached_platform(devices: Path = Path("/dev")) -> str | None:
 
     Source: `jax/_src/cloud_tpu_init.py` and `hardware_utils.py`, which look for the same files.
     """
-    if _any(devices, _TPU_DEVICES) and find_spec("libtpu") is not None:
+
+    def any_of(patterns: tuple[str, ...]) -> bool:
+        return any(next(devices.glob(pattern), None) is not None for pattern in patterns)
+
+    if any_of(_TPU_DEVICES) and find_spec("libtpu") is not None:
         return "tpu"
-    if _any(devices, _GPU_DEVICES) and any(find_spec(name) is not None for name in _GPU_PLUGINS):
+    if any_of(_GPU_DEVICES) and any(find_spec(name) is not None for name in _GPU_PLUGINS):
         return "gpu"
     return None
 
 
 def jax_platform(platform: str) -> str:
-    """What `JAX_PLATFORMS` is to be for `cpu`, `tpu` or `gpu`: JAX fails when it is told of one without a plugin."""
+    """What `JAX_PLATFORMS` is to be for `cpu`, `tpu` or `gpu`: JAX fails when it is given one without a plugin."""
     if platform != "gpu":
         return platform
     return next((backend for name, backend in _GPU_PLUGINS.items() if find_spec(name) is not None), "cuda")
-
-
-def _any(folder: Path, patterns: tuple[str, ...]) -> bool:
-    return any(next(folder.glob(pattern), None) is not None for pattern in patterns)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import sqrt
+from math import prod, sqrt
 from time import monotonic
 from typing import Any
 
@@ -16,7 +16,6 @@ from hloscope.units import plural
 from hloscope.verification import executing, machine, spreads
 from hloscope.verification.differences import (
     Shard,
-    as_wide,
     compare_shards,
     exchanged,
     is_inexact,
@@ -26,12 +25,10 @@ from hloscope.verification.differences import (
     whole,
 )
 from hloscope.verification.executing import Prepared
-from hloscope.verification.job import Job
+from hloscope.verification.job import Job, Stage
 from hloscope.verification.model import Bias, OutputComparison, Roughness, Tolerance
 from hloscope.verification.spreads import Spread
 from hloscope.verification.traced import every_equation, means, narrow_carry, path_units, rounds
-
-Stage = Callable[[str], None]
 
 _RUNS, _RUNS_OF_TARGET = range(1, 7), range(1, 3)
 _RUNS_OF_DECISIONS = range(7, 31)
@@ -80,11 +77,13 @@ class Measured:
         relative: The relative tolerance that types and sums alone give.
         failure: Why there are no spreads although nobody said otherwise; empty where there are.
         runs: For each output, the runs of the reference that its spread was measured on.
+        parts: Devices that a sum may be spread over, each of which rounds what it hands on.
         notes: What was noticed of the reference on the way.
     """
 
     spreads: Sequence[Spread | None]
     relative: float
+    parts: int
     failure: str = ""
     runs: Sequence[Sequence[Any]] = ()
     notes: tuple[str, ...] = ()
@@ -92,41 +91,43 @@ class Measured:
 
 def measure(target: Run, reference: Run, job: Job, stage: Stage) -> Measured:
     """Runs the reference with its values moved, unless the user says what is allowed."""
-    roundings = (target.program.rounding, reference.program.rounding)
-    parts = parts_of_sums(target, reference, job)
+    program = reference.program
+    parts = job.devices if target.program.adds_across or program.adds_across else 1
+    roundings = (target.program.rounding, program.rounding)
     relative = relative_tolerance(roundings, devices=parts, platform=job.platform)
-    if job.rtol is not None or job.atol is not None:
-        return Measured(spreads=(), relative=relative)
-    elements = sum(int(aval.size) for aval in reference.program.seen.result_avals)
+    nothing = Measured(spreads=(), relative=relative, parts=parts)
+    if job.settings.rtol is not None or job.settings.atol is not None:
+        return nothing
+    elements = sum(int(aval.size) for aval in program.seen.result_avals)
     if job.memory_bytes is not None and elements * _BYTES_AN_ELEMENT > machine.SHARE * job.memory_bytes:
-        return Measured(spreads=(), relative=relative, failure="its outputs are too large to be kept several times")
-    if reference.program.traced is not None and not any(map(rounds, every_equation(reference.program.traced.jaxpr))):
+        return replace(nothing, failure="its outputs are too large to be kept several times")
+    if program.traced is not None and not any(map(rounds, every_equation(program.traced.jaxpr))):
         exact = [[whole(shards, shape_of(shards), shards[0].values.dtype)] for shards in reference.outputs]
-        return Measured(spreads=_spreads(exact, target, reference), relative=relative, runs=exact)
+        return replace(nothing, spreads=_spreads(exact, target, reference), runs=exact)
     stage("measuring what rounding does to the reference")
     try:
-        again = partial(executing.run_moved, reference.program, reference.values, parts=parts, platform=job.platform)
-        moved = again(runs=_RUNS)
-        more = again(runs=_RUNS_OF_DECISIONS) if _hang_on_decisions(moved) else []
+        again = partial(executing.run_moved, program, reference.values, parts=parts, platform=job.platform)
+        moved = [list(runs) for runs in zip(*again(runs=_RUNS), strict=True)]
+        decided = [runs for runs in moved if not is_inexact(runs[0])]
+        if any(run.tobytes() != runs[0].tobytes() for runs in decided for run in runs):
+            more = zip(*again(runs=_RUNS_OF_DECISIONS), strict=True)
+            moved = [runs if is_inexact(runs[0]) else [*runs, *rest] for runs, rest in zip(moved, more, strict=True)]
     except executing.UNEVALUABLE as error:
-        return Measured(spreads=(), relative=relative, failure=describe(error).splitlines()[0][:200])
-    kept = [_runs_of(index, moved, more) for index in range(len(reference.outputs))]
-    return Measured(spreads=_spreads(kept, target, reference), relative=relative, runs=kept)
+        return replace(nothing, failure=describe(error).splitlines()[0][:200])
+    return replace(nothing, spreads=_spreads(moved, target, reference), runs=moved)
 
 
-def over_other_splits(
-    measured: Measured, target: Run, reference: Run, stage: Stage, names: Sequence[str] = ()
-) -> Measured:
+def over_other_splits(measured: Measured, target: Run, reference: Run, stage: Stage) -> Measured:
     """The same with what the reference gives when its arguments are split in other ways, as far as that is rounding.
 
     A right program is never off by more than the reference is from itself. Where another split gives numbers that
-    rounding does not explain, they are not allowed but told: the reference's value depends on its shardings.
+    rounding does not explain, they are not allowed but noted: the reference's value depends on its shardings.
     """
     if not measured.spreads:
         return measured
     stage("splitting the reference in other ways")
-    runs, notes = [list(one) for one in measured.runs], []
-    names = names or reference.program.seen.result_names
+    runs, notes = [list(kept) for kept in measured.runs], []
+    names = reference.program.seen.result_names
     for words, shardings in executing.other_splits(reference.program, target.program):
         try:
             outputs = executing.run_split(reference.program, reference.values, shardings)
@@ -144,36 +145,19 @@ def over_other_splits(
 
 def _spreads(runs: Sequence[Sequence[Any]], target: Run, reference: Run) -> list[Spread | None]:
     units = path_units(reference.program.traced) if reference.program.traced is not None else []
-    rows = enumerate(zip(reference.outputs, runs, units, strict=True))
-    return [_spread(shards, target, moved, index, unit) for index, (shards, moved, unit) in rows]
+    beside = [*target.outputs, *[()] * len(reference.outputs)]
+    rows = zip(reference.outputs, beside, runs, units, strict=False)
+    return [_spread(shards, theirs, moved, unit) for shards, theirs, moved, unit in rows]
 
 
-def _hang_on_decisions(moved: Sequence[Sequence[Any]]) -> bool:
-    """Whether rounding moves an output of integers."""
-    return any(
-        not is_inexact(first) and any(first.tobytes() != other.tobytes() for other in others)
-        for first, *others in zip(*moved, strict=True)
-    )
-
-
-def _runs_of(index: int, moved: Sequence[Sequence[Any]], more: Sequence[Sequence[Any]]) -> list[Any]:
-    """An output in all runs that it needs: only one of integers needs more."""
-    return [run[index] for run in (*moved, *(more if not is_inexact(moved[0][index]) else ()))]
-
-
-def parts_of_sums(target: Run, reference: Run, job: Job) -> int:
-    """Devices that a sum may be spread over, each of which rounds what it hands on."""
-    return job.devices if target.program.adds_across or reference.program.adds_across else 1
-
-
-def _spread(shards: Sequence[Shard], target: Run, moved: Sequence[Any], index: int, unit: float) -> Spread | None:
+def _spread(shards: Sequence[Shard], beside: Sequence[Shard], moved: Sequence[Any], unit: float) -> Spread | None:
+    """What rounding does to an output, of which the target's devices may hold other parts."""
     shape = shape_of(shards)
     if any(run.shape != shape for run in moved):
         return None
     expected = whole(shards, shape, shards[0].values.dtype)
-    of_target = target.outputs[index] if index < len(target.outputs) else ()
-    alike = [one for one in of_target if shape_of(of_target) == shape]
-    regions = list(spreads.parts_of(shape, [region_of(one) for one in (*shards, *alike)]))
+    alike = [shard for shard in beside if shape_of(beside) == shape]
+    regions = spreads.parts_of(shape, [region_of(shard) for shard in (*shards, *alike)])
     return spreads.spread_of(expected, moved, regions, unit=unit / 2)
 
 
@@ -187,9 +171,9 @@ def judged_by_spread(
     if found.wrong and found.wrong <= unseen + (min(found.unstable, _FEW_UNSEEN) if is_inexact(expected) else 0):
         found = replace(found, wrong=0, wrong_shards=(), unstable=found.unstable + found.wrong, largest_error=1.0)
     values = whole(shards, expected.shape, expected.dtype)
-    scale = spreads.scale_of(spread, values)
+    times = (spreads.scale_of(spread, values) or 0.0) / max(spread.scale, 1.0)
     bias = _bias(shards, values, spread, sizes)
-    rough = Roughness(times=scale / max(spread.scale, 1)) if scale and spreads.is_too_rough(spread, scale) else None
+    rough = Roughness(times=times) if times > spreads.SCALE_SAFETY else None
     if found.wrong:
         swapped = exchanged(shards, found.wrong_shards, expected, spread.allowed)
         kept = bias if bias is not None and bias.constant else None
@@ -200,58 +184,48 @@ def judged_by_spread(
 def _bias(shards: Sequence[Shard], values: Any, spread: Spread, sizes: Mapping[float, str]) -> Bias | None:
     """How an output's errors lean: all of them together, or those of some devices."""
     everywhere = tuple(slice(0, size) for size in values.shape)
-    together = _leaning(values, everywhere, spread)
-    if together is not None:
-        return _as_bias(together, (), spread, sizes)
-    leaning = [(shard.place, one) for shard in shards if (one := _leaning(shard.values, region_of(shard), spread))]
-    if not leaning:
-        return None
-    largest = max((one for _, one in leaning), key=lambda one: abs(one.ratio - 1))
-    return _as_bias(largest, tuple(place for place, _ in leaning), spread, sizes)
+    lean, places = _leaning(values, everywhere, spread), tuple[str, ...]()
+    if lean is None:
+        leans = [(shard.place, _leaning(shard.values, region_of(shard), spread)) for shard in shards]
+        leaning = {place: found for place, found in leans if found is not None}
+        if not leaning:
+            return None
+        lean, places = max(leaning.values(), key=lambda found: abs(found.ratio - 1)), tuple(leaning)
+    ratio = lean.ratio
+    meaning = min(sizes, key=lambda size: abs(ratio / size - 1), default=0.0)
+    is_near = bool(meaning) and abs(ratio / meaning - 1) < min(0.005, 0.02 * abs(meaning - 1))
+    return Bias(
+        ratio=ratio,
+        constant=lean.constant and spreads.has_ratio(spread, lean),
+        one_way=lean.one_way,
+        shards=places,
+        meaning=sizes[meaning] if lean.constant and is_near else "",
+        explained=spreads.explained_ratio(spread),
+    )
 
 
 def _leaning(values: Any, region: spreads.Region, spread: Spread) -> spreads.Lean | None:
-    one = spreads.lean(spread, values, region)
-    if one is None or not (spreads.has_ratio(spread, one) or spreads.leans(spread, one, values.size)):
-        return None
-    return one
-
-
-def _as_bias(one: spreads.Lean, places: tuple[str, ...], spread: Spread, sizes: Mapping[float, str]) -> Bias:
-    explained = spreads.explained_ratio(spread)
-    meaning = min(sizes, key=lambda size: abs(one.ratio / size - 1), default=0.0)
-    is_near = bool(meaning) and abs(one.ratio / meaning - 1) < min(0.005, 0.02 * abs(meaning - 1))
-    return Bias(
-        ratio=one.ratio,
-        constant=one.constant and spreads.has_ratio(spread, one),
-        one_way=one.one_way,
-        shards=places,
-        meaning=sizes[meaning] if one.constant and is_near else "",
-        explained=explained,
-    )
+    lean = spreads.lean(spread, values, region)
+    leans = lean is not None and (spreads.has_ratio(spread, lean) or spreads.leans(spread, lean, values.size))
+    return lean if leans else None
 
 
 def size_words(mesh: Any, values: Sequence[Any]) -> dict[float, str]:
     """What a ratio may be: the size of an axis, of all axes, or a length of an argument over the one below it."""
     axes = {str(axis): int(size) for axis, size in mesh.shape.items() if size > 1} if mesh is not None else {}
+    sizes = [(size, f"the size of {axis}") for axis, size in axes.items()]
+    if len(axes) > 1:
+        sizes.append((prod(axes.values()), "the number of devices"))
     named: dict[float, str] = {}
-    for size, words in [*((size, f"the size of {axis}") for axis, size in axes.items()), *_all(axes)]:
+    for size, words in sizes:
         named.setdefault(float(size), words)
         named.setdefault(1 / size, f"1 / {words}")
         named.setdefault(sqrt(size), f"the square root of {words}")
         named.setdefault(1 / sqrt(size), f"1 / the square root of {words}")
-    lengths = sorted({int(length) for value in values for length in np.shape(value) if length > 2})
-    for length in lengths:
+    for length in sorted({int(length) for value in values for length in np.shape(value) if length > 2}):
         named.setdefault(length / (length - 1), f"{length:,} / {length - 1:,}, as of a mean over one too few")
         named.setdefault((length - 1) / length, f"{length - 1:,} / {length:,}, as of a mean over one too many")
     return named
-
-
-def _all(axes: Mapping[str, int]) -> list[tuple[int, str]]:
-    product = 1
-    for size in axes.values():
-        product *= size
-    return [(product, "the number of devices")] if len(axes) > 1 else []
 
 
 def _tolerance(expected: Any, spread: Spread) -> Tolerance:
@@ -269,19 +243,24 @@ def _tolerance(expected: Any, spread: Spread) -> Tolerance:
 def invisible(reference: Run, measured: Measured, comparisons: Sequence[OutputComparison]) -> Iterator[str]:
     """Says of divisions by a count that one more or less would not be seen in an output, at the sizes that were run."""
     counts = means(reference.program.traced) if reference.program.traced is not None and measured.spreads else []
-    judged = [one for one in comparisons if one.subject == "target" and one.against == "reference"]
-    for one, spread, divided in zip(judged, measured.spreads, counts, strict=False):
-        if spread is None or not one.informative:
+    for output, spread, divided in zip(filter(_is_verdict, comparisons), measured.spreads, counts, strict=False):
+        if spread is None or not output.informative:
             continue
-        seen = spreads.explained_ratio(spread) if spreads.is_an_array(spread) else one.tolerance.relative
+        is_an_array = spread.expected.size >= spreads.LEAST_ELEMENTS
+        seen = spreads.explained_ratio(spread) if is_an_array else output.tolerance.relative
         hidden = [count for count in divided if 1 / count < seen]
         if hidden:
             count, stored = max(hidden), _NAMES.get(2 * spread.unit)
             within = f"{100 * seen:.2g}% that rounding{f' to {stored}' if stored else ''} explains"
             yield (
-                f"a mean over {count - 1:,} or {count:,} is the same in {one.name} within the {within}: a wrong count "
-                "would not be seen; use --scale for fewer elements"
+                f"a mean over {count - 1:,} or {count:,} is the same in {output.name} within the {within}: a wrong "
+                "count would not be seen; use --scale for fewer elements"
             )
+
+
+def _is_verdict(output: OutputComparison) -> bool:
+    """Whether it compares the programs themselves, and not one of them with something else."""
+    return output.subject == "target" and output.against == "reference"
 
 
 def with_own_rounding(
@@ -289,45 +268,43 @@ def with_own_rounding(
 ) -> tuple[OutputComparison, ...]:
     """Says of wrong outputs whether the target's own rounding makes them so, which takes runs of the target."""
     target, reference = runs["target"], runs["reference"]
-    doubtful = [one for one in comparisons if one.subject == "target" and one.against == "reference"]
-    if not any(one.wrong or one.roughness for one in doubtful) or not measured.spreads:
+    names = list(target.program.seen.result_names)
+    doubtful = [
+        output
+        for output in comparisons
+        if _is_verdict(output) and output.name in names and (output.wrong or output.roughness)
+    ]
+    if not doubtful or not measured.spreads:
         return tuple(comparisons)
+    again = partial(executing.run_moved, parts=measured.parts, platform=job.platform, runs=_RUNS_OF_TARGET)
     try:
-        parts = parts_of_sums(target, reference, job)
-        moved = executing.run_moved(
-            target.program, target.values, parts=parts, platform=job.platform, runs=_RUNS_OF_TARGET
-        )
+        moved = again(target.program, target.values)
     except executing.UNEVALUABLE:
         return tuple(comparisons)
-    names = list(target.program.seen.result_names)
-    return tuple(
-        _explained(one, names.index(one.name), moved, target, reference, measured)
-        if any(one is other for other in doubtful) and one.name in names and (one.wrong or one.roughness)
-        else one
-        for one in comparisons
-    )
+
+    def explained(output: OutputComparison) -> OutputComparison:
+        index = names.index(output.name)
+        rough = _own_roughness(index, [run[index] for run in moved], target, reference, measured.spreads[index])
+        return output if rough is None else replace(output, roughness=rough)
+
+    return tuple(explained(output) if output in doubtful else output for output in comparisons)
 
 
-def _explained(
-    one: OutputComparison, index: int, moved: Sequence[Sequence[Any]], target: Run, reference: Run, measured: Measured
-) -> OutputComparison:
-    spread = measured.spreads[index]
-    values = (
-        whole(target.outputs[index], spread.expected.shape, target.outputs[index][0].values.dtype) if spread else None
-    )
-    if spread is None or values is None:
-        return one
+def _own_roughness(
+    index: int, moved: Sequence[Any], target: Run, reference: Run, spread: Spread | None
+) -> Roughness | None:
+    """The errors of an output as the target's own rounding, if that is large enough to explain them."""
+    if spread is None:
+        return None
+    shards = target.outputs[index]
+    values = whole(shards, spread.expected.shape, shards[0].values.dtype)
     error = spreads.scale_of(spread, values)
-    around = replace(spread, expected=as_wide(values))
-    own = max((spreads.scale_of(around, run[index]) or 0.0 for run in moved), default=0.0)
-    if not error or own**2 < _SHARE_EXPLAINED * error**2 or own < _TIMES_AS_ROUGH * max(spread.scale, 1.0):
-        return one
-    return replace(
-        one,
-        roughness=Roughness(
-            times=error / max(spread.scale, 1.0), own=True, words=_rounding_words(target, reference, index)
-        ),
-    )
+    around = spread.around(values)
+    own = max((spreads.scale_of(around, run) or 0.0 for run in moved), default=0.0)
+    usual = max(spread.scale, 1.0)
+    if not error or own**2 < _SHARE_EXPLAINED * error**2 or own < _TIMES_AS_ROUGH * usual:
+        return None
+    return Roughness(times=error / usual, own=True, words=_rounding_words(target, reference, index))
 
 
 def _rounding_words(target: Run, reference: Run, index: int) -> str:
@@ -338,7 +315,7 @@ def _rounding_words(target: Run, reference: Run, index: int) -> str:
     carried, theirs = narrow_carry(traced[0]), narrow_carry(traced[1])
     if carried and carried != theirs:
         return f"in the program {carried}"
-    units = [path_units(one)[index] for one in traced]
+    units = [path_units(closed)[index] for closed in traced]
     if units[0] > units[1]:
         wider = _NAMES.get(units[1], "nothing so narrow")
         return f"the program rounds to {_NAMES.get(units[0], 'a narrow type')} on its way, and the reference to {wider}"
@@ -347,5 +324,4 @@ def _rounding_words(target: Run, reference: Run, index: int) -> str:
 
 def shape_of(shards: Sequence[Shard]) -> tuple[int, ...]:
     """The dimensions of the whole array."""
-    ends = [tuple(a + n for a, n in zip(shard.start, shard.values.shape, strict=True)) for shard in shards]
-    return tuple(max(column) for column in zip(*ends, strict=True))
+    return tuple(max(part.stop for part in parts) for parts in zip(*map(region_of, shards), strict=True))

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
-from enum import Enum, StrEnum
-from math import isfinite
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Literal
 
-from hloscope.analysis.model import Analysis
+from hloscope.analysis.model import Analysis, Collective, Memory, SliceFact, Total
+from hloscope.analysis.totals import axes_key
 from hloscope.analysis.vocabulary import Bound
 from hloscope.compare import Comparison
-from hloscope.findings import Finding, Severity
-from hloscope.verification.communication import traffic_rows
+from hloscope.documents import SCHEMA, Schema, document, plain
+from hloscope.findings import Finding, Severity, unaccepted
 
 ToleranceSource = Literal["rounding", "types", "user"]
 """`rounding`: runs of the reference with all that it stores moved; `types`: the types and lengths of sums alone."""
@@ -127,7 +127,7 @@ class OutputComparison:
         wrong_shards: Those that hold a wrong element, such as `X=1, Y=0`.
         worst: The element that differs most; None where there is none.
         largest_error: The largest difference, as a multiple of what is allowed; infinite where none is allowed.
-        informative: Whether the expected output tells anything: some element is finite, and zero in its place would be
+        informative: Whether the expected output says anything: some element is finite, and zero in its place would be
             wrong.
         blind_shards: Devices on which most of what is expected is not finite, or so small beside the rest of the output
             that zeros would pass.
@@ -191,8 +191,8 @@ class Numerics:
         inputs: One line for each argument: its name, type and range of values.
         dims: The letters that were given other sizes than the target's own.
         comparisons: One for each output of each pair that was compared.
-        estimated_bytes: Memory that the runs need; None when it was not estimated.
-        available_bytes: Memory that was free; None when it is not known.
+        estimated_bytes: Bytes of memory that the runs need; None when it was not estimated.
+        available_bytes: Bytes of memory that were free; None when it is not known.
         not_compared: What could not be compared, and why: `gradients` or `single device` that were asked for, an
             output of another shape.
         untested: Parts of arguments that no output depends on for the inputs that were tried.
@@ -216,8 +216,8 @@ class Numerics:
     def agree(self) -> bool:
         """Whether both ran, and something was compared, and nothing differs."""
         ran = self.status is NumericsStatus.RAN and not self.not_compared
-        told = any(one.informative for one in self.comparisons)
-        return ran and told and all(one.agrees for one in self.comparisons)
+        is_informative = any(output.informative for output in self.comparisons)
+        return ran and is_informative and all(output.agrees for output in self.comparisons)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,12 +241,12 @@ class Verification:
     @property
     def passed(self) -> bool:
         """Whether no finding is an error."""
-        return all(one.severity is not Severity.ERROR or one.allowed is not None for one in self.findings)
+        return not unaccepted(self.findings, Severity.ERROR)
 
     @property
     def untested(self) -> tuple[str, ...]:
         """What no output depends on for the inputs that were tried: `table on 4 of 8 devices (X=4; X=5; ...)`."""
-        messages = (one.message for one in self.findings if one.rule == UNTESTED)
+        messages = (finding.message for finding in self.findings if finding.rule == UNTESTED)
         return tuple(message.removeprefix(UNTESTED_WORDS).removeprefix(UNTRIED_WORDS) for message in messages)
 
     @property
@@ -269,7 +269,7 @@ class Verification:
 
     def to_dict(self) -> dict[str, object]:
         """The verification as plain data, as `--format json` prints it."""
-        return to_document(self)
+        return plain(document_of(self))
 
 
 def _known(*bounds: Bound) -> bool:
@@ -283,44 +283,135 @@ def _ratio(found: float, expected: float) -> float | None:
     return 1.0 if not found else None
 
 
-SCHEMA_VERSION = 1
-"""Changes when a field is renamed, removed or given another meaning; not when one is added."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficRow:
+    """What both programs move with collectives of one kind over the same axes, per step on one device.
+
+    Attributes:
+        kind: The kind.
+        axes: Mesh axes joined by `,`.
+        reference: The reference's sum.
+        target: The program's sum.
+        reference_us: Predicted time of the reference's; None when not priced.
+        target_us: Predicted time of the program's; None when not priced.
+    """
+
+    kind: str
+    axes: str
+    reference: Total
+    target: Total
+    reference_us: float | None
+    target_us: float | None
 
 
-def to_document(found: Verification) -> dict[str, object]:
-    """Turns a verification into dicts, lists, strings, numbers, booleans and None; an infinite error is `"inf"`."""
-    rows = traffic_rows(found.communication, found.target, found.reference)
-    return {
-        "schema": SCHEMA_VERSION,
-        "target": found.target.target,
-        "reference": found.reference.target,
-        "slice": _plain(found.target.slice),
-        "passed": found.passed,
-        "untested": list(found.untested),
-        "numerics": _plain(found.numerics),
-        "communication": {
-            "same": found.communication.same,
-            "rows": _plain(rows),
-            "target_wire_bytes": found.communication.new_total.wire_bytes,
-            "reference_wire_bytes": found.communication.old_total.wire_bytes,
-            "bytes_ratio": found.bytes_ratio,
-            "time_ratio": found.time_ratio,
-        },
-        "memory": {"target": _plain(found.target.memory), "reference": _plain(found.reference.memory)},
-        "findings": _plain(found.findings),
-        "versions": dict(found.target.versions),
-    }
+def traffic_rows(comparison: Comparison, target: Analysis, reference: Analysis) -> tuple[TrafficRow, ...]:
+    """One row for each kind and axes that either program uses, most bytes first."""
+    return tuple(
+        TrafficRow(
+            kind=str(tally.kind),
+            axes=tally.axes,
+            reference=tally.old,
+            target=tally.new,
+            reference_us=_time(reference.collectives, str(tally.kind), tally.axes),
+            target_us=_time(target.collectives, str(tally.kind), tally.axes),
+        )
+        for tally in comparison.tallies
+    )
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, float) and not isfinite(value):
-        return str(value)
-    if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    return value
+def _time(collectives: Iterable[Collective], kind: str, axes: str) -> float | None:
+    """Microseconds per step of the collectives of a kind over these axes; None where one of them is not priced."""
+    total = 0.0
+    for moved in collectives:
+        if str(moved.kind) == kind and axes_key(moved) == axes:
+            if moved.time_us is None:
+                return None
+            total += moved.time_us * moved.executions
+    return total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Communication:
+    """What a program and its reference move.
+
+    Attributes:
+        same: Whether both move surely the same data.
+        rows: By kind and axes, most bytes first.
+        target_wire_bytes: Bytes one device of the program sends per step.
+        reference_wire_bytes: Bytes one device of the reference sends per step.
+        bytes_ratio: The first over the second; None where either is not known.
+        time_ratio: Predicted time of a step over the reference's; None where either is not known.
+    """
+
+    same: bool
+    rows: tuple[TrafficRow, ...]
+    target_wire_bytes: int
+    reference_wire_bytes: int
+    bytes_ratio: float | None
+    time_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwoMemories:
+    """Bytes on one device.
+
+    Attributes:
+        target: Of the program.
+        reference: Of its reference.
+    """
+
+    target: Memory
+    reference: Memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerificationDocument:
+    """A program beside its reference: numbers, structure and communication.
+
+    Attributes:
+        schema: Version of this document's shape.
+        target: The program.
+        reference: Its reference.
+        slice: The slice that both were compiled for.
+        passed: Whether no finding is an error.
+        untested: What no output depends on for the inputs that were tried, in words.
+        numerics: What came of running both.
+        communication: What each moves.
+        memory: What each takes.
+        findings: Everything in which the program falls behind its reference, the worst first.
+        versions: Versions of what took part.
+    """
+
+    schema: Schema = SCHEMA
+    target: str
+    reference: str
+    slice: SliceFact | None
+    passed: bool
+    untested: tuple[str, ...]
+    numerics: Numerics
+    communication: Communication
+    memory: TwoMemories
+    findings: tuple[Finding, ...]
+    versions: dict[str, str]
+
+
+def document_of(found: Verification) -> VerificationDocument:
+    """What `--format json` prints, described by `hloscope/schemas/verify.json`."""
+    moved = found.communication
+    return document(
+        VerificationDocument,
+        found,
+        target=found.target.target,
+        reference=found.reference.target,
+        slice=found.target.slice,
+        communication=document(
+            Communication,
+            found,
+            same=moved.same,
+            rows=traffic_rows(moved, found.target, found.reference),
+            target_wire_bytes=moved.new_total.wire_bytes,
+            reference_wire_bytes=moved.old_total.wire_bytes,
+        ),
+        memory=TwoMemories(target=found.target.memory, reference=found.reference.memory),
+        versions=found.target.versions,
+    )

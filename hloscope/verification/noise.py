@@ -10,7 +10,7 @@ random variables, and those of sums); Parker, Pierce and Eggert, "Monte Carlo ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -24,7 +24,7 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, Literal
 
 from hloscope.compiler.jax_internals import scan_sizes
-from hloscope.verification.traced import CALLS, PSUMS, rounds, stored_units, unit_of
+from hloscope.verification.traced import PSUMS, called, rounds, stored_units, unit_of
 
 _DIFFUSE = frozenset(
     "exp exp2 expm1 log log1p tanh logistic sin cos tan asin acos atan atan2 sinh cosh asinh acosh atanh erf erfc "
@@ -33,7 +33,7 @@ _DIFFUSE = frozenset(
 """Functions that are approximated, in other code for other shapes: a few units apart where the type is wide."""
 
 _SILENT = frozenset(("debug_callback", "debug_print"))
-"""Operations that only tell the user something; he is told once, by the program itself."""
+"""Operations that only show the user something, which the program itself does once."""
 
 _SCALAR = 8
 """Elements up to which an array counts as scalars that something shares."""
@@ -116,7 +116,9 @@ def noisy(closed: ClosedJaxpr, *, parts: int, platform: str, alone: bool) -> Cal
 
     Of a deep program, whose operations are alike, each kind is compiled once: that takes as long for any depth.
     """
-    kinds: dict[Any, Callable[..., Any]] | None = {} if alone and _repeats(closed.jaxpr) else None
+    every = list(_kinds(closed.jaxpr)) if alone else []
+    repeats = len(every) >= max(_MANY, _ALIKE * len(set(every)))
+    kinds: dict[Any, Callable[..., Any]] | None = {} if repeats else None
 
     def evaluated(salt: Any, *args: Any) -> list[Any]:
         noise = Noise(salt=salt, parts=parts, platform=platform, alone=alone, kinds=kinds)
@@ -136,25 +138,25 @@ def plain(closed: ClosedJaxpr, *, alone: bool) -> Callable[..., list[Any]]:
 
 
 def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], noise: Noise) -> list[Any]:
-    env: dict[Any, Any] = {}
+    env: dict[Any, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
 
     def read(atom: Any) -> Any:
         return atom.val if isinstance(atom, Literal) else env[atom]
 
-    env.update(zip(jaxpr.constvars, consts, strict=True))
-    env.update(zip(jaxpr.invars, args, strict=True))
     stored, freed = stored_units(jaxpr), _last_uses(jaxpr)
     for eqn in jaxpr.eqns:
         if eqn.primitive.name in _SILENT:
             continue
         with nullcontext() if noise.alone else eqn.ctx.manager:
-            found = _result(
-                eqn, [read(atom) for atom in eqn.invars], noise, stored.get(eqn.outvars[0], 0.0) if eqn.outvars else 0.0
-            )
+            found = _result(eqn, [read(atom) for atom in eqn.invars], noise, _stored(eqn, stored))
         env.update(zip(eqn.outvars, found, strict=True))
-        for var in freed.get(id(eqn), ()):
+        for var in freed[id(eqn)]:
             env.pop(var, None)
     return [read(atom) for atom in jaxpr.outvars]
+
+
+def _stored(eqn: Any, units: Mapping[Any, float]) -> float:
+    return units.get(eqn.outvars[0], 0.0) if eqn.outvars else 0.0
 
 
 def _last_uses(jaxpr: Any) -> dict[int, list[Any]]:
@@ -168,20 +170,14 @@ def _last_uses(jaxpr: Any) -> dict[int, list[Any]]:
     return freed
 
 
-def _repeats(jaxpr: Any) -> bool:
-    """Whether a program has many operations, and they are of few kinds."""
-    kinds = list(_kinds(jaxpr))
-    return len(kinds) >= max(_MANY, _ALIKE * len(set(kinds)))
-
-
 def _kinds(jaxpr: Any) -> Iterator[Any]:
     stored = stored_units(jaxpr)
     for eqn in jaxpr.eqns:
-        if eqn.primitive.name in CALLS:
-            inner = eqn.params[CALLS[eqn.primitive.name]]
+        inner = called(eqn)
+        if inner is not None:
             yield from _kinds(getattr(inner, "jaxpr", inner))
         elif eqn.outvars:
-            yield _kind(eqn, stored.get(eqn.outvars[0], 0.0))
+            yield _kind(eqn, _stored(eqn, stored))
 
 
 def _kind(eqn: Any, stored: float) -> Any:
@@ -209,9 +205,8 @@ def _by_its_kind(eqn: Any, values: list[Any], noise: Noise, stored: float) -> Se
 
 
 def _result(eqn: Any, values: list[Any], noise: Noise, stored: float) -> Sequence[Any]:
-    name = eqn.primitive.name
-    if name in CALLS:
-        inner = eqn.params[CALLS[name]]
+    name, inner = eqn.primitive.name, called(eqn)
+    if inner is not None:
         return _evaluate(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), values, noise)
     if noise.kinds is not None:
         return _by_its_kind(eqn, values, noise, stored)
@@ -219,32 +214,27 @@ def _result(eqn: Any, values: list[Any], noise: Noise, stored: float) -> Sequenc
         return _STRUCTURED[name](eqn, values, noise)
     if noise.alone and name in ("sharding_constraint", "layout_constraint"):
         return values
-    if noise.quiet:
-        found = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(eqn.params))
-        return found if eqn.primitive.multiple_results else [found]
-    terms = _terms(eqn)
-    units = _units(eqn, terms, noise, stored)
-    if terms > 1 and units > 1:
-        moved = len(values) if eqn.primitive.name in PSUMS else 1
+    units = 0.0 if noise.quiet else _units(eqn, noise, stored)
+    if units > 1 and _terms(eqn) > 1:
+        moved = len(values) if name in PSUMS else 1
         values = [_summand(value, eqn, units, noise) for value in values[:moved]] + values[moved:]
     found = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(eqn.params))
     found = found if eqn.primitive.multiple_results else [found]
     return [noise.move(value, units) for value in found] if units else found
 
 
-def _units(eqn: Any, terms: int, noise: Noise, stored: float) -> float:
+def _units(eqn: Any, noise: Noise, stored: float) -> float:
     """How many units in the last place an operation's result may be off by; 0 where it is exact.
 
     Args:
         eqn: The operation.
-        terms: How many numbers it adds up.
         noise: How values are moved.
         stored: The unit of a narrower type that its result is soon converted to; 0 for none.
     """
     name = eqn.primitive.name
     if not rounds(eqn):
         return 0.0
-    unit = unit_of(eqn.outvars[0].aval.dtype)
+    unit, terms = unit_of(eqn.outvars[0].aval), _terms(eqn)
     if name in _DIFFUSE and unit <= 2.0**-23:
         return 3.0
     if terms <= 1:
@@ -257,51 +247,51 @@ def _units(eqn: Any, terms: int, noise: Noise, stored: float) -> float:
 
 def _terms(eqn: Any) -> int:
     """How many numbers an operation adds up for one element; 1 for one that does not add up."""
-    name, params = eqn.primitive.name, eqn.params
-    first: Any = eqn.invars[0].aval if eqn.invars else None
-    if name == "dot_general":
-        return prod(first.shape[dim] for dim in params["dimension_numbers"][0][0])
-    if name in ("reduce_sum", "reduce_prod"):
-        return prod(first.shape[dim] for dim in params["axes"])
-    if name in ("cumsum", "cumprod", "cumlogsumexp"):
-        return int(first.shape[params["axis"]])
-    if name.startswith("ragged_dot"):
-        return int(first.shape[-1])
-    if name in ("conv_general_dilated", "reduce_window_sum", "fft"):
-        return _kernel(eqn)
-    if name in ("scatter-add", "scatter-mul"):
-        return max(2, -(-int(eqn.invars[2].aval.size) // max(1, int(first.size))))
-    return _group(eqn) if name in PSUMS else 1
+    return int(_TERMS[eqn.primitive.name](eqn)) if eqn.primitive.name in _TERMS else 1
 
 
-def _group(eqn: Any) -> int:
+def _over(eqn: Any, dims: Iterable[int]) -> int:
+    return prod(eqn.invars[0].aval.shape[dim] for dim in dims)
+
+
+def _of_kernel(eqn: Any) -> int:
+    kernel = eqn.invars[1].aval
+    return int(kernel.size // kernel.shape[eqn.params["dimension_numbers"].rhs_spec[0]])
+
+
+def _of_scatter(eqn: Any) -> int:
+    return max(2, -(-int(eqn.invars[2].aval.size) // max(1, int(eqn.invars[0].aval.size))))
+
+
+def _of_group(eqn: Any) -> int:
     axes = eqn.params.get("axes", eqn.params.get("axis_name"))
     return prod(lax.axis_size(axis) for axis in (axes if isinstance(axes, tuple | list | frozenset) else (axes,)))
 
 
-def _kernel(eqn: Any) -> int:
-    if eqn.primitive.name == "fft":
-        return prod(eqn.params["fft_lengths"])
-    if eqn.primitive.name == "reduce_window_sum":
-        return prod(eqn.params["window_dimensions"])
-    kernel, numbers = eqn.invars[1].aval, eqn.params["dimension_numbers"]
-    return int(kernel.size // kernel.shape[numbers.rhs_spec[0]])
+_TERMS: Mapping[str, Callable[[Any], int]] = {
+    "dot_general": lambda eqn: _over(eqn, eqn.params["dimension_numbers"][0][0]),
+    **dict.fromkeys(("ragged_dot", "ragged_dot_general"), lambda eqn: _over(eqn, (-1,))),
+    **dict.fromkeys(("reduce_sum", "reduce_prod"), lambda eqn: _over(eqn, eqn.params["axes"])),
+    **dict.fromkeys(("cumsum", "cumprod", "cumlogsumexp"), lambda eqn: _over(eqn, (eqn.params["axis"],))),
+    "reduce_window_sum": lambda eqn: prod(eqn.params["window_dimensions"]),
+    "fft": lambda eqn: prod(eqn.params["fft_lengths"]),
+    "conv_general_dilated": _of_kernel,
+    **dict.fromkeys(("scatter-add", "scatter-mul"), _of_scatter),
+    **dict.fromkeys(PSUMS, _of_group),
+}
+"""For each kind of operation that adds up, how many numbers."""
 
 
 def _summand(value: Any, eqn: Any, units: float, noise: Noise) -> Any:
     """What is added up, moved by what its partial sums are rounded by: that does not shrink where they cancel."""
-    out = eqn.outvars[0].aval.dtype
-    if not jnp.issubdtype(value.dtype, jnp.inexact):
+    name, out = eqn.primitive.name, eqn.outvars[0].aval
+    if not unit_of(value):
         return value
-    if unit_of(value.dtype) > unit_of(out) and eqn.primitive.name in (
-        "dot_general",
-        "ragged_dot",
-        "ragged_dot_general",
-    ):
-        value = value.astype(out)
-    if eqn.primitive.name in ("dot_general", "conv_general_dilated") and value.dtype == jnp.float32:
+    if unit_of(value) > unit_of(out) and name in ("dot_general", "ragged_dot", "ragged_dot_general"):
+        value = value.astype(out.dtype)
+    if name in ("dot_general", "conv_general_dilated") and value.dtype == jnp.float32:
         units = max(units, _MULTIPLIER_UNITS.get(noise.platform, 0.0))
-    return noise.move(value, units) if noise.parts > 1 or unit_of(value.dtype) <= 2.0**-23 else value
+    return noise.move(value, units) if noise.parts > 1 or unit_of(value) <= 2.0**-23 else value
 
 
 def _scan(eqn: Any, values: list[Any], noise: Noise) -> Sequence[Any]:
@@ -334,7 +324,7 @@ def _cond(eqn: Any, values: list[Any], noise: Noise) -> Sequence[Any]:
     def branch(closed: Any) -> Callable[..., Any]:
         return lambda *operands: _evaluate(closed.jaxpr, closed.consts, operands, noise)
 
-    found: Sequence[Any] = lax.switch(values[0], [branch(one) for one in eqn.params["branches"]], *values[1:])
+    found: Sequence[Any] = lax.switch(values[0], [branch(closed) for closed in eqn.params["branches"]], *values[1:])
     return found
 
 

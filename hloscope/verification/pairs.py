@@ -1,4 +1,4 @@
-"""The runs that are compared, output by output, each pair with its tolerance; and what their inputs cannot tell of."""
+"""The runs that are compared, output by output, each pair with its tolerance; and what their inputs say nothing of."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ import numpy as np
 
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.program.loading import describe
-from hloscope.program.target import TargetFacts
 from hloscope.units import plural
 from hloscope.verification import executing
 from hloscope.verification.differences import Shard, allowed_by, compare_shards, root_mean_square, tolerance_at, whole
 from hloscope.verification.executing import Prepared
-from hloscope.verification.job import Function, Job
+from hloscope.verification.job import Job, Stage
 from hloscope.verification.measuring import (
     Measured,
     Run,
@@ -30,34 +29,6 @@ from hloscope.verification.measuring import (
 )
 from hloscope.verification.model import COPIES, OutputComparison, Untested
 from hloscope.verification.values import Bounds, random_values
-
-Stage = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Program:
-    """A function and everything that is known of how it is called."""
-
-    function: Function
-    facts: TargetFacts
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Both:
-    """The target and its reference, compiled, with the values that both are given.
-
-    Attributes:
-        target: The program.
-        reference: Its reference.
-        prepared: Both, compiled, by `target` and `reference`.
-        values: The value of each argument.
-    """
-
-    target: Program
-    reference: Program
-    prepared: Mapping[str, Prepared]
-    values: Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,25 +46,25 @@ _More = tuple[list[OutputComparison], list[str]]
 """What else was compared, and notes on it."""
 
 
-def compare(both: Both, job: Job, stage: Stage) -> Compared:
-    """Runs both programs and compares them, and whatever else the job asks for."""
+def compare(prepared: Mapping[str, Prepared], values: Sequence[Any], job: Job, stage: Stage) -> Compared:
+    """Runs both programs on these values and compares them, and whatever else the job asks for."""
     runs = {}
-    for name, program in both.prepared.items():
-        stage(f"running the {name}")
-        runs[name] = run_of(program, both.values)
+    for role, program in prepared.items():
+        stage(f"running the {role}")
+        runs[role] = run_of(program, values)
     measured, found = _beside_reference(runs, job, stage)
-    found += _own_copies(runs["target"], job, measured, subject="target")
-    found += _own_copies(runs["reference"], job, measured, subject="reference")
+    for role, run in runs.items():
+        found += _own_copies(run, job, measured, subject=role)
     not_compared, notes = _left_out(runs["target"], runs["reference"]), list(measured.notes)
-    for wanted, what, extra in (
-        (job.against_single_device, "single device", _against_single_device),
-        (job.grad, "gradients", _gradients),
+    for is_wanted, what, extra in (
+        (job.settings.against_single_device, "single device", _against_single_device),
+        (job.settings.grad, "gradients", _gradients),
     ):
-        if not wanted:
+        if not is_wanted:
             continue
         stage(f"running the {what}")
         try:
-            more, of_more = extra(both, runs, job, measured)
+            more, of_more = extra(runs, job, measured)
         except (HloscopeError, NotImplementedError, ValueError, jax.errors.JaxRuntimeError) as error:
             not_compared[what] = error.on_one_line() if isinstance(error, HloscopeError) else describe(error)
         else:
@@ -103,9 +74,9 @@ def compare(both: Both, job: Job, stage: Stage) -> Compared:
     )
 
 
-def _against_single_device(both: Both, runs: Mapping[str, Run], job: Job, measured: Measured) -> _More:
-    chosen = next((name for name, one in both.prepared.items() if not one.is_manual), None)
-    program = both.reference if chosen == "reference" else both.target
+def _against_single_device(runs: Mapping[str, Run], job: Job, measured: Measured) -> _More:
+    chosen = next((role for role, run in runs.items() if not run.program.is_manual), None)
+    program = runs[chosen or "target"].program
     if chosen is None or not isinstance(program.facts.mesh, Mapping):
         raise TargetError(
             "neither program can be run on one device",
@@ -113,51 +84,45 @@ def _against_single_device(both: Both, runs: Mapping[str, Run], job: Job, measur
             fix="give the mesh by names and sizes, and a target or a reference that jax.jit shards",
         )
     facts = replace(program.facts, mesh=dict.fromkeys(program.facts.mesh, 1))
-    alone = executing.prepare(program.function, facts, program.name)
-    single = run_of(alone, both.values)
+    single = run_of(executing.prepare(program.function, facts, program.name), runs[chosen].values)
     against = f"the {chosen} on a single device"
     found = [
-        one
-        for name, run in runs.items()
-        for one in compared(run, single, job=job, measured=measured, subject=name, against=against)
+        output
+        for role, run in runs.items()
+        for output in compared(run, single, job=job, measured=measured, subject=role, against=against)
     ]
     return found, []
 
 
-def _gradients(both: Both, _: Mapping[str, Run], job: Job, __: Measured) -> _More:
-    forward = both.prepared["target"]
+def _gradients(runs: Mapping[str, Run], job: Job, _: Measured) -> _More:
     ran = {}
-    for name, program in (("target", both.target), ("reference", both.reference)):
-        pulled = executing.prepare_gradient(program.function, program.facts, both.prepared[name], program.name)
-        own = pulled.seen.argument_avals[: len(pulled.seen.argument_avals) - len(both.values)]
-        cotangents = [
-            random_value(aval, None, job.seed, position) for position, aval in enumerate(own, start=len(both.values))
-        ]
-        ran[name] = run_of(pulled, [*cotangents, *both.values])
-    measured, found = _beside_reference(ran, job, lambda _: None, names=_gradient_names(forward))
+    for role, run in runs.items():
+        pulled, values = executing.prepare_gradient(run.program), run.values
+        own = pulled.seen.argument_avals[: len(pulled.seen.argument_avals) - len(values)]
+        rows = enumerate(own, start=len(values))
+        cotangents = [random_value(aval, None, job.settings.seed, position) for position, aval in rows]
+        ran[role] = run_of(pulled, [*cotangents, *values])
+    measured, found = _beside_reference(ran, job, lambda _: None)
     return found, list(measured.notes)
 
 
-def _beside_reference(
-    runs: Mapping[str, Run], job: Job, stage: Stage, names: Sequence[str] = ()
-) -> tuple[Measured, list[OutputComparison]]:
-    """Compares the target with its reference; before a difference is told, the reference is split in other ways too."""
+def _beside_reference(runs: Mapping[str, Run], job: Job, stage: Stage) -> tuple[Measured, list[OutputComparison]]:
+    """Compares both; before a difference is reported, the reference is split in other ways too."""
     target, reference = runs["target"], runs["reference"]
 
     def judged(measured: Measured) -> list[OutputComparison]:
-        words = {"subject": "target", "against": "reference"}
-        return list(compared(target, reference, job=job, measured=measured, names=names, **words))
+        return list(compared(target, reference, job=job, measured=measured, subject="target", against="reference"))
 
     measured = measure(target, reference, job, stage)
     found = judged(measured)
-    if all(one.agrees for one in found):
+    if all(output.agrees for output in found):
         return measured, found
-    measured = over_other_splits(measured, target, reference, stage, names=names)
+    measured = over_other_splits(measured, target, reference, stage)
     return measured, judged(measured)
 
 
 def compared(
-    mine: Run, theirs: Run, *, job: Job, measured: Measured, subject: str, against: str, names: Sequence[str] = ()
+    mine: Run, theirs: Run, *, job: Job, measured: Measured, subject: str, against: str
 ) -> Iterator[OutputComparison]:
     """Each output of one run beside the same output of the other; outputs of different shapes are left out.
 
@@ -168,9 +133,9 @@ def compared(
         measured: What rounding does to the outputs.
         subject: Whose run `mine` is.
         against: Whose run `theirs` is.
-        names: The outputs' names; by default those of the program.
     """
-    rows = zip(names or mine.program.seen.result_names, mine.outputs, theirs.outputs, strict=False)
+    sizes = size_words(mine.program.mesh or theirs.program.mesh, mine.values)
+    rows = zip(mine.program.seen.result_names, mine.outputs, theirs.outputs, strict=False)
     for index, (name, found, expected_shards) in enumerate(rows):
         shape = shape_of(expected_shards)
         if shape_of(found) != shape:
@@ -179,13 +144,12 @@ def compared(
         words = {"name": name, "subject": subject, "against": against}
         spread = measured.spreads[index] if index < len(measured.spreads) else None
         if spread is None:
-            tolerance = tolerance_at(measured.relative, root_mean_square(expected), rtol=job.rtol, atol=job.atol)
-            yield replace(
-                compare_shards(found, expected, allowed_by(tolerance, expected), **words), tolerance=tolerance
-            )
-            continue
-        sizes = size_words(mine.program.mesh or theirs.program.mesh, mine.values)
-        yield judged_by_spread(found, expected, spread.around(expected), sizes=sizes, **words)
+            asked = job.settings
+            tolerance = tolerance_at(measured.relative, root_mean_square(expected), rtol=asked.rtol, atol=asked.atol)
+            output = compare_shards(found, expected, allowed_by(tolerance, expected), **words)
+            yield replace(output, tolerance=tolerance)
+        else:
+            yield judged_by_spread(found, expected, spread.around(expected), sizes=sizes, **words)
 
 
 def _left_out(mine: Run, theirs: Run) -> dict[str, str]:
@@ -195,9 +159,10 @@ def _left_out(mine: Run, theirs: Run) -> dict[str, str]:
     shapes = {f"output {name}": (shape_of(found), shape_of(expected)) for name, found, expected in rows}
     unlike = {name: both for name, both in shapes.items() if both[0] != both[1]}
     if not shapes or len(unlike) == len(shapes):
-        return {}  # that nothing is compared is told as such
+        return {}  # that nothing is compared is a finding of its own
     return {
-        name: f"its shape is {list(one)}, and {list(other)} in the reference" for name, (one, other) in unlike.items()
+        name: f"its shape is {list(found)}, and {list(expected)} in the reference"
+        for name, (found, expected) in unlike.items()
     }
 
 
@@ -205,9 +170,8 @@ def _own_copies(run: Run, job: Job, measured: Measured, *, subject: str) -> Iter
     """A program's copies of its outputs on several devices, where they differ by more than rounding."""
     if not any(map(_differ, run.outputs)):
         return
-    for one in compared(run, run, job=job, measured=measured, subject=subject, against=COPIES):
-        if not one.agrees:
-            yield one
+    found = compared(run, run, job=job, measured=measured, subject=subject, against=COPIES)
+    yield from (output for output in found if not output.agrees)
 
 
 def _differ(shards: Sequence[Shard]) -> bool:
@@ -220,12 +184,6 @@ def _differ(shards: Sequence[Shard]) -> bool:
     return False
 
 
-def _gradient_names(program: Prepared) -> list[str]:
-    """`gradient of W`, for each argument that has one."""
-    rows = zip(program.seen.argument_names, program.seen.argument_avals, strict=True)
-    return [f"gradient of {name}" for name, aval in rows if jnp.issubdtype(aval.dtype, jnp.inexact)]
-
-
 def random_value(aval: Any, bounds: Bounds | None, seed: int, position: int) -> Any:
     """A value for an argument, random keys included."""
     if executing.is_key(aval):
@@ -233,7 +191,6 @@ def random_value(aval: Any, bounds: Bounds | None, seed: int, position: int) -> 
     return random_values(aval.dtype, aval.shape, bounds, seed=seed, position=position)
 
 
-_Another = Callable[[int], Any]
 Place = tuple[tuple[slice, ...], tuple[str, ...]]
 
 _PATIENCE_S = 1.0
@@ -243,12 +200,14 @@ _MOST_CHANGES = 128
 """Runs with a changed shard at most."""
 
 
-def untested(target: Prepared, reference: Run, another: _Another, *, patience_s: float) -> tuple[Untested, ...]:
+def untested(
+    target: Prepared, reference: Run, another: Callable[[int], Any], *, patience_s: float
+) -> tuple[Untested, ...]:
     """Finds the shards of arguments that the reference's outputs do not depend on.
 
     Arguments that the reference does not read, and donated ones that are only overwritten, are left out. Where changing
-    every shard of an argument would take too long it is changed as a whole, and its parts are told as not tried; once
-    that takes too long as well, all arguments that are left are told as not tried, in one.
+    every shard of an argument would take too long it is changed as a whole, and its parts are reported as not tried;
+    once that takes too long as well, all arguments that are left are reported as not tried, in one.
 
     Args:
         target: The target; its shards count as well as the reference's.
@@ -258,7 +217,7 @@ def untested(target: Prepared, reference: Run, another: _Another, *, patience_s:
     """
     program = reference.program
     read = set(program.seen.kept)
-    cuts = {position: list(_places(position, target, program)) for position in read}
+    cuts = {position: max((_cut(position, each) for each in (target, program)), key=len) for position in read}
     takes_long = reference.seconds * sum(map(len, cuts.values())) > _PATIENCE_S
     silent = _without_gradient(program, reference.values) if takes_long else None
     most = min(_MOST_CHANGES, int(max(patience_s, _PATIENCE_S) / reference.seconds))
@@ -268,7 +227,7 @@ def untested(target: Prepared, reference: Run, another: _Another, *, patience_s:
         if position not in read or not np.size(value):
             continue
         places = cuts[position]
-        doubtful = [one for one in places if silent is None or silent(position, one[0])]
+        doubtful = [place for place in places if silent is None or silent(position, place[0])]
         if doubtful and changes >= max(most, 1):
             left[name] = len(places)
             continue
@@ -282,21 +241,16 @@ def untested(target: Prepared, reference: Run, another: _Another, *, patience_s:
         if idle and not (donated and len(idle) == len(places)):
             shards = tuple(place for _, held in idle for place in held)
             found.append(Untested(argument=name, shards=shards if len(idle) < len(places) else (), parts=len(places)))
-    return (*found, *_left(left))
-
-
-def _left(parts: Mapping[str, int]) -> list[Untested]:
-    """What is told of arguments that there was no time for, by their numbers of parts."""
-    if not parts:
-        return []
-    first, *others = parts
-    name = f"{first} and {plural(len(others), 'other argument')}" if others else first
-    return [Untested(argument=name, shards=(), parts=sum(parts.values()), tried=False)]
+    if left:
+        first, *others = left
+        name = f"{first} and {plural(len(others), 'other argument')}" if others else first
+        found.append(Untested(argument=name, shards=(), parts=sum(left.values()), tried=False))
+    return tuple(found)
 
 
 def _without_gradient(program: Prepared, values: Sequence[Any]) -> Callable[[int, tuple[slice, ...]], bool] | None:
     """Whether a part of an argument has no gradient, or none can be said; None where JAX cannot differentiate."""
-    floats = [position for position, value in enumerate(values) if _is_real(value)]
+    floats = [position for position, value in enumerate(values) if jnp.issubdtype(value.dtype, jnp.floating)]
     if not floats:
         return lambda position, region: True
     try:
@@ -310,17 +264,8 @@ def _without_gradient(program: Prepared, values: Sequence[Any]) -> Callable[[int
     return silent
 
 
-def _is_real(value: Any) -> bool:
-    return not executing.is_key(value) and bool(jnp.issubdtype(value.dtype, jnp.floating))
-
-
-def _places(position: int, *programs: Prepared) -> Iterator[Place]:
-    """The parts of an argument that devices hold in the program that cuts it into most, and which devices those are."""
-    cuts = [_cut(position, program) for program in programs]
-    yield from max(cuts, key=len)
-
-
 def _cut(position: int, program: Prepared) -> list[Place]:
+    """The parts of an argument that devices hold, and which devices those are."""
     shape = tuple(program.seen.argument_avals[position].shape)
     everything: list[Place] = [(tuple(slice(0, size) for size in shape), ())]
     sharding = executing.sharding_of(program, position)
@@ -345,9 +290,6 @@ def _changes_nothing(reference: Run, position: int, region: tuple[slice, ...], f
         if same:
             return False  # a range of one value: nothing can be said
         values[position] = changed
-    return _same(reference.outputs, executing.run(reference.program, values))
-
-
-def _same(one: Sequence[tuple[Shard, ...]], other: Sequence[tuple[Shard, ...]]) -> bool:
-    pairs = [pair for mine, theirs in zip(one, other, strict=True) for pair in zip(mine, theirs, strict=True)]
-    return all(mine.values.tobytes() == theirs.values.tobytes() for mine, theirs in pairs)
+    again = executing.run(reference.program, values)
+    pairs = (pair for outputs in zip(reference.outputs, again, strict=True) for pair in zip(*outputs, strict=True))
+    return all(before.values.tobytes() == after.values.tobytes() for before, after in pairs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -18,14 +18,12 @@ from hloscope.program.target import TargetFacts, attached_facts
 from hloscope.units import plural
 from hloscope.verification import executing, machine
 from hloscope.verification.executing import Prepared
-from hloscope.verification.job import Job, OtherProgramError, Side, references_facts
+from hloscope.verification.job import Function, Job, OtherProgramError, Stage, references_facts
 from hloscope.verification.measuring import invisible, with_own_rounding
-from hloscope.verification.model import Numerics, NumericsStatus
-from hloscope.verification.pairs import Both, Compared, Program, compare, random_value, untested
+from hloscope.verification.model import Numerics, NumericsStatus, Untested
+from hloscope.verification.pairs import Compared, compare, random_value, untested
 from hloscope.verification.traced import index_sizes
 from hloscope.verification.values import Bounds, check_range, described_bounds
-
-Stage = Callable[[str], None]
 
 _FEWEST_PLACES = 3
 """Places up to which a single index may be any of them; of more it is not one at either end."""
@@ -39,82 +37,84 @@ _UNMEASURED = (
 def run_job(job: Job, stage: Stage = lambda _: None) -> Numerics:
     """Runs both programs and compares them; whatever stops a run is its result.
 
-    Args:
-        job: What to run.
-        stage: Told what is happening, so that a process that dies leaves word of where it was.
-
     Raises:
         OtherProgramError: The programs are not those that the job knows.
     """
+    refusal = _too_few_devices(job)
+    if refusal:
+        return job.came_to(NumericsStatus.NOT_RUN, refusal)
     try:
-        return _run(job, stage)
+        _check_programs(job, stage)
+        return compare_prepared(both_prepared(job, stage), job, stage)
     except (HloscopeError, NotImplementedError, jax.errors.JaxRuntimeError) as error:
         words = error.on_one_line() if isinstance(error, HloscopeError) else describe(error)
         missing = "UNIMPLEMENTED" in words or "not implemented" in words.lower()
         status = NumericsStatus.NOT_IMPLEMENTED if missing else NumericsStatus.FAILED
-        return replace(_basis(job), status=status, message=words)
+        return job.came_to(status, words, ran_on=_ran_on(job))
 
 
-def _run(job: Job, stage: Stage) -> Numerics:
-    refusal = _too_few_devices(job)
-    if refusal:
-        return Numerics(status=NumericsStatus.NOT_RUN, message=refusal, seed=job.seed, dims=dict(job.dims))
-    _check_programs(job, stage)
-    target, reference, prepared = both_prepared(job, stage)
-    return compare_prepared(target, reference, prepared, job, stage)
-
-
-def both_prepared(job: Job, stage: Stage = lambda _: None) -> tuple[Program, Program, dict[str, Prepared]]:
-    """Imports and compiles both programs of a job, for one seed or several.
+def both_prepared(job: Job, stage: Stage = lambda _: None) -> dict[str, Prepared]:
+    """Imports and compiles both programs of a job, `target` and `reference`, for one seed or several.
 
     Raises:
         HloscopeError: JAX refuses one of them.
     """
     stage("importing")
-    target, reference = _both_loaded(job)
-    stage("compiling the target")
-    prepared = {"target": executing.prepare(target.function, target.facts, target.name)}
-    stage("compiling the reference")
-    prepared["reference"] = executing.prepare(reference.function, reference.facts, reference.name)
-    return target, reference, prepared
+    prepared = {}
+    for role, program in zip(("target", "reference"), _both_loaded(job), strict=True):
+        stage(f"compiling the {role}")
+        prepared[role] = executing.prepare(*program)
+    return prepared
 
 
-def compare_prepared(
-    target: Program, reference: Program, prepared: Mapping[str, Prepared], job: Job, stage: Stage = lambda _: None
-) -> Numerics:
+def compare_prepared(prepared: Mapping[str, Prepared], job: Job, stage: Stage = lambda _: None) -> Numerics:
     """Runs both compiled programs on the inputs of the job's seed and compares them."""
+    target = prepared["target"]
     refusal = _unlike_arguments(*prepared.values())
     if refusal:
-        return replace(_basis(job), status=NumericsStatus.REFUSED, message=refusal)
-    bounds = list(_all_bounds(prepared, job, target.facts))
-    basis = replace(_sized(prepared, job), inputs=tuple(_described(prepared["target"], bounds)))
+        return job.came_to(NumericsStatus.REFUSED, refusal, ran_on=_ran_on(job))
+    bounds = list(_all_bounds(prepared, job))
+    basis = replace(_sized(prepared, job), inputs=tuple(_described(target, bounds)))
     if basis.status is NumericsStatus.TOO_LARGE:
         return basis
-    begun, values = monotonic(), _values(prepared["target"], bounds, job.seed)
-    found = compare(Both(target=target, reference=reference, prepared=prepared, values=values), job, stage)
+
+    def value(position: int, *, seed: int) -> Any:
+        return random_value(target.seen.argument_avals[position], bounds[position][0], seed, position)
+
+    begun, seed = monotonic(), job.settings.seed
+    found = compare(prepared, [value(position, seed=seed) for position in range(len(bounds))], job, stage)
     stage("looking for inputs that nothing depends on")
-    telling = any(one.informative for one in found.comparisons)
-    another = partial(_value, prepared["target"], bounds, job.seed + 1)
+    comparisons = with_own_rounding(found.comparisons, found.runs, found.measured, job)
+    parts: tuple[Untested, ...] = ()
+    if any(output.informative for output in found.comparisons):
+        another = partial(value, seed=seed + 1)
+        parts = untested(target, found.runs["reference"], another, patience_s=monotonic() - begun)
     return replace(
         basis,
         status=NumericsStatus.RAN,
-        comparisons=with_own_rounding(found.comparisons, found.runs, found.measured, job),
+        comparisons=comparisons,
         not_compared=found.not_compared,
-        untested=untested(prepared["target"], found.runs["reference"], another, patience_s=monotonic() - begun)
-        if telling
-        else (),
+        untested=parts,
         notes=tuple(_notes(found)),
     )
 
 
 def _sized(prepared: Mapping[str, Prepared], job: Job) -> Numerics:
     """What the run needs, and that it is too large where there is no room for it."""
-    programs = [one.memory_bytes for one in prepared.values()]
-    needed = machine.needed_bytes(programs, _host_bytes(prepared["target"]))
-    basis = replace(_basis(job), available_bytes=job.memory_bytes)
-    if job.memory_bytes is not None and needed > machine.SHARE * job.memory_bytes:
-        return replace(basis, status=NumericsStatus.TOO_LARGE, estimated_bytes=needed)
-    return replace(basis, estimated_bytes=None if None in programs else needed)
+    programs = [program.memory_bytes for program in prepared.values()]
+    seen = prepared["target"].seen
+    inputs, outputs = (
+        sum(prod(aval.shape) * int(aval.dtype.itemsize) for aval in avals)
+        for avals in (seen.argument_avals, seen.result_avals)
+    )
+    host = inputs + 2 * outputs * seen.device_count  # what every device holds of both programs' outputs
+    needed = max((count for count in programs if count is not None), default=0) + host  # they run one after the other
+    is_too_large = job.memory_bytes is not None and needed > machine.SHARE * job.memory_bytes
+    return replace(
+        job.came_to(NumericsStatus.TOO_LARGE if is_too_large else NumericsStatus.NOT_RUN, ran_on=_ran_on(job)),
+        available_bytes=job.memory_bytes,
+        estimated_bytes=None if None in programs and not is_too_large else needed,
+    )
 
 
 def programs_of(job: Job) -> tuple[str, str]:
@@ -123,7 +123,7 @@ def programs_of(job: Job) -> tuple[str, str]:
     Raises:
         HloscopeError: JAX refuses one of them.
     """
-    target, reference = (executing.fingerprint(one.function, one.facts, one.name) for one in _both_loaded(job))
+    target, reference = (executing.fingerprint(*program) for program in _both_loaded(job))
     return target, reference
 
 
@@ -135,7 +135,7 @@ def _check_programs(job: Job, stage: Stage) -> None:
         found = programs_of(job)
     except HloscopeError as error:
         raise OtherProgramError from error
-    if any(known not in (None, one) for known, one in zip(job.programs, found, strict=True)):
+    if any(known not in (None, here) for known, here in zip(job.programs, found, strict=True)):
         raise OtherProgramError
 
 
@@ -145,9 +145,9 @@ def _notes(found: Compared) -> Iterator[str]:
         yield f"{_UNMEASURED}: {found.measured.failure}"
     yield from found.notes
     yield from invisible(found.runs["reference"], found.measured, found.comparisons)
-    hanging = [one for one in found.comparisons if one.unstable]
+    hanging = [output for output in found.comparisons if output.unstable]
     if hanging:
-        places = ", ".join(f"{one.unstable:,} of {one.elements:,} elements of {one.name}" for one in hanging)
+        places = ", ".join(f"{each.unstable:,} of {each.elements:,} elements of {each.name}" for each in hanging)
         why = "rounding moves them much further than others, as where an index hangs on it"
         yield f"not judged, because {why}: {places}"
 
@@ -163,46 +163,46 @@ def _too_few_devices(job: Job) -> str:
     return f"{plural(job.devices, 'device')} are needed, and JAX has {len(found)} ({found[0].device_kind})"
 
 
-def _basis(job: Job) -> Numerics:
-    return Numerics(status=NumericsStatus.NOT_RUN, ran_on=_ran_on(job), seed=job.seed, dims=dict(job.dims))
-
-
 def _ran_on(job: Job) -> str:
     if job.platform == "cpu":
         return plural(job.devices, "simulated CPU device")
     return plural(job.devices, f"{jax.devices()[0].device_kind} device")
 
 
-def _both_loaded(job: Job) -> tuple[Program, Program]:
-    target = _loaded(job.target, job, None)
-    return target, _loaded(job.reference, job, target)
+_Loaded = tuple[Function, TargetFacts, str]
+"""A function, everything that is known of how it is called, and the user's name for it."""
 
 
-def _loaded(side: Side, job: Job, target: Program | None) -> Program:
-    beside = job.reference if side is job.target else job.target
-    function = loaded(side.target, replace(side.facts, slice="attached"), beside.target)
-    facts = side.facts.over(attached_facts(function))
+def _both_loaded(job: Job) -> tuple[_Loaded, _Loaded]:
+    target = _loaded(job, job.target, job.reference, None)
+    return target, _loaded(job, job.reference, job.target, target)
+
+
+def _loaded(job: Job, name: str | Function, beside: str | Function, target: _Loaded | None) -> _Loaded:
+    function = loaded(name, replace(job.facts, slice="attached"), beside)
+    facts = job.facts.over(attached_facts(function))
     if target is not None:
-        facts = references_facts(target.facts, facts, is_factory=not required_parameters(function))
-    facts = replace(facts, dcn=None, compiler_options={}, dims={**facts.dims, **job.dims})
-    return Program(function=function, facts=facts, name=name_of(side.target))
+        facts = references_facts(target[1], facts, is_factory=not required_parameters(function))
+    facts = replace(facts, dcn=None, compiler_options={}, dims={**facts.dims, **job.settings.scale})
+    return function, facts, name_of(name)
 
 
 def _unlike_arguments(target: Prepared, reference: Prepared) -> str:
     """Why both cannot be given the same inputs; empty when they can."""
-    sides = [[(tuple(aval.shape), str(aval.dtype)) for aval in one.seen.argument_avals] for one in (target, reference)]
+    both = target.seen.argument_avals, reference.seen.argument_avals
+    sides = [[(tuple(aval.shape), str(aval.dtype)) for aval in avals] for avals in both]
     if sides[0] == sides[1]:
         return ""
     shown = [", ".join(f"{dtype}{list(shape)}" for shape, dtype in side) or "nothing" for side in sides]
     return f"the target takes {shown[0]}, and the reference {shown[1]}"
 
 
-def _all_bounds(prepared: Mapping[str, Prepared], job: Job, facts: TargetFacts) -> Iterator[tuple[Bounds | None, bool]]:
+def _all_bounds(prepared: Mapping[str, Prepared], job: Job) -> Iterator[tuple[Bounds | None, bool]]:
     """For each argument its bounds, and whether they are those of what it indexes."""
-    sizes = [_index_sizes(one) for one in prepared.values()]
-    seen = prepared["target"].seen
+    sizes = [_index_sizes(program) for program in prepared.values()]
+    seen, facts = prepared["target"].seen, prepared["target"].facts
     for position, (name, aval) in enumerate(zip(seen.argument_names, seen.argument_avals, strict=True)):
-        given = job.ranges.get(name)
+        given = job.settings.ranges.get(name)
         if given is not None:
             low, high = (_number(bound, facts) for bound in given)
             check_range(name, aval.dtype, (low, high))
@@ -236,18 +236,3 @@ def _described(program: Prepared, bounds: Sequence[tuple[Bounds | None, bool]]) 
     for name, aval, (limits, is_index) in rows:
         key = executing.is_key(aval)
         yield f"{name}: {'random keys' if key else described_bounds(aval.dtype, limits, is_index=is_index)}"
-
-
-def _host_bytes(program: Prepared) -> int:
-    """Inputs once, and what every device holds of both programs' outputs, as NumPy arrays."""
-    inputs = sum(prod(aval.shape) * aval.dtype.itemsize for aval in program.seen.argument_avals)
-    outputs = sum(prod(aval.shape) * aval.dtype.itemsize for aval in program.seen.result_avals)
-    return int(inputs + 2 * outputs * program.seen.device_count)
-
-
-def _values(program: Prepared, bounds: Sequence[tuple[Bounds | None, bool]], seed: int) -> list[Any]:
-    return [_value(program, bounds, seed, position) for position in range(len(bounds))]
-
-
-def _value(program: Prepared, bounds: Sequence[tuple[Bounds | None, bool]], seed: int, position: int) -> Any:
-    return random_value(program.seen.argument_avals[position], bounds[position][0], seed, position)

@@ -6,7 +6,7 @@ magnitude: what cancelled to nearly zero has errors of the size of its terms, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import sqrt
@@ -18,7 +18,7 @@ from hloscope.verification.differences import as_double, as_wide
 
 Region = tuple[slice, ...]
 
-_LEAST_ELEMENTS = 32
+LEAST_ELEMENTS = 32
 """Elements that a statement about all of an array needs; fewer are judged one by one."""
 
 _ENOUGH, _ZEROS, _NEAR = 64, -10_000, 2
@@ -34,7 +34,9 @@ _OUTLIER = 16
 _SAFETY, _SMALL_SAMPLES = 1.5, 6.0
 """An element may be off by `1.5 + 6 / sqrt(samples)` times the largest move of its magnitude that was seen."""
 
-_SCALE_SAFETY, _RATIO_SAFETY, _OFFSET_SAFETY = 2.0, 1.5, 2.0
+SCALE_SAFETY, _RATIO_SAFETY, _OFFSET_SAFETY = 2.0, 1.5, 2.0
+"""How many times what was measured is still explained by rounding."""
+
 _ONE_WAY = 0.9
 """The share of the elements that differ that must do so in the same direction to be called one-sided."""
 
@@ -48,20 +50,20 @@ class Spread:
         allowed: For each element, how far a right program may be off.
         typical: For each element, the root mean square of what elements of its magnitude are off by.
         unstable: Elements that hang on a decision that rounding can tip.
+        unit: Unit roundoff of the narrowest type that is stored on the output's path.
         scale: The largest root mean square of a run's errors, each in units of `typical`.
         ratio: How far the ratio of a run to the output was from 1 at most, over all regions.
         offset: How far the mean error of a run, in units of `typical`, was from 0 at most, over all regions.
-        unit: Unit roundoff of the narrowest type that is stored on the output's path.
     """
 
     expected: Any
     allowed: Any
     typical: Any
     unstable: Any
-    scale: float
-    ratio: float
-    offset: float
     unit: float
+    scale: float = 1.0
+    ratio: float = 0.0
+    offset: float = 0.0
 
     def around(self, expected: Any) -> Spread:
         """The same spread around another right run of the program."""
@@ -98,9 +100,7 @@ def spread_of(expected: Any, runs: Sequence[Any], regions: Sequence[Region], *, 
         allowed, typical, unstable = _measured(expected, runs, largest)
         floor = _floor(exact, expected)
         allowed, typical = np.maximum(allowed, floor), np.maximum(typical, floor / 2)
-    blank = Spread(
-        expected=expected, allowed=allowed, typical=typical, unstable=unstable, scale=1, ratio=0, offset=0, unit=unit
-    )
+    blank = Spread(expected=expected, allowed=allowed, typical=typical, unstable=unstable, unit=unit)
     leans = [found for run in runs for part in regions if (found := lean(blank, np.asarray(run)[part], part))]
     return replace(
         blank,
@@ -108,20 +108,6 @@ def spread_of(expected: Any, runs: Sequence[Any], regions: Sequence[Region], *, 
         ratio=max((abs(found.ratio - 1) for found in leans), default=0.0),
         offset=max((abs(found.offset) for found in leans), default=0.0),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pool:
-    """Elements of one magnitude, and those that are measured for them: where they are few, the next ones as well.
-
-    Attributes:
-        group: Their magnitude.
-        measured: The magnitudes that are measured, each with what its moves count for: as much as they are where they
-            are those of larger elements, and in proportion where they are those of smaller ones.
-    """
-
-    group: int
-    measured: tuple[tuple[int, float], ...]
 
 
 def _measured(expected: Any, runs: Sequence[Any], largest: Any) -> tuple[Any, Any, Any]:
@@ -132,44 +118,46 @@ def _measured(expected: Any, runs: Sequence[Any], largest: Any) -> tuple[Any, An
     bounds = [0, *(np.flatnonzero(arranged[1:] != arranged[:-1]) + 1), arranged.size] if arranged.size else [0]
     inside = {int(arranged[start]): order[start:end] for start, end in pairwise(bounds)}
     limits, typical, safety = (np.zeros(1 + max(inside, default=_ZEROS) - _ZEROS, largest.dtype) for _ in range(3))
-    for pool in _pools(inside):
-        place = pool.group - _ZEROS
-        limits[place], typical[place], safety[place] = _measure(pool, inside, largest.ravel(), expected, runs)
+    for group in inside:
+        at = group - _ZEROS
+        limits[at], typical[at], safety[at] = _measure(_pool(group, inside), largest.ravel(), expected.ravel(), runs)
     places = groups - _ZEROS
     unstable = largest > limits[places]
     return safety[places] * np.where(unstable, largest, limits[places]), typical[places], unstable
 
 
-def _pools(inside: Mapping[int, Any]) -> Iterator[_Pool]:
-    for group, places in inside.items():
-        measured, elements = [(group, 1.0)], len(places)
-        for near in sorted(inside, key=lambda near: abs(near - group))[1:]:
-            if elements >= _ENOUGH:
-                break
-            if near > _ZEROS and group - near <= _NEAR:
-                measured.append((near, 2.0 ** max(0, group - near)))
-                elements += len(inside[near])
-        yield _Pool(group=group, measured=tuple(measured))
+def _pool(group: int, inside: Mapping[int, Any]) -> list[tuple[Any, float]]:
+    """The elements that are measured for those of one magnitude, each part with what its moves count for.
+
+    Where they are few, these are the next magnitudes as well: their moves count for as much as they are where they are
+    those of larger elements, and in proportion where they are those of smaller ones.
+    """
+    pool, elements = [(inside[group], 1.0)], len(inside[group])
+    for near in sorted(inside, key=lambda near: abs(near - group))[1:]:
+        if elements < _ENOUGH and near > _ZEROS and group - near <= _NEAR:
+            pool.append((inside[near], 2.0 ** max(0, group - near)))
+            elements += len(inside[near])
+    return pool
 
 
 def _measure(
-    pool: _Pool, inside: Mapping[int, Any], largest: Any, expected: Any, runs: Sequence[Any]
+    pool: Sequence[tuple[Any, float]], largest: Any, expected: Any, runs: Sequence[Any]
 ) -> tuple[float, float, float]:
     """How far elements of one magnitude move at most, what is typical, and how many times the former is allowed."""
-    furthest = max(float(largest[inside[group]].max()) * weight for group, weight in pool.measured)
-    drawn = [inside[group][_drawn_places(len(inside[group]))] for group, _ in pool.measured]
-    places = np.concatenate(drawn)
-    weights = np.repeat([weight for _, weight in pool.measured], [len(one) for one in drawn])
+    furthest = max(float(largest[places].max()) * weight for places, weight in pool)
+    drawn = [(places[_drawn_places(len(places))], weight) for places, weight in pool]
+    places = np.concatenate([part for part, _ in drawn])
+    weights = np.concatenate([np.full(len(part), weight) for part, weight in drawn])
     moves = largest[places] * weights
     moved = moves[moves > 0]
     limit = min(furthest, _OUTLIER * float(np.median(moved))) if moved.size else 0.0
     usual, weights = places[moves <= limit], weights[moves <= limit]
     squares = [
-        np.mean(np.square(np.abs(_errors(as_wide(np.ravel(run)[usual]), expected.ravel()[usual])) * weights))
+        np.mean(np.square(np.abs(_errors(as_wide(np.ravel(run)[usual]), expected[usual])) * weights))
         for run in runs
         if usual.size and limit
     ]
-    elements = sum(len(inside[group]) for group, _ in pool.measured)
+    elements = sum(len(part) for part, _ in pool)
     return (
         limit,
         sqrt(float(np.mean(squares))) if squares else 0.0,
@@ -216,14 +204,9 @@ def lean(spread: Spread, found: Any, region: Region) -> Lean | None:
     )
 
 
-def is_too_rough(spread: Spread, scale: float | None) -> bool:
-    """Whether a run's errors are larger all in all than rounding makes them."""
-    return scale is not None and scale > _SCALE_SAFETY * max(spread.scale, 1.0)
-
-
-def has_ratio(spread: Spread, one: Lean) -> bool:
+def has_ratio(spread: Spread, found: Lean) -> bool:
     """Whether a run's elements are a multiple of the expected ones, beyond one rounded factor and what was measured."""
-    return abs(one.ratio - 1) > explained_ratio(spread)
+    return abs(found.ratio - 1) > explained_ratio(spread)
 
 
 def explained_ratio(spread: Spread) -> float:
@@ -231,26 +214,17 @@ def explained_ratio(spread: Spread) -> float:
     return _RATIO_SAFETY * spread.ratio + max(spread.unit, 2.0**-21)
 
 
-def leans(spread: Spread, one: Lean, elements: int) -> bool:
+def leans(spread: Spread, found: Lean, elements: int) -> bool:
     """Whether a run's errors point one way beyond what was measured."""
     by_chance = 6 / sqrt(elements)
-    return one.one_way > _ONE_WAY and abs(one.offset) > _OFFSET_SAFETY * spread.offset + by_chance + 0.25
+    return found.one_way > _ONE_WAY and abs(found.offset) > _OFFSET_SAFETY * spread.offset + by_chance + 0.25
 
 
-def is_an_array(spread: Spread) -> bool:
-    """Whether there are enough elements for a statement about all of them."""
-    return bool(spread.expected.size >= _LEAST_ELEMENTS)
-
-
-def parts_of(shape: tuple[int, ...], regions: Sequence[Region]) -> Iterator[Region]:
+def parts_of(shape: tuple[int, ...], regions: Sequence[Region]) -> list[Region]:
     """The whole array, and each part that one device holds, once."""
-    seen = {tuple((0, size) for size in shape)}
-    yield tuple(slice(0, size) for size in shape)
-    for region in regions:
-        key = tuple((part.start, part.stop) for part in region)
-        if key not in seen:
-            seen.add(key)
-            yield region
+    everything = tuple(slice(0, size) for size in shape)
+    unlike = {tuple((part.start, part.stop) for part in region): region for region in (everything, *regions)}
+    return list(unlike.values())
 
 
 def _drawn_errors(spread: Spread, found: Any, region: Region = ()) -> tuple[Any, Any] | None:
@@ -264,7 +238,7 @@ def _drawn_errors(spread: Spread, found: Any, region: Region = ()) -> tuple[Any,
     found, expected, typical = (np.ravel(array[place]) for array in (np.asarray(found), expected, typical))
     found, expected = as_double(found), as_double(expected)
     use = np.isfinite(expected) & np.isfinite(found) & (typical > 0) & ~np.ravel(unstable[place])
-    if np.count_nonzero(use) < _LEAST_ELEMENTS:
+    if np.count_nonzero(use) < LEAST_ELEMENTS:
         return None
     with np.errstate(over="ignore", invalid="ignore"):
         return (found[use] - expected[use]) / typical[use], expected[use] / typical[use]

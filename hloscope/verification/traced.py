@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -37,12 +38,11 @@ CALLS = {
 
 def rounds(eqn: Any) -> bool:
     """Whether an operation rounds its result."""
-    name = eqn.primitive.name
-    out: Any = eqn.outvars[0].aval if eqn.outvars else None
-    if name in _EXACT or not jnp.issubdtype(getattr(out, "dtype", np.int32), jnp.inexact):
+    name, out = eqn.primitive.name, eqn.outvars[0].aval if eqn.outvars else None
+    if name in _EXACT or not unit_of(out):
         return False
     if name == "convert_element_type":
-        return unit_of(out.dtype) > unit_of(eqn.invars[0].aval.dtype) > 0
+        return unit_of(out) > unit_of(eqn.invars[0].aval) > 0
     return name not in ("mul", "div") or not any(_is_power_of_two(atom) for atom in eqn.invars)
 
 
@@ -51,46 +51,67 @@ def stored_units(jaxpr: Any) -> dict[Any, float]:
     stored: dict[Any, float] = {}
     for eqn in reversed(jaxpr.eqns):
         name = eqn.primitive.name
-        unit = unit_of(eqn.outvars[0].aval.dtype) if name == "convert_element_type" else 0.0
+        unit = unit_of(eqn.outvars[0].aval) if name == "convert_element_type" else 0.0
         if name in _CARRYING and eqn.outvars[0] in stored:
             unit = stored[eqn.outvars[0]]
         for atom in eqn.invars if unit else ():
-            if not isinstance(atom, Literal) and unit > unit_of(atom.aval.dtype) > 0:
+            if not isinstance(atom, Literal) and unit > unit_of(atom.aval) > 0:
                 stored[atom] = max(unit, stored.get(atom, 0.0))
     return stored
 
 
-def means(closed: ClosedJaxpr) -> list[frozenset[int]]:
-    """For each output the counts that sums on its path are divided by."""
-    nothing: _Divided = (False, frozenset())
-    return [counts for _, counts in _means(closed.jaxpr, [nothing] * len(closed.jaxpr.invars))]
+def called(eqn: Any) -> Any:
+    """The program that an operation does nothing but call; None where it does something else."""
+    return eqn.params.get(CALLS.get(eqn.primitive.name, ""))
+
+
+T = TypeVar("T")
+
+
+def _followed(program: Any, given: Sequence[T], nothing: T, step: Callable[[Any, list[T]], Sequence[T]]) -> list[T]:
+    """For each output of a program what is known of it.
+
+    Args:
+        program: The program.
+        given: What is known of its arguments.
+        nothing: What is known of a constant.
+        step: What is known of an operation's results, by what is known of its operands.
+    """
+    jaxpr = _open(program)
+    env: dict[Any, T] = dict(zip(jaxpr.invars, given, strict=True))
+
+    def read(atom: Any) -> T:
+        return nothing if isinstance(atom, Literal) else env.get(atom, nothing)
+
+    for eqn in jaxpr.eqns:
+        known, inner = [read(atom) for atom in eqn.invars], called(eqn)
+        results = step(eqn, known) if inner is None else _followed(inner, known, nothing, step)
+        env.update(zip(eqn.outvars, results, strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _followed_inside(eqn: Any, nothing: T, step: Callable[[Any, list[T]], Sequence[T]]) -> list[list[T]]:
+    """The same for each program that an operation holds, of whose arguments nothing is known."""
+    return [_followed(inner, [nothing] * len(inner.invars), nothing, step) for inner in _inner_jaxprs(eqn)]
 
 
 _Divided = tuple[bool, frozenset[int]]
 """Whether a value is a sum, and the counts that sums on its path were divided by."""
 
 
-def _means(jaxpr: Any, given: Sequence[_Divided]) -> list[_Divided]:
-    env: dict[Any, _Divided] = dict(zip(jaxpr.invars, given, strict=True))
+def means(closed: ClosedJaxpr) -> list[frozenset[int]]:
+    """For each output the counts that sums on its path are divided by."""
+    nothing: _Divided = (False, frozenset())
 
-    def read(atom: Any) -> _Divided:
-        return (False, frozenset()) if isinstance(atom, Literal) else env.get(atom, (False, frozenset()))
-
-    for eqn in jaxpr.eqns:
-        name, known = eqn.primitive.name, [read(atom) for atom in eqn.invars]
-        held = [
-            _means(one, known if name in CALLS else [(False, frozenset())] * len(one.invars))
-            for one in _inner_jaxprs(eqn)
-        ]
-        if name in CALLS and held:
-            env.update(zip(eqn.outvars, held[0], strict=True))
-            continue
-        counts = frozenset().union(*(one for _, one in known), *(one for outputs in held for _, one in outputs))
+    def step(eqn: Any, known: list[_Divided]) -> list[_Divided]:
+        name, held = eqn.primitive.name, _followed_inside(eqn, nothing, step)
+        counts = frozenset().union(*(of_one for _, of_one in chain(known, *held)))
         if name == "div" and known[0][0]:
             counts |= _count(eqn.invars[1])
         carried = name in _CARRYING | {"convert_element_type"} and any(is_sum for is_sum, _ in known)
-        env.update((out, (carried or name == "reduce_sum" or name in PSUMS, counts)) for out in eqn.outvars)
-    return [read(atom) for atom in jaxpr.outvars]
+        return [(carried or name == "reduce_sum" or name in PSUMS, counts)] * len(eqn.outvars)
+
+    return [counts for _, counts in _followed(closed, [nothing] * len(closed.jaxpr.invars), nothing, step)]
 
 
 def _count(divisor: Any) -> frozenset[int]:
@@ -98,8 +119,9 @@ def _count(divisor: Any) -> frozenset[int]:
     return frozenset([int(value)] if value > 1 and value == int(value) else [])
 
 
-def unit_of(dtype: Any) -> float:
-    """The distance from 1 to the next number of a type; 0 for one that is no float."""
+def unit_of(value: Any) -> float:
+    """The distance from 1 to the next number of a value's type; 0 for one that is no float."""
+    dtype = getattr(value, "dtype", np.int32)
     return float(jnp.finfo(dtype).eps) if jnp.issubdtype(dtype, jnp.inexact) else 0.0
 
 
@@ -112,27 +134,15 @@ def _is_power_of_two(atom: Any) -> bool:
 
 def path_units(closed: ClosedJaxpr) -> list[float]:
     """For each output the coarsest unit that something on its path is rounded to; 0 where nothing is."""
-    return _path_units(closed.jaxpr, [0.0] * len(closed.jaxpr.invars))
 
+    def step(eqn: Any, known: list[float]) -> list[float]:
+        within = _followed_inside(eqn, 0.0, step)
+        rounded = not within and rounds(eqn)
+        unit = max(chain(known, *within), default=0.0)
+        own = [unit_of(out.aval) for out in eqn.outvars]
+        return [max(unit, each if rounded else 0.0) if each else 0.0 for each in own]
 
-def _path_units(jaxpr: Any, given: Sequence[float]) -> list[float]:
-    env: dict[Any, float] = dict(zip(jaxpr.invars, given, strict=True))
-
-    def read(atom: Any) -> float:
-        return 0.0 if isinstance(atom, Literal) else env.get(atom, 0.0)
-
-    for eqn in jaxpr.eqns:
-        known = [read(atom) for atom in eqn.invars]
-        inner = eqn.params.get(CALLS.get(eqn.primitive.name, ""))
-        if inner is not None:
-            env.update(zip(eqn.outvars, _path_units(getattr(inner, "jaxpr", inner), known), strict=True))
-            continue
-        within = [_path_units(one, [0.0] * len(one.invars)) for one in _inner_jaxprs(eqn)]
-        unit = max([*known, *(unit for units in within for unit in units)], default=0.0)
-        for out in eqn.outvars:
-            own = unit_of(out.aval.dtype) if not within and rounds(eqn) else 0.0
-            env[out] = max(unit, own) if jnp.issubdtype(getattr(out.aval, "dtype", np.int32), jnp.inexact) else 0.0
-    return [read(atom) for atom in jaxpr.outvars]
+    return _followed(closed, [0.0] * len(closed.jaxpr.invars), 0.0, step)
 
 
 def narrow_carry(closed: ClosedJaxpr) -> str | None:
@@ -141,8 +151,8 @@ def narrow_carry(closed: ClosedJaxpr) -> str | None:
         if eqn.primitive.name not in ("scan", "while"):
             continue
         body = (eqn.params.get("jaxpr") or eqn.params["body_jaxpr"]).jaxpr
-        sums = [one for one in body.eqns if one.primitive.name in ("add", "add_any")]
-        narrow = [one.outvars[0].aval.dtype for one in sums if unit_of(one.outvars[0].aval.dtype) > 2.0**-23]
+        sums = [inner.outvars[0].aval for inner in body.eqns if inner.primitive.name in ("add", "add_any")]
+        narrow = [total.dtype for total in sums if unit_of(total) > 2.0**-23]
         if narrow:
             steps = eqn.params.get("length")
             often = f"of {steps:,} steps" if steps else "whose steps its values decide"
@@ -160,12 +170,8 @@ def every_equation(jaxpr: Any) -> Iterator[Any]:
 
 def _inner_jaxprs(eqn: Any) -> list[Any]:
     """The programs that an operation holds: the body of a loop, branches, a function that is called."""
-    held = [one for value in eqn.params.values() for one in (value if isinstance(value, tuple | list) else (value,))]
-    return [
-        getattr(one, "jaxpr", one)
-        for one in held
-        if hasattr(one, "eqns") or hasattr(getattr(one, "jaxpr", None), "eqns")
-    ]
+    params = [[param] if not isinstance(param, tuple | list) else param for param in eqn.params.values()]
+    return [_open(held) for held in chain(*params) if hasattr(_open(held), "eqns")]
 
 
 _PASSING = frozenset(
@@ -196,72 +202,87 @@ class _Origin:
 _NOTHING = _Origin()
 
 
-@dataclass(slots=True)
-class _Search:
-    """The sizes that have been found for each argument."""
-
-    sizes: dict[int, list[int]] = field(default_factory=dict)
-
-    def found(self, arguments: Iterable[int], size: int) -> None:
-        for argument in arguments:
-            self.sizes.setdefault(argument, []).append(size)
-
-
 def index_sizes(closed: ClosedJaxpr) -> dict[int, int]:
     """For each argument that indexes something, by position, how many elements the smallest of it has."""
-    search = _Search()
-    given = [_Origin(arguments=frozenset([place])) for place in range(len(closed.jaxpr.invars))]
-    integers = [
-        origin if getattr(var.aval.dtype, "kind", "") in "iu" else _NOTHING
-        for origin, var in zip(given, closed.jaxpr.invars, strict=True)
+    search = _IndexSearch()
+    given = [
+        _Origin(arguments=frozenset([place])) if getattr(var.aval.dtype, "kind", "") in "iu" else _NOTHING
+        for place, var in enumerate(closed.jaxpr.invars)
     ]
-    _walk(closed.jaxpr, integers, search)
+    search.follow(closed, given)
     return {argument: min(sizes) for argument, sizes in search.sizes.items()}
 
 
-def _walk(jaxpr: Any, given: Sequence[_Origin], search: _Search) -> list[_Origin]:
-    env: dict[Any, _Origin] = dict(zip(jaxpr.invars, given, strict=True))
+class _IndexSearch:
+    """Finds what the arguments of a program index: `sizes` has the sizes that were found for each."""
 
-    def read(atom: Any) -> _Origin:
-        return _NOTHING if isinstance(atom, Literal) else env.get(atom, _NOTHING)
+    def __init__(self) -> None:
+        self.sizes: dict[int, list[int]] = {}
 
-    for eqn in jaxpr.eqns:
-        if not eqn.outvars:
-            continue
-        known = [read(atom) for atom in eqn.invars]
-        _look(eqn, known, search)
-        results = _inside(eqn, known, search)
-        if results is None:
-            results = [_passed(eqn, known)] * len(eqn.outvars)
-        env.update(zip(eqn.outvars, results, strict=False))
-    return [read(atom) for atom in jaxpr.outvars]
+    def follow(self, program: Any, given: Sequence[_Origin]) -> list[_Origin]:
+        return _followed(program, given, _NOTHING, self._step)
+
+    def _step(self, eqn: Any, known: list[_Origin]) -> Sequence[_Origin]:
+        """Notes what an operation indexes, and follows values through it."""
+        name, params, nothing = eqn.primitive.name, eqn.params, [_NOTHING] * len(eqn.outvars)
+        self._look(eqn, known)
+        if name == "scan":
+            consts, carried = scan_sizes(params)
+            rows = [replace(row, columns=(), shards=()) for row in known[consts + carried :]]
+            self.follow(params["jaxpr"], [*known[: consts + carried], *rows])
+            return nothing
+        if name == "while":
+            self.follow(params["body_jaxpr"], known[params["cond_nconsts"] :])
+            return nothing
+        if name == "cond":
+            first, *_ = [self.follow(branch, known[1:]) for branch in params["branches"]]
+            return first
+        if name == "shard_map":
+            sizes = dict(params["mesh"].shape)
+            cut = [
+                replace(origin, columns=(), shards=_parts(spec, var.aval.ndim, sizes))
+                for origin, spec, var in zip(known, params["in_specs"], eqn.invars, strict=True)
+            ]
+            return self.follow(params["jaxpr"], cut)
+        return [_passed(eqn, known)] * len(eqn.outvars) if eqn.outvars else nothing
+
+    def _look(self, eqn: Any, known: list[_Origin]) -> None:
+        name, params = eqn.primitive.name, eqn.params
+        if name == "eq":
+            for indices, counted in (known, known[::-1]):
+                if counted.counted:
+                    self._found(indices, counted.counted)
+        elif name == "gather":
+            numbers = params["dimension_numbers"]
+            self._found_columns(eqn, known, numbers.start_index_map, params["slice_sizes"])
+        elif name.startswith("scatter"):
+            dims = params["dimension_numbers"].scatter_dims_to_operand_dims
+            self._found_columns(eqn, known, dims, [1] * eqn.invars[0].aval.ndim)
+        elif name in ("dynamic_slice", "dynamic_update_slice"):
+            first = 1 if name == "dynamic_slice" else 2
+            taken = params["slice_sizes"] if first == 1 else eqn.invars[1].aval.shape
+            for whole, part, origin in zip(_whole(eqn, known), taken, known[first:], strict=False):
+                self._found(origin, whole - part + 1)
+
+    def _found_columns(self, eqn: Any, known: list[_Origin], dims: Sequence[int], taken: Sequence[int]) -> None:
+        """Notes the dimensions that the columns of an array of indices stand for."""
+        whole, indices = _whole(eqn, known), known[1]
+        sizes = [whole[dim] - taken[dim] + 1 for dim in dims]
+        if len(indices.columns) == len(sizes):
+            for arguments, size in zip(indices.columns, sizes, strict=True):
+                self._found(_Origin(arguments=arguments), size)
+        elif sizes:
+            self._found(indices, min(sizes))
+
+    def _found(self, indices: _Origin, size: int) -> None:
+        for argument in indices.arguments:
+            self.sizes.setdefault(argument, []).append(size)
 
 
-def _inside(eqn: Any, known: list[_Origin], search: _Search) -> list[_Origin] | None:
-    """Follows values into the programs that an operation holds; None for one that holds none."""
-    name, params = eqn.primitive.name, eqn.params
-    if name in CALLS:
-        return _walk(_open(params[CALLS[name]]), known, search)
-    if name == "scan":
-        consts, carried = scan_sizes(params)
-        rows = [_Origin(arguments=one.arguments, counted=one.counted) for one in known[consts + carried :]]
-        _walk(_open(params["jaxpr"]), [*known[: consts + carried], *rows], search)
-        return [_NOTHING] * len(eqn.outvars)
-    if name == "while":
-        ahead = params["cond_nconsts"]
-        _walk(_open(params["body_jaxpr"]), known[ahead:], search)
-        return [_NOTHING] * len(eqn.outvars)
-    if name == "cond":
-        found = [_walk(_open(branch), known[1:], search) for branch in params["branches"]]
-        return found[0]
-    if name == "shard_map":
-        sizes = dict(params["mesh"].shape)
-        cut = [
-            _Origin(arguments=one.arguments, counted=one.counted, shards=_parts(spec, var.aval.ndim, sizes))
-            for one, spec, var in zip(known, params["in_specs"], eqn.invars, strict=True)
-        ]
-        return _walk(_open(params["jaxpr"]), cut, search)
-    return None
+def _whole(eqn: Any, known: list[_Origin]) -> list[int]:
+    """The dimensions of the whole array that an operation reads, of which a device may hold a shard."""
+    shape = eqn.invars[0].aval.shape
+    return [size * part for size, part in zip(shape, known[0].shards or (1,) * len(shape), strict=True)]
 
 
 def _open(program: Any) -> Any:
@@ -288,51 +309,14 @@ def _passed(eqn: Any, known: list[_Origin]) -> _Origin:
     if name == "select_n":
         sources = known[1:]
     if name == "concatenate" and eqn.params["dimension"] == out.ndim - 1:
-        columns = [one.arguments for one, var in zip(known, eqn.invars, strict=True) for _ in range(var.aval.shape[-1])]
+        columns = [
+            part.arguments for part, var in zip(known, eqn.invars, strict=True) for _ in range(var.aval.shape[-1])
+        ]
         return _Origin(arguments=frozenset().union(*columns), columns=tuple(columns))
     kept = sources[0].shards if name in ("convert_element_type", "pvary", "pcast", "copy") else ()
     return _Origin(
-        arguments=frozenset().union(*(one.arguments for one in sources)),
+        arguments=frozenset().union(*(source.arguments for source in sources)),
         columns=sources[0].columns if name in ("convert_element_type", "pvary", "pcast", "clamp") else (),
-        counted=max((one.counted for one in sources), default=0),
+        counted=max((source.counted for source in sources), default=0),
         shards=kept,
     )
-
-
-def _look(eqn: Any, known: list[_Origin], search: _Search) -> None:
-    """Notes what an operation indexes."""
-    name, params = eqn.primitive.name, eqn.params
-    if name == "eq":
-        for one, other in ((known[0], known[1]), (known[1], known[0])):
-            if other.counted:
-                search.found(one.arguments, other.counted)
-    elif name == "gather":
-        numbers = params["dimension_numbers"]
-        _note(eqn.invars[0].aval.shape, known, numbers.start_index_map, params["slice_sizes"], search)
-    elif name.startswith("scatter"):
-        _note(eqn.invars[0].aval.shape, known, params["dimension_numbers"].scatter_dims_to_operand_dims, None, search)
-    elif name in ("dynamic_slice", "dynamic_update_slice"):
-        first = 1 if name == "dynamic_slice" else 2
-        taken = params["slice_sizes"] if first == 1 else eqn.invars[1].aval.shape
-        shape = _whole(eqn.invars[0].aval.shape, known[0])
-        for dim, origin in enumerate(known[first : first + len(shape)]):
-            search.found(origin.arguments, shape[dim] - taken[dim] + 1)
-
-
-def _note(
-    shape: Sequence[int], known: list[_Origin], dims: Sequence[int], taken: Sequence[int] | None, search: _Search
-) -> None:
-    """Notes the dimensions that the columns of an array of indices stand for."""
-    whole, indices = _whole(shape, known[0]), known[1]
-    sizes = [whole[dim] - (1 if taken is None else taken[dim]) + 1 for dim in dims]
-    if len(indices.columns) == len(sizes):
-        for arguments, size in zip(indices.columns, sizes, strict=True):
-            search.found(arguments, size)
-    elif sizes:
-        search.found(indices.arguments, min(sizes))
-
-
-def _whole(shape: Sequence[int], origin: _Origin) -> list[int]:
-    """The dimensions of the whole array that a device holds a shard of."""
-    parts = origin.shards or (1,) * len(shape)
-    return [size * part for size, part in zip(shape, parts, strict=True)]

@@ -1,4 +1,9 @@
-"""Where two programs run: in a child process on what is attached or simulated, or, where they must, in this one."""
+"""Where two programs run: in a process of their own on what is attached or simulated, or, where they must, in this one.
+
+A collective that not all devices reach hangs XLA's CPU runtime, which then ends the process; so numbers are made in a
+worker that does nothing else. It writes what it is about to do to its standard error, which is kept in memory and read
+when it dies: whatever ends this process, there is nothing on disk to remove.
+"""
 
 from __future__ import annotations
 
@@ -6,44 +11,41 @@ import os
 import pickle
 import re
 import signal
-import subprocess
 import sys
-import tempfile
-from contextlib import closing
+import threading
+import traceback
+from concurrent.futures import CancelledError, wait
+from contextlib import closing, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
+from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.units import format_time, plural
-from hloscope.verification.child import JOB, RESULT, STAGE
-from hloscope.verification.job import Job, Settings, Side
+from hloscope.verification.job import Function, Job, OtherProgramError
 from hloscope.verification.machine import attached_platform, jax_platform
 from hloscope.verification.model import Numerics, NumericsStatus
 
 
-def started_ahead(job: Job, settings: Settings) -> ChildRun | None:
+def started_ahead(job: Job) -> ChildRun | None:
     """The run in its process where it is sure to be wanted there, so that it goes on beside the compiles; else None."""
-    if not isinstance(job.target.target, str) or not isinstance(job.reference.target, str):
-        return None
-    platform = attached_platform() if settings.on == "auto" else settings.on
-    return ChildRun(replace(job, platform="cpu")) if platform in (None, "cpu") else None
+    by_name = isinstance(job.target, str) and isinstance(job.reference, str)
+    return ChildRun(job) if by_name and _platform(job) == "cpu" else None
 
 
-def run_somewhere(job: Job, settings: Settings, *, decided_by_devices: bool) -> Numerics:
-    """Runs a job where the settings say, in a child process if its functions can be imported there.
+def run_somewhere(job: Job, *, decided_by_devices: bool) -> Numerics:
+    """Runs a job where its settings say, in a child process if its functions can be imported there.
 
     Args:
         job: What to run.
-        settings: Where, and for how long.
         decided_by_devices: Whether a collective may stand under a branch or a loop that each device decides, which can
             end the process that runs it.
     """
     named = replace(job, target=_by_name(job.target), reference=_by_name(job.reference))
     why = "a function cannot be imported in another"
     fix = "put it into a module"
-    if isinstance(named.target.target, str) and isinstance(named.reference.target, str):
-        found = _in_a_child(replace(named, programs=_programs(job)), settings)
+    if isinstance(named.target, str) and isinstance(named.reference, str):
+        found = _in_a_child(replace(named, programs=_programs(job)))
         if found is not None:
             return found
         why = (
@@ -52,14 +54,17 @@ def run_somewhere(job: Job, settings: Settings, *, decided_by_devices: bool) -> 
         )
         fix = "import it again, or name it 'module:function' to have it as its file is now"
     if decided_by_devices:
-        return Numerics(
-            status=NumericsStatus.NOT_RUN,
-            seed=job.seed,
-            dims=dict(job.dims),
-            message="a collective stands under a branch or a loop that the devices decide, which may end this process, "
-            f"and {why}; {fix}",
+        message = (
+            "a collective stands under a branch or a loop that the devices decide, which may end this process, and "
+            f"{why}; {fix}"
         )
+        return job.came_to(NumericsStatus.NOT_RUN, message)
     return _here(job, why)
+
+
+def _platform(job: Job) -> str:
+    chosen = job.settings.on
+    return (attached_platform() or "cpu") if chosen == "auto" else chosen
 
 
 def _programs(job: Job) -> tuple[str | None, str | None]:
@@ -67,25 +72,24 @@ def _programs(job: Job) -> tuple[str | None, str | None]:
     from hloscope.program.devices import devices_to_run_on
     from hloscope.verification.running import programs_of
 
-    given = [callable(side.target) for side in (job.target, job.reference)]
-    if not any(given):
+    if not callable(job.target) and not callable(job.reference):
         return None, None
     try:
         with devices_to_run_on(job.devices, "cpu"):
             target, reference = programs_of(job)
-    except HloscopeError:  # which the run will tell
+    except HloscopeError:  # which the run will report
         return None, None
-    return target if given[0] else None, reference if given[1] else None
+    return target if callable(job.target) else None, reference if callable(job.reference) else None
 
 
-def _in_a_child(job: Job, settings: Settings) -> Numerics | None:
-    platform = attached_platform() if settings.on == "auto" else settings.on
-    if platform is None or platform == "cpu":
-        return run_in_child(replace(job, platform="cpu"), timeout_s=settings.timeout_s)
-    found = run_in_child(replace(job, platform=platform, memory_bytes=None), timeout_s=settings.timeout_s)
-    if found is None or found.status is not NumericsStatus.NOT_RUN or settings.on != "auto":
+def _in_a_child(job: Job) -> Numerics | None:
+    platform, timeout_s = _platform(job), job.settings.timeout_s
+    if platform == "cpu":
+        return run_in_child(job, timeout_s=timeout_s)
+    found = run_in_child(replace(job, platform=platform, memory_bytes=None), timeout_s=timeout_s)
+    if found is None or found.status is not NumericsStatus.NOT_RUN or job.settings.on != "auto":
         return found
-    simulated = run_in_child(replace(job, platform="cpu"), timeout_s=settings.timeout_s)
+    simulated = run_in_child(job, timeout_s=timeout_s)
     if simulated is None:
         return None
     return replace(simulated, notes=(*simulated.notes, f"run on simulated devices: {found.message}"))
@@ -101,23 +105,19 @@ def _here(job: Job, why: str) -> Numerics:
     return replace(found, notes=(*found.notes, f"run in this process, because {why}"))
 
 
-def _by_name(side: Side) -> Side:
-    """The side with its function's name in place of the function, if the name leads to it again in another process."""
-    if isinstance(side.target, str):
-        return side
-    module, qualified = getattr(side.target, "__module__", None), getattr(side.target, "__qualname__", "")
+def _by_name(target: str | Function) -> str | Function:
+    """The function's name in place of the function, if the name leads to it again in another process."""
+    if isinstance(target, str):
+        return target
+    module, qualified = getattr(target, "__module__", None), getattr(target, "__qualname__", "")
     if module in (None, "__main__") or "<" in qualified or not qualified:
-        return side
+        return target
     found: Any = sys.modules.get(str(module))
     if getattr(found, "__spec__", None) is None:
-        return side
+        return target
     for part in qualified.split("."):
         found = getattr(found, part, None)
-    return replace(side, target=f"{module}:{qualified}") if found is side.target else side
-
-
-_CHATTER = re.compile(r"[IW]\d{4} ")
-_STUCK = re.compile(r"(Termination timeout for .{0,200}|.{0,80}stuck.{0,160})")
+    return f"{module}:{qualified}" if found is target else target
 
 
 class ChildRun:
@@ -132,15 +132,18 @@ class ChildRun:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._place = tempfile.TemporaryDirectory(prefix="hloscope-verify-")
-        folder = Path(self._place.name)
         try:
-            _write(job, folder)
-            with (folder / "output.txt").open("wb") as output:
-                self._process = _started(folder, output.fileno(), job)
-        except BaseException:
-            self._place.cleanup()
-            raise
+            pickled = pickle.dumps(job)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise TargetError(
+                "the arguments cannot be handed to the process that runs the programs",
+                why=str(error),
+                fix="give them as notations such as 'bf16[8@X,2048]', or in @hloscope.target",
+            ) from error
+        path = [os.getcwd() if entry == "" else entry for entry in sys.path]
+        environment = {**os.environ, "JAX_PLATFORMS": jax_platform(job.platform)}
+        self._workers = WorkerPool(1, counted=False)
+        self._found = self._workers.submit_in(environment, None, _run, path, job.devices, job.platform, pickled)
 
     def numerics(self, timeout_s: float) -> Numerics | None:
         """Waits for what the process found, or how it ended; None where its names lead to other programs.
@@ -148,30 +151,20 @@ class ChildRun:
         Args:
             timeout_s: Seconds from now after which the process is ended.
         """
+        is_late = not wait([self._found], min(timeout_s, threading.TIMEOUT_MAX)).done
+        if is_late:
+            self._workers.kill(self._found)
         try:
-            code = self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            code = None
-        finally:
-            self._end()
-        if code == -signal.SIGINT:  # Ctrl-C, which Python tells the main thread alone
-            raise KeyboardInterrupt
-        folder = Path(self._place.name)
-        if code == 0 and (folder / RESULT).exists():
-            found: Numerics | None = pickle.loads((folder / RESULT).read_bytes())
-            return found
-        said = (folder / "output.txt").read_text(encoding="utf-8", errors="replace")
-        stage = (folder / STAGE).read_text(encoding="utf-8") if (folder / STAGE).exists() else "starting"
-        return _ended(self._job, code, stage, said, timeout_s)
+            return self._found.result()
+        except WorkerDied as died:
+            return _ended(self._job, None if is_late else died.returncode, died.words, timeout_s)
+        except CancelledError:  # before it could begin
+            return _ended(self._job, None, "", timeout_s)
 
     def close(self) -> None:
-        """Ends the process, if it still runs, and removes what it wrote."""
-        self._end()
-        self._place.cleanup()
-
-    def _end(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        """Ends the process, if it still runs."""
+        self._workers.kill(self._found)
+        self._workers.shutdown()
 
 
 def run_in_child(job: Job, *, timeout_s: float) -> Numerics | None:
@@ -180,44 +173,53 @@ def run_in_child(job: Job, *, timeout_s: float) -> Numerics | None:
         return child.numerics(timeout_s)
 
 
-def _write(job: Job, folder: Path) -> None:
+_STAGE = "hloscope is now "
+_STAGE_LINE = re.compile(rf"\n{_STAGE}(.*)\n")
+
+
+def _run(path: list[str], devices: int, platform: str, pickled: bytes) -> Numerics | None:
+    """Runs a job in the worker, which ends where anything is raised that is no result."""
+
+    def stage(what: str) -> None:
+        with suppress(OSError):  # the program may have closed it
+            os.write(2, f"\n{_STAGE}{what}\n".encode())
+
     try:
-        (folder / JOB).write_bytes(pickle.dumps(job))
-    except (pickle.PicklingError, TypeError, AttributeError) as error:
-        raise TargetError(
-            "the arguments cannot be handed to the process that runs the programs",
-            why=str(error),
-            fix="give them as notations such as 'bf16[8@X,2048]', or in @hloscope.target",
-        ) from error
-    path = [os.getcwd() if entry == "" else entry for entry in sys.path]
-    (folder / "start.pickle").write_bytes(pickle.dumps((path, job.devices, job.platform)))
+        stage("starting")
+        sys.path[:] = path
+        from hloscope.program.environment import prepare_environment
+
+        prepare_environment(devices, attached=platform != "cpu")
+        job = pickle.loads(pickled)
+        from hloscope.verification.running import run_job
+
+        return run_job(job, stage)
+    except OtherProgramError:
+        return None
+    except BaseException:
+        traceback.print_exc()
+        with suppress(AttributeError, OSError, ValueError):
+            sys.stdout.flush()
+        os._exit(1)
 
 
-def _started(folder: Path, output: int, job: Job) -> subprocess.Popen[bytes]:
-    root = str(Path(__file__).parent.parent.parent)
-    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
-    environment = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": jax_platform(job.platform)}
-    command = [sys.executable, "-m", "hloscope.verification.child", str(folder), str(os.getpid())]
-    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+_CHATTER = re.compile(r"[IW]\d{4} ")
+_STUCK = re.compile(r"(Termination timeout for .{0,200}|.{0,80}stuck.{0,160})")
 
 
-def _ended(job: Job, code: int | None, stage: str, said: str, timeout_s: float) -> Numerics:
+def _ended(job: Job, code: int | None, said: str, timeout_s: float) -> Numerics:
+    stage = (_STAGE_LINE.findall(said) or ["starting or running"])[-1]  # of what prints a lot, the end is kept
     if code is None:
         status, message = NumericsStatus.HUNG, f"no end after {format_time(timeout_s * 1e6)} of {stage}"
     elif code < 0:
-        status, message = NumericsStatus.ABORTED, f"the process was ended by {_signal(-code)} while {stage}"
+        name = next((known.name for known in signal.Signals if known == -code), f"signal {-code}")
+        status, message = NumericsStatus.ABORTED, f"the process was ended by {name} while {stage}"
     else:
         status, message = NumericsStatus.FAILED, f"the process ended with status {code} while {stage}"
+    said = _STAGE_LINE.sub("", said).strip()
     stuck = _STUCK.search(said)
-    own = [line for line in said.strip().splitlines() if not _CHATTER.match(line)]
+    own = [line for line in said.splitlines() if not _CHATTER.match(line)]
     last = stuck.group(1) if stuck else "\n".join(own[-3:])
     words = f"{message}: {last.strip()}" if last.strip() else message
     where = plural(job.devices, "simulated CPU device" if job.platform == "cpu" else f"{job.platform.upper()} device")
-    return Numerics(status=status, ran_on=where, message=words[:800], seed=job.seed, dims=dict(job.dims))
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    return job.came_to(status, words[:800], ran_on=where)

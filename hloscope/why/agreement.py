@@ -1,7 +1,7 @@
-"""A reason beside the collective that it is told of: where the two tell different stories, what was really done.
+"""A reason beside the collective that it is given for: where the two disagree, what was really done.
 
 Shardy says what has to move, and the partitioner how. Most of the time it is the obvious way; where it is another, as
-the kind and the shapes of the collective show, the reason is told as that way, or as one that is not known.
+the kind and the shapes of the collective show, the reason is given as that way, or as one that is not known.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from hloscope.analysis.model import Collective
 from hloscope.analysis.model.reason import Axes, Operation, Reason, ReasonKind, Tensor
 from hloscope.analysis.vocabulary import SUMS, Kind
-from hloscope.why.graph import whole_axis
+from hloscope.why.graph import dimensions_cut
 from hloscope.why.matching import ends_alike
 from hloscope.why.partitioned import dimensions_of, significant
 from hloscope.why.reshards import is_float, local_shape, without
@@ -26,7 +26,7 @@ def agreed(reason: Reason, seen: Sequence[Collective], mesh: Mapping[str, int]) 
     """The reason as the collective bears it out.
 
     Args:
-        reason: Why data must move, as Shardy's shardings tell it.
+        reason: Why data must move, as Shardy's shardings say.
         seen: The collective as the partitioner put it in, where that is known, and as it is in the end.
         mesh: Devices along each axis.
     """
@@ -46,7 +46,7 @@ def _without_sum(reason: Reason, kind: Kind, seen: Sequence[Collective], mesh: M
     """Of an operation whose parts nothing adds up: the operand that is gathered before, or the parts themselves."""
     if kind is Kind.ALL_GATHER:
         parts, made = _operands(seen), _results(seen)
-        cuts = {number: _cut(operand, reason.axes) for number, operand in enumerate(reason.operands)}
+        cuts = {number: dimensions_cut(operand.sharding, reason.axes) for number, operand in enumerate(reason.operands)}
         alike = [n for n, cut in cuts.items() if cut and significant(_local(reason.operands[n], mesh)) in parts]
         whole = [n for n in alike if significant(_local(_gathered(reason.operands[n], reason.axes), mesh)) in made]
         for number in whole:  # parts of both operands may be alike, and what is made of them not
@@ -61,7 +61,7 @@ def _without_sum(reason: Reason, kind: Kind, seen: Sequence[Collective], mesh: M
 def _gathered_before(reason: Reason, number: int, cut: tuple[int, ...]) -> Reason:
     """An operand is handed over whole, so that each device has the sum by itself."""
     operand = reason.operands[number]
-    whole = [_gathered(one, reason.axes) for one in reason.operands]
+    whole = [_gathered(operand, reason.axes) for operand in reason.operands]
     return replace(
         reason,
         kind=ReasonKind.GATHERED_OPERAND,
@@ -71,7 +71,7 @@ def _gathered_before(reason: Reason, number: int, cut: tuple[int, ...]) -> Reaso
         producer=None,
         consumer=reason.producer,
         operand=number,
-        operands=tuple(operand if at == number else one for at, one in enumerate(whole)),
+        operands=tuple(operand if at == number else value for at, value in enumerate(whole)),
         result=None if reason.result is None else replace(reason.result, partial_over=()),
         asked_by=(),
     )
@@ -120,7 +120,7 @@ def _brought_elsewhere(reason: Reason, seen: Sequence[Collective]) -> Reason:
 
 
 def _choice(reason: Reason) -> Reason:
-    """Of what the partitioner did for reasons of its own, the operation that it did it for is all that is told."""
+    """Of what the partitioner did for reasons of its own, the operation that it did it for is all that is said."""
     return replace(
         reason,
         kind=ReasonKind.PARTITIONERS_CHOICE,
@@ -138,14 +138,16 @@ def _choice(reason: Reason) -> Reason:
 def _is_of(operation: Operation | None, seen: Iterable[Collective]) -> bool:
     """Whether a collective carries the name of an operation."""
     name = None if operation is None else operation.op_name
-    return name is not None and any(one.op_name is not None and ends_alike(name, one.op_name) for one in seen)
+    return name is not None and any(
+        collective.op_name is not None and ends_alike(name, collective.op_name) for collective in seen
+    )
 
 
 def _is_moved(moved: Tensor | None, seen: Iterable[Collective], mesh: Mapping[str, int]) -> bool:
     """Whether a collective's operand may be an array's part on one device: alike in shape, and not of another type."""
     if moved is None:
         return True
-    floats = {is_float(shape) for one in seen for shape in one.operand_shapes}
+    floats = {is_float(shape.dtype) for collective in seen for shape in collective.operand_shapes}
     return is_float(moved.element_type) in floats and significant(_local(moved, mesh)) in _operands(seen)
 
 
@@ -154,20 +156,12 @@ def _gathered(tensor: Tensor, axes: Axes) -> Tensor:
 
 
 def _results(seen: Iterable[Collective]) -> set[Shape]:
-    return {significant(one) for collective in seen for one in dimensions_of(collective.result_shapes)}
+    return {significant(dimensions) for collective in seen for dimensions in dimensions_of(collective.result_shapes)}
 
 
 def _operands(seen: Iterable[Collective]) -> set[Shape]:
-    return {significant(one) for collective in seen for one in dimensions_of(collective.operand_shapes)}
+    return {significant(dimensions) for collective in seen for dimensions in dimensions_of(collective.operand_shapes)}
 
 
 def _local(tensor: Tensor, mesh: Mapping[str, int]) -> Shape:
     return local_shape(tensor.shape, tensor.sharding or ((),) * len(tensor.shape), dict(mesh))
-
-
-def _cut(tensor: Tensor, axes: Axes) -> tuple[int, ...]:
-    """The dimensions of an array that any of these axes cuts."""
-    wanted = {whole_axis(axis) for axis in axes}
-    return tuple(
-        number for number, here in enumerate(tensor.sharding or ()) if wanted & {whole_axis(axis) for axis in here}
-    )

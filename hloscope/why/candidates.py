@@ -10,7 +10,7 @@ from math import prod
 from hloscope.analysis.model.reason import Reason, ReasonKind
 from hloscope.analysis.vocabulary import SUMS
 from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue
-from hloscope.why.graph import BARRIERS, MOVES
+from hloscope.why.graph import BARRIERS, MOVES, place_of
 from hloscope.why.matching import SAME_PLACE, Clues, Match, Matcher, at_place, last_part
 from hloscope.why.partitioned import significant
 from hloscope.why.reasons import kind_at, reason_at, reason_of_reshard, sum_of_parts, sums_parts
@@ -76,21 +76,23 @@ class Candidates:
     def __init__(self, program: Program) -> None:
         self.program = program
         module = program.graph.module
-        self.matcher = Matcher(reshards_of(program.graph), dict(module.mesh), self._argument_of)
+        self.matcher = Matcher(tuple(reshards_of(program.graph)), dict(module.mesh), self._argument_of)
         self._by_line: dict[tuple[str, int], list[ShardyOp]] = defaultdict(list)
         self._by_name: dict[str, list[ShardyOp]] = defaultdict(list)
         for op in module.ops:
             if not _may_move(op) and op.kind not in BARRIERS:
                 continue
-            if op.source:
-                self._by_line[op.source[0].file, op.source[0].line].append(op)
+            if (place := place_of(op.source)) is not None:
+                self._by_line[place].append(op)
             if op.op_name:
                 self._by_name[last_part(op.op_name)].append(op)
 
     def reason_of(self, match: Match) -> Reason:
         """The reason for a matched reshard, with the number of different places that fit as well."""
         reasons = [reason_of_reshard(self.program, reshard) for reshard in match.ties]
-        different = {(one.kind, one.moved and one.moved.name, one.dimensions, one.producer) for one in reasons}
+        different = {
+            (reason.kind, reason.moved and reason.moved.name, reason.dimensions, reason.producer) for reason in reasons
+        }
         chosen = reasons[match.ties.index(match.reshard)]
         return replace(chosen, certain=match.is_certain, candidates=len(different))
 
@@ -115,8 +117,8 @@ class Candidates:
                     continue
                 found = _Candidate(place + fit + 2 * (kind is not _CHOICE), op, number, place, fit)
                 if not best or found.strength >= best[0].strength:
-                    best = [*(one for one in best if one.strength == found.strength), found]
-        return self._reason_at(clues, best[0], len({one.op.index for one in best}) == 1) if best else None
+                    best = [*(candidate for candidate in best if candidate.strength == found.strength), found]
+        return self._reason_at(clues, best[0], len({candidate.op.index for candidate in best}) == 1) if best else None
 
     def _added_up(self, clues: Clues, near: Iterable[ShardyOp]) -> AtOperand | None:
         """The contraction whose parts a sum adds up, although Shardy would have moved its operands instead."""
@@ -128,8 +130,8 @@ class Candidates:
                 continue
             result = self.program.graph.value(op.results[0])
             part = local_shape(result.shape, without(sharding_known(result), clues.axes), mesh)
-            if any(prod(part) == prod(one) for one in clues.operands):
-                found.append((place, any(sorted(part) == sorted(one) for one in clues.operands), op))
+            if any(prod(part) == prod(operand) for operand in clues.operands):
+                found.append((place, any(sorted(part) == sorted(operand) for operand in clues.operands), op))
         if not found:
             return None
         best = max((place, same) for place, same, _ in found)
@@ -163,11 +165,11 @@ class Candidates:
         gone = [
             op for op in self.program.graph.module.ops if op.kind in _EXPANDED and (op.kind, op.op_name) not in kept
         ]
-        here = [op for op in gone if any((one.file, one.line) in clues.places for one in op.source)]
+        here = [op for op in gone if any((frame.file, frame.line) in clues.places for frame in op.source)]
         if not here and (clues.places or len(gone) != 1):
             return None
         found = (reason_at(self.program, op, 0, clues.axes) for op in here or gone)
-        reason = next((one for one in found if one is not None), None)
+        reason = next((each for each in found if each is not None), None)
         return None if reason is None else replace(reason, certain=bool(here), of_part=True)
 
     def _fit(self, clues: Clues, value: ShardyValue) -> int:
@@ -175,12 +177,14 @@ class Candidates:
         if clues.argument is not None and self._argument_of(value) == clues.argument:
             return _SAME_ARGUMENT
         fit = self.matcher.alike(value, sharding_known(value), clues.operands)
-        return max(fit, int(any(len(significant(value.shape)) == len(significant(one)) for one in clues.operands)))
+        return max(
+            fit, int(any(len(significant(value.shape)) == len(significant(operand)) for operand in clues.operands))
+        )
 
     def _is_part(self, clues: Clues, value: ShardyValue) -> bool:
         """Whether a collective moves something else than the whole part of an array that a device has."""
         wanted = prod(local_shape(value.shape, sharding_known(value), dict(self.program.graph.module.mesh)))
-        return all(prod(one) != wanted for one in clues.operands)
+        return all(prod(operand) != wanted for operand in clues.operands)
 
     def _near(self, clues: Clues) -> Iterator[ShardyOp]:
         """Operations with the collective's line or name, and those that use their results."""
@@ -194,7 +198,7 @@ class Candidates:
                 yield from (user for user, _ in graph.real_users(graph.value(result)) if _may_move(user))
 
     def _argument_of(self, value: ShardyValue) -> str | None:
-        root = self.program.graph.root(value).value
+        root, _ = self.program.graph.root(value)
         return root.name if self.program.graph.is_program_argument(root) else None
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
-from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue, ValueSharding
+from hloscope.analysis.model import SourceFrame
+from hloscope.compiler.shardy_model import CodePlace, ShardyModule, ShardyOp, ShardyValue, ValueSharding
 
 _CONSTRAINT = "sdy.sharding_constraint"
 RESHARDS = frozenset({"sdy.reshard", _CONSTRAINT})
@@ -31,21 +31,6 @@ _WRAPPERS = frozenset({"sdy.manual_computation", "sdy.named_computation", "stabl
 _RETURNS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
 _LOOP_BODY = 1
 _WRITTEN = ("sharding_constraint", "reshard")
-
-
-@dataclass(frozen=True, slots=True)
-class Root:
-    """What a value is made from.
-
-    Attributes:
-        value: The value that it goes back to.
-        exact: Whether each element stands where it stood: only element-wise operations were passed.
-        rearranged: Whether elements were moved around or left out on the way.
-    """
-
-    value: ShardyValue
-    exact: bool
-    rearranged: bool
 
 
 class ShardyGraph:
@@ -148,15 +133,14 @@ class ShardyGraph:
 
     def plain_makers(self, value: ShardyValue) -> list[ShardyOp]:
         """The element-wise operations and reshards that a value comes through from the array it was before."""
-        found = []
-        for one in self.chain(value):
-            if one.shape != value.shape:
+        found: list[ShardyOp] = []
+        for before in self.chain(value):
+            if before.shape != value.shape:
                 break
-            op = self.op(one)
-            found += [] if op is None else [op]
+            op = self.op(before)
             inside = None if op is None or op.kind != "sdy.manual_computation" else self.returns.get((op.index, 0))
-            made = None if inside is None else self.maker(self.value(inside.operands[one.number]))
-            found += [] if made is None else [made]
+            made = None if inside is None else self.maker(self.value(inside.operands[before.number]))
+            found += filter(None, (op, made))
         return found
 
     def is_program_argument(self, value: ShardyValue) -> bool:
@@ -165,10 +149,8 @@ class ShardyGraph:
 
     def argument_of(self, number: int) -> ShardyValue | None:
         """An argument of the program by number."""
-        return next(
-            (v for v in self.module.values if self.is_program_argument(v) and v.number == number),
-            None,
-        )
+        arguments = filter(self.is_program_argument, self.module.values)
+        return next((argument for argument in arguments if argument.number == number), None)
 
     def outside(self, value: ShardyValue) -> ShardyValue | None:
         """What a block argument stands for outside its block; None for an argument of the program, or of no caller."""
@@ -190,26 +172,26 @@ class ShardyGraph:
         inside = None if returned is None else self.value(returned.operands[value.number])
         return inside is None or not inside.is_argument or (inside.owner, inside.number) != (value.owner, value.number)
 
-    def before(self, value: ShardyValue) -> tuple[ShardyValue, bool, bool] | None:
-        """One step back to the array that a value is made from alone, with whether it is exact, or rearranged.
+    def before(self, value: ShardyValue) -> tuple[ShardyValue, bool] | None:
+        """One step back to the array that a value is made from alone, with whether its elements were rearranged.
 
         None for what a loop carries: it is what it was before the loop in the first iteration only.
         """
         op = self.op(value)
         if op is None:
             outside = None if self.is_carried(value) else self.outside(value)
-            return None if outside is None else (outside, True, False)
+            return None if outside is None else (outside, False)
         if op.kind in BARRIERS:
-            return self.value(op.operands[value.number]), True, False
+            return self.value(op.operands[value.number]), False
         if op.kind == "func.call":
             function = next((f for f in self.module.ops if f.kind == "func.func" and f.symbol == op.symbol), None)
             returned = None if function is None else self.returns.get((function.index, 0))
-            return None if returned is None else (self.value(returned.operands[value.number]), True, False)
-        arrays = [one for one in map(self.value, op.operands) if one.shape and not self._is_filled(one)]
+            return None if returned is None else (self.value(returned.operands[value.number]), False)
+        arrays = [operand for operand in map(self.value, op.operands) if operand.shape and not self._is_filled(operand)]
         if op.kind in _REARRANGED and arrays:
-            return arrays[0], False, arrays[0].shape != value.shape
-        if len({one.index for one in arrays}) == 1 and arrays[0].shape == value.shape and self._is_elementwise(op):
-            return arrays[0], True, False
+            return arrays[0], arrays[0].shape != value.shape
+        if len({array.index for array in arrays}) == 1 and arrays[0].shape == value.shape and self._is_elementwise(op):
+            return arrays[0], False
         return None
 
     def _is_filled(self, value: ShardyValue) -> bool:
@@ -227,17 +209,25 @@ class ShardyGraph:
         fits = all(mapping in ((), same) for mapping in op.rule.operands)
         return fits and not op.rule.reduction | op.rule.need_replication | op.rule.permutation
 
-    def root(self, value: ShardyValue) -> Root:
-        """The argument or operation that a value goes back to, through whatever keeps or only rearranges elements."""
-        exact, rearranged, seen = True, False, set()
-        while value.index not in seen:
-            seen.add(value.index)
-            step = self.before(value)
-            if step is None:
-                break
-            value, kept, moved = step
-            exact, rearranged = exact and kept, rearranged or moved
-        return Root(value, exact, rearranged)
+    def root(self, value: ShardyValue) -> tuple[ShardyValue, bool]:
+        """The argument or operation that a value goes back to, and whether elements were moved or left out on the way.
+
+        Passed is whatever keeps or only rearranges elements.
+        """
+        steps = list(self._steps(value))
+        return steps[-1][0], any(rearranged for _, rearranged in steps)
+
+    def chain(self, value: ShardyValue) -> Iterator[ShardyValue]:
+        """The values from `value` back to its root, `value` first."""
+        return (before for before, _ in self._steps(value))
+
+    def _steps(self, value: ShardyValue) -> Iterator[tuple[ShardyValue, bool]]:
+        step: tuple[ShardyValue, bool] | None = (value, False)
+        seen: set[int] = set()
+        while step is not None and step[0].index not in seen:
+            seen.add(step[0].index)
+            yield step
+            step = self.before(step[0])
 
     def passed_in(self, value: ShardyValue) -> Iterator[ShardyValue]:
         """The value itself, then what it stands for outside each block that it is an argument of."""
@@ -245,17 +235,6 @@ class ShardyGraph:
         while current is not None:
             yield current
             current = self.outside(current)
-
-    def chain(self, value: ShardyValue) -> Iterator[ShardyValue]:
-        """The values from `value` back to its root, `value` first."""
-        seen: set[int] = set()
-        while value.index not in seen:
-            seen.add(value.index)
-            yield value
-            step = self.before(value)
-            if step is None:
-                return
-            value = step[0]
 
     def around(self, op: ShardyOp) -> Iterator[ShardyOp]:
         """The operations that hold `op`, innermost first; of a private function those around its first call."""
@@ -298,6 +277,22 @@ def axes_in(sharding: ValueSharding | None) -> frozenset[str]:
 def whole_axis(axis: str) -> str:
     """`X` of `X:(1)2`."""
     return axis.partition(":")[0]
+
+
+def wholes(axes: Iterable[str]) -> set[str]:
+    """The axes of the mesh that some axes are, or are parts of."""
+    return set(map(whole_axis, axes))
+
+
+def dimensions_cut(sharding: ValueSharding | None, axes: Iterable[str]) -> tuple[int, ...]:
+    """The dimensions that any of these axes shards, in part or as a whole."""
+    own = wholes(axes)
+    return tuple(number for number, here in enumerate(sharding or ()) if own & wholes(here))
+
+
+def place_of(frames: Sequence[CodePlace | SourceFrame]) -> tuple[str, int] | None:
+    """File and line of the innermost frame; None without frames."""
+    return (frames[0].file, frames[0].line) if frames else None
 
 
 def is_asked_for(op: ShardyOp) -> bool:

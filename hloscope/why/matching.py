@@ -10,7 +10,7 @@ from math import prod
 from hloscope.analysis.model import Collective
 from hloscope.analysis.vocabulary import Kind
 from hloscope.compiler.shardy_model import ShardyOp, ShardyValue, ValueSharding
-from hloscope.why.graph import whole_axis
+from hloscope.why.graph import place_of, wholes
 from hloscope.why.partitioned import Window, dimensions_of, significant
 from hloscope.why.reshards import Reshard, hlo_type, is_float, is_reshuffle, local_shape, without
 
@@ -41,7 +41,7 @@ class Clues:
         operands: Dimensions of the operands on one device, for each text.
         results: Dimensions of the results.
         element_types: HLO types of the operands.
-        argument: The program's argument that it moves; None when it moves something computed, or nothing tells.
+        argument: The program's argument that it moves; None when it moves something computed, or nothing shows which.
         window: The windowed einsum that it belongs to; None for others.
         in_loop: Whether it runs in a loop.
         is_guess: Whether name and line are those of a neighbour.
@@ -62,8 +62,8 @@ class Clues:
     @property
     def certain_place(self) -> int:
         """What `at_place` must say of an operation to be sure of it: name and line, as far as both are its own."""
-        told = any("/" in name for name in self.op_names) and bool(self.places) and not self.is_guess
-        return SAME_PLACE if told else SAME_PLACE // 2
+        known = any("/" in name for name in self.op_names) and bool(self.places) and not self.is_guess
+        return SAME_PLACE if known else SAME_PLACE // 2
 
 
 def clues_of(
@@ -72,19 +72,19 @@ def clues_of(
     """The clues of a collective; None when its axes are not known."""
     if final.axes is None:
         return None
-    told = [final] if earlier is None else [earlier, final]
+    texts = [final] if earlier is None else [earlier, final]
     return Clues(
-        kind=told[0].kind if window is None else window.stands_for,
+        kind=texts[0].kind if window is None else window.stands_for,
         axes=final.axes,
-        op_names=tuple(dict.fromkeys(one.op_name for one in told if one.op_name)),
-        places=frozenset((one.source[0].file, one.source[0].line) for one in told if one.source),
-        operands=dimensions_of(shape for one in told for shape in one.operand_shapes),
-        results=dimensions_of(shape for one in told for shape in one.result_shapes),
-        element_types=frozenset(shape.partition("[")[0] for one in told for shape in one.operand_shapes),
+        op_names=tuple(dict.fromkeys(text.op_name for text in texts if text.op_name)),
+        places=frozenset(place for text in texts if (place := place_of(text.source)) is not None),
+        operands=dimensions_of(shape for text in texts for shape in text.operand_shapes),
+        results=dimensions_of(shape for text in texts for shape in text.result_shapes),
+        element_types=frozenset(shape.dtype for text in texts for shape in text.operand_shapes),
         argument=argument,
         window=window,
         in_loop=bool(final.loops) and window is None,
-        is_guess=all(one.source_of is not None for one in told),
+        is_guess=all(text.source_of is not None for text in texts),
     )
 
 
@@ -126,14 +126,13 @@ class Matcher:
         for op in (*_operations(reshard), *reshard.passed):
             if op.op_name:
                 yield last_part(op.op_name)
-            if op.source:
-                yield op.source[0].file, op.source[0].line
+            yield place_of(op.source)
         for sharding in (reshard.before, reshard.after, reshard.final):
             yield significant(local_shape(reshard.value.shape, sharding, self._mesh))
 
     def _candidates(self, clues: Clues) -> list[Reshard]:
         """The reshards that share a clue, in text order."""
-        shapes = [significant(one) for one in (*clues.operands, *clues.results)]
+        shapes = [significant(dimensions) for dimensions in (*clues.operands, *clues.results)]
         guessed = (_HANDED_OUT,) if clues.is_guess else ()
         keys: list[object] = [*map(last_part, clues.op_names), *clues.places, *shapes, *guessed]
         numbers = set().union(*(self._by_clue.get(key, set()) for key in keys))
@@ -183,16 +182,16 @@ class Matcher:
             reshard.final,
             without(reshard.before, clues.axes) if clues.kind is Kind.ALL_GATHER else reshard.after,
         }
-        gets = max(self.alike(reshard.value, one, clues.results) for one in left)
+        gets = max(self.alike(reshard.value, shape, clues.results) for shape in left)
         return _BOTH if had == gets == _EXACT else max(had + gets, had * 3 // 2, gets * 3 // 2)
 
     def alike(self, value: ShardyValue, sharding: ValueSharding, given: Iterable[Shape]) -> int:
         """2 when the part on one device has one of these shapes, 1 when it has its sizes or its elements, else 0."""
         wanted = significant(local_shape(value.shape, sharding, self._mesh))
-        found = [significant(one) for one in given]
+        found = [significant(shape) for shape in given]
         if wanted in found:
             return _EXACT
-        return int(any(prod(wanted) == prod(one) for one in found))
+        return int(any(prod(wanted) == prod(shape) for shape in found))
 
 
 def _key(reshard: Reshard, clues: Clues) -> Taken:
@@ -201,7 +200,7 @@ def _key(reshard: Reshard, clues: Clues) -> Taken:
 
 def _is_another_type(clues: Clues, reshard: Reshard) -> bool:
     """Whether integers would have to become floats, or floats integers; compilers change only the width of floats."""
-    floats = {is_float(one) for one in clues.element_types}
+    floats = {is_float(name) for name in clues.element_types}
     return bool(floats) and is_float(reshard.value.element_type) not in floats
 
 
@@ -211,7 +210,7 @@ def _axes(clues: Clues, reshard: Reshard) -> int:
         return 4
     if here <= there or there <= here:
         return 2
-    return int(bool({whole_axis(axis) for axis in here} & {whole_axis(axis) for axis in there}))
+    return int(bool(wholes(here) & wholes(there)))
 
 
 def _kind(clues: Clues, reshard: Reshard) -> int:
@@ -246,13 +245,13 @@ def at_place(clues: Clues, ops: Iterable[ShardyOp]) -> int:
 
 def _place_of(clues: Clues, op: ShardyOp) -> int:
     same_name = op.op_name is not None and any(ends_alike(op.op_name, name) for name in clues.op_names)
-    same_line = bool(op.source) and (op.source[0].file, op.source[0].line) in clues.places
+    same_line = place_of(op.source) in clues.places
     return 2 * same_name + 2 * same_line
 
 
-def ends_alike(one: str, other: str) -> bool:
+def ends_alike(name: str, other: str) -> bool:
     """Names agree, or one is relative to a function that the other is called in."""
-    short, long = sorted((one.rstrip(":"), other.rstrip(":")), key=len)
+    short, long = sorted((name.rstrip(":"), other.rstrip(":")), key=len)
     return long == short or long.endswith(f"/{short}")
 
 

@@ -96,8 +96,8 @@ def _is_elsewhere(user: ShardyOp, file: str, statement: Statement) -> bool:
 
 
 def _statement_at(file: str, line: int) -> Statement | None:
-    around = [one for one in _statements(file) if one.first <= line <= one.last]
-    return min(around, key=lambda one: one.last - one.first, default=None)
+    around = [statement for statement in _statements(file) if statement.first <= line <= statement.last]
+    return min(around, key=lambda statement: statement.last - statement.first, default=None)
 
 
 @lru_cache(maxsize=64)

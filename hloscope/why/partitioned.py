@@ -17,16 +17,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.model import Analysis, ArrayShape, Collective
 from hloscope.analysis.provenance import KIND_OF_PRIMITIVE, source_frames
 from hloscope.analysis.vocabulary import SUMS, Kind, Origin
 from hloscope.hlo import HloInstruction, HloModule
 from hloscope.units import array_bytes
+from hloscope.why.graph import place_of
 
-_SHAPE = re.compile(r"^\w+\[([\d,]*)\]")
 _CHANNEL_DEPTH = 3
 _KEEPS_ELEMENTS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose"})
-_MADE_AT = re.compile(r"^(?P<computation>.+)::(?P<instruction>[^\s\[]+)")
 _BODY = re.compile(r"^windowed_dot_general_body_(ag|rs)")
 _STANDS_FOR = {"ag": Kind.ALL_GATHER, "rs": Kind.REDUCE_SCATTER}
 _STEPS = 6
@@ -40,68 +39,64 @@ class Partitioned:
 
     Attributes:
         module: The module right after the partitioner.
-        collectives: Its collectives, by place in the text.
-        channels: The channel of each.
+        collectives: Its collectives, by place in the text, each with its channel.
     """
 
     module: HloModule
-    collectives: tuple[Collective, ...]
-    channels: tuple[int | None, ...]
+    collectives: tuple[tuple[Collective, int | None], ...]
 
     def without(self, taken: Collective) -> Partitioned:
         """The same without one collective, which another of the final module is known to be made from."""
-        left = [number for number, one in enumerate(self.collectives) if one is not taken]
-        return Partitioned(
-            module=self.module,
-            collectives=tuple(self.collectives[number] for number in left),
-            channels=tuple(self.channels[number] for number in left),
-        )
+        return replace(self, collectives=tuple(pair for pair in self.collectives if pair[0] is not taken))
 
 
 def read_partitioned(module: HloModule, analysis: Analysis) -> Partitioned:
     """The collectives of the module right after the partitioner."""
-    found = sorted(analysis.collectives, key=lambda one: one.line)
-    channels = tuple(channel_of(module, one) for one in found)
-    return Partitioned(module=module, collectives=tuple(found), channels=channels)
+    found = sorted(analysis.collectives, key=lambda collective: collective.line)
+    return Partitioned(module=module, collectives=tuple((each, channel_of(module, each)) for each in found))
 
 
 def link(final: Collective, channel: int | None, earlier: Partitioned) -> Collective | None:
-    """The partitioner's collective that a final one is, or was made from; None when nothing tells."""
+    """The partitioner's collective that a final one is, or was made from; None when nothing shows it."""
     alike = [
-        (one, number)
-        for one, number in zip(earlier.collectives, earlier.channels, strict=True)
-        if one.kind is final.kind and one.axes == final.axes and one.axes is not None
+        (candidate, number)
+        for candidate, number in earlier.collectives
+        if candidate.kind is final.kind and candidate.axes == final.axes and candidate.axes is not None
     ]
     if channel is not None:
-        same = [one for one, number in alike if number == channel and _same_operation(one, final)]
+        same = [candidate for candidate, number in alike if number == channel and _same_operation(candidate, final)]
         if same:
             return same[0]
-    placed = [one for one, _ in alike if _same_operation(one, final) and _same_line(one, final)]
+    placed = [candidate for candidate, _ in alike if _same_operation(candidate, final) and _same_line(candidate, final)]
     for simplified in (_significant, _in_any_order):
         wanted = simplified(final)
-        fitting = [one for one in placed if simplified(one) == wanted]
+        fitting = [candidate for candidate in placed if simplified(candidate) == wanted]
         if fitting:
             return fitting[0]
     return None
 
 
 def ancestor_of(final: Collective, channel: int | None, earlier: Partitioned) -> Collective | None:
-    """The partitioner's collective of another kind that a later pass made a final one from; None when nothing tells.
+    """The partitioner's collective of another kind that a later pass made a final one from; None when nothing shows it.
 
     A later pass keeps the channel and the metadata, or drops both: then what is left are axes and operands, and that a
     reduce-scatter is an all-reduce of which a part is kept.
     """
     others = [
-        (one, number)
-        for one, number in zip(earlier.collectives, earlier.channels, strict=True)
-        if one.kind is not final.kind and one.axes is not None and one.axes == final.axes
+        (candidate, number)
+        for candidate, number in earlier.collectives
+        if candidate.kind is not final.kind and candidate.axes is not None and candidate.axes == final.axes
     ]
-    for one, number in others:
-        if number == channel is not None and one.op_name == final.op_name and _same_line(one, final):
-            return one
+    for candidate, number in others:
+        if number == channel is not None and candidate.op_name == final.op_name and _same_line(candidate, final):
+            return candidate
     if final.source_of is None or final.kind not in SUMS:
         return None
-    alike = [one for one, _ in others if one.kind in SUMS and _significant(one) == _significant(final)]
+    alike = [
+        candidate
+        for candidate, _ in others
+        if candidate.kind in SUMS and _significant(candidate) == _significant(final)
+    ]
     return alike[0] if len(alike) == 1 else None
 
 
@@ -109,7 +104,7 @@ def link_by_size(final: Collective, finals: Sequence[Collective], earlier: Parti
     """The partitioner's collective of a final one that has no metadata of its own, by kind, axes and size alone.
 
     None unless the partitioner put in as many of these as there are in the end, and there is one of them or all are the
-    user's; of several in different places the place is not told. Over DCN libtpu drops all metadata and rearranges the
+    user's; of several in different places the place is not given. Over DCN libtpu drops all metadata and rearranges the
     dimensions, but not the number of elements.
 
     Args:
@@ -119,19 +114,19 @@ def link_by_size(final: Collective, finals: Sequence[Collective], earlier: Parti
     """
     if final.axes is None or (final.op_name is not None and final.source_of is None):
         return None
-    alike = [one for one in earlier.collectives if _size(one) == _size(final)]
-    if not alike or len(alike) != sum(_size(one) == _size(final) for one in finals):
+    alike = [candidate for candidate, _ in earlier.collectives if _size(candidate) == _size(final)]
+    if not alike or len(alike) != sum(_size(candidate) == _size(final) for candidate in finals):
         return None
-    if len(alike) > 1 and not all(is_authored(one) for one in alike):
+    if len(alike) > 1 and not all(is_authored(candidate) for candidate in alike):
         return None
-    is_one_place = len({(one.op_name, one.source) for one in alike}) == 1
+    is_one_place = len({(candidate.op_name, candidate.source) for candidate in alike}) == 1
     return alike[0] if is_one_place else replace(alike[0], op_name=None, source=(), origin=Origin.AUTHORED)
 
 
-def _size(one: Collective) -> object:
-    elements = sorted(prod(dimensions) for dimensions in dimensions_of(one.operand_shapes))
-    types = sorted(shape.partition("[")[0] for shape in one.operand_shapes)
-    return one.kind, one.axes, elements, types
+def _size(collective: Collective) -> object:
+    elements = sorted(prod(dimensions) for dimensions in dimensions_of(collective.operand_shapes))
+    types = sorted(shape.dtype for shape in collective.operand_shapes)
+    return collective.kind, collective.axes, elements, types
 
 
 def is_authored(earlier: Collective) -> bool:
@@ -145,17 +140,13 @@ def is_authored(earlier: Collective) -> bool:
 
 def channel_of(module: HloModule, collective: Collective) -> int | None:
     """The channel of a collective, also inside what wraps it."""
-    pending: list[tuple[HloInstruction, int]] = []
-    for computation in module.computations:
-        if computation.name == collective.computation:
-            pending.append((computation.instruction(collective.name), 0))
-    while pending:
-        instruction, depth = pending.pop(0)
-        if instruction.channel_id is not None:
-            return instruction.channel_id
-        if depth < _CHANNEL_DEPTH:
-            inner = [module.computation(name) for _, name in instruction.called]
-            pending += [(one, depth + 1) for held in inner for one in held.instructions if one.channel_id or one.called]
+    wrapping = [module.computation(collective.computation).instruction(collective.name)]
+    for _ in range(_CHANNEL_DEPTH + 1):
+        channels = (instruction.channel_id for instruction in wrapping if instruction.channel_id is not None)
+        if (channel := next(channels, None)) is not None:
+            return channel
+        called = [module.computation(name) for instruction in wrapping for _, name in instruction.called]
+        wrapping = [inner for computation in called for inner in computation.instructions]
     return None
 
 
@@ -171,10 +162,9 @@ def argument_of(earlier: Partitioned, collective: Collective) -> str | None:
     return instruction.op_name if instruction.opcode == "parameter" and computation.is_entry else None
 
 
-def dimensions_of(shapes: Iterable[str]) -> tuple[Dimensions, ...]:
-    """`((2, 1024),)` of `("bf16[2,1024]",)`."""
-    found = (_SHAPE.match(shape) for shape in shapes)
-    return tuple(tuple(int(size) for size in one.group(1).split(",") if size) for one in found if one)
+def dimensions_of(shapes: Iterable[ArrayShape]) -> tuple[Dimensions, ...]:
+    """The dimensions of the shapes in which none is decided at run time."""
+    return tuple(shape.dimensions for shape in shapes if shape.dimensions is not None)
 
 
 def significant(dimensions: Dimensions) -> Dimensions:
@@ -182,25 +172,25 @@ def significant(dimensions: Dimensions) -> Dimensions:
     return tuple(size for size in dimensions if size != 1)
 
 
-def _significant(one: Collective) -> object:
-    return [significant(dimensions) for dimensions in dimensions_of(one.operand_shapes)]
+def _significant(collective: Collective) -> object:
+    return [significant(dimensions) for dimensions in dimensions_of(collective.operand_shapes)]
 
 
-def _in_any_order(one: Collective) -> object:
-    return [sorted(significant(dimensions)) for dimensions in dimensions_of(one.operand_shapes)]
+def _in_any_order(collective: Collective) -> object:
+    return [sorted(significant(dimensions)) for dimensions in dimensions_of(collective.operand_shapes)]
 
 
-def _same_operation(one: Collective, other: Collective) -> bool:
+def _same_operation(collective: Collective, other: Collective) -> bool:
     """Whether two op_names name one operation: the partitioner's are relative inside shard_map, final ones are full."""
-    if one.op_name is None or other.op_name is None:
+    if collective.op_name is None or other.op_name is None:
         return True
-    return one.op_name.endswith(other.op_name) or other.op_name.endswith(one.op_name)
+    return collective.op_name.endswith(other.op_name) or other.op_name.endswith(collective.op_name)
 
 
-def _same_line(one: Collective, other: Collective) -> bool:
-    if not one.source or not other.source:
-        return one.op_name == other.op_name
-    return (one.source[0].file, one.source[0].line) == (other.source[0].file, other.source[0].line)
+def _same_line(collective: Collective, other: Collective) -> bool:
+    if not collective.source or not other.source:
+        return collective.op_name == other.op_name
+    return place_of(collective.source) == place_of(other.source)
 
 
 def parts_of(combined: Collective, module: HloModule) -> tuple[Collective, ...]:
@@ -217,22 +207,21 @@ def parts_of(combined: Collective, module: HloModule) -> tuple[Collective, ...]:
     return tuple(_part(combined, number, module) for number in by_size)
 
 
-def _bytes(shape: str) -> int:
+def _bytes(shape: ArrayShape) -> int:
     """Bytes of a shape, for their order; an element type without a size comes first, as the largest there can be."""
-    (dimensions,) = dimensions_of((shape,)) or ((),)
-    known = array_bytes(shape.partition("[")[0], prod(dimensions))
+    known = array_bytes(shape.dtype, prod(shape.dimensions or ()))
     return 1 << 62 if known is None else known
 
 
 def _part(combined: Collective, number: int, module: HloModule) -> Collective:
-    told = next((one for one in _makers(combined, number, module) if one.op_name), None)
+    named = next((maker for maker in _makers(combined, number, module) if maker.op_name), None)
     return replace(
         combined,
         operand_shapes=combined.operand_shapes[number : number + 1],
         result_shapes=combined.result_shapes[number : number + 1],
         moved_values=combined.moved_values[number : number + 1],
-        op_name=None if told is None else told.op_name,
-        source=() if told is None else source_frames(told),
+        op_name=None if named is None else named.op_name,
+        source=() if named is None else source_frames(named),
     )
 
 
@@ -241,9 +230,8 @@ def _makers(combined: Collective, number: int, module: HloModule) -> Iterator[Hl
     operands = module.computation(combined.computation).instruction(combined.name).operands
     if len(operands) == len(combined.operand_shapes):
         yield operands[number]
-    made = _MADE_AT.match(combined.moved_values[number])
-    if made is not None:
-        yield module.computation(made["computation"]).instruction(made["instruction"])
+    made = combined.moved_values[number]
+    yield module.computation(made.computation).instruction(made.instruction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +266,7 @@ def window_of(module: HloModule, permute: Collective) -> Window | None:
 def _before(instruction: HloInstruction) -> Window | None:
     """The windowed loop that an instruction's result goes into."""
     carried = [user for user in instruction.users if user.opcode == "tuple"]
-    loops = (loop for one in carried for loop in one.users if loop.opcode == "while")
+    loops = (loop for carrier in carried for loop in carrier.users if loop.opcode == "while")
     return next((found for loop in loops if (found := _of_loop(loop)) is not None), None)
 
 
@@ -293,7 +281,7 @@ def _after(instruction: HloInstruction, steps: int) -> Window | None:
     if (own := _of_loop(instruction)) is not None:
         return own
     operands = instruction.operands if steps and instruction.opcode != "while" else ()
-    return next((found for one in operands if (found := _after(one, steps - 1)) is not None), None)
+    return next((found for operand in operands if (found := _after(operand, steps - 1)) is not None), None)
 
 
 def _window(computation: str) -> Window | None:
@@ -301,44 +289,25 @@ def _window(computation: str) -> Window | None:
     return None if found is None else Window(computation, _STANDS_FOR[found.group(1)])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ancestry:
-    """Where a final collective comes from.
-
-    Attributes:
-        origin: Who put it there.
-        rewritten_from: The kind that the partitioner had put there, when a later pass made another of it.
-    """
-
-    origin: Origin
-    rewritten_from: str | None = None
-
-
 def ancestry_of(
     final: Collective, earlier: Collective | None, ancestor: Collective | None, is_explained: bool
-) -> Ancestry:
-    """Tells the origin of a collective; unknown when there is no evidence.
+) -> tuple[Origin, str | None]:
+    """Who put a collective there, unknown without evidence; and the kind that a later pass made it from, if one did.
 
     The partitioner's text holds the user's collectives and its own, and no others. What is in it and is not the user's,
-    which is told before this is asked, is the partitioner's; what is of another kind there was made by a later pass.
+    which is known before this is asked, is the partitioner's; what is of another kind there was made by a later pass.
 
     Args:
-        final: The collective, with the origin that its own text tells.
+        final: The collective, with the origin that its own text shows.
         earlier: The partitioner's collective that it still is.
         ancestor: The partitioner's collective of another kind that it was made from.
         is_explained: Whether Shardy says that data must move there.
     """
     if final.origin in (Origin.AUTHORED, Origin.REWRITTEN):
-        kind = None if ancestor is None or final.origin is Origin.AUTHORED else ancestor.kind.value
-        return Ancestry(origin=final.origin, rewritten_from=kind)
+        return final.origin, None if ancestor is None or final.origin is Origin.AUTHORED else ancestor.kind.value
     if earlier is not None:
         combined = len(final.operand_shapes) > len(earlier.operand_shapes)
-        return Ancestry(
-            origin=Origin.REWRITTEN if combined else Origin.INSERTED,
-            rewritten_from=earlier.kind.value if combined else None,
-        )
+        return (Origin.REWRITTEN, earlier.kind.value) if combined else (Origin.INSERTED, None)
     if ancestor is not None:
-        return Ancestry(origin=Origin.REWRITTEN, rewritten_from=ancestor.kind.value)
-    if final.origin is Origin.UNKNOWN and is_explained:
-        return Ancestry(origin=Origin.INSERTED)
-    return Ancestry(origin=final.origin)
+        return Origin.REWRITTEN, ancestor.kind.value
+    return Origin.INSERTED if final.origin is Origin.UNKNOWN and is_explained else final.origin, None

@@ -13,7 +13,8 @@ from dataclasses import replace
 from hloscope.analysis.model.reason import AskedBy, Axes, Reason, ReasonKind, Tensor
 from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import SUMS, Kind
-from hloscope.why.graph import whole_axis
+from hloscope.why.graph import axes_in, whole_axis, wholes
+from hloscope.why.reshards import without
 
 _FUNCTIONS = {
     Kind.ALL_GATHER: "AllGather",
@@ -27,7 +28,7 @@ _FUNCTIONS = {
 _PARTED = (Kind.ALL_GATHER, Kind.REDUCE_SCATTER)
 """What the partitioner does step by step, with permutes, while a product goes on."""
 _WANT_WHOLE = (ReasonKind.OPERAND_CONFLICT, ReasonKind.NEEDS_WHOLE_DIMENSION, ReasonKind.INDEXED_IN_LOOP)
-_CONTRACTIONS = ("dot_general", "dot")
+CONTRACTIONS = ("dot_general", "dot")
 _PARTS = {
     "reduce": "result",
     "reduce_max": "maximum",
@@ -38,7 +39,6 @@ _PARTS = {
     "reduce_and": "result",
     "reduce_or": "result",
 }
-_WINDOWS = ("conv_general_dilated", "reduce_window", "select_and_scatter")
 
 
 def notated(tensor: Tensor, sharding: tuple[Axes, ...] | None = None) -> str:
@@ -80,21 +80,22 @@ def equations(reason: Reason, kind: Kind) -> tuple[str, ...]:
     if reason.result is None or not _is_contraction(reason):
         return (resharded,)
     operands = [
-        replace(one, sharding=left) if number == reason.operand else one for number, one in enumerate(reason.operands)
+        replace(operand, sharding=left) if number == reason.operand else operand
+        for number, operand in enumerate(reason.operands)
     ]
     contracted = _contracted(reason)
     result = replace(reason.result, partial_over=_summed_axes(operands, contracted))
-    return (resharded, f"{notated(result)} = {_product([notated(one) for one in operands], contracted)}")
+    return (resharded, f"{notated(result)} = {_product([notated(operand) for operand in operands], contracted)}")
 
 
 def _added_up(reason: Reason, moved: Tensor, kind: Kind, function: str) -> tuple[str, ...]:
     """What adds the parts up, and the free slice after an all-reduce of which only a part is needed.
 
-    Of several collectives that add up over one axis each, every one is told by itself.
+    Of several collectives that add up over one axis each, every one is described by itself.
     """
     rest = tuple(axis for axis in moved.partial_over if axis not in reason.axes)
     here = replace(moved, partial_over=reason.axes)
-    if kind is Kind.REDUCE_SCATTER and not {axis for axes in reason.wanted or () for axis in axes} & {*reason.axes}:
+    if kind is Kind.REDUCE_SCATTER and not axes_in(reason.wanted) & {*reason.axes}:
         return ()  # the first half of an all-reduce: where it leaves each part is the compiler's own affair
     if kind is Kind.REDUCE_SCATTER:
         return (f"{notated(moved, reason.wanted)} = {function}({notated(here)})",)
@@ -120,27 +121,23 @@ def is_step(reason: Reason, kind: Kind) -> bool:
         return kind is Kind.COLLECTIVE_PERMUTE and reason.kind in _WANT_WHOLE
     pairs = tuple(zip(had, reason.wanted, strict=False))
     if kind is Kind.COLLECTIVE_PERMUTE:
-        there = {axis for pair in pairs for axes in pair for axis in axes}
+        there = axes_in(had) | axes_in(reason.wanted)
         return not {*reason.axes} <= there or any(len(before) != len(after) for before, after in pairs)
     if kind is not Kind.ALL_TO_ALL:
         return False
-    kept = [(_kept(before, reason.axes), _kept(after, reason.axes)) for before, after in pairs]
+    kept = zip(without(had, reason.axes), without(reason.wanted, reason.axes), strict=False)
     return any(
         rest != left or before[: len(rest)] != rest or after[: len(left)] != left
         for (before, after), (rest, left) in zip(pairs, kept, strict=True)
     )
 
 
-def _kept(axes: Axes, moved: Axes) -> Axes:
-    return tuple(axis for axis in axes if axis not in moved)
-
-
 def left_by(reason: Reason, moved: Tensor, kind: Kind) -> tuple[Axes, ...] | None:
     """The sharding that a collective leaves: a gather gives its axes up, wherever Shardy would have moved them."""
     had = moved.sharding
-    if kind is not Kind.ALL_GATHER or had is None or not {*reason.axes} <= {axis for axes in had for axis in axes}:
+    if kind is not Kind.ALL_GATHER or had is None or not {*reason.axes} <= axes_in(had):
         return reason.wanted
-    return tuple(tuple(axis for axis in axes if axis not in reason.axes) for axes in had)
+    return without(had, reason.axes)
 
 
 def _summed_axes(operands: list[Tensor], summed: tuple[str, ...]) -> Axes:
@@ -148,18 +145,18 @@ def _summed_axes(operands: list[Tensor], summed: tuple[str, ...]) -> Axes:
     each = [
         [
             axis
-            for letter, axes in zip(one.letters, one.sharding or (), strict=False)
+            for letter, axes in zip(operand.letters, operand.sharding or (), strict=False)
             if letter in summed
             for axis in axes
         ]
-        for one in operands
+        for operand in operands
     ]
     return tuple(axis for axis in each[0] if axis in each[1])
 
 
 def _computed(reason: Reason) -> str:
-    operands = [notated(one) for one in reason.operands]
-    if len(operands) == 2 and reason.producer is not None and reason.producer.name in _CONTRACTIONS:
+    operands = [notated(operand) for operand in reason.operands]
+    if len(operands) == 2 and reason.producer is not None and reason.producer.name in CONTRACTIONS:
         return _product(operands, _contracted(reason))
     return f"{_producer(reason)}({', '.join(operands)})"
 
@@ -170,7 +167,7 @@ def _producer(reason: Reason) -> str:
 
 def _contracted(reason: Reason) -> tuple[str, ...]:
     """The dimensions that a product sums over: those of both operands that the result lacks."""
-    left, right = (one.letters for one in reason.operands)
+    left, right = (operand.letters for operand in reason.operands)
     kept = () if reason.result is None else reason.result.letters
     return tuple(letter for letter in left if letter in right and letter not in kept) or reason.summed
 
@@ -180,7 +177,7 @@ def _product(operands: list[str], summed: tuple[str, ...]) -> str:
 
 
 def _is_contraction(reason: Reason) -> bool:
-    return reason.consumer is not None and reason.consumer.name in _CONTRACTIONS and len(reason.operands) == 2
+    return reason.consumer is not None and reason.consumer.name in CONTRACTIONS and len(reason.operands) == 2
 
 
 def asked_words(asked: AskedBy) -> str:
@@ -200,15 +197,14 @@ def axes_words(reason: Reason) -> str:
 def cut_words(reason: Reason) -> str:
     """The axes that cut what moves: of those that data moves over, not each has to."""
     had = () if reason.moved is None else reason.moved.sharding or ()
-    cut = {whole_axis(axis) for number in reason.dimensions for axis in had[number]}
+    cut = wholes(axis for number in reason.dimensions for axis in had[number])
     return ", ".join(axis for axis in reason.axes if whole_axis(axis) in cut) or axes_words(reason)
 
 
 def kept_axes(reason: Reason) -> tuple[str, ...]:
     """The axes of a partial sum over which the sum is needed in parts only."""
-    wanted = {axis for axes in reason.wanted or () for axis in axes}
-    is_sum = reason.kind is ReasonKind.PARTIAL_SUM
-    return tuple(axis for axis in reason.axes if axis in wanted) if is_sum else ()
+    wanted = axes_in(reason.wanted) if reason.kind is ReasonKind.PARTIAL_SUM else ()
+    return tuple(axis for axis in reason.axes if axis in wanted)
 
 
 def summed_words(reason: Reason) -> str:
@@ -234,7 +230,7 @@ def elsewhere_words(reason: Reason) -> str | None:
     """How an array is needed that keeps the axes which move: along another dimension, or in another order."""
     if reason.moved is None or reason.wanted is None:
         return None
-    had, own = reason.moved.sharding or (), {whole_axis(axis) for axis in reason.axes}
+    had, own = reason.moved.sharding or (), wholes(reason.axes)
     lost = {axis for number in reason.dimensions for axis in had[number] if whole_axis(axis) in own}
     found = [number for number, axes in enumerate(reason.wanted) if lost & {*axes}]
     if not lost or not lost <= {axis for number in found for axis in reason.wanted[number]}:
@@ -254,16 +250,6 @@ def dimension_words(tensor: Tensor, number: int) -> str:
 def dimension_of(letter: str) -> str:
     """`D`, or `the dimension of 2048` where it has no letter."""
     return letter if not letter.isdigit() else f"the dimension of {letter}"
-
-
-def is_cumulative(reason: Reason) -> bool:
-    """Whether the consumer adds up, or multiplies, everything that comes before each element."""
-    return reason.consumer is not None and reason.consumer.name.startswith("cum")
-
-
-def is_window(reason: Reason) -> bool:
-    """Whether the consumer slides a window over its operand, so that only edges move."""
-    return reason.consumer is not None and reason.consumer.name.startswith(_WINDOWS)
 
 
 def listed(words: Sequence[str]) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from hloscope.analysis.model.reason import AskedBy, Axes, Reason, ReasonKind, Tensor
-from hloscope.compiler.shardy_model import ShardingRule, ShardyOp, ShardyValue
-from hloscope.why.graph import axes_in, whole_axis
+from hloscope.compiler.shardy_model import ShardingRule, ShardyOp, ShardyValue, ValueSharding
+from hloscope.why.graph import axes_in, whole_axis, wholes
 from hloscope.why.names import search_name
 from hloscope.why.reshards import Reshard, dimensions_over, sharding_known, without
 from hloscope.why.tensors import (
@@ -29,15 +30,19 @@ _INDEXING = frozenset({"stablehlo.dynamic_slice", "stablehlo.dynamic_update_slic
 
 def reason_of_reshard(program: Program, reshard: Reshard) -> Reason:
     """Why one array moves."""
+    graph = program.graph
     if reshard.is_sum:
-        return _partial_sum(program, reshard)
+        partial = tensor_of(program, reshard.value, reshard.before, reshard.axes)
+        reason = _sum_reason(program, reshard.producer, reshard.axes, partial)
+        loop = _in_loop(program, reshard.value, reshard.loop)
+        result = graph.value(reshard.op.results[0])
+        return replace(_needed(program, reason, reshard.final, reshard.consumers, result), **loop)
     if reshard.is_constraint:
         return _of_reshard(program, reshard, ReasonKind.CONSTRAINT, _constraint(reshard))
     if not reshard.consumers:
         kind = ReasonKind.REQUESTED_OUTPUT if reshard.is_returned else ReasonKind.PARTITIONERS_CHOICE
-        return _of_reshard(
-            program, reshard, kind, _outputs(program, program.graph.value(reshard.op.results[0]), reshard.axes)
-        )
+        outputs = _outputs(program, graph.value(reshard.op.results[0]), reshard.axes)
+        return _of_reshard(program, reshard, kind, outputs)
     consumer, operand = reshard.consumers[0]
     if _cut_from(program, consumer, operand, reshard.axes)[0] is not consumer:
         taken = reason_at(program, consumer, operand, reshard.axes)
@@ -46,8 +51,8 @@ def reason_of_reshard(program: Program, reshard: Reshard) -> Reason:
     kind, conflict = _need(program, consumer, operand, reshard.dimensions, reshard.axes)
     if kind in (ReasonKind.PARTITIONERS_CHOICE, ReasonKind.HALO):  # Shardy moves no array for its edges alone
         kind, conflict = ReasonKind.OPERAND_CONFLICT, _conflict(program, consumer, operand, reshard.axes)
-    asked = () if conflict is None else askers(program, conflict[0], reshard.axes)
-    return _of_reshard(program, reshard, kind, asked, None if conflict is None else conflict[1])
+    asked, letter = _asked_and_letter(program, conflict, reshard.axes)
+    return _of_reshard(program, reshard, kind, asked, letter)
 
 
 def reason_at(program: Program, op: ShardyOp, number: int, axes: Axes) -> Reason | None:
@@ -68,23 +73,35 @@ def reason_at(program: Program, op: ShardyOp, number: int, axes: Axes) -> Reason
     kind, conflict = _need(program, op, number, dimensions, axes)
     if kind is ReasonKind.PARTIAL_SUM:
         return _sum_reason(program, op, axes, tensor_of(program, graph.value(op.results[0]), None, axes))
-    maker, loop = graph.op(value), graph.loop(op)
+    asked, letter = _asked_and_letter(program, conflict, axes)
     return Reason(
         kind=kind,
         axes=axes,
         moved=tensor_of(program, value),
         dimensions=dimensions,
-        producer=None if maker is None else operation_of(program, maker),
+        producer=operation_of(program, graph.op(value)),
         consumer=operation_of(program, op),
         operand=number,
         operands=operands_of(program, op, unmoved=True),
         result=tensor_of(program, graph.value(op.results[0])) if op.results else None,
         held_by=holders(program, value, axes),
-        asked_by=() if conflict is None else askers(program, conflict[0], axes),
-        conflicting=None if conflict is None else conflict[1],
-        in_loop=loop is not None,
-        loop_invariant=loop is not None and graph.is_invariant(value, loop),
+        asked_by=asked,
+        conflicting=letter,
+        **_in_loop(program, value, graph.loop(op)),
     )
+
+
+def _in_loop(program: Program, moved: ShardyValue, loop: ShardyOp | None) -> dict[str, Any]:
+    """Whether an array moves in a loop, and is the same in every iteration."""
+    is_invariant = loop is not None and program.graph.is_invariant(moved, loop)
+    return {"in_loop": loop is not None, "loop_invariant": is_invariant}
+
+
+def _asked_and_letter(
+    program: Program, conflict: tuple[ShardyValue, str] | None, axes: Axes
+) -> tuple[tuple[AskedBy, ...], str | None]:
+    """Who asks for what an operand has to fit, and the letter of the conflicting dimension."""
+    return ((), None) if conflict is None else (askers(program, conflict[0], axes), conflict[1])
 
 
 def kind_at(program: Program, op: ShardyOp, number: int, axes: Axes) -> ReasonKind | None:
@@ -102,7 +119,8 @@ def _cut_from(program: Program, op: ShardyOp, number: int, axes: Axes) -> tuple[
     """
     value = program.graph.unmoved(program.graph.value(op.operands[number]))
     maker = program.graph.op(value)
-    drops = op.kind == "stablehlo.reshape" and all(value.shape[one] == 1 for one in dimensions_over(value, axes))
+    cut = dimensions_over(value, axes)
+    drops = op.kind == "stablehlo.reshape" and all(value.shape[number] == 1 for number in cut)
     return (maker, 0) if drops and maker is not None and maker.kind in _CUTS else (op, number)
 
 
@@ -145,7 +163,7 @@ def _sums(op: ShardyOp, operand: int, dimensions: Sequence[int]) -> bool:
     """
     if op.rule is None or len(op.results) < 2:
         return False
-    factors = {one for number in dimensions for one in op.rule.operands[operand][number]}
+    factors = {factor for number in dimensions for factor in op.rule.operands[operand][number]}
     return bool(factors) and factors <= op.rule.reduction
 
 
@@ -157,7 +175,7 @@ def _conflict(program: Program, op: ShardyOp, operand: int, axes: Axes) -> tuple
     own = rule.operands[operand]
     moved = program.graph.unmoved(program.graph.value(op.operands[operand]))
     mine = {factor for dimension in dimensions_over(moved, axes) for factor in own[dimension]}
-    cut = {whole_axis(axis) for axis in axes_in(sharding_known(moved))}
+    cut = wholes(axes_in(sharding_known(moved)))
     axes = tuple(axis for axis in axes if whole_axis(axis) in cut)
     others = [
         *zip(op.results, rule.results, strict=False),
@@ -183,36 +201,35 @@ def _of_reshard(
         moved=tensor_of(program, reshard.value, reshard.before),
         wanted=reshard.after,
         dimensions=reshard.dimensions,
-        producer=None if reshard.producer is None else operation_of(program, reshard.producer),
-        consumer=None if consumer is None else operation_of(program, consumer),
+        producer=operation_of(program, reshard.producer),
+        consumer=operation_of(program, consumer),
         operand=operand,
         operands=() if shown is None else operands_of(program, shown),
         result=None if shown is None or not shown.results else tensor_of(program, graph.value(shown.results[0])),
         held_by=_other_than(asked_by, holders(program, reshard.value, reshard.axes)),
         asked_by=asked_by,
         conflicting=conflicting,
-        in_loop=reshard.loop is not None,
-        loop_invariant=reshard.loop is not None and graph.is_invariant(reshard.value, reshard.loop),
+        **_in_loop(program, reshard.value, reshard.loop),
     )
 
 
 def _other_than(asked_by: Iterable[AskedBy], held_by: Iterable[AskedBy]) -> tuple[AskedBy, ...]:
     """Who sharded an array, without those that ask for it otherwise: Shardy hands their axes backwards too."""
-    asking = {replace(one, axis="") for one in asked_by}
-    return tuple(one for one in held_by if replace(one, axis="") not in asking)
+    asking = {replace(asker, axis="") for asker in asked_by}
+    return tuple(holder for holder in held_by if replace(holder, axis="") not in asking)
 
 
-def _partial_sum(program: Program, reshard: Reshard) -> Reason:
-    consumer, operand = reshard.consumers[0] if reshard.consumers else (None, None)
-    partial = tensor_of(program, reshard.value, reshard.before, reshard.axes)
+def _needed(
+    program: Program, reason: Reason, wanted: ValueSharding, users: Sequence[tuple[ShardyOp, int]], result: ShardyValue
+) -> Reason:
+    """The reason for a sum with who needs it, and how."""
+    consumer, operand = users[0] if users else (None, None)
     return replace(
-        _sum_reason(program, reshard.producer, reshard.axes, partial),
-        wanted=reshard.final,
-        consumer=None if consumer is None else operation_of(program, consumer),
+        reason,
+        wanted=wanted,
+        consumer=operation_of(program, consumer),
         operand=operand,
-        asked_by=_outputs(program, program.graph.value(reshard.op.results[0]), reshard.axes),
-        in_loop=reshard.loop is not None,
-        loop_invariant=reshard.loop is not None and program.graph.is_invariant(reshard.value, reshard.loop),
+        asked_by=_outputs(program, result, reason.axes),
     )
 
 
@@ -226,11 +243,8 @@ def _outputs(program: Program, value: ShardyValue, axes: Axes) -> tuple[AskedBy,
 def _constraint(reshard: Reshard) -> tuple[AskedBy, ...]:
     """The constraint that asks for a reshard."""
     source = frames_of(reshard.constraint.source if reshard.constraint else reshard.op.source)
-    return (
-        AskedBy(
-            axis=",".join(reshard.axes), by="constraint", name=None, sharding=spec_of(reshard.after), source=source
-        ),
-    )
+    axis = ",".join(reshard.axes)
+    return (AskedBy(axis=axis, by="constraint", name=None, sharding=spec_of(reshard.after), source=source),)
 
 
 def _sum_reason(
@@ -245,24 +259,24 @@ def _sum_reason(
         partial: Its result.
         unmoved: Whether its operands are those from before Shardy would move them for it.
     """
-    graph = program.graph
-    summed, dimensions = _summed(program, maker, axes, _seen(program, unmoved))
-    values = [] if maker is None else [_seen(program, unmoved)(one) for one in maker.operands]
-    arrays = [one for one in values if one.shape]
+    graph, seen = program.graph, _seen(program, unmoved)
+    summed, dimensions = _summed(program, maker, axes, seen)
+    arrays = [array for array in map(seen, () if maker is None else maker.operands) if array.shape]
     operands = () if maker is None else operands_of(program, maker, unmoved=unmoved)
     if maker is not None and search_name(graph, maker) is not None:
         operands = operands[:1]  # the positions beside it are JAX's
+    held_by = [asker for array in arrays if dimensions_over(array, axes) for asker in holders(program, array, axes)]
     return Reason(
         kind=ReasonKind.PARTIAL_SUM,
         axes=axes,
         moved=partial,
         wanted=partial.sharding,
         dimensions=dimensions,
-        producer=None if maker is None else operation_of(program, maker),
-        operands=tuple(one for one in operands if one.shape),
+        producer=operation_of(program, maker),
+        operands=tuple(operand for operand in operands if operand.shape),
         result=partial,
         summed=summed,
-        held_by=tuple(dict.fromkeys(asker for one in arrays for asker in _held(program, one, axes))),
+        held_by=tuple(dict.fromkeys(held_by)),
         in_loop=maker is not None and graph.loop(maker) is not None,
     )
 
@@ -292,27 +306,14 @@ def sum_of_parts(program: Program, op: ShardyOp, axes: Axes) -> Reason:
     result = program.graph.value(op.results[0])
     wanted = sharding_known(result)
     partial = tensor_of(program, result, without(wanted, axes), axes)
-    users = program.graph.real_users(result)
-    inside = [(user, number) for user, number in users if not user.kind.endswith(".return")]
-    consumer, operand = inside[0] if inside else (None, None)
-    return replace(
-        _sum_reason(program, op, axes, partial, unmoved=True),
-        wanted=wanted,
-        consumer=None if consumer is None else operation_of(program, consumer),
-        operand=operand,
-        asked_by=_outputs(program, result, axes),
-    )
+    users = [user for user in program.graph.real_users(result) if not user[0].kind.endswith(".return")]
+    return _needed(program, _sum_reason(program, op, axes, partial, unmoved=True), wanted, users, result)
 
 
 def _seen(program: Program, unmoved: bool) -> Callable[[int], ShardyValue]:
     """Values by their index, as an operation has them or as they were before they were moved for it."""
     graph = program.graph
     return (lambda index: graph.unmoved(graph.value(index))) if unmoved else graph.value
-
-
-def _held(program: Program, value: ShardyValue, axes: Axes) -> tuple[AskedBy, ...]:
-    """Who shards a value over these axes."""
-    return holders(program, value, axes) if dimensions_over(value, axes) else ()
 
 
 def _summed(

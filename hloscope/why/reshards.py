@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from hloscope.compiler.shardy_model import Axes, ShardyOp, ShardyValue, ValueSharding
-from hloscope.why.graph import MOVES, RESHARDS, ShardyGraph, axes_in, is_asked_for, is_written, whole_axis
+from hloscope.why.graph import MOVES, RESHARDS, ShardyGraph, axes_in, dimensions_cut, is_asked_for, is_written, wholes
 
 _SIGNED = {f"i{bits}": f"s{bits}" for bits in (2, 4, 8, 16, 32, 64)}
 _UNSIGNED = {f"ui{bits}": f"u{bits}" for bits in (2, 4, 8, 16, 32, 64)}
@@ -65,12 +65,8 @@ class Reshard:
         )
 
 
-def reshards_of(graph: ShardyGraph) -> tuple[Reshard, ...]:
+def reshards_of(graph: ShardyGraph) -> Iterator[Reshard]:
     """All of them in text order; one that only cuts further is free, and left out."""
-    return tuple(_reshards(graph))
-
-
-def _reshards(graph: ShardyGraph) -> Iterator[Reshard]:
     for op in graph.module.ops:
         if op.kind not in MOVES:
             continue
@@ -137,7 +133,7 @@ def _constraint(graph: ShardyGraph, op: ShardyOp) -> ShardyOp | None:
     following = [user for user, _ in graph.users(result) if user.kind in RESHARDS]
     reached = [user for user in following if graph.value(user.results[0]).sharding == result.sharding]
     left = _left_open(graph, op)
-    return next((one for one in (op, *reached, *left) if is_asked_for(one)), None)
+    return next((constraint for constraint in (op, *reached, *left) if is_asked_for(constraint)), None)
 
 
 def _left_open(graph: ShardyGraph, op: ShardyOp) -> tuple[ShardyOp, ...]:
@@ -170,16 +166,12 @@ def without(sharding: ValueSharding, axes: Axes) -> ValueSharding:
 
 def dimensions_over(value: ShardyValue, axes: Axes) -> tuple[int, ...]:
     """The dimensions of a value that any of these axes shards."""
-    wanted = {whole_axis(axis) for axis in axes}
-    return tuple(
-        number for number, here in enumerate(sharding_known(value)) if wanted & {whole_axis(axis) for axis in here}
-    )
+    return dimensions_cut(sharding_known(value), axes)
 
 
 def is_reshuffle(reshard: Reshard) -> bool:
     """Whether axes go from one dimension to another, which an all-to-all does; else they are given up."""
-    gone = {whole_axis(axis) for axis in reshard.axes}
-    return not reshard.is_sum and gone <= {whole_axis(axis) for axis in axes_in(reshard.after)}
+    return not reshard.is_sum and wholes(reshard.axes) <= wholes(axes_in(reshard.after))
 
 
 def hlo_type(mlir_type: str) -> str:

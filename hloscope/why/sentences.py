@@ -1,22 +1,32 @@
-"""The reason for a collective in one or two sentences, made from the typed evidence and from nothing else."""
+"""Each reason in words: in one or two sentences why a collective is there, and what to change.
+
+Both are made from the typed evidence and from nothing else; `_WORDS` has them side by side, one entry for each kind.
+
+Source of the advice: each change was made to the programs of the tests and of `fixtures/programs` and compiled for v5e;
+those that left the collective as large as it was are left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
 
-from hloscope.analysis.model.reason import Operation, Reason, ReasonKind, Tensor
+from hloscope.analysis.model import Collective
+from hloscope.analysis.model.reason import AskedBy, Operation, Reason, ReasonKind, Tensor
 from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import SUMS, Kind
+from hloscope.why.graph import axes_in
 from hloscope.why.names import is_gradient
+from hloscope.why.partitioned import dimensions_of, significant
 from hloscope.why.phrases import (
+    CONTRACTIONS,
     asked_words,
     axes_words,
     cut_words,
     dimension_of,
     elsewhere_words,
-    is_cumulative,
     is_step,
-    is_window,
     kept_axes,
     listed,
     lost_words,
@@ -25,6 +35,13 @@ from hloscope.why.phrases import (
     summed_words,
 )
 from hloscope.why.tensors import spec_of
+
+_NAMED_OTHERS = 3
+_LOOKUPS = ("gather", "take")
+_WINDOWS = ("conv_general_dilated", "reduce_window", "select_and_scatter")
+_FOREIGN = ("_call", "callback")
+_SCATTERED_ROWS = 8
+"""Of results with fewer rows on a device, libtpu 0.0.42 and its successors make no reduce-scatter (measured, v5e)."""
 
 
 def sentence(reason: Reason, kind: Kind, others: Sequence[Tensor | None] = ()) -> str:
@@ -38,7 +55,7 @@ def sentence(reason: Reason, kind: Kind, others: Sequence[Tensor | None] = ()) -
         kind: What it does.
         others: The arrays of the other parts, None for one that is not known; empty when nobody looked at them.
     """
-    body = _BODIES[reason.kind](reason)
+    body = _filled(_WORDS[reason.kind].sentence(reason), reason)
     if reason.kind is ReasonKind.UNKNOWN:
         return body
     more = _combined_with(reason, others)
@@ -70,7 +87,7 @@ def _combined_with(reason: Reason, others: Sequence[Tensor | None]) -> str:
     count = reason.combined - 1
     if count < 1:
         return ""
-    names = dict.fromkeys(f"`{notated(one)}`" for one in others if one is not None)
+    names = dict.fromkeys(f"`{notated(other)}`" for other in others if other is not None)
     if count == len(others) and None not in others and len(names) <= _NAMED_OTHERS:
         among = f" of {listed(list(names))}"
         return (
@@ -79,196 +96,322 @@ def _combined_with(reason: Reason, others: Sequence[Tensor | None]) -> str:
     return f", combined with {'another' if count == 1 else f'{count} others'}"
 
 
-_NAMED_OTHERS = 3
-_LOOKUPS = ("gather", "take")
-
-
-def _partial_sum(reason: Reason) -> str:
-    if reason.producer is None:
-        return f"`{_name(reason.moved)}` comes as a partial sum on each device; {_demand(reason, 'sum')}"
-    axes, cut = axes_words(reason), "is" if len(reason.summed) == 1 else "are"
-    arrays = listed([f"`{notated(one)}`" for one in reason.operands if _is_cut(one, reason)])
-    name = reason.producer.name
-    letters = listed(list(reason.summed))
-    part = part_words(reason)
-    if name in ("dot_general", "dot") and reason.summed:
-        dimensions = f"dimension{'s' * (len(reason.summed) > 1)}"
-        start = f"contracting {dimensions} {letters} of {arrays} {cut} sharded over {axes}, "
-    elif name in _LOOKUPS and reason.summed:
-        start = (
-            f"`{name}`{_at(reason.producer)} looks up along {summed_words(reason)} of {arrays}, sharded over {axes}, "
-        )
-    elif reason.summed:
-        start = f"`{name}`{_at(reason.producer)} reduces over {summed_words(reason)} of {arrays}, sharded over {axes}, "
-    else:
-        start = f"`{name}`{_at(reason.producer)} leaves a part of the result on each device along {axes}, "
-    return f"{start}so each device holds a partial {part}; {_demand(reason, part)}"
-
-
-def _demand(reason: Reason, part: str) -> str:
-    """Who wants the sum, and how."""
-    left = kept_axes(reason)
-    state = f"is sharded over {', '.join(left)}" if left else f"is replicated over {axes_words(reason)}"
-    output = next((one for one in reason.asked_by if one.by == "output"), None)
-    if output is not None:
-        return f"the requested output {output.sharding or output.name} {state}"
-    needed = f"its own part of the {part} along {', '.join(left)}" if left else f"the whole {part}"
-    who = "each device" if reason.consumer is None else f"`{reason.consumer.name}`{_at(reason.consumer)}"
-    return f"{who} needs {needed}"
-
-
-def _gathered_operand(reason: Reason) -> str:
-    is_lookup = reason.consumer is not None and reason.consumer.name in _LOOKUPS
-    does = "looks up along" if is_lookup else "sums over"
-    return (
-        f"{_consumer(reason)} {does} {lost_words(reason)} of `{_name(reason.moved)}`, which is sharded over "
-        f"{cut_words(reason)}, and the partitioner hands it all of that instead of adding up partial sums"
-    )
-
-
-def _operand_conflict(reason: Reason) -> str:
-    elsewhere = elsewhere_words(reason)
-    if elsewhere is not None:
-        asked = "".join(f", because {asked_words(one)}" for one in reason.asked_by[:1])
-        return f"{_state(reason)}, and {_consumer(reason)} needs it {elsewhere}{asked}"
-    start = f"{_state(reason)}, and {_consumer(reason)} needs it whole"
-    if reason.conflicting is None:
-        return start
-    other = next(
-        (one for one in (*reason.operands, *([reason.result] if reason.result else ())) if _cuts(one, reason)), None
-    )
-    holder = "" if other is None else f" of `{notated(other)}`"
-    return f"{start} because {cut_words(reason)} shards {dimension_of(reason.conflicting)}{holder} there"
-
-
-def _cuts(tensor: Tensor, reason: Reason) -> bool:
-    """Whether an array is cut along the conflicting dimension by the axes that move."""
-    return any(
-        letter == reason.conflicting and set(axes) & set(reason.axes)
-        for letter, axes in zip(tensor.letters, tensor.sharding or (), strict=False)
-    )
-
-
-def _needs_whole(reason: Reason) -> str:
-    return (
-        f"{_consumer(reason)} needs {lost_words(reason)} of `{_name(reason.moved)}` whole on each device, "
-        f"and it is sharded over {cut_words(reason)}"
-    )
-
-
-def _indexed_in_loop(reason: Reason) -> str:
-    return (
-        f"{_state(reason)}, and {_consumer(reason)} indexes that dimension at a position that the loop decides, "
-        "so every device needs all of it"
-    )
-
-
-def _halo(reason: Reason) -> str:
-    if is_cumulative(reason):
-        return (
-            f"{_consumer(reason)} needs what comes before each device's part along {lost_words(reason)} of "
-            f"`{_name(reason.moved)}`, which is sharded over {cut_words(reason)}"
-        )
-    whose = "its neighbours'" if is_window(reason) else "other devices'"
-    return (
-        f"{_consumer(reason)} needs {whose} elements along {lost_words(reason)} of `{_name(reason.moved)}`, "
-        f"which is sharded over {cut_words(reason)}"
-    )
-
-
-def _constraint(reason: Reason) -> str:
-    asked = next((one for one in reason.asked_by if one.by == "constraint"), None)
-    place = "" if asked is None or not asked.source else f" ({short_source(asked.source)})"
-    spec = asked.sharding if asked is not None else spec_of(reason.wanted)
-    return f"the sharding constraint {spec}{place} asks for another sharding than that of `{_name(reason.moved)}`"
-
-
-def _requested_output(reason: Reason) -> str:
-    outputs = [one for one in reason.asked_by if one.by == "output"]
-    asked = outputs[0].sharding if outputs else spec_of(reason.wanted)
-    return f"`{_name(reason.moved)}` is computed as {_spec(reason.moved)}, and the requested output is {asked}"
-
-
-def _merged(reason: Reason) -> str:
-    if reason.moved is not None and all(reason.moved.shape[number] == 1 for number in reason.dimensions):
-        return f"{_state(reason)}, and {_consumer(reason)} drops this dimension"
-    return f"{_state(reason)}, and {_consumer(reason)} merges it into a dimension that cannot keep this sharding"
-
-
-def _no_rule(reason: Reason) -> str:
-    if reason.of_part:
-        return (
-            f"Shardy has no sharding rule for {_consumer(reason)}, so the partitioner decides what moves of "
-            f"`{_name(reason.moved)}`, which is sharded over {cut_words(reason)}"
-        )
-    return (
-        f"Shardy has no sharding rule for {_consumer(reason)}, so the partitioner hands it all of "
-        f"`{_name(reason.moved)}`, which is sharded over {cut_words(reason)}"
-    )
-
-
-def _choice(reason: Reason) -> str:
-    start = f"the partitioner's own way to {_consumer(reason)}, which Shardy's shardings alone do not ask for"
-    return start if reason.moved is None else f"{start}: `{_name(reason.moved)}` is sharded over {cut_words(reason)}"
-
-
-def _authored(reason: Reason) -> str:
-    name = reason.producer.name if reason.producer else "a collective"
-    made = f", made from this {reason.rewritten_from}" if reason.rewritten_from else ""
-    backward = reason.producer is not None and is_gradient(reason.producer.op_name)
-    who = "the backward pass of what the user wrote there" if backward else "written by the user"
-    return f"{who}: `{name}`{_at(reason.producer)} over {axes_words(reason)}{made}"
-
-
-def _unknown(reason: Reason) -> str:
-    return f"not known: {reason.missing}"
-
-
-_BODIES: dict[ReasonKind, Callable[[Reason], str]] = {
-    ReasonKind.AUTHORED: _authored,
-    ReasonKind.PARTIAL_SUM: _partial_sum,
-    ReasonKind.GATHERED_OPERAND: _gathered_operand,
-    ReasonKind.OPERAND_CONFLICT: _operand_conflict,
-    ReasonKind.NEEDS_WHOLE_DIMENSION: _needs_whole,
-    ReasonKind.INDEXED_IN_LOOP: _indexed_in_loop,
-    ReasonKind.HALO: _halo,
-    ReasonKind.CONSTRAINT: _constraint,
-    ReasonKind.REQUESTED_OUTPUT: _requested_output,
-    ReasonKind.MERGED_DIMENSIONS: _merged,
-    ReasonKind.NO_RULE: _no_rule,
-    ReasonKind.PARTITIONERS_CHOICE: _choice,
-    ReasonKind.UNKNOWN: _unknown,
-}
-
-
-def _state(reason: Reason) -> str:
-    return f"`{_name(reason.moved)}` is sharded along {lost_words(reason)} over {cut_words(reason)}"
-
-
 def _in_loop(reason: Reason) -> str:
     if not reason.in_loop:
         return ""
     return " in every iteration, although it is the same in each" if reason.loop_invariant else " in every iteration"
 
 
-def _is_cut(tensor: Tensor, reason: Reason) -> bool:
-    return bool({axis for axes in tensor.sharding or () for axis in axes} & set(reason.axes))
+def advice(reason: Reason, of: Collective | None = None) -> tuple[str, ...]:
+    """Changes worth a thought, the likeliest first; none for what the user wrote or what is not known.
+
+    Whether a change pays depends on the rest of the program, so each names what it trades.
+
+    Args:
+        reason: Why the collective is there.
+        of: The collective; None where only the reason is at hand.
+    """
+    changes = (*_scattered(reason, of), *_WORDS[reason.kind].advice(reason))
+    return tuple(_filled(change, reason) for change in changes)
 
 
-def _name(tensor: Tensor | None) -> str:
-    return "an array" if tensor is None else notated(tensor)
+def _scattered(reason: Reason, of: Collective | None) -> Iterator[str]:
+    """Of an all-reduce, how to make a reduce-scatter of it."""
+    if of is None or of.kind is not Kind.ALL_REDUCE or reason.kind is not ReasonKind.PARTIAL_SUM:
+        return
+    local = max(dimensions_of(of.operand_shapes), key=prod, default=())
+    devices = of.group_size
+    is_vector = reason.moved is not None and len(significant(reason.moved.shape)) < 2  # libtpu adds dimensions of 1
+    if is_vector or len(local) < 2 or not devices or not any(size % devices == 0 for size in local):
+        return  # nothing is left to cut, and libtpu scatters no vectors
+    if local[-2] < _SCATTERED_ROWS:
+        yield (
+            f"give each device {_SCATTERED_ROWS} rows or more, and ask for the result sharded over {{axes}} too: TPU's "
+            "compiler makes no reduce-scatter of fewer, which moves half of what an all-reduce does"
+        )
+    elif kept_axes(reason):
+        yield (
+            "shard another dimension of the result over {axes}: where the compiler makes a reduce-scatter of it, that "
+            "moves half of what an all-reduce does"
+        )
+    else:
+        yield (
+            "ask for the result sharded over {axes} too: where the compiler makes a reduce-scatter of it, that moves "
+            "half of what an all-reduce does"
+        )
 
 
-def _spec(tensor: Tensor | None) -> str:
-    return "another sharding" if tensor is None else spec_of(tensor.sharding) or "another sharding"
+def _filled(template: str, reason: Reason) -> str:
+    return template.format_map(_Pieces(reason))
 
 
-def _consumer(reason: Reason) -> str:
-    if reason.consumer is None:
-        return "an operation"
-    return f"`{reason.consumer.name}`{_at(reason.consumer)}"
+class _Pieces(dict[str, str]):
+    """What stands in braces in a template, each piece made when it is asked for; names of the user's come in here."""
+
+    def __init__(self, reason: Reason) -> None:
+        self._reason = reason
+
+    def __missing__(self, name: str) -> str:
+        return _PIECES[name](self._reason)
 
 
-def _at(operation: Operation | None) -> str:
-    place = None if operation is None else short_source(operation.source)
-    return "" if place is None else f" ({place})"
+def _sum_sentence(reason: Reason) -> str:
+    if reason.producer is None:
+        return "{moved} comes as a partial sum on each device; {demand}"
+    if not reason.summed:
+        start = "{producer} leaves a part of the result on each device along {axes}"
+    elif reason.producer.name in CONTRACTIONS:
+        start = "contracting {contracted} of {cut_operands} {are} sharded over {axes}"
+    else:
+        does = "looks up along" if reason.producer.name in _LOOKUPS else "reduces over"
+        start = f"{{producer}} {does} {{summed}} of {{cut_operands}}, sharded over {{axes}}"
+    return start + ", so each device holds a partial {part}; {demand}"
+
+
+def _sum_advice(reason: Reason) -> Iterator[str]:
+    if reason.producer is None:
+        yield "have {array} added up where it is made, unless only a part of it is needed there"
+    elif not reason.summed:
+        yield _SAY_HOW.replace("{operation}", "{maker}")
+    else:
+        yield "take {axes} off {summed}, and shard another dimension with it{held}"
+
+
+def _conflict_sentence(reason: Reason) -> str:
+    if elsewhere_words(reason) is not None:
+        return "{state}, and {consumer} needs it {elsewhere}{because}"
+    whole = "{state}, and {consumer} needs it whole"
+    return whole if reason.conflicting is None else whole + " because {cut} shards {conflicting} there"
+
+
+def _conflict_advice(reason: Reason) -> Iterator[str]:
+    if reason.loop_invariant:
+        yield "gather {array} once, before the loop: a sharding constraint outside it, at the price of keeping it whole"
+    yield "leave {cut} off {array}, where every device has room for all of it{held}"
+    yield "or shard {array} over an axis that nothing else here uses, along a dimension that is not summed over"
+    if reason.moved is not None and reason.moved.argument is not None:
+        yield "or keep it, where memory is what counts: what is gathered where it is used lies in parts (FSDP)"
+
+
+def _index_advice(reason: Reason) -> Iterator[str]:
+    yield "shard {array} along a dimension that the loop does not index{held}"
+    if reason.loop_invariant:
+        yield "or gather it once, before the loop: a sharding constraint outside it, at the price of keeping it whole"
+    yield "or send what is needed to where it is: an all-to-all under jax.shard_map"
+
+
+def _halo_advice(reason: Reason) -> Iterator[str]:
+    yield "shard another dimension than {lost}{held}"
+    if _consumer_name(reason).startswith(_WINDOWS):
+        yield "or leave it: only the edges move"
+
+
+def _no_rule_advice(reason: Reason) -> tuple[str, ...]:
+    if reason.consumer is not None and not reason.consumer.name.endswith(_FOREIGN):
+        return _BEFORE_IT
+    return (
+        "call it under jax.shard_map, so that each device hands over its own part",
+        "or give it a rule: jax.experimental.custom_partitioning with a sharding_rule",
+    )
+
+
+def _choice_sentence(reason: Reason) -> str:
+    way = "the partitioner's own way to {consumer}, which Shardy's shardings alone do not ask for"
+    return way if reason.moved is None else way + ": {moved} is sharded over {cut}"
+
+
+_SAY_HOW = "say how the operands of {operation} are to be sharded, with jax.lax.with_sharding_constraint before it"
+_BEFORE_IT = (
+    "shard another dimension than {lost} before {operation}{held}",
+    "or do what {operation} does part by part under jax.shard_map, where a part is enough",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """The templates of a kind of reason.
+
+    Attributes:
+        sentence: Why data moves.
+        advice: Changes, the likeliest first; none for what the user wrote or what is not known.
+    """
+
+    sentence: Callable[[Reason], str]
+    advice: Callable[[Reason], Iterable[str]]
+
+
+def _words(
+    sentence: str | Callable[[Reason], str], *changes: str, advice: Callable[[Reason], Iterable[str]] | None = None
+) -> _Words:
+    """Templates that are always the same, or functions that choose them by the evidence."""
+    said = (lambda _: sentence) if isinstance(sentence, str) else sentence
+    return _Words(said, (lambda _: changes) if advice is None else advice)
+
+
+_WORDS = {
+    ReasonKind.AUTHORED: _words("{author}: {written} over {axes}{made_from}"),
+    ReasonKind.PARTIAL_SUM: _words(_sum_sentence, advice=_sum_advice),
+    ReasonKind.GATHERED_OPERAND: _words(
+        "{consumer} {sums} {lost} of {moved}, which is sharded over {cut}, and the partitioner hands it all of that "
+        "instead of adding up partial sums",
+        "take {cut} off {lost} of {array}, and shard another dimension with it{held}",
+    ),
+    ReasonKind.OPERAND_CONFLICT: _words(_conflict_sentence, advice=_conflict_advice),
+    ReasonKind.NEEDS_WHOLE_DIMENSION: _words(
+        "{consumer} needs {lost} of {moved} whole on each device, and it is sharded over {cut}", *_BEFORE_IT
+    ),
+    ReasonKind.INDEXED_IN_LOOP: _words(
+        "{state}, and {consumer} indexes that dimension at a position that the loop decides, so every device needs all "
+        "of it",
+        advice=_index_advice,
+    ),
+    ReasonKind.HALO: _words(
+        "{consumer} needs {neighbours} along {lost} of {moved}, which is sharded over {cut}", advice=_halo_advice
+    ),
+    ReasonKind.CONSTRAINT: _words(
+        "the sharding constraint {constraint} asks for another sharding than that of {moved}",
+        "drop or change the constraint: {asked}, and the array is {had}{held}",
+    ),
+    ReasonKind.REQUESTED_OUTPUT: _words(
+        "{moved} is computed as {computed}, and the requested output is {requested}",
+        "ask for the output as it is computed, {computed_as}, or leave its sharding open{held}",
+    ),
+    ReasonKind.MERGED_DIMENSIONS: _words(
+        "{state}, and {consumer} {merges}",
+        "shard the major one of the merged dimensions instead of {lost}{held}",
+        "or keep the dimensions apart",
+    ),
+    ReasonKind.NO_RULE: _words(
+        "Shardy has no sharding rule for {consumer}, so the partitioner {hands} {moved}, which is sharded over {cut}",
+        advice=_no_rule_advice,
+    ),
+    ReasonKind.PARTITIONERS_CHOICE: _words(_choice_sentence, _SAY_HOW),
+    ReasonKind.UNKNOWN: _words("not known: {missing}"),
+}
+
+
+def _named(operation: Operation | None, otherwise: str) -> str:
+    """An operation with its place, ``dot_general` (moe.py:31)`."""
+    if operation is None:
+        return otherwise
+    place = short_source(operation.source)
+    return f"`{operation.name}`" + ("" if place is None else f" ({place})")
+
+
+def _consumer_name(reason: Reason) -> str:
+    return "" if reason.consumer is None else reason.consumer.name
+
+
+def _moved(reason: Reason) -> str:
+    return "`an array`" if reason.moved is None else f"`{notated(reason.moved)}`"
+
+
+def _moved_spec(reason: Reason) -> str | None:
+    return None if reason.moved is None else spec_of(reason.moved.sharding)
+
+
+def _cut_operands(reason: Reason) -> str:
+    """The operands that the axes of a collective cut."""
+    return listed(
+        [f"`{notated(operand)}`" for operand in reason.operands if axes_in(operand.sharding) & {*reason.axes}]
+    )
+
+
+def _demand(reason: Reason) -> str:
+    """Who wants a sum, and how."""
+    left, part = kept_axes(reason), part_words(reason)
+    state = f"is sharded over {', '.join(left)}" if left else f"is replicated over {axes_words(reason)}"
+    output = _asker(reason, "output")
+    if output is not None:
+        return f"the requested output {output.sharding or output.name} {state}"
+    needed = f"its own part of the {part} along {', '.join(left)}" if left else f"the whole {part}"
+    return f"{_named(reason.consumer, 'each device')} needs {needed}"
+
+
+def _asker(reason: Reason, by: str) -> AskedBy | None:
+    return next((asker for asker in reason.asked_by if asker.by == by), None)
+
+
+def _conflicting(reason: Reason) -> str:
+    """The conflicting dimension, and the array that the axes which move cut along it."""
+    arrays = (*reason.operands, *([reason.result] if reason.result else ()))
+    cut = (
+        f" of `{notated(array)}`"
+        for array in arrays
+        for letter, axes in zip(array.letters, array.sharding or (), strict=False)
+        if letter == reason.conflicting and {*axes} & {*reason.axes}
+    )
+    return dimension_of(reason.conflicting or "") + next(cut, "")
+
+
+def _neighbours(reason: Reason) -> str:
+    name = _consumer_name(reason)
+    if name.startswith("cum"):
+        return "what comes before each device's part"
+    return "its neighbours' elements" if name.startswith(_WINDOWS) else "other devices' elements"
+
+
+def _constraint(reason: Reason) -> str:
+    asked = _asker(reason, "constraint")
+    if asked is None:
+        return str(spec_of(reason.wanted))
+    return f"{asked.sharding} ({short_source(asked.source)})" if asked.source else str(asked.sharding)
+
+
+def _requested(reason: Reason) -> str:
+    asked = _asker(reason, "output")
+    return str(spec_of(reason.wanted) if asked is None else asked.sharding)
+
+
+def _merges(reason: Reason) -> str:
+    if reason.moved is not None and all(reason.moved.shape[number] == 1 for number in reason.dimensions):
+        return "drops this dimension"
+    return "merges it into a dimension that cannot keep this sharding"
+
+
+def _author(reason: Reason) -> str:
+    backward = reason.producer is not None and is_gradient(reason.producer.op_name)
+    return "the backward pass of what the user wrote there" if backward else "written by the user"
+
+
+def _held(reason: Reason) -> str:
+    words = "; ".join(dict.fromkeys(map(asked_words, reason.held_by)))
+    return f" ({words})" if words else ""
+
+
+_PIECES: dict[str, Callable[[Reason], str]] = {
+    "are": lambda reason: "is" if len(reason.summed) == 1 else "are",
+    "array": lambda reason: "the array" if reason.moved is None else reason.moved.name,
+    "asked": lambda reason: next(map(asked_words, reason.asked_by), "the sharding constraint"),
+    "author": _author,
+    "axes": axes_words,
+    "because": lambda reason: "".join(f", because {asked_words(asker)}" for asker in reason.asked_by[:1]),
+    "computed": lambda reason: _moved_spec(reason) or "another sharding",
+    "computed_as": lambda reason: str(_moved_spec(reason)),
+    "conflicting": _conflicting,
+    "constraint": _constraint,
+    "consumer": lambda reason: _named(reason.consumer, "an operation"),
+    "contracted": lambda reason: f"dimension{'s' * (len(reason.summed) > 1)} {listed(reason.summed)}",
+    "cut": cut_words,
+    "cut_operands": _cut_operands,
+    "demand": _demand,
+    "elsewhere": lambda reason: elsewhere_words(reason) or "",
+    "had": lambda reason: _moved_spec(reason) or "sharded otherwise",
+    "hands": lambda reason: "decides what moves of" if reason.of_part else "hands it all of",
+    "held": _held,
+    "lost": lost_words,
+    "made_from": lambda reason: f", made from this {reason.rewritten_from}" if reason.rewritten_from else "",
+    "maker": lambda reason: "the operation" if reason.producer is None else reason.producer.name,
+    "merges": _merges,
+    "missing": lambda reason: str(reason.missing),
+    "moved": _moved,
+    "neighbours": _neighbours,
+    "operation": lambda reason: _consumer_name(reason) or "the operation",
+    "part": part_words,
+    "producer": lambda reason: _named(reason.producer, "an operation"),
+    "requested": _requested,
+    "state": lambda reason: f"{_moved(reason)} is sharded along {lost_words(reason)} over {cut_words(reason)}",
+    "summed": summed_words,
+    "sums": lambda reason: "looks up along" if _consumer_name(reason) in _LOOKUPS else "sums over",
+    "written": lambda reason: _named(reason.producer, "`a collective`"),
+}

@@ -12,7 +12,7 @@ from hloscope.analysis.model import IntermediateFact, SourceFrame
 from hloscope.analysis.places import users_frame
 from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue
 from hloscope.units import array_bytes
-from hloscope.why.graph import MOVES, ShardyGraph, is_written
+from hloscope.why.graph import MOVES, ShardyGraph, is_written, place_of
 from hloscope.why.matching import ends_alike
 from hloscope.why.reshards import hlo_type, local_shape, reshards_of, sharding_known
 from hloscope.why.tensors import Letters, Program, frames_of, own_name, program_of, spec_of
@@ -68,7 +68,7 @@ def sharded_arrays(
         largest: How many intermediates at most; those alike in all that is shown count once.
     """
     program = program_of(ShardyGraph(module), letters, outputs)
-    moved = {one.index for reshard in reshards_of(program.graph) for one in program.graph.passed_in(reshard.value)}
+    moved = {same.index for reshard in reshards_of(program.graph) for same in program.graph.passed_in(reshard.value)}
     reader = _Reader(program, dict(module.mesh), moved)
     arguments = [value for value in module.values if program.graph.is_program_argument(value)]
     constraints = [op for op in module.ops if is_written(op)]
@@ -155,27 +155,24 @@ def with_shardings(found: Iterable[IntermediateFact], module: ShardyModule) -> t
         if value.is_argument or not value.shape or maker.kind in MOVES or graph.in_manual(maker):
             continue
         cut[local_shape(value.shape, sharding_known(value), mesh)].append(value)
-    return tuple(_with_sharding(one, cut.get(one.local_shape, ()), module) for one in found)
+    return tuple(_with_sharding(fact, cut.get(fact.local_shape, ()), module) for fact in found)
 
 
-def _with_sharding(one: IntermediateFact, values: Iterable[ShardyValue], module: ShardyModule) -> IntermediateFact:
+def _with_sharding(fact: IntermediateFact, values: Iterable[ShardyValue], module: ShardyModule) -> IntermediateFact:
     made_by = [(value, module.ops[value.owner]) for value in values]
-    named = [value for value, op in made_by if _has_its_name(one, op)]
-    of_its_type = ((value, op) for value, op in made_by if hlo_type(value.element_type) == one.dtype)
-    chosen = named or [value for value, op in of_its_type if _has_its_line(one, op)]
+    named = [value for value, op in made_by if _has_its_name(fact, op)]
+    of_its_type = ((value, op) for value, op in made_by if hlo_type(value.element_type) == fact.dtype)
+    chosen = named or [value for value, op in of_its_type if _has_its_line(fact, op)]
     whole = {(value.shape, spec_of(sharding_known(value)) or "P()") for value in chosen}
     if len(whole) != 1:
-        return one
+        return fact
     [(shape, sharding)] = whole
-    return replace(one, global_shape=shape, sharding=sharding)
+    return replace(fact, global_shape=shape, sharding=sharding)
 
 
-def _has_its_name(one: IntermediateFact, op: ShardyOp) -> bool:
-    return one.op_name is not None and op.op_name is not None and ends_alike(op.op_name, one.op_name)
+def _has_its_name(fact: IntermediateFact, op: ShardyOp) -> bool:
+    return fact.op_name is not None and op.op_name is not None and ends_alike(op.op_name, fact.op_name)
 
 
-def _has_its_line(one: IntermediateFact, op: ShardyOp) -> bool:
-    return bool(one.source and op.source) and (one.source[0].file, one.source[0].line) == (
-        op.source[0].file,
-        op.source[0].line,
-    )
+def _has_its_line(fact: IntermediateFact, op: ShardyOp) -> bool:
+    return bool(fact.source) and place_of(fact.source) == place_of(op.source)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hloscope.analysis import analyze_module
 from hloscope.analysis.model import Analysis, Collective
@@ -13,25 +13,13 @@ from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.errors import HloParseError
 from hloscope.hlo import HloModule, parse_module
 from hloscope.program.capture import Capture
+from hloscope.why import partitioned
 from hloscope.why.agreement import agreed
 from hloscope.why.candidates import AtOperand, Candidates
-from hloscope.why.graph import ShardyGraph, whole_axis
+from hloscope.why.graph import ShardyGraph, dimensions_cut
 from hloscope.why.matching import SAME_PLACE, SUITS, Match, Taken, clues_of
 from hloscope.why.names import name_in_jax
-from hloscope.why.partitioned import (
-    Partitioned,
-    Window,
-    ancestor_of,
-    ancestry_of,
-    argument_of,
-    channel_of,
-    is_authored,
-    link,
-    link_by_size,
-    parts_of,
-    read_partitioned,
-    window_of,
-)
+from hloscope.why.partitioned import Partitioned, Window
 from hloscope.why.sentences import sentence
 from hloscope.why.shardings import with_shardings
 from hloscope.why.tensors import program_of
@@ -71,51 +59,55 @@ def explained(analysis: Analysis, module: HloModule, captured: Capture) -> Analy
 
 def unexplained(analysis: Analysis) -> Analysis:
     """Says of every collective of HLO text what can be said without its program: who wrote it, or what is missing."""
-    return replace(analysis, collectives=tuple(_by_text_alone(one, _NOT_CAPTURED) for one in analysis.collectives))
+    return replace(analysis, collectives=tuple(_by_text_alone(final, _NOT_CAPTURED) for final in analysis.collectives))
 
 
-def _by_text_alone(one: Collective, missing: str) -> Collective:
-    reason = _authored(one) if one.origin is Origin.AUTHORED else None
-    return _told(one, reason or Reason(kind=ReasonKind.UNKNOWN, axes=one.axes or (), missing=missing))
+def _by_text_alone(final: Collective, missing: str) -> Collective:
+    reason = _authored(final) if final.origin is Origin.AUTHORED else None
+    return _with_reason(final, reason or _unknown(final, missing))
 
 
-def _told(one: Collective, reason: Reason, others: Sequence[Tensor | None] = ()) -> Collective:
-    told = replace(one, reason=reason, why=sentence(reason, one.kind, others))
+def _unknown(final: Collective, missing: str) -> Reason:
+    return Reason(kind=ReasonKind.UNKNOWN, axes=final.axes or (), missing=missing)
+
+
+def _with_reason(final: Collective, reason: Reason, others: Sequence[Tensor | None] = ()) -> Collective:
+    reasoned = replace(final, reason=reason, why=sentence(reason, final.kind, others))
     needed_by = reason.consumer.source if reason.consumer is not None and reason.kind in _NEEDED_BY_CONSUMER else ()
-    if one.source_of is None or not needed_by or not reason.certain or reason.candidates > 1:
-        return told
-    return replace(told, source=needed_by, source_of=None)  # better than the line of a neighbour
+    if final.source_of is None or not needed_by or not reason.certain or reason.candidates > 1:
+        return reasoned
+    return replace(reasoned, source=needed_by, source_of=None)  # better than the line of a neighbour
 
 
-def _authored(one: Collective) -> Reason:
-    name = (one.op_name or "").rpartition("/")[2]
+def _authored(final: Collective) -> Reason:
+    name = (final.op_name or "").rpartition("/")[2]
     return Reason(
         kind=ReasonKind.AUTHORED,
-        axes=one.axes or (),
-        producer=Operation(name=name_in_jax(name) or one.kind.value, op_name=one.op_name, source=one.source),
-        combined=max(len(one.operand_shapes), 1),
-        in_loop=bool(one.loops),
+        axes=final.axes or (),
+        producer=Operation(name=name_in_jax(name) or final.kind.value, op_name=final.op_name, source=final.source),
+        combined=max(len(final.operand_shapes), 1),
+        in_loop=bool(final.loops),
     )
 
 
-def _of_user(one: Collective, earlier: Collective | None) -> Collective:
+def _of_user(final: Collective, earlier: Collective | None) -> Collective:
     """A collective that the user wrote; one without metadata of its own has those that the partitioner's has."""
-    has_own = earlier is None or (one.op_name is not None and one.source_of is None)
+    has_own = earlier is None or (final.op_name is not None and final.source_of is None)
     if has_own or earlier is None:
-        return _told(replace(one, origin=Origin.AUTHORED), _authored(one))
-    named = replace(one, op_name=earlier.op_name, source=earlier.source, source_of=None)
-    return _told(replace(named if earlier.source else one, origin=Origin.AUTHORED), _authored(named))
+        return _with_reason(replace(final, origin=Origin.AUTHORED), _authored(final))
+    named = replace(final, op_name=earlier.op_name, source=earlier.source, source_of=None)
+    return _with_reason(replace(named if earlier.source else final, origin=Origin.AUTHORED), _authored(named))
 
 
-def _combined(one: Collective, told: Sequence[Collective]) -> Collective:
+def _combined(final: Collective, reasoned: Sequence[Collective]) -> Collective:
     """A combined collective with the reason for its largest part, and the names of what else it moves."""
-    largest = told[0]
-    reason = replace(largest.reason or Reason(kind=ReasonKind.UNKNOWN), combined=len(told))
+    largest = reasoned[0]
+    reason = replace(largest.reason or Reason(kind=ReasonKind.UNKNOWN), combined=len(reasoned))
     if reason.kind is not ReasonKind.AUTHORED:
-        reason = replace(reason, rewritten_from=reason.rewritten_from or one.kind.value)
+        reason = replace(reason, rewritten_from=reason.rewritten_from or final.kind.value)
     origin = Origin.AUTHORED if largest.origin is Origin.AUTHORED else Origin.REWRITTEN
-    others = tuple(other.reason.moved for other in told[1:] if other.reason is not None)
-    return _told(replace(one, origin=origin), reason, others)
+    others = tuple(other.reason.moved for other in reasoned[1:] if other.reason is not None)
+    return _with_reason(replace(final, origin=origin), reason, others)
 
 
 def _cut_by(reason: Reason, axes: Axes | None) -> tuple[int, ...]:
@@ -123,17 +115,8 @@ def _cut_by(reason: Reason, axes: Axes | None) -> tuple[int, ...]:
     sharding = None if reason.moved is None else reason.moved.sharding
     if axes is None or sharding is None or reason.kind is ReasonKind.PARTIAL_SUM:
         return reason.dimensions
-    own = {whole_axis(axis) for axis in axes}
-    return (
-        tuple(number for number in reason.dimensions if own & {whole_axis(axis) for axis in sharding[number]})
-        or reason.dimensions
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    reason: Reason | None
-    missing: str
+    own = dimensions_cut(sharding, axes)
+    return tuple(number for number in reason.dimensions if number in own) or reason.dimensions
 
 
 class _Explainer:
@@ -163,77 +146,78 @@ class _Explainer:
     def explain_all(self, collectives: Sequence[Collective]) -> tuple[Collective, ...]:
         """Every collective, in the order given; looked at in the order of the text, which unrolled layers keep."""
         order = sorted(range(len(collectives)), key=lambda number: collectives[number].line)
-        told = {number: self.explain(collectives[number]) for number in order}
-        return tuple(told[number] for number in range(len(collectives)))
+        reasoned = {number: self.explain(collectives[number]) for number in order}
+        return tuple(reasoned[number] for number in range(len(collectives)))
 
-    def explain(self, one: Collective) -> Collective:
+    def explain(self, final: Collective) -> Collective:
         """One collective with reason, why and origin; of one that was combined, those of its largest part."""
-        parts = parts_of(one, self._module)
-        if len(parts) == 1 or one.origin is Origin.AUTHORED:
-            return self._explain(one, channel_of(self._module, one), self._earlier)
-        told, left = [], self._earlier
+        parts = partitioned.parts_of(final, self._module)
+        if len(parts) == 1 or final.origin is Origin.AUTHORED:
+            return self._explain(final, partitioned.channel_of(self._module, final), self._earlier)
+        reasoned, left = [], self._earlier
         for part in parts:
-            found = None if left is None else link(part, None, left)
-            told.append(self._explain(part, None, left))
+            found = None if left is None else partitioned.link(part, None, left)
+            reasoned.append(self._explain(part, None, left))
             left = left if left is None or found is None else left.without(found)
-        if told[0].reason is None or told[0].reason.kind is ReasonKind.UNKNOWN:
-            return self._explain(one, channel_of(self._module, one), self._earlier)
-        return _combined(one, told)
+        if reasoned[0].reason is None or reasoned[0].reason.kind is ReasonKind.UNKNOWN:
+            return self._explain(final, partitioned.channel_of(self._module, final), self._earlier)
+        return _combined(final, reasoned)
 
-    def _explain(self, one: Collective, channel: int | None, partitioned: Partitioned | None) -> Collective:
-        earlier = None if partitioned is None else link(one, channel, partitioned)
-        ancestor = None if partitioned is None or earlier is not None else ancestor_of(one, channel, partitioned)
-        if partitioned is not None and earlier is None and ancestor is None and one in self._finals:
-            earlier = link_by_size(one, self._finals, partitioned)
-        if one.origin is Origin.AUTHORED or (earlier is not None and is_authored(earlier)):
-            return _of_user(one, earlier)
-        if ancestor is not None and is_authored(ancestor):
-            reason = replace(_authored(ancestor), rewritten_from=ancestor.kind.value, axes=one.axes or ())
-            return _told(replace(one, origin=Origin.REWRITTEN), reason)
-        found = self._reason(one, earlier or ancestor)
-        ancestry = ancestry_of(one, earlier, ancestor, found.reason is not None)
-        one = replace(one, origin=ancestry.origin)
-        if found.reason is None:
-            return _told(one, Reason(kind=ReasonKind.UNKNOWN, axes=one.axes or (), missing=found.missing))
-        reason = agreed(found.reason, [*filter(None, (earlier or ancestor,)), one], self._mesh)
+    def _explain(self, final: Collective, channel: int | None, before: Partitioned | None) -> Collective:
+        earlier = None if before is None else partitioned.link(final, channel, before)
+        ancestor = None if before is None or earlier is not None else partitioned.ancestor_of(final, channel, before)
+        if before is not None and earlier is None and ancestor is None and final in self._finals:
+            earlier = partitioned.link_by_size(final, self._finals, before)
+        if final.origin is Origin.AUTHORED or (earlier is not None and partitioned.is_authored(earlier)):
+            return _of_user(final, earlier)
+        if ancestor is not None and partitioned.is_authored(ancestor):
+            reason = replace(_authored(ancestor), rewritten_from=ancestor.kind.value, axes=final.axes or ())
+            return _with_reason(replace(final, origin=Origin.REWRITTEN), reason)
+        reason = self._reason(final, earlier or ancestor)
+        is_known = reason.kind is not ReasonKind.UNKNOWN
+        origin, rewritten_from = partitioned.ancestry_of(final, earlier, ancestor, is_known)
+        final = replace(final, origin=origin)
+        if not is_known:
+            return _with_reason(final, reason)
+        reason = agreed(reason, [*filter(None, (earlier or ancestor,)), final], self._mesh)
         reason = replace(
             reason,
-            axes=one.axes or reason.axes,
-            dimensions=_cut_by(reason, one.axes),
-            rewritten_from=reason.rewritten_from or ancestry.rewritten_from,
-            combined=max(len(one.operand_shapes), 1),
-            in_loop=reason.in_loop and bool(one.loops),  # a pass may have moved it out of the loop
-            loop_invariant=reason.loop_invariant and bool(one.loops),
+            axes=final.axes or reason.axes,
+            dimensions=_cut_by(reason, final.axes),
+            rewritten_from=reason.rewritten_from or rewritten_from,
+            combined=max(len(final.operand_shapes), 1),
+            in_loop=reason.in_loop and bool(final.loops),  # a pass may have moved it out of the loop
+            loop_invariant=reason.loop_invariant and bool(final.loops),
         )
-        return _told(one, reason)
+        return _with_reason(final, reason)
 
-    def _reason(self, one: Collective, earlier: Collective | None) -> _Found:
+    def _reason(self, final: Collective, earlier: Collective | None) -> Reason:
         if self._candidates is None:
-            return _Found(None, _NOT_ASKED)
+            return _unknown(final, _NOT_ASKED)
         argument, window = None, None
         if earlier is not None and self._earlier is not None:
-            argument = argument_of(self._earlier, earlier)
-            window = window_of(self._earlier.module, earlier)
-        clues = clues_of(one, earlier, argument, window)
+            argument = partitioned.argument_of(self._earlier, earlier)
+            window = partitioned.window_of(self._earlier.module, earlier)
+        clues = clues_of(final, earlier, argument, window)
         if clues is None:
-            return _Found(None, _NO_AXES)
+            return _unknown(final, _NO_AXES)
         if window is not None and window in self._windows:
-            return _Found(self._windows[window], _NO_MATCH)
+            return self._windows[window]
         if self._written is not None:
             expanded = self._written.expanded(clues, self._candidates.program.graph.module)
             if expanded is not None:
-                return _Found(expanded, _NO_MATCH)
+                return expanded
         match = self._candidates.matcher.best(clues, self._taken)
         if match is not None and match.is_certain:
             self._taken.add(match.key)
             reason = self._candidates.reason_of(match)
             if window is not None:
                 reason = self._windows[window] = replace(reason, rewritten_from=window.stands_for.value)
-            return _Found(reason, _NO_MATCH)
+            return reason
         at_operand = self._candidates.at_operand(clues)
         if at_operand is not None and (match is None or _fits_better(at_operand, match)):
-            return _Found(at_operand.reason, _NO_MATCH)
-        return _Found(None if match is None else self._candidates.reason_of(match), _NO_MATCH)
+            return at_operand.reason
+        return _unknown(final, _NO_MATCH) if match is None else self._candidates.reason_of(match)
 
 
 def _fits_better(found: AtOperand, match: Match) -> bool:
@@ -249,12 +233,12 @@ def _sums_here(match: Match) -> bool:
 
 
 def _candidates(module: ShardyModule, captured: Capture) -> Candidates:
-    letters = [one.letters for one in captured.arguments if one.used]
-    return Candidates(program_of(ShardyGraph(module), letters, [one.name for one in captured.outputs]))
+    letters = [argument.letters for argument in captured.arguments or () if argument.used]
+    return Candidates(program_of(ShardyGraph(module), letters, [output.name for output in captured.outputs or ()]))
 
 
 def _partitioned(captured: Capture, analysis: Analysis) -> Partitioned | None:
     if captured.partitioned_text is None:
         return None
     module = parse_module(captured.partitioned_text, name="partitioned")
-    return read_partitioned(module, analyze_module(module, target=analysis.target, mesh=analysis.mesh))
+    return partitioned.read_partitioned(module, analyze_module(module, target=analysis.target, mesh=analysis.mesh))

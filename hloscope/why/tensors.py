@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from hloscope.analysis.model import SourceFrame
 from hloscope.analysis.model.reason import AskedBy, Axes, Operation, Tensor
 from hloscope.compiler.shardy_model import CodePlace, ShardyOp, ShardyValue, ValueSharding
-from hloscope.why.graph import ShardyGraph, axes_in, is_written, whole_axis
+from hloscope.program.capture import spec_text
+from hloscope.why.graph import ShardyGraph, axes_in, is_written, whole_axis, wholes
 from hloscope.why.names import assigned_name, is_gradient, search_name
 
 _READS = frozenset({"stablehlo.dynamic_slice", "stablehlo.reshape", "stablehlo.slice"})
@@ -55,18 +56,18 @@ def tensor_of(
         partial_over: Axes over which it holds partial sums.
     """
     graph = program.graph
-    root = graph.root(value)
-    argument = root.value.name if graph.is_program_argument(root.value) else None
-    alike = (one for one in graph.chain(value) if one.shape == value.shape)
-    name = next((found for one in alike if (found := _name(graph, one))), None)
-    maker = graph.maker(value) or graph.maker(root.value)
+    root, rearranged = graph.root(value)
+    argument = root.name if graph.is_program_argument(root) else None
+    alike = (before for before in graph.chain(value) if before.shape == value.shape)
+    name = next((found for before in alike if (found := _name(graph, before))), None)
+    maker = graph.maker(value) or graph.maker(root)
     if name is None and argument is not None:
-        shown = f"part of {argument}" if root.rearranged else argument
+        shown = f"part of {argument}" if rearranged else argument
     else:
-        shown = name or (_made_by(graph, maker) if maker else _carried(program, root.value))
+        shown = name or (_made_by(graph, maker) if maker else _carried(program, root))
     return Tensor(
         name=shown,
-        named=name is not None or (argument is not None and not root.rearranged),
+        named=name is not None or (argument is not None and not rearranged),
         element_type=value.element_type,
         shape=value.shape,
         letters=_shown_letters(value, program.letters),
@@ -85,16 +86,16 @@ def operands_of(program: Program, op: ShardyOp, *, unmoved: bool = False) -> tup
         op: The operation.
         unmoved: Whether as they were before Shardy would move them for it.
     """
-    values = [program.graph.value(one) for one in op.operands]
-    found = [tensor_of(program, program.graph.unmoved(one) if unmoved else one) for one in values]
+    values = [program.graph.value(operand) for operand in op.operands]
+    found = [tensor_of(program, program.graph.unmoved(operand) if unmoved else operand) for operand in values]
     if op.rule is None or len(op.rule.operands) != len(found):
         return tuple(found)
     factors = _letters_of_factors(found, op.rule.operands)
     lettered = []
-    for one, mapping in zip(found, op.rule.operands, strict=True):
-        dimensions = zip(one.letters, one.shape, mapping, strict=False)
+    for tensor, mapping in zip(found, op.rule.operands, strict=True):
+        dimensions = zip(tensor.letters, tensor.shape, mapping, strict=False)
         letters = tuple(_letter(letter, size, made, factors) for letter, size, made in dimensions)
-        lettered.append(replace(one, letters=letters) if len(letters) == len(one.letters) else one)
+        lettered.append(replace(tensor, letters=letters) if len(letters) == len(tensor.letters) else tensor)
     return tuple(lettered)
 
 
@@ -102,8 +103,8 @@ def _letters_of_factors(found: Sequence[Tensor], mappings: Sequence[Sequence[tup
     """The letter of each factor; of two factors with one letter the one that more operands have keeps it."""
     letters: dict[int, str] = {}
     shared: Counter[int] = Counter()
-    for one, mapping in zip(found, mappings, strict=True):
-        alone = [(made[0], letter) for letter, made in zip(one.letters, mapping, strict=False) if len(made) == 1]
+    for tensor, mapping in zip(found, mappings, strict=True):
+        alone = [(made[0], letter) for letter, made in zip(tensor.letters, mapping, strict=False) if len(made) == 1]
         shared.update(factor for factor, _ in alone)
         letters |= {factor: letter for factor, letter in alone if letter.isalpha()}
     kept: dict[str, int] = {}
@@ -134,7 +135,7 @@ def own_name(program: Program, value: ShardyValue) -> str:
 
 
 def _made_by(graph: ShardyGraph, op: ShardyOp) -> str:
-    is_read = op.kind in _READS  # of what the forward pass has kept, or of a gradient: it does not tell
+    is_read = op.kind in _READS  # of what the forward pass has kept, or of a gradient: it shows nothing
     return f"{'gradient' if is_gradient(op.op_name) and not is_read else 'result'} of {operation_name(graph, op)}"
 
 
@@ -142,8 +143,10 @@ def _name(graph: ShardyGraph, value: ShardyValue) -> str | None:
     return value.name if graph.is_program_argument(value) else assigned_name(graph, value)
 
 
-def operation_of(program: Program, op: ShardyOp) -> Operation:
-    """An operation under JAX's name."""
+def operation_of(program: Program, op: ShardyOp | None) -> Operation | None:
+    """An operation under JAX's name; None for None."""
+    if op is None:
+        return None
     return Operation(name=operation_name(program.graph, op), op_name=op.op_name, source=frames_of(op.source))
 
 
@@ -167,22 +170,13 @@ def frames_of(places: Iterable[CodePlace]) -> tuple[SourceFrame, ...]:
 
 
 def spec_of(sharding: ValueSharding | None, unreduced: Axes = ()) -> str | None:
-    """`P('X', None, unreduced={'Y'})`: a sharding as the user would write it; None when it is not known."""
-    if sharding is None:
-        return None
-    entries = [
-        "None" if not axes else repr(axes[0]) if len(axes) == 1 else f"({', '.join(map(repr, axes))})"
-        for axes in sharding
-    ]
-    if unreduced:
-        entries.append(f"unreduced={{{', '.join(map(repr, unreduced))}}}")
-    return f"P({', '.join(entries)})"
+    """A sharding as the user would write it; None when it is not known."""
+    return None if sharding is None else spec_text(sharding, unreduced=unreduced)
 
 
 def askers(program: Program, value: ShardyValue, axes: Iterable[str]) -> tuple[AskedBy, ...]:
     """Who put these axes on a value, each once."""
-    found = (_asker(program, value, axis) for axis in axes)
-    return tuple(dict.fromkeys(one for one in found if one is not None))
+    return tuple(dict.fromkeys(filter(None, (_asker(program, value, axis) for axis in axes))))
 
 
 def _asker(program: Program, value: ShardyValue, axis: str) -> AskedBy | None:
@@ -208,21 +202,21 @@ def holders(program: Program, value: ShardyValue, axes: Iterable[str]) -> tuple[
 
     Where neither has them, what Shardy says of the nearest value that it says anything of.
     """
-    return tuple(dict.fromkeys(one for axis in axes if (one := _holder(program, value, axis)) is not None))
+    return tuple(dict.fromkeys(filter(None, (_holder(program, value, axis) for axis in axes))))
 
 
 def _holder(program: Program, value: ShardyValue, axis: str) -> AskedBy | None:
     graph = program.graph
-    told: AskedBy | None = None
-    for one in graph.chain(value):
-        op = graph.op(one)
-        has = whole_axis(axis) in {whole_axis(held) for held in axes_in(one.sharding)}
-        if has and graph.is_program_argument(one):
-            return _argument(one, axis)
+    nearest: AskedBy | None = None
+    for before in graph.chain(value):
+        op = graph.op(before)
+        has = whole_axis(axis) in wholes(axes_in(before.sharding))
+        if has and graph.is_program_argument(before):
+            return _argument(before, axis)
         if has and op is not None and op.source and op.origin_name is not None:
             return _of_op(program, op, axis)
-        told = told or _asker(program, one, axis)
-    return told
+        nearest = nearest or _asker(program, before, axis)
+    return nearest
 
 
 def output_asker(program: Program, number: int, axis: str) -> AskedBy:
@@ -258,10 +252,10 @@ def _of_op(program: Program, op: ShardyOp, axis: str) -> AskedBy:
     if op.kind == "sdy.manual_computation":
         return AskedBy(axis=axis, by="shard_map", name=None, source=frames_of(op.source))
     sharding = op.asked or graph.value(op.results[0]).sharding
-    root = graph.root(graph.value(op.operands[0]))
-    if not is_written(op) and graph.is_program_argument(root.value) and axis in axes_in(root.value.sharding):
+    root, _ = graph.root(graph.value(op.operands[0]))
+    if not is_written(op) and graph.is_program_argument(root) and axis in axes_in(root.sharding):
         # the compiler's copy of an argument's sharding, or explicit mode's of every value's
-        return _argument(root.value, axis)
+        return _argument(root, axis)
     return AskedBy(axis=axis, by="constraint", name=None, sharding=spec_of(sharding), source=frames_of(op.source))
 
 
@@ -310,8 +304,8 @@ def _of_result(
         factors = {**_operand_factors(op, known), **spelled.get(op.index, {})}
         _give((value.index,), (op.rule.results[value.number],), factors, graph, known)
         return
-    step = graph.before(value)
-    _take_over(value, None if step is None else step[0], known)
+    before = graph.before(value)
+    _take_over(value, before and before[0], known)
 
 
 def _take_over(value: ShardyValue, other: ShardyValue | None, known: dict[int, Letters]) -> None:
@@ -364,10 +358,10 @@ def _give_back(operand: int, graph: ShardyGraph, known: dict[int, Letters]) -> N
     value = graph.value(operand)
     if letters is None:
         return
-    for one in graph.chain(value):
-        if one.shape != value.shape:
+    for passed in graph.chain(value):
+        if passed.shape != value.shape:
             return
-        known[one.index] = _filled(known.get(one.index), letters)
+        known[passed.index] = _filled(known.get(passed.index), letters)
 
 
 def _einsum_letters(op: ShardyOp) -> dict[int, str]:

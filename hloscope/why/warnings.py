@@ -32,7 +32,7 @@ def rematerializations(
 
     Args:
         diagnostics: What the compiler said.
-        shardy: To find the line of the operation by its name, which is all that the warning tells.
+        shardy: To find the line of the operation by its name, which is all that the warning has.
         mesh: To write shardings in the user's axes.
     """
     found = ((text, _WARNING.match(text)) for text in diagnostics)
@@ -60,7 +60,7 @@ def _read(text: str, match: re.Match[str], shardy: ShardyModule | None, mesh: Me
 def _argument(shape: str, before: str, shardy: ShardyModule | None) -> str | None:
     """The one argument that all arrays of this shape and sharding are, by its name as XLA has it; None for several.
 
-    The warning tells a parameter's number, but not of which computation.
+    The warning has a parameter's number, but not of which computation.
     """
     if shardy is None:
         return None
@@ -71,8 +71,8 @@ def _argument(shape: str, before: str, shardy: ShardyModule | None) -> str | Non
             continue
         local = ",".join(map(str, local_shape(value.shape, value.sharding, mesh)))
         if f"{hlo_type(value.element_type)}[{local}]" == shape:
-            root = graph.root(value)
-            names.add(root.value.name if graph.is_program_argument(root.value) and not root.rearranged else None)
+            root, rearranged = graph.root(value)
+            names.add(root.name if graph.is_program_argument(root) and not rearranged else None)
     return names.pop() if len(names) == 1 else None
 
 

@@ -58,7 +58,7 @@ def test_on_a_tpu_what_moves_has_the_type_of_the_reducer(analyze, operand, resul
     [found] = analyze(entry).collectives
     assert (found.payload_bytes, found.payload_bytes_at_least, found.bytes_bound) == (payload, payload, Bound.EXACT)
     assert (found.wire_bytes, found.narrow_type) == (payload * 6 // 4, narrow)
-    assert [part.partition("[")[0] for part in found.operand_shapes] == [part.partition("[")[0] for part in elements]
+    assert [part.dtype for part in found.operand_shapes] == [part.partition("[")[0] for part in elements]
 
 
 @pytest.mark.parametrize("layout", ["", "{0}"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hloscope.analysis.model import MovedValue
+
 ROWS = "channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3},{4,5,6,7}}"
 
 
@@ -58,23 +60,29 @@ ENTRY = """
 ROOT %loop = (s32[], f32[4,16], bf16[16]) while(%init), condition=%cond, body=%body
 """
 
+
+def made(computation, instruction, **more):
+    return MovedValue(computation=computation, instruction=instruction, **more)
+
+
+ROW = "{[0:1], [0:16]}"
 AT = "%d = f32[1,16] dynamic-slice(%w, {}, %zero), dynamic_slice_sizes={{1,16}}"
 
 
 @pytest.mark.parametrize(
     ("computations", "invariant", "moved"),
     [
-        (loop("%w"), True, "main::p"),
-        (loop("%d", "%d = f32[4,16] copy(%w)"), True, "main::p"),
-        (loop("%d", "%d = f32[4,16] fusion(%w), kind=kLoop, calls=%casting"), True, "main::p"),
-        (loop("%d", "%d = f32[4,16] fusion(%w, %x), kind=kLoop, calls=%adding"), False, "body::d"),
-        (loop("%d", "%d = f32[4,16] multiply(%w, %w)"), True, "body::d"),
-        (loop("%d", AT.format("%i")), False, "main::p slice"),
-        (loop("%d", AT.format("%one")), True, "main::p slice"),
-        (loop("%d", "%d = f32[1,16] slice(%w), slice={[0:1], [0:16]}"), True, "main::p {[0:1], [0:16]}"),
-        (loop("%w", last="%c"), False, "body::b[1]"),
-        (loop("%d", "%d = f32[4,16] custom-call(%w), custom_call_target=\"TopK\""), None, "body::d"),
-        (loop("%d", "%d = f32[4,16] iota(), iota_dimension=0"), True, "body::d"),
+        (loop("%w"), True, made("main", "p")),
+        (loop("%d", "%d = f32[4,16] copy(%w)"), True, made("main", "p")),
+        (loop("%d", "%d = f32[4,16] fusion(%w), kind=kLoop, calls=%casting"), True, made("main", "p")),
+        (loop("%d", "%d = f32[4,16] fusion(%w, %x), kind=kLoop, calls=%adding"), False, made("body", "d")),
+        (loop("%d", "%d = f32[4,16] multiply(%w, %w)"), True, made("body", "d")),
+        (loop("%d", AT.format("%i")), False, made("main", "p", slices=(None,))),
+        (loop("%d", AT.format("%one")), True, made("main", "p", slices=(None,))),
+        (loop("%d", "%d = f32[1,16] slice(%w), slice={[0:1], [0:16]}"), True, made("main", "p", slices=(ROW,))),
+        (loop("%w", last="%c"), False, made("body", "b", element=(1,))),
+        (loop("%d", "%d = f32[4,16] custom-call(%w), custom_call_target=\"TopK\""), None, made("body", "d")),
+        (loop("%d", "%d = f32[4,16] iota(), iota_dimension=0"), True, made("body", "d")),
     ],
     ids=[
         "carried", "copied", "converted", "with what changes", "computed from it", "slice at the counter",
@@ -96,10 +104,12 @@ def test_after_a_loop_that_carried_it_unchanged_it_is_still_the_same(analyze):
         "%g = f32[4,16] get-tuple-element(%loop), index=1\n"
         f"ROOT %again = f32[4,16] all-reduce(%g), {ROWS}, to_apply=%sum"
     )
-    assert {found.moved_values for found in analyze(entry, computations=loop("%w")).collectives} == {("main::p",)}
+    assert {found.moved_values for found in analyze(entry, computations=loop("%w")).collectives} == {
+        (made("main", "p"),)
+    }
     entry = entry.replace("f32[4,16] get-tuple-element(%loop), index=1", "bf16[16] get-tuple-element(%loop), index=2")
     names = {found.name: found.moved_values for found in analyze(entry, computations=loop("%w")).collectives}
-    assert names["again"] == ("main::loop[2]",)
+    assert names["again"] == (made("main", "loop", element=(2,)),)
 
 
 def test_two_gathers_of_one_value_have_one_name(analyze):
@@ -114,7 +124,12 @@ def test_two_gathers_of_one_value_have_one_name(analyze):
     ROOT %four = f32[16] all-gather(%q), {ROWS}, dimensions={{0}}
     """
     names = {found.name: found.moved_values for found in analyze(entry).collectives}
-    assert names == {"one": ("main::p",), "two": ("main::p",), "three": ("main::p",), "four": ("main::q",)}
+    assert names == {
+        "one": (made("main", "p"),),
+        "two": (made("main", "p"),),
+        "three": (made("main", "p"),),
+        "four": (made("main", "q"),),
+    }
 
 
 def test_late_operands_of_an_asynchronous_call(analyze):
@@ -130,7 +145,7 @@ def test_late_operands_of_an_asynchronous_call(analyze):
     %u = ((f32[16,4]), f32[64,4]) call-update(%s, %p)
     ROOT %d = f32[64,4] call-done(%u)
     """
-    assert only(analyze(entry, computations=computations)).moved_values == ("main::p",)
+    assert only(analyze(entry, computations=computations)).moved_values == (made("main", "p"),)
 
 
 NARROW = """
@@ -253,9 +268,9 @@ def test_a_branch_in_a_loop_sees_what_is_passed_to_it(analyze):
         "%k = f32[4,16] conditional(%which, OPERANDS), true_computation=%yes, false_computation=%no",
     )
     found = only(analyze(ENTRY, computations=branches + inner.replace("OPERANDS", "%w, %w")))
-    assert (found.loop_invariant, found.moved_values, found.executions_bound) == (True, ("main::p",), "at most")
+    assert (found.loop_invariant, found.moved_values, found.executions_bound) == (True, (made("main", "p"),), "at most")
     changed = inner.replace("OPERANDS", "%m, %w").replace(
         "%which =", "%m = f32[4,16] broadcast(%x), dimensions={1}\n%which ="
     )
     found = only(analyze(ENTRY, computations=branches + changed))
-    assert (found.loop_invariant, found.moved_values) == (False, ("body::b[2]",))
+    assert (found.loop_invariant, found.moved_values) == (False, (made("body", "b", element=(2,)),))

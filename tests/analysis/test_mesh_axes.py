@@ -121,4 +121,4 @@ def test_shifts_along_one_axis(sizes, data):
         coordinate = position // stride % sizes[axis]
         pairs.append((position, position + ((coordinate + shift) % sizes[axis] - coordinate) * stride))
     moves = shift % sizes[axis] != 0
-    assert axes_of_pairs(pairs, mesh, whole_axes=True) == ((mesh.axis_names[axis],) if moves else ())
+    assert axes_of_pairs(tuple(pairs), mesh, whole_axes=True) == ((mesh.axis_names[axis],) if moves else ())

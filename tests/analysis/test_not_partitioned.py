@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from hloscope.analysis.model import Mesh
@@ -13,32 +15,32 @@ SDY = 'frontend_attributes={xla.sdy.meshes={mesh = #sdy.mesh<["X"=4, "Y"=2]>}}'
 MESH = Mesh(axis_names=("X", "Y"), axis_sizes=(4, 2))
 
 CASES = {
-    "as JAX lowers it": (SDY, "ROOT %t = f32[8,6] tanh(%a)", "its header still names Shardy's meshes"),
-    "no header": ("", "ROOT %t = f32[8,6] tanh(%a)", "it has one device, but %a is sharded over more"),
+    "as JAX lowers it": (SDY, "ROOT %t = f32[8,6] tanh(%a)", "header"),
+    "no header": ("", "ROOT %t = f32[8,6] tanh(%a)", "%a "),
     "a dump before partitioning": (
         "num_partitions=8",
         "ROOT %t = f32[8,6] tanh(%a), sharding={devices=[4,2]<=[8]}",
-        "%t still asks for a sharding",
+        "%t ",
     ),
     "a constraint": (
         "num_partitions=8",
         'ROOT %t = f32[8,6] custom-call(%a), custom_call_target="Sharding", sharding={devices=[4,2]<=[8]}',
-        "%t still asks for a sharding",
+        "%t ",
     ),
     "a manual region": (
         "num_partitions=8",
         'ROOT %t = f32[2,3] custom-call(%a), custom_call_target="SPMDFullToShardShape", sharding={manual}',
-        "%t still asks for a sharding",
+        "%t ",
     ),
 }
 
 
 @pytest.mark.parametrize(("header", "rest", "evidence"), CASES.values(), ids=CASES.keys())
-def test_it_is_reported_and_no_total_is_exact(analyze, header, rest, evidence):
+def test_it_is_reported_and_no_total_is_exact(says, analyze, header, rest, evidence):
     analysis = analyze(f"%a = {PARAMETER}\n{rest}", header=header, mesh=MESH)
     [entry] = analysis.unmodelled
-    assert entry.what == f"the program is not partitioned yet: {evidence}"
-    assert entry.effect == "shapes are those of whole arrays, and the compiler has yet to put its collectives in"
+    assert re.findall(r"partitioned|header|%\w ", entry.what) == ["partitioned", evidence]
+    says([entry.what, entry.effect])
     assert analysis.totals.bound is Bound.AT_LEAST
 
 
@@ -101,7 +103,7 @@ def test_meshes_of_more_devices_or_unread_ones_still_count(analyze, meshes):
     header = f"frontend_attributes={{xla.sdy.meshes={{{meshes}}}}}"
     analysis = analyze("ROOT %p = f32[4] parameter(0)", header=header, mesh=ONE)
     [entry] = analysis.unmodelled
-    assert entry.what == "the program is not partitioned yet: its header still names Shardy's meshes"
+    assert re.findall("partitioned|header", entry.what) == ["partitioned", "header"]
 
 
 def test_one_device_of_each_slice_is_partitioned(analyze):
@@ -112,12 +114,13 @@ def test_one_device_of_each_slice_is_partitioned(analyze):
     assert len(analyze(entry, header="", mesh=mesh).unmodelled) == 1
 
 
-def test_a_program_for_one_device_says_nothing_about_a_mesh_of_several(analyze):
+def test_a_program_for_one_device_says_nothing_about_a_mesh_of_several(says, analyze):
     analysis = analyze("ROOT %p = f32[4] parameter(0)", header="", mesh=MESH)
     [entry] = analysis.unmodelled
     axes = " ".join(f"{name}={size}" for name, size in zip(MESH.axis_names, MESH.axis_sizes, strict=True))
-    assert entry.what == f"the program is compiled for one device, and the mesh {axes} has {MESH.device_count}"
-    assert entry.effect == "nothing in it is sharded, so it says nothing about what moves on that mesh"
+    assert f" {axes} " in entry.what
+    assert str(MESH.device_count) in entry.what.split()
+    says([entry.what, entry.effect])
     assert (analysis.totals.wire_bytes, analysis.totals.bound) == (0, Bound.AT_LEAST)
     assert analyze("ROOT %p = f32[4] parameter(0)", header="num_partitions=8", mesh=MESH).unmodelled == ()
     assert analyze("ROOT %p = f32[4] parameter(0)", header="").unmodelled == ()

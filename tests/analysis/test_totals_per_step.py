@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hloscope.analysis.model import Collective
+from hloscope.analysis.model import Collective, shapes_of
 from hloscope.analysis.totals import Reach, largest_first, totals_of
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 
@@ -19,8 +19,8 @@ BASE = Collective(
     groups=((0, 1),),
     group_size=2,
     link=Link.ICI,
-    operand_shapes=("f32[4]",),
-    result_shapes=("f32[4]",),
+    operand_shapes=shapes_of("f32[4]"),
+    result_shapes=shapes_of("f32[4]"),
     payload_bytes=16,
     wire_bytes=16,
     executions=1,

@@ -9,63 +9,74 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hloscope.analysis.vocabulary import Kind
-from hloscope.analysis.volume import volume_of, volume_of_permute
+from hloscope.analysis.volume import wire_bytes_of
 
 SIZES = st.integers(0, 10**12)
 GROUPS = st.integers(2, 10**4)
 SHARE = {
-    Kind.ALL_GATHER: lambda n, operand, result: Fraction(n - 1, n) * result,
-    Kind.ALL_REDUCE: lambda n, operand, result: Fraction(2 * (n - 1), n) * operand,
-    Kind.REDUCE_SCATTER: lambda n, operand, result: Fraction(n - 1, n) * operand,
-    Kind.ALL_TO_ALL: lambda n, operand, result: Fraction(n - 1, n) * operand,
-    Kind.COLLECTIVE_BROADCAST: lambda n, operand, result: operand,
-    Kind.RAGGED_ALL_TO_ALL: lambda n, operand, result: operand,
+    Kind.ALL_GATHER: lambda n, payload: Fraction(n - 1, n) * payload,
+    Kind.ALL_REDUCE: lambda n, payload: Fraction(2 * (n - 1), n) * payload,
+    Kind.REDUCE_SCATTER: lambda n, payload: Fraction(n - 1, n) * payload,
+    Kind.ALL_TO_ALL: lambda n, payload: Fraction(n - 1, n) * payload,
+    Kind.COLLECTIVE_BROADCAST: lambda n, payload: payload,
+    Kind.RAGGED_ALL_TO_ALL: lambda n, payload: payload,
 }
 
 
-@given(kind=st.sampled_from(list(SHARE)), operand=SIZES, result=SIZES, n=GROUPS)
-def test_wire_bytes_round_up_by_less_than_one(kind, operand, result, n):
-    volume = volume_of(kind, operand, result, n)
-    exact = SHARE[kind](n, operand, result)
-    assert isinstance(volume.wire_bytes, int)
-    assert exact <= volume.wire_bytes < exact + 1
-    assert volume.payload_bytes == (result if kind is Kind.ALL_GATHER else operand)
+def groups_of(size):
+    return (tuple(range(size)),)
 
 
-@given(kind=st.sampled_from(list(SHARE)), operand=SIZES, result=SIZES)
-def test_groups_of_one_move_nothing(kind, operand, result):
-    assert volume_of(kind, operand, result, 1).wire_bytes == 0
+@given(kind=st.sampled_from(list(SHARE)), payload=SIZES, n=GROUPS)
+def test_wire_bytes_round_up_by_less_than_one(kind, payload, n):
+    wire_bytes = wire_bytes_of(kind, payload, groups_of(n))
+    exact = SHARE[kind](n, payload)
+    assert isinstance(wire_bytes, int)
+    assert exact <= wire_bytes < exact + 1
+
+
+@given(kind=st.sampled_from(list(SHARE)), payload=SIZES)
+def test_groups_of_one_move_nothing(kind, payload):
+    assert wire_bytes_of(kind, payload, groups_of(1)) == 0
 
 
 @given(size=SIZES, n=GROUPS)
 def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather(size, n):
     size -= size % n
-    both = (
-        volume_of(Kind.REDUCE_SCATTER, size, None, n).wire_bytes + volume_of(Kind.ALL_GATHER, None, size, n).wire_bytes
-    )
-    assert volume_of(Kind.ALL_REDUCE, size, size, n).wire_bytes == both
+    halves = [wire_bytes_of(kind, size, groups_of(n)) for kind in (Kind.REDUCE_SCATTER, Kind.ALL_GATHER)]
+    assert wire_bytes_of(Kind.ALL_REDUCE, size, groups_of(n)) == sum(halves)
+
+
+def test_the_largest_group_counts():
+    assert wire_bytes_of(Kind.ALL_GATHER, 12, ((0,), (1, 2, 3), (4, 5))) == 8
 
 
 @pytest.mark.parametrize("kind", list(SHARE))
 def test_unknown_stays_unknown(kind):
-    assert volume_of(kind, None, None, 4).wire_bytes is None
-    assert volume_of(kind, 8, 8, None).wire_bytes is None
-    assert volume_of(kind, 8, 8, None).payload_bytes == 8
+    assert wire_bytes_of(kind, None, groups_of(4)) is None
+    assert wire_bytes_of(kind, 8, None) is None
+    assert wire_bytes_of(kind, 8, ()) is None
 
 
 def test_opaque_knows_nothing():
-    volume = volume_of(Kind.OPAQUE, 8, 8, 4)
-    assert (volume.payload_bytes, volume.wire_bytes) == (None, None)
+    assert wire_bytes_of(Kind.OPAQUE, 8, groups_of(4)) is None
 
 
 @pytest.mark.parametrize(
-    ("pairs", "wire"), [(((0, 1), (1, 0)), 8), (((0, 0), (1, 1)), 0), (((0, 0), (1, 2)), 8), ((), 0), (None, None)]
+    ("pairs", "wire"),
+    [
+        (((0, 1), (1, 0)), 8),
+        (((0, 0), (1, 1)), 0),
+        (((0, 0), (1, 2)), 8),
+        (((0, 1), (0, 2)), 16),
+        ((), 0),
+        (None, None),
+    ],
 )
 def test_permutes(pairs, wire):
-    volume = volume_of_permute(8, pairs)
-    assert (volume.payload_bytes, volume.wire_bytes) == (8, wire)
+    assert wire_bytes_of(Kind.COLLECTIVE_PERMUTE, 8, pairs) == wire
 
 
 def test_a_permute_of_unknown_bytes():
-    assert volume_of_permute(None, ((0, 1),)).wire_bytes is None
-    assert volume_of_permute(None, ((0, 0),)).wire_bytes == 0
+    assert wire_bytes_of(Kind.COLLECTIVE_PERMUTE, None, ((0, 1),)) is None
+    assert wire_bytes_of(Kind.COLLECTIVE_PERMUTE, None, ((0, 0),)) == 0

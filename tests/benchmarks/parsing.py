@@ -36,7 +36,7 @@ from pathlib import Path
 way, path, runs = sys.argv[1], sys.argv[2], int(sys.argv[3])
 text = Path(path).read_bytes().decode()
 from hloscope.analysis import analyze_module
-from hloscope.hlo import parse_module
+from hloscope.hlo import collector_paused, parse_module
 try:
     from jaxlib import _hlo
 except ImportError:
@@ -46,7 +46,7 @@ COMMUNICATES = ("all-", "reduce-scatter", "collective-", "ragged-", "send", "rec
 
 def xla():
     module = _hlo.hlo_module_from_text(text)
-    return module, sum(len(list(one.instructions())) for one in module.computations())
+    return module, sum(len(list(computation.instructions())) for computation in module.computations())
 
 def graph():
     module = parse_module(text)
@@ -54,13 +54,14 @@ def graph():
 
 def fields():
     module, count = graph()
-    for computation in module.computations:
-        for caller in computation.calling:
-            caller.called, caller.metadata
-    for one in module.with_opcodes([name for name in module.opcodes if name.startswith(COMMUNICATES)]):
-        one.attributes, one.metadata, one.replica_groups, one.users, one.shape.byte_size
-        [operand.shape.byte_size for operand in one.operands]
-        module.frames(one.stack_frame_id or 0)
+    with collector_paused():  # as analyze does
+        for computation in module.computations:
+            for caller in computation.calling:
+                caller.called, caller.metadata
+        for transfer in module.with_opcodes([name for name in module.opcodes if name.startswith(COMMUNICATES)]):
+            transfer.attributes, transfer.metadata, transfer.replica_groups, transfer.users, transfer.shape.byte_size
+            [operand.shape.byte_size for operand in transfer.operands]
+            module.frames(transfer.stack_frame_id or 0)
     return module, count
 
 def analyze():

@@ -96,7 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fit", action="store_true", help="fit the constants to all rows and write the residuals")
     arguments = parser.parse_args()
-    from hloscope.program.devices import prepare_environment
+    from hloscope.program.environment import prepare_environment
 
     prepare_environment(MOST_DEVICES, attached=False)
     from published.prediction import fit, predict

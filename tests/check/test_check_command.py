@@ -90,17 +90,18 @@ def test_what_the_page_says_of_rules(good):
     assert "error[unexpected-collective]: all-reduce over model at model.py:10" in refused.stdout
 
 
-def test_what_changed_since_a_revision(bad):
+def test_what_changed_since_a_revision(says, bad):
     done = bad.run("diff", "--base", "HEAD~1", "block", "--fail-on", "increase")
     assert done.returncode == 1
     assert done.stdout.splitlines()[:2] == [
         "block in HEAD~1 -> block: 1 change",
         "+1 all-gather model 33.6 MB  model.py:9 in block",
     ]
-    assert done.stderr == "failed: --fail-on increase: 1 change\n"
+    says(done.stderr, "failed")
     assert bad.run("diff", "--base", "HEAD", "loss", "--fail-on", "any").returncode == 0
     nothing = bad.run("diff", "--base", "no-such-branch", "block")
-    assert (nothing.returncode, nothing.stderr) == (2, "error: there is no revision no-such-branch\n")
+    assert nothing.returncode == 2
+    assert "no-such-branch" in says(nothing.stderr, "no revision")
 
 
 PROJECT = """\
@@ -188,30 +189,24 @@ body {
   x = f32[8] all-red"""
 
 
-def test_what_passes_vacuously_elsewhere_is_noticed(tmp_path):
+def test_what_passes_vacuously_elsewhere_is_noticed(says, tmp_path):
     (tmp_path / "hloscope.toml").write_text(PROJECT)
     (tmp_path / "model.py").write_text(MODEL)
     (tmp_path / "dies.py").write_text("import os\n\n\ndef step(x):\n    os.abort()\n")
     (tmp_path / "cut.hlo").write_text(CUT)
     code, found = Repository(tmp_path, tmp_path / "cache").document("check")
     assert code == 2
-    told = {
-        name: [(one["rule"], one["message"].partition(" (exp")[0]) for one in check["findings"]]
-        for name, check in found.items()
-    }
-    no_baseline = {name: rows.pop() for name, rows in told.items() if rows and rows[-1][0] == "no-baseline"}
-    assert set(no_baseline) == {"dead", "folded", "returns_nothing", "alone", "cut", "two@v5e:2x2", "two@v6e:2x2"}
-    dead = [("contract-vacuous", "the compiled program reads none of its arguments: its code is dead")]
-    assert told["dead"] == told["folded"] == dead
-    assert told["returns_nothing"] == [("contract-vacuous", "the program computes nothing: it returns no array")]
-    assert told["alone"] == [
-        ("contract-vacuous", "the program runs on one device, so no contract on communication can fail")
-    ]
-    ((rule, message),) = told["cut"]
-    assert (rule, "cut off" in message) == ("contract-undecided", True)
-    assert told["unexpecting"][0][0] == "nothing-expected"
-    assert "error: model.py has no function 'spet'" in found["missing"]["error"]
-    assert found["dies"]["error"].startswith("error: the process that imported and traced dies died")
+    rules = {name: [finding["rule"] for finding in check["findings"]] for name, check in found.items()}
+    no_baseline = {name for name, names in rules.items() if names and names[-1] == "no-baseline"}
+    assert no_baseline == {"dead", "folded", "returns_nothing", "alone", "cut", "two@v5e:2x2", "two@v6e:2x2"}
+    for name in ("dead", "folded", "returns_nothing", "alone"):
+        assert rules[name] == ["contract-vacuous", "no-baseline"]
+        says(found[name]["findings"][0]["message"], name)
+    assert rules["cut"] == ["contract-undecided", "no-baseline"]
+    assert "cut off" in found["cut"]["findings"][0]["message"]
+    assert rules["unexpecting"][0] == "nothing-expected"
+    assert "'spet'" in says(found["missing"]["error"], "missing")
+    assert "dies" in says(found["dies"]["error"].splitlines()[0], "dies")
     assert [name for name, check in found.items() if check["passed"]] == ["two@v5e:2x2", "two@v6e:2x2"]
 
 
@@ -258,17 +253,20 @@ def test_a_damaged_baseline_and_one_of_no_target(good):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "named"),
     [
-        (["check", "blok"], "error: there is no target 'blok'\n"),
-        (["accept", "blok"], "error: there is no target 'blok'\n"),
-        (["check", "--config", "x.toml"], "error: there is no file x.toml\n"),
-        (["diff", "block"], "error: 1 program is named, and 2 are needed\n"),
-        (["diff", "blok", "block"], "error: there is no target 'blok'\n"),
+        (["check", "blok"], "'blok'"),
+        (["accept", "blok"], "'blok'"),
+        (["check", "--config", "x.toml"], "x.toml"),
+        (["diff", "block"], "1 program"),
+        (["diff", "blok", "block"], "'blok'"),
     ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
-def test_what_cannot_run(good, arguments, message):
+def test_what_cannot_run(says, good, arguments, named):
     done = good.run(*arguments)
     assert done.returncode == 2
-    assert done.stderr.startswith(message)
+    text = says(done.stderr.replace(str(good.folder), "REPOSITORY"))
+    assert text.startswith("error: ")
+    assert named in text.splitlines()[0]
     assert done.stdout == ""

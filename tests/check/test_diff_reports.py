@@ -122,7 +122,7 @@ def test_markdown_and_json(files):
     assert document["same"] is False
 
 
-def test_the_command(files, tmp_path):
+def test_the_command(says, files, tmp_path):
     repository = Repository(tmp_path, tmp_path / "cache")
     options = ("--mesh", "X=2,Y=4")
     same = repository.run("diff", "before.hlo", "before.json", *options, "--fail-on", "any")
@@ -131,36 +131,38 @@ def test_the_command(files, tmp_path):
         "before.hlo -> before.json: the same communication",
     )
     more = repository.run("diff", "before.hlo", "after.txt", *options, "--fail-on", "increase")
-    assert (more.returncode, more.stderr) == (1, "failed: --fail-on increase: 1 change\n")
+    assert more.returncode == 1
+    says(more.stderr, "more")
     less = repository.run("diff", "after.txt", "before.hlo", *options, "--fail-on", "increase")
     assert less.returncode == 0, less.stderr
     (tmp_path / "cut.hlo").write_text(BEFORE + "body {\n  x = f32[8] all-red")
     cut = repository.run("diff", "before.hlo", "cut.hlo", *options, "--fail-on", "increase")
-    assert (cut.returncode, cut.stderr) == (
-        1,
-        "failed: --fail-on increase: not everything is known, so nobody can tell\n",
-    )
-    assert "note: not everything in cut.hlo was understood" in cut.stdout
+    assert cut.returncode == 1
+    notes = [line for line in cut.stdout.splitlines() if line.startswith("note: ")]
+    assert any("cut.hlo" in note for note in notes)
+    says([cut.stderr, *notes], "cut")
     assert (
         repository.run("diff", "before.hlo", "cut.hlo", *options, "--fail-on", "any", "--at-least-ok").returncode == 0
     )
 
 
 @pytest.mark.parametrize("name", ["aftr.hlo", "aftr.json", "aftr.hlo#step"])
-def test_a_file_that_is_not_there(files, tmp_path, name):
+def test_a_file_that_is_not_there(says, files, tmp_path, name):
     done = Repository(tmp_path, tmp_path / "cache").run("diff", "before.hlo", name)
-    told = f"error: there is no file {name.partition('#')[0]}\n   = fix: give the path from the current folder\n"
-    assert (done.returncode, done.stderr) == (2, told)
+    assert done.returncode == 2
+    assert name.partition("#")[0] in says(done.stderr)
 
 
-def test_a_report_that_is_none(tmp_path):
+def test_a_report_that_is_none(says, tmp_path):
     path = tmp_path / "x.json"
     path.write_text("{")
-    with pytest.raises(HloscopeError, match=r"x\.json is no JSON"):
+    with pytest.raises(HloscopeError) as caught:
         side_of_file(path, "x.json", MESH)
+    assert caught.value.what.startswith("x.json ")
+    says(caught.value.what)
 
 
-def test_programs_of_other_meshes_and_slices_are_told(tmp_path):
+def test_programs_of_other_meshes_and_slices_are_told(says, tmp_path):
     path = tmp_path / "step.hlo"
     path.write_text(BEFORE)
     sides = [
@@ -168,7 +170,6 @@ def test_programs_of_other_meshes_and_slices_are_told(tmp_path):
         for mesh, slice_name in (({"X": 2, "Y": 4}, "v5e:2x4"), ({"Y": 4, "X": 2}, None))
     ]
     assert difference(sides[0], sides[0]).unlike == ()
-    assert difference(*sides).unlike == (
-        "the slices differ: v5e:2x4 and none",
-        "the meshes differ: X=2,Y=4 and Y=4,X=2",
-    )
+    slices, meshes = difference(*sides).unlike
+    assert ("v5e:2x4" in slices, "Y=4,X=2" in meshes) == (True, True)
+    says([slices, meshes])

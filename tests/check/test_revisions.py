@@ -56,14 +56,13 @@ def test_a_file_that_was_renamed(repository):
     ]
 
 
-def test_a_target_that_the_revision_does_not_have(repository):
+def test_a_target_that_the_revision_does_not_have(says, repository):
     (repository.folder / "hloscope.toml").write_text(targets() + targets().replace("targets.step", "targets.loss"))
     done = repository.run("diff", "--base", "HEAD", "loss")
-    assert (done.returncode, done.stderr) == (
-        2,
-        f"error: there is no target 'loss'\n  --> {repository.folder}/hloscope.toml, in HEAD\n"
-        "   = fix: the targets are step\n",
-    )
+    assert done.returncode == 2
+    text = says(done.stderr.replace(str(repository.folder), "REPOSITORY"))
+    assert "  --> REPOSITORY/hloscope.toml, in HEAD" in text.splitlines()
+    assert "'loss'" in text
 
 
 def test_files_that_archives_leave_out_are_there(repository):
@@ -73,7 +72,7 @@ def test_files_that_archives_leave_out_are_there(repository):
     assert changes(repository.run("diff", "--base", "HEAD", "step"))[1:] == [CHANGE]
 
 
-def test_a_project_below_the_root_and_a_worktree(repository):
+def test_a_project_below_the_root_and_a_worktree(says, repository):
     below = repository.folder / "services" / "model"
     below.mkdir(parents=True)
     (below / "step.hlo").write_text(LARGE)
@@ -84,14 +83,14 @@ def test_a_project_below_the_root_and_a_worktree(repository):
     assert changes(inner.run("diff", "--base", "main", "step"))[0] == "step in main -> step: 1 change"
     gone = inner.run("diff", "--base", "HEAD~1", "step")
     assert gone.returncode == 2
-    assert gone.stderr.startswith(f"error: {below} does not exist in HEAD~1\n")
+    assert "HEAD~1" in says(gone.stderr.replace(str(below), "BELOW"))
     repository.git("worktree", "add", "-q", "../other", "HEAD~1")
     other = Repository(repository.folder.parent / "other", repository.cache)
     (other.folder / "step.hlo").write_text(LARGE)
     assert changes(other.run("diff", "--base", "main", "step"))[1:] == [CHANGE]
 
 
-def test_a_submodule(repository):
+def test_a_submodule(says, repository):
     outer = Repository(repository.folder.parent / "outer", repository.cache)
     outer.folder.mkdir()
     outer.git("init", "-q", "-b", "main")
@@ -104,10 +103,10 @@ def test_a_submodule(repository):
     outer.commit("targets")
     outside = outer.run("diff", "--base", "HEAD", "step")
     assert outside.returncode == 2
-    assert outside.stderr.startswith("error: step: there is no file model/step.hlo\n")
+    assert "model/step.hlo" in says(outside.stderr.splitlines()[0])
 
 
-def test_a_shallow_clone(repository):
+def test_a_shallow_clone(says, repository):
     repository.git("branch", "older")
     (repository.folder / "step.hlo").write_text(LARGE)
     repository.commit("second")
@@ -115,9 +114,7 @@ def test_a_shallow_clone(repository):
     repository.git("clone", "-q", "--depth=1", f"file://{repository.folder}", str(clone.folder))
     missing = clone.run("diff", "--base", "older", "step")
     assert missing.returncode == 2
-    assert missing.stderr == (
-        "error: there is no revision older\n"
-        "   = fix: a shallow clone has none but its own: git fetch --depth=1 origin older, then --base FETCH_HEAD\n"
-    )
+    text = says(missing.stderr)
+    assert ("older" in text, "git fetch --depth=1 origin older" in text) == (True, True)
     clone.git("fetch", "-q", "--depth=1", "origin", "older")
     assert changes(clone.run("diff", "--base", "FETCH_HEAD", "step"))[1:] == [CHANGE]

@@ -50,13 +50,13 @@ def checked(tmp_path):
     return run
 
 
-def test_rules_fail_a_check_only_where_the_target_says_so(checked):
+def test_rules_fail_a_check_only_where_the_target_says_so(says, checked):
     assert checked("").passed
     assert checked("fail-on = 'error'").passed
     found = checked("fail-on = 'warning'")
     assert not found.passed
     assert [(one.rule, one.severity) for one in found.findings] == [("small-collectives", "error")]
-    assert found.findings[0].message == "4 all-reduces over Y move 256 B together: their time is latency"
+    assert "256 B" in says(found.findings[0].message)
 
 
 @pytest.mark.parametrize(
@@ -87,56 +87,39 @@ def test_an_accepted_kind_says_what_to_expect(checked):
 
 
 @pytest.mark.parametrize(
-    ("lines", "message"),
+    ("lines", "named", "where"),
     [
-        (
-            "allow = ['small-colectives: metrics']",
-            "error: allow: there is no rule and no kind of collective 'small-colectives'\n"
-            "  --> hloscope.toml:2, target step\n   = fix: did you mean small-collectives?",
-        ),
-        (
-            "allow = ['all-gather@: weights']",
-            "error: this names no collectives\n  --> hloscope.toml:2, target step, allow, column 12\n"
-            '   | all-gather@\n   |            ^\n   = why: it ends here; expected a mesh axis or "("\n'
-            '   = fix: write, for example, all-gather@(X,Y) in "model/attention.py"',
-        ),
-        (
-            "rules.small-collectives.min-colectives = 3",
-            "error: the rule small-collectives has no option 'min-colectives'\n"
-            "  --> hloscope.toml:2, target step\n   = fix: did you mean min_collectives?",
-        ),
-        (
-            "rules.small-colectives.min-collectives = 3",
-            "error: there is no rule 'small-colectives'\n"
-            "  --> hloscope.toml:2, target step\n   = fix: did you mean small-collectives?",
-        ),
+        ("allow = ['small-colectives: metrics']", "'small-colectives'", "hloscope.toml:2, target step"),
+        ("allow = ['all-gather@: weights']", "", "hloscope.toml:2, target step, allow, column 12"),
+        ("rules.small-collectives.min-colectives = 3", "'min-colectives'", "hloscope.toml:2, target step"),
+        ("rules.small-colectives.min-collectives = 3", "'small-colectives'", "hloscope.toml:2, target step"),
     ],
+    ids=["allow", "axes", "option", "rule"],
 )
-def test_mistakes_are_told_before_anything_is_analysed(checked, lines, message):
+def test_mistakes_are_told_before_anything_is_analysed(says, checked, lines, named, where):
     with pytest.raises(NotationError) as caught:
         checked(f"fail-on = 'note'\n{lines}")
-    assert str(caught.value) == message
+    assert named in caught.value.what
+    assert caught.value.where == where
+    says(caught)
 
 
-def test_a_contract_as_a_table_is_an_error_with_the_text_to_write(checked):
+def test_a_contract_as_a_table_is_an_error_with_the_text_to_write(says, checked):
     rest = "\n[targets.other]\nhlo = 'step.hlo'\ncontract = { only = true, expect = [{ kind = 'all-reduce' }] }"
     with pytest.raises(NotationError) as caught:
         checked("", rest)
-    assert caught.value.what == "a contract is text, and this is a table"
+    says(caught)
     assert caught.value.where == "hloscope.toml:8, target other, contract"
     assert 'contract = ["all-reduce@Y <= 32KiB x2", ' in caught.value.fix
 
 
-def test_mistakes_of_several_targets_are_told_at_once(checked):
+def test_mistakes_of_several_targets_are_told_at_once(says, checked):
     others = {"other": "no all-gatter", "third": "all-gather X"}
     rest = "".join(f"\n[targets.{name}]\nhlo = 'step.hlo'\ncontract = '{text}'" for name, text in others.items())
     with pytest.raises(ConfigError) as caught:
         checked("fail-on = 'note'\nallow = ['x']", rest)
-    assert [mistake.what for mistake in caught.value.mistakes] == [
-        "allow 'x' does not say what is allowed and why",
-        "there is no kind of collective 'all-gatter'",
-        "this is no contract",
-    ]
+    assert len(caught.value.mistakes) == 3
+    says([mistake.what for mistake in caught.value.mistakes])
     assert str(caught.value).count("error: ") == 3
 
 

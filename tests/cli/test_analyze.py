@@ -15,7 +15,7 @@ from hloscope.cli import running
 
 ROOT = Path(__file__).parent.parent.parent
 PROGRAMS = "fixtures/programs"
-SCHEMA = json.loads((ROOT / "hloscope/analysis/schema.json").read_text())
+SCHEMA = json.loads((ROOT / "hloscope/schemas/analysis.json").read_text())
 M = f"{PROGRAMS}/matmul.py"
 CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("JAX_", "XLA_", "COLUMNS", "TPU_"))}
 
@@ -223,7 +223,7 @@ def test_the_report_keeps_to_the_width(hlo_file, width):
     assert "\x1b" not in done.stdout
 
 
-def test_findings_break_the_build_only_when_asked_to(tmp_path):
+def test_findings_break_the_build_only_when_asked_to(says, tmp_path):
     path = tmp_path / "kernel.hlo"
     path.write_text(
         "HloModule k, num_partitions=2\nENTRY e {\n  p = f32[8] parameter(0)\n  ROOT k = f32[8] custom-call(p), "
@@ -233,7 +233,7 @@ def test_findings_break_the_build_only_when_asked_to(tmp_path):
     assert hloscope("analyze", path, "--fail-on", "error").returncode == 0
     failed = hloscope("analyze", path, "--fail-on", "warning")
     assert failed.returncode == 1
-    assert failed.stderr.startswith("failed: 1 finding as severe as --fail-on warning: %k communicates in a way")
+    assert "--fail-on warning: %k " in says(failed.stderr)
 
 
 TRUNCATED = ONE_ALL_REDUCE[: ONE_ALL_REDUCE.index("replica_groups") + 20]
@@ -252,79 +252,89 @@ def test_text_that_cannot_be_read_shows_line_column_and_caret(text, what):
     assert done.stderr.splitlines()[3].endswith("^")
 
 
-def test_text_cut_off_inside_entry_is_read_and_every_total_is_a_lower_bound():
+def test_text_cut_off_inside_entry_is_read_and_every_total_is_a_lower_bound(says):
     found = document("-", stdin=TRUNCATED)
     assert found["totals"]["bound"] == "at least"
     assert [finding["rule"] for finding in found["findings"]] == ["unmodelled-text"] * len(found["findings"])
-    assert found["findings"][0]["message"].startswith("the text is cut off before ENTRY, after %add, ")
+    assert "after %add" in says(found["findings"][0]["message"])
     failed = hloscope("analyze", "-", "--fail-on", "warning", stdin=TRUNCATED)
     assert failed.returncode == 1
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "named"),
     [
-        (["nothing_here:f"], "error: there is no module 'nothing_here'\n"),
-        ([f"{M}:matmull"], f"error: {M} has no function 'matmull'\n"),
-        ([M], f"error: the target '{M}' names no function\n"),
-        ([f"{PROGRAMS}/matmull.py:f"], f"error: there is no file {PROGRAMS}/matmull.py\n   = fix: did you mean mat"),
-        (["nowhere/step.py:f"], "error: there is no file nowhere/step.py\n  --> the current folder, /"),
-        (["nothing.hlo"], "error: there is no file nothing.hlo\n"),
-        ([f"{M}:MESH"], f"error: {M}:MESH is not a function but dict\n"),
-        ([f"{M}:matmul", "--slice", "v5x:2x2"], 'error: unknown TPU generation "v5x"\n'),
-        ([f"{M}:matmul", "--slice", "v5e:3x3"], "error: "),
-        ([f"{M}:matmul", "--mesh", "X=4,X=2"], "error: "),
-        ([f"{M}:matmul", "--arg", "bf17[8]"], "error: "),
-        ([f"{M}:matmul", "--arg", "bf16[Q]"], "error: "),
-        ([f"{M}:matmul", "--compiler-option", "x"], "error: 'x' is no compiler option\n"),
-        ([f"{M}:matmul", "--arg", "z=bf16[8]"], f"error: {M}:matmul(In, W) has no parameter 'z'\n"),
-        ([f"{M}:matmul", "--arg", "{'w': bf16[8]}"], "error: {'w': bf16[8]} is no pytree of array types\n"),
-        ([f"{M}:matmul", "--format", "xml"], "Usage: hloscope analyze [OPTIONS] TARGET\n"),
+        (["nothing_here:f"], "nothing_here"),
+        ([f"{M}:matmull"], "matmull"),
+        ([M], M),
+        ([f"{PROGRAMS}/matmull.py:f"], "matmull.py"),
+        (["nowhere/step.py:f"], "nowhere/step.py"),
+        (["nothing.hlo"], "nothing.hlo"),
+        ([f"{M}:MESH"], f"{M}:MESH"),
+        ([f"{M}:matmul", "--slice", "v5x:2x2"], "v5x"),
+        ([f"{M}:matmul", "--slice", "v5e:3x3"], "3x3"),
+        ([f"{M}:matmul", "--mesh", "X=4,X=2"], "X"),
+        ([f"{M}:matmul", "--arg", "bf17[8]"], "bf17"),
+        ([f"{M}:matmul", "--arg", "bf16[Q]"], "Q"),
+        ([f"{M}:matmul", "--compiler-option", "x"], "x"),
+        ([f"{M}:matmul", "--arg", "z=bf16[8]"], "z"),
+        ([f"{M}:matmul", "--arg", "{'w': bf16[8]}"], "{'w': bf16[8]}"),
     ],
-)  # fmt: skip
-def test_bad_input_gets_one_message_and_exit_code_2(arguments, message):
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_bad_input_gets_one_message_and_exit_code_2(says, arguments, named):
     done = hloscope("analyze", *arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith(message)
-    assert "Traceback" not in done.stderr
+    assert (done.returncode, done.stdout) == (2, "")
+    first = done.stderr.splitlines()[0]
+    assert first.startswith("error: ")
+    assert named in first
+    says(done.stderr)
 
 
-def test_errors_in_user_code_show_the_users_line(tmp_path):
+def test_a_format_that_there_is_not():
+    done = hloscope("analyze", f"{M}:matmul", "--format", "xml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Usage: hloscope analyze [OPTIONS] TARGET\n")
+
+
+def test_errors_in_user_code_show_the_users_line(says, tmp_path):
     (tmp_path / "broken.py").write_text("import jax\n\ndef f(x):\n    return x.reshape(7)\n\nclass A:\n    pass\n")
     done = hloscope("analyze", "broken.py:f", "--arg", "f32[8]", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.startswith(
-        "error: JAX cannot trace broken.py:f\n"
-        "  --> broken.py:4 in f\n"
-        "   | return x.reshape(7)\n"
-        "   = why: TypeError: cannot"
-    )
+    ours = done.stderr.splitlines()[:3]
+    assert ours[1:] == ["  --> broken.py:4 in f", "   | return x.reshape(7)"]
+    says(ours, "trace")
     (tmp_path / "syntax.py").write_text("def f(:\n")
     done = hloscope("analyze", "syntax.py:f", cwd=tmp_path)
-    assert done.stderr.startswith("error: syntax.py cannot be imported\n   = why: SyntaxError: ")
+    ours, why = done.stderr.splitlines()[:2]
+    assert why.startswith("   = why: SyntaxError: ")
+    says(ours, "import")
 
 
 @pytest.mark.tpu_compiler
 @pytest.mark.parametrize(
-    ("body", "arguments", "message"),
+    ("body", "arguments", "named"),
     [
-        ("def f(x):\n    import sys\n    sys.exit(0)\n", [], "error: JAX cannot trace m.py:f\n  --> m.py:3 in f\n"),
-        ("async def f(x):\n    return x\n", [], "error: m.py:f is an async function, which JAX cannot trace\n"),
-        ("class C:\n    def __getattr__(self, n):\n        raise RuntimeError(n)\nx = C()\n", ["m.py:x.y"], "error: y"),
-        ("def f(x):\n    return x\n", ["m.py:f", "--mesh", "a=100000"], "error: "),
-        ("def f(x):\n    return x\n", ["m.py:f", "--static", "x=1"], "error: x is given twice\n"),
-        ("def f(x):\n    return x\n", [":f"], "error: ':f' is no target\n"),
-        ("def f(x):\n    return x\n", ["."], "error: '.' is no target\n"),
+        ("def f(x):\n    import sys\n    sys.exit(0)\n", [], "m.py:f"),
+        ("async def f(x):\n    return x\n", [], "m.py:f"),
+        ("class C:\n    def __getattr__(self, n):\n        raise RuntimeError(n)\nx = C()\n", ["m.py:x.y"], "y"),
+        ("def f(x):\n    return x\n", ["m.py:f", "--mesh", "a=100000"], "100,000"),
+        ("def f(x):\n    return x\n", ["m.py:f", "--static", "x=1"], "x"),
+        ("def f(x):\n    return x\n", [":f"], ":f"),
+        ("def f(x):\n    return x\n", ["."], "."),
     ],
+    ids=["exit", "async", "getattr", "mesh", "twice", "no-module", "no-name"],
 )  # fmt: skip
-def test_hostile_modules_and_options(tmp_path, body, arguments, message):
+def test_hostile_modules_and_options(says, tmp_path, body, arguments, named):
     (tmp_path / "m.py").write_text(body)
     options = ["--arg", "x=f32[8]"] if "--static" in arguments else ["--arg", "f32[8]"]
     done = hloscope("analyze", *(arguments or ["m.py:f"]), *options, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(message)
+    first = done.stderr.splitlines()[0]
+    assert first.startswith("error: ")
+    assert named in first
     assert "Traceback" not in done.stderr
+    says(first)
 
 
 @pytest.mark.tpu_compiler
@@ -339,42 +349,50 @@ def test_nothing_but_the_report_reaches_stdout(tmp_path):
     assert set(done.stderr.splitlines()) == {"bye", "low level", "child"}
 
 
-def test_xla_flags_that_xla_refuses():
+def test_xla_flags_that_xla_refuses(says):
     done = hloscope("analyze", f"{M}:matmul", XLA_FLAGS="--xla_no_such_flag=3")
     assert done.returncode == 2
-    assert done.stderr.startswith(
-        "error: XLA refuses the environment's XLA_FLAGS\n  --> XLA_FLAGS=--xla_no_such_flag=3\n"
-    )
+    ours = done.stderr.splitlines()[:2]
+    assert ours[1] == "  --> XLA_FLAGS=--xla_no_such_flag=3"
+    says(ours)
     assert "xla_no_such_flag" in done.stderr.splitlines()[2]
 
 
-def test_a_full_disk_and_an_encoding_without_rules(hlo_file):
+@pytest.mark.parametrize("arguments", ["analyze FILE", "rules", "rules lost-sharding", "--version", "check --help"])
+def test_a_full_disk(says, hlo_file, arguments):
     with open("/dev/full", "w") as full:
-        command = [sys.executable, "-m", "hloscope", "analyze", str(hlo_file)]
+        command = [sys.executable, "-m", "hloscope", *arguments.replace("FILE", str(hlo_file)).split()]
         done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith("error: the report cannot be written to standard output\n")
+    assert done.stderr.startswith("error: ")
+    says(done.stderr)
+
+
+def test_an_encoding_without_rules(hlo_file):
     assert hloscope("analyze", hlo_file, PYTHONIOENCODING="latin-1").returncode == 0
 
 
-def test_a_closed_standard_output_is_told(hlo_file):
+def test_a_closed_standard_output_is_told(says, hlo_file):
     command = f"{sys.executable} -m hloscope analyze {hlo_file} >&-"
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith("error: standard output is closed\n")
+    says(done.stderr)
 
 
-def test_options_that_do_not_go_with_hlo_text(hlo_file):
+def test_options_that_do_not_go_with_hlo_text(says, hlo_file):
     for option in (["--axis-types", "auto"], ["--compiler-option", "a=b"], ["--arg", "f32[8]"], ["--donate", "0"]):
         done = hloscope("analyze", hlo_file, *option)
-        assert (done.returncode, done.stderr.splitlines()[0]) == (2, f"error: {option[0]} does not go with HLO text")
+        assert (done.returncode, done.stderr.splitlines()[0].startswith(f"error: {option[0]} ")) == (2, True)
+        says(done.stderr, option[0])
 
 
 def test_debug_shows_the_traceback(tmp_path):
     done = hloscope("analyze", "nothing.hlo", "--debug", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("Traceback (most recent call last):\n")
-    assert done.stderr.endswith("error: there is no file nothing.hlo\n")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert last.endswith("nothing.hlo")
 
 
 def test_a_reader_that_goes_away_is_no_error(hlo_file):
@@ -396,13 +414,10 @@ def test_save_hlo_keeps_the_text_that_lines_refer_to(tmp_path):
     assert (again["wire_bytes"], again["line"]) == (one["wire_bytes"], one["line"])
 
 
-def test_save_hlo_does_not_go_with_text(hlo_file, tmp_path):
+def test_save_hlo_does_not_go_with_text(says, hlo_file, tmp_path):
     done = hloscope("analyze", hlo_file, "--save-hlo", tmp_path / "again.hlo")
     assert done.returncode == 2
-    assert done.stderr == (
-        "error: --save-hlo does not go with HLO text\n"
-        f"   = why: {hlo_file} is compiled already\n   = fix: leave it out\n"
-    )
+    assert "--save-hlo" in says(done.stderr)
 
 
 def test_whatever_user_code_raises_is_not_the_exit_code_of_findings(capsys):

@@ -58,34 +58,28 @@ def test_from_python_too():
         ("price", ("--slice", "v5e:2x4")),
         ("diff", (EXPERTS, "--slice", "v5e:2x4")),
     ],
+    ids=["analyze", "explain", "price", "diff"],
 )
-def test_a_misspelt_figure_is_refused(command, arguments):
+def test_a_misspelt_figure_is_refused(says, command, arguments):
     done = run(command, EXPERTS, *arguments, "--chip-override", "ici_byte_per_s=1")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        "error: ici_byte_per_s is no figure of a chip\n"
-        "  --> ici_byte_per_s=1\n"
-        "   = fix: did you mean ici_bytes_per_s?\n"
-    )
+    assert "did you mean ici_bytes_per_s?" in says(done.stderr)
 
 
-def test_without_a_slice_there_is_nothing_to_override():
+def test_without_a_slice_there_is_nothing_to_override(says):
     done = run("analyze", EXPERTS, "--chip-override", HALF)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        f"error: there is no chip whose figures {HALF} could override\n   = why: no slice is named\n"
-        "   = fix: name a slice such as v5e:2x4, or leave --chip-override out\n"
-    )
+    assert HALF in says(done.stderr)
 
 
 @pytest.mark.tpu_compiler
 @pytest.mark.parametrize("command", ["analyze", "explain", "verify"])
-def test_a_function_is_not_compiled_for_a_misspelt_figure(command):
+def test_a_function_is_not_compiled_for_a_misspelt_figure(says, command):
     target = "fixtures/programs/matmul.py:matmul"
     more = ("--reference", f"{target}_shard_map") if command == "verify" else ()
     done = run(command, target, *more, "--chip-override", "clock_hz=fast")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: clock_hz must be a number from 1 to 1e+24, not 'fast'\n  --> clock_hz=fast\n"
+    assert "  --> clock_hz=fast" in says(done.stderr)
 
 
 @pytest.mark.tpu_compiler

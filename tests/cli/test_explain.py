@@ -20,32 +20,15 @@ def hloscope(root, *arguments: str, **environment: str) -> subprocess.CompletedP
 
 
 @pytest.mark.tpu_compiler
-def test_the_whole_chain_as_text(root):
+def test_the_whole_chain_as_text(says, root):
     done = hloscope(root, "explain", MATMUL, "1")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     cost = next(number for number, line in enumerate(lines) if line.startswith("   = cost: one device sends 32.8 kB"))
-    assert lines[:cost] == [
-        "all-reduce over Y of bf16[2,8192] per device, %all-reduce",
-        "  --> matmul.py:19 in matmul",
-        '   |     return jnp.einsum("bd,df->bf", jnp.square(In), W)',
-        "   |            ^",
-        "   = why: contracting dimension D of `In[B_X, D_Y]` and `W[D_Y, F]` is sharded over Y, so each",
-        "          device holds a partial sum; the requested output P('X', None) is replicated over Y:",
-        "          all-reduce over Y",
-        "   = chain",
-        "       argument In asks for P('X', 'Y')",
-        "       argument W asks for P('Y', None)",
-        "     > dot_general leaves a part of its result on each device, because D is sharded over Y",
-        "         (matmul.py:19 in matmul): In[B_X, D_Y], W[D_Y, F]",
-        "       each device holds a partial sum: Out[B_X, F] {U_Y}",
-        "       output result asks for P('X', None)",
-        "   = notation",
-        "       Out[B_X, F] {U_Y} = In[B_X, D_Y] *_D W[D_Y, F]",
-        "       Out[B_X, F] = AllReduce_Y(Out[B_X, F] {U_Y})",
-    ]
+    assert lines[1] == "  --> matmul.py:19 in matmul"
     assert "   = origin: inserted by the partitioner" in lines
-    assert any(line.startswith("   = fix: give each device 8 rows or more") for line in lines)
+    (fix,) = [line for line in lines if line.startswith("   = fix: ")]
+    says([*lines[:cost], fix])
 
 
 @pytest.mark.tpu_compiler
@@ -67,23 +50,20 @@ def test_the_largest_is_told_in_full_and_the_others_are_listed(root, tmp_path):
     assert [path.read_bytes() for path in tmp_path.glob("compile-*")] == [written]
 
 
-def test_a_bare_file_is_explained_as_far_as_it_goes(root):
+def test_a_bare_file_is_explained_as_far_as_it_goes(says, root):
     done = hloscope(root, "explain", CAPTURED, "--mesh", "X=4,Y=2", "--format", "json")
     assert (done.returncode, done.stderr) == (0, "")
     (one,) = json.loads(done.stdout)["explanations"]
     assert (one["kind"], one["axes"], one["copies"], one["steps"], one["advice"]) == ("all-reduce", ["Y"], 1, [], [])
-    assert one["why"].startswith("not known: HLO text keeps no shardings of the program it was compiled from; ")
+    says(one["why"])
     assert (one["place"]["line"], one["wire_bytes"], one["executions"]) == (19, 32768, 1)
 
 
-def test_a_collective_that_is_not_there_is_one_message(root):
+def test_a_collective_that_is_not_there_is_one_message(says, root):
     done = hloscope(root, "explain", CAPTURED, "all-gather.9")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        "error: there is no collective 'all-gather.9' in the compiled program\n"
-        "   = why: it has %all-reduce\n"
-        "   = fix: name one of them, or give its number in the list that `hloscope analyze` prints, counted from 1\n"
-    )
+    text = says(done.stderr)
+    assert ("'all-gather.9'" in text, "%all-reduce" in text) == (True, True)
 
 
 @pytest.mark.tpu_compiler
@@ -102,16 +82,13 @@ def test_shardings_of_everything_without_a_compile(root):
     ]
 
 
-def test_shardings_need_a_function(root):
+def test_shardings_need_a_function(says, root):
     done = hloscope(root, "shardings", CAPTURED)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        f"error: {CAPTURED} is compiled already, and its shardings are propagated\n"
-        "   = fix: name the function itself, or use hloscope analyze\n"
-    )
+    assert CAPTURED in says(done.stderr)
 
 
-def test_text_prints_no_line_of_a_file_that_it_names(root, tmp_path):
+def test_text_prints_no_line_of_a_file_that_it_names(says, root, tmp_path):
     secret = tmp_path / "src" / "secret.py"
     secret.parent.mkdir()
     secret.write_text("\npassword = 'hunter2'\n")
@@ -125,10 +102,9 @@ def test_text_prints_no_line_of_a_file_that_it_names(root, tmp_path):
     done = hloscope(root, "explain", str(file))
     assert (done.returncode, done.stderr) == (0, "")
     assert "hunter2" not in done.stdout
-    assert done.stdout.splitlines()[1:3] == [
-        "  --> secret.py:2",
-        "   | the line was not read: files that HLO text names are read only in the folder of --source-root",
-    ]
+    place, unread = done.stdout.splitlines()[1:3]
+    assert place == "  --> secret.py:2"
+    assert "--source-root" in says(unread)
     allowed = hloscope(root, "explain", str(file), "--source-root", str(secret.parent))
     assert "   | password = 'hunter2'" in allowed.stdout.splitlines()
     elsewhere = hloscope(root, "explain", str(file), "--source-root", str(root), "--format", "json")
@@ -136,11 +112,11 @@ def test_text_prints_no_line_of_a_file_that_it_names(root, tmp_path):
     assert (one["excerpt"], one["excerpt_unread"]) == (None, True)
 
 
-def test_a_source_root_is_for_hlo_text(root, tmp_path):
+def test_a_source_root_is_for_hlo_text(says, root, tmp_path):
     for command in ("analyze", "explain"):
         done = hloscope(root, command, "fixtures/programs/two_layer.py:step", "--source-root", str(tmp_path))
         assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith("error: --source-root is for HLO text\n")
+        assert "--source-root" in says(done.stderr, command)
 
 
 WATCHED = """

@@ -98,22 +98,21 @@ def test_in_the_targets_file(folder):
     assert run("check", cwd=folder).returncode == 1  # what is only a lower bound decides nothing
 
 
-def test_a_cost_that_says_nothing_is_refused(folder):
+def test_a_cost_that_says_nothing_is_refused(says, folder):
     done = run("analyze", "step.hlo", "--slice", "v5e:1x1", "--kernel-cost", "splash=1e9", cwd=folder)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        "error: splash=1e9 is no cost of a kernel\n"
-        "   = why: it takes the kernel's name, its FLOPs and the bytes that it reads and writes in HBM\n"
-        "   = fix: write NAME=FLOPS,BYTES, such as splash=7e11,2e8\n"
-    )
+    assert "splash=1e9" in says(done.stderr)
 
 
 @pytest.mark.parametrize(
-    "costs", [["splash"], ["splash=1e9,fast"], ["=1,1"], {"splash": (0, 0)}, {"splash": (-1, 2)}, {"splash": 7}]
+    "costs",
+    [["splash"], ["splash=1e9,fast"], ["=1,1"], {"splash": (0, 0)}, {"splash": (-1, 2)}, {"splash": 7}],
+    ids=str,
 )
-def test_a_cost_that_says_nothing_is_refused_in_python(costs):
-    with pytest.raises(NotationError, match="is no cost of a kernel"):
+def test_a_cost_that_says_nothing_is_refused_in_python(says, costs):
+    with pytest.raises(NotationError) as caught:
         make_facts(kernel_costs=costs)
+    says(caught)
 
 
 def test_facts_of_a_function_are_joined():

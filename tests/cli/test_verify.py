@@ -76,61 +76,46 @@ def test_more_bytes_can_be_accepted():
     assert max(map(len, done.stdout.splitlines())) <= 60
 
 
-def test_a_wrong_twin_breaks_the_build():
+def test_a_wrong_twin_breaks_the_build(says):
     done = verify(f"{CODE}/wrong_twins.py:stale_shard", f"{CODE}/wrong_twins.py:gathered", "--seed", "7")
     assert done.returncode == 1
-    words = " ".join(done.stdout.split())
-    assert (
-        "error[wrong-result]: result differs from the reference in 96 of 384 elements, on 2 of 8 devices "
-        "(X=0, Y=3; X=1, Y=3) = why: worst at ["
-    ) in words
+    words, why, _ = " ".join(done.stdout.split()).partition(" = why: worst at [")
+    finding = words[words.index("error[wrong-result]: ") :]
+    assert ("96 of 384" in finding, "(X=0, Y=3; X=1, Y=3)" in finding, why != "") == (True, True, True)
+    says(finding)
 
 
-def test_what_is_untested_fails_a_strict_run_alone(kept_compiles):
+def test_what_is_untested_fails_a_strict_run_alone(says, kept_compiles):
     names = (f"{CODE}/covered.py:of_each_device", f"{CODE}/covered.py:embedding")
     options = ("--range", "index=0:1024", "--ignore", "more-than-reference")
     store = {"HLOSCOPE_CACHE": "1", "HLOSCOPE_CACHE_DIR": str(kept_compiles.folder)}
     for strict, code in (((), 0), (("--strict",), 1)):
         done = verify(*names, *options, *strict, **store)
         assert done.returncode == code
-        assert "passed, except: untested table on 6 of 8 devices (X=2; X=3; X=4; X=5; and 2 more)" in done.stdout
+        (summary,) = [line for line in done.stdout.splitlines() if line.startswith("passed")]
+        assert "table on 6 of 8 devices" in says(summary, "strict" if strict else "")
 
 
 def test_a_hang_ends_in_time_and_breaks_the_build():
     done = verify(f"{CODE}/troubles.py:hangs", f"{CODE}/troubles.py:plain", "--timeout", "8")
     assert done.returncode == 1
-    assert "error[numerics-hung]: the numbers were not compared: hung" in done.stdout
+    assert "error[numerics-hung]: " in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
-    ("target", "reference", "options", "message"),
+    ("target", "reference", "options", "named"),
     [
-        (
-            "step.hlo",
-            "matmul.py:matmul",
-            (),
-            "error: the target must be a function\n   = why: step.hlo is HLO text, which cannot be run with inputs\n",
-        ),
-        (
-            f"{CODE}/troubles.py:plain",
-            f"{CODE}/troubles.py:plain",
-            ("--range", "x"),
-            "error: 'x' is no range\n   = fix: write NAME=LOW:HIGH, such as B=0:8 or x=-1:1\n",
-        ),
-        (
-            f"{CODE}/troubles.py:plain",
-            f"{CODE}/troubles.py:plane",
-            (),
-            f"error: {CODE}/troubles.py has no function 'plane'\n  --> {ROOT}/{CODE}/troubles.py\n"
-            "   = fix: did you mean plain?\n",
-        ),
+        ("step.hlo", "matmul.py:matmul", (), "step.hlo"),
+        (f"{CODE}/troubles.py:plain", f"{CODE}/troubles.py:plain", ("--range", "x"), "'x'"),
+        (f"{CODE}/troubles.py:plain", f"{CODE}/troubles.py:plane", (), "'plane'"),
     ],
+    ids=["text", "range", "name"],
 )
-def test_what_cannot_run_says_so(target, reference, options, message):
+def test_what_cannot_run_says_so(says, target, reference, options, named):
     done = verify(target, reference, *options)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == message
+    assert named in says(done.stderr)
 
 
 def test_what_jax_refuses_is_shown_in_its_words():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hloscope.analysis.model import Collective, SourceFrame
+from hloscope.analysis.model import Collective, SourceFrame, shapes_of
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 
 GATHER = Collective(
@@ -16,8 +16,8 @@ GATHER = Collective(
     groups=((0, 1, 2, 3), (4, 5, 6, 7)),
     group_size=4,
     link=Link.ICI,
-    operand_shapes=("bf16[256,1024]",),
-    result_shapes=("bf16[1024,1024]",),
+    operand_shapes=shapes_of("bf16[256,1024]"),
+    result_shapes=shapes_of("bf16[1024,1024]"),
     payload_bytes=2_097_152,
     wire_bytes=1_572_864,
     executions=6,
@@ -29,14 +29,18 @@ REDUCE = replace(
     GATHER,
     kind=Kind.ALL_REDUCE,
     name="all-reduce.1",
-    operand_shapes=("bf16[1024,1024]",),
+    operand_shapes=shapes_of("bf16[1024,1024]"),
     wire_bytes=3_145_728,
     executions=1,
     loops=(),
     source=(SourceFrame(file="/home/me/model/loss.py", line=7, function="loss"),),
 )
 SCATTER = replace(
-    REDUCE, kind=Kind.REDUCE_SCATTER, name="reduce-scatter.1", wire_bytes=1_572_864, result_shapes=("bf16[256,1024]",)
+    REDUCE,
+    kind=Kind.REDUCE_SCATTER,
+    name="reduce-scatter.1",
+    wire_bytes=1_572_864,
+    result_shapes=shapes_of("bf16[256,1024]"),
 )
 PERMUTE = replace(
     GATHER,
@@ -44,8 +48,8 @@ PERMUTE = replace(
     name="collective-permute.1",
     group_size=None,
     groups=((0, 1), (1, 2), (2, 3), (3, 0)),
-    operand_shapes=("bf16[256,1024]",),
-    result_shapes=("bf16[256,1024]",),
+    operand_shapes=shapes_of("bf16[256,1024]"),
+    result_shapes=shapes_of("bf16[256,1024]"),
     payload_bytes=524_288,
     wire_bytes=524_288,
 )

@@ -10,8 +10,10 @@ from compare_examples import GATHER, PERMUTE, REDUCE, SCATTER, moved
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hloscope.analysis.model import Mesh
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.compare import ChangeKind, match
+from hloscope.compare.equivalence import respelled
 
 
 def kinds(comparison):
@@ -120,6 +122,22 @@ def test_permutes_of_a_collective_matmul(count, same):
     permutes = [replace(PERMUTE, executions=1, loops=(), name=f"collective-permute.{index}") for index in range(count)]
     assert match([gather], permutes, equivalent=True).same is same
     assert not match([gather], permutes).same
+
+
+def test_what_only_adds_up_to_the_same_is_equal():
+    halves = [replace(SCATTER, payload_bytes=1_048_576, wire_bytes=786_432, name=f"reduce-scatter.{at}") for at in "12"]
+    parts = [*halves, replace(SCATTER, kind=Kind.ALL_GATHER)]
+    assert match([REDUCE], parts, equivalent=True).same
+    assert [after for before, after in respelled(parts, None)] == []
+    gathers = [
+        replace(GATHER, name=f"all-gather.{at}", executions=1, loops=(), payload_bytes=8192, wire_bytes=6144)
+        for at in "12"
+    ]
+    chunk = replace(PERMUTE, executions=1, loops=(), payload_bytes=2048, wire_bytes=2048)
+    chunks = [replace(chunk, name=f"collective-permute.{index}") for index in range(8)]
+    assert match(gathers, chunks, equivalent=True).same
+    mesh = Mesh(axis_names=("fsdp",), axis_sizes=(4,))
+    assert {whole.payload_bytes for _, (whole,) in respelled(chunks, mesh)} == {-(-8 * 2048 * 4 // 3)}
 
 
 def test_a_half_of_an_all_reduce_is_not_all_of_it():

@@ -5,17 +5,20 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import re
+import zlib
 from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
+import msgspec
 import pytest
 
-from hloscope.api import analysis_of
+from hloscope.api.analyzing import analysis_of
 from hloscope.compiler import cache, client, libtpu
 from hloscope.compiler.cache import locations_of, moved, moves_between, relocated_hlo
 from hloscope.compiler.shardy_model import CodePlace, ShardyModule, ShardyOp
 from hloscope.program import compiling
+from hloscope.program.lowering import lower
 from hloscope.program.target import make_facts
 from hloscope.store import Store
 
@@ -73,7 +76,9 @@ def compiled(tmp_path, monkeypatch, real_compile):
 
     def run(source, facts=FACTS, **options):
         before = len(asked)
-        captured = compiling.capture(function_in(tmp_path, source, **options), facts, name="step", store=store)
+        captured = compiling.start_compile(
+            lower(function_in(tmp_path, source, **options), facts, name="step"), store=store
+        ).capture()
         return captured, len(asked) - before
 
     run.store = store
@@ -215,6 +220,17 @@ module @jit_f {
 """
 HERE = ("/home/me/model.py", 14, 8)
 MAIN = ("/home/me/main.py", 3, 1)
+
+
+@pytest.mark.parametrize(
+    "entry", [{"stacks": [], "order": []}, {"compiled": {"text": "HloModule m"}, "stacks": [], "order": []}, [], b"0"]
+)
+def test_an_entry_of_an_older_shape_is_ignored(tmp_path, entry):
+    store = Store(tmp_path)
+    store.put("compile", "key", zlib.compress(msgspec.msgpack.encode(entry)))
+    kept = cache.Kept(key="key", locations=cache.locations_of(MLIR))
+    assert store.has("compile", "key")
+    assert cache.CompileCache(store).get(kept, "step") is None
 
 
 def test_locations_of_operations():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from pathlib import Path
 
 import jax
@@ -55,18 +56,20 @@ def an_older_jax(monkeypatch):
 
 
 @pytest.mark.usefixtures("an_older_jax")
-def test_a_jax_that_lacks_one_is_one_message():
+def test_a_jax_that_lacks_one_is_one_message(says):
     with pytest.raises(UnsupportedJaxError) as caught:
         hloscope.analyze(lambda x: x, ("f32[8@X]",), mesh={"X": 8})
-    assert str(caught.value).startswith(f"error: JAX {jax.__version__} is not one that hloscope can compile with\n")
-    assert "it has no jax._src.interpreters.mlir.module_to_bytecode; tested were JAX 0.10 and 0.12" in caught.value.why
+    assert f" {jax.__version__} " in caught.value.what
+    assert "jax._src.interpreters.mlir.module_to_bytecode" in caught.value.why
+    assert re.findall(r"\b0\.\d+\b", caught.value.why) == ["0.10", "0.12"]
+    says([caught.value.what.replace(jax.__version__, "VERSION"), caught.value.why])
     assert hloscope.analyze_text("HloModule m\n\nENTRY e {\n  ROOT p = f32[] parameter(0)\n}\n").collectives == ()
     done = CliRunner().invoke(group, ["doctor", "--format", "json"])
     found = {one["name"]: one for one in json.loads(done.stdout)["checkups"]}
     assert done.exit_code == 2
     assert (found["compiling functions"]["works"], found["HLO text"]["works"]) == (False, True)
     fitting = ".".join(jax.__version__.split(".")[:2])  # the tests run with the one that this Python gets
-    assert found["compiling functions"]["fix"] == f"pip install 'jax[tpu]=={fitting}.*'"
+    assert found["compiling functions"]["fix"].endswith(f"'jax[tpu]=={fitting}.*'")
 
 
 @pytest.mark.tpu_compiler
@@ -77,20 +80,21 @@ def test_the_doctor_says_what_works(tmp_path, monkeypatch):
     found = {one["name"]: one for one in json.loads(done.stdout)["checkups"]}
     assert done.exit_code == 0
     assert all(one["works"] is not False for one in found.values())
-    assert "compiled for v5e in " in found["TPU compiler"]["found"]
+    assert " v5e " in found["TPU compiler"]["found"]
     assert f"jax {jax.__version__}" in found["versions"]["found"]
 
 
-def test_a_cache_that_cannot_be_written_is_told(tmp_path, monkeypatch):
+def test_a_cache_that_cannot_be_written_is_told(says, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.delenv("HLOSCOPE_CACHE", raising=False)
     monkeypatch.setenv("HLOSCOPE_CACHE_DIR", str(tmp_path / "file" / "cache"))
     monkeypatch.setattr("hloscope.api.doctor.find_spec", lambda name: None)
     done = CliRunner().invoke(group, ["doctor"])
     assert done.exit_code == 2
-    assert "which cannot be written" in done.stdout
-    assert "fix: name another folder with HLOSCOPE_CACHE_DIR" in done.stdout
-    assert "JAX is not installed" in done.stdout
+    [cache] = re.findall(r"^.*\n.*HLOSCOPE_CACHE_DIR.*$", done.stdout, re.M)
+    assert str(tmp_path / "file" / "cache") in cache
+    [without_jax] = [line for line in done.stdout.splitlines() if " JAX " in line and "install" in line]
+    says([re.sub(" +", " ", cache), re.sub(" +", " ", without_jax)])
 
 
 def test_a_compiler_that_fails_is_told_and_the_rest_goes_on(monkeypatch):
@@ -99,4 +103,4 @@ def test_a_compiler_that_fails_is_told_and_the_rest_goes_on(monkeypatch):
     found = {one["name"]: one for one in json.loads(done.stdout)["checkups"]}
     assert done.exit_code == 2
     assert (found["TPU compiler"]["works"], found["HLO text"]["works"]) == (False, True)
-    assert "ValueError: invalid literal for int()" in found["TPU compiler"]["found"]
+    assert "ValueError: " in found["TPU compiler"]["found"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -82,28 +83,28 @@ def children(process):
     return found
 
 
-def test_an_abort_is_one_message(folder):
+def test_an_abort_is_one_message(says, folder):
     done = hloscope(folder, "analyze", "model.py:doomed")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines()[:3] == [
-        "error: the compiler died while compiling model.py:doomed for v5e:2x2",
-        "   = why: its process was ended by SIGABRT (Aborted)",
-        "          made_up.cc:12] Check failed: doomed",
-    ]
+    what, signal_named, last_words, *_ = says(done.stderr).splitlines()
+    assert what.startswith("error: ")
+    assert what.endswith(" model.py:doomed for v5e:2x2")
+    assert "SIGABRT" in signal_named
+    assert last_words.strip() == "made_up.cc:12] Check failed: doomed"
 
 
-def test_a_kill_is_one_message(folder, monkeypatch):
+def test_a_kill_is_one_message(says, folder, monkeypatch):
     monkeypatch.setenv("STAND_IN", "killed")
     done = hloscope(folder, "analyze", "model.py:doomed")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "ran out of memory" in done.stderr
+    assert " memory" in says(done.stderr)
 
 
-def test_a_hang_ends_with_the_limit(folder, monkeypatch):
+def test_a_hang_ends_with_the_limit(says, folder, monkeypatch):
     monkeypatch.setenv("STAND_IN", "hang")
     done = hloscope(folder, "analyze", "model.py:doomed", "--timeout", "4")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: compiling model.py:doomed for v5e:2x2 took longer than 4 s")
+    assert re.match("error: .*model.py:doomed for v5e:2x2 .* 4 s\n", says(done.stderr))
 
 
 def test_ctrl_c_ends_a_compile_within_a_second_and_leaves_nothing(folder, monkeypatch):
@@ -150,16 +151,18 @@ def _cpu_seconds(process):
         return 0.0
 
 
-def test_shardys_death_costs_reasons_and_not_the_compile(folder):
+def test_shardys_death_costs_reasons_and_not_the_compile(says, folder):
     done = hloscope(folder, "analyze", "model.py:explained", "--format", "json")
     assert done.returncode == 0
     found = json.loads(done.stdout)
     assert [one["kind"] for one in found["collectives"]] == ["all-reduce"]
-    assert any("asked again without" in note for note in found["notes"])
+    [note] = [note for note in found["notes"] if "Shardy" in note]
+    says(note, "asked again")
     assert found["collectives"][0]["why"] is not None
     worse = json.loads(hloscope(folder, "analyze", "model.py:inexplicable", "--format", "json").stdout)
     assert [one["kind"] for one in worse["collectives"]] == ["all-reduce"]
-    assert any("could not be run again" in note for note in worse["notes"])
+    [note] = [note for note in worse["notes"] if "Shardy" in note]
+    says(note, "not run again")
 
 
 def test_what_shardy_could_not_say_when_it_was_killed_is_asked_again(folder, monkeypatch, tmp_path):
@@ -168,16 +171,17 @@ def test_what_shardy_could_not_say_when_it_was_killed_is_asked_again(folder, mon
     for how, is_told in (("killed", True), ("", False), ("killed", False)):
         monkeypatch.setenv("STAND_IN", how)
         found = json.loads(hloscope(folder, "analyze", "model.py:explained", "--format", "json").stdout)
-        assert any("asked again without" in note for note in found["notes"]) == is_told, how
+        assert any("Shardy" in note for note in found["notes"]) == is_told, how
 
 
-def test_shardys_hang_costs_reasons_and_not_the_compile(folder, monkeypatch):
+def test_shardys_hang_costs_reasons_and_not_the_compile(says, folder, monkeypatch):
     monkeypatch.setenv("STAND_IN", "hang")
     done = hloscope(folder, "analyze", "model.py:explained", "--timeout", "8", "--format", "json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert [one["kind"] for one in found["collectives"]] == ["all-reduce"]
-    assert any("took longer than 8 s: reasons are missing" in note for note in found["notes"])
+    [note] = [note for note in found["notes"] if "Shardy" in note]
+    assert " 8 s" in says(note)
 
 
 def test_a_full_temporary_folder(folder, tmp_path, monkeypatch):
@@ -197,7 +201,7 @@ def test_a_full_temporary_folder(folder, tmp_path, monkeypatch):
         done = hloscope(folder, "analyze", "model.py:fine")
         assert done.returncode == 0
         assert "all-reduce" in done.stdout
-        assert "is full, so what the compiler wrote down there is incomplete" in " ".join(done.stdout.split())
+        assert re.search(rf"{full}\b.* full\b", " ".join(done.stdout.split()))
     finally:
         subprocess.run(["umount", str(full)], check=True)
 
@@ -243,10 +247,10 @@ def test_a_pytest_session_goes_on(folder):
     done = run(folder, "-m", "pytest", "-n", "2", "-q", "-p", "no:cacheprovider", "test_model.py")
     assert done.returncode == 1
     assert "1 failed, 2 passed" in done.stdout
-    assert "the compiler died while compiling model.py:doomed" in done.stdout
+    assert re.search("CompilerDiedError: error: .* model.py:doomed for v5e:2x2", done.stdout)
 
 
-def test_a_check_goes_on(folder):
+def test_a_check_goes_on(says, folder):
     names = ("fine", "doomed", "explained")
     (folder / "hloscope.toml").write_text(
         "".join(f'[targets.{name}]\nfunction = "model.py:{name}"\ncontract = "all-reduce@Y"\n' for name in names)
@@ -260,12 +264,12 @@ def test_a_check_goes_on(folder):
     found = {one["name"]: one for one in json.loads(done.stdout)["checks"]}
     assert found["fine"]["passed"]
     assert found["explained"]["passed"]
-    assert found["doomed"]["error"].startswith("error: the compiler died while compiling model.py:doomed")
-    assert found["never"]["error"].startswith(
-        "error: importing, tracing and compiling never took longer than 4 s\n"
-        "  --> never.py:2 in <module>\n   | time.sleep(1000)\n   = fix: "
+    errors = {name: says(found[name]["error"], name) for name in ("doomed", "never", "native")}
+    assert "SIGABRT" in errors["doomed"]
+    assert re.match(
+        r"error: .* never .* 4 s\n  --> never\.py:2 in <module>\n   \| time\.sleep\(1000\)\n   = fix: ", errors["never"]
     )
-    assert found["native"]["error"].startswith("error: importing, tracing and compiling native took longer than 4 s\n")
+    assert re.match(r"error: .* native .* 4 s\n", errors["native"])
 
 
 REAL = """\
@@ -288,7 +292,7 @@ def test_a_real_abort_of_libtpu(folder):
     if done.returncode == 0:
         pytest.skip("this libtpu compiles the program")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: the compiler died while compiling real.py:scanned for v5p:1x2x2")
+    assert re.match("error: .* real.py:scanned for v5p:1x2x2\n", done.stderr)
     assert "Check failed" in done.stderr
 
 
@@ -301,9 +305,10 @@ def test_price_shows_its_other_slices(folder):
     done = hloscope(
         folder, "price", "real.py:scanned", "--slice", "v5p:1x2x2", "--slice", "v5p:2x2x1", "--format", "json"
     )
-    died, priced = json.loads(done.stdout)["prices"]
-    assert priced["time"]["step_us"] > 0
-    assert (done.returncode, "error" in died) in [(2, True), (0, False)]  # another libtpu may compile it
+    found = json.loads(done.stdout)
+    assert found["prices"][-1]["time"]["step_us"] > 0
+    shape = done.returncode, len(found["prices"]), len(found["unpriced"])
+    assert shape in [(2, 1, 1), (0, 2, 0)]  # another libtpu may compile it
 
 
 def test_the_worker_that_is_started_ahead_is_the_one_that_compiles(folder):

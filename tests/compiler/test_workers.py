@@ -251,7 +251,7 @@ def test_a_busy_worker_is_waited_for():
 
 
 @pytest.mark.usefixtures("one_slot")
-def test_waiting_for_room_counts_towards_the_limit(monkeypatch):
+def test_waiting_for_room_counts_towards_the_limit(says, monkeypatch):
     with WorkerPool(1) as one, WorkerPool(1) as other:
         one.submit(os.getpid).result()
         busy = one.submit(time.sleep, 60)
@@ -262,8 +262,9 @@ def test_waiting_for_room_counts_towards_the_limit(monkeypatch):
         with pytest.raises(TimeLimitError) as caught:
             client.Question(abs, 1, doing="compiling step", timeout_s=1.0).answer()
         assert time.monotonic() - begun < 2
-        assert caught.value.why == "1 s of that it waited for compiles of other processes"
+        assert caught.value.why.startswith("1 s ")
         assert "HLOSCOPE_MAX_WORKERS" in caught.value.fix
+        says(caught)
         assert not busy.done()
         one.kill(busy)
 
@@ -343,17 +344,18 @@ def test_without_room_for_locks_nothing_is_counted(tmp_path):
         assert made.submit(abs, -1).result() == 1
 
 
-def test_what_keeps_a_step_from_running_is_a_message(monkeypatch):
+def test_what_keeps_a_step_from_running_is_a_message(says, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     monkeypatch.setattr(client, "_pools", {})
     with pytest.raises(CompileError) as caught:
         client.Question(abs, 1, doing="compiling step").answer()
-    assert caught.value.what == "the compiler could not be run while compiling step"
+    assert "compiling step" in caught.value.what
     assert "/nowhere/python" in caught.value.why
+    says(caught)
 
 
-@pytest.mark.parametrize("start", ["", "import hloscope.compiler.client"])
-def test_what_begins_after_the_main_thread_is_told_to_begin_before(start):
+@pytest.mark.parametrize("start", ["", "import hloscope.compiler.client"], ids=["late", "early"])
+def test_what_begins_after_the_main_thread_is_told_to_begin_before(says, start):
     script = f"""{start}
 import threading
 
@@ -365,25 +367,26 @@ def late():
 threading.Thread(target=late).start()
 """
     done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=60)
-    assert "error: nothing can be compiled any more\n" in done.stderr
-    assert "thread.join()" in done.stderr
+    message = done.stderr[done.stderr.index("error: ") :]
+    assert "thread.join()" in says(message)
 
 
-def test_death_as_a_message():
+def test_death_as_a_message(says):
     with pytest.raises(CompilerDiedError) as caught:
         client.Question(os.abort, doing="compiling step for v5e:2x4").answer()
-    assert str(caught.value) == (
-        "error: the compiler died while compiling step for v5e:2x4\n"
-        "   = why: its process was ended by SIGABRT (Aborted)\n"
-        "   = fix: most likely this is a bug in the compiler: try another slice or another shape of it, another "
-        "version of jax[tpu], or a smaller program"
-    )
+    assert "compiling step for v5e:2x4" in caught.value.what
+    assert "SIGABRT" in caught.value.why
+    assert "jax[tpu]" in caught.value.fix
+    says(caught)
 
 
-def test_a_limit_as_a_message():
+def test_a_limit_as_a_message(says):
     with pytest.raises(TimeLimitError) as caught:
         client.Question(*FOREVER, doing="compiling step for v5e:2x4", timeout_s=0.5).answer()
-    assert str(caught.value).startswith("error: compiling step for v5e:2x4 took longer than 0.5 s\n   = fix: ")
+    assert caught.value.what.startswith("compiling step for v5e:2x4 ")
+    assert " 0.5 s" in caught.value.what
+    assert caught.value.why is None
+    says(caught)
 
 
 WORDS = """\
@@ -412,37 +415,40 @@ def test_registers_and_stacks_are_no_last_words():
 
 
 def test_reasons_before_a_long_dump_are_kept(workers):
-    says = "import os; os.write(2, b'Check failed: early' + b'\\n' + b'stack used' * 20_000); os.abort()"
+    code = "import os; os.write(2, b'Check failed: early' + b'\\n' + b'stack used' * 20_000); os.abort()"
     with pytest.raises(WorkerDied) as caught:
-        workers.submit(exec, says).result()
+        workers.submit(exec, code).result()
     assert client._last_words(caught.value.words) == ["Check failed: early"]
 
 
-def test_the_last_words_are_those_that_say_why():
+def test_the_last_words_are_those_that_say_why(says):
     died = client.compiler_died(WorkerDied(-signal.SIGABRT, WORDS), "compiling step")
     assert died.why.splitlines()[1:] == [
         "emitter_base.cc:1524] Check failed: get_loop_bound(color) == loop_bound (0 vs. 4)"
     ]
     killed = client.compiler_died(WorkerDied(-signal.SIGKILL, ""), "compiling step")
     assert "memory" in killed.why
+    says(killed)
     assert "HLOSCOPE_MAX_WORKERS=1" in killed.fix
 
 
-def test_a_flag_that_libtpu_does_not_know_is_the_users():
+def test_a_flag_that_libtpu_does_not_know_is_the_users(says):
     words = "x.cc:327\nERROR: Unknown command line flag 'xla_tpu_nonsense'\n"
     died = client.compiler_died(WorkerDied(1, words), "compiling step")
     assert "xla_tpu_nonsense" in died.why
     assert "LIBTPU_INIT_ARGS" in died.fix
+    says(died)
 
 
-def test_a_full_temporary_folder_is_named(monkeypatch):
+def test_a_full_temporary_folder_is_named(says, monkeypatch):
     monkeypatch.setattr(client, "full_temporary_folder", lambda: "/tmp")
     died = client.compiler_died(WorkerDied(-signal.SIGABRT, ""), "compiling step")
-    assert "is full" in died.why
+    assert "/tmp" in died.why
     assert "TMPDIR" in died.fix
+    says(died)
 
 
-def test_limits(monkeypatch):
+def test_limits(says, monkeypatch):
     monkeypatch.delenv("HLOSCOPE_TIMEOUT", raising=False)
     assert client.time_limit(5) == 5
     assert client.time_limit(0) is None
@@ -455,11 +461,13 @@ def test_limits(monkeypatch):
     assert client.time_limit(1e300) is None  # more than a clock can count
     for text in ("soon", "nan", "-3"):
         monkeypatch.setenv("HLOSCOPE_TIMEOUT", text)
-        with pytest.raises(NotationError, match=f"HLOSCOPE_TIMEOUT={text}"):
+        with pytest.raises(NotationError) as caught:
             client.time_limit(None)
+        assert f"HLOSCOPE_TIMEOUT={text} " in says(caught, text)
     for number in (float("nan"), -1.0):
-        with pytest.raises(NotationError, match="is not a number of seconds"):
+        with pytest.raises(NotationError) as caught:
             client.time_limit(number)
+        assert f"{number} " in says(caught, f"{number} of Python")
 
 
 def test_a_process_without_standard_error_can_capture_it(monkeypatch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hloscope.analysis.model import Analysis, ArrayFact, Collective, Memory, Mesh, SourceFrame, StepTime
+from hloscope.analysis.model import Analysis, ArrayFact, Collective, Memory, Mesh, SourceFrame, StepTime, shapes_of
 from hloscope.analysis.totals import totals_of
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 
@@ -17,8 +17,8 @@ REDUCE = Collective(
     groups=((0, 1), (2, 3), (4, 5), (6, 7)),
     group_size=2,
     link=Link.ICI,
-    operand_shapes=("bf16[2,8192]",),
-    result_shapes=("bf16[2,8192]",),
+    operand_shapes=shapes_of("bf16[2,8192]"),
+    result_shapes=shapes_of("bf16[2,8192]"),
     payload_bytes=32_768,
     wire_bytes=32_768,
     executions=1,
@@ -32,8 +32,8 @@ GATHER = replace(
     line=20,
     axes=("X",),
     group_size=4,
-    operand_shapes=("bf16[256,1024]",),
-    result_shapes=("bf16[1024,1024]",),
+    operand_shapes=shapes_of("bf16[256,1024]"),
+    result_shapes=shapes_of("bf16[1024,1024]"),
     payload_bytes=2_097_152,
     wire_bytes=1_572_864,
     executions=6,

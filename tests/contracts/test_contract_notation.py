@@ -28,7 +28,6 @@ from hloscope.contracts.notation import parse_contract, parse_selector, read_con
 from hloscope.contracts.quantities import BYTE_UNITS, MILLIONTHS, NANOSECONDS, format_amount, parse_amount, rounded_up
 from hloscope.errors import NotationError
 
-PLACE = 'write "model/attention.py" or "moe.py:40"'
 SPELLINGS = [
     (all_reduce("Y"), "all-reduce@Y"),
     (all_reduce("Y", max_bytes="32 KiB", count=2), "all-reduce@Y <= 32KiB x2"),
@@ -78,133 +77,28 @@ def test_comments_and_blank_lines():
     )
 
 
-ERRORS = {
-    "all-gahter@X": """\
-error: there is no kind of collective 'all-gahter'
-  --> contract, column 1
-   | all-gahter@X
-   | ^
-   = fix: did you mean all-gather?""",
-    "hmb <= 14GiB": """\
-error: there is no kind of collective 'hmb'
-  --> contract, column 1
-   | hmb <= 14GiB
-   | ^
-   = fix: did you mean hbm?""",
-    "all-reduce@Y <= 32": """\
-error: the amount 32 has no unit
-  --> contract, column 19
-   | all-reduce@Y <= 32
-   |                   ^
-   = fix: write, for example, 32KiB or 6MB""",
-    "hbm <= 1GiB\nall-reduce@Y <= 32Kb x2": """\
-error: unknown unit 'Kb'
-  --> contract, line 2, column 19
-   | all-reduce@Y <= 32Kb x2
-   |                   ^
-   = fix: did you mean KiB or kB?""",
-    "time <= 3h": """\
-error: unknown unit 'h'
-  --> contract, column 10
-   | time <= 3h
-   |          ^
-   = fix: use one of ns, us, ms, s""",
-    "wire <= 0.3B": """\
-error: 0.3B is no whole number of B
-  --> contract, column 9
-   | wire <= 0.3B
-   |         ^
-   = fix: give it in B: 1B""",
-    "all-reduce@ <= 3B": """\
-error: this is no contract
-  --> contract, column 13
-   | all-reduce@ <= 3B
-   |             ^
-   = why: "<=" does not belong here; expected a mesh axis or "("
-   = fix: write, for example, all-reduce@Y <= 32KiB x2""",
-    "only all-reduce@Y": """\
-error: this is no contract
-  --> contract, column 6
-   | only all-reduce@Y
-   |      ^
-   = why: "all-reduce@Y" does not belong here; \
-expected "x" and a count, "@", "over", "in", "<=" or the end of the clause
-   = fix: write all-reduce@Y; nothing else""",
-    "all-reduce@Y; all-reduce@Y <= 3kB": """\
-error: all-reduce@Y is expected twice
-  --> contract, column 15
-   | all-reduce@Y; all-reduce@Y <= 3kB
-   |               ^
-   = why: each collective is held against one expectation
-   = fix: join the two, or tell them apart by their place: in "file.py:12\"""",
-    'trips "a.py:1" = 0': """\
-error: a loop of no trips moves nothing
-  --> contract, column 18
-   | trips "a.py:1" = 0
-   |                  ^
-   = fix: give 1 trip or more""",
-    'trips "a.py:1" = 2\ntrips "a.py:1" = 3': """\
-error: the trips of a.py:1 are given twice
-  --> contract, line 2, column 7
-   | trips "a.py:1" = 3
-   |       ^
-   = fix: keep one of them""",
-    "none; all-gather": """\
-error: the contract says none, and expects a collective
-  --> contract, column 1
-   | none; all-gather
-   | ^
-   = fix: for "no others than these" write: nothing else""",
-    'all-gather in "none.py"; none': """\
-error: the contract says none, and expects a collective
-  --> contract, column 26
-   | all-gather in "none.py"; none
-   |                          ^
-   = fix: for "no others than these" write: nothing else""",
-    "hbm@X <= 3GB": """\
-error: hbm belongs to a device, not to an axis or a network
-  --> contract, column 1
-   | hbm@X <= 3GB
-   | ^
-   = fix: write hbm <= …, or wire@AXIS <= …""",
-    "hbm <= 3GB/step": """\
-error: hbm is a peak, which no step adds to, not an amount per step
-  --> contract, column 11
-   | hbm <= 3GB/step
-   |           ^
-   = fix: leave out /step""",
-    "exposed <= 5%/step": """\
-error: exposed is a share of the step, not an amount per step
-  --> contract, column 14
-   | exposed <= 5%/step
-   |              ^
-   = fix: leave out /step""",
-    "all-reduce@(X,Y": """\
-error: this is no contract
-  --> contract, column 16
-   | all-reduce@(X,Y
-   |                ^
-   = why: it ends here; expected ")" or ","
-   = fix: write, for example, all-reduce@Y <= 32KiB x2""",
-    "all-reduce@Y <=\nhbm <= 1GB": """\
-error: this is no contract
-  --> contract, line 1, column 16
-   | all-reduce@Y <=
-   |                ^
-   = why: the clause ends here; expected an amount with its unit
-   = fix: write, for example, all-reduce@Y <= 32KiB x2""",
-    "wier@X <= 3MB/step now": """\
-error: this is no contract
-  --> contract, column 20
-   | wier@X <= 3MB/step now
-   |                    ^
-   = why: "now" does not belong here; expected "x" and a count or the end of the clause
-   = fix: did you mean wire?""",
-    "  ": """\
-error: an empty contract
-  --> contract
-   = fix: write, for example, all-reduce@Y <= 32KiB x2""",
-}
+ERRORS = [
+    ("all-gahter@X", "column 1"),
+    ("hmb <= 14GiB", "column 1"),
+    ("all-reduce@Y <= 32", "column 19"),
+    ("hbm <= 1GiB\nall-reduce@Y <= 32Kb x2", "line 2, column 19"),
+    ("time <= 3h", "column 10"),
+    ("wire <= 0.3B", "column 9"),
+    ("all-reduce@ <= 3B", "column 13"),
+    ("only all-reduce@Y", "column 6"),
+    ("all-reduce@Y; all-reduce@Y <= 3kB", "column 15"),
+    ('trips "a.py:1" = 0', "column 18"),
+    ('trips "a.py:1" = 2\ntrips "a.py:1" = 3', "line 2, column 7"),
+    ("none; all-gather", "column 1"),
+    ('all-gather in "none.py"; none', "column 26"),
+    ("hbm@X <= 3GB", "column 1"),
+    ("hbm <= 3GB/step", "column 11"),
+    ("exposed <= 5%/step", "column 14"),
+    ("all-reduce@(X,Y", "column 16"),
+    ("all-reduce@Y <=\nhbm <= 1GB", "line 1, column 16"),
+    ("wier@X <= 3MB/step now", "column 20"),
+    ("  ", ""),
+]
 
 
 @pytest.mark.parametrize(
@@ -220,99 +114,71 @@ def test_brackets_and_quotes_may_be_left_out(text, other):
     assert parse_contract(text) == parse_contract(other)
 
 
-def test_a_selector_alone():
+def test_a_selector_alone(says):
     assert parse_selector('all-*@(X,Y) over dcn in "a.py"', where="here") == Selector(
         kind="all-*", axes=("X", "Y"), link=Link.DCN, source="a.py"
     )
     with pytest.raises(NotationError) as caught:
         parse_selector("all-gather <= 3kB", where="here")
-    assert str(caught.value) == (
-        "error: this names no collectives\n  --> here, column 12\n   | all-gather <= 3kB\n   |            ^\n"
-        '   = why: "<=" does not belong here\n'
-        '   = fix: write, for example, all-gather@(X,Y) in "model/attention.py"'
-    )
+    assert caught.value.where == "here, column 12"
+    says(caught)
 
 
-@pytest.mark.parametrize("text", ERRORS)
-def test_mistakes_in_the_notation(text):
+@pytest.mark.parametrize(("text", "place"), ERRORS, ids=[text.replace("\n", "; ") for text, _ in ERRORS])
+def test_mistakes_in_the_notation(says, text, place):
     with pytest.raises(NotationError) as caught:
         parse_contract(text)
-    assert str(caught.value) == ERRORS[text]
+    assert caught.value.where == ", ".join(filter(None, ("contract", place)))
+    assert caught.value.fix
+    says(caught)
 
 
 @pytest.mark.parametrize(
-    ("build", "what", "fix"),
+    ("build", "named"),
     [
-        (lambda: collective("all_gather"), "there is no kind of collective 'all_gather'", "did you mean all-gather?"),
-        (lambda: no("all-gather", link="pcie"), "there is no link 'pcie'", "use ici or dcn"),
-        (lambda: all_reduce("Y", max_bytes="32"), "the amount 32 has no unit", "write, for example, 32KiB or 6MB"),
-        (
-            lambda: all_reduce("Y", max_bytes=-1),
-            "max_bytes is -1",
-            'write max_bytes="32 KiB", or a whole number of bytes',
-        ),
-        (
-            lambda: all_reduce("Y", count="2"),
-            "count is '2'",
-            "give a whole number of executions, 0 or more",
-        ),
-        (lambda: trips("moe.py:40", 0), "trips is 0", "give a whole number of executions, 1 or more"),
-        (lambda: time(max=5), "time is limited by 5, without a unit", 'write time(max="1.2 ms")'),
-        (at_most, "at_most limits nothing", 'write at_most(wire_bytes="6 MB", axis="fsdp")'),
-        (
-            lambda: all_reduce("Y", max_bytes=1, max_bytes_per_step=2),
-            "max_bytes and max_bytes_per_step are both given",
-            "keep one of them",
-        ),
-        (
-            lambda: only(all_reduce("Y"), all_reduce("Y", count=2)),
-            "all-reduce@Y is expected twice",
-            'join the two, or tell them apart by their place: in "file.py:12"',
-        ),
-        (lambda: no("all-gather", ""), "axes cannot be ''", 'write "X", or ("X", "Y") for their product'),
-        (lambda: no("all-gather", ()), "axes cannot be ()", 'write "X", or ("X", "Y") for their product'),
-        (lambda: no("all-gather", "X Y"), "axes cannot be 'X Y'", 'write "X", or ("X", "Y") for their product'),
-        (lambda: no("all-gather", 3), "axes cannot be 3", 'write "X", or ("X", "Y") for their product'),
-        (lambda: no("all-gather", source=" "), "' ' is no place in the code", PLACE),
-        (lambda: no("all-gather", source=3), "3 is no place in the code", PLACE),
-        (lambda: trips("a\nb.py:3", 2), "'a\\nb.py:3' is no place in the code", PLACE),
-        (
-            lambda: no(None),
-            "there is no kind of collective None",
-            f"use one of {', '.join(Kind)}, or a pattern such as all-*",
-        ),
+        (lambda: collective("all_gather"), "all_gather"),
+        (lambda: no("all-gather", link="pcie"), "pcie"),
+        (lambda: all_reduce("Y", max_bytes="32"), "32"),
+        (lambda: all_reduce("Y", max_bytes=-1), "-1"),
+        (lambda: all_reduce("Y", count="2"), "count"),
+        (lambda: trips("moe.py:40", 0), "trips"),
+        (lambda: time(max=5), "time"),
+        (at_most, "at_most"),
+        (lambda: all_reduce("Y", max_bytes=1, max_bytes_per_step=2), "max_bytes_per_step"),
+        (lambda: only(all_reduce("Y"), all_reduce("Y", count=2)), "all-reduce@Y"),
+        (lambda: no("all-gather", ""), "''"),
+        (lambda: no("all-gather", ()), "()"),
+        (lambda: no("all-gather", "X Y"), "X Y"),
+        (lambda: no("all-gather", 3), "3"),
+        (lambda: no("all-gather", source=" "), "' '"),
+        (lambda: no("all-gather", source=3), "3"),
+        (lambda: trips("a\nb.py:3", 2), "b.py:3"),
+        (lambda: no(None), "None"),
     ],
 )
-def test_mistakes_in_python(build, what, fix):
+def test_mistakes_in_python(says, build, named):
     with pytest.raises(NotationError) as caught:
         build()
-    assert (caught.value.what, caught.value.fix) == (what, fix)
+    assert named in caught.value.what
+    assert caught.value.fix
+    says(caught)
 
 
 @pytest.mark.parametrize(
-    ("toml", "what", "where", "fix"),
+    ("toml", "where"),
     [
-        ("3", "a contract cannot be 3", "target step", 'write ["all-reduce@Y", "nothing else"]'),
-        ("[3]", "3 is no line of a contract", "target step", 'write "all-reduce@Y <= 32KiB"'),
-        (
-            "{ only = true, expect = [{ kind = 'all-reduce', axes = 'Y' }] }",
-            "a contract is text, and this is a table",
-            "target step",
-            'write its clauses as text: contract = ["all-reduce@Y <= 32KiB x2", "no all-gather@X", "hbm <= 14GiB", '
-            '\'trips "moe.py:40" = 16\', "nothing else"]',
-        ),
-        (
-            "['all-reduce', 'al-reduce']",
-            "there is no kind of collective 'al-reduce'",
-            "target step, entry 2, column 1",
-            "did you mean all-reduce?",
-        ),
+        ("3", "target step"),
+        ("[3]", "target step"),
+        ("{ only = true, expect = [{ kind = 'all-reduce', axes = 'Y' }] }", "target step"),
+        ("['all-reduce', 'al-reduce']", "target step, entry 2, column 1"),
     ],
 )
-def test_mistakes_in_toml(toml, what, where, fix):
+def test_mistakes_in_toml(says, toml, where):
     with pytest.raises(NotationError) as caught:
         read_contract(tomllib.loads(f"c = {toml}")["c"], where="target step")
-    assert (caught.value.what, caught.value.where, caught.value.fix) == (what, where, fix)
+    assert caught.value.where == where
+    assert caught.value.fix
+    says(caught)
 
 
 @given(st.integers(0, 10**18), st.sampled_from([BYTE_UNITS, NANOSECONDS, MILLIONTHS]))
@@ -360,8 +226,7 @@ LIMITS = st.builds(
     Limit,
     quantity=st.sampled_from([Quantity.WIRE, Quantity.PAYLOAD]),
     most=st.integers(0, 10**15),
-    axes=AXES,
-    link=LINKS,
+    selector=st.builds(Selector, axes=AXES, link=LINKS),
 ) | st.builds(
     lambda quantity, most, share: Limit(quantity=quantity, most=most, share=share and quantity is Quantity.EXPOSED),
     st.sampled_from([Quantity.HBM, Quantity.TIME, Quantity.EXPOSED]),
@@ -388,7 +253,11 @@ CONTRACTS = st.builds(
 def test_axes_whose_names_need_quotes_have_them(axis):
     contract = parse_contract(f"all-gather@'{axis}'; no all-reduce@(x,\"{axis}\"); wire@'{axis}' <= 6MB/step")
     expectation, ban, limit = contract.clauses
-    assert (expectation.selector.axes, sorted(ban.selector.axes), limit.axes) == ((axis,), sorted(("x", axis)), (axis,))
+    assert (expectation.selector.axes, sorted(ban.selector.axes), limit.selector.axes) == (
+        (axis,),
+        sorted(("x", axis)),
+        (axis,),
+    )
     assert f'all-gather@"{axis}"' in format_contract(contract)
     assert parse_contract(format_contract(contract)) == contract
 

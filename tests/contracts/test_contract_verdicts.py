@@ -57,56 +57,51 @@ def test_what_holds(text):
     assert found.findings == ()
 
 
-BROKEN = {
-    "all-to-all": ["all-to-all is expected, and there is none"],
-    "all-reduce@X": ["all-reduce@X is expected, and there is none"],
-    "all-reduce@(X,Y)": ["all-reduce@(X,Y) is expected, and there is none"],
-    'all-gather@X in "attention.py"': ['all-gather@X in "attention.py" is expected, and there is none'],
-    "all-reduce@Y <= 32767B": ["all-reduce@Y moves 32.8 kB each time, more than 32767B"],
-    "all-gather@X <= 12MB/step": ["all-gather@X moves 12.6 MB per step, more than 12MB"],
-    "all-gather@X x5": ["all-gather@X runs 6 times per step, more than 5"],
-    "none": ["all-reduce@Y 32.8 kB x1 is not in the contract", "all-gather@X 2.10 MB x6 is not in the contract"],
-    "all-reduce@Y; nothing else": ["all-gather@X 2.10 MB x6 is not in the contract"],
-    "no all-gather": ["all-gather@X 2.10 MB x6 is there, against the contract"],
-    "no *@X": ["all-gather@X 2.10 MB x6 is there, against the contract"],
-    "no *": [
-        "all-reduce@Y 32.8 kB x1 is there, against the contract",
-        "all-gather@X 2.10 MB x6 is there, against the contract",
+@pytest.fixture
+def broken(says):
+    """The kinds of what a verdict finds; the sentences stand in the golden, by the contract's text."""
+
+    def kinds(text, analysis=BOTH, key=""):
+        found = breaches(text, analysis)
+        if found:
+            says([f"{kind}: {message}" for kind, message in found], key or text)
+        return [kind for kind, _ in found]
+
+    return kinds
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("all-to-all", 1),
+        ("all-reduce@X", 1),
+        ("all-reduce@(X,Y)", 1),
+        ('all-gather@X in "attention.py"', 1),
+        ("all-reduce@Y <= 32767B", 1),
+        ("all-gather@X <= 12MB/step", 1),
+        ("all-gather@X x5", 1),
+        ("none", 2),
+        ("all-reduce@Y; nothing else", 1),
+        ("no all-gather", 1),
+        ("no *@X", 1),
+        ("no *", 2),
+        ("wire@X <= 9MB/step", 1),
+        ("payload <= 1kB", 1),
     ],
-    "wire@X <= 9MB/step": ["9.44 MB per step, more than wire@X <= 9MB/step"],
-    "payload <= 1kB": ["12.6 MB per step, more than payload <= 1kB/step"],
-}
+)
+def test_what_breaks(broken, text, count):
+    assert broken(text) == ["broken"] * count
 
 
-@pytest.mark.parametrize("text", BROKEN)
-def test_what_breaks(text):
-    assert breaches(text) == [("broken", message) for message in BROKEN[text]]
+def test_the_failure_text(says):
+    failed = verdict("all-reduce@Y <= 16KiB; nothing else")
+    assert [breach.accept for breach in failed.breaches] == ["all-reduce@Y <= 32KiB x1", "all-gather@X <= 2MiB x6"]
+    says(failed)
 
 
-def test_the_failure_text():
-    assert (
-        str(verdict("all-reduce@Y <= 16KiB; nothing else"))
-        == """\
-model.py:step breaks its contract in 2 ways: all-reduce@Y <= 16KiB; nothing else
-
-error[contract-broken]: all-reduce@Y moves 32.8 kB each time, more than 16KiB
-  --> mlp.py:7 in block: 32.8 kB, %all-reduce.1 at HLO line 10
-   = expected: all-reduce@Y <= 16KiB
-   =    found: all-reduce@Y 32.8 kB x1
-   = to accept it: all-reduce@Y <= 32KiB x1
-
-error[contract-broken]: all-gather@X 2.10 MB x6 is not in the contract
-  --> moe.py:91 in expert: 2.10 MB x 6, %all-gather.8 at HLO line 20
-      why: W is sharded over X
-   = expected: nothing else than all-reduce@Y <= 16KiB
-   =    found: all-gather@X 2.10 MB x6
-   = to accept it: all-gather@X <= 2MiB x6"""
-    )
-
-
-def test_the_failure_text_with_times():
+def test_the_failure_text_with_times(says):
     timed = replace(GATHER, time_us=73.1, exposed_us=70.0)
-    assert "2.10 MB x 6, 73.1 us each (70 us exposed)" in str(verdict("none", program(timed)))
+    assert "73.1 us" in says(verdict("none", program(timed)))
 
 
 def test_findings_point_at_the_source():
@@ -117,7 +112,7 @@ def test_findings_point_at_the_source():
         "/home/me/model/moe.py:91",
         20,
     )
-    assert finding.fix == "to accept it: all-gather@X <= 2MiB x6, in place of no all-gather"
+    assert "all-gather@X <= 2MiB x6" in finding.fix
 
 
 COLLECTIVES = st.builds(
@@ -148,16 +143,13 @@ def test_a_raised_limit_holds(collectives):
                 assert verdict(breach.accept, analysis).holds
 
 
-def test_a_ban_and_a_limit_cover_products_and_parts_of_axes_and_an_expectation_does_not():
+def test_a_ban_and_a_limit_cover_products_and_parts_of_axes_and_an_expectation_does_not(broken):
     product = replace(GATHER, axes=("X", "Y"))
     part = replace(GATHER, axes=("X:(1)2",))
     for one in (product, part):
-        assert breaches("no all-gather@X", program(one)) == [
-            ("broken", f"{'all-gather@(X,Y)' if one is product else 'all-gather@X:(1)2'} 2.10 MB x6 is there, "
-             "against the contract")
-        ]  # fmt: skip
+        assert broken("no all-gather@X", program(one), ",".join(one.axes)) == ["broken"]
         assert not verdict("wire@X <= 1MB/step", program(one)).holds
-    assert breaches("all-gather@X", program(product)) == [("broken", "all-gather@X is expected, and there is none")]
+    assert broken("all-gather@X", program(product)) == ["broken"]
     assert verdict("all-gather@X", program(part)).holds
     assert verdict("all-gather@X:(1)2", program(part)).holds
     assert verdict("all-gather@(Y,X)", program(product)).holds
@@ -183,16 +175,16 @@ UNREAD = replace(GATHER, executions=1, executions_bound=Bound.AT_LEAST)
 
 
 @pytest.mark.parametrize("text", ["all-gather@X", "no all-reduce", "wire <= 1GB/step", "all-gather; nothing else"])
-def test_a_contract_over_what_was_not_understood_fails_and_says_so(text):
+def test_a_contract_over_what_was_not_understood_fails_and_says_so(says, text):
     analysis = program(UNREAD, unmodelled=(UNKNOWN,))
     failed = verdict(text, analysis)
-    assert [(breach.kind, breach.message) for breach in failed.breaches] == [
-        (BreachKind.UNDECIDED, "trip count of %while.3 cannot be read, so the contract cannot be decided")
-    ]
-    assert failed.breaches[0].accept == "at-least-ok"
+    (breach,) = failed.breaches
+    assert (breach.kind, breach.accept) == (BreachKind.UNDECIDED, "at-least-ok")
+    assert "%while.3" in breach.message
     passed = verdict(f"{text}; at-least-ok", analysis)
     assert passed.holds
-    assert passed.remarks == ("at-least-ok: what was not understood is not held against the contract",)
+    (remark,) = passed.remarks
+    says([breach.message, remark])
 
 
 def test_a_contract_over_opaque_communication_fails():
@@ -206,9 +198,9 @@ def test_a_contract_over_opaque_communication_fails():
     assert not verdict("none; at-least-ok", analysis).holds
 
 
-def test_totals_known_at_least_only_fail():
+def test_totals_known_at_least_only_fail(broken):
     analysis = program(GATHER, totals=replace(totals_of((GATHER,)), bound=Bound.AT_LEAST))
-    assert breaches("all-gather@X", analysis) == [("undecided", "what moves is not known exactly")]
+    assert broken("all-gather@X", analysis) == ["undecided"]
 
 
 @pytest.mark.parametrize(
@@ -226,89 +218,75 @@ def test_what_may_be_meant_is_not_passed(facts, text):
     assert {breach.kind for breach in failed.breaches} == {BreachKind.UNDECIDED}
 
 
-def test_an_unknown_limit_fails():
-    for text, reason in (
-        ("hbm <= 14GiB", "HLO text does not tell what the compiler allocates"),
-        ("time <= 1ms", "the step was not priced, so its time is not known"),
-        ("exposed <= 5%", "the step was not priced, so its time is not known"),
-        ("exposed <= 5us; at-least-ok", "the step was not priced, so its time is not known"),
-    ):
-        ((kind, message),) = breaches(text)
-        assert kind == "undecided"
-        assert message.endswith(f"cannot be decided: {reason}")
+def test_an_unknown_limit_fails(broken):
+    for text in ("hbm <= 14GiB", "time <= 1ms", "exposed <= 5%", "exposed <= 5us; at-least-ok"):
+        assert broken(text) == ["undecided"]
 
 
-def test_memory_and_time():
+def test_memory_and_time(says):
     analysis = program(REDUCE, memory=Memory(peak_bytes=13 * 2**30), time=PRICED)
     assert verdict("hbm <= 14GiB; time <= 1ms; exposed <= 10%; exposed <= 100us", analysis).holds
     failed = verdict("hbm <= 12GiB; time <= 0.9ms; exposed <= 5%; exposed <= 99us", analysis)
-    assert {(breach.message, breach.accept) for breach in failed.breaches} == {
-        ("hbm is 13 GiB, more than 12GiB", "hbm <= 13GiB"),
-        ("time is 1 ms, more than 900us", "time <= 1ms"),
-        ("exposed is 10% of 1 ms, more than 5%", "exposed <= 10%"),
-        ("exposed is 100 us, more than 99us", "exposed <= 100us"),
+    assert {breach.accept for breach in failed.breaches} == {
+        "hbm <= 13GiB",
+        "time <= 1ms",
+        "exposed <= 10%",
+        "exposed <= 100us",
     }
+    says([breach.message for breach in failed.breaches])
 
 
 @pytest.mark.parametrize("facts", [{"basis": "roofline"}, {"bound": Bound.AT_LEAST}, {"bound": Bound.UNKNOWN}])
 @pytest.mark.parametrize("text", ["time <= 2ms", "exposed <= 50%", "exposed <= 1ms"])
-def test_a_time_that_is_a_lower_bound_passes_no_limit(facts, text):
+def test_a_time_that_is_a_lower_bound_passes_no_limit(broken, facts, text):
     analysis = program(REDUCE, time=replace(PRICED, **facts))
-    assert breaches(text, analysis) == [("undecided", f"{text} cannot be decided: the predicted time is a lower bound")]
+    assert broken(text, analysis) == ["undecided"]
     assert verdict(f"{text}; at-least-ok", analysis).holds
-    assert breaches("time <= 1us; at-least-ok", analysis) == [("broken", "time is 1 ms, more than 1us")]
+    assert broken("time <= 1us; at-least-ok", analysis) == ["broken"]
 
 
 @pytest.mark.parametrize("text", ["no all-gather@fspd", "all-gather@X; no *@fspd", "wire@fspd <= 1MB/step"])
-def test_an_axis_that_the_mesh_does_not_have(text):
+def test_an_axis_that_the_mesh_does_not_have(broken, text):
     analysis = program(replace(GATHER, axes=("X",)), mesh=("X=4", "fsdp=2"))
-    assert ("vacuous", "the mesh has no axis fspd: did you mean fsdp?") in breaches(text, analysis)
+    assert "vacuous" in broken(text, analysis)
 
 
-def test_an_axis_of_one_device():
+def test_an_axis_of_one_device(broken):
     analysis = program(REDUCE, mesh=("X=1", "Y=8"))
-    assert breaches("no all-gather@X", analysis) == [
-        ("vacuous", "the mesh axis X has size 1, so nothing can move over it")
-    ]
+    assert broken("no all-gather@X", analysis) == ["vacuous"]
     assert verdict("no all-gather@*", analysis).holds
 
 
 @pytest.mark.parametrize("text", ["none", "hbm <= 32GiB"])
-def test_a_program_that_does_not_fit(text):
+def test_a_program_that_does_not_fit(says, text):
     unfit = program(memory=Memory(fits=False, peak_bytes=20 * 2**30, hbm_bytes=16 * 2**30))
     (breach,) = verdict(text, unfit).breaches
-    assert breach.message == "the program does not fit in the memory of a device, so it cannot run"
+    says(breach.message)
     assert (breach.kind, breach.expected, breach.found) == (BreachKind.BROKEN, "16 GiB or less", "20 GiB")
 
 
-def test_a_mesh_that_is_not_known():
+def test_a_mesh_that_is_not_known(broken):
     assert breaches("no all-gather@X", program(REDUCE, mesh=(), num_partitions=8)) != []
     nothing = replace(program(), mesh=None)
-    assert breaches("no all-gather@X", nothing) == [
-        ("undecided", "the contract names mesh axes, and the program's mesh is not known")
-    ]
+    assert broken("no all-gather@X", nothing) == ["undecided"]
 
 
 @pytest.mark.parametrize("text", ["none", "no all-gather", "wire <= 1MB/step"])
-def test_a_program_on_one_device_is_noticed(text):
+def test_a_program_on_one_device_is_noticed(broken, text):
     alone = program(mesh=("X=1",), num_partitions=1)
-    assert breaches(text, alone) == [
-        ("vacuous", "the program runs on one device, so no contract on communication can fail")
-    ]
+    assert broken(text, alone) == ["vacuous"]
     assert breaches(text, replace(alone, mesh=None))[0][0] == "vacuous"
     assert verdict("hbm <= 1GiB", replace(alone, memory=Memory(peak_bytes=1))).holds
 
 
 @pytest.mark.parametrize("text", ["none", "no all-gather", "wire <= 1MB/step; at-least-ok"])
-def test_dead_code_is_noticed(text):
-    assert breaches(text, program(outputs=())) == [("vacuous", "the program computes nothing: it returns no array")]
-    assert breaches(text, program(arguments=(replace(ARRAY, used=False),))) == [
-        ("vacuous", "the compiled program reads none of its arguments: its code is dead")
-    ]
+def test_dead_code_is_noticed(broken, text):
+    assert broken(text, program(outputs=()), "no outputs") == ["vacuous"]
+    assert broken(text, program(arguments=(replace(ARRAY, used=False),)), "unused arguments") == ["vacuous"]
     assert verdict(text, program()).holds
 
 
-def test_a_ban_on_a_file_that_is_not_there(tmp_path):
+def test_a_ban_on_a_file_that_is_not_there(says, tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "attention.py").write_text("\n" * 12)
     for text, holds in (
@@ -322,10 +300,8 @@ def test_a_ban_on_a_file_that_is_not_there(tmp_path):
         found = evaluate(parse_contract(text), BOTH, root=tmp_path)
         assert found.holds is holds, str(found)
     (breach,) = evaluate(parse_contract('no all-to-all in "atention.py:3"'), BOTH, root=tmp_path).breaches
-    assert (breach.kind, breach.message) == (
-        BreachKind.VACUOUS,
-        f"there is no file atention.py in {tmp_path}, so nothing can come from it",
-    )
+    assert breach.kind is BreachKind.VACUOUS
+    assert "atention.py" in says(breach.message)
 
 
 def test_groups_of_one_device_move_nothing():
@@ -335,16 +311,16 @@ def test_groups_of_one_device_move_nothing():
 TRIPS = 'trips "layers.py:40" = 16'
 
 
-def test_the_users_word_for_a_trip_count():
+def test_the_users_word_for_a_trip_count(says, broken):
     analysis = program(UNREAD, unmodelled=(UNKNOWN,))
     found = verdict(f"all-gather@X x16; nothing else; {TRIPS}", analysis)
     assert found.holds, str(found)
-    assert found.remarks == (f"{TRIPS} is the contract's word: it was not read from the program",)
-    assert TRIPS in str(found)
+    (remark,) = found.remarks
+    assert TRIPS in remark
+    assert remark in str(found)
+    says(remark, "remark")
     assert verdict('all-gather@X x16; trips "%while.3" = 16', analysis).holds
-    assert breaches(f"all-gather@X x15; {TRIPS}", analysis) == [
-        ("broken", "all-gather@X runs 16 times per step, more than 15")
-    ]
+    assert broken(f"all-gather@X x15; {TRIPS}", analysis) == ["broken"]
     assert not verdict(f"wire <= 25MB/step; {TRIPS}", analysis).holds
     assert verdict(f"wire <= 26MB/step; {TRIPS}", analysis).holds
 
@@ -355,12 +331,9 @@ def test_a_loop_that_may_not_run_is_known_at_most():
 
 
 @pytest.mark.parametrize("place", ["layers.py:41", "%while.4", "other.py"])
-def test_a_trip_count_for_no_loop(place):
-    found = breaches(f'all-gather@X x16; trips "{place}" = 16', program(UNREAD, unmodelled=(UNKNOWN,)))
-    assert found == [
-        ("vacuous", f"no loop with collectives and an unknown trip count is at {place}"),
-        ("undecided", "trip count of %while.3 cannot be read, so the contract cannot be decided"),
-    ]
+def test_a_trip_count_for_no_loop(broken, place):
+    text = f'all-gather@X x16; trips "{place}" = 16'
+    assert broken(text, program(UNREAD, unmodelled=(UNKNOWN,))) == ["vacuous", "undecided"]
 
 
 def test_two_loops_need_two_lines():
@@ -377,6 +350,13 @@ def test_equivalent_spellings_are_equal_only_when_the_contract_says_so():
     assert not verdict("all-reduce@Y <= 32KiB; nothing else", parts).holds
     assert verdict("all-reduce@Y <= 32KiB x1; nothing else; equivalent", parts).holds
     assert not verdict("all-reduce@Y <= 16KiB; nothing else; equivalent", parts).holds
+    halves = [
+        replace(one, payload_bytes=16_384, wire_bytes=8_192, name=f"{one.name}.{at}")
+        for one in (SCATTER, gathered)
+        for at in "12"
+    ]
+    assert verdict("all-reduce@Y <= 16KiB x2; nothing else; equivalent", program(*halves)).holds
+    assert not verdict("all-reduce@Y <= 32KiB x1; nothing else; equivalent", program(*halves)).holds
     whole = program(REDUCE)
     text = "reduce-scatter@Y <= 32KiB; all-gather@Y <= 32KiB; nothing else"
     assert not verdict(text, whole).holds
@@ -412,8 +392,8 @@ def test_contracts_join():
 
 
 @pytest.mark.parametrize("text", ["equivalent", "at-least-ok", "equivalent; at-least-ok"])
-def test_a_contract_that_says_nothing_fails(text):
-    assert ("vacuous", "the contract says nothing that a program could break") in breaches(text)
+def test_a_contract_that_says_nothing_fails(broken, text):
+    assert "vacuous" in broken(text)
 
 
 def test_an_empty_contract_in_toml_fails():
@@ -421,10 +401,9 @@ def test_an_empty_contract_in_toml_fails():
     assert (breach.kind, breach.found) == (BreachKind.VACUOUS, "nothing")
 
 
-def test_dead_code_keeps_no_limit_on_memory_or_time():
+def test_dead_code_keeps_no_limit_on_memory_or_time(broken):
     dead = replace(program(), arguments=(replace(ARRAY, used=False),))
-    found = breaches("hbm <= 1GiB", replace(dead, memory=Memory(peak_bytes=10)))
-    assert found == [("vacuous", "the compiled program reads none of its arguments: its code is dead")]
+    assert broken("hbm <= 1GiB", replace(dead, memory=Memory(peak_bytes=10))) == ["vacuous"]
 
 
 @pytest.mark.parametrize(
@@ -434,27 +413,16 @@ def test_only_what_is_surely_broken_is_broken(contract):
     assert evaluate(contract, BOTH).broken is (contract == only())
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("no all-to-all@X:(7)3", "no mesh axis has a part X:(7)3, so nothing can move over it"),
-        ("no all-to-all@X:(4)1", "no mesh axis has a part X:(4)1, so nothing can move over it"),
-        ("wire@*:(1)3 <= 1MB", "no mesh axis has a part *:(1)3, so nothing can move over it"),
-        ("no all-to-all@X:(2)2", None),
-    ],
-)
-def test_parts_of_axes_that_the_mesh_does_not_have(text, message):
-    found = evaluate(parse_contract(text), BOTH)
-    assert [breach.message for breach in found.breaches] == ([] if message is None else [message])
+@pytest.mark.parametrize("text", ["no all-to-all@X:(7)3", "no all-to-all@X:(4)1", "wire@*:(1)3 <= 1MB"])
+def test_parts_of_axes_that_the_mesh_does_not_have(broken, text):
+    assert broken(text) == ["vacuous"]
+    assert broken("no all-to-all@X:(2)2") == []
 
 
 @pytest.mark.parametrize("text", ["no all-to-all over dcn", "wire over dcn <= 1MB/step"])
-def test_nothing_crosses_dcn_on_one_slice(text):
+def test_nothing_crosses_dcn_on_one_slice(broken, text):
     one = SliceFact(name="v5e:2x4", chip="v5e", chips=8, devices=8, slices=1, used_devices=8, chosen_by="user")
-    found = evaluate(parse_contract(text), replace(BOTH, slice=one))
-    assert [(breach.kind, breach.message) for breach in found.breaches] == [
-        ("contract-vacuous", "the program runs on one slice, so nothing can cross DCN")
-    ]
+    assert broken(text, replace(BOTH, slice=one)) == ["vacuous"]
     assert evaluate(parse_contract(text), replace(BOTH, slice=replace(one, slices=2))).holds
 
 
@@ -465,63 +433,53 @@ def test_one_shift_to_a_neighbour_is_no_collective_matmul():
     assert evaluate(contract, program(replace(shift, executions=3))).holds
 
 
-def test_a_limit_that_only_a_branch_would_break_is_not_surely_broken():
+def test_a_limit_that_only_a_branch_would_break_is_not_surely_broken(broken):
     perhaps = replace(GATHER, executions_bound=Bound.AT_MOST)
-    assert breaches("wire <= 1MB/step", program(REDUCE, perhaps)) == [
-        ("undecided", "up to 9.47 MB per step, more than wire <= 1MB/step")
-    ]
-    assert breaches("wire <= 1MB/step", program(GATHER, perhaps)) == [
-        ("broken", "up to 18.9 MB per step, more than wire <= 1MB/step")
-    ]
+    assert broken("wire <= 1MB/step", program(REDUCE, perhaps)) == ["undecided"]
+    assert broken("wire <= 1MB/step", program(GATHER, perhaps), "surely") == ["broken"]
 
 
-@pytest.mark.parametrize(
-    ("clause", "words"),
-    [
-        ("all-gather@X x6", "runs up to 12 times per step, more than 6"),
-        ("all-gather@X <= 13MB/step", "moves up to 25.2 MB per step, more than 13MB"),
-    ],
-)
-def test_an_expectation_that_only_a_branch_would_exceed_is_not_surely_broken(clause, words):
+@pytest.mark.parametrize("clause", ["all-gather@X x6", "all-gather@X <= 13MB/step"])
+def test_an_expectation_that_only_a_branch_would_exceed_is_not_surely_broken(broken, clause):
     perhaps = replace(GATHER, executions_bound=Bound.AT_MOST)
-    assert breaches(clause, program(GATHER, perhaps)) == [("undecided", f"all-gather@X {words}")]
+    assert broken(clause, program(GATHER, perhaps)) == ["undecided"]
     surely = program(GATHER, replace(GATHER, name="all-gather.9"), perhaps)
-    assert [kind for kind, _ in breaches(clause, surely)] == ["broken"]
+    assert broken(clause, surely, "surely") == ["broken"]
 
 
 @pytest.mark.parametrize(
-    ("bounds", "words"),
+    ("bounds", "kind", "words"),
     [
-        ((Bound.UNKNOWN,), ("undecided", "runs perhaps 6 times")),
-        ((Bound.AT_LEAST,), ("broken", "runs at least 6 times")),
-        ((Bound.AT_LEAST, Bound.AT_MOST), ("broken", "runs at least 6 times")),
-        ((Bound.EXACT, Bound.UNKNOWN), ("broken", "runs at least 6 times")),
-        ((Bound.AT_MOST, Bound.UNKNOWN), ("undecided", "runs perhaps 12 times")),
-        ((Bound.EXACT, Bound.AT_MOST), ("broken", "runs up to 12 times")),
+        ((Bound.UNKNOWN,), "undecided", "perhaps 6"),
+        ((Bound.AT_LEAST,), "broken", "at least 6"),
+        ((Bound.AT_LEAST, Bound.AT_MOST), "broken", "at least 6"),
+        ((Bound.EXACT, Bound.UNKNOWN), "broken", "at least 6"),
+        ((Bound.AT_MOST, Bound.UNKNOWN), "undecided", "perhaps 12"),
+        ((Bound.EXACT, Bound.AT_MOST), "broken", "up to 12"),
     ],
 )
-def test_a_count_without_an_upper_bound_is_never_up_to_anything(bounds, words):
+def test_a_count_without_an_upper_bound_is_never_up_to_anything(says, bounds, kind, words):
     gathers = [replace(GATHER, name=f"all-gather.{at}", executions_bound=bound) for at, bound in enumerate(bounds)]
-    kind, what = words
-    assert breaches("all-gather@X x5", program(*gathers))[-1] == (kind, f"all-gather@X {what} per step, more than 5")
+    found, message = breaches("all-gather@X x5", program(*gathers))[-1]
+    assert found == kind
+    assert words in says(message)
 
 
-def test_unknown_bytes_are_never_up_to_anything():
+def test_unknown_bytes_are_never_up_to_anything(broken):
     found = program(GATHER, replace(GATHER, name="all-gather.9", payload_bytes=None, wire_bytes=None))
-    assert breaches("none", found)[-1] == ("broken", "all-gather@X unknown bytes x12 is not in the contract")
+    assert broken("none", found)[-1] == "broken"
 
 
-def test_a_time_that_may_be_less_breaks_no_limit_surely():
+def test_a_time_that_may_be_less_breaks_no_limit_surely(broken):
     analysis = program(REDUCE, time=replace(PRICED, bound=Bound.AT_MOST))
-    assert breaches("time <= 0.9ms", analysis) == [("undecided", "time is 1 ms, more than 900us")]
+    assert broken("time <= 0.9ms", analysis) == ["undecided"]
     assert verdict("time <= 1ms", analysis).holds
 
 
-def test_a_time_that_rests_on_unknown_operations_passes_no_limit():
+def test_a_time_that_rests_on_unknown_operations_passes_no_limit(broken):
     unknown = UnknownOperation(what="custom-call to foo", count=1, bytes=8, time_us=10.0)
     analysis = program(REDUCE, time=replace(PRICED, unknown_operations=(unknown,)))
-    told = "time <= 2ms cannot be decided: custom-call to foo is priced without knowing what it does"
-    assert breaches("time <= 2ms", analysis) == [("undecided", told)]
+    assert broken("time <= 2ms", analysis) == ["undecided"]
     assert verdict("time <= 2ms; at-least-ok", analysis).holds
     little = replace(PRICED, unknown_operations=(replace(unknown, time_us=9.9),))
     assert verdict("time <= 2ms", program(REDUCE, time=little)).holds
@@ -536,9 +494,8 @@ def test_a_path_that_windows_wrote():
     assert short_source(there.collectives[0].source) == "my model.py:12 in f"
 
 
-def test_arrays_without_elements_are_noticed():
+def test_arrays_without_elements_are_noticed(broken):
     empty = replace(REDUCE, payload_bytes=0, wire_bytes=0)
-    told = "every collective is of an array without elements, so nothing can move"
-    assert breaches("all-reduce@Y <= 32KiB; nothing else", program(empty)) == [("vacuous", told)]
+    assert broken("all-reduce@Y <= 32KiB; nothing else", program(empty)) == ["vacuous"]
     assert verdict("all-reduce@Y; all-gather@X", program(empty, GATHER)).holds
     assert not verdict("all-reduce@Y <= 1B", program(replace(REDUCE, payload_bytes=None))).holds

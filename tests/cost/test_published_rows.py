@@ -16,7 +16,7 @@ QUICK = ("book-all-gather-small", "book-2x2-all-reduce", "fsdp-all-gather", "v6e
 CHILD = f"""
 import json, sys
 sys.path.insert(0, {str(BENCHMARKS)!r})
-from hloscope.program.devices import prepare_environment
+from hloscope.program.environment import prepare_environment
 prepare_environment(32, attached=False)
 from published.compiled import row_named
 from published.prediction import predict

@@ -6,6 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hloscope.analysis.vocabulary import Bound
+from hloscope.hardware.slices import parse_slice
+from hloscope.hlo import parse_module
+from hloscope.rules import Facts
 
 PAIRS = "{{0,1},{1,0}}"
 GROUPS = "channel_id=1, replica_groups=[4,2]<=[8], use_global_device_ids=true"
@@ -231,6 +234,12 @@ def test_an_asynchronous_collective_fusion_is_paid_once_and_driven_by_its_steps(
     assert found.time.step_us == pytest.approx(1000.0 + gather.time_us)
     hidden = priced(chained(before_steps=0, in_steps=1_500_000))
     assert hidden.time.exposed_us == 0
+
+
+def test_on_the_critical_path_a_transfer_that_steps_drive_is_not_counted_beside_them():
+    text = chained(before_steps=0, in_steps=1_500_000)
+    path = Facts(priced(text), parse_module(text), parse_slice("v5e:2x4")).critical_path
+    assert path.time_us == pytest.approx(1000.0)
 
 
 def test_a_sparse_core_call_overlaps_from_its_operands_on():

@@ -19,7 +19,7 @@ TAKES_A_ROW = """
 
 def inside(before, entry):
     module = parse_module(f"HloModule m\n{before}\nENTRY %e {{\n{entry}\n}}\n")
-    return Traffic(HloGraph(module)).inside(module.entry.root)
+    return Traffic(HloGraph(module)).needed(module.entry.root)
 
 
 def test_of_an_operand_that_is_only_sliced_the_slices_count():

@@ -1,5 +1,7 @@
 """Figures of a chip that the user replaces."""
 
+import re
+
 import pytest
 
 from hloscope.errors import SliceError
@@ -24,50 +26,49 @@ def test_a_file_speaks_of_all_generations_or_of_one(tmp_path):
     assert overridden(parse_slice("v5p:2x2x1"), [str(path)]).chip.ici_bytes_per_s == 1e9
 
 
-@pytest.mark.parametrize(("slice_name", "why"), [("cpu:8", "cpu:8 has no TPU chips"), (None, "no slice is named")])
-def test_devices_without_a_chip_have_no_figures(slice_name, why):
+@pytest.mark.parametrize("slice_name", ["cpu:8", None])
+def test_devices_without_a_chip_have_no_figures(says, slice_name):
     chosen = None if slice_name is None else parse_slice(slice_name)
     assert overridden(chosen, ()) is chosen
     with pytest.raises(SliceError) as caught:
         overridden(chosen, ["hbm_bytes_per_s=1"])
-    assert str(caught.value) == (
-        f"error: there is no chip whose figures hbm_bytes_per_s=1 could override\n   = why: {why}\n"
-        "   = fix: name a slice such as v5e:2x4, or leave --chip-override out"
-    )
+    assert "hbm_bytes_per_s=1" in caught.value.what
+    assert ("cpu:8" in caught.value.why) is (slice_name is not None)
+    assert "--chip-override" in caught.value.fix
+    says(caught)
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
+    ("override", "wrong", "right"),
     [
-        (
-            "hbm_byte_per_s=1",
-            "error: hbm_byte_per_s is no figure of a chip\n  --> hbm_byte_per_s=1\n"
-            "   = fix: did you mean hbm_bytes_per_s?",
-        ),
-        (
-            "clock_hz=fast",
-            "error: clock_hz must be a number from 1 to 1e+24, not 'fast'\n  --> clock_hz=fast",
-        ),
-        ("clock_hz=-1", "error: clock_hz must be a number from 1 to 1e+24, not -1.0\n  --> clock_hz=-1"),
-        ("clock_hz=0", "error: clock_hz must be a number from 1 to 1e+24, not 0.0\n  --> clock_hz=0"),
-        ("hbm_bytes=0.5", "error: hbm_bytes must be a number from 1 to 1e+24, not 0.5\n  --> hbm_bytes=0.5"),
-        ("hbm_bytes=1.5", "error: hbm_bytes must be a whole number, not 1.5\n  --> hbm_bytes=1.5"),
-        ("clock_hz=1e300", "error: clock_hz must be a number from 1 to 1e+24, not 1e+300\n  --> clock_hz=1e300"),
-        ("clock_hz=nan", "error: clock_hz must be a number from 1 to 1e+24, not nan\n  --> clock_hz=nan"),
-        (
-            "nowhere.toml",
-            "error: nowhere.toml cannot be read\n   = why: [Errno 2] No such file or directory: 'nowhere.toml'\n"
-            "   = fix: give --chip-override NAME=VALUE or a TOML file",
-        ),
+        ("hbm_byte_per_s=1", "hbm_byte_per_s", "hbm_bytes_per_s?"),
+        ("clock_hz=fast", "'fast'", ["1", "1e+24"]),
+        ("clock_hz=-1", "-1.0", ["1", "1e+24"]),
+        ("clock_hz=0", "0.0", ["1", "1e+24"]),
+        ("hbm_bytes=0.5", "0.5", ["1", "1e+24"]),
+        ("hbm_bytes=1.5", "1.5", []),
+        ("clock_hz=1e300", "1e+300", ["1", "1e+24"]),
+        ("clock_hz=nan", "nan", ["1", "1e+24"]),
+        ("nowhere.toml", "nowhere.toml", "--chip-override"),
     ],
 )
-def test_what_cannot_be_read_is_said(override, message, tmp_path, monkeypatch):
+def test_what_cannot_be_read_is_said(says, override, wrong, right, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SliceError) as caught:
         overridden(parse_slice("v5e:2x4"), [override])
-    assert str(caught.value) == message
+    error = caught.value
+    assert error.where == (override if "=" in override else None)
+    assert error.what.startswith(override.partition("=")[0])
+    assert wrong in error.what
+    if isinstance(right, str):
+        assert right in error.fix
+    else:
+        assert re.findall(r" (1|1e\+24)\b", error.what.removesuffix(wrong)) == right
+    says(caught)
 
 
-def test_what_decides_which_slices_exist_is_no_figure():
-    with pytest.raises(SliceError, match="devices_per_chip is no figure of a chip"):
+def test_what_decides_which_slices_exist_is_no_figure(says):
+    with pytest.raises(SliceError) as caught:
         overridden(parse_slice("v5e:2x4"), ["devices_per_chip=2"])
+    assert caught.value.what.startswith("devices_per_chip ")
+    says(caught)

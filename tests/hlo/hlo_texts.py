@@ -86,6 +86,12 @@ def message_of(text: str, *, name: str | None = "f.hlo") -> str:
     return str(caught.value)
 
 
+def mentions(message: str, words: str) -> bool:
+    """Whether the first line of a message, which says what is wrong, has all of these words."""
+    first = message.splitlines()[0]
+    return all(word in first for word in words.split())
+
+
 def corpus_files() -> list[Path]:
     """Every `.hlo` file below the folder that `HLOSCOPE_CORPUS` names."""
     folder = os.environ.get("HLOSCOPE_CORPUS")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hlo_texts import BARE, MODULE, message_of
+from hlo_texts import BARE, MODULE, mentions, message_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,15 +45,12 @@ def test_a_whole_text_is_not_truncated(module):
     assert not parse_module(BARE).truncated
 
 
-def test_entry_that_is_cut_off():
+def test_entry_that_is_cut_off(says):
     module = parse_module(MODULE[: MODULE.index("%done =")], name="cut.hlo")
     with pytest.raises(HloParseError) as caught:
         _ = module.entry
-    assert str(caught.value).splitlines()[:2] == [
-        "error: the text is cut off before ENTRY; %async_computation is the last computation that is whole",
-        "  --> cut.hlo:34:179",
-    ]
-    assert str(caught.value).splitlines()[-1] == "   = fix: give the whole text; XLA prints ENTRY last"
+    assert mentions(says(caught), "ENTRY %async_computation")
+    assert caught.value.where == "cut.hlo:34:179"
     assert [computation.name for computation in module.outermost] == ["region_0.1", "async_computation"]
     assert not any(computation.is_entry for computation in module.computations)
 
@@ -123,15 +120,13 @@ def test_several_modules():
     assert [module.name for module in parse_modules(MODULE)] == ["jit_step"]
 
 
-def test_several_modules_where_one_is_wanted():
+def test_several_modules_where_one_is_wanted(says):
     line = SEVERAL[: SEVERAL.index("HloModule bare")].count("\n") + 1
-    assert message_of(SEVERAL) == (
-        "error: the text holds 2 modules, and one is wanted\n"
-        f"  --> f.hlo:{line}:1\n"
-        "   | HloModule bare\n"
-        "   | ^\n"
-        "   = fix: choose one: f.hlo#jit_step, f.hlo#bare"
-    )
+    what, *place, fix = message_of(SEVERAL).splitlines()
+    assert mentions(what, "2 modules")
+    assert place == [f"  --> f.hlo:{line}:1", "   | HloModule bare", "   | ^"]
+    assert fix.endswith(": f.hlo#jit_step, f.hlo#bare")
+    says([what, fix])
 
 
 MANY = "HloModule one\nENTRY e { p = f32[] parameter(0) }\n"
@@ -146,35 +141,30 @@ def test_the_text_of_one_module_of_several_keeps_its_lines():
     assert module_text(MANY, "one") == MANY
 
 
-def test_modules_of_one_name_are_told_by_their_numbers():
+def test_modules_of_one_name_are_told_by_their_numbers(says):
     text = f"{MANY}// -----\n{MANY}// -----\nENTRY f {{ q = f32[] parameter(0) }}\n"
-    assert message_of(text).splitlines()[-1] == "   = fix: choose one: f.hlo#1, f.hlo#2, f.hlo#3"
+    assert message_of(text).splitlines()[-1].endswith(": f.hlo#1, f.hlo#2, f.hlo#3")
     assert parse_module(module_text(text, "3")).entry.line == 7
     with pytest.raises(HloParseError) as caught:
         module_text(text, "one", name="f.hlo")
-    assert str(caught.value) == (
-        'error: 2 modules are named "one"\n'
-        "  --> f.hlo:4:1\n"
-        "   | HloModule one\n"
-        "   | ^\n"
-        "   = fix: choose one: f.hlo#1, f.hlo#2"
-    )
+    assert mentions(says(caught), '2 "one"')
+    assert (caught.value.line, caught.value.column) == (4, 1)
+    assert caught.value.fix.endswith(": f.hlo#1, f.hlo#2")
 
 
-@pytest.mark.parametrize(
-    ("wanted", "fix"), [("bear", "did you mean bare?"), ("4", "choose one: f.hlo#jit_step, f.hlo#bare")]
-)
-def test_a_module_that_is_not_there(wanted, fix):
+@pytest.mark.parametrize(("wanted", "offered"), [("bear", ["bare"]), ("4", ["f.hlo#jit_step", "f.hlo#bare"])])
+def test_a_module_that_is_not_there(says, wanted, offered):
     with pytest.raises(HloParseError) as caught:
         module_text(SEVERAL, wanted, name="f.hlo")
-    assert str(caught.value).splitlines()[0] == f'error: no module is named "{wanted}"'
-    assert str(caught.value).splitlines()[-1] == f"   = fix: {fix}"
+    assert mentions(says(caught), f'"{wanted}"')
+    assert re.findall(r"(?:f\.hlo#)?\b(?:jit_step|bare)\b", caught.value.fix) == offered
 
 
-def test_a_long_list_of_modules_is_cut():
+def test_a_long_list_of_modules_is_cut(says):
     text = "// -----\n".join(MANY.replace("one", f"m{number}") for number in range(12))
     fix = message_of(text).splitlines()[-1]
-    assert fix == f"   = fix: choose one: {', '.join(f'f.hlo#m{number}' for number in range(8))} … and 4 more"
+    assert f": {', '.join(f'f.hlo#m{number}' for number in range(8))} … " in fix
+    assert " 4 " in says(fix)
 
 
 def test_an_error_in_the_second_module_has_its_line_in_the_file():
@@ -183,13 +173,14 @@ def test_an_error_in_the_second_module_has_its_line_in_the_file():
     with pytest.raises(HloParseError) as caught:
         parse_modules(broken, name="f.hlo")
     assert caught.value.line == line
-    assert re.match(r"%z is used in computation %add", caught.value.what)
+    assert mentions(caught.value.what, "%z %add")
     late = parse_modules(SEVERAL.replace("dimensions={0}, to_apply=add", "sharding={x}, to_apply=add"))[1]
     with pytest.raises(HloParseError) as caught:
         _ = late.entry.root.sharding
     assert caught.value.line == late.entry.root.line
 
 
-def test_no_module_at_all():
-    with pytest.raises(HloParseError, match="the text is empty"):
+def test_no_module_at_all(says):
+    with pytest.raises(HloParseError) as caught:
         parse_modules("")
+    assert mentions(says(caught), "empty")

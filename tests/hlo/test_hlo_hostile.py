@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from hlo_texts import mentions
 
 from hloscope.errors import HloParseError
 from hloscope.hlo import parse_module
@@ -28,19 +30,21 @@ def read(line: str) -> str:
     [
         (f"%r = f32[] add(%p), foo={'{' * DEEP}{'}' * DEEP}", "2"),
         (f"%r = f32[] add(%p), backend_config={'{x:' * DEEP}{'}' * DEEP}", "2"),
-        (f"%r = {'(' * DEEP}f32[]{')' * DEEP} tuple(%p)", "tuple shapes nest deeper than 100 levels"),
-        (f"%r = f32[] {'add(' * DEEP}%p{')' * DEEP}", "operands nest deeper than 100 levels"),
+        (f"%r = {'(' * DEEP}f32[]{')' * DEEP} tuple(%p)", "tuple 100"),
+        (f"%r = f32[] {'add(' * DEEP}%p{')' * DEEP}", "operands 100"),
         (f"%r = f32[] call(%p), called_computations={'{' * DEEP}{'}' * DEEP}", "2"),
-        (
-            f"%r = f32[] {'call(), to_apply={ %x = f32[] ' * 300}negate(%p){'}' * 300}",
-            "inline computations nest deeper than 100 levels",
-        ),
+        (f"%r = f32[] {'call(), to_apply={ %x = f32[] ' * 300}negate(%p){'}' * 300}", "inline 100"),
         (f"%r = f32[] add({', '.join(['%p'] * 20_000)})", "2"),
         (f"%r = f32[2] constant({{{', '.join(['1.5'] * 500_000)}}})", "2"),
     ],
+    ids=["braces", "config", "tuples", "operands", "computations", "inline", "many operands", "literal"],
 )
-def test_deep_and_long_lines(line, outcome):
-    assert read(line) == outcome
+def test_deep_and_long_lines(says, line, outcome):
+    found = read(line)
+    if outcome.isdigit():
+        assert found == outcome
+    else:
+        assert mentions(says(found), outcome)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +62,7 @@ def test_deep_and_long_lines(line, outcome):
     ],
 )
 def test_what_is_never_closed_takes_linear_time(tail):
-    assert read(f"%r = f32[] add(%p), {tail}").startswith(("the text ends inside computation %e", "unexpected string"))
+    assert re.search("%e|string", read(f"%r = f32[] add(%p), {tail}"))
 
 
 def test_backend_config_that_is_too_deep_for_json():
@@ -138,8 +142,9 @@ def test_large_and_odd_layouts(text, count):
 
 @pytest.mark.parametrize("text", ["\0" * 1_000_000, HEAD + "\0" * 1_000_000 + BODY, HEAD + BODY + "\0"])
 def test_nul_bytes(text):
-    with pytest.raises(HloParseError, match=r"this is no HLO text|unexpected character U\+0000"):
+    with pytest.raises(HloParseError) as caught:
         parse_module(text)
+    assert re.search(r"no HLO|U\+0000", caught.value.what)
 
 
 def test_threads_read_at_the_same_time():
@@ -157,8 +162,6 @@ def test_threads_read_at_the_same_time():
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(read_one, texts)) == [f"q{index}" for index in range(40)]
-        whats = [
-            f"%x is used in computation %e{index} and no instruction before it has that name" for index in range(40)
-        ]
-        assert list(pool.map(read_one, broken)) == whats
+        found = [re.findall(r"%\w+", what) for what in pool.map(read_one, broken)]
+        assert found == [["%x", f"%e{index}"] for index in range(40)]
     assert gc.isenabled()

@@ -203,3 +203,13 @@ def test_repr_names_what_it_is(module):
     assert repr(module) == "<HloModule jit_step: 3 computations>"
     assert repr(module.entry) == "<HloComputation %main.9: 7 instructions>"
     assert repr(module.entry.instruction("custom")) == "<HloInstruction %custom = f32[4] custom-call>"
+
+
+@pytest.mark.parametrize("last", ["0", r"\0", r"a\"b"])
+def test_escapes_behind_a_list_in_quotes_are_read(last):
+    """Python's `re` fails on these where groups that capture stand under a possessive quantifier."""
+    entries = f'_xla_pairs="{{{{0,4}},{{1,5}}}}",_xla_pipeline="{last}"'
+    module = parse_module(f"f {{\n  ROOT p = f32[] parameter(0), frontend_attributes={{{entries}}}\n}}")
+    found = module.entry.root.frontend_attributes
+    assert list(found) == ["_xla_pairs", "_xla_pipeline"]
+    assert found["_xla_pairs"] == "{{0,4},{1,5}}"

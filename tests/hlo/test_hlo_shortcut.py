@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hloscope.errors import HloParseError
-from hloscope.hlo.attribute_skeletons import cut_attributes, is_plain, is_plain_config
 from hloscope.hlo.builder import Builder
 from hloscope.hlo.columns import Columns
-from hloscope.hlo.line_patterns import Row, dialect, dialect_of
+from hloscope.hlo.line_cache import LineCache
+from hloscope.hlo.line_patterns import Row, cut_attributes, dialect, dialect_of, form_of
 from hloscope.hlo.parser import parse_module, parse_whole
 from hloscope.hlo.scanner import FallbackToGrammar, Scanner
 
@@ -76,6 +76,9 @@ TEXTS = {
     "frontend attributes": ENTRY + '  ROOT %r = f32[2] negate(%p), frontend_attributes={a={x,y},b="c",d=e}\n}\n',
     "broken frontend attributes": ENTRY
     + "  %a = f32[2] negate(%p), frontend_attributes={a=b}\n  %b = f32[2] negate(%p), frontend_attributes={a}\n}\n",
+    "carriage return in a comment": HEAD.replace("m\n", "m\n// a\r// b\n")
+    + "ENTRY %e {\n  // why\r  %p = f32[] parameter(0)\n  ROOT %r = f32[] negate(%p)\n}\n",
+    "header behind a comment": "// why\rHloModule m\n\n" + ENTRY[len(HEAD) :] + "}\n",
     "huge parameter": MODULE.replace("parameter(1)", f"parameter({'1' * 50})"),
 }
 
@@ -191,7 +194,7 @@ MUTATIONS = st.sampled_from(
 
 @given(st.lists(st.tuples(st.sampled_from(LINES), st.integers(0, 60), MUTATIONS), min_size=1, max_size=4))
 def test_both_ways_agree_on_broken_lines(mutations):
-    """The lines are first read whole, so their skeletons are known when a broken one comes."""
+    """The lines are first read whole, so their forms are known when a broken one comes."""
     known = "".join(f"  {line.replace('%r', f'%k{index}')}\n" for index, line in enumerate(LINES))
     broken = "".join(
         f"  {line[:place] + inserted + line[place:]}\n".replace("%r", f"%b{index}")
@@ -215,16 +218,14 @@ def test_cutting_a_line():
         name="r.1",
         opening="(f32[2]{0:S(1)}, s32[]) all-reduce(%",
         operands="a, %b",
-        attributes=", channel_id=12",
-        calling="to_apply",
-        callee="add",
-        more=", a=1",
+        attributes=", channel_id=12, to_apply=%add, a=1",
         metadata='{op_name="x{" a=1}',
-        rest=', backend_config={"b":1}',
+        config=', backend_config={"b":1}',
         other="",
     )
     bare = row_of("  r.1 = f32[2] reduce(a, b), dimensions={0}, to_apply=add", percent=False, shapes=False)
-    assert (bare.name, bare.opening, bare.operands, bare.callee) == ("r.1", "f32[2] reduce(", "a, b", "add")
+    assert (bare.name, bare.opening, bare.operands) == ("r.1", "f32[2] reduce(", "a, b")
+    assert bare.attributes == ", dimensions={0}, to_apply=add"
     shaped = row_of("  %r = f32[2] add(f32[2]{0:T(8)} %a, (f32[], s32[]) %b), a=1", percent=True, shapes=True)
     assert (shaped.operands, shaped.attributes) == ("f32[2]{0:T(8)} %a, (f32[], s32[]) %b", ", a=1")
 
@@ -238,13 +239,14 @@ def test_cutting_a_line():
         "%r = f32[] constant((1, 2))",
         "%r =f32[] add(%p)",
         "%r = f32[] add(%p#0)",
+        '%r = f32[] add(%p), metadata={op_name="a"}, sharding={replicated}',
         "// %r = f32[] add(%p)",
         "",
     ],
 )
 def test_what_is_no_plain_row(line):
     row = row_of(line, percent=True, shapes=False)
-    assert row == Row(*[""] * 10, other=line)
+    assert row == Row(*[""] * 7, other=line)
 
 
 @pytest.mark.parametrize(
@@ -262,40 +264,88 @@ def test_the_dialect_of_a_text(text, percent, shapes):
 
 
 def test_cutting_attributes():
-    text = ', channel_id=12, dimensions={1}, condition=%c, names={%a, %b}, target="x=1", kind=kLoop'
-    parts = cut_attributes(text)
-    assert "".join(parts) == text
-    assert parts[1::2] == ["=12", "{1}", "%c", "%a", "%b", '"x=1"', "=kLoop"]
+    text = ', channel_id=12, slice={[0:1], [2:3]}, condition=%c, names={%a, %b}, target="x, a=1", m=mesh[a=2, b=4], k=_'
+    assert cut_attributes(text) == [
+        ("channel_id", "12"),
+        ("slice", "{[0:1], [2:3]}"),
+        ("condition", "%c"),
+        ("names", "{%a, %b}"),
+        ("target", '"x, a=1"'),
+        ("m", "mesh[a=2, b=4]"),
+        ("k", "_"),
+    ]
 
 
 @pytest.mark.parametrize(
-    ("text", "plain"),
+    ("text", "form"),
+    [
+        (", channel_id=12", ", channel_id=1"),
+        (", slice={[0:10]}, to_apply=%add.37", ", slice={[1:1]}, to_apply=%add.1"),
+        ("s32[-20]", "s32[-1]".replace("32", "1")),
+        *(("7" * length, "1") for length in range(1, 19)),
+        ("a2=" + "7" * 19, "a2=" + "7" * 19),
+        ("a" + "3" * 50, "a" + "3" * 50),
+        ("\u00e4\ud800 12", "\u00e4\ud800 1"),
+    ],
+)
+def test_all_numbers_of_a_form_are_the_same(text, form):
+    """Those that are too long for one of 64 bits stay: the grammar has to see them."""
+    assert form_of(text) == form
+
+
+def learnt(text):
+    """What is called, and whether the text is printed as usual."""
+    cache = LineCache(dialect(percent=True, shapes=False))
+    cache.learn_attributes([text])
+    return cache.called[text], text not in cache.odd
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", ()),
+        (', a=1, b="x, to_apply=%no"', ()),
+        (", a=1, to_apply=%add.7", (("to_apply", "add.7"),)),
+        (", condition=%c, body=%b.2", (("condition", "c"), ("body", "b.2"))),
+        (", branch_computations={%f, %g.1}, a={1}", (("branch_computations", "f"), ("branch_computations", "g.1"))),
+    ],
+)
+def test_what_attributes_call(text, found):
+    assert learnt(text) == (found, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ", a=1, a=2",
+        ", a1=1, a2=2, a1=3",
+        ", a",
+        ", a=1 // b=2",
+        ", a=1 /* , b=2 */",
+        ", a='x, b=1'",
+        ", window={size=x}",
+        ", to_apply={ ROOT %x = f32[] parameter(0) }",
+    ],
+)
+def test_attributes_that_are_read_with_their_line(text):
+    assert not learnt(text)[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_usual"),
     [
         (', backend_config={"a":{"b":["}"]}}', True),
         (", backend_config={}", True),
+        (', backend_config="a"', True),
         (', backend_config={"a"}, b=1', False),
         (', backend_config={"a}', False),
-        (', backend_config="a"', False),
+        (', backend_config={"a":"/*"}', True),
     ],
 )
-def test_plain_configurations(text, plain):
-    assert bool(is_plain_config(text)) is plain
-
-
-@pytest.mark.parametrize(
-    ("piece", "plain"),
-    [
-        ("a=1", True),
-        ("a='x'", True),
-        ("a='x", False),
-        ('"', False),
-        ("/*index=5*/", True),
-        ("/* x */", False),
-        ("//", False),
-    ],
-)
-def test_plain_skeletons(piece, plain):
-    assert is_plain([piece]) is plain
+def test_configurations(text, is_usual):
+    cache = LineCache(dialect(percent=True, shapes=False))
+    cache.learn_configs([text])
+    assert (text not in cache.odd) is is_usual
 
 
 @needs_corpus

@@ -14,11 +14,13 @@ USER_CODE = Path(__file__).parent / "user_code"
 @pytest.fixture
 def compiled():
     """Compiles `file.py:fn` of the user_code folder, or of fixtures/programs, with facts from the command line."""
-    from hloscope.api import capture_target
+    from hloscope.api.analyzing import analyze_function
 
     def compile_target(target: str, **facts):
         folder = USER_CODE if (USER_CODE / target.partition(":")[0]).exists() else Path("fixtures/programs")
-        return capture_target(f"{folder / target}", TargetFacts(**facts))
+        captured = []
+        analyze_function(f"{folder / target}", TargetFacts(**facts), when_compiled=captured.append)
+        return captured[0]
 
     return compile_target
 

@@ -107,10 +107,11 @@ def test_an_unused_argument_is_told(compiled):
     assert (ignored.used, ignored.local_shape, ignored.sharding) == (False, (8,), "P('X')")
 
 
-def test_a_mesh_that_no_block_fits_is_compiled_on_a_subset(compiled):
+def test_a_mesh_that_no_block_fits_is_compiled_on_a_subset(says, compiled):
     capture = compiled("modern.py:three_chips")
     assert (capture.slice.name, capture.used_devices) == ("v5e:2x2", 3)
-    assert capture.notes == ("no v5e slice has 3 devices: compiled on 3 of the 4 devices of v5e:2x2",)
+    [note] = capture.notes
+    assert re.findall(r"\b\d\b|v5e:2x2", says(note)) == ["3", "3", "4", "v5e:2x2"]
 
 
 @pytest.mark.parametrize(
@@ -145,10 +146,11 @@ def test_two_slices(compiled, dcn):
     assert ("xla_megascale_runtime" in capture.hlo_text) is (dcn != {"Y": 2})
 
 
-def test_code_that_asks_for_the_backend_is_told(compiled):
+def test_code_that_asks_for_the_backend_is_told(says, compiled):
     (note,) = compiled("modern.py:asks_for_the_backend").notes
     assert note.startswith("tests/program/user_code/modern.py:")
-    assert "asks jax.default_backend() and sees 'cpu'" in note
+    assert re.findall(r"jax\.default_backend\(\)|'cpu'", note) == ["jax.default_backend()", "'cpu'"]
+    says(re.sub(r"modern\.py:\d+", "modern.py:LINE", note))
     assert compiled("modern.py:asks_for_the_backend", slice="cpu:8").notes == ()
 
 
@@ -186,16 +188,18 @@ def test_out_in_pytree_leaf_order(compiled):
     assert capture.outputs[-1].local_shape == (64, 32)
 
 
-def test_a_compiler_option_reaches_the_compiler(compiled):
-    with pytest.raises(CompileError, match=r"^error: the compiler has no option 'xla_no_such_option'\n"):
+def test_a_compiler_option_reaches_the_compiler(says, compiled):
+    with pytest.raises(CompileError) as caught:
         compiled("matmul.py:matmul", compiler_options={"xla_no_such_option": "1"})
+    assert "'xla_no_such_option'" in says(caught.value.what)
 
 
 @pytest.mark.smoke
-def test_out_of_all_bounds_is_read_from_what_the_compiler_wrote_down(compiled):
+def test_out_of_all_bounds_is_read_from_what_the_compiler_wrote_down(says, compiled):
     capture = compiled("modern.py:too_large")
     assert "272.00G" in capture.too_large
-    assert capture.too_large.endswith("the chip has 16 GiB per device")
+    assert " 16 GiB" in capture.too_large
+    says(capture.too_large.splitlines()[-1])
     assert "all-gather" in capture.hlo_text
     assert capture.memory_bytes.get("generated_code_size_in_bytes") is None
 
@@ -203,7 +207,7 @@ def test_out_of_all_bounds_is_read_from_what_the_compiler_wrote_down(compiled):
 def test_what_does_not_fit_in_hbm_is_compiled_all_the_same(compiled):
     capture = compiled("modern.py:larger_than_a_chip")
     assert "exceeds available HBM" in capture.too_large
-    assert capture.too_large.endswith("the chip has 16 GiB per device")
+    assert " 16 GiB" in capture.too_large
     assert "ENTRY" in capture.hlo_text
 
 
@@ -212,10 +216,11 @@ def test_what_does_not_fit_in_hbm_is_compiled_all_the_same(compiled):
     ("target", "asked", "works"),
     [("matmul.py:matmul", "explicit", "auto"), ("matmul.py:matmul_explicit", "auto", "explicit")],
 )
-def test_the_other_axis_types_are_named_when_only_they_work(compiled, target, asked, works):
+def test_the_other_axis_types_are_named_when_only_they_work(says, compiled, target, asked, works):
     with pytest.raises(TraceError) as caught:
         compiled(target, axis_types=asked)
-    assert caught.value.fix == f"this program traces with --axis-types {works}, and not with {asked} mesh axes"
+    assert re.findall(r"(?:--axis-types )?(?:auto|explicit)\b", caught.value.fix) == [f"--axis-types {works}", asked]
+    says(caught.value.fix)
     assert caught.value.where.startswith("fixtures/programs/matmul.py:")
 
 
@@ -233,9 +238,11 @@ def test_an_output_that_explicit_axes_leave_partly_open_is_shown_as_it_was_compi
     assert (output.sharding, output.local_shape, output.asked) == ("P('X', 'Y')", (128, 256), False)
 
 
-def test_manual_axes_belong_to_shard_map(compiled):
-    with pytest.raises(MeshError, match="the axis X cannot be manual from outside"):
+def test_manual_axes_belong_to_shard_map(says, compiled):
+    with pytest.raises(MeshError) as caught:
         compiled("matmul.py:matmul", axis_types="X=manual")
+    assert re.findall(r"\bX\b|manual", caught.value.what) == ["X", "manual"]
+    says(caught)
 
 
 def test_more_simulated_devices_than_jax_was_started_with(compiled):
@@ -244,39 +251,49 @@ def test_more_simulated_devices_than_jax_was_started_with(compiled):
 
 
 @pytest.mark.parametrize(
-    ("facts", "message"),
+    ("facts", "words"),
     [
-        ({"mesh": {"X": 4, "Z": 2}}, "bf16[B@X,D@Y] names the axis 'Y', which is not in the mesh"),
-        ({"slice": "v5e:4x4"}, "the mesh has 8 devices and the slice v5e:4x4 has 16"),
-        ({"slice": "2*v5e:2x4", "mesh": {"X": 4, "Y": 4}, "dcn": {"Z": 2}}, "--dcn names 'Z', which is not an axis"),
-        ({"slice": "2*v5e:2x4", "mesh": {"X": 4, "Y": 4}, "dcn": {"X": 3}}, "--dcn X=3 does not fit 2 slices"),
-        ({"dcn": {"X": 2}}, "--dcn needs a slice of several"),
-        ({"args": ("bf16[8@X,2047@Y]", "bf16[2047@Y,8]")}, "dimension 1 of bf16[8@X,2047@Y] cannot be divided over Y"),
-        ({"out": "P('Q', None)"}, "P('Q', None) names the axis 'Q', which is not in the mesh"),
-        (
-            {"out": "P('X', 'Y', None)"},
-            "the output sharding P('X', 'Y', None) has 3 entries, and result has 2 dimensions",
-        ),
+        ({"mesh": {"X": 4, "Z": 2}}, ["bf16[B@X,D@Y]", "'Y'", "mesh"]),
+        ({"slice": "v5e:4x4"}, ["mesh", " 8 ", "v5e:4x4", " 16"]),
+        ({"slice": "2*v5e:2x4", "mesh": {"X": 4, "Y": 4}, "dcn": {"Z": 2}}, ["--dcn ", "'Z'"]),
+        ({"slice": "2*v5e:2x4", "mesh": {"X": 4, "Y": 4}, "dcn": {"X": 3}}, ["--dcn X=3", " 2 "]),
+        ({"dcn": {"X": 2}}, ["--dcn ", "several"]),
+        ({"args": ("bf16[8@X,2047@Y]", "bf16[2047@Y,8]")}, ["dimension 1", "bf16[8@X,2047@Y]", "divided", " Y"]),
+        ({"out": "P('Q', None)"}, ["P('Q', None)", "'Q'", "mesh"]),
+        ({"out": "P('X', 'Y', None)"}, ["P('X', 'Y', None)", " 3 ", " 2 "]),
         (
             {"args": ("bf16[6,64]", "bf16[64,8]"), "out": "P(('X', 'Y'))"},
-            "dimension 0 of result, bfloat16[6,8], cannot be divided over (X,Y)",
+            ["dimension 0", "bfloat16[6,8]", "divided", "(X,Y)"],
         ),
     ],
+    ids=[
+        "arg",
+        "slice",
+        "dcn axis",
+        "dcn size",
+        "dcn of one",
+        "indivisible",
+        "out axis",
+        "out entries",
+        "out indivisible",
+    ],
 )
-def test_what_does_not_fit_the_mesh(compiled, facts, message):
+def test_what_does_not_fit_the_mesh(says, compiled, facts, words):
     with pytest.raises(MeshError) as caught:
         compiled("matmul.py:matmul", **facts)
-    assert caught.value.what.startswith(message)
+    assert [word for word in words if word not in caught.value.what] == []
+    says(caught)
 
 
-def test_wrong_argument_counts(compiled):
+def test_wrong_argument_counts(says, compiled):
     with pytest.raises(TargetError) as caught:
         compiled("matmul.py:matmul", args=("bf16[8@X,2048@Y]",))
-    assert (
-        caught.value.what
-        == "fixtures/programs/matmul.py:matmul(In, W) cannot be called with what was given (1 positional)"
-    )
-    assert caught.value.why == "missing a required argument: 'W'"
+    assert re.findall(r"matmul\.py:matmul\(In, W\)|\d positional", caught.value.what) == [
+        "matmul.py:matmul(In, W)",
+        "1 positional",
+    ]
+    assert "'W'" in caught.value.why
+    says(caught.value.what)
 
 
 def test_memory_is_read_from_the_compilers_buffer_assignment(tmp_path):
@@ -298,15 +315,12 @@ def test_memory_is_read_from_the_compilers_buffer_assignment(tmp_path):
     assert read_dumps(tmp_path / "nothing").memory_bytes == {}
 
 
-def test_only_explicit_axes_have_sums_that_are_not_taken_yet(compiled):
+def test_only_explicit_axes_have_sums_that_are_not_taken_yet(says, compiled):
     with pytest.raises(MeshError) as refused:
         compiled("own_mesh.py:plain", mesh={"data": 4, "model": 2}, args=("f32[64,1024]{U:data}",))
-    assert str(refused.value) == (
-        "error: f32[64,1024]{U:data} says of the axis 'data' whether a sum was taken over it, and 'data' is not "
-        "explicit\n"
-        "   = why: in types JAX keeps that for explicit axes only\n"
-        "   = fix: make it one: --axis-types data=explicit"
-    )
+    assert "f32[64,1024]{U:data}" in refused.value.what
+    assert "--axis-types data=explicit" in refused.value.fix
+    says(refused)
 
 
 def test_a_refusal_names_the_users_line_and_no_other_frame(compiled):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import lzma
+import os
+import re
 import subprocess
 import sys
 
@@ -63,7 +66,7 @@ PACKS = pytest.mark.parametrize("pack", [gzip.compress, lzma.compress, zstd], id
 
 
 @PACKS
-def test_what_a_compressed_file_holds_is_bounded(pack, monkeypatch):
+def test_what_a_compressed_file_holds_is_bounded(says, pack, monkeypatch):
     bomb = pack(bytes(5_000_000))
     assert len(bomb) < 6000
     monkeypatch.setattr(files, "_MOST_BYTES", 1 << 20, raising=False)
@@ -71,17 +74,19 @@ def test_what_a_compressed_file_holds_is_bounded(pack, monkeypatch):
     monkeypatch.setattr(files, "_decode_plain", lambda data, name, is_proto: held.append(data))
     with pytest.raises(TargetError) as error:
         decode_hlo(bomb, name="step.hlo.packed")
-    first, why, fix = str(error.value).splitlines()
-    assert first == "error: step.hlo.packed is too large to be unpacked here"
-    assert "hold more than 1 MiB: likely it is damaged" in why
-    assert fix == "   = fix: if it is what it should be, unpack it and give the module's text"
+    assert error.value.what.startswith("step.hlo.packed ")
+    assert " 1 MiB" in error.value.why
+    if pack is gzip.compress:  # which every Python has
+        says(re.sub(r"\bits \S+ k?B\b", "its SIZE", str(error.value)))
     assert held == []
 
 
-def test_what_a_serialized_module_holds_is_bounded(monkeypatch):
+def test_what_a_serialized_module_holds_is_bounded(says, monkeypatch):
     monkeypatch.setattr(files, "_MOST_BYTES", 1 << 10, raising=False)
-    with pytest.raises(TargetError, match=r"step\.pb is too large to be unpacked here"):
+    with pytest.raises(TargetError) as error:
         decode_hlo(b"\x0a\x04name" + bytes(1 << 10), name="step.pb")
+    assert "large" in error.value.what
+    says(error)
 
 
 @PACKS
@@ -100,68 +105,64 @@ def test_zstd_where_something_can_read_it():
     zstandard = pytest.importorskip("zstandard")
     data = zstandard.ZstdCompressor(write_content_size=False).compress(TEXT.encode())
     assert decode_hlo(data, name="step.hlo.zst") == TEXT
-    with pytest.raises(TargetError, match="cannot be decompressed as zstd"):
+    with pytest.raises(TargetError) as caught:
         decode_hlo(data[:-6], name="step.hlo.zst")
+    assert caught.value.what.endswith(" zstd")
 
 
-def test_zstd_where_nothing_can_read_it(monkeypatch):
+def test_zstd_where_nothing_can_read_it(says, monkeypatch):
     for module in ("compression.zstd", "zstandard"):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(TargetError) as caught:
         decode_hlo(b"\x28\xb5\x2f\xfd....", name="step.hlo.zst")
-    assert str(caught.value) == (
-        "error: step.hlo.zst is compressed by zstd, and nothing here can read that\n"
-        "   = why: Python has zstd in its standard library from 3.14 on\n"
-        "   = fix: pip install zstandard, or decompress the file: zstd -d"
-    )
+    assert re.findall(r"step\.hlo\.zst|zstd", caught.value.what) == ["step.hlo.zst", "zstd"]
+    assert " 3.14 " in caught.value.why
+    assert "pip install zstandard" in caught.value.fix
+    says(caught)
 
 
 @pytest.mark.parametrize(("pack", "kind"), [(gzip.compress, "gzip"), (lzma.compress, "xz")])
-@pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: data[:14] + b"\x00\x01\xff" + data[17:]])
-def test_damaged_compression(pack, kind, damage):
+@pytest.mark.parametrize(
+    "damage",
+    [lambda data: data[:-9], lambda data: data[:14] + b"\x00\x01\xff" + data[17:]],
+    ids=["cut off", "other bytes"],
+)
+def test_damaged_compression(says, pack, kind, damage):
     with pytest.raises(TargetError) as caught:
         decode_hlo(damage(pack(TEXT.encode() * 50)), name="f.hlo.x")
-    first, *_, last = str(caught.value).splitlines()
-    assert first == f"error: f.hlo.x cannot be decompressed as {kind}"
-    assert last == "   = fix: get the file again, or decompress it to see what it holds"
+    assert re.findall(r"f\.hlo\.x|gzip|xz", caught.value.what) == ["f.hlo.x", kind]
+    says([caught.value.what, caught.value.fix])
 
 
-def test_a_missing_file_and_a_folder(tmp_path):
+def test_a_missing_file_and_a_folder(says, tmp_path):
     with pytest.raises(TargetError) as caught:
         read_hlo(tmp_path / "none.hlo")
-    assert str(caught.value) == (
-        f"error: {tmp_path / 'none.hlo'} cannot be read\n   = why: No such file or directory\n"
-        "   = fix: check the path and its permissions"
-    )
-    with pytest.raises(TargetError, match="cannot be read"):
+    assert str(tmp_path / "none.hlo") in caught.value.what
+    assert caught.value.why == os.strerror(errno.ENOENT)
+    says(caught, "file")
+    with pytest.raises(TargetError) as caught:
         read_hlo(tmp_path)
+    assert caught.value.why == os.strerror(errno.EISDIR)
+    says(caught, "folder")
 
 
-def test_utf16():
+def test_utf16(says):
     with pytest.raises(TargetError) as caught:
         decode_hlo(TEXT.encode("utf-16"), name="f.hlo")
-    assert str(caught.value) == (
-        "error: f.hlo is UTF-16 text, and HLO is read as UTF-8\n"
-        "   = fix: iconv -f UTF-16 -t UTF-8 f.hlo > converted.hlo"
-    )
+    assert re.findall(r"f\.hlo|UTF-\d+", caught.value.what) == ["f.hlo", "UTF-16", "UTF-8"]
+    assert "iconv -f UTF-16 -t UTF-8 f.hlo" in caught.value.fix
+    says(caught)
 
 
-@pytest.mark.parametrize(
-    ("byte", "what"),
-    [
-        (b"\xff", "f.hlo is not UTF-8 text: byte 0xFF cannot be read"),
-        (b"\x00", "f.hlo is no text: it holds a NUL byte"),
-    ],
-)
-def test_bytes_that_are_no_text(byte, what):
+@pytest.mark.parametrize(("byte", "named"), [(b"\xff", "0xFF"), (b"\x00", "NUL")], ids=["0xFF", "NUL"])
+def test_bytes_that_are_no_text(says, byte, named):
     with pytest.raises(HloParseError) as caught:
         decode_hlo(TEXT.encode().replace(b"ROOT p", b"ROOT " + byte), name="f.hlo")
-    assert str(caught.value) == (
-        f"error: {what}\n  --> f.hlo:3:8\n"
-        '   |   ROOT \ufffd = f32[4] parameter(0), metadata={op_name="x"}\n'
-        "   |        ^\n"
-        "   = fix: give the text as XLA wrote it; a serialized module's name must end in .pb"
-    )
+    assert re.findall(r"f\.hlo|0xFF|NUL", caught.value.what) == ["f.hlo", named]
+    assert caught.value.where == "f.hlo:3:8"
+    assert caught.value.excerpt == '  ROOT \ufffd = f32[4] parameter(0), metadata={op_name="x"}\n       ^'
+    assert ".pb" in caught.value.fix
+    says(caught)
 
 
 def serialized() -> bytes:
@@ -183,25 +184,23 @@ def test_serialized_modules(pack, name):
     assert (module.name, module.entry.root.op_name) == ("m", "x")
 
 
-def test_a_proto_that_is_none():
+def test_a_proto_that_is_none(says):
     pytest.importorskip("jaxlib._hlo")
     with pytest.raises(TargetError) as caught:
         decode_hlo(b"hello", name="f.pb")
-    first, why, fix = str(caught.value).splitlines()
-    assert first == "error: f.pb is no serialized HLO module that jaxlib can read"
-    assert why.startswith("   = why: ")
-    assert fix.startswith("   = fix: give an HloModuleProto or HloProto")
+    assert re.findall(r"f\.pb|jaxlib", caught.value.what) == ["f.pb", "jaxlib"]
+    assert caught.value.why
+    assert "HloModuleProto" in caught.value.fix
+    says([caught.value.what, caught.value.fix])
 
 
-def test_a_proto_without_jaxlib(monkeypatch):
+def test_a_proto_without_jaxlib(says, monkeypatch):
     monkeypatch.setitem(sys.modules, "jaxlib", None)
     with pytest.raises(TargetError) as caught:
         decode_hlo(b"\x0a\x01m\x12\x00", name="f.pb")
-    assert str(caught.value) == (
-        "error: f.pb is a serialized module, which only jaxlib can read\n"
-        "   = why: jaxlib is not installed\n"
-        "   = fix: pip install jaxlib, or give the module's text"
-    )
+    assert re.findall(r"f\.pb|jaxlib", caught.value.what) == ["f.pb", "jaxlib"]
+    assert "pip install jaxlib" in caught.value.fix
+    says(caught)
 
 
 def test_text_needs_no_jax(tmp_path):

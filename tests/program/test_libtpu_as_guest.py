@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -12,7 +13,7 @@ import hloscope
 from hloscope.compiler import placing
 from hloscope.compiler.diagnostics import CapturedStderr, captured_stderr
 from hloscope.errors import SliceError, TargetError
-from hloscope.program import devices
+from hloscope.program import environment
 
 COMMAND = [sys.executable, "-m", "hloscope", "analyze", "fixtures/programs/matmul.py:matmul"]
 
@@ -26,19 +27,16 @@ def test_two_processes_compile_at_the_same_time(root):
     assert [err for _, err in results] == [b"", b""]
 
 
-def test_without_libtpu_the_error_says_what_still_works(monkeypatch):
+def test_without_libtpu_the_error_says_what_still_works(says, monkeypatch):
     import jax  # noqa: F401  # which sets TPU_LIBRARY_PATH where libtpu is installed
 
     monkeypatch.setattr(placing, "find_spec", lambda _name: None)
     monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)
     with pytest.raises(SliceError) as caught:
         hloscope.analyze(lambda x: x, ("f32[8]",), slice="v5e:2x4", mesh={"X": 8})
-    assert str(caught.value) == (
-        "error: v5e:2x4 cannot be compiled for: there is no libtpu here\n"
-        "   = why: libtpu, which holds the TPU compiler, exists for x86-64 Linux only\n"
-        '   = fix: on x86-64 Linux: pip install "jax[tpu]"; elsewhere HLO files can be read, '
-        'and slice="cpu:N" compiles for simulated CPU devices'
-    )
+    assert re.findall("v5e:2x4|libtpu", caught.value.what) == ["v5e:2x4", "libtpu"]
+    assert re.findall(r"pip install \S+\"|HLO|cpu:N", caught.value.fix) == ['pip install "jax[tpu]"', "HLO", "cpu:N"]
+    says(caught)
 
 
 def test_what_c_code_writes_to_stderr_is_captured_and_given_back(capfd):
@@ -81,16 +79,15 @@ def test_a_spinner_shows_on_a_terminal_only(root):
     assert b"InitGoogle" not in shown
 
 
-def test_without_jax_the_error_says_what_still_works(monkeypatch):
+def test_without_jax_the_error_says_what_still_works(says, monkeypatch):
     import importlib.util
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(TargetError) as caught:
-        devices.require_jax()
-    assert str(caught.value) == (
-        "error: compiling a function needs JAX, and it is not installed here\n"
-        '   = fix: pip install "jax[tpu]" on x86-64 Linux, pip install jax elsewhere; HLO files can be read without it'
-    )
+        environment.require_jax()
+    assert "JAX" in caught.value.what
+    assert re.findall(r"pip install \S+|HLO", caught.value.fix) == ['pip install "jax[tpu]"', "pip install jax", "HLO"]
+    says(caught)
 
 
 KERNEL_AND_CALLBACKS = """\

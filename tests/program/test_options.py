@@ -11,8 +11,7 @@ import pytest
 import hloscope
 from hloscope.api.pricing import price
 from hloscope.config import KEYS
-from hloscope.program.options import OPTIONS
-from hloscope.program.target import ProgramOptions, TargetFacts, TargetOptions, make_facts
+from hloscope.program.target import OPTIONS, ProgramOptions, TargetFacts, TargetOptions, make_facts
 
 NAMES = [option.name for option in OPTIONS]
 
@@ -38,7 +37,7 @@ def test_signatures_and_docstrings_show_every_option(function, given, options):
     assert "options" not in shown
     assert options.__optional_keys__ <= shown.keys()
     for name in options.__optional_keys__:
-        assert f"\n        {name}: " in function.__doc__
+        assert f"\n    {name}: " in inspect.getdoc(function)
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'msh'.*did you mean mesh"):
         function(*given, msh=8)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from hloscope.errors import NotationError, TraceError
@@ -12,24 +14,27 @@ OUTSIDE = {"data": 2, "model": 4}
 
 
 @pytest.mark.parametrize("mesh", [None, OUTSIDE])
-def test_a_jitted_function_keeps_its_in_shardings(compiled, mesh):
+def test_a_jitted_function_keeps_its_in_shardings(says, compiled, mesh):
     capture = compiled("meshes_of_users.py:jitted", mesh=mesh, args=("f32[512,512]", "f32[64,512]"))
     w, x = capture.arguments
-    opened = "arguments written without axes are left to the function's shardings: it refuses them replicated"
-    assert capture.notes == (() if mesh is None else (opened,))
+    assert len(capture.notes) == (0 if mesh is None else 1)
+    if capture.notes:
+        assert "arguments" in says(capture.notes)
     assert (w.sharding, x.sharding) == ("P(None, 'model')", "P('data', None)")
 
 
-def test_a_factory_with_an_explicit_mesh_is_reported_as_explicit(compiled):
+def test_a_factory_with_an_explicit_mesh_is_reported_as_explicit(says, compiled):
     capture = compiled("meshes_of_users.py:explicit_factory", mesh=OUTSIDE)
     assert capture.mesh.axis_types == ("explicit", "explicit")
-    assert capture.notes == ("traced without the mesh being current, because the program brings its own",)
+    [note] = capture.notes
+    assert "without the mesh" in says(note)
 
 
-def test_the_mesh_of_the_arguments_is_made_current_where_it_is_needed(compiled):
+def test_the_mesh_of_the_arguments_is_made_current_where_it_is_needed(says, compiled):
     capture = compiled("meshes_of_users.py:constrained_factory")
     assert capture.outputs[0].sharding == "P('data', 'model')"
-    assert capture.notes == ("traced with the mesh of its arguments current, as jax.set_mesh would make it",)
+    [note] = capture.notes
+    assert "jax.set_mesh" in says(note)
 
 
 @pytest.mark.smoke
@@ -47,21 +52,24 @@ def test_a_hybrid_mesh_made_by_the_program_decides_what_crosses_dcn(compiled, ta
     assert capture.notes == ()
 
 
-def test_the_default_dcn_axis_is_told(compiled):
+def test_the_default_dcn_axis_is_told(says, compiled):
     capture = compiled("modern.py:two_slices")
-    assert capture.notes == ("D crosses DCN: it is the first axis that 2 slices divide (--dcn names another)",)
+    [note] = capture.notes
+    assert re.findall(r"^D\b|DCN|\b2\b|--dcn", says(note)) == ["D", "DCN", "2", "--dcn"]
     assert capture.slice_of_partition == (0,) * 8 + (1,) * 8
 
 
-def test_axis_types_without_a_mesh(compiled):
-    with pytest.raises(NotationError, match="axis types are given, and no mesh to give them to"):
+def test_axis_types_without_a_mesh(says, compiled):
+    with pytest.raises(NotationError) as caught:
         compiled("meshes_of_users.py:explicit_factory", axis_types="auto")
+    assert re.findall("axis types|no mesh", caught.value.what) == ["axis types", "no mesh"]
+    says(caught)
 
 
-def test_a_program_that_needs_a_mesh_is_told_how_to_give_one(compiled):
+def test_a_program_that_needs_a_mesh_is_told_how_to_give_one(says, compiled):
     with pytest.raises(TraceError) as caught:
         compiled("modern.py:needs_a_mesh", args=("f32[64,64]",))
-    assert caught.value.fix == "give the mesh that the program runs under, for example --mesh X=4,Y=2"
+    assert "--mesh " in says(caught.value.fix)
 
 
 def test_a_program_with_a_mesh_of_its_own_is_not_asked_for_one(compiled):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import tempfile
 from pathlib import Path
 
@@ -143,12 +144,13 @@ module @m {
     assert (sine.op_name, [place.line for place in sine.source]) == ("jit(f)/jit(g)/sin", [3])
 
 
-def test_what_cannot_be_propagated_is_a_note_and_no_error():
+def test_what_cannot_be_propagated_is_a_note_and_no_error(says):
     notes: list[str] = []
     assert client.propagate("module {", "compiler", notes, timeout_s=None) == (None, True)
     (note,) = notes
-    assert note.startswith("Shardy's propagation could not be run again (MLIRError: ")
-    assert note.endswith("): reasons are less exact")
+    assert note.startswith("Shardy")
+    assert "(MLIRError: " in note
+    says(re.sub(r"\(MLIRError: .*\)", "(MLIRError: …)", note, flags=re.S))
 
 
 @pytest.mark.smoke
@@ -220,4 +222,4 @@ def test_one_compile_yields_everything_and_leaves_nothing(compiled, slice_name, 
     (None, 0, ()),
 ])  # fmt: skip
 def test_letters_of_arguments(args, count, expected):
-    assert argument_letters(TargetFacts(args=args), count) == expected
+    assert argument_letters(TargetFacts(args=args, dims=dict.fromkeys("BDFN", 8)), count) == expected

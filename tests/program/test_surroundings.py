@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
+from hloscope.program.devices import own_devices, traced_afresh
 from hloscope.program.importing import World
-from hloscope.program.own_backend import own_devices, traced_afresh
 
 pytestmark = pytest.mark.tpu_compiler
 
@@ -110,19 +111,19 @@ def own_mesh():
 """
 
 
-def test_what_can_be_registered_once_says_so(tmp_path, root):
+def test_what_can_be_registered_once_says_so(says, tmp_path, root):
     (tmp_path / "registering.py").write_text(REGISTERING)
     environment = {name: value for name, value in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
     options = {"env": {**environment, "PYTHONPATH": str(root)}, "cwd": tmp_path, "capture_output": True, "text": True}
     command = [sys.executable, "-m", "hloscope", "analyze", "registering.py:own_mesh"]
     done = subprocess.run(command, check=False, **options)
     assert done.returncode == 2
-    assert "this process imported registering.py before, and lets nobody register it again" in done.stderr
-    assert "(--slice, --mesh)" in done.stderr
+    assert re.search(r"registering\.py .*\(--slice, --mesh\)", done.stderr, re.S)
+    says(re.search(r"this process.*", done.stderr)[0])  # what stands before it is JAX's
     assert subprocess.run([*command, "--slice", "v5e:4x8"], check=False, **options).returncode == 0
     script = "import hloscope, registering as r\nhloscope.analyze('registering.py:own_mesh', slice='v5e:4x8')\n"
     done = subprocess.run([sys.executable, "-c", script], check=False, **options)
-    assert "give the function itself instead of its name" in done.stderr
+    assert "the function itself" in done.stderr
     done = subprocess.run(
         [sys.executable, "-c", script.replace("'registering.py:own_mesh'", "r.own_mesh")], check=False, **options
     )

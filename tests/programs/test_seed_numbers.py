@@ -5,25 +5,23 @@ from __future__ import annotations
 import pytest
 from seed_index import FOLDER, programs
 
-from hloscope.program.target import TargetFacts
-from hloscope.verification.job import Job, Side
+from hloscope.verification.job import Job, Settings
 from hloscope.verification.running import run_job
 
 RUNNABLE = [one for one in programs() if one.values[1] is None or one.values[1].refused is None]
 
 
-def side(file, name):
-    return Side(target=f"{FOLDER}/{name if '.py:' in name else f'{file}.py:{name}'}", facts=TargetFacts())
+def place(file, name):
+    return f"{FOLDER}/{name if '.py:' in name else f'{file}.py:{name}'}"
 
 
 @pytest.mark.parametrize(("file", "program"), RUNNABLE)
 def test_a_seed_computes_what_its_twin_does(file, program):
     job = Job(
-        target=side(file, program.function),
-        reference=side(file, program.reference),
+        target=place(file, program.function),
+        reference=place(file, program.reference),
         devices=8,
-        ranges=program.ranges,
-        dims=program.scale,
+        settings=Settings(ranges=program.ranges, scale=program.scale),
     )
     found = run_job(job)
     assert found.message == ""

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
-from hloscope.analysis.model import Analysis, ArrayFact, Collective, Memory, Mesh, SliceFact, SourceFrame, Total, Totals
+from hloscope.analysis.model import (
+    Analysis,
+    ArrayFact,
+    Collective,
+    Memory,
+    Mesh,
+    SliceFact,
+    SourceFrame,
+    Total,
+    Totals,
+    shapes_of,
+)
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.findings import Finding, Severity
 
@@ -42,8 +53,8 @@ GATHER = Collective(
     groups=((0, 1, 2, 3), (4, 5, 6, 7)),
     group_size=4,
     link=Link.ICI,
-    operand_shapes=("bf16[1,4096,14336]",),
-    result_shapes=("bf16[4,4096,14336]",),
+    operand_shapes=shapes_of("bf16[1,4096,14336]"),
+    result_shapes=shapes_of("bf16[4,4096,14336]"),
     payload_bytes=469_762_048,
     wire_bytes=352_321_536,
     executions=8,
@@ -55,8 +66,8 @@ BOUNDED = replace(
     GATHER,
     kind=Kind.ALL_REDUCE,
     name="all-reduce.2",
-    operand_shapes=("f32[16]", "f32[8,8]", "s32[4]"),
-    result_shapes=("f32[16]", "f32[8,8]", "s32[4]"),
+    operand_shapes=shapes_of("f32[16]", "f32[8,8]", "s32[4]"),
+    result_shapes=shapes_of("f32[16]", "f32[8,8]", "s32[4]"),
     payload_bytes=336,
     wire_bytes=504,
     executions=1,
@@ -213,7 +224,7 @@ LONG = replace(
             GATHER,
             kind=Kind.COLLECTIVE_PERMUTE,
             axes=("fsdp_transpose_sequence", "tensor"),
-            operand_shapes=("bf16[8,1024,512]", "f32[8,1024,1]", "f32[16]", "f32[16]"),
+            operand_shapes=shapes_of("bf16[8,1024,512]", "f32[8,1024,1]", "f32[16]", "f32[16]"),
             source=(SourceFrame(file="train.py", line=6, function="the_training_step_of_the_large_model"),),
         ),
     ),

@@ -19,7 +19,7 @@ from hloscope.contracts.notation import parse_contract
 from hloscope.report import explanation as explanations
 from hloscope.report.checks import CheckReport
 from hloscope.report.diffs import DiffReport
-from hloscope.report.formats import Canvas, render
+from hloscope.report.formats import FORMATS, Canvas, render
 from hloscope.rules.selection import make_selection
 from hloscope.why import explain
 
@@ -90,6 +90,15 @@ def test_text(analysis, report, width, colour):
         assert UNSEEN.search(bare) is None
         assert RUNNER.search(bare) is None
         assert width < 200 or not any(line.strip().startswith("second") for line in bare.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("subject", "name"), [(what, name) for what in ("analysis", "check") for name in FORMATS[what]]
+)
+def test_every_format(analysis, report, subject, name):
+    text = render(subject, name, analysis if subject == "analysis" else report, Canvas())
+    assert UNSEEN.search(text) is None
+    assert name == "github" or RUNNER.search(text) is None  # whose commands are its own
 
 
 def test_github(analysis, report):

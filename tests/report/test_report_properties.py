@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from report_examples import FULL, GATHER, LONG, NOTHING
 
-from hloscope.analysis.model import ArrayFact, Mesh, SourceFrame
+from hloscope.analysis.model import ArrayFact, Mesh, SourceFrame, shapes_of
 from hloscope.analysis.totals import largest_first, totals_of
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.report.formats import Canvas, render
@@ -19,7 +19,7 @@ DIMENSIONS = st.lists(st.sampled_from([1, 8, 512, 4096, 14336, 1_000_000]), max_
 DTYPES = st.sampled_from(["f32", "bf16", "f8e4m3fn", "pred"])
 SHAPES = st.lists(
     st.builds(lambda dtype, sizes: f"{dtype}[{','.join(map(str, sizes))}]", DTYPES, DIMENSIONS), min_size=1, max_size=4
-).map(tuple)
+).map(lambda texts: shapes_of(*texts))
 NAMES = st.text(st.sampled_from("abcxyz019_"), min_size=1, max_size=50)
 FRAMES = st.builds(
     SourceFrame, file=NAMES.map(lambda name: f"/home/me/{name}.py"), line=st.integers(1, 9999), function=NAMES
@@ -93,7 +93,7 @@ def test_what_a_reader_counts_is_whole(analysis, width):
         assert format_count(one.executions) in text
         assert all(axis in text for axis in one.axes or ())
         gathers = one.kind in (Kind.ALL_GATHER, Kind.OPAQUE)
-        assert all(shape in text for shape in (one.result_shapes if gathers else one.operand_shapes)[:2])
+        assert all(str(shape) in text for shape in (one.result_shapes if gathers else one.operand_shapes)[:2])
         assert not one.source or f":{one.source[0].line}" in text
     for total in analysis.totals.by_axis.values():
         assert format_bytes(total.wire_bytes) in text

@@ -7,8 +7,11 @@ from functools import cache
 from pathlib import Path
 
 import hloscope
-from hloscope.analysis.model import Analysis, ArrayFact, Memory, SliceFact
+from hloscope.analysis.model import Analysis, ArrayFact, Memory, MovedValue, SliceFact
 from hloscope.analysis.vocabulary import Kind, Link
+from hloscope.hardware.slices import parse_slice
+from hloscope.hlo import parse_module
+from hloscope.rules.facts import Facts
 from hloscope.rules.selection import judged, make_selection
 
 KERNEL = """HloModule kernel, num_partitions=2
@@ -65,9 +68,10 @@ _DENSE = ArrayFact(
 )
 
 
-def judged_with(analysis: Analysis, **options: object) -> Analysis:
-    """The analysis, judged with what a user says on the command line."""
-    return judged(analysis, make_selection(where="--allow", **options))
+def judged_with(known: Analysis | Facts, **options: object) -> Analysis:
+    """An analysis, judged with what a user says on the command line."""
+    facts = known if isinstance(known, Facts) else Facts(known)
+    return judged(facts, make_selection(where="--allow", **options))
 
 
 def chain_of_all_reduces(count: int, elements: int) -> Analysis:
@@ -93,7 +97,7 @@ def across_slices(kind: str, shape: str, result: str) -> Analysis:
         f"  ROOT r = {result} {kind}(p), channel_id=1, replica_groups={{{{0,4}},{{1,5}},{{2,6}},{{3,7}}}}, "
         f"use_global_device_ids=true{extra}\n}}\n"
     )
-    found = hloscope.analyze_text(text, mesh={"data": 2, "model": 4})
+    found = hloscope.analyze_text(text, mesh={"outer": 2, "model": 4})
     return replace(found, collectives=tuple(replace(one, link=Link.DCN) for one in found.collectives))
 
 
@@ -119,6 +123,13 @@ def captured(name: str, **options: object) -> Analysis:
     return hloscope.analyze_text(text, **options)
 
 
+def with_text(name: str, slice_name: str) -> Facts:
+    """A program of the fixtures with its text."""
+    text = (Path(__file__).parents[2] / "fixtures" / "captured" / f"{name}.jax-0.10.hlo").read_text()
+    found = hloscope.analyze_text(text, mesh={"X": 8}, slice=slice_name)
+    return Facts(found, parse_module(text, name=name), parse_slice(slice_name))
+
+
 MIXTURE = "mixture_of_experts.mixture_of_experts"
 TWIN = "mixture_of_experts.mixture_of_experts_shard_map"
 
@@ -132,10 +143,15 @@ def one_collective(**facts: object) -> Analysis:
     return replace(found, collectives=tuple(replace(one, **facts) for one in found.collectives))
 
 
+def moved(name: str, *slices: str | None) -> tuple[MovedValue, ...]:
+    """One array that is moved."""
+    return (MovedValue(computation="main", instruction=name, slices=slices),)
+
+
 def twice(**facts: object) -> Analysis:
     """The same all-reduce of 1 MB twice, the second with these facts."""
     found = chain_of_all_reduces(1, 262_144)
-    [first] = (replace(one, moved_values=("main::x",)) for one in found.collectives)
+    [first] = (replace(one, moved_values=moved("x")) for one in found.collectives)
     return replace(found, collectives=(first, replace(first, name="again", line=first.line + 1, **facts)))
 
 
@@ -154,6 +170,7 @@ FIRES = {
     "hbm-exceeded": [lambda: compiled("too_much"), lambda: with_memory(18_000_000_000)],
     "collective-in-loop": [lambda: captured(MIXTURE, mesh={"X": 8})],
     "exposed-collective": [lambda: captured(MIXTURE, mesh={"X": 8}, slice="v5e:2x4")],
+    "collective-on-critical-path": [lambda: with_text("collective_matmul.naive", "v5e:2x4")],
     "all-reduce-then-slice": [lambda: compiled("scattered_by_the_compiler")],
     "resharding-ping-pong": [lambda: compiled("there_and_back")],
     "involuntary-rematerialization": [lambda: compiled("between_two_orders")],
@@ -198,6 +215,10 @@ SILENT = {
         lambda: captured(MIXTURE, mesh={"X": 8}),
         lambda: captured("matmul.matmul", mesh={"X": 4, "Y": 2}, slice="v5e:4x2"),
     ],
+    "collective-on-critical-path": [
+        lambda: with_text("collective_matmul.collective", "v5e:2x4"),
+        lambda: captured("collective_matmul.naive", mesh={"X": 8}, slice="v5e:2x4"),
+    ],
     "all-reduce-then-slice": [lambda: captured("matmul.matmul", mesh={"X": 4, "Y": 2})],
     "resharding-ping-pong": [lambda: compiled("between_two_orders"), lambda: captured(MIXTURE, mesh={"X": 8})],
     "involuntary-rematerialization": [lambda: compiled("there_and_back")],
@@ -214,5 +235,8 @@ SILENT = {
         lambda: one_collective(narrow_type="f32"),
         lambda: one_collective(padded_bytes=2**20),
     ],
-    "duplicate-collective": [lambda: twice(moved_values=("main::y",)), lambda: twice(moved_values=("main::x slice",))],
+    "duplicate-collective": [
+        lambda: twice(moved_values=moved("y")),
+        lambda: twice(moved_values=moved("x", None)),
+    ],
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -104,9 +105,9 @@ def test_ones_and_what_the_user_sends_are_told(name, start):
     assert found.instruction == "p"
 
 
-def test_the_same_values_reduced_in_the_same_way_are_a_duplicate():
+def test_the_same_values_reduced_in_the_same_way_are_a_duplicate(says):
     [found] = findings(pair(SUM, SUM), "duplicate-collective")
-    assert found.message == "all-reduce over Y moves the same values as %a at %a"
+    assert "%a" in says(found.message)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,7 @@ def test_of_two_branches_only_one_runs():
     assert findings(f"{entry}branch_computations={{branch_a, branch_b}}", "duplicate-collective", BRANCHES) == ()
 
 
-def test_what_runs_anyway_and_again_in_a_branch_is_a_duplicate():
+def test_what_runs_anyway_and_again_in_a_branch_is_a_duplicate(says):
     entry = (
         f"{ARGUMENT}  i = s32[] parameter(1)\n  a = f32[512,1024] all-reduce(p), {GROUPS}, to_apply=sum\n"
         "  c = f32[512,1024] conditional(i, p, p), branch_computations={branch_a, branch_b}\n"
@@ -135,7 +136,8 @@ def test_what_runs_anyway_and_again_in_a_branch_is_a_duplicate():
     )
     found = findings(entry, "duplicate-collective", BRANCHES)
     assert {one.instruction for one in found} == {"r", "q"}
-    assert {one.message for one in found} == {"all-reduce over Y moves the same values as %a at %a"}
+    [message] = {one.message for one in found}
+    assert "%a" in says(message)
 
 
 def test_one_body_in_two_loops_with_different_values_is_no_duplicate():
@@ -144,13 +146,14 @@ def test_one_body_in_two_loops_with_different_values_is_no_duplicate():
     assert findings(entry, "duplicate-collective", loop_over("l", 5, GATHER)) == ()
 
 
-def test_iterations_are_those_of_the_innermost_loop():
+def test_iterations_are_those_of_the_innermost_loop(says):
     inside = f"  fresh = f32[512,1024] negate(v)\n{run('inner', value='fresh', to='deep')}"
     inside += "\n  r = f32[512,1024] get-tuple-element(deep), index=1"
     computations = loop_over("inner", 4, GATHER) + loop_over("outer", 8, inside)
     [found] = findings(f"{ARGUMENT}{run('outer')}", "collective-in-loop", computations)
-    assert found.message == "all-gather over Y moves the same 8.39 MB in each of 4 iterations"
-    assert found.cost == "6.29 MB sent per device, 32 times per step (201 MB)"
+    assert re.findall(r"[\d.]+", found.message) == ["8.39", "4"]
+    assert re.findall(r"[\d.]+", found.cost) == ["6.29", "32", "201"]
+    says([found.message, found.cost])
 
 
 def test_a_loop_of_one_trip_in_a_loop_moves_something_else_each_time():
@@ -160,10 +163,11 @@ def test_a_loop_of_one_trip_in_a_loop_moves_something_else_each_time():
     assert findings(f"{ARGUMENT}{run('outer')}", "collective-in-loop", computations) == ()
 
 
-def test_a_loop_whose_trips_are_not_known_is_a_loop():
+def test_a_loop_whose_trips_are_not_known_is_a_loop(says):
     entry = f"{ARGUMENT}{run('l', start='parameter(1)')}"
     [found] = findings(entry, "collective-in-loop", loop_over("l", 5, GATHER))
-    assert found.message == "all-gather over Y moves the same 8.39 MB in every iteration of %w"
+    assert re.findall(r"[\d.]+|%w", found.message) == ["8.39", "%w"]
+    says(found.message)
 
 
 OWN_PART = f"""  p = f32[64] parameter(0)
@@ -177,24 +181,17 @@ OWN_PART = f"""  p = f32[64] parameter(0)
 
 
 @pytest.mark.parametrize(
-    ("reducer", "name", "fix"),
+    ("reducer", "name", "called"),
     [
-        ("sum", "dot_general", "write it as jax.lax.psum_scatter under shard_map: half the bytes"),
-        (
-            "sum",
-            "reduce_scatter",
-            "the compiler made this of a psum_scatter: try it with tiled=True, over one mesh axis at a time",
-        ),
-        (
-            "largest",
-            "reduce_max",
-            "exchange the parts with jax.lax.all_to_all under shard_map and reduce them there: half the bytes",
-        ),
+        ("sum", "dot_general", {"psum_scatter", "shard_map"}),
+        ("sum", "reduce_scatter", {"psum_scatter", "tiled"}),
+        ("largest", "reduce_max", {"all_to_all", "shard_map"}),
     ],
+    ids=["sum", "written as a scatter", "maximum"],
 )
-def test_the_way_to_scatter_fits_what_is_reduced_and_what_was_written(reducer, name, fix):
+def test_the_way_to_scatter_fits_what_is_reduced_and_what_was_written(says, reducer, name, called):
     [found] = findings(OWN_PART.replace("REDUCER", reducer).replace("NAME", name), "all-reduce-then-slice")
-    assert found.fix == fix
+    assert set(re.findall(r"psum_scatter|all_to_all|shard_map|tiled", says(found.fix))) == called
 
 
 def four(lines: list[str]) -> str:
@@ -208,11 +205,11 @@ def reduced(number: int, element_type: str = "f32", reducer: str = "sum") -> str
 
 
 @pytest.mark.parametrize(("reducer", "called"), [("sum", "psum"), ("largest", "pmax")])
-def test_small_collectives_are_combined_by_the_function_that_does_it(reducer, called):
+def test_small_collectives_are_combined_by_the_function_that_does_it(says, reducer, called):
     [found] = findings(four([reduced(n, reducer=reducer) for n in range(4)]), "small-collectives")
-    assert found.message == "4 all-reduces over Y move 280 B together: their time is latency"
-    wanted = f"jax.lax.{called} of a tuple or of one stacked array"
-    assert found.fix == f"combine those that do not need each other's results: {wanted}"
+    assert re.findall(r"\d+", found.message) == ["4", "280"]
+    assert re.findall(r"jax\.lax\.(\w+)", found.fix) == [called]
+    says([found.message, found.fix])
 
 
 def test_small_collectives_of_another_type_or_reduction_cannot_be_one():
@@ -229,11 +226,11 @@ def test_one_small_collective_in_several_loops_is_not_several():
     assert findings(f"{ARGUMENT}{loops}", "small-collectives", body) == ()
 
 
-def test_the_axis_that_should_stay_in_a_slice_is_named():
+def test_the_axis_that_should_stay_in_a_slice_is_named(says):
     found = judged_with(
         across_slices("all-gather", "f32[1024,1024]", "f32[2048,1024]"), select=["model-parallel-over-dcn"]
     )
-    assert found.findings[0].fix == "keep data within a slice: let --dcn name an axis of data parallelism"
+    assert re.findall("outer|model |--dcn", says(found.findings[0].fix)) == ["outer", "--dcn"]
 
 
 def test_reduction_is_what_the_reducer_does():
@@ -264,12 +261,13 @@ def test_outputs_that_take_donated_memory_are_not_donated_in_vain():
 @pytest.mark.parametrize("name", ["how_many", "how_many_of_each_part"])
 def test_a_sum_of_booleans_is_a_count_and_not_widened(name):
     found = compiled(name)
-    assert [one.operand_shapes[0] for one in found.collectives] == ["s32[32,131072]"]
+    assert [str(one.operand_shapes[0]) for one in found.collectives] == ["s32[32,131072]"]
     assert [one for one in found.findings if one.rule == "widened-collective"] == []
 
 
 @pytest.mark.tpu_compiler
-def test_fewer_elements_than_devices_are_not_to_be_made_more():
+def test_fewer_elements_than_devices_are_not_to_be_made_more(says):
     (one,) = judged_with(compiled("rolled_by_one"), select=["uneven-sharding"]).findings
-    assert one.message == "dimension 0 of part of x has 1 element over 8 devices: 1 on each, 88% of them padding"
-    assert one.fix == "leave this dimension whole, with jax.lax.with_sharding_constraint, or shard another"
+    assert re.findall(r"\d+", one.message) == ["0", "1", "8", "1", "88"]
+    assert "with_sharding_constraint" in one.fix
+    says([one.message, one.fix])

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import hloscope
-from hloscope.analysis import analyze_module, to_document
+from hloscope.analysis import analyze_module
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.placement import Placement
 from hloscope.hlo import parse_module
@@ -112,7 +112,7 @@ def test_the_facts_of_a_spelling(name, version):
     facts = FACTS[name]
     mesh = Mesh(axis_names=tuple(facts["mesh"]), axis_sizes=tuple(facts["mesh"].values()))
     module = parse_module(read(name, version), name=name)
-    found = to_document(analyze_module(module, target=name, mesh=mesh, placement=placement_of(facts)))
+    found = analyze_module(module, target=name, mesh=mesh, placement=placement_of(facts)).to_dict()
     assert differences(found, facts, version) == []
 
 

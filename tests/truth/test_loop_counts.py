@@ -14,7 +14,8 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import hloscope
-from hloscope.program.compiling import capture
+from hloscope.program.compiling import start_compile
+from hloscope.program.lowering import lower
 from hloscope.program.target import TargetFacts
 
 MOST_TRIPS = 60
@@ -86,7 +87,7 @@ def looped(counter, body):
 def text_of(function, slice_name):
     mapped = jax.shard_map(function, in_specs=P("x"), out_specs=P("x"), check_vma=False)
     facts = TargetFacts(mesh={"x": 4}, slice=slice_name, args=("f32[32@x,128]",))
-    return capture(mapped, facts, name="loop").hlo_text
+    return start_compile(lower(mapped, facts, name="loop")).capture().hlo_text
 
 
 def is_told(text, trips, *, linear):

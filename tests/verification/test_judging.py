@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 
 import jsonschema
 import pytest
 
 import hloscope
-from hloscope.analysis.model import Unmodelled
+from hloscope.analysis.model import Unmodelled, shapes_of
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.errors import NotationError
 from hloscope.findings import Severity
@@ -70,13 +70,18 @@ def test_an_all_gather_and_its_permutes_are_the_same_traffic(naive, collective):
         assert found.bytes_ratio == 1
 
 
-def test_what_moves_beyond_the_reference_is_an_error_with_its_line(naive):
+def test_what_moves_beyond_the_reference_is_an_error_with_its_line(says, naive):
     nothing = replace(naive, collectives=())
     found = judged(naive, nothing, AGREED)
     (finding,) = found.findings
     assert (finding.rule, finding.severity) == ("more-than-reference", Severity.ERROR)
-    assert finding.message == ("1 all-gather over Y: 3.15 MB per step and device more than in the reference (added)")
-    assert finding.cost == "over Y the program moves 3.15 MB, and the reference 0 B"
+    assert re.findall(r"\d all-gather over \w|[\d.]+ MB|added", finding.message) == [
+        "1 all-gather over Y",
+        "3.15 MB",
+        "added",
+    ]
+    assert re.findall(r"\bY\b|[\d.]+ M?B", finding.cost) == ["Y", "3.15 MB", "0 B"]
+    says([finding.message, finding.cost])
     assert finding.source.endswith("collective_matmul.py:22")
     assert finding.line == naive.collectives[0].line
     assert not found.passed
@@ -87,7 +92,9 @@ def test_what_moves_beyond_the_reference_is_an_error_with_its_line(naive):
 
 def test_another_collective_that_moves_no_more_is_a_note(naive):
     (gather,) = naive.collectives
-    reduce = replace(gather, kind=Kind.ALL_REDUCE, payload_bytes=1000, wire_bytes=1500, operand_shapes=("s32[250]",))
+    reduce = replace(
+        gather, kind=Kind.ALL_REDUCE, payload_bytes=1000, wire_bytes=1500, operand_shapes=shapes_of("s32[250]")
+    )
     found = judged(replace(naive, collectives=(reduce,)), naive, AGREED)
     assert [(one.rule, one.severity) for one in found.findings] == [("more-than-reference", Severity.NOTE)]
     assert found.passed
@@ -102,17 +109,16 @@ def test_what_is_not_known_is_never_the_same(naive):
     assert found.bytes_ratio is None
 
 
-def test_unknown_bytes_beyond_the_reference_are_an_error(naive):
+def test_unknown_bytes_beyond_the_reference_are_an_error(says, naive):
     (gather,) = naive.collectives
     opaque = replace(gather, kind=Kind.OPAQUE, payload_bytes=None, wire_bytes=None)
     found = judged(replace(naive, collectives=(gather, opaque)), naive, AGREED)
     assert not found.passed
-    assert found.findings[0].message == (
-        "1 opaque over Y: an unknown number of bytes per step and device more than in the reference (added)"
-    )
+    message = says(found.findings[0].message)
+    assert re.findall("1 opaque over Y|unknown|added", message) == ["1 opaque over Y", "unknown", "added"]
 
 
-def test_outputs_of_other_types_shapes_and_shardings(naive):
+def test_outputs_of_other_types_shapes_and_shardings(says, naive):
     (output,) = naive.outputs
 
     def against(**changes):
@@ -124,22 +130,20 @@ def test_outputs_of_other_types_shapes_and_shardings(naive):
     output = replace(output, global_shape=(1024, 8192), sharding="P('X', 'Y')")
     naive = replace(naive, outputs=(output,))
     assert against() == []
-    assert against(dtype="f32") == [
-        ("other-structure", Severity.ERROR, "result is f32[1024,8192], and s32[1024,8192] in the reference")
-    ]
-    assert against(sharding="P('X', None)", local_shape=(512, 8192)) == [
-        (
-            "other-sharding",
-            Severity.WARNING,
-            "result is sharded P('X', None) (s32[512,8192] on a device), and P('X', 'Y') (s32[512,2048] on a device) "
-            "in the reference",
-        )
+    [(*kind, message)] = against(dtype="f32")
+    assert kind == ["other-structure", Severity.ERROR]
+    assert re.findall(r"\w+\[\S+\]", says(message, "type")) == ["f32[1024,8192]", "s32[1024,8192]"]
+    [(*kind, message)] = against(sharding="P('X', None)", local_shape=(512, 8192))
+    assert kind == ["other-sharding", Severity.WARNING]
+    assert re.findall(r"P\(.*?\)|\w+\[\S+\]", says(message, "sharding")) == [
+        *("P('X', None)", "s32[512,8192]"),
+        *("P('X', 'Y')", "s32[512,2048]"),
     ]
     (finding,) = compare_structure(replace(naive, outputs=()), naive)
-    assert finding.message == "the program returns 0 arrays, and its reference 1"
+    assert re.findall(r"\d", says(finding.message, "number")) == ["0", "1"]
 
 
-def test_outputs_of_other_names_are_told_to_be_paired_by_position(naive):
+def test_outputs_of_other_names_are_told_to_be_paired_by_position(says, naive):
     (output,) = naive.outputs
     named = [
         replace(naive, outputs=tuple(replace(output, name=f"result['{name}']") for name in names))
@@ -148,11 +152,9 @@ def test_outputs_of_other_names_are_told_to_be_paired_by_position(naive):
     assert list(compare_structure(named[0], named[0])) == []
     (one,) = compare_structure(named[0], named[1])
     assert (one.rule, one.severity) == ("other-structure", Severity.WARNING)
-    assert one.message == (
-        "outputs have other names in the reference, and are compared by position: result['a'] with result['b']"
-    )
+    assert re.findall(r"'\w'", says(one.message)) == ["'a'", "'b'"]
     (all_of_them,) = compare_structure(named[0], named[2])
-    assert all_of_them.message.endswith("result['c'] with result['x'] and 2 more")
+    assert re.findall(r"'\w'|\d", all_of_them.message)[-3:] == ["'c'", "'x'", "2"]
 
 
 @pytest.mark.parametrize("status", [status for status in NumericsStatus if status != "ran"])
@@ -166,7 +168,7 @@ def test_the_document_is_plain_data(naive, collective):
     infinite = replace(COMPARED, largest_error=float("inf"), wrong=1, wrong_shards=("X=0",))
     found = judged(naive, collective, replace(AGREED, comparisons=(infinite,)))
     document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert document["schema"] == 1
+    assert document["schema"] == 2
     assert document["passed"] is False
     assert document["numerics"]["comparisons"][0]["largest_error"] == "inf"
     assert document["communication"]["same"] is True
@@ -174,9 +176,7 @@ def test_the_document_is_plain_data(naive, collective):
     assert document["communication"]["bytes_ratio"] == 1
 
 
-def test_the_published_schema_has_every_field(naive, collective):
-    published = json.loads(files("hloscope.verification").joinpath("schema.json").read_text(encoding="utf-8"))
-    jsonschema.Draft202012Validator.check_schema(published)
+def test_the_published_schema_has_every_field(naive, collective, schema_of):
     worst = Worst(index=(1, 2), shard="X=0", local_index=(1, 2), found="nan", expected="1", allowed=0.1)
     bias = Bias(ratio=1.02, constant=True, one_way=1.0, shards=("X=0",))
     compared = replace(COMPARED, largest_error=float("inf"), wrong=1, wrong_shards=("X=0",), worst=worst)
@@ -185,17 +185,7 @@ def test_the_published_schema_has_every_field(naive, collective):
     numerics = replace(AGREED, comparisons=(compared,), dims={"B": 8}, not_compared={"gradients": "no floats"})
     numerics = replace(numerics, untested=untested)
     document = json.loads(json.dumps(judged(naive, collective, numerics).to_dict()))
-    jsonschema.validate(document, published)
-    assert document.keys() == published["properties"].keys()
-    for name, found in (
-        ("numerics", document["numerics"]),
-        ("comparison", document["numerics"]["comparisons"][0]),
-        *((name, document["numerics"]["comparisons"][0][name]) for name in ("worst", "tolerance", "bias", "roughness")),
-        ("untested", document["numerics"]["untested"][0]),
-        ("row", document["communication"]["rows"][0]),
-        ("finding", document["findings"][0]),
-    ):
-        assert found.keys() == published["$defs"][name]["properties"].keys()
+    jsonschema.validate(document, schema_of("verify"))
 
 
 @pytest.mark.parametrize(
@@ -207,30 +197,26 @@ def test_ranges_are_read(text, read):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("B", "error: 'B' is no range\n   = fix: write NAME=LOW:HIGH, such as B=0:8 or x=-1:1"),
-        ("B=8:0", "error: the range 'B=8:0' is empty\n   = why: 8 is not below 0"),
-        ("B=0:nan", "error: 'nan' in 'B=0:nan' is not finite\n   = fix: write numbers, such as x=-1:1"),
-        ("B=0:8x", "error: '8x' in 'B=0:8x' is no number\n   = fix: write NAME=LOW:HIGH, such as B=0:8 or x=-1:1"),
-    ],
+    ("text", "wrong", "right"),
+    [("B", [], "LOW:HIGH"), ("B=8:0", [], None), ("B=0:nan", ["'nan'"], "x=-1:1"), ("B=0:8x", ["'8x'"], "LOW:HIGH")],
 )
-def test_ranges_that_are_none(text, message):
+def test_ranges_that_are_none(says, text, wrong, right):
     with pytest.raises(NotationError) as caught:
         parse_range(text)
-    assert str(caught.value) == message
+    assert re.findall(r"'[^']+'", caught.value.what) == [*wrong, f"'{text}'"]
+    assert right is caught.value.fix or right in caught.value.fix
+    says(caught)
 
 
-def test_settings_are_checked():
-    with pytest.raises(NotationError, match="'moon' is no platform to run on"):
-        Settings(on="moon")
-    with pytest.raises(NotationError, match="a seed cannot be negative: -1"):
-        Settings(seed=-1)
-    with pytest.raises(NotationError, match=r"a seed is a whole number, and not 1\.5"):
-        Settings(seed=1.5)
-    for limit in (0, -1, float("nan")):
-        with pytest.raises(NotationError, match=f"a time limit cannot be {limit:g} s"):
-            Settings(timeout_s=limit)
+def test_settings_are_checked(says):
+    wrong = {"on": ["moon"], "seed": [-1, 1.5], "timeout_s": [0, -1, float("nan")]}
+    named = {"on": "platform", "seed": "seed", "timeout_s": "time limit"}
+    for name, value in ((name, value) for name, values in wrong.items() for value in values):
+        with pytest.raises(NotationError) as caught:
+            Settings(**{name: value})
+        assert named[name] in caught.value.what
+        assert str(value) in caught.value.what
+        says(caught, f"{name}={value}")
 
 
 def test_what_is_attached_is_told_by_device_files(tmp_path):
@@ -247,14 +233,14 @@ def _has_libtpu():
     return find_spec("libtpu") is not None
 
 
-def test_what_was_not_understood_in_the_program_alone_is_told(naive):
+def test_what_was_not_understood_in_the_program_alone_is_told(says, naive):
     item = Unmodelled(
         what="the kernel %k does not say whether it communicates", effect="more may move", instruction="k"
     )
     opaque = replace(naive, unmodelled=(item,))
     (finding,) = judged(opaque, naive, AGREED).findings
     assert (finding.rule, finding.severity, finding.why) == ("communication-unsure", Severity.WARNING, "more may move")
-    assert finding.message == f"{item.what}, so nobody can say that the program moves no more than its reference"
+    assert item.what in says(finding.message)
     assert judged(opaque, opaque, AGREED).findings == ()
 
 

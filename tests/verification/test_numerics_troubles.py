@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 from verify_helpers import findings, job
 
+import hloscope
 from hloscope.verification.judging import judge_numerics
 from hloscope.verification.model import NumericsStatus
 from hloscope.verification.running import run_job
@@ -59,6 +62,13 @@ def test_a_program_that_aborts(ended):
     assert found.message.startswith("the process was ended by SIGABRT while running the target")
 
 
+def test_a_program_that_aborts_beside_a_process_that_it_forked():
+    begun = time.monotonic()
+    found = run_in_child(job("troubles", "forks_and_aborts", "plain"), timeout_s=100)
+    assert found.status is NumericsStatus.ABORTED
+    assert time.monotonic() - begun < 25
+
+
 def test_an_operation_that_the_backend_lacks(ended):
     found = ended["not_on_cpu"]
     assert found.status is NumericsStatus.NOT_IMPLEMENTED
@@ -74,7 +84,7 @@ def test_a_program_that_is_too_large_is_not_started():
     (finding,) = judge_numerics(found)
     assert finding.rule == "numerics-too-large"
     assert finding.fix == "compare the numbers at smaller sizes, such as --scale B=64,F=256"
-    assert run_job(job("troubles", "huge", "huge", memory_bytes=16 * GIB, dims={"B": 64, "D": 16})).agree
+    assert run_job(job("troubles", "huge", "huge", memory_bytes=16 * GIB, scale={"B": 64, "D": 16})).agree
 
 
 def test_a_program_that_cannot_be_imported_there(ended):
@@ -125,9 +135,9 @@ def test_too_few_devices_are_told_before_anything_runs():
 
 
 def test_ranges_by_letters_of_the_target():
-    found = run_job(job("troubles", "huge", "huge", dims={"B": 64, "D": 16}, ranges={"x": (0, "D")}))
+    found = run_job(job("troubles", "huge", "huge", scale={"B": 64, "D": 16}, ranges={"x": (0, "D")}))
     assert found.inputs == ("x: 0 to 16",)
-    unknown = run_job(job("troubles", "huge", "huge", dims={"B": 64, "D": 16}, ranges={"x": (0, "Q")}))
+    unknown = run_job(job("troubles", "huge", "huge", scale={"B": 64, "D": 16}, ranges={"x": (0, "Q")}))
     assert unknown.status is NumericsStatus.FAILED
     assert unknown.message == (
         "the range bound 'Q' is neither a number nor a letter of the target's dimensions; its letters are B, D"
@@ -147,13 +157,15 @@ def test_ctrl_c_ends_a_run_that_another_thread_waits_for():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with ThreadPoolExecutor(1) as pool:
+            others = set(_children())
             run = pool.submit(run_in_child, job("troubles", "hangs", "plain"), timeout_s=120)
             child, deadline = None, time.monotonic() + 30
             time.sleep(1.0)
             while child is None:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
-                child = next((int(one) for one in _children() if not _has_pythons_handler(one)), None)
+                begun = set(_children()) - others
+                child = next((int(process) for process in begun if not _has_pythons_handler(process)), None)
             os.kill(child, signal.SIGINT)
             with pytest.raises(KeyboardInterrupt):
                 run.result(timeout=5)
@@ -161,12 +173,38 @@ def test_ctrl_c_ends_a_run_that_another_thread_waits_for():
         signal.signal(signal.SIGINT, before)
 
 
-def _children():
-    """The processes in which this one has numbers made."""
+def test_sigterm_ends_the_run_and_leaves_nothing_of_its_own(tmp_path):
+    (tmp_path / "hloscope-mine").write_text("the user's")
+    script = (
+        "from verify_helpers import job\n"
+        "from hloscope.verification.where import run_in_child\n"
+        "run_in_child(job('troubles', 'sleeps', 'plain'), timeout_s=120)\n"
+    )
+    places = [str(Path(__file__).parent), str(Path(hloscope.__file__).parent.parent)]
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(places)}
+    process = subprocess.Popen([sys.executable, "-c", script], env=environment)
+    try:
+        deadline, begun = time.monotonic() + 60, []
+        while not begun:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+            begun = [child for child in _children(process.pid) if not _has_pythons_handler(child)]
+        process.terminate()
+        assert process.wait(timeout=10) == -signal.SIGTERM
+    finally:
+        process.kill()
+    while set(begun) & set(_children(process.pid)):  # an ended one that nobody has waited for has no command line
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert [path.name for path in tmp_path.iterdir()] == ["hloscope-mine"]
+
+
+def _children(parent=None):
+    """The processes in which this one, or another, has numbers made."""
     for line in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             words = line.read_bytes().split(b"\0")
-            if b"hloscope.verification.child" in words and str(os.getpid()).encode() in words:
+            if b"hloscope.compiler.worker" in words and str(parent or os.getpid()).encode() in words:
                 yield line.parent.name
 
 

@@ -36,7 +36,8 @@ def findings_of_seeds(file, name, seeds, **options):
     """The findings with each seed; both programs are compiled once."""
     first = job(file, f"{name}_twin", name, devices=DEVICES.get(name, 8), **options)
     programs = both_prepared(first)
-    return [list(judge_numerics(compare_prepared(*programs, replace(first, seed=seed)))) for seed in seeds]
+    jobs = (replace(first, settings=replace(first.settings, seed=seed)) for seed in seeds)
+    return [list(judge_numerics(compare_prepared(programs, job))) for job in jobs]
 
 
 @pytest.mark.parametrize("name", right_pairs.PAIRS)
@@ -119,7 +120,7 @@ def test_a_reference_is_split_in_other_ways_before_a_difference_is_told(monkeypa
     ids=["the same", "rounding", "more than rounding"],
 )
 def test_what_another_split_changes_is_allowed_as_far_as_it_is_rounding(monkeypatch, factor, grown, told):
-    _, _, prepared = both_prepared(job("covered", "product_too_large", "product"))
+    prepared = both_prepared(job("covered", "product_too_large", "product"))
     values = [np.linspace(0.5, 1, 256 * 256, dtype=np.float32).reshape(256, 256)] * 2
     target, reference = (run_of(one, values) for one in prepared.values())
     before = measure(target, reference, job("covered", "product_too_large", "product"), lambda _: None)
@@ -143,7 +144,7 @@ def test_counts_that_rounding_hides_are_said():
     (note,) = found.notes
     assert note.startswith("a mean over 4,095 or 4,096 is the same in result within the 0.")
     assert "% that rounding to bfloat16 explains: a wrong count would not be seen; use --scale" in note
-    found = run_job(job("covered", "mean_over_one_less", "mean", dims={"S": 64}))
+    found = run_job(job("covered", "mean_over_one_less", "mean", scale={"S": 64}))
     assert (found.agree, found.notes) == (False, ())
 
 

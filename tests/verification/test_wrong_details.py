@@ -61,7 +61,7 @@ def test_functions_without_outputs_are_not_compared():
 
 
 def test_an_output_that_has_another_shape_at_scaled_sizes_is_not_left_out_silently():
-    (finding,) = findings("wrong_details", "other_shape_at_other_sizes", "block", dims={"N": 32})
+    (finding,) = findings("wrong_details", "other_shape_at_other_sizes", "block", scale={"N": 32})
     assert finding.rule == "not-compared"
     assert finding.message == "the output result[2] could not be compared"
     assert finding.why == "its shape is [16], and [32] in the reference"

@@ -6,8 +6,7 @@ import pytest
 from verify_helpers import findings, job
 
 from hloscope.findings import Severity
-from hloscope.program.target import TargetFacts
-from hloscope.verification.job import Job, Side
+from hloscope.verification.job import Job, Settings
 from hloscope.verification.judging import judge_numerics
 from hloscope.verification.running import run_job
 
@@ -80,8 +79,7 @@ def test_a_wrong_gradient_is_caught(tmp_path):
         "right = hloscope.target(**facts)(lambda x, y: x * y)\n"
         "stopped = hloscope.target(**facts)(lambda x, y: x * jax.lax.stop_gradient(y))\n"
     )
-    sides = [Side(target=f"{tmp_path}/gradients.py:{name}", facts=TargetFacts()) for name in ("stopped", "right")]
-    wrong = Job(target=sides[0], reference=sides[1], devices=8)
-    assert list(judge_numerics(run_job(wrong))) == []
-    (finding,) = judge_numerics(run_job(Job(target=sides[0], reference=sides[1], devices=8, grad=True)))
+    names = {role: f"{tmp_path}/gradients.py:{name}" for role, name in (("target", "stopped"), ("reference", "right"))}
+    assert list(judge_numerics(run_job(Job(**names, devices=8)))) == []
+    (finding,) = judge_numerics(run_job(Job(**names, devices=8, settings=Settings(grad=True))))
     assert finding.message == "gradient of y differs from the reference in 64 of 64 elements, on every device"

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hloscope.program.target import TargetFacts
-from hloscope.verification.job import Job, Side
+from hloscope.verification.job import Job, Settings
 from hloscope.verification.judging import judge_numerics
 from hloscope.verification.running import run_job
 
 USER_CODE = Path(__file__).parent / "user_code"
 
 
-def side(file, name, **facts):
-    return Side(target=f"{USER_CODE / file}.py:{name}", facts=TargetFacts(**facts))
-
-
-def job(file, target, reference, devices=8, **options):
-    return Job(target=side(file, target), reference=side(file, reference), devices=devices, **options)
+def job(file, target, reference, devices=8, memory_bytes=None, **settings):
+    names = {role: f"{USER_CODE / file}.py:{name}" for role, name in (("target", target), ("reference", reference))}
+    return Job(**names, devices=devices, memory_bytes=memory_bytes, settings=Settings(**settings))
 
 
 def findings(file, target, reference, **options):

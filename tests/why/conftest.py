@@ -14,16 +14,17 @@ SEEDS = Path(__file__).parent.parent.parent / "fixtures" / "programs"
 @pytest.fixture(scope="session")
 def explained(kept_compiles):
     """The analysis, with reasons, of `file.py:function` in this room's programs or among the seeds."""
-    from hloscope.api import analysis_of
-    from hloscope.program.compiling import capture
+    from hloscope.api.analyzing import analysis_of
+    from hloscope.program.compiling import start_compile
     from hloscope.program.loading import load
+    from hloscope.program.lowering import lower
     from hloscope.program.target import attached_facts
 
     @cache
     def analysis_of_target(target: str):
         folder = PROGRAMS if (PROGRAMS / target.partition(":")[0]).exists() else SEEDS
         function = load(f"{folder / target}")
-        captured = capture(function, attached_facts(function), name=target, store=kept_compiles)
+        captured = start_compile(lower(function, attached_facts(function), name=target), store=kept_compiles).capture()
         return analysis_of(captured, target)
 
     return analysis_of_target

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.analysis.model import ReasonKind
+from hloscope.analysis.model import ReasonKind, shapes_of
 from hloscope.analysis.vocabulary import Origin
-from hloscope.why.explanation import advice
 from hloscope.why.phrases import equations
+from hloscope.why.sentences import advice
 
 pytestmark = pytest.mark.tpu_compiler
 
@@ -20,27 +20,33 @@ def notation(one):
     return equations(one.reason, one.kind)
 
 
-def test_a_reduction_of_several_arrays_leaves_parts_of_all_of_them(explained):
+def but_for_who_needs_it(one):
+    """The sentence without what versions of JAX order in different ways: which part a compiled collective serves."""
+    start, _, rest = one.why.partition("; ")
+    return f"{start}; …: {rest.rpartition(': ')[2]}"
+
+
+def test_a_reduction_of_several_arrays_leaves_parts_of_all_of_them(says, explained):
     found = explained("easily_mistaken.py:largest").collectives
     assert [one.reason.kind for one in found] == [ReasonKind.PARTIAL_SUM] * len(found)
-    assert all("holds a partial result" in one.why and "dimension 1 (4096)" in one.why for one in found)
+    assert all("dimension 1 (4096)" in one.why for one in found)
+    says(sorted({but_for_who_needs_it(one) for one in found}))
 
 
-def test_a_reversed_dimension_has_no_edges_to_speak_of(explained):
+def test_a_reversed_dimension_has_no_edges_to_speak_of(says, explained):
     (one,) = explained("easily_mistaken.py:turned_around").collectives
-    assert "needs other devices' elements along dimension 1 (512) of `rows[64, 512_Y]`" in one.why
+    assert "dimension 1 (512) of `rows[64, 512_Y]`" in says(one.why)
     assert not any("edges" in change for change in advice(one.reason))
 
 
-def test_an_array_that_is_needed_along_another_dimension_is_not_needed_whole(explained):
+def test_an_array_that_is_needed_along_another_dimension_is_not_needed_whole(says, explained):
     (one,) = explained("easily_mistaken.py:batched").collectives
-    assert one.why.startswith("`a[8_Y, 64, 32]` is sharded along dimension 0 (8) over Y, and `dot_general` (")
-    assert one.why.endswith(
-        "needs it along dimension 1 (64) instead, because output result asks for P(None, 'Y', None): all-to-all over Y"
-    )
+    text = says(one.why)
+    assert text.startswith("`a[8_Y, 64, 32]`")
+    assert ("dimension 0 (8)" in text, "dimension 1 (64)" in text) == (True, True)
 
 
-def test_another_order_of_axes_is_told_as_one_and_each_sum_by_its_own_axis(explained):
+def test_another_order_of_axes_is_told_as_one_and_each_sum_by_its_own_axis(says, explained):
     found = explained("easily_mistaken.py:axes_in_another_order")
     by = reasons(found)
     permute, scatter, total = (
@@ -48,7 +54,7 @@ def test_another_order_of_axes_is_told_as_one_and_each_sum_by_its_own_axis(expla
         by["reduce-scatter", ("X",)],
         by["all-reduce", ("Y",)],
     )
-    assert "needs it over these axes in the order Y, X: collective-permute over X, Y" in permute.why
+    assert "Y, X" in says(permute.why)
     assert notation(permute)[1] == "Out[64, 256] {U_(Y,X)} = x[64, 512_(Y,X)] *_512 w[512_(Y,X), 256]"
     assert notation(scatter)[1] == "Out[64_X, 256] = ReduceScatter_X(Out[64, 256] {U_X})"
     assert notation(total)[1] == "Out[64, 256] = AllReduce_Y(Out[64, 256] {U_Y})"
@@ -61,19 +67,19 @@ def test_what_a_shard_map_hands_out_is_not_its_operand(explained):
     assert one.reason.moved.shape == (64, 256)
 
 
-def test_a_reshard_in_explicit_mode_is_a_constraint_with_its_line(explained):
+def test_a_reshard_in_explicit_mode_is_a_constraint_with_its_line(says, explained):
     (one,) = explained("easily_mistaken.py:resharded").collectives
     assert one.reason.kind is ReasonKind.CONSTRAINT
-    assert one.why.startswith("the sharding constraint P(None, 'Y') (easily_mistaken.py:")
+    assert "P(None, 'Y') (easily_mistaken.py:" in says(one.why)
 
 
-def test_a_sum_that_left_its_loop_is_not_in_every_iteration(explained):
+def test_a_sum_that_left_its_loop_is_not_in_every_iteration(says, explained):
     by = reasons(explained("easily_mistaken.py:accumulated_gradients"))
     outside, inside = by["all-reduce", ("X",)], by["all-reduce", ("Y",)]
     assert (outside.reason.kind, outside.reason.in_loop, outside.executions) == (ReasonKind.PARTIAL_SUM, False, 1)
     assert outside.reason.summed == ("64",)
     assert "iteration" not in outside.why
-    assert inside.why.endswith("all-reduce over Y in every iteration")
+    says(inside.why)
 
 
 def test_recomputed_layers_gather_the_weights_by_name_and_what_the_loop_carries_is_no_argument(explained):
@@ -87,32 +93,27 @@ def test_recomputed_layers_gather_the_weights_by_name_and_what_the_loop_carries_
     assert all(one.reason.kind in (ReasonKind.OPERAND_CONFLICT, ReasonKind.PARTIAL_SUM) for one in found)
 
 
-def test_a_sum_that_is_cut_afterwards_should_have_been_scattered(explained):
+def test_a_sum_that_is_cut_afterwards_should_have_been_scattered(says, explained):
     (one,) = explained("ambiguous_einsum.py:sharded_columns").collectives
-    assert advice(one.reason, one)[0] == (
-        "give each device 8 rows or more, and ask for the result sharded over Y too: TPU's compiler makes no "
-        "reduce-scatter of fewer, which moves half of what an all-reduce does"
-    )
+    assert "reduce-scatter" in advice(one.reason, one)[0]
+    says(advice(one.reason, one))
     assert notation(one)[1:] == ("Out[B_X, F] = AllReduce_Y(Out[B_X, F] {U_Y})", "Out[B_X, F_Y] = Slice_Y(Out[B_X, F])")
 
 
-def test_of_collectives_combined_into_one_the_largest_is_told_and_the_others_are_named(explained):
+def test_of_collectives_combined_into_one_the_largest_is_told_and_the_others_are_named(says, explained):
     found = explained("meshes.py:data_tensor_and_pipeline_parallel").collectives
     combined = next(one for one in found if len(one.operand_shapes) == 4)
     assert (combined.origin, combined.reason.combined) == (Origin.REWRITTEN, 4)
     assert combined.why.startswith("`slice` (meshes.py:")
-    assert combined.why.endswith(
-        "all-reduce over pp, to which devices without them add zeros, combined with 3 others of "
-        "`Wout[L_pp, F_tp, D]` and `Win[L_pp, D, F_tp]`"
-    )
+    assert combined.why.endswith("`Wout[L_pp, F_tp, D]` and `Win[L_pp, D, F_tp]`")
+    says(combined.why)
     assert notation(combined) == ()  # nothing is added up
 
 
-def test_what_the_user_wrote_has_the_users_name_and_its_gradient_is_no_users(explained):
+def test_what_the_user_wrote_has_the_users_name_and_its_gradient_is_no_users(says, explained):
     by = {one.kind.value: one for one in explained("easily_mistaken.py:gradient_of_a_shard_map").collectives}
-    assert by["all-gather"].why.startswith("written by the user: `all_gather` (easily_mistaken.py:")
-    assert by["reduce-scatter"].why.startswith("the backward pass of what the user wrote there: `psum_scatter` (")
-    assert by["all-reduce"].why.startswith("the backward pass of what the user wrote there: `psum` (")
+    for kind, name in (("all-gather", "all_gather"), ("reduce-scatter", "psum_scatter"), ("all-reduce", "psum")):
+        assert f": `{name}` (easily_mistaken.py:" in says(by[kind].why, kind)
 
 
 def test_a_variable_with_the_name_of_an_argument_is_not_that_argument_and_a_dictionary_no_array(explained):
@@ -123,13 +124,11 @@ def test_a_variable_with_the_name_of_an_argument_is_not_that_argument_and_a_dict
     assert {one.name for each in found for one in each.reason.operands} <= {"x", "w", "v", "result of sin"}
 
 
-def test_a_part_that_an_operation_asks_for_needs_no_doubt(explained):
+def test_a_part_that_an_operation_asks_for_needs_no_doubt(says, explained):
     (one,) = explained("easily_mistaken.py:best_of_all").collectives
     assert one.reason.certain
     assert "`top_k` (easily_mistaken.py:" in one.why
-    assert advice(one.reason, one)[0] == (
-        "shard another dimension than dimension 1 (4096) before top_k (argument scores asks for P('X', 'Y'))"
-    )
+    assert "dimension 1 (4096)" in says(advice(one.reason, one)[0])
 
 
 def test_a_barrier_of_recomputation_needs_nothing_itself(explained):
@@ -140,15 +139,16 @@ def test_a_barrier_of_recomputation_needs_nothing_itself(explained):
     assert all(one.reason.consumer is None or one.reason.consumer.name == "dot_general" for one in gathered)
 
 
-def test_permutes_of_a_windowed_product_are_told_as_the_gather_that_they_are(explained):
+def test_permutes_of_a_windowed_product_are_told_as_the_gather_that_they_are(says, explained):
     permutes = explained("bidirectional_matmul.py:all_gather_auto").collectives
     assert len(permutes) == 3
     for one in permutes:
-        assert one.why.endswith("collective-permute over Y, made from the partitioner's all-gather")
+        assert one.reason.rewritten_from == "all-gather"
         assert notation(one)[0] == "A[B_X, D] = AllGather_Y(A[B_X, D_Y])"
+    says(sorted({one.why for one in permutes}))
 
 
-def test_parts_that_are_added_up_where_shardy_would_move_the_operands_are_told_as_a_sum(explained):
+def test_parts_that_are_added_up_where_shardy_would_move_the_operands_are_told_as_a_sum(says, explained):
     found = explained("easily_mistaken.py:fully_sharded_gradients").collectives
     sums = [one for one in found if one.kind.value in ("all-reduce", "reduce-scatter")]
     assert sums
@@ -156,7 +156,7 @@ def test_parts_that_are_added_up_where_shardy_would_move_the_operands_are_told_a
     (gradient,) = [one for one in sums if one.reason.summed == ("512",)]
     assert [one.name for one in gradient.reason.operands if one.name == "x"] == ["x"]
     assert "`x[512_X, 1024]`" in gradient.why
-    assert "the requested output P('X', 'Y') is sharded over X: reduce-scatter over X" in gradient.why
+    says(gradient.why)
     assert not any("add zeros" in one.why for one in found)
 
 
@@ -173,39 +173,38 @@ def test_a_step_of_a_sum_over_slices_is_no_gather_of_elements_and_zeros(explaine
     assert not any("add zeros" in one.why for one in found)
 
 
-def test_who_asks_for_another_sharding_is_not_told_as_who_made_the_array_so(explained):
+def test_who_asks_for_another_sharding_is_not_told_as_who_made_the_array_so(says, explained):
     found = explained("easily_mistaken.py:constrained_otherwise").collectives
     asked = [one for one in found if one.reason.kind is ReasonKind.CONSTRAINT]
     assert asked
     for one in asked:
         assert not {asker.by for asker in one.reason.held_by} & {"constraint"}
-        assert advice(one.reason)[0].endswith(" asks for P('Y', 'X'), and the array is P('X', 'Y')")
+        assert ("P('Y', 'X')" in advice(one.reason)[0], "P('X', 'Y')" in advice(one.reason)[0]) == (True, True)
+    says(sorted({advice(one.reason)[0] for one in asked}))
 
 
-def test_nobody_is_told_to_scatter_a_vector(explained):
+def test_nobody_is_told_to_scatter_a_vector(says, explained):
     (one,) = explained("easily_mistaken.py:every_row").collectives
-    assert (one.kind.value, one.operand_shapes) == ("all-reduce", ("u32[1,1,128]",))
-    assert advice(one.reason, one) == (
-        "take Y off dimension 1 (4096), and shard another dimension with it (argument x asks for P(None, 'Y'))",
-    )
+    assert (one.kind.value, one.operand_shapes) == ("all-reduce", shapes_of("u32[1,1,128]"))
+    assert "dimension 1 (4096)" in says(advice(one.reason, one))
 
 
-def test_a_search_goes_by_the_users_name_and_without_the_positions_that_jax_carries_along(explained):
+def test_a_search_goes_by_the_users_name_and_without_the_positions_that_jax_carries_along(says, explained):
     found = explained("easily_mistaken.py:largest").collectives
     for one in found:
         assert one.reason.producer.name == "argmax"
         assert [operand.name for operand in one.reason.operands] == ["scores"]
-        assert one.why.startswith("`argmax` (easily_mistaken.py:18 in largest) reduces over dimension 1 (4096) of `sc")
-        assert one.why.endswith("all-gather over Y of each device's result, from which every device makes the whole")
+        assert one.why.startswith("`argmax` (easily_mistaken.py:18 in largest) ")
         name = one.reason.moved.name.replace(" ", "_")
         assert notation(one) == (
             f"{name}[64_X] {{U_Y}} = argmax(scores[64_X, 4096_Y])",
             f"{name}[64_X] = argmax(AllGather_Y({name}[64_X] {{U_Y}}))",
         )
+    says(sorted({but_for_who_needs_it(one) for one in found}))
 
 
-def test_of_two_dimensions_with_one_letter_the_one_that_more_operands_have_keeps_it(explained):
+def test_of_two_dimensions_with_one_letter_the_one_that_more_operands_have_keeps_it(says, explained):
     (one,) = explained("easily_mistaken.py:letters_that_meet").collectives
-    assert one.why.startswith("contracting dimension Q of `")
+    assert "dimension Q of `" in says(one.why)
     assert notation(one)[0].endswith("[B_X, 16, Q_Y] *_Q projection[Q_Y, D]")
     assert notation(one)[0].startswith("Out[B_X, 16, D] {U_Y} = ")

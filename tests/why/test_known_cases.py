@@ -5,14 +5,13 @@ The programs are in `programs/known_cases.py`. What is asserted was read by a pe
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from hloscope.analysis.model import ReasonKind
 from hloscope.analysis.vocabulary import Kind, Origin
-from hloscope.why.explanation import advice
+from hloscope.why.sentences import advice
 
 pytestmark = pytest.mark.tpu_compiler
 SOURCE = (Path(__file__).parent / "programs" / "known_cases.py").read_text().splitlines()
@@ -29,7 +28,7 @@ def base(axes) -> set[str]:
     return {axis.partition(":")[0] for axis in axes}
 
 
-def test_a_sharded_fft_names_the_transform_although_the_compiler_makes_products_of_it(explained):
+def test_a_sharded_fft_names_the_transform_although_the_compiler_makes_products_of_it(says, explained):
     found = explained("known_cases.py:sharded_fft").collectives
     assert {one.kind for one in found} == {Kind.ALL_GATHER, Kind.ALL_REDUCE}
     for one in found:
@@ -41,22 +40,19 @@ def test_a_sharded_fft_names_the_transform_although_the_compiler_makes_products_
         finding for finding in explained("known_cases.py:sharded_fft").findings if finding.rule == "lost-sharding"
     ]
     assert any("all-reduce" in finding.message or "over X:(1)4" in finding.message for finding in findings)
-    assert found[-1].why == (
-        f"`fft` (known_cases.py:{line_of('jnp.fft.fft(signal')} in sharded_fft) needs dimension 1 (512) of "
-        "`signal[64, 512_X]` whole on each device, and it is sharded over X:(4)2: all-gather over X:(4)2"
-    )
+    says(found[-1].why)
 
 
-def test_a_cumulative_sum_is_likely_the_reason_where_the_compiler_keeps_no_lines(explained):
+def test_a_cumulative_sum_is_likely_the_reason_where_the_compiler_keeps_no_lines(says, explained):
     found = explained("known_cases.py:sharded_cumsum").collectives
     assert {one.kind for one in found} == {Kind.ALL_GATHER, Kind.COLLECTIVE_PERMUTE}
     for one in found:
         assert one.source == ()
         assert one.why.startswith("likely: `cumsum` (known_cases.py:")
-        assert "needs what comes before each device's part along dimension 0 (4096) of `values[4096_X, 256]`" in one.why
         assert not any("edges" in change for change in advice(one.reason, one))
         assert (one.reason.moved.name, one.reason.dimensions, one.reason.axes) == ("values", (0,), ("X",))
         assert one.reason.consumer.source[0].line == line_of("jnp.cumsum(values")
+    says(sorted({one.why for one in found}))
 
 
 def test_a_grouped_convolution_gathers_images(explained):
@@ -83,17 +79,14 @@ def test_a_vmapped_shuffle_sorts_along_the_sharded_dimension(explained):
     ]
 
 
-def test_a_foreign_call_on_an_explicit_mesh_gets_everything(explained):
+def test_a_foreign_call_on_an_explicit_mesh_gets_everything(says, explained):
     (one,) = explained("known_cases.py:foreign_call").collectives
     line = line_of("jax.ffi.ffi_call(")
-    assert one.why == (
-        f"Shardy has no sharding rule for `ffi_call` (known_cases.py:{line} in foreign_call), so the partitioner hands "
-        "it all of `matrices[16_X, 64, 64]`, which is sharded over X: all-gather over X"
-    )
+    assert f"`ffi_call` (known_cases.py:{line} in foreign_call)" in says(one.why)
     assert (one.reason.kind, one.reason.certain, one.origin) == (ReasonKind.NO_RULE, True, Origin.INSERTED)
 
 
-def test_conflicting_shardings_come_with_the_rematerialization(explained):
+def test_conflicting_shardings_come_with_the_rematerialization(says, explained):
     found = explained("known_cases.py:conflicting_shardings")
     (warning,) = found.rematerializations
     line = line_of("held = jax.lax.with_sharding_constraint")
@@ -103,21 +96,16 @@ def test_conflicting_shardings_come_with_the_rematerialization(explained):
     assert warning.text.startswith("[SPMD] Involuntary full rematerialization. ")
     assert not any("rematerialization" in note for note in found.notes)
     gather = next(one for one in found.collectives if one.kind is Kind.ALL_GATHER)
-    assert gather.why.removeprefix("likely: ") == (
-        "`Out[64_(Y,X), 32, 16]` is computed as P(('Y', 'X'), None, None), and the requested output is "
-        "P(None, 'X', 'Y'): all-gather over X, Y"
-    )
+    says(gather.why.removeprefix("likely: "), "all-gather")
     others = [one for one in found.collectives if one is not gather]
     assert {one.kind for one in others} == {Kind.COLLECTIVE_PERMUTE, Kind.ALL_TO_ALL}
     for one in others:
-        assert one.why == (
-            f"the sharding constraint P(('Y', 'X'), None, None) (known_cases.py:{line} in conflicting_shardings) asks "
-            f"for another sharding than that of `held[64_X, 32_Y, 16]`: {one.kind} over {', '.join(one.axes)}, one "
-            "step on the way"
-        )
+        assert f"(known_cases.py:{line} in conflicting_shardings)" in one.why
+        assert f"{one.kind} over {', '.join(one.axes)}" in one.why
+    says(sorted({one.why for one in others}), "others")
 
 
-def test_an_argument_that_is_rematerialized_is_named_with_the_constraint_that_asks(explained):
+def test_an_argument_that_is_rematerialized_is_named_with_the_constraint_that_asks(says, explained):
     found = explained("known_cases.py:argument_in_two_orders")
     (warning,) = found.rematerializations
     line = line_of("return other * 2")
@@ -126,10 +114,7 @@ def test_an_argument_that_is_rematerialized_is_named_with_the_constraint_that_as
     assert [frame.line for frame in warning.source] == [line]
     (one,) = found.collectives
     assert (one.reason.kind, [asked.by for asked in one.reason.asked_by]) == (ReasonKind.CONSTRAINT, ["constraint"])
-    assert one.why == (
-        f"the sharding constraint P(('Y', 'X'), None, None) (known_cases.py:{line} in argument_in_two_orders) asks for "
-        "another sharding than that of `held[64, 32_X, 16_Y]`: all-gather over X, Y"
-    )
+    assert f"(known_cases.py:{line} in argument_in_two_orders)" in says(one.why)
 
 
 def test_an_argument_that_is_rematerialized_on_its_way_out_is_named(explained):
@@ -141,11 +126,13 @@ def test_an_argument_that_is_rematerialized_on_its_way_out_is_named(explained):
     ("gather_in_scan", "layers", False),
     ("invariant_gather_in_scan", "weights", True),
 ])  # fmt: skip
-def test_a_gather_in_a_scan_tells_whether_it_is_the_same_in_each_iteration(explained, target, argument, invariant):
+def test_a_gather_in_a_scan_tells_whether_it_is_the_same_in_each_iteration(
+    says, explained, target, argument, invariant
+):
     (one,) = explained(f"known_cases.py:{target}").collectives
     reason = one.reason
     assert (one.kind, reason.kind, reason.certain) == (Kind.ALL_GATHER, ReasonKind.OPERAND_CONFLICT, True)
     assert (reason.moved.argument, reason.axes, reason.operand) == (argument, ("X",), 1)
     assert (reason.in_loop, reason.loop_invariant) == (True, invariant)
-    assert re.search(r"in every iteration$" if not invariant else r"although it is the same in each$", one.why)
+    says(one.why)
     assert [asked.name for asked in reason.asked_by] == ["x"]

@@ -14,9 +14,8 @@ import hloscope
 from hloscope.analysis.model import Operation, Reason, ReasonKind, Tensor
 from hloscope.analysis.vocabulary import SUMS, Kind
 from hloscope.why.agreement import agreed
-from hloscope.why.explanation import advice
 from hloscope.why.phrases import equations
-from hloscope.why.sentences import sentence
+from hloscope.why.sentences import advice, sentence
 
 HERE = Path(__file__).parent
 SEEDS = json.loads((HERE / "goldens" / "seed_explanations.json").read_text())
@@ -28,6 +27,7 @@ MOVES = {
     "Permute": ("collective-permute",),
 }
 WINDOWED = (Kind.ALL_GATHER, Kind.REDUCE_SCATTER)
+MOVES_NOTHING = {"wide_layer.py:masks"}
 
 
 def own_programs():
@@ -73,6 +73,7 @@ def test_there_are_stories_to_check():
 
 @pytest.mark.parametrize("target", SEEDS)
 def test_the_seeds_tell_one_story(target):
+    assert SEEDS[target]
     for one in SEEDS[target]:
         windowed = any(f"made from the partitioner's {kind}" in one["why"] for kind in WINDOWED)
         check_sentence(Kind(one["kind"]), one["why"])
@@ -82,7 +83,9 @@ def test_the_seeds_tell_one_story(target):
 @pytest.mark.tpu_compiler
 @pytest.mark.parametrize("target", list(own_programs()))
 def test_the_programs_of_this_room_tell_one_story(explained, target):
-    for one in explained(target).collectives:
+    collectives = explained(target).collectives
+    assert bool(collectives) is (target not in MOVES_NOTHING)
+    for one in collectives:
         check_sentence(one.kind, one.why)
         check_equations(one.kind, equations(one.reason, one.kind), one.reason.rewritten_from in WINDOWED)
 
@@ -134,25 +137,21 @@ SUM = Reason(
 )
 
 
-def test_an_operand_that_is_gathered_in_place_of_a_sum_is_what_is_told():
+def test_an_operand_that_is_gathered_in_place_of_a_sum_is_what_is_told(says):
     found = agreed(SUM, [collective("all-gather", "f32[16,32]", "f32[64,32]")], MESH)
-    assert sentence(found, Kind.ALL_GATHER) == (
-        "`dot_general` sums over D of `w[D_Y, F]`, which is sharded over Y, and the partitioner hands it all of that "
-        "instead of adding up partial sums: all-gather over Y"
-    )
+    assert "`w[D_Y, F]`" in sentence(found, Kind.ALL_GATHER)
     assert equations(found, Kind.ALL_GATHER) == (
         "w[D, F] = AllGather_Y(w[D_Y, F])",
         "y[B, F] = x[B, D] *_D w[D, F]",
     )
-    assert advice(found) == ("take Y off D of w, and shard another dimension with it",)
+    assert len(advice(found)) == 1
+    says([sentence(found, Kind.ALL_GATHER), *advice(found)])
 
 
-def test_parts_that_are_gathered_are_told_as_parts():
+def test_parts_that_are_gathered_are_told_as_parts(says):
     found = agreed(SUM, [collective("all-gather", "f32[1,16,32]", "f32[4,16,32]")], MESH)
     assert found == SUM
-    assert sentence(found, Kind.ALL_GATHER).endswith(
-        "all-gather over Y of each device's sum, from which every device makes the whole"
-    )
+    says(sentence(found, Kind.ALL_GATHER))
     assert equations(found, Kind.ALL_GATHER)[1] == "y[B, F] = dot_general(AllGather_Y(y[B, F] {U_Y}))"
 
 
@@ -160,13 +159,11 @@ def test_parts_that_are_gathered_are_told_as_parts():
     ("all-gather", "f32[5,3]", "f32[20,3]"),
     ("all-to-all", "f32[16,32]", "f32[16,32]"),
 ])  # fmt: skip
-def test_what_is_neither_is_told_without_an_array(kind, operand, result):
+def test_what_is_neither_is_told_without_an_array(says, kind, operand, result):
     found = agreed(SUM, [collective(kind, operand, result)], MESH)
     assert (found.kind, found.certain, found.moved) == (ReasonKind.PARTITIONERS_CHOICE, False, None)
-    assert sentence(found, Kind(kind)) == (
-        "likely: the partitioner's own way to `dot_general`, which Shardy's shardings alone do not ask for: "
-        f"{kind} over Y"
-    )
+    text = says(sentence(found, Kind(kind)))
+    assert (text.startswith("likely: "), text.endswith(f": {kind} over Y")) == (True, True)
     assert equations(found, Kind(kind)) == ()
 
 
@@ -185,13 +182,10 @@ CONFLICT = Reason(
 )
 
 
-def test_an_all_to_all_brings_an_array_where_the_others_are_cut_and_makes_nothing_whole():
+def test_an_all_to_all_brings_an_array_where_the_others_are_cut_and_makes_nothing_whole(says):
     found = agreed(CONFLICT, [collective("all-to-all", "f32[4,4,16]", "f32[4,4,16]", "scatter-add")], MESH)
     assert found.wanted == ((), ("Y",))
-    assert sentence(found, Kind.ALL_TO_ALL) == (
-        "likely: `rows[B_Y, D]` is sharded along B over Y, and `scatter-add` needs it along D instead: "
-        "all-to-all over Y"
-    )
+    assert "`rows[B_Y, D]`" in says(sentence(found, Kind.ALL_TO_ALL))
 
 
 @pytest.mark.parametrize("changed", [
@@ -205,16 +199,12 @@ def test_an_all_to_all_without_a_dimension_to_go_to_names_no_array(changed):
     assert (found.kind, found.moved) == (ReasonKind.PARTITIONERS_CHOICE, None)
 
 
-def test_a_sum_at_a_scatter_adds_up_and_moves_no_zeros():
+def test_a_sum_at_a_scatter_adds_up_and_moves_no_zeros(says):
     choice = replace(CONFLICT, kind=ReasonKind.PARTITIONERS_CHOICE)
     found = agreed(choice, [collective("reduce-scatter", "f32[128,64]", "f32[32,64]", "scatter-add")], MESH)
-    assert sentence(found, Kind.REDUCE_SCATTER) == (
-        "likely: `scatter-add` leaves a part of the result on each device along Y, so each device holds a partial "
-        "sum; each device needs its own part of the sum along Y: reduce-scatter over Y"
-    )
-    assert advice(found) == (
-        "say how the operands of scatter-add are to be sharded, with jax.lax.with_sharding_constraint before it",
-    )
+    assert found.kind is ReasonKind.PARTIAL_SUM
+    assert len(advice(found)) == 1
+    says([sentence(found, Kind.REDUCE_SCATTER), *advice(found)])
 
 
 @pytest.mark.parametrize(("element_type", "operand"), [("i32", "f32[4,64]"), ("f32", "f32[3,5]")])
@@ -227,7 +217,7 @@ def test_an_array_of_another_type_or_shape_is_not_what_a_choice_of_the_partition
     assert agreed(kept, [collective("all-gather", "f32[4,64]", "f32[16,64]")], MESH) is kept
 
 
-def test_one_of_several_steps_is_told_as_one_and_claims_no_result():
+def test_one_of_several_steps_is_told_as_one_and_claims_no_result(says):
     asked = Reason(
         kind=ReasonKind.CONSTRAINT,
         axes=("Y",),
@@ -236,8 +226,8 @@ def test_one_of_several_steps_is_told_as_one_and_claims_no_result():
         dimensions=(0, 1),
     )
     for kind in (Kind.ALL_TO_ALL, Kind.COLLECTIVE_PERMUTE):
-        assert sentence(asked, kind).endswith(f"{kind} over Y, one step on the way")
+        assert f": {kind} over Y" in says(sentence(asked, kind), kind.value)
         assert equations(asked, kind) == ()
     whole = replace(asked, wanted=(("X", "Y"), ()))
-    assert sentence(whole, Kind.ALL_TO_ALL).endswith("all-to-all over Y")
+    assert says(sentence(whole, Kind.ALL_TO_ALL), "whole").endswith(": all-to-all over Y")
     assert equations(whole, Kind.ALL_TO_ALL) == ("x[A_(X,Y), B] = AllToAll_Y(x[A_X, B_Y])",)

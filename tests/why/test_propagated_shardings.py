@@ -61,7 +61,7 @@ def test_inside_shard_map_there_is_nothing_to_propagate(table):
     assert not any(one.is_moved for one in found.arrays)
 
 
-def test_an_argument_that_comes_as_a_sum_in_parts_is_told_as_that_before_and_after_the_compile(table, explained):
+def test_an_argument_that_comes_as_a_sum_in_parts_is_told_as_that_before_and_after_the_compile(says, table, explained):
     (argument,) = [
         one
         for one in table("tests/why/programs/wide_layer.py:takes_a_sum_in_parts").arrays
@@ -70,15 +70,9 @@ def test_an_argument_that_comes_as_a_sum_in_parts_is_told_as_that_before_and_aft
     compiled = explained("wide_layer.py:takes_a_sum_in_parts")
     assert {argument.sharding, compiled.arguments[0].sharding} == {"P('X', None, unreduced={'Y'})"}
     (one,) = compiled.collectives
-    assert one.why == (
-        "`partial[64_X, 256] {U_Y}` comes as a partial sum on each device; `sin` (wide_layer.py:34 in "
-        "takes_a_sum_in_parts) needs the whole sum: all-reduce over Y"
-    )
+    assert "`partial[64_X, 256] {U_Y}`" in one.why
     assert equations(one.reason, one.kind) == ("partial[64_X, 256] = AllReduce_Y(partial[64_X, 256] {U_Y})",)
-    assert [step.what for step in explain(compiled)[0].steps] == [
-        "each device holds a partial sum",
-        "sin needs the sum",
-    ]
+    says([one.why, *(step.what for step in explain(compiled)[0].steps)])
 
 
 def test_a_sum_that_nobody_has_taken_yet_is_told(table):

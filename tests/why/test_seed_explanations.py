@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hloscope.why.explanation import advice
 from hloscope.why.phrases import equations
+from hloscope.why.sentences import advice
 
 pytestmark = pytest.mark.tpu_compiler
 SEEDS = Path(__file__).parents[2] / "fixtures" / "programs"

@@ -25,18 +25,14 @@ to_apply=add, metadata={op_name="jit(f)/dot_general"}
 use_global_device_ids=true, to_apply=add, metadata={op_name="jit(f)/shard_map/psum"}
 }
 """
-MISSING = (
-    "not known: HLO text keeps no shardings of the program it was compiled from; name the function itself (module:fn) "
-    "to have it compiled and explained"
-)
 
 
-def test_each_collective_says_what_is_missing_or_that_the_user_wrote_it():
+def test_each_collective_says_what_is_missing_or_that_the_user_wrote_it(says):
     found = hloscope.analyze_text(TEXT, mesh={"X": 2, "Y": 4})
     by_name = {one.name: one for one in found.collectives}
-    assert by_name["summed"].why == MISSING
     assert by_name["summed"].reason.kind is ReasonKind.UNKNOWN
-    assert by_name["mine"].why == "written by the user: `psum` over Y"
+    assert "`psum` over Y" in by_name["mine"].why
+    says([by_name["summed"].why, by_name["mine"].why])
     assert found.rematerializations == ()
     assert found.to_dict()["collectives"][0]["reason"]["kind"] in ("unknown", "authored")
 
@@ -50,27 +46,24 @@ def test_one_is_found_by_name_with_or_without_percent_and_by_number():
 
 
 @pytest.mark.parametrize("named", ["nope", "0", "3"])
-def test_a_name_that_is_none_is_refused(named):
+def test_a_name_that_is_none_is_refused(says, named):
     with pytest.raises(TargetError) as refused:
         explain(hloscope.analyze_text(TEXT), named)
-    assert str(refused.value) == (
-        f"error: there is no collective '{named}' in the compiled program\n"
-        "   = why: it has %summed, %mine\n"
-        "   = fix: name one of them, or give its number in the list that `hloscope analyze` prints, counted from 1"
-    )
+    assert f"'{named}'" in refused.value.what
+    assert refused.value.why.endswith("%summed, %mine")
+    says(refused)
 
 
-def test_a_name_that_is_nearly_one_is_answered_with_that_one():
+def test_a_name_that_is_nearly_one_is_answered_with_that_one(says):
     with pytest.raises(TargetError) as refused:
         explain(hloscope.analyze_text(TEXT), "sumed")
-    assert refused.value.fix == (
-        "did you mean summed? Else name one of them, or give its number in the list that `hloscope analyze` prints, "
-        "counted from 1"
-    )
+    assert "did you mean summed?" in refused.value.fix
+    says(refused)
 
 
-def test_a_program_without_collectives_says_so():
+def test_a_program_without_collectives_says_so(says):
     text = "HloModule m\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n"
-    with pytest.raises(TargetError, match="it has no collectives at all"):
+    with pytest.raises(TargetError) as refused:
         explain(hloscope.analyze_text(text), "x")
+    says(refused)
     assert explain(hloscope.analyze_text(text)) == ()

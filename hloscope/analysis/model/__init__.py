@@ -14,13 +14,15 @@ from hloscope.analysis.model.analysis import (
     Unmodelled,
 )
 from hloscope.analysis.model.collective import (
+    ArrayShape,
     AxisShift,
     Collective,
     CollectivePart,
-    Mesh,
+    MovedValue,
     Overlap,
     PermutePattern,
     Relation,
+    shapes_of,
 )
 from hloscope.analysis.model.reason import (
     AskedBy,
@@ -32,10 +34,12 @@ from hloscope.analysis.model.reason import (
     Tensor,
 )
 from hloscope.analysis.model.step_time import RuleUse, Spread, StepTime, UnknownOperation
+from hloscope.program.capture import Mesh
 
 __all__ = [
     "Analysis",
     "ArrayFact",
+    "ArrayShape",
     "AskedBy",
     "AxisShift",
     "Collective",
@@ -43,6 +47,7 @@ __all__ = [
     "IntermediateFact",
     "Memory",
     "Mesh",
+    "MovedValue",
     "Operation",
     "Overlap",
     "PermutePattern",
@@ -60,4 +65,5 @@ __all__ = [
     "Totals",
     "UnknownOperation",
     "Unmodelled",
+    "shapes_of",
 ]

@@ -1,15 +1,16 @@
-"""The analysis of one compiled program, and the document that `--format json` prints, described by `schema.json`."""
+"""The analysis of one compiled program, which is the document that `--format json` prints."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, is_dataclass
-from enum import Enum
+from dataclasses import dataclass, field
 
-from hloscope.analysis.model.collective import Collective, Mesh
+from hloscope.analysis.model.collective import Collective
 from hloscope.analysis.model.reason import Rematerialization, SourceFrame
 from hloscope.analysis.model.step_time import StepTime
 from hloscope.analysis.vocabulary import Bound
+from hloscope.documents import SCHEMA, Schema, plain
 from hloscope.findings import Finding
+from hloscope.program.capture import Mesh
 from hloscope.units import plural
 
 
@@ -18,6 +19,7 @@ class Analysis:
     """Everything hloscope knows about one compiled program.
 
     Attributes:
+        schema: Version of the document's shape.
         target: What the user named: `model.py:step`, `step.hlo`, `-`.
         module: The HLO module's name.
         slice: The slice; None for HLO text without `--slice`.
@@ -37,6 +39,7 @@ class Analysis:
         versions: `hloscope`, and `jax`, `jaxlib`, `libtpu` when they compiled the program.
     """
 
+    schema: Schema = SCHEMA
     target: str
     module: str
     slice: SliceFact | None
@@ -46,8 +49,8 @@ class Analysis:
     totals: Totals
     arguments: tuple[ArrayFact, ...]
     outputs: tuple[ArrayFact, ...]
-    memory: Memory
     intermediates: tuple[IntermediateFact, ...] = ()
+    memory: Memory
     time: StepTime | None = None
     rematerializations: tuple[Rematerialization, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -63,8 +66,8 @@ class Analysis:
         )
 
     def to_dict(self) -> dict[str, object]:
-        """The analysis as plain data, as `--format json` prints it (see `hloscope/analysis/schema.json`)."""
-        return to_document(self)
+        """The analysis as plain data, as `--format json` prints it (see `hloscope/schemas/analysis.json`)."""
+        return plain(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +77,7 @@ class ArrayFact:
     Attributes:
         name: The user's name, a pytree path such as `params['w']`, or `result[0]`.
         dtype: XLA's short type name, such as `bf16`.
-        global_shape: Dimensions of the whole array; None when the text does not tell.
+        global_shape: Dimensions of the whole array; None when the text does not say.
         local_shape: Dimensions on one device.
         sharding: The sharding in the user's mesh axes, such as `P('X', None)`; None when not known.
         chosen_by: `user` when the sharding was asked for, `compiler` when it was left open, None when not known.
@@ -234,78 +237,3 @@ class Totals(Total):
     by_axis: dict[str, Total]
     by_kind: dict[str, Total]
     by_link: dict[str, Total]
-
-
-SCHEMA_VERSION = 1
-"""Changes when a field is renamed, removed or given another meaning; not when one is added."""
-
-
-def to_document(analysis: Analysis) -> dict[str, object]:
-    """Turns an analysis into dicts, lists, strings, numbers, booleans and None.
-
-    Field names are those of the model. What is not known is None, never zero.
-    """
-    return {
-        "schema": SCHEMA_VERSION,
-        "target": analysis.target,
-        "module": analysis.module,
-        "slice": plain(analysis.slice),
-        "mesh": _mesh(analysis.mesh),
-        "num_partitions": analysis.num_partitions,
-        "collectives": [_collective(collective) for collective in analysis.collectives],
-        "totals": plain(analysis.totals),
-        "arguments": plain(analysis.arguments),
-        "outputs": plain(analysis.outputs),
-        "intermediates": plain(analysis.intermediates),
-        "memory": plain(analysis.memory),
-        "time": _time(analysis.time),
-        "rematerializations": plain(analysis.rematerializations),
-        "findings": plain(analysis.findings),
-        "unmodelled": plain(analysis.unmodelled),
-        "notes": list(analysis.notes),
-        "versions": dict(analysis.versions),
-    }
-
-
-def _collective(collective: Collective) -> dict[str, object]:
-    """A collective with its bytes per step, which follow from bytes per execution."""
-    return {
-        **{field.name: plain(getattr(collective, field.name)) for field in fields(collective)},
-        "payload_bytes_per_step": collective.payload_bytes_per_step,
-        "wire_bytes_per_step": collective.wire_bytes_per_step,
-    }
-
-
-def _time(time: StepTime | None) -> dict[str, object] | None:
-    """The step's time, with the names of its rules by how far they can be trusted."""
-    if time is None:
-        return None
-    return {
-        **{field.name: plain(getattr(time, field.name)) for field in fields(time)},
-        "calibrated": list(time.calibrated),
-        "uncalibrated": list(time.uncalibrated),
-    }
-
-
-def _mesh(mesh: Mesh | None) -> dict[str, object] | None:
-    """The mesh without its partition ids, which belong to the compiler rather than to the user."""
-    if mesh is None:
-        return None
-    return {
-        "axis_names": list(mesh.axis_names),
-        "axis_sizes": list(mesh.axis_sizes),
-        "axis_types": None if mesh.axis_types is None else list(mesh.axis_types),
-    }
-
-
-def plain(value: object) -> object:
-    """A model as dicts, lists, strings, numbers, booleans and None."""
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, tuple | list):
-        return [plain(item) for item in value]
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    return value

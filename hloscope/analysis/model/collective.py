@@ -2,40 +2,61 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from math import prod
+from functools import lru_cache
 
 from hloscope.analysis.model.reason import Reason, SourceFrame
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
+from hloscope.documents import Text
+
+
+class ArrayShape(Text):
+    """The shape of an array on one device, made from its HLO text, such as `bf16[2,1024]`."""
+
+    PATTERN = r"^(\w+\[(((<=)?\d+|\?)(,((<=)?\d+|\?))*)?\]|b\(.*\))$"
+    __slots__ = ()
+
+    @property
+    def dtype(self) -> str:
+        """XLA's short type name, such as `bf16`."""
+        return self.text.removeprefix("b(").partition("[")[0]
+
+    @property
+    def dimensions(self) -> tuple[int, ...] | None:
+        """Its dimensions; None where one of them is decided at run time."""
+        sizes = self.text.rpartition("]")[0].partition("[")[2]
+        if "<" in sizes or "?" in sizes:
+            return None
+        return tuple(int(size) for size in sizes.split(",") if size)
+
+
+def shapes_of(*shapes: object) -> tuple[ArrayShape, ...]:
+    """Shapes made from what prints as their HLO texts."""
+    return tuple(_shape_of(str(shape)) for shape in shapes)
+
+
+@lru_cache(maxsize=1024)
+def _shape_of(text: str) -> ArrayShape:
+    return ArrayShape(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mesh:
-    """The user's logical mesh.
+class MovedValue:
+    """Where an array was made that is moved, behind copies, conversions and loops that carry it unchanged.
 
     Attributes:
-        axis_names: Axis names, major to minor.
-        axis_sizes: Devices along each axis.
-        axis_types: `auto`, `explicit` or `manual` for each axis; None when unknown (HLO text).
-        partition_ids: The partition id at each mesh position in row-major order; None means 0, 1, 2, …
+        computation: The HLO computation it was made in.
+        instruction: The HLO instruction that made it, without `%`.
+        element: Which element of that one's result it is, as indices into nested tuples; empty for the whole result.
+        slices: What is taken of it, slice by slice: the bounds as HLO has them; null for a slice at an offset that is
+            decided at run time, which may be another one each time.
     """
 
-    axis_names: tuple[str, ...]
-    axis_sizes: tuple[int, ...]
-    axis_types: tuple[str, ...] | None = None
-    partition_ids: tuple[int, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if len(self.axis_names) != len(self.axis_sizes):
-            raise ValueError("a mesh needs one size for each axis name")
-        if len(set(self.axis_names)) != len(self.axis_names):
-            raise ValueError(f"mesh axis names repeat: {self.axis_names}")
-
-    @property
-    def device_count(self) -> int:
-        """Devices in the mesh."""
-        return prod(self.axis_sizes)
+    computation: str
+    instruction: str
+    element: tuple[int, ...] = ()
+    slices: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,13 +104,13 @@ class Collective:
         axes_guessed: Whether the axes rest on a guess of which part of the mesh each of several slices holds.
         groups: The groups of partition ids (for a permute its source-target pairs), as the text has them: in one
             slice's program those of the slice. Between slices, partition ids of the whole program, or device ids where
-            nothing tells the partitions.
+            nothing says the partitions.
         group_size: Devices in a group; the largest one where groups differ; None for a permute.
         link: The network it crosses.
         operand_shapes: Per-device operand shapes, such as `bf16[2,1024]`.
         result_shapes: Per-device result shapes.
-        payload_bytes: The larger side on one device per execution (all-gather: result; others: operand), without
-            tile padding; of a TPU's all-reduce in the type of its reducer, which may be wider than operand and result.
+        payload_bytes: Bytes of the larger side on one device per execution (all-gather: result; others: operand),
+            without tile padding; of a TPU's all-reduce in the type of its reducer, which may be wider than both.
         wire_bytes: Bytes that one device must send per execution on an ideal ring. All-gather (n-1)/n of the result;
             reduce-scatter and all-to-all (n-1)/n of the operand; all-reduce 2(n-1)/n of the operand; permute
             the operand for each target of one source; broadcast the operand.
@@ -97,20 +118,19 @@ class Collective:
         executions_bound: How `executions` relates to the truth.
         bytes_bound: How `payload_bytes` and `wire_bytes` relate to the truth: at most where sizes are decided at run
             time (ragged all-to-all, bounded dimensions) or where two element types leave open what moves.
-        payload_bytes_at_least: What the payload cannot be smaller than; the payload itself where it is exact.
+        payload_bytes_at_least: Bytes that the payload cannot be smaller than; the payload itself where it is exact.
         wire_bytes_at_least: What the wire bytes cannot be smaller than.
-        padded_bytes: What the payload takes in memory with its tiles; None where the text gives no layout.
+        padded_bytes: Bytes that the payload takes in memory with its tiles; None where the text gives no layout.
         permute: How far and along which axes a permute shifts; None where it is no uniform shift, and for all others.
         result_slices: Shapes of the slices, at offsets that only the device decides, that are all that is ever read
             of an all-reduce's result; empty where more of it is read.
         undone_by: For an all-gather of which each device only ever reads the part again that it has put in: the HLO
-            instruction that takes it; None for all others, and where that cannot be told.
-        moved_values: A name for each array that is moved: `computation::instruction` where it was made, behind copies,
-            conversions and loops that carry it unchanged; ` slice` after it for a slice at an offset that is decided
-            at run time. Two collectives with equal names, none of them such a slice, move the same values.
+            instruction that takes it; None for all others, and where that cannot be known.
+        moved_values: Where each array was made that is moved; two collectives of which these are equal, none of them
+            a slice at an offset that is decided at run time, move the same values.
         moves_zeros: Whether all that it moves is known to be zeros.
         loop_invariant: Whether it moves the same values in every iteration of the innermost loop around it; None
-            outside loops and where that cannot be told.
+            outside loops and where that cannot be known.
         narrow_type: The narrower element type that all operands were converted from, or that all readers convert the
             result to, also where the compiler has made such a conversion part of the collective; None when there is
             none.
@@ -129,6 +149,8 @@ class Collective:
         source_of: None when `source` is the collective's own, else the name of the instruction it was taken from.
         why: Why it is there, in the user's terms; None when nobody asked.
         reason: The evidence that `why` is made from; None when nobody asked.
+        payload_bytes_per_step: Payload bytes per step: `payload_bytes` x `executions`.
+        wire_bytes_per_step: Bytes one device sends per step: `wire_bytes` x `executions`.
     """
 
     kind: Kind
@@ -139,8 +161,8 @@ class Collective:
     groups: tuple[tuple[int, ...], ...]
     group_size: int | None
     link: Link
-    operand_shapes: tuple[str, ...]
-    result_shapes: tuple[str, ...]
+    operand_shapes: tuple[ArrayShape, ...]
+    result_shapes: tuple[ArrayShape, ...]
     payload_bytes: int | None
     wire_bytes: int | None
     executions: int
@@ -151,9 +173,9 @@ class Collective:
     wire_bytes_at_least: int | None = None
     padded_bytes: int | None = None
     permute: PermutePattern | None = None
-    result_slices: tuple[str, ...] = ()
+    result_slices: tuple[ArrayShape, ...] = ()
     undone_by: str | None = None
-    moved_values: tuple[str, ...] = ()
+    moved_values: tuple[MovedValue, ...] = ()
     moves_zeros: bool = False
     loop_invariant: bool | None = None
     narrow_type: str | None = None
@@ -171,16 +193,13 @@ class Collective:
     source_of: str | None = None
     why: str | None = None
     reason: Reason | None = None
+    payload_bytes_per_step: int | None = field(init=False, default=None)
+    wire_bytes_per_step: int | None = field(init=False, default=None)
 
-    @property
-    def wire_bytes_per_step(self) -> int | None:
-        """Bytes one device sends per step: `wire_bytes` x `executions`."""
-        return None if self.wire_bytes is None else self.wire_bytes * self.executions
-
-    @property
-    def payload_bytes_per_step(self) -> int | None:
-        """`payload_bytes` x `executions`."""
-        return None if self.payload_bytes is None else self.payload_bytes * self.executions
+    def __post_init__(self) -> None:
+        for name in ("payload_bytes", "wire_bytes"):
+            count = getattr(self, name)
+            object.__setattr__(self, f"{name}_per_step", None if count is None else count * self.executions)
 
 
 class Relation(StrEnum):

@@ -148,7 +148,7 @@ class Rematerialization:
     """The partitioner's warning that it can only replicate an array to change its sharding.
 
     Attributes:
-        op_name: The operation's `op_name`; None when the warning does not tell.
+        op_name: The operation's `op_name`; None when the warning does not say.
         opcode: Its HLO opcode.
         shape: The array's shape on one device.
         before: The sharding it has, in the user's axes where it follows them, else in XLA's words.
@@ -168,7 +168,14 @@ class Rematerialization:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFrame:
-    """One frame of the user's Python stack: where an operation was written."""
+    """One frame of the user's Python stack: where an operation was written.
+
+    Attributes:
+        file: Path of the source file, as it was traced.
+        line: 1-based line.
+        function: Qualified name of the function; None when not known.
+        column: 0-based column; None when not known.
+    """
 
     file: str
     line: int

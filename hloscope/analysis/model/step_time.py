@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hloscope.analysis.vocabulary import Bound
 
@@ -12,7 +12,7 @@ _UNKNOWN_SHARE = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownOperation:
-    """Operations on the critical path whose time nothing tells.
+    """Operations on the critical path whose time nothing says.
 
     They are taken to run at the memory's bandwidth; of kernels only what their results take to be written counts.
 
@@ -85,6 +85,8 @@ class StepTime:
         unknown_operations: What was priced without knowing what it does, most time first.
         unpriced_kernels: Names of kernels whose cost is unknown; the step takes at least `step_us`.
         notes: Assumptions, one sentence each.
+        calibrated: The rules in use that were compared with measurements of this generation.
+        uncalibrated: The rules in use that were not.
     """
 
     step_us: float
@@ -104,19 +106,15 @@ class StepTime:
     unknown_operations: tuple[UnknownOperation, ...] = ()
     unpriced_kernels: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    calibrated: tuple[str, ...] = field(init=False, default=())
+    uncalibrated: tuple[str, ...] = field(init=False, default=())
 
     @property
     def rests_on_unknown(self) -> bool:
         """Whether 1% of it or more was priced without knowing what it does."""
-        unknown_us = sum(one.time_us for one in self.unknown_operations)
+        unknown_us = sum(operation.time_us for operation in self.unknown_operations)
         return bool(self.unknown_operations) and unknown_us >= _UNKNOWN_SHARE * self.step_us
 
-    @property
-    def calibrated(self) -> tuple[str, ...]:
-        """The rules in use that were compared with measurements of this generation."""
-        return tuple(use.rule for use in self.rules if use.calibrated)
-
-    @property
-    def uncalibrated(self) -> tuple[str, ...]:
-        """The rules in use that were not."""
-        return tuple(use.rule for use in self.rules if not use.calibrated)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "calibrated", tuple(use.rule for use in self.rules if use.calibrated))
+        object.__setattr__(self, "uncalibrated", tuple(use.rule for use in self.rules if not use.calibrated))

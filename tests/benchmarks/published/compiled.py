@@ -55,14 +55,15 @@ def _key(row: Row) -> str:
 
 
 def _compile(row: Row) -> dict[str, object]:
-    from hloscope.program.compiling import capture
+    from hloscope.program.compiling import start_compile
+    from hloscope.program.lowering import lower
     from hloscope.program.target import make_facts
 
     print(f"compiling {row.name} for {row.slice}", file=sys.stderr, flush=True)
     facts = make_facts(
         mesh=row.mesh, slice=row.slice, args=row.args, out=row.out, compiler_options=dict(row.options) or None
     )
-    found = capture(row.program, facts, name=row.name)
+    found = start_compile(lower(row.program, facts, name=row.name)).capture()
     mesh = found.mesh
     return {
         "text": found.hlo_text,

@@ -32,6 +32,14 @@ def aborts(x):
 
 
 @hloscope.target(**FACTS)
+def forks_and_aborts(x):
+    if os.fork() == 0:
+        time.sleep(40)
+        os._exit(0)
+    os.abort()
+
+
+@hloscope.target(**FACTS)
 def sleeps(x):
     jax.debug.callback(lambda _: time.sleep(600), x)
     return x * 2

@@ -1,0 +1,129 @@
+"""Writes the JSON schema of every document that hloscope prints, from the documents' types: `python docs/schemas.py`.
+
+The descriptions are those of the types' docstrings, in which JSON's words stand for Python's.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from hloscope.analysis.model import Analysis  # noqa: E402
+from hloscope.report.checks import CheckDocument  # noqa: E402
+from hloscope.report.checkups import DoctorDocument  # noqa: E402
+from hloscope.report.diffs import DiffDocument  # noqa: E402
+from hloscope.report.explanation import ExplainDocument  # noqa: E402
+from hloscope.report.price import PriceDocument  # noqa: E402
+from hloscope.report.shardings import ShardingTable  # noqa: E402
+from hloscope.verification.model import VerificationDocument  # noqa: E402
+
+FOLDER = ROOT / "hloscope" / "schemas"
+DOCUMENTS = {
+    "analysis": Analysis,
+    "check": CheckDocument,
+    "diff": DiffDocument,
+    "doctor": DoctorDocument,
+    "explain": ExplainDocument,
+    "price": PriceDocument,
+    "shardings": ShardingTable,
+    "verify": VerificationDocument,
+}
+UNITS = "Numbers are per device, bytes in bytes, times in microseconds. What is not known is null, never zero."
+MAY_BE_INFINITE = "hloscope.verification.model"
+PLAIN = {"type"}.issuperset
+IN_JSON = {"None": "null", "True": "true", "False": "false"}
+
+
+def in_json(text: str) -> str:
+    """A docstring's sentences with JSON's words for Python's, code in them aside."""
+    words = re.sub(r"`[^`]*`|\b(?:None|True|False)\b", lambda found: IN_JSON.get(found[0], found[0]), text)
+    return " ".join(words.split())
+
+
+def kinds_in(kind: Any) -> Iterator[type]:
+    """A type and all that it is made of, as far as a schema gives them a name."""
+    if is_dataclass(kind) or (isinstance(kind, type) and issubclass(kind, Enum)):
+        yield kind
+    for part in (*get_args(kind), *(get_type_hints(kind).values() if is_dataclass(kind) else ())):
+        yield from kinds_in(part)
+
+
+def docstring(kind: type) -> str:
+    """Its docstring as every Python has it: from 3.13 on the compiler takes the indentation away."""
+    return inspect.cleandoc(kind.__doc__ or "")
+
+
+def attributes(kind: type) -> dict[str, str]:
+    """What the docstrings of a type and of those that it extends say of each field."""
+    said = {}
+    for base in reversed(kind.__mro__):
+        section = docstring(base).partition("Attributes:\n")[2]
+        said.update((name, in_json(text)) for name, text in re.findall(r"(?m)^ {4}(\w+): (.*(?:\n {8}.*)*)", section))
+    return said
+
+
+def described(definition: dict[str, Any], kind: type) -> dict[str, Any]:
+    """A type's schema with its descriptions; all that it may say it always says."""
+    summary = in_json(docstring(kind).partition("Attributes:")[0].partition("\n\nSource:")[0])
+    if "properties" not in definition:
+        return {"description": summary, "enum": [member.value for member in kind]}  # type: ignore[attr-defined]
+    said = attributes(kind)
+    may_be_infinite = kind.__module__ == MAY_BE_INFINITE
+    properties = {
+        field.name: {**simple(definition["properties"][field.name], may_be_infinite), "description": said[field.name]}
+        for field in fields(kind)
+    }
+    return {"description": summary, "type": "object", "properties": properties, "required": list(properties)}
+
+
+def simple(field: dict[str, Any], may_be_infinite: bool) -> dict[str, Any]:
+    """A field's schema without its default, and with a choice of plain types in one line."""
+    found = {key: value for key, value in field.items() if key != "default"}
+    if may_be_infinite and found.get("type") == "number":
+        return {"anyOf": [found, {"const": "inf"}]}
+    choices = found.get("anyOf", ())
+    return {"type": [choice["type"] for choice in choices]} if choices and all(map(PLAIN, choices)) else found
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    """The schema of a document."""
+    document = DOCUMENTS[name]
+    kinds = {kind.__name__: kind for kind in kinds_in(document)}
+    _, found = msgspec.json.schema_components(
+        [document],
+        schema_hook=lambda kind: {"type": "string", "pattern": kind.PATTERN},
+        ref_template="#/$defs/{name}",
+    )
+    definitions = {kind: described(found[kind], kinds[kind]) for kind in sorted(found)}
+    whole = definitions.pop(document.__name__)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"hloscope {name}",
+        **whole,
+        "description": f"{whole['description']} {UNITS}",
+        "$defs": definitions,
+    }
+
+
+def main() -> None:
+    """Writes them all, into another folder where one is named."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
+    for name in DOCUMENTS:
+        text = json.dumps(schema_of(name), indent=2, ensure_ascii=False) + "\n"
+        (folder / f"{name}.json").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Rules of a project's own: loading the plug-ins that its targets file names, and running the cases of their rules."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+from hloscope.api.analyzing import analyze_text
+from hloscope.api.texts import hlo_text
+from hloscope.config import find_plugins
+from hloscope.errors import HloscopeError
+from hloscope.rules import Case, Rule
+from hloscope.rules.plugins import FAILED, load_plugins
+from hloscope.rules.selection import make_selection
+
+
+def load_project_plugins(start: Path, *, config: Path | None = None) -> None:
+    """Loads the plug-ins of the project that a folder belongs to.
+
+    Args:
+        start: The folder.
+        config: The project's targets file, where that is known.
+
+    Raises:
+        HloscopeError: The file cannot be read, or a plug-in cannot be loaded.
+    """
+    found = find_plugins(start, named=config)
+    if found is not None:
+        load_plugins(*found.names, root=found.root, where=found.place)
+
+
+def failed_cases(rule: Rule) -> list[str]:
+    """What the cases of a rule show to be wrong with it; empty where each is as it says.
+
+    Args:
+        rule: A rule of a plug-in that is loaded.
+    """
+    cases: tuple[Case, ...] = tuple(getattr(rule, "cases", ()))
+    missing = [
+        f"it has no case on which it {'fires' if fires else 'stays silent'}"
+        for fires in (True, False)
+        if all(case.fires is not fires for case in cases)
+    ]
+    wrong = (f"case {number}: {text}" for number, case in enumerate(cases, 1) for text in _wrong(rule, case))
+    return [*missing, *wrong]
+
+
+def _wrong(rule: Rule, case: Case) -> Iterator[str]:
+    """What is wrong with a case, if anything is."""
+    options = {f"{rule.name}.{option}": value for option, value in case.options.items()}
+    try:
+        if isinstance(case.hlo, Path):
+            name = str(Path(inspect.getfile(type(rule))).parent / case.hlo)
+            text = hlo_text(name)
+        else:
+            name, text = "case.hlo", case.hlo
+        judging = make_selection(select=[rule.name], rule_options=options)
+        found = analyze_text(text, name=name, mesh=case.mesh, slice=case.slice, judging=judging).findings
+    except HloscopeError as error:
+        yield error.on_one_line()
+        return
+    failures = [finding for finding in found if finding.rule == FAILED]
+    yield from (f"{finding.message} ({finding.source})" for finding in failures)
+    own = [finding.message for finding in found if finding.rule == rule.name]
+    if bool(own) is not case.fires and not failures:
+        yield f"it should stay silent, and finds: {own[0]}" if own else "it should fire, and finds nothing"

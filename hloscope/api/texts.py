@@ -1,0 +1,149 @@
+"""HLO text as a target: reading it, what of a target's options goes with it, and what it is taken to run on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hloscope.errors import HloscopeError, MeshError, SliceError, TargetError
+from hloscope.hardware.slices import Slice
+from hloscope.hlo import HloModule, module_text
+from hloscope.program.capture import Capture, Mesh
+from hloscope.program.files import read_hlo, split_module
+from hloscope.program.target import BY_NAME, TargetFacts
+
+
+def capture_of_text(text: str, module: HloModule, facts: TargetFacts, chosen: Slice | None, *, name: str) -> Capture:
+    """What is known of a program of which there is only its text.
+
+    Args:
+        text: The text.
+        module: The parsed text.
+        facts: The mesh, the axes over DCN and what kernels cost.
+        chosen: The slice that the program is meant for.
+        name: The file's name, for messages.
+
+    Raises:
+        MeshError: The mesh does not have as many devices as the program.
+        SliceError: The slice has fewer devices than the program.
+    """
+    sizes = facts.mesh or {}
+    mesh = Mesh(axis_names=tuple(sizes), axis_sizes=tuple(sizes.values())) if sizes else None
+    per_slice = module.num_partitions * module.replica_count
+    slices = _slice_count(text, per_slice, mesh, chosen)
+    _check_devices(name, per_slice * slices, module, mesh, chosen)
+    return Capture(
+        hlo_text=text,
+        slice=chosen,
+        slice_chosen_by="user",
+        used_devices=per_slice * slices,
+        mesh=mesh,
+        devices_per_slice=per_slice if slices > 1 else None,
+        slice_of_partition=_slice_of_partition(facts, slices),
+        kernel_costs=facts.kernel_costs,
+    )
+
+
+def refuse_beside_text(target: object, given: Mapping[str, Any]) -> None:
+    """Refuses what only a function can obey.
+
+    Args:
+        target: HLO text, as the user named it.
+        given: Values by the names that the user has for them; those that are None or empty are not given.
+
+    Raises:
+        TargetError: One of them is given.
+    """
+    for name, value in given.items():
+        if value is not None and not (isinstance(value, str | tuple | Mapping) and not value):
+            raise TargetError(
+                f"{name} does not go with HLO text", why=f"{target} is compiled already", fix="leave it out"
+            )
+
+
+def beside_text(target: object, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a target's options goes with HLO text, by name.
+
+    Raises:
+        TargetError: One is given that only a function can obey.
+    """
+    refuse_beside_text(target, {name: value for name, value in given.items() if not BY_NAME[name].of_text})
+    return {name: value for name, value in given.items() if BY_NAME[name].of_text}
+
+
+def refuse_source_root(name: str, root: object) -> None:
+    """Refuses, beside a function, what only HLO text needs.
+
+    Args:
+        name: What the user calls the folder.
+        root: The folder; None where none was given.
+
+    Raises:
+        TargetError: One was given.
+    """
+    if root is not None:
+        raise TargetError(f"{name} is for HLO text", why="the files of a function are read anyway", fix="leave it out")
+
+
+def hlo_text(target: str | Path) -> str:
+    """The HLO text of a file, or of the one of its modules that is named: `many.hlo#step`.
+
+    Raises:
+        TargetError: There is no such file, or it cannot be read.
+        HloParseError: No module has that name, or several have.
+    """
+    path, module = split_module(target)
+    if not Path(path).exists():
+        raise TargetError(f"there is no file {path}")
+    text = read_hlo(path)
+    return text if module is None else module_text(text, module, name=path)
+
+
+_MAX_DEVICES = 1 << 20
+"""More than any program will be compiled for; a header that says more is damaged."""
+
+
+def _slice_of_partition(facts: TargetFacts, slices: int) -> tuple[int, ...] | None:
+    """The slice of each mesh position, as `dcn` says; None leaves it to the order of the mesh."""
+    if slices == 1 or not facts.dcn or not facts.mesh:
+        return None
+    from hloscope.program.several_slices import slice_of_position, slices_per_axis
+
+    across = slices_per_axis(facts.mesh, slices, facts.dcn, [])
+    return tuple(int(number) for number in slice_of_position(tuple(facts.mesh.values()), across).flat)
+
+
+def _slice_count(text: str, per_slice: int, mesh: Mesh | None, chosen: Slice | None) -> int:
+    """Slices that a program spans; its text holds the partitions of one slice only."""
+    if chosen is not None and chosen.slice_count > 1:
+        return chosen.slice_count
+    if mesh is not None and per_slice > 0 and "_xla_megascale" in text and mesh.device_count % per_slice == 0:
+        return mesh.device_count // per_slice
+    return 1
+
+
+def _check_devices(name: str, devices: int, module: HloModule, mesh: Mesh | None, chosen: Slice | None) -> None:
+    """Checks a mesh and a slice against what a text says of itself.
+
+    Raises:
+        HloscopeError: The text claims more devices than any program has, or none.
+        MeshError: The mesh does not have as many devices as the program.
+        SliceError: The slice has fewer devices than the program.
+    """
+    why = f"its header says num_partitions={module.num_partitions}, replica_count={module.replica_count}"
+    if not 0 < devices <= _MAX_DEVICES:
+        raise HloscopeError(f"{name} claims to be a program for {devices} devices", why=why, fix="check its header")
+    says = devices > 1 or "num_partitions" in module.header
+    if mesh is not None and says and mesh.device_count != devices:
+        raise MeshError(
+            f"the mesh has {mesh.device_count} devices and {name} is a program for {devices}",
+            why=why,
+            fix="give the mesh that the program was compiled for",
+        )
+    if chosen is not None and not chosen.is_attached and chosen.device_count < devices:
+        raise SliceError(
+            f"{chosen.name} has {chosen.device_count} devices and {name} is a program for {devices}",
+            why=why,
+            fix="name a slice that is large enough",
+        )

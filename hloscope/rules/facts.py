@@ -1,0 +1,123 @@
+"""What a rule may ask of a program. A new fact is a query here, and no new field of the public `Analysis`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from hloscope.analysis.model import Analysis, ArrayFact, Collective, Reason
+from hloscope.analysis.vocabulary import Kind
+from hloscope.graph import HloGraph
+from hloscope.hardware.slices import Slice
+from hloscope.hlo import HloModule
+
+if TYPE_CHECKING:
+    from hloscope.cost.critical_path import CriticalPath
+
+
+class Facts:
+    """A compiled program, as rules see it: each query is answered when it is first asked, and kept.
+
+    Attributes:
+        analysis: What reports show.
+        module: The parsed HLO; None where only an analysis is at hand.
+        slice: The slice that the program runs on, with its chip; None where none is named.
+    """
+
+    def __init__(
+        self,
+        analysis: Analysis,
+        module: HloModule | None = None,
+        slice: Slice | None = None,
+        *,
+        kernel_costs: Mapping[str, tuple[float, float]] | None = None,
+    ) -> None:
+        self.analysis = analysis
+        self.module = module
+        self.slice = slice
+        self._kernel_costs = kernel_costs or {}
+        self._dataflows: dict[str, Any] = {}
+
+    @property
+    def collectives(self) -> tuple[Collective, ...]:
+        """The collectives, those that move most per step first."""
+        return self.analysis.collectives
+
+    def moving(self, payload_bytes: int) -> tuple[Collective, ...]:
+        """The collectives that are understood and move so much each time; what is not known may be as much as that.
+
+        Groups of one device send nothing, and are left out.
+        """
+        return tuple(
+            collective
+            for collective in self.collectives
+            if collective.kind is not Kind.OPAQUE
+            and collective.wire_bytes != 0
+            and (collective.payload_bytes is None or collective.payload_bytes >= payload_bytes)
+        )
+
+    @cached_property
+    def sending(self) -> tuple[Collective, ...]:
+        """The collectives of which it is known that they send bytes."""
+        return tuple(collective for collective in self.collectives if collective.wire_bytes)
+
+    @cached_property
+    def explained(self) -> tuple[tuple[Collective, Reason], ...]:
+        """The collectives of which it is known why they are there, each with the evidence."""
+        return tuple(
+            (collective, collective.reason) for collective in self.collectives if collective.reason is not None
+        )
+
+    @cached_property
+    def used_arrays(self) -> tuple[tuple[str, ArrayFact], ...]:
+        """The arguments and outputs that the program uses, each with its role: `argument` or `output`."""
+        by_role = (("argument", self.analysis.arguments), ("output", self.analysis.outputs))
+        return tuple((role, array) for role, arrays in by_role for array in arrays if array.used)
+
+    @property
+    def axis_sizes(self) -> dict[str, int]:
+        """Devices along each axis of the mesh, major first; empty without a mesh."""
+        mesh = self.analysis.mesh
+        return {} if mesh is None else dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+
+    @property
+    def step_us(self) -> float | None:
+        """How long the step takes, in microseconds; None when it was not priced."""
+        return None if self.analysis.time is None else self.analysis.time.step_us
+
+    @property
+    def hbm_share(self) -> float | None:
+        """The share of a device's HBM that the program takes, above 1 where it does not fit; None when not known."""
+        memory = self.analysis.memory
+        return None if memory.peak_bytes is None or not memory.hbm_bytes else memory.peak_bytes / memory.hbm_bytes
+
+    @cached_property
+    def graph(self) -> HloGraph | None:
+        """Which computation calls which; None without the HLO."""
+        return None if self.module is None else HloGraph(self.module)
+
+    def dataflow(self, computation: str) -> Any:
+        """What needs what in a computation, as a `networkx.DiGraph`; None without the HLO.
+
+        Nodes are names of instructions, with the `HloInstruction` as `instruction`; an edge leads from an operand to
+        its user. `networkx.ancestors(facts.dataflow(c.computation), c.name)` is all that has to run before `c`.
+        """
+        if self.module is None:
+            return None
+        if computation not in self._dataflows:
+            from hloscope.cost.critical_path import dataflow
+
+            self._dataflows[computation] = dataflow(self.module.computation(computation))
+        return self._dataflows[computation]
+
+    @cached_property
+    def critical_path(self) -> CriticalPath | None:
+        """The longest chain of operations that need each other; None when the step was not priced."""
+        if self.graph is None or self.step_us is None or self.slice is None or self.slice.chip is None:
+            return None
+        from hloscope.cost.critical_path import find_critical_path
+        from hloscope.cost.operations import Operations
+
+        operations = Operations(graph=self.graph, chip=self.slice.chip, kernel_costs=self._kernel_costs)
+        return find_critical_path(operations, self.collectives, self.dataflow)

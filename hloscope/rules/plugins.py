@@ -1,0 +1,314 @@
+"""Rules that others bring: modules that a project's targets file names, and entry points of installed packages.
+
+Both hold `RULES`. A plug-in that is named and cannot be used is an error. An installed one that cannot be is a finding
+of every analysis, since nobody asked for it here; and so is a rule that fails while it runs. None of them is silent.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hloscope.analysis.vocabulary import Kind
+from hloscope.errors import HloscopeError, TimeLimitError
+from hloscope.findings import Finding, Severity, page_of_finding
+from hloscope.program.importing import is_library
+from hloscope.program.loading import describe
+from hloscope.rules.allow import UNUSED
+from hloscope.rules.builtin import RULES
+from hloscope.rules.facts import Facts
+from hloscope.rules.rule import Case, Rule, doc_of
+
+ENTRY_POINTS = "hloscope.rules"
+"""The group of entry points that name modules with rules."""
+
+FAILED = "rule-failed"
+FAILED_PAGE = page_of_finding(
+    FAILED,
+    Severity.ERROR,
+    "A rule of a plug-in could not be loaded, or failed.",
+    "reports a package whose entry point in `hloscope.rules` cannot be loaded, and a plug-in's rule that raises an "
+    "exception or yields something that is not a finding of its own. All other rules have run.",
+    "what a rule did not look at is not known to be fine: `--fail-on` and `hloscope check` exit with 2.",
+    "a rule that reads `collective.reason.moved` of a collective that has no `reason`.",
+    "a rule that expects None wherever the analysis does not know something; `hloscope rules --test` runs its cases.",
+)
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_NOT_ITS_OWN = (str(Path(__file__).parent.parent), str(Path(importlib.__file__).parent), "<")
+"""How the files begin whose lines say nothing of what is wrong with a plug-in."""
+
+
+class PluginError(HloscopeError):
+    """A plug-in cannot be loaded, or one of its rules is not one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plugin:
+    """A module with rules.
+
+    Attributes:
+        name: The module: `ourteam.rules`.
+        where: Who names it: `pyproject.toml:12`, or the entry point of a package.
+        rules: Its rules; empty where it could not be loaded.
+        error: Why it could not be; None where it was.
+    """
+
+    name: str
+    where: str
+    rules: tuple[Rule, ...] = ()
+    error: PluginError | None = None
+
+
+_named: dict[str, Plugin] = {}
+"""The plug-ins that somebody named in this process."""
+
+
+def load_plugins(*names: str, root: Path | None = None, where: str = "load_plugins") -> None:
+    """Makes the rules of modules known to everything that runs rules in this process.
+
+    Args:
+        names: Modules with `RULES`, such as `ourteam.rules`.
+        root: The project's folder, from which they can be imported; None for the folders of `sys.path` alone.
+        where: Who names them, for messages.
+
+    Raises:
+        PluginError: One cannot be loaded, or what it has in `RULES` are not rules.
+    """
+    if names and root is not None and str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    for name in names:
+        if not any(plugin.name == name and plugin.error is None for plugin in plugins()):
+            _named[name] = _loaded(name, where, plugins())
+        hiding = None if root is None else _hiding(name, root)
+        if hiding is not None:
+            raise PluginError(
+                f"the plug-in {name} is hidden by another module of that name",
+                where=where,
+                why=f"this process has imported {hiding}",
+                fix="rename it; or, for another project's, use a process of its own",
+            )
+
+
+def _hiding(name: str, root: Path) -> str | None:
+    """The file that a plug-in was imported from, where the project has another one for it."""
+    own = root.joinpath(*name.split("."))
+    files = [file.resolve() for file in (own.with_suffix(".py"), own / "__init__.py") if file.is_file()]
+    imported = getattr(sys.modules.get(name), "__file__", None)
+    return imported if imported and files and Path(imported).resolve() not in files else None
+
+
+def plugins() -> tuple[Plugin, ...]:
+    """The plug-ins of this process: those of installed packages, and then those that somebody named."""
+    return (*_installed(), *_named.values())
+
+
+def known_rules() -> tuple[Rule, ...]:
+    """All rules: hloscope's own, and then those of plug-ins."""
+    return (*RULES, *(rule for plugin in plugins() for rule in plugin.rules))
+
+
+def plugin_of(rule_name: str) -> Plugin | None:
+    """The plug-in that a rule comes from; None of hloscope's own."""
+    return next((plugin for plugin in plugins() if any(rule.name == rule_name for rule in plugin.rules)), None)
+
+
+def refuse_broken() -> None:
+    """Refuses to reach a verdict without the rules of an installed package.
+
+    Raises:
+        PluginError: One cannot be loaded.
+    """
+    for plugin in plugins():
+        if plugin.error is not None:
+            raise plugin.error
+
+
+@cache
+def _installed() -> tuple[Plugin, ...]:
+    """The plug-ins of installed packages, each loaded once; what is wrong with one is kept with it."""
+    from importlib.metadata import entry_points
+
+    found: dict[str, Plugin] = {}
+    try:
+        points = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: (point.value, point.name))
+    except Exception as error:  # one package's malformed file is enough
+        unread = PluginError("the entry points of installed packages cannot be read", why=in_words(error))
+        return (Plugin(name=ENTRY_POINTS, where="installed packages", error=unread),)
+    for point in points:
+        module = re.split(r"[:\[]", point.value)[0].strip()
+        package = "an installed package"
+        with suppress(Exception):  # where its metadata cannot be read
+            package = f"{point.dist.name} {point.dist.version}"  # type: ignore[union-attr]
+        where = f"entry point {point.name} of {package}"
+        if module not in found:
+            try:
+                found[module] = _loaded(module, where, found.values())
+            except PluginError as error:
+                found[module] = Plugin(name=module, where=where, error=error)
+    return tuple(found.values())
+
+
+def _loaded(name: str, where: str, others: Iterable[Plugin]) -> Plugin:
+    """A plug-in with its rules; what its module prints does not reach a report.
+
+    Raises:
+        PluginError: It cannot be loaded, or what it has in `RULES` are not rules.
+    """
+    from hloscope.contracts.checked import PAGES  # only here: most programs run without plug-ins
+
+    own = (*(rule.name for rule in RULES), *(page.name for page in PAGES), UNUSED, FAILED, *Kind)
+    taken = dict.fromkeys(own, "hloscope") | {rule.name: other.name for other in others for rule in other.rules}
+    try:
+        with redirect_stdout(sys.stderr):
+            rules = getattr(importlib.import_module(name), "RULES", None)
+            if not isinstance(rules, tuple | list) or not rules:
+                raise PluginError(
+                    f"the plug-in {name} has no rules", where=where, fix="write RULES = (YourRule(),) in that module"
+                )
+            for rule in rules:
+                mistake = next(_mistakes(rule, taken), None)
+                if mistake is not None:
+                    called = repr(getattr(rule, "name", rule))
+                    place = _line_of_class(rule)
+                    raise PluginError(
+                        f"the rule {called} of the plug-in {name} {mistake[0]}",
+                        where=where if place is None else f"{place}, named in {where}",
+                        fix=mistake[1],
+                    )
+                taken[rule.name] = name
+    except (PluginError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        line = _line_of(error)
+        is_nowhere = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
+        raise PluginError(
+            f"the plug-in {name} cannot be loaded",
+            where=where,
+            why=in_words(error) + ("" if line is None else f" ({line})"),
+            fix="name a module in the project's folder or of an installed package"
+            if is_nowhere
+            else f"mend what importing {name} runs into, or take it off the plug-ins",
+        ) from error
+    return Plugin(name=name, where=where, rules=tuple(rules))
+
+
+def _mistakes(rule: Any, taken: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What makes something no rule, and how to mend it."""
+    name = getattr(rule, "name", None)
+    if isinstance(rule, type) or not is_dataclass(rule):
+        yield "is not an instance of a dataclass", "decorate its class with @dataclass, and write RULES = (YourRule(),)"
+        return
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        yield "has no name that can be written in an allow", 'write name: ClassVar[str] = "too-many-gathers"'
+        return
+    if name in taken:
+        yield f"has a name that is taken by {taken[name]}", "give it another name"
+    if not isinstance(getattr(rule, "severity", None), Severity):
+        yield "has no severity", "write severity: ClassVar[Severity] = Severity.WARNING"
+    if not _takes_facts(getattr(rule, "check", None)):
+        yield "has no check that takes the facts", "write def check(self, facts: Facts) -> Iterator[Finding]"
+    for option in fields(rule):
+        if not isinstance(getattr(rule, option.name), bool | int | float | str):
+            yield f"has the option {option.name}, whose default is no number, text or bool", "give it such a default"
+        if not option.init:
+            yield f"has the option {option.name}, which cannot be set", "leave out init=False"
+    if not all(isinstance(case, Case) for case in getattr(rule, "cases", ())):
+        yield "has a case that is no hloscope.rules.Case", "write cases: ClassVar = (Case(hlo=..., fires=True),)"
+    yield from _mistakes_of_page(rule)
+
+
+def _mistakes_of_page(rule: Any) -> Iterator[tuple[str, str]]:
+    try:
+        doc_of(rule)
+    except ValueError as error:
+        yield f"has no page: {error}", "write the sections in the docstring of its class or its module"
+
+
+def _takes_facts(check: Any) -> bool:
+    try:
+        inspect.signature(check).bind(object())
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def findings_of(rule: Rule, facts: Facts) -> list[Finding]:
+    """What a rule finds; where it is a plug-in's and fails, what it found until then, and that it failed."""
+    plugin = plugin_of(rule.name)
+    if plugin is None:
+        return list(rule.check(facts))
+    found = []
+    try:
+        with redirect_stdout(sys.stderr):
+            for finding in rule.check(facts):
+                if not _is_its_own(finding, rule):
+                    raise TypeError(
+                        f"it yields {finding!r}, which is no finding of its own: use finding_at or finding_of"
+                    )
+                found.append(finding)
+    except (TimeLimitError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        failure = Finding(
+            rule=FAILED,
+            severity=Severity.ERROR,
+            message=f"the rule {rule.name} of the plug-in {plugin.name} failed: {in_words(error)}",
+            source=_line_of(error) or _line_of_class(rule),
+            why=f"{plugin.name} is named in {plugin.where}",
+            fix=f"mend the rule, or leave it out: --ignore {rule.name}",
+        )
+        found.append(failure)
+    return found
+
+
+def broken_plugins() -> Iterator[Finding]:
+    """A finding for each installed package whose rules cannot be used."""
+    for plugin in plugins():
+        if plugin.error is not None:
+            yield Finding(
+                rule=FAILED,
+                severity=Severity.ERROR,
+                message=f"{plugin.error.what}, so its rules did not run",
+                why="; ".join(filter(None, (plugin.error.where, plugin.error.why))),
+                fix="mend or uninstall the package",
+            )
+
+
+def _is_its_own(finding: object, rule: Rule) -> bool:
+    """Whether what a rule yields can be reported."""
+    if not isinstance(finding, Finding) or finding.rule != rule.name or not isinstance(finding.severity, Severity):
+        return False
+    texts = ("computation", "instruction", "source", "why", "cost", "fix", "allowed")
+    said = all(isinstance(getattr(finding, name), str | None) for name in texts)
+    return said and isinstance(finding.message, str) and type(finding.line) in (int, type(None))
+
+
+def in_words(error: BaseException) -> str:
+    """An exception in its own words, on one line."""
+    return " ".join(describe(error).split())
+
+
+def _line_of(error: BaseException) -> str | None:
+    """The innermost line of the plug-in's own code, else of whatever it calls, that an exception came through."""
+    frames = traceback.extract_tb(error.__traceback__)
+    outside = [frame for frame in frames if not frame.filename.startswith(_NOT_ITS_OWN)]
+    own = [frame for frame in outside if not is_library(frame.filename)] or outside
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else None
+
+
+def _line_of_class(rule: object) -> str | None:
+    kind = rule if isinstance(rule, type) else type(rule)
+    try:
+        return f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
+    except (OSError, TypeError):
+        return None
