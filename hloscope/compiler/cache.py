@@ -23,7 +23,7 @@ from hloscope.launchers import is_launcher
 from hloscope.store import Store
 from hloscope.version import __version__
 
-_KIND = "compile"
+_KIND = "compiled"
 _HINT = "target"
 
 

@@ -133,7 +133,7 @@ def compile_program(program: Program, *, name: str, timeout_s: float | None) -> 
 
 
 def propagate(
-    module: bytes | str, seen_by: str, notes: list[str], *, timeout_s: float | None
+    module: bytes | str, seen_by: str, notes: list[str], *, timeout_s: float | None, numbered: bool = False
 ) -> tuple[ShardyModule | None, bool]:
     """What Shardy makes of a module.
 
@@ -150,7 +150,7 @@ def propagate(
         try:
             doing = "propagating the shardings with Shardy"
             found = Question(
-                step.propagate, module, seen_by, origins=origins, doing=doing, timeout_s=timeout_s
+                step.propagate, module, seen_by, origins=origins, numbered=numbered, doing=doing, timeout_s=timeout_s
             ).answer()
         except CompilerDiedError as error:
             said = (error.why or "").partition("\n")[0]

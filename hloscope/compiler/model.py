@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from hloscope.compiler.shardy_model import ShardyModule
+from hloscope.compiler.shardy_model import Identities, ShardyModule
 from hloscope.hardware.slices import Slice
 
 
@@ -67,6 +67,8 @@ class Compiled:
         shardy_as_written: The same for the program as JAX lowered it, where `shardy` is of the compiler's own module.
         notes: Choices made on the way, one sentence each.
         is_whole: Whether the compiler could write down all that it meant to.
+        identities: The operations that each instruction of `text` was made from; None where they have no numbers.
+        partitioned_identities: The same for `partitioned`.
     """
 
     text: str
@@ -83,3 +85,5 @@ class Compiled:
     shardy_as_written: ShardyModule | None = None
     notes: tuple[str, ...] = ()
     is_whole: bool = True
+    identities: Identities | None = None
+    partitioned_identities: Identities = field(default_factory=dict)

@@ -17,6 +17,7 @@ from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir.dialects import sdy
 
 from hloscope.compiler import jax_internals
+from hloscope.compiler.identity import identities_in, mark, unmarked
 from hloscope.compiler.shardy_model import (
     Axes,
     CodePlace,
@@ -34,7 +35,9 @@ _PROPAGATION = "builtin.module(sdy-propagation-pipeline)"
 _EXPLICIT_RESHARDS = "builtin.module(func.func(sdy-insert-explicit-reshards{enable-full-version=true}))"
 
 
-def propagated(module: bytes | str, seen_by: str, *, origins: bool = True) -> ShardyModule:
+def propagated(
+    module: bytes | str, seen_by: str, *, origins: bool = True, numbered: bool = False
+) -> ShardyModule:
     """What Shardy makes of a module.
 
     Args:
@@ -42,17 +45,19 @@ def propagated(module: bytes | str, seen_by: str, *, origins: bool = True) -> Sh
         seen_by: As `ShardyModule.seen_by`.
         origins: Whether to keep who asked for each sharding. That ends the process on some large programs that use
             `shard_map` (jaxlib 0.10: `SourceShardingHandler` reads a string attribute that is not there).
+        numbered: Whether its operations have their numbers already; they get them here where they have not.
 
     Raises:
         Exception: Of whatever type jaxlib chooses: passes of another version may have other names, or refuse a program.
     """
     with jax_internals.mlir_context() as context:
         parsed = ir.Module.parse(module, context)
+        numbered = numbered or mark(parsed)
         pipeline = _whole(str(passmanager.PassManager.parse(_PROPAGATION, context)))
         if origins:
             pipeline = pipeline.replace("sharding-origins=false", "sharding-origins=true")
         passmanager.PassManager.parse(pipeline, context).run(parsed.operation)
-        reader = _Reader()
+        reader = _Reader(numbered)
         reader.read_constraints(parsed.operation)
         passmanager.PassManager.parse(_EXPLICIT_RESHARDS, context).run(parsed.operation)
         return reader.read_module(parsed, seen_by)
@@ -102,7 +107,8 @@ def _placed_by_callers(ops: list[ShardyOp], holders: list[int | None]) -> Iterat
             if call is not None and depth < _DEEPEST_CALL:
                 outer = placed(call, depth + 1)
                 name = "/".join(part for part in (outer.op_name, op.op_name) if part)
-                found = replace(op, op_name=name or None, source=(*op.source, *outer.source))
+                identity = (*outer.identity, *op.identity)
+                found = replace(op, op_name=name or None, identity=identity, source=(*op.source, *outer.source))
             full[op.index] = found
         return full[op.index]
 
@@ -112,7 +118,8 @@ def _placed_by_callers(ops: list[ShardyOp], holders: list[int | None]) -> Iterat
 class _Reader:
     """Reads a module, and numbers its operations and values in text order."""
 
-    def __init__(self) -> None:
+    def __init__(self, numbered: bool) -> None:
+        self._numbered = numbered
         self._ops: list[ShardyOp] = []
         self._holders: list[int | None] = []
         self._values: list[ShardyValue] = []
@@ -192,7 +199,8 @@ class _Reader:
             kind=op.name,
             operands=tuple(self._indices[operand] for operand in op.operands),
             results=(),
-            op_name=name,
+            op_name=unmarked(name) if name and self._numbered else name,
+            identity=next(iter(identities_in(name or "")), ()) if self._numbered else (),
             source=frames,
             rule=None if rule is None else self._once(_rule_of, rule),
             parent=parent,

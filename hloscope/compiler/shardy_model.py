@@ -11,6 +11,12 @@ Axes = tuple[str, ...]
 ValueSharding = tuple[Axes, ...]
 """The axes of every dimension of a value."""
 
+Identity = tuple[int, ...]
+"""The number of an operation, after those of the calls that lead to it."""
+
+Identities = Mapping[str, tuple[Identity, ...]]
+"""The operations that each instruction was made from, by the instruction's name."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodePlace:
@@ -87,6 +93,7 @@ class ShardyOp:
         operands: Indices of values.
         results: Indices of values.
         op_name: JAX's name, as XLA's `op_name` has it; relative to the caller in a private function.
+        identity: Its number, after those of the calls that lead to it; empty where it has none.
         source: The user's frames, innermost first.
         rule: Its sharding rule; None where Shardy has none.
         parent: The operation whose region holds it; None at the top.
@@ -103,6 +110,7 @@ class ShardyOp:
     operands: tuple[int, ...]
     results: tuple[int, ...]
     op_name: str | None = None
+    identity: Identity = ()
     source: tuple[CodePlace, ...] = ()
     rule: ShardingRule | None = None
     parent: int | None = None

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from hloscope.compiler import identity
 from hloscope.compiler.diagnostics import captured_stderr, compiler_errors
 from hloscope.compiler.model import Compiled, Program
 from hloscope.compiler.placing import physical_devices
@@ -39,6 +40,7 @@ def compile_program(program: Program) -> Compiled:
     notes: list[str] = []
     devices = physical_devices(program.slice, program.layout, notes)
     module = jax_internals.module_of_bytecode(program.module)
+    is_numbered = "xla_dump_to" not in program.options and identity.mark(module)  # what users see dumped has no numbers
     try:
         found = _compiled(program, module, devices, program.options)
     except HbmError as error:
@@ -52,10 +54,23 @@ def compile_program(program: Program) -> Compiled:
         found = replace(anyway, too_large=error.why)
     several = program.slice.slice_count > 1
     return replace(
-        found,
+        _identified(found) if is_numbered else found,
         device_ids=tuple(device.id for device in devices) if program.slice.chip is not None else (),
         slice_of_partition=tuple(device.slice_index for device in devices) if several else (),
         notes=(*notes, *found.notes),
+    )
+
+
+def _identified(found: Compiled) -> Compiled:
+    """Texts without the numbers of operations, and by instruction what these say; Shardy's module keeps them."""
+    partitioned = found.partitioned
+    return replace(
+        found,
+        text=identity.text_unmarked(found.text),
+        identities=identity.identities_of(found.text),
+        partitioned=None if partitioned is None else identity.text_unmarked(partitioned),
+        partitioned_identities=identity.identities_of(partitioned or ""),
+        diagnostics=tuple(map(identity.text_unmarked, found.diagnostics)),
     )
 
 
@@ -140,7 +155,7 @@ def _protos(shardings: Any) -> tuple[bytes, ...] | None:
     return None if shardings is None else tuple(sharding.SerializeToString() for sharding in shardings)
 
 
-def propagate(module: bytes | str, seen_by: str, *, origins: bool) -> ShardyModule:
+def propagate(module: bytes | str, seen_by: str, *, origins: bool, numbered: bool) -> ShardyModule:
     """What Shardy makes of a module, as `hloscope.compiler.propagation` says.
 
     Raises:
@@ -149,7 +164,7 @@ def propagate(module: bytes | str, seen_by: str, *, origins: bool) -> ShardyModu
     from hloscope.compiler.propagation import propagated
 
     try:
-        return propagated(module, seen_by, origins=origins)
+        return propagated(module, seen_by, origins=origins, numbered=numbered)
     except Exception as error:
         said = str(error).strip().partition("\n")[0][:_SAID_CHARS]
         raise ValueError(f"{type(error).__name__}: {said}") from None

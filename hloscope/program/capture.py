@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hloscope.compiler.shardy_model import ShardyModule
+    from hloscope.compiler.shardy_model import Identities, ShardyModule
     from hloscope.hardware.slices import Slice
 
 
@@ -114,6 +114,8 @@ class Capture:
         kernel_costs: FLOPs and bytes of kernels by name, as the target says.
         shardy_as_written: The same for the program as JAX lowered it, where `shardy` is of the compiler's own module,
             in which some operations are expanded into others; None where `shardy` is that already, or none are.
+        identities: The operations that each instruction was made from, by its name; None where they have no numbers.
+        partitioned_identities: The same for `partitioned_text`.
     """
 
     hlo_text: str
@@ -137,6 +139,8 @@ class Capture:
     rule_options: Mapping[str, Any] = field(default_factory=dict)
     kernel_costs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     shardy_as_written: ShardyModule | None = None
+    identities: Identities | None = None
+    partitioned_identities: Identities = field(default_factory=dict)
 
     @property
     def is_text(self) -> bool:

@@ -87,6 +87,8 @@ def _capture(program: Lowered, found: Compiled, versions: Mapping[str, str]) -> 
         partitioned_text=found.partitioned,
         shardy=found.shardy,
         shardy_as_written=found.shardy_as_written,
+        identities=found.identities,
+        partitioned_identities=found.partitioned_identities,
         slice=chosen,
         slice_chosen_by=program.slice_chosen_by,
         used_devices=seen.device_count,
@@ -188,7 +190,9 @@ def _explained(program: Lowered, found: Compiled) -> Compiled:
     shardy, as_written, is_whole = None, None, found.is_whole
     try:
         if found.before_propagation is not None and program.slice.chip is not None:
-            shardy, is_final = client.propagate(found.before_propagation, "compiler", notes, timeout_s=limit)
+            numbered = found.identities is not None
+            compiled = found.before_propagation
+            shardy, is_final = client.propagate(compiled, "compiler", notes, timeout_s=limit, numbered=numbered)
             is_whole = is_whole and is_final
         if shardy is not None and not any(op.source for op in shardy.ops):
             shardy = None
