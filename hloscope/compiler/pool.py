@@ -115,7 +115,7 @@ class Worker:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        with nullcontext() if self._slot is None else self._slot.in_use():
+        with nullcontext() if self._slot is None else self._slot.in_use(lambda: self.is_alive):
             if not self.is_alive:
                 raise _GoneBefore if self._has_served else WorkerDied(self.kill(), self._last_words())
             if self._words is not None and self._has_served:  # else what it says is why it cannot start

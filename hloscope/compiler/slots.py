@@ -50,13 +50,17 @@ class Slot:
             self.life = None
 
     @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Keeps other processes from ending the worker meanwhile."""
-        import fcntl
+    def in_use(self, is_alive: Callable[[], bool]) -> Iterator[None]:
+        """Keeps other processes from ending the worker meanwhile.
 
-        if not self.is_held:
-            fcntl.flock(self.busy, fcntl.LOCK_EX)
-            self.is_held = True
+        Args:
+            is_alive: Whether the worker runs. Nobody holds its slot for longer than it takes to end it, so there is
+                nothing to wait for once it is gone.
+        """
+        while not self.is_held and is_alive():
+            self.is_held = _locked(self.busy)
+            if not self.is_held:
+                time.sleep(_POLL_S)
         try:
             yield
         finally:
@@ -145,39 +149,50 @@ def _folder() -> Path | None:
 
 
 def _taken(path: Path) -> Slot | None:
-    """The slot of a file with both its locks; None where another worker has it.
+    """The slot of a file with both its locks; None where another worker has it, or another process looks at it.
 
     Raises:
         OSError: There is no room for the file.
     """
+    life = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    slot = None
+    try:
+        if _locked(life):
+            busy = os.open(f"{path}.busy", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            slot = Slot(life=life, busy=busy)
+            if not _locked(busy):
+                slot.close()
+                return None
+    finally:
+        if slot is None:
+            os.close(life)
+    return slot
+
+
+def _locked(descriptor: int) -> bool:
+    """Locks a file unless it is locked.
+
+    Raises:
+        OSError: The system cannot.
+    """
     import fcntl
 
-    life = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(life, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        busy = os.open(f"{path}.busy", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(life)
-        return None
-    except OSError:
-        os.close(life)
-        raise
-    fcntl.flock(busy, fcntl.LOCK_EX)  # at most for as long as another process finds nobody there
-    return Slot(life=life, busy=busy)
+        return False
+    return True
 
 
 def _idle_one_ended(path: Path) -> bool:
     """Ends the worker of a slot, if it is idle."""
-    import fcntl
-
     try:
         busy = os.open(f"{path}.busy", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        fcntl.flock(busy, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        process = int(os.pread(busy, 20, 0))
-        if _COMMAND not in Path(f"/proc/{process}/cmdline").read_bytes():
+        process = int(os.pread(busy, 20, 0)) if _locked(busy) else 0
+        if not process or _COMMAND not in Path(f"/proc/{process}/cmdline").read_bytes():
             return False
         os.kill(process, signal.SIGKILL)
     except (OSError, ValueError):
