@@ -79,11 +79,14 @@ class Candidates:
         self.matcher = Matcher(tuple(reshards_of(program.graph)), dict(module.mesh), self._argument_of)
         self._by_line: dict[tuple[str, int], list[ShardyOp]] = defaultdict(list)
         self._by_name: dict[str, list[ShardyOp]] = defaultdict(list)
+        self._by_number: dict[int, list[ShardyOp]] = defaultdict(list)
         for op in module.ops:
             if not _may_move(op) and op.kind not in BARRIERS:
                 continue
             if (place := place_of(op.source)) is not None:
                 self._by_line[place].append(op)
+            for number in op.identity[-1:]:
+                self._by_number[number].append(op)
             if op.op_name:
                 self._by_name[last_part(op.op_name)].append(op)
 
@@ -148,7 +151,7 @@ class Candidates:
         reason = reason_at(self.program, chosen.op, chosen.number, clues.axes)
         if reason is None:
             return None
-        here = chosen.place >= SAME_PLACE or (alone and chosen.place >= _SAME_LINE and chosen.fit == _SAME_ARGUMENT)
+        here = bool(clues.numbers) and chosen.place >= SAME_PLACE or (alone and chosen.place >= _SAME_LINE and chosen.fit == _SAME_ARGUMENT)
         certain = here and (reason.kind in _SURE or chosen.fit >= _FITS) and reason.kind is not _CHOICE
         moved = chosen.op.results[0] if reason.kind is ReasonKind.PARTIAL_SUM else chosen.op.operands[chosen.number]
         of_part = self._is_part(clues, self.program.graph.value(moved))
@@ -165,8 +168,8 @@ class Candidates:
         gone = [
             op for op in self.program.graph.module.ops if op.kind in _EXPANDED and (op.kind, op.op_name) not in kept
         ]
-        here = [op for op in gone if any((frame.file, frame.line) in clues.places for frame in op.source)]
-        if not here and (clues.places or len(gone) != 1):
+        here = [op for op in gone if clues.numbers & {*op.identity[-1:]}]
+        if not here and (clues.numbers or len(gone) != 1):
             return None
         found = (reason_at(self.program, op, 0, clues.axes) for op in here or gone)
         reason = next((each for each in found if each is not None), None)
@@ -188,8 +191,11 @@ class Candidates:
 
     def _near(self, clues: Clues) -> Iterator[ShardyOp]:
         """Operations with the collective's line or name, and those that use their results."""
-        found = [op for place in clues.places for op in self._by_line.get(place, ())]
-        found += [op for name in clues.op_names for op in self._by_name.get(last_part(name), ())]
+        if clues.numbers:
+            found = [op for number in clues.numbers for op in self._by_number.get(number, ())]
+        else:
+            found = [op for place in clues.places for op in self._by_line.get(place, ())]
+            found += [op for name in clues.op_names for op in self._by_name.get(last_part(name), ())]
         graph = self.program.graph
         for op in found:
             if op.kind not in BARRIERS:

@@ -9,7 +9,7 @@ from math import prod
 
 from hloscope.analysis.model import Collective
 from hloscope.analysis.vocabulary import Kind
-from hloscope.compiler.shardy_model import ShardyOp, ShardyValue, ValueSharding
+from hloscope.compiler.shardy_model import Identity, ShardyOp, ShardyValue, ValueSharding
 from hloscope.why.graph import place_of, wholes
 from hloscope.why.partitioned import Window, dimensions_of, significant
 from hloscope.why.reshards import Reshard, hlo_type, is_float, is_reshuffle, local_shape, without
@@ -36,6 +36,7 @@ class Clues:
     Attributes:
         kind: What it does; the partitioner's kind where that is known.
         axes: The mesh axes it runs over.
+        numbers: Of the operations that it was compiled from; empty where that is not known.
         op_names: XLA's names of an operation: the consumer's, the producer's, or an argument's.
         places: Innermost source lines, as file and line.
         operands: Dimensions of the operands on one device, for each text.
@@ -49,6 +50,7 @@ class Clues:
 
     kind: Kind
     axes: tuple[str, ...]
+    numbers: frozenset[int]
     op_names: tuple[str, ...]
     places: frozenset[tuple[str, int]]
     operands: tuple[Shape, ...]
@@ -59,15 +61,13 @@ class Clues:
     in_loop: bool
     is_guess: bool
 
-    @property
-    def certain_place(self) -> int:
-        """What `at_place` must say of an operation to be sure of it: name and line, as far as both are its own."""
-        known = any("/" in name for name in self.op_names) and bool(self.places) and not self.is_guess
-        return SAME_PLACE if known else SAME_PLACE // 2
-
 
 def clues_of(
-    final: Collective, earlier: Collective | None, argument: str | None = None, window: Window | None = None
+    final: Collective,
+    earlier: Collective | None,
+    identities: Iterable[Identity],
+    argument: str | None = None,
+    window: Window | None = None,
 ) -> Clues | None:
     """The clues of a collective; None when its axes are not known."""
     if final.axes is None:
@@ -76,6 +76,7 @@ def clues_of(
     return Clues(
         kind=texts[0].kind if window is None else window.stands_for,
         axes=final.axes,
+        numbers=frozenset(identity[-1] for identity in identities),
         op_names=tuple(dict.fromkeys(text.op_name for text in texts if text.op_name)),
         places=frozenset(place for text in texts if (place := place_of(text.source)) is not None),
         operands=dimensions_of(shape for text in texts for shape in text.operand_shapes),
@@ -124,6 +125,7 @@ class Matcher:
         if reshard.is_returned and not reshard.consumers:
             yield _HANDED_OUT
         for op in (*_operations(reshard), *reshard.passed):
+            yield from op.identity[-1:]
             if op.op_name:
                 yield last_part(op.op_name)
             yield place_of(op.source)
@@ -135,6 +137,8 @@ class Matcher:
         shapes = [significant(dimensions) for dimensions in (*clues.operands, *clues.results)]
         guessed = (_HANDED_OUT,) if clues.is_guess else ()
         keys: list[object] = [*map(last_part, clues.op_names), *clues.places, *shapes, *guessed]
+        if clues.numbers:
+            keys = list(clues.numbers)
         numbers = set().union(*(self._by_clue.get(key, set()) for key in keys))
         return [self._reshards[number] for number in sorted(numbers)]
 
@@ -153,7 +157,7 @@ class Matcher:
         place, shape = _place(clues, chosen), self._shape(clues, chosen)
         suits = _kind(clues, chosen) >= SUITS
         enough = shape > 0 if suits else shape >= SUITS
-        is_certain = enough and place >= clues.certain_place
+        is_certain = enough and bool(clues.numbers) and place >= SAME_PLACE
         left = tuple(reshard for reshard in ties if _key(reshard, clues) not in used)
         return Match(chosen, _key(chosen, clues), place, shape, is_certain, left or (chosen,))
 
@@ -244,6 +248,8 @@ def at_place(clues: Clues, ops: Iterable[ShardyOp]) -> int:
 
 
 def _place_of(clues: Clues, op: ShardyOp) -> int:
+    if clues.numbers:
+        return SAME_PLACE if clues.numbers & {*op.identity[-1:]} else 0
     same_name = op.op_name is not None and any(ends_alike(op.op_name, name) for name in clues.op_names)
     same_line = place_of(op.source) in clues.places
     return 2 * same_name + 2 * same_line

@@ -9,7 +9,7 @@ from hloscope.analysis import analyze_module
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.model.reason import Axes, Operation, Reason, ReasonKind, Tensor
 from hloscope.analysis.vocabulary import Origin
-from hloscope.compiler.shardy_model import ShardyModule
+from hloscope.compiler.shardy_model import Identity, ShardyModule
 from hloscope.errors import HloParseError
 from hloscope.hlo import HloModule, parse_module
 from hloscope.program.capture import Capture
@@ -123,7 +123,7 @@ class _Explainer:
     """Everything that is read once for all collectives of a program."""
 
     def __init__(self, analysis: Analysis, module: HloModule, captured: Capture) -> None:
-        self._module = module
+        self._module, self._captured = module, captured
         self._finals = analysis.collectives
         self._earlier: Partitioned | None = None
         self.unread: str | None = None
@@ -191,6 +191,11 @@ class _Explainer:
         )
         return _with_reason(final, reason)
 
+    def _identities(self, final: Collective, earlier: Collective | None) -> tuple[Identity, ...]:
+        """The operations that a collective was compiled from, by its own text or by the partitioner's."""
+        own = (self._captured.identities or {}).get(final.name, ())
+        return own or (() if earlier is None else self._captured.partitioned_identities.get(earlier.name, ()))
+
     def _reason(self, final: Collective, earlier: Collective | None) -> Reason:
         if self._candidates is None:
             return _unknown(final, _NOT_ASKED)
@@ -198,7 +203,7 @@ class _Explainer:
         if earlier is not None and self._earlier is not None:
             argument = partitioned.argument_of(self._earlier, earlier)
             window = partitioned.window_of(self._earlier.module, earlier)
-        clues = clues_of(final, earlier, argument, window)
+        clues = clues_of(final, earlier, self._identities(final, earlier), argument, window)
         if clues is None:
             return _unknown(final, _NO_AXES)
         if window is not None and window in self._windows:
