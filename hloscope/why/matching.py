@@ -9,9 +9,9 @@ from math import prod
 
 from hloscope.analysis.model import Collective
 from hloscope.analysis.vocabulary import Kind
-from hloscope.compiler.shardy_model import Identity, ShardyOp, ShardyValue, ValueSharding
+from hloscope.compiler.shardy_model import ShardyOp, ShardyValue, ValueSharding
 from hloscope.why.graph import place_of, wholes
-from hloscope.why.partitioned import Window, dimensions_of, significant
+from hloscope.why.partitioned import Between, Window, dimensions_of, significant
 from hloscope.why.reshards import Reshard, hlo_type, is_float, is_reshuffle, local_shape, without
 
 _ENOUGH = 3
@@ -37,6 +37,7 @@ class Clues:
         kind: What it does; the partitioner's kind where that is known.
         axes: The mesh axes it runs over.
         numbers: Of the operations that it was compiled from; empty where that is not known.
+        between: The operations around it, where those that it was compiled from are not known.
         op_names: XLA's names of an operation: the consumer's, the producer's, or an argument's.
         places: Innermost source lines, as file and line.
         operands: Dimensions of the operands on one device, for each text.
@@ -51,6 +52,7 @@ class Clues:
     kind: Kind
     axes: tuple[str, ...]
     numbers: frozenset[int]
+    between: Between
     op_names: tuple[str, ...]
     places: frozenset[tuple[str, int]]
     operands: tuple[Shape, ...]
@@ -65,7 +67,8 @@ class Clues:
 def clues_of(
     final: Collective,
     earlier: Collective | None,
-    identities: Iterable[Identity],
+    numbers: frozenset[int],
+    between: Between,
     argument: str | None = None,
     window: Window | None = None,
 ) -> Clues | None:
@@ -76,7 +79,8 @@ def clues_of(
     return Clues(
         kind=texts[0].kind if window is None else window.stands_for,
         axes=final.axes,
-        numbers=frozenset(identity[-1] for identity in identities),
+        numbers=numbers,
+        between=between,
         op_names=tuple(dict.fromkeys(text.op_name for text in texts if text.op_name)),
         places=frozenset(place for text in texts if (place := place_of(text.source)) is not None),
         operands=dimensions_of(shape for text in texts for shape in text.operand_shapes),
@@ -139,6 +143,8 @@ class Matcher:
         keys: list[object] = [*map(last_part, clues.op_names), *clues.places, *shapes, *guessed]
         if clues.numbers:
             keys = list(clues.numbers)
+        elif clues.between.makers | clues.between.users:
+            keys += [*clues.between.makers, *clues.between.users]
         numbers = set().union(*(self._by_clue.get(key, set()) for key in keys))
         return [self._reshards[number] for number in sorted(numbers)]
 
@@ -157,7 +163,7 @@ class Matcher:
         place, shape = _place(clues, chosen), self._shape(clues, chosen)
         suits = _kind(clues, chosen) >= SUITS
         enough = shape > 0 if suits else shape >= SUITS
-        is_certain = enough and bool(clues.numbers) and place >= SAME_PLACE
+        is_certain = enough and (self._is_between(clues, chosen) if not clues.numbers else place >= SAME_PLACE)
         left = tuple(reshard for reshard in ties if _key(reshard, clues) not in used)
         return Match(chosen, _key(chosen, clues), place, shape, is_certain, left or (chosen,))
 
@@ -173,6 +179,16 @@ class Matcher:
             return 0
         same_type = hlo_type(reshard.value.element_type) in clues.element_types
         return axes + kind + place + shape + same_type + (clues.in_loop == (reshard.loop is not None))
+
+    def _is_between(self, clues: Clues, reshard: Reshard) -> bool:
+        """Whether a reshard takes what a collective takes and makes what it makes: all of both, and nothing else."""
+        around = clues.between
+        argument = self._argument_of(reshard.value) if reshard.producer is None else None
+        makers = frozenset(reshard.producer.identity[-1:]) if reshard.producer is not None else frozenset()
+        users = frozenset(number for consumer, _ in reshard.consumers for number in consumer.identity[-1:])
+        comes_from_there = around.makers == makers and around.arguments == frozenset(filter(None, (argument,)))
+        goes_there = around.users == users and bool(around.outputs) == reshard.is_returned
+        return comes_from_there and goes_there and bool(makers or argument) and bool(users or around.outputs)
 
     def _is_another_argument(self, clues: Clues, reshard: Reshard) -> bool:
         argument = None if clues.argument is None or reshard.is_sum else self._argument_of(reshard.value)

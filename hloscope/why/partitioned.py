@@ -13,13 +13,14 @@ of a reduce-scatter.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from hloscope.analysis.model import Analysis, ArrayShape, Collective
 from hloscope.analysis.provenance import KIND_OF_PRIMITIVE, source_frames
 from hloscope.analysis.vocabulary import SUMS, Kind, Origin
+from hloscope.compiler.shardy_model import Identities
 from hloscope.hlo import HloInstruction, HloModule
 from hloscope.units import array_bytes
 from hloscope.why.graph import place_of
@@ -40,20 +41,74 @@ class Partitioned:
     Attributes:
         module: The module right after the partitioner.
         collectives: Its collectives, by place in the text, each with its channel.
+        identities: The operations that its instructions were made from.
     """
 
     module: HloModule
     collectives: tuple[tuple[Collective, int | None], ...]
+    identities: Identities
 
     def without(self, taken: Collective) -> Partitioned:
         """The same without one collective, which another of the final module is known to be made from."""
         return replace(self, collectives=tuple(pair for pair in self.collectives if pair[0] is not taken))
 
 
-def read_partitioned(module: HloModule, analysis: Analysis) -> Partitioned:
+def read_partitioned(module: HloModule, analysis: Analysis, identities: Identities) -> Partitioned:
     """The collectives of the module right after the partitioner."""
     found = sorted(analysis.collectives, key=lambda collective: collective.line)
-    return Partitioned(module=module, collectives=tuple((each, channel_of(module, each)) for each in found))
+    channels = tuple((each, channel_of(module, each)) for each in found)
+    return Partitioned(module=module, collectives=channels, identities=identities)
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """What an instruction lies between, by way of others that no operation of the program is named by.
+
+    Attributes:
+        makers: Numbers of the operations whose results it takes.
+        arguments: Names of the program's arguments that it takes.
+        users: Numbers of the operations that take its result.
+        outputs: Numbers of the program's outputs that it becomes.
+    """
+
+    makers: frozenset[int] = frozenset()
+    arguments: frozenset[str] = frozenset()
+    users: frozenset[int] = frozenset()
+    outputs: frozenset[int] = frozenset()
+
+
+def between(earlier: Partitioned, collective: Collective) -> Between:
+    """What a collective of the partitioner's lies between."""
+    start = earlier.module.computation(collective.computation).instruction(collective.name)
+    makers, first = _numbers_around(earlier, start, lambda instruction: instruction.operands)
+    users, last = _numbers_around(earlier, start, lambda instruction: instruction.users)
+    arguments = (end.op_name for end in first if end.opcode == "parameter" and end.computation.is_entry)
+    return Between(makers, frozenset(filter(None, arguments)), users, frozenset(_outputs(earlier.module, last)))
+
+
+def _numbers_around(
+    earlier: Partitioned, start: HloInstruction, onward: Callable[[HloInstruction], Sequence[HloInstruction]]
+) -> tuple[frozenset[int], list[HloInstruction]]:
+    """The operations met first on every way onward, and the instructions that were passed."""
+    numbers: set[int] = set()
+    passed, seen, pending = [start], {start.name}, [start]
+    while pending:
+        for following in onward(pending.pop()):
+            identities = earlier.identities.get(following.name, ())
+            numbers.update(identity[-1] for identity in identities)
+            if not identities and following.name not in seen:
+                seen.add(following.name)
+                passed.append(following)
+                pending.append(following)
+    return frozenset(numbers), passed
+
+
+def _outputs(module: HloModule, passed: Iterable[HloInstruction]) -> Iterator[int]:
+    """The outputs that instructions are: all are in the root's tuple, or the one output is the root."""
+    names = {instruction.name for instruction in passed}
+    root = module.entry.root
+    results = root.operands if root.opcode == "tuple" else (root,)
+    return (number for number, result in enumerate(results) if result.name in names)
 
 
 def link(final: Collective, channel: int | None, earlier: Partitioned) -> Collective | None:

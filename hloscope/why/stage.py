@@ -9,7 +9,7 @@ from hloscope.analysis import analyze_module
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.model.reason import Axes, Operation, Reason, ReasonKind, Tensor
 from hloscope.analysis.vocabulary import Origin
-from hloscope.compiler.shardy_model import Identity, ShardyModule
+from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.errors import HloParseError
 from hloscope.hlo import HloModule, parse_module
 from hloscope.program.capture import Capture
@@ -19,7 +19,7 @@ from hloscope.why.candidates import AtOperand, Candidates
 from hloscope.why.graph import ShardyGraph, dimensions_cut
 from hloscope.why.matching import SAME_PLACE, SUITS, Match, Taken, clues_of
 from hloscope.why.names import name_in_jax
-from hloscope.why.partitioned import Partitioned, Window
+from hloscope.why.partitioned import Between, Partitioned, Window, between
 from hloscope.why.sentences import sentence
 from hloscope.why.shardings import with_shardings
 from hloscope.why.tensors import program_of
@@ -191,10 +191,11 @@ class _Explainer:
         )
         return _with_reason(final, reason)
 
-    def _identities(self, final: Collective, earlier: Collective | None) -> tuple[Identity, ...]:
+    def _numbers(self, final: Collective, earlier: Collective | None) -> frozenset[int]:
         """The operations that a collective was compiled from, by its own text or by the partitioner's."""
         own = (self._captured.identities or {}).get(final.name, ())
-        return own or (() if earlier is None else self._captured.partitioned_identities.get(earlier.name, ()))
+        found = own or (() if earlier is None else self._captured.partitioned_identities.get(earlier.name, ()))
+        return frozenset(identity[-1] for identity in found)
 
     def _reason(self, final: Collective, earlier: Collective | None) -> Reason:
         if self._candidates is None:
@@ -203,7 +204,11 @@ class _Explainer:
         if earlier is not None and self._earlier is not None:
             argument = partitioned.argument_of(self._earlier, earlier)
             window = partitioned.window_of(self._earlier.module, earlier)
-        clues = clues_of(final, earlier, self._identities(final, earlier), argument, window)
+        numbers = self._numbers(final, earlier)
+        around = Between()
+        if not numbers and earlier is not None and self._earlier is not None:
+            around = between(self._earlier, earlier)
+        clues = clues_of(final, earlier, numbers, around, argument, window)
         if clues is None:
             return _unknown(final, _NO_AXES)
         if window is not None and window in self._windows:
@@ -246,4 +251,5 @@ def _partitioned(captured: Capture, analysis: Analysis) -> Partitioned | None:
     if captured.partitioned_text is None:
         return None
     module = parse_module(captured.partitioned_text, name="partitioned")
-    return partitioned.read_partitioned(module, analyze_module(module, target=analysis.target, mesh=analysis.mesh))
+    found = analyze_module(module, target=analysis.target, mesh=analysis.mesh)
+    return partitioned.read_partitioned(module, found, captured.partitioned_identities)
