@@ -40,8 +40,8 @@ def reason_of_reshard(program: Program, reshard: Reshard) -> Reason:
     if reshard.is_constraint:
         return _of_reshard(program, reshard, ReasonKind.CONSTRAINT, _constraint(reshard))
     if not reshard.consumers:
-        kind = ReasonKind.REQUESTED_OUTPUT if reshard.is_returned else ReasonKind.PARTITIONERS_CHOICE
         outputs = _outputs(program, graph.value(reshard.op.results[0]), reshard.axes)
+        kind = ReasonKind.REQUESTED_OUTPUT if outputs else ReasonKind.PARTITIONERS_CHOICE
         return _of_reshard(program, reshard, kind, outputs)
     consumer, operand = reshard.consumers[0]
     if _cut_from(program, consumer, operand, reshard.axes)[0] is not consumer:
@@ -195,6 +195,8 @@ def _of_reshard(
     graph = program.graph
     consumer, operand = reshard.consumers[0] if reshard.consumers else (None, None)
     shown = consumer if kind is not ReasonKind.CONSTRAINT else None
+    if kind is ReasonKind.CONSTRAINT:
+        consumer, operand = reshard.constraint or reshard.op, 0
     return Reason(
         kind=kind,
         axes=reshard.axes,
@@ -237,7 +239,7 @@ def _outputs(program: Program, value: ShardyValue, axes: Axes) -> tuple[AskedBy,
     """The outputs that an array is handed out as."""
     users, main = program.graph.real_users(value), program.graph.module.main
     numbers = [number for user, number in users if user.kind == "func.return" and user.parent == main]
-    return tuple(output_asker(program, number, ",".join(axes)) for number in numbers)
+    return tuple(filter(None, (output_asker(program, number, ",".join(axes)) for number in numbers)))
 
 
 def _constraint(reshard: Reshard) -> tuple[AskedBy, ...]:

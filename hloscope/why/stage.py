@@ -244,7 +244,9 @@ def _sums_here(match: Match) -> bool:
 
 def _candidates(module: ShardyModule, captured: Capture) -> Candidates:
     letters = [argument.letters for argument in captured.arguments or () if argument.used]
-    return Candidates(program_of(ShardyGraph(module), letters, [output.name for output in captured.outputs or ()]))
+    outputs = captured.outputs or ()
+    requested = (number for number, output in enumerate(outputs) if output.asked)
+    return Candidates(program_of(ShardyGraph(module), letters, [output.name for output in outputs], requested))
 
 
 def _partitioned(captured: Capture, analysis: Analysis) -> Partitioned | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,6 +12,7 @@ from hloscope.analysis.model.reason import AskedBy, Axes, Operation, Tensor
 from hloscope.compiler.shardy_model import CodePlace, ShardyOp, ShardyValue, ValueSharding
 from hloscope.program.capture import spec_text
 from hloscope.why.graph import ShardyGraph, axes_in, is_written, whole_axis, wholes
+from hloscope.why.reshards import is_float
 from hloscope.why.names import assigned_name, is_gradient, search_name
 
 _READS = frozenset({"stablehlo.dynamic_slice", "stablehlo.reshape", "stablehlo.slice"})
@@ -29,16 +30,57 @@ class Program:
         graph: The module.
         letters: A letter for each dimension, by value.
         outputs: Names of the program's outputs, in order.
+        requested: The outputs whose sharding somebody asked for.
+        forward: The operations of forward passes, by line.
     """
 
     graph: ShardyGraph
     letters: dict[int, Letters]
     outputs: tuple[str, ...]
+    requested: frozenset[int]
+    forward: Mapping[CodePlace | None, Sequence[ShardyOp]]
 
 
-def program_of(graph: ShardyGraph, argument_letters: Sequence[Letters | None], outputs: Iterable[str]) -> Program:
-    """Reads the names and letters of a module once."""
-    return Program(graph=graph, letters=_letters_of_values(graph, argument_letters), outputs=tuple(outputs))
+def program_of(
+    graph: ShardyGraph,
+    argument_letters: Sequence[Letters | None],
+    outputs: Sequence[str],
+    requested: Iterable[int] | None = None,
+) -> Program:
+    """Reads the names and letters of a module once; where it is not said which outputs were asked for, all were."""
+    forward = defaultdict(list)
+    for op in graph.module.ops:
+        if op.source and not is_gradient(op.op_name):
+            forward[op.source[0]].append(op)
+    return Program(
+        graph=graph,
+        letters=_letters_of_values(graph, argument_letters),
+        outputs=tuple(outputs),
+        requested=frozenset(range(len(outputs)) if requested is None else requested),
+        forward=forward,
+    )
+
+
+def differentiated(program: Program, op: ShardyOp | None) -> ShardyValue | None:
+    """The value of the forward pass whose gradient an operation of the backward pass makes; None for any other.
+
+    That is the one operand of the operation's original, at the same line, that has the gradient's shape and is not read
+    to make it: the gradient of a product by one factor is made of the other.
+    """
+    if op is None or not op.source or not op.results or not is_gradient(op.op_name):
+        return None
+    graph = program.graph
+    shape = sorted(graph.value(op.results[0]).shape)
+    read = {graph.root(graph.value(operand))[0].index for operand in op.operands}
+    found = {}
+    originals = program.forward.get(op.source[0], ())
+    same = [original for original in originals if original.kind == op.kind]
+    for original in same or originals:
+        for value in map(graph.value, original.operands):
+            root = graph.root(value)[0]
+            if shape and sorted(value.shape) == shape and is_float(value.element_type) and root.index not in read:
+                found.setdefault(root.index, value)
+    return next(iter(found.values())) if len(found) == 1 else None
 
 
 def tensor_of(
@@ -64,7 +106,7 @@ def tensor_of(
     if name is None and argument is not None:
         shown = f"part of {argument}" if rearranged else argument
     else:
-        shown = name or (_made_by(graph, maker) if maker else _carried(program, root))
+        shown = name or (_made_by(program, maker) if maker else _carried(program, root))
     return Tensor(
         name=shown,
         named=name is not None or (argument is not None and not rearranged),
@@ -131,12 +173,17 @@ def _carried(program: Program, value: ShardyValue) -> str:
 def own_name(program: Program, value: ShardyValue) -> str:
     """The variable that holds a value, or what made it."""
     op = program.graph.maker(value)
-    return _name(program.graph, value) or ("a value" if op is None else _made_by(program.graph, op))
+    return _name(program.graph, value) or ("a value" if op is None else _made_by(program, op))
 
 
-def _made_by(graph: ShardyGraph, op: ShardyOp) -> str:
+def _made_by(program: Program, op: ShardyOp) -> str:
     is_read = op.kind in _READS  # of what the forward pass has kept, or of a gradient: it shows nothing
-    return f"{'gradient' if is_gradient(op.op_name) and not is_read else 'result'} of {operation_name(graph, op)}"
+    original = differentiated(program, op)
+    known = None if original is None else tensor_of(program, original)
+    if known is not None and known.named:
+        return f"gradient of {known.name}"
+    is_backward = is_gradient(op.op_name) and not is_read
+    return f"{'gradient' if is_backward else 'result'} of {operation_name(program.graph, op)}"
 
 
 def _name(graph: ShardyGraph, value: ShardyValue) -> str | None:
@@ -219,9 +266,11 @@ def _holder(program: Program, value: ShardyValue, axis: str) -> AskedBy | None:
     return nearest
 
 
-def output_asker(program: Program, number: int, axis: str) -> AskedBy:
-    """The program's output of a number, with the sharding that it asks for."""
+def output_asker(program: Program, number: int, axis: str) -> AskedBy | None:
+    """The program's output of a number, with the sharding that it asks for; None where it was left to the compiler."""
     graph = program.graph
+    if number not in program.requested:
+        return None
     returned = None if graph.module.main is None else graph.returns.get((graph.module.main, 0))
     sharding = None
     if returned is not None and number < len(returned.operands):
