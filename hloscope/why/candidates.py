@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
-from hloscope.analysis.model.reason import Reason, ReasonKind
+from hloscope.analysis.model.reason import Axes, Reason, ReasonKind
 from hloscope.analysis.vocabulary import SUMS
 from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue
 from hloscope.why.graph import BARRIERS, MOVES, place_of
 from hloscope.why.matching import SAME_PLACE, Clues, Match, Matcher, at_place, last_part
 from hloscope.why.partitioned import significant
-from hloscope.why.reasons import kind_at, reason_at, reason_of_reshard, sum_of_parts, sums_parts
+from hloscope.why.reasons import kind_at, reason_at, reason_of_differentiation, reason_of_reshard, sum_of_parts, sums_parts
 from hloscope.why.reshards import local_shape, reshards_of, sharding_known, without
 from hloscope.why.tensors import Program
 
@@ -98,6 +98,12 @@ class Candidates:
         }
         chosen = reasons[match.ties.index(match.reshard)]
         return replace(chosen, certain=match.is_certain, candidates=len(different))
+
+    def differentiation(self, numbers: Iterable[int], axes: Axes) -> Reason | None:
+        """The reason for a sum that differentiation wrote; None for other operations."""
+        found = (op for number in numbers for op in self._by_number.get(number, ()))
+        reasons = (reason_of_differentiation(self.program, op, axes) for op in found)
+        return next((reason for reason in reasons if reason is not None), None)
 
     def at_operand(self, clues: Clues) -> AtOperand | None:
         """A reason at an operand that Shardy moves nowhere: a halo, an operation without a rule, the partitioner's way.

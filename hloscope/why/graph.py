@@ -14,6 +14,18 @@ RESHARDS = frozenset({"sdy.reshard", _CONSTRAINT})
 MOVES = RESHARDS | {"sdy.all_reduce"}
 """Operations that Shardy puts in wherever data must move."""
 
+WRITTEN = frozenset(
+    {
+        "stablehlo.all_gather",
+        "stablehlo.all_reduce",
+        "stablehlo.all_to_all",
+        "stablehlo.collective_broadcast",
+        "stablehlo.collective_permute",
+        "stablehlo.reduce_scatter",
+    }
+)
+"""Collectives that the program holds before it is partitioned."""
+
 _SAME_ELEMENTS = MOVES | frozenset({"stablehlo.convert", "stablehlo.copy"})
 BARRIERS = frozenset({"stablehlo.optimization_barrier"})
 _REARRANGED = frozenset(

@@ -8,12 +8,13 @@ from typing import Any
 
 from hloscope.analysis.model.reason import AskedBy, Axes, Reason, ReasonKind, Tensor
 from hloscope.compiler.shardy_model import ShardingRule, ShardyOp, ShardyValue, ValueSharding
-from hloscope.why.graph import axes_in, whole_axis, wholes
-from hloscope.why.names import search_name
+from hloscope.why.graph import WRITTEN, axes_in, whole_axis, wholes
+from hloscope.why.names import is_gradient, search_name
 from hloscope.why.reshards import Reshard, dimensions_over, sharding_known, without
 from hloscope.why.tensors import (
     Program,
     askers,
+    differentiated,
     frames_of,
     holders,
     operands_of,
@@ -36,7 +37,8 @@ def reason_of_reshard(program: Program, reshard: Reshard) -> Reason:
         reason = _sum_reason(program, reshard.producer, reshard.axes, partial)
         loop = _in_loop(program, reshard.value, reshard.loop)
         result = graph.value(reshard.op.results[0])
-        return replace(_needed(program, reason, reshard.final, reshard.consumers, result), **loop)
+        reason = replace(_needed(program, reason, reshard.final, reshard.consumers, result), **loop)
+        return _of_weight(program, reshard.producer, reason)
     if reshard.is_constraint:
         return _of_reshard(program, reshard, ReasonKind.CONSTRAINT, _constraint(reshard))
     if not reshard.consumers:
@@ -89,6 +91,32 @@ def reason_at(program: Program, op: ShardyOp, number: int, axes: Axes) -> Reason
         conflicting=letter,
         **_in_loop(program, value, graph.loop(op)),
     )
+
+
+def _of_weight(program: Program, maker: ShardyOp | None, reason: Reason) -> Reason:
+    """The reason for a sum of gradients, with the argument that every device along these axes has alike."""
+    original = differentiated(program, maker)
+    root = None if original is None else program.graph.root(original)[0]
+    if original is None or root is None or not program.graph.is_program_argument(root):
+        return reason
+    if {*reason.axes} & (axes_in(root.sharding) | axes_in(reason.wanted)):
+        return reason
+    return replace(reason, weight=tensor_of(program, original))
+
+
+def reason_of_differentiation(program: Program, op: ShardyOp, axes: Axes) -> Reason | None:
+    """Why differentiation put a sum into a `shard_map`: a gradient's parts, of what each device has alike.
+
+    None for a collective that the user wrote, or for the transpose of one, at whose line one of the forward pass stands.
+    """
+    graph = program.graph
+    if not is_gradient(op.op_name) or not op.source or op.kind != "stablehlo.all_reduce":
+        return None
+    if any(original.kind in WRITTEN for original in program.forward.get(op.source[0], ())):
+        return None
+    value = graph.value(op.operands[0])
+    reason = _sum_reason(program, graph.maker(value), axes, tensor_of(program, value, None, axes))
+    return _of_weight(program, graph.maker(value), replace(reason, wanted=None))
 
 
 def _in_loop(program: Program, moved: ShardyValue, loop: ShardyOp | None) -> dict[str, Any]:
@@ -309,7 +337,8 @@ def sum_of_parts(program: Program, op: ShardyOp, axes: Axes) -> Reason:
     wanted = sharding_known(result)
     partial = tensor_of(program, result, without(wanted, axes), axes)
     users = [user for user in program.graph.real_users(result) if not user[0].kind.endswith(".return")]
-    return _needed(program, _sum_reason(program, op, axes, partial, unmoved=True), wanted, users, result)
+    reason = _needed(program, _sum_reason(program, op, axes, partial, unmoved=True), wanted, users, result)
+    return _of_weight(program, op, reason)
 
 
 def _seen(program: Program, unmoved: bool) -> Callable[[int], ShardyValue]:

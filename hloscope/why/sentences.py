@@ -156,6 +156,8 @@ class _Pieces(dict[str, str]):
 
 
 def _sum_sentence(reason: Reason) -> str:
+    if reason.weight is not None:
+        return "{weight} is replicated over {axes}, so its gradient, of which {producer} makes a part, is summed there"
     if reason.producer is None:
         return "{moved} comes as a partial sum on each device; {demand}"
     if not reason.summed:
@@ -413,5 +415,6 @@ _PIECES: dict[str, Callable[[Reason], str]] = {
     "state": lambda reason: f"{_moved(reason)} is sharded along {lost_words(reason)} over {cut_words(reason)}",
     "summed": summed_words,
     "sums": lambda reason: "looks up along" if _consumer_name(reason) in _LOOKUPS else "sums over",
+    "weight": lambda reason: "" if reason.weight is None else f"`{notated(reason.weight)}`",
     "written": lambda reason: _named(reason.producer, "`a collective`"),
 }

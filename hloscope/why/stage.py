@@ -169,7 +169,7 @@ class _Explainer:
         if before is not None and earlier is None and ancestor is None and final in self._finals:
             earlier = partitioned.link_by_size(final, self._finals, before)
         if final.origin is Origin.AUTHORED or (earlier is not None and partitioned.is_authored(earlier)):
-            return _of_user(final, earlier)
+            return self._of_user(final, earlier)
         if ancestor is not None and partitioned.is_authored(ancestor):
             reason = replace(_authored(ancestor), rewritten_from=ancestor.kind.value, axes=final.axes or ())
             return _with_reason(replace(final, origin=Origin.REWRITTEN), reason)
@@ -190,6 +190,15 @@ class _Explainer:
             loop_invariant=reason.loop_invariant and bool(final.loops),
         )
         return _with_reason(final, reason)
+
+    def _of_user(self, final: Collective, earlier: Collective | None) -> Collective:
+        """A collective of the program as it was written: the user's own, or one that differentiation added."""
+        added = None
+        if self._candidates is not None:
+            added = self._candidates.differentiation(self._numbers(final, earlier), final.axes or ())
+        if added is None:
+            return _of_user(final, earlier)
+        return _with_reason(replace(final, origin=Origin.AUTHORED), replace(added, in_loop=bool(final.loops)))
 
     def _numbers(self, final: Collective, earlier: Collective | None) -> frozenset[int]:
         """The operations that a collective was compiled from, by its own text or by the partitioner's."""
