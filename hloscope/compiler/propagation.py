@@ -77,6 +77,7 @@ _MAIN = "main"
 _ORIGIN_NAME = "sdy.sharding_origin_name"
 _CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
 _FUNCTION = "func.func"
+_MANUAL = "sdy.manual_computation"
 _SHARDINGS = ("sdy.sharding", "sharding", "out_sharding", "out_shardings")
 """Where operations keep their results' shardings, whichever comes first."""
 _NO_LAYOUT: _Layout = (None, ())
@@ -87,11 +88,11 @@ _SYMBOLS = {_FUNCTION: "sym_name", "func.call": "callee", "stablehlo.custom_call
 def _placed_by_callers(ops: list[ShardyOp], holders: list[int | None]) -> Iterator[ShardyOp]:
     """The operations with full names and stacks: in a private function they are relative to the function's call.
 
-    Of several calls the first one is meant, as everywhere in this package.
+    Of several calls the first one is meant, as everywhere in this package. In a `shard_map` names are relative to it.
 
     Args:
         ops: All operations.
-        holders: The function that holds each of them.
+        holders: The function or the manual computation that holds each of them.
     """
     calls: dict[str, ShardyOp] = {}
     for op in ops:
@@ -101,11 +102,14 @@ def _placed_by_callers(ops: list[ShardyOp], holders: list[int | None]) -> Iterat
 
     def placed(op: ShardyOp, depth: int = 0) -> ShardyOp:
         if op.index not in full:
-            holder = holders[op.index]
-            call = None if holder is None else calls.get(ops[holder].symbol or "")
+            holder = None if holders[op.index] is None else ops[holders[op.index] or 0]
+            is_manual = holder is not None and holder.kind == _MANUAL
+            call = holder if is_manual or holder is None else calls.get(holder.symbol or "")
             found = op
             if call is not None and depth < _DEEPEST_CALL:
                 outer = placed(call, depth + 1)
+                if is_manual:
+                    outer = replace(outer, identity=(), source=())
                 name = "/".join(part for part in (outer.op_name, op.op_name) if part)
                 identity = (*outer.identity, *op.identity)
                 found = replace(op, op_name=name or None, identity=identity, source=(*op.source, *outer.source))
@@ -182,7 +186,7 @@ class _Reader:
         self._ops.append(made)
         self._holders.append(holder)
         self._ops[index] = replace(made, results=tuple(self._results(op, index)))
-        inside = index if op.name == _FUNCTION else holder
+        inside = index if op.name in (_FUNCTION, _MANUAL) else holder
         for number, inner in enumerate(op.regions):
             for block in inner.blocks:
                 self._arguments(op, block, index, number)
@@ -293,7 +297,7 @@ def _text(attributes: Any, key: str) -> str | None:
 def _axes(op: Any) -> Axes:
     if op.name == "sdy.all_reduce":
         return _axes_of(_axis_references(op.attributes["reduction_axes"]))
-    if op.name == "sdy.manual_computation":
+    if op.name == _MANUAL:
         return tuple(str(axis).strip('"') for axis in sdy.ManualAxesAttr(op.attributes["manual_axes"]))
     return ()
 

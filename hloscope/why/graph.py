@@ -27,6 +27,7 @@ WRITTEN = frozenset(
 """Collectives that the program holds before it is partitioned."""
 
 _SAME_ELEMENTS = MOVES | frozenset({"stablehlo.convert", "stablehlo.copy"})
+_KEEPS_ALL = _SAME_ELEMENTS | {"stablehlo.reshape", "stablehlo.transpose"}
 BARRIERS = frozenset({"stablehlo.optimization_barrier"})
 _REARRANGED = frozenset(
     {
@@ -205,6 +206,11 @@ class ShardyGraph:
         if len({array.index for array in arrays}) == 1 and arrays[0].shape == value.shape and self._is_elementwise(op):
             return arrays[0], False
         return None
+
+    def keeps_elements(self, op: ShardyOp) -> bool:
+        """Whether an operation has all elements of its one array as they were, in whatever order and type."""
+        filled = [self._is_filled(self.value(operand)) for operand in op.operands[1:]]
+        return op.kind in _KEEPS_ALL or (op.kind == "stablehlo.select" and any(filled))
 
     def _is_filled(self, value: ShardyValue) -> bool:
         """Whether a value is one number everywhere."""

@@ -45,7 +45,7 @@ def assigned_name(graph: ShardyGraph, value: ShardyValue) -> str | None:
 
     None when the source cannot be read, the statement assigns no single array's name, the value does not leave it, it
     belongs to the backward pass of the statement, or the name is that of an argument, which is another array. What the
-    program returns is its result then.
+    program returns is its result then. A value that the statement still converts or rearranges goes by the name as well.
     """
     op = graph.op(value)
     if op is None or not op.source or is_gradient(op.op_name):
@@ -58,7 +58,10 @@ def assigned_name(graph: ShardyGraph, value: ShardyValue) -> str | None:
     if statement.name == RESULT or statement.name in graph.argument_names or here.function.endswith(_ANONYMOUS):
         returned = any(user.kind == "func.return" and user.parent == graph.module.main for user in users)
         return RESULT if returned else None
-    return statement.name if any(_is_elsewhere(user, here.file, statement) for user in users) else None
+    if any(_is_elsewhere(user, here.file, statement) for user in users):
+        return statement.name
+    onward = graph.value(users[0].results[0]) if len(users) == 1 and graph.keeps_elements(users[0]) else None
+    return None if onward is None else assigned_name(graph, onward)
 
 
 def is_gradient(op_name: str | None) -> bool:

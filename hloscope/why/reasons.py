@@ -10,7 +10,7 @@ from hloscope.analysis.model.reason import AskedBy, Axes, Reason, ReasonKind, Te
 from hloscope.compiler.shardy_model import ShardingRule, ShardyOp, ShardyValue, ValueSharding
 from hloscope.why.graph import WRITTEN, axes_in, whole_axis, wholes
 from hloscope.why.names import is_gradient, search_name
-from hloscope.why.reshards import Reshard, dimensions_over, sharding_known, without
+from hloscope.why.reshards import Reshard, dimensions_over, final_value, sharding_known, without
 from hloscope.why.tensors import (
     Program,
     askers,
@@ -36,7 +36,7 @@ def reason_of_reshard(program: Program, reshard: Reshard) -> Reason:
         partial = tensor_of(program, reshard.value, reshard.before, reshard.axes)
         reason = _sum_reason(program, reshard.producer, reshard.axes, partial)
         loop = _in_loop(program, reshard.value, reshard.loop)
-        result = graph.value(reshard.op.results[0])
+        result = final_value(graph, graph.value(reshard.op.results[0]))
         reason = replace(_needed(program, reason, reshard.final, reshard.consumers, result), **loop)
         return _of_weight(program, reshard.producer, reason)
     if reshard.is_constraint:
@@ -126,7 +126,7 @@ def _in_loop(program: Program, moved: ShardyValue, loop: ShardyOp | None) -> dic
 
 
 def _asked_and_letter(
-    program: Program, conflict: tuple[ShardyValue, str] | None, axes: Axes
+    program: Program, conflict: _Conflict | None, axes: Axes
 ) -> tuple[tuple[AskedBy, ...], str | None]:
     """Who asks for what an operand has to fit, and the letter of the conflicting dimension."""
     return ((), None) if conflict is None else (askers(program, conflict[0], axes), conflict[1])
@@ -154,8 +154,8 @@ def _cut_from(program: Program, op: ShardyOp, number: int, axes: Axes) -> tuple[
 
 def _need(
     program: Program, op: ShardyOp, operand: int, dimensions: Sequence[int], axes: Axes
-) -> tuple[ReasonKind, tuple[ShardyValue, str] | None]:
-    """What makes an operation need an operand otherwise, and the array that it has to fit, with the dimension's letter.
+) -> tuple[ReasonKind, _Conflict | None]:
+    """What makes an operation need an operand otherwise, and the array that it has to fit.
 
     Source: the factors of Shardy's sharding rules: those that must be replicated, those that need their neighbours,
     and those that other operands or results shard over the same axes.
@@ -170,18 +170,13 @@ def _need(
         in_loop = op.kind in _INDEXING and program.graph.loop(op) is not None
         return ReasonKind.INDEXED_IN_LOOP if in_loop else ReasonKind.NEEDS_WHOLE_DIMENSION, None
     if factors & rule.permutation:
-        return ReasonKind.HALO, None
-    if op.kind == "stablehlo.reshape" and factors and not _kept_apart(rule, factors):
+        return ReasonKind.HALO, (program.graph.value(op.results[0]), None)
+    if op.kind == "stablehlo.reshape" and factors:
         return ReasonKind.MERGED_DIMENSIONS, None
     if _sums(op, operand, dimensions):
         return ReasonKind.PARTIAL_SUM, None
     conflict = _conflict(program, op, operand, axes)
     return ReasonKind.OPERAND_CONFLICT if conflict else ReasonKind.PARTITIONERS_CHOICE, conflict
-
-
-def _kept_apart(rule: ShardingRule, factors: set[int]) -> bool:
-    """Whether a reshape leaves these factors where their sharding can stay: at the head of a dimension."""
-    return factors <= {dimension[0] for result in rule.results for dimension in result if dimension}
 
 
 def _sums(op: ShardyOp, operand: int, dimensions: Sequence[int]) -> bool:
@@ -195,26 +190,40 @@ def _sums(op: ShardyOp, operand: int, dimensions: Sequence[int]) -> bool:
     return bool(factors) and factors <= op.rule.reduction
 
 
-def _conflict(program: Program, op: ShardyOp, operand: int, axes: Axes) -> tuple[ShardyValue, str] | None:
-    """Another array of an operation that these axes shard along another dimension, with that dimension's letter."""
+_Conflict = tuple[ShardyValue, str | None]
+"""An array that another one has to fit, and the letter of the dimension that the same axes shard in it; None where they
+shard the same dimension in another way."""
+
+
+def _conflict(program: Program, op: ShardyOp, operand: int, axes: Axes) -> _Conflict | None:
+    """Another array of an operation that these axes shard along another dimension, or else in another way."""
     rule = op.rule
     if rule is None or operand >= len(rule.operands):
         return None
     own = rule.operands[operand]
     moved = program.graph.unmoved(program.graph.value(op.operands[operand]))
-    mine = {factor for dimension in dimensions_over(moved, axes) for factor in own[dimension]}
-    cut = wholes(axes_in(sharding_known(moved)))
-    axes = tuple(axis for axis in axes if whole_axis(axis) in cut)
+    indices = (*op.results, *(index for number, index in enumerate(op.operands) if number != operand))
+    mappings = (*rule.results, *(mapping for number, mapping in enumerate(rule.operands) if number != operand))
     others = [
-        *zip(op.results, rule.results, strict=False),
-        *(pair for n, pair in enumerate(zip(op.operands, rule.operands, strict=False)) if n != operand),
+        (program.graph.unmoved(program.graph.value(index)), mapping)
+        for index, mapping in zip(indices, mappings, strict=False)
     ]
-    for index, mapping in others:
-        value = program.graph.unmoved(program.graph.value(index))
-        for dimension in dimensions_over(value, axes):
-            if dimension < len(mapping) and not mine & set(mapping[dimension]):
-                return value, tensor_of(program, value).letters[dimension]
+    mine = {axis: _factors_over(moved, own, axis) for axis in wholes(axes) & wholes(axes_in(sharding_known(moved)))}
+    for value, mapping in others:
+        for axis in mine:
+            for dimension in dimensions_over(value, (axis,)):
+                if dimension < len(mapping) and not mine[axis] & {*mapping[dimension]}:
+                    return value, tensor_of(program, value).letters[dimension]
+    for value, mapping in others:
+        for axis in mine:
+            if mine[axis] & _factors_over(value, mapping, axis):
+                return value, None
     return None
+
+
+def _factors_over(value: ShardyValue, mapping: Sequence[tuple[int, ...]], axis: str) -> set[int]:
+    """The factors of a sharding rule that an axis cuts in a value."""
+    return {factor for dimension in dimensions_over(value, (axis,)) for factor in mapping[dimension]}
 
 
 def _of_reshard(
@@ -259,7 +268,8 @@ def _needed(
         wanted=wanted,
         consumer=operation_of(program, consumer),
         operand=operand,
-        asked_by=_outputs(program, result, reason.axes),
+        asked_by=_outputs(program, result, reason.axes)
+        or askers(program, result, (axis for axis in reason.axes if axis in axes_in(wanted))),
     )
 
 

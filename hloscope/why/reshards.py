@@ -83,7 +83,7 @@ def reshards_of(graph: ShardyGraph) -> Iterator[Reshard]:
             value=value,
             before=before,
             after=after,
-            final=_final(graph, result),
+            final=sharding_known(final_value(graph, result)),
             axes=axes,
             is_sum=is_sum,
             constraint=None if is_sum else _constraint(graph, op),
@@ -151,12 +151,11 @@ def _left_open(graph: ShardyGraph, op: ShardyOp) -> tuple[ShardyOp, ...]:
     return () if any(axis in value.origins for axis in lost) else (asked,)
 
 
-def _final(graph: ShardyGraph, value: ShardyValue) -> ValueSharding:
-    while True:
-        users = graph.users(value)
-        if len(users) != 1 or users[0][0].kind not in MOVES:
-            return sharding_known(value)
+def final_value(graph: ShardyGraph, value: ShardyValue) -> ShardyValue:
+    """A value after all that moves it further, and nothing else uses."""
+    while len(users := graph.users(value)) == 1 and users[0][0].kind in MOVES:
         value = graph.value(users[0][0].results[0])
+    return value
 
 
 def without(sharding: ValueSharding, axes: Axes) -> ValueSharding:

@@ -368,6 +368,8 @@ def _requested(reason: Reason) -> str:
 def _merges(reason: Reason) -> str:
     if reason.moved is not None and all(reason.moved.shape[number] == 1 for number in reason.dimensions):
         return "drops this dimension"
+    if reason.moved is not None and reason.result is not None and len(reason.result.shape) > len(reason.moved.shape):
+        return f"splits it into {'x'.join(map(str, reason.result.shape))}, whose dimensions do not divide so"
     return "merges it into a dimension that cannot keep this sharding"
 
 

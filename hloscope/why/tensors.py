@@ -101,7 +101,7 @@ def tensor_of(
     root, rearranged = graph.root(value)
     argument = root.name if graph.is_program_argument(root) else None
     alike = (before for before in graph.chain(value) if before.shape == value.shape)
-    name = next((found for before in alike if (found := _name(graph, before))), None)
+    name = next((found for before in alike if (found := _name(graph, before))), None) or _carried_on(program, value)
     maker = graph.maker(value) or graph.maker(root)
     if name is None and argument is not None:
         shown = f"part of {argument}" if rearranged else argument
@@ -168,6 +168,17 @@ def _carried(program: Program, value: ShardyValue) -> str:
     outside = program.graph.outside(value)
     first = None if outside is None else tensor_of(program, outside)
     return f"carried {first.name}" if first is not None and first.named else "a carried value"
+
+
+def _carried_on(program: Program, value: ShardyValue) -> str | None:
+    """What a loop carries on to its next iteration, by the name that it has before the loop; None for anything else."""
+    graph = program.graph
+    for user, number in graph.real_users(value):
+        first = graph.value(user.operands[number]) if user.kind == "stablehlo.while" else None
+        if first is not None and first.index != value.index and first.shape == value.shape:
+            tensor = tensor_of(program, first)
+            return tensor.name if tensor.named else None
+    return None
 
 
 def own_name(program: Program, value: ShardyValue) -> str:
