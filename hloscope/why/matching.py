@@ -95,13 +95,24 @@ def clues_of(
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The reshard that fits best, how well its place and its shape do, and those that fit as well."""
+    """The reshard that fits best, how well its place and its shape do, and those that fit as well.
+
+    Attributes:
+        reshard: The one.
+        key: What it is taken by.
+        place: As `at_place`.
+        shape: As `Matcher._shape`.
+        is_certain: Whether operation, axes and shape agree.
+        suits: Whether a collective of this kind does what it asks for, and not only a part of it.
+        ties: Those that fit as well, this one among them.
+    """
 
     reshard: Reshard
     key: Taken
     place: int
     shape: int
     is_certain: bool
+    suits: bool
     ties: tuple[Reshard, ...]
 
 
@@ -123,6 +134,15 @@ class Matcher:
         for number, reshard in enumerate(reshards):
             for clue in self._clues_in(reshard):
                 self._by_clue[clue].add(number)
+
+    def within(self, numbers: Iterable[int]) -> frozenset[int]:
+        """The operations whose results are added up in the bodies of loops of these numbers.
+
+        A sum that a loop adds to in every iteration is finished once, behind it, and goes by the loop's name.
+        """
+        sums = [reshard for reshard in self._reshards if reshard.is_sum and reshard.loop is not None]
+        found = [reshard for reshard in sums if reshard.loop is not None and {*reshard.loop.identity[-1:]} & {*numbers}]
+        return frozenset(number for reshard in found for number in reshard.op.identity[-1:])
 
     def _clues_in(self, reshard: Reshard) -> Iterator[object]:
         """What a collective must have one of to be this reshard's."""
@@ -165,7 +185,7 @@ class Matcher:
         enough = shape > 0 if suits else shape >= SUITS
         is_certain = enough and (self._is_between(clues, chosen) if not clues.numbers else place >= SAME_PLACE)
         left = tuple(reshard for reshard in ties if _key(reshard, clues) not in used)
-        return Match(chosen, _key(chosen, clues), place, shape, is_certain, left or (chosen,))
+        return Match(chosen, _key(chosen, clues), place, shape, is_certain, suits, left or (chosen,))
 
     def _score(self, clues: Clues, reshard: Reshard) -> int:
         axes = _axes(clues, reshard)

@@ -8,11 +8,12 @@ from typing import Any
 
 from hloscope.analysis.model.reason import AskedBy, Axes, Reason, ReasonKind, Tensor
 from hloscope.compiler.shardy_model import ShardingRule, ShardyOp, ShardyValue, ValueSharding
-from hloscope.why.graph import WRITTEN, axes_in, whole_axis, wholes
+from hloscope.why.graph import WRITTEN, axes_in, is_asked_for, whole_axis, wholes
 from hloscope.why.names import is_gradient, search_name
 from hloscope.why.reshards import Reshard, dimensions_over, final_value, sharding_known, without
 from hloscope.why.tensors import (
     Program,
+    asker_of,
     askers,
     differentiated,
     frames_of,
@@ -45,6 +46,9 @@ def reason_of_reshard(program: Program, reshard: Reshard) -> Reason:
         outputs = _outputs(program, graph.value(reshard.op.results[0]), reshard.axes)
         kind = ReasonKind.REQUESTED_OUTPUT if outputs else ReasonKind.PARTITIONERS_CHOICE
         return _of_reshard(program, reshard, kind, outputs)
+    kind, asked = _asked_behind(program, reshard)
+    if kind is not None:
+        return _of_reshard(program, reshard, kind, asked)
     consumer, operand = reshard.consumers[0]
     if _cut_from(program, consumer, operand, reshard.axes)[0] is not consumer:
         taken = reason_at(program, consumer, operand, reshard.axes)
@@ -55,6 +59,20 @@ def reason_of_reshard(program: Program, reshard: Reshard) -> Reason:
         kind, conflict = ReasonKind.OPERAND_CONFLICT, _conflict(program, consumer, operand, reshard.axes)
     asked, letter = _asked_and_letter(program, conflict, reshard.axes)
     return _of_reshard(program, reshard, kind, asked, letter)
+
+
+def _asked_behind(program: Program, reshard: Reshard) -> tuple[ReasonKind | None, tuple[AskedBy, ...]]:
+    """Whether an array moves for a constraint, or an output, that comes behind operations which only rearrange it."""
+    graph = program.graph
+    if len(reshard.consumers) > 1 or not graph.keeps_elements(reshard.consumers[0][0]):
+        return None, ()
+    value = graph.value(reshard.consumers[0][0].results[0])
+    while len(users := graph.users(value)) == 1 and graph.keeps_elements(users[0][0]):
+        if is_asked_for(users[0][0]):
+            return ReasonKind.CONSTRAINT, (asker_of(program, users[0][0], ",".join(reshard.axes)),)
+        value = graph.value(users[0][0].results[0])
+    outputs = _outputs(program, value, reshard.axes) if all(user.kind == "func.return" for user, _ in users) else ()
+    return (ReasonKind.REQUESTED_OUTPUT, outputs) if outputs else (None, ())
 
 
 def reason_at(program: Program, op: ShardyOp, number: int, axes: Axes) -> Reason | None:
@@ -94,14 +112,12 @@ def reason_at(program: Program, op: ShardyOp, number: int, axes: Axes) -> Reason
 
 
 def _of_weight(program: Program, maker: ShardyOp | None, reason: Reason) -> Reason:
-    """The reason for a sum of gradients, with the argument that every device along these axes has alike."""
+    """The reason for a sum of a gradient's parts, with the argument whose gradient it is."""
     original = differentiated(program, maker)
     root = None if original is None else program.graph.root(original)[0]
     if original is None or root is None or not program.graph.is_program_argument(root):
         return reason
-    if {*reason.axes} & (axes_in(root.sharding) | axes_in(reason.wanted)):
-        return reason
-    return replace(reason, weight=tensor_of(program, original))
+    return replace(reason, weight=tensor_of(program, original, original.sharding or root.sharding))
 
 
 def reason_of_differentiation(program: Program, op: ShardyOp, axes: Axes) -> Reason | None:
@@ -232,8 +248,8 @@ def _of_reshard(
     graph = program.graph
     consumer, operand = reshard.consumers[0] if reshard.consumers else (None, None)
     shown = consumer if kind is not ReasonKind.CONSTRAINT else None
-    if kind is ReasonKind.CONSTRAINT:
-        consumer, operand = reshard.constraint or reshard.op, 0
+    if kind is ReasonKind.CONSTRAINT and reshard.constraint is not None:
+        consumer, operand = reshard.constraint, 0
     return Reason(
         kind=kind,
         axes=reshard.axes,

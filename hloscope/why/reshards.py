@@ -75,7 +75,7 @@ def reshards_of(graph: ShardyGraph) -> Iterator[Reshard]:
         after = sharding_known(result)
         is_sum = op.kind not in RESHARDS
         axes = op.axes if is_sum else _moved_axes(before, after)
-        users = graph.real_users(result)
+        users = _users(graph, result, before)
         if not axes or not users:
             continue
         yield Reshard(
@@ -93,6 +93,14 @@ def reshards_of(graph: ShardyGraph) -> Iterator[Reshard]:
             is_returned=any(user.kind == "func.return" and user.parent == graph.module.main for user, _ in users),
             loop=graph.loop(op),
         )
+
+
+def _users(graph: ShardyGraph, result: ShardyValue, before: ValueSharding) -> tuple[tuple[ShardyOp, int], ...]:
+    """Who uses a value that was moved, without those for whom it is moved back again, if there are others."""
+    onward = (graph.value(user.results[0]) for user, _ in graph.users(result) if user.kind in MOVES)
+    back = {user for value in onward if sharding_known(value) == before for user in graph.real_users(value)}
+    users = graph.real_users(result)
+    return tuple(user for user in users if user not in back) or users
 
 
 def sharding_known(value: ShardyValue) -> ValueSharding:

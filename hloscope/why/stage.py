@@ -8,7 +8,7 @@ from dataclasses import replace
 from hloscope.analysis import analyze_module
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.model.reason import Axes, Operation, Reason, ReasonKind, Tensor
-from hloscope.analysis.vocabulary import Origin
+from hloscope.analysis.vocabulary import SUMS, Origin
 from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.errors import HloParseError
 from hloscope.hlo import HloModule, parse_module
@@ -16,7 +16,7 @@ from hloscope.program.capture import Capture
 from hloscope.why import partitioned
 from hloscope.why.agreement import agreed
 from hloscope.why.candidates import AtOperand, Candidates
-from hloscope.why.graph import ShardyGraph, dimensions_cut
+from hloscope.why.graph import ShardyGraph, axes_in, dimensions_cut
 from hloscope.why.matching import SAME_PLACE, SUITS, Match, Taken, clues_of
 from hloscope.why.names import name_in_jax
 from hloscope.why.partitioned import Between, Partitioned, Window, between
@@ -119,6 +119,14 @@ def _cut_by(reason: Reason, axes: Axes | None) -> tuple[int, ...]:
     return tuple(number for number in reason.dimensions if number in own) or reason.dimensions
 
 
+def _of_replicated(reason: Reason) -> Reason:
+    """A sum of a gradient's parts is there for an argument only where that has none of its axes, nor the sum."""
+    weight = reason.weight
+    if weight is None or not {*reason.axes} & (axes_in(weight.sharding) | axes_in(reason.wanted)):
+        return reason
+    return replace(reason, weight=None)
+
+
 class _Explainer:
     """Everything that is read once for all collectives of a program."""
 
@@ -189,7 +197,7 @@ class _Explainer:
             in_loop=reason.in_loop and bool(final.loops),  # a pass may have moved it out of the loop
             loop_invariant=reason.loop_invariant and bool(final.loops),
         )
-        return _with_reason(final, reason)
+        return _with_reason(final, _of_replicated(reason))
 
     def _of_user(self, final: Collective, earlier: Collective | None) -> Collective:
         """A collective of the program as it was written: the user's own, or one that differentiation added."""
@@ -198,7 +206,8 @@ class _Explainer:
             added = self._candidates.differentiation(self._numbers(final, earlier), final.axes or ())
         if added is None:
             return _of_user(final, earlier)
-        return _with_reason(replace(final, origin=Origin.AUTHORED), replace(added, in_loop=bool(final.loops)))
+        added = _of_replicated(replace(added, in_loop=bool(final.loops)))
+        return _with_reason(replace(final, origin=Origin.AUTHORED), added)
 
     def _numbers(self, final: Collective, earlier: Collective | None) -> frozenset[int]:
         """The operations that a collective was compiled from, by its own text or by the partitioner's."""
@@ -222,18 +231,23 @@ class _Explainer:
             return _unknown(final, _NO_AXES)
         if window is not None and window in self._windows:
             return self._windows[window]
+        if clues.kind in SUMS:
+            clues = replace(clues, numbers=clues.numbers | self._candidates.matcher.within(clues.numbers))
         if self._written is not None:
             expanded = self._written.expanded(clues, self._candidates.program.graph.module)
             if expanded is not None:
                 return expanded
         match = self._candidates.matcher.best(clues, self._taken)
+        at_operand = None if match is not None and match.suits else self._candidates.at_operand(clues)
+        if at_operand is not None and at_operand.reason.certain:
+            return at_operand.reason
         if match is not None and match.is_certain:
             self._taken.add(match.key)
             reason = self._candidates.reason_of(match)
             if window is not None:
                 reason = self._windows[window] = replace(reason, rewritten_from=window.stands_for.value)
             return reason
-        at_operand = self._candidates.at_operand(clues)
+        at_operand = at_operand or self._candidates.at_operand(clues)
         if at_operand is not None and (match is None or _fits_better(at_operand, match)):
             return at_operand.reason
         return _unknown(final, _NO_MATCH) if match is None else self._candidates.reason_of(match)

@@ -272,7 +272,7 @@ def _holder(program: Program, value: ShardyValue, axis: str) -> AskedBy | None:
         if has and graph.is_program_argument(before):
             return _argument(before, axis)
         if has and op is not None and op.source and op.origin_name is not None:
-            return _of_op(program, op, axis)
+            return asker_of(program, op, axis)
         nearest = nearest or _asker(program, before, axis)
     return nearest
 
@@ -293,7 +293,7 @@ def output_asker(program: Program, number: int, axis: str) -> AskedBy | None:
 def _self(program: Program, value: ShardyValue, axis: str) -> AskedBy | None:
     op = program.graph.op(value)
     if op is not None:
-        return _of_op(program, op, axis)
+        return asker_of(program, op, axis)
     return _argument(value, axis) if program.graph.is_program_argument(value) else None
 
 
@@ -304,10 +304,11 @@ def _argument(value: ShardyValue, axis: str) -> AskedBy:
 
 def _named(program: Program, origin: str, axis: str) -> AskedBy | None:
     op = next((op for op in program.graph.module.ops if op.origin_name == origin), None)
-    return None if op is None else _of_op(program, op, axis)
+    return None if op is None else asker_of(program, op, axis)
 
 
-def _of_op(program: Program, op: ShardyOp, axis: str) -> AskedBy:
+def asker_of(program: Program, op: ShardyOp, axis: str) -> AskedBy:
+    """An operation that asks for a sharding, or the argument whose sharding it repeats."""
     graph = program.graph
     if op.kind == "sdy.manual_computation":
         return AskedBy(axis=axis, by="shard_map", name=None, source=frames_of(op.source))
