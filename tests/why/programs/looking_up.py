@@ -86,3 +86,13 @@ def table_gradient(table, tokens, weights):
         return jnp.mean(jnp.square((hidden @ weights).astype(jnp.float32)))
 
     return jax.grad(loss)(table)
+
+
+@hloscope.target(mesh={"X": 8}, slice="v5e:2x4", args=("bf16[16384@X,1024]", "s32[16384@X]"), out="P(None, 'X', None)")
+def numbered_slots(tokens, expert):
+    """Numbers the tokens of each expert along a sharded sequence, and adds each to the slot of its number."""
+    chosen = jax.nn.one_hot(expert, 8, dtype=jnp.int32)
+    numbers = jnp.cumsum(chosen, axis=0)
+    slot = jnp.sum(numbers * chosen, axis=1) - 1
+    slots = jnp.zeros((8, 2048, 1024), jnp.bfloat16)
+    return slots.at[expert, slot].add(tokens, mode="drop")
