@@ -1,0 +1,51 @@
+"""What hloscope says of programs whose true reasons a person wrote down (`true_reasons.py` says how)."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+
+import pytest
+from true_reasons import PROGRAMS, judged, key_of, moves_of, table_of, told_programs
+
+pytestmark = [
+    pytest.mark.tpu_compiler,
+    pytest.mark.skipif(True, reason="the explainer that these are for comes next"),
+]
+TOLD = list(told_programs())
+LIKELY_AT_MOST = 0
+"""Right reasons that say `likely` where a person is certain, of all programs together."""
+
+
+@pytest.mark.parametrize("program", TOLD)
+def test_the_truth_is_about_each_collective(explained, program):
+    found = explained(program).collectives
+    assert Counter(key_of(one) for one in found) == Counter(move.key for move in moves_of(program))
+    assert len(judged(program, found)) == len(found)
+
+
+@pytest.mark.parametrize("program", TOLD)
+def test_nothing_wrong_is_said_with_certainty(explained, program):
+    pairs = judged(program, explained(program).collectives)
+    wrong = [pair for pair in pairs if pair.verdict == "wrong certain"]
+    assert not wrong, f"{program}\n{table_of(wrong)}"
+
+
+@pytest.mark.parametrize("program", TOLD)
+def test_every_reason_is_the_true_one(explained, program):
+    wrong = [pair for pair in judged(program, explained(program).collectives) if pair.wrong]
+    assert not wrong, f"{program}\n{table_of(wrong)}"
+
+
+def test_few_are_likely_of_which_a_person_is_certain(explained):
+    pairs = [pair for program in TOLD for pair in judged(program, explained(program).collectives)]
+    likely = [pair for pair in pairs if pair.needlessly_likely]
+    verdicts = Counter(pair.verdict for pair in pairs)
+    assert len(likely) <= LIKELY_AT_MOST, f"{verdicts}\n{table_of(likely)}"
+
+
+@pytest.mark.parametrize("family", sorted({program.partition(":")[0] for program in TOLD}))
+def test_every_program_of_a_family_has_its_truth(family):
+    parsed = ast.parse((PROGRAMS / family).read_text())
+    targets = {node.name for node in parsed.body if isinstance(node, ast.FunctionDef) and node.decorator_list}
+    assert {name for file, _, name in (program.partition(":") for program in TOLD) if file == family} == targets
