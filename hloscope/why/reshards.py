@@ -76,7 +76,7 @@ def reshards_of(graph: ShardyGraph) -> Iterator[Reshard]:
         is_sum = op.kind not in RESHARDS
         axes = op.axes if is_sum else _moved_axes(before, after)
         users = _users(graph, result, before)
-        if not axes or not users:
+        if not axes or not users or _is_moved_back(graph, value, after):
             continue
         yield Reshard(
             op=op,
@@ -93,6 +93,12 @@ def reshards_of(graph: ShardyGraph) -> Iterator[Reshard]:
             is_returned=any(user.kind == "func.return" and user.parent == graph.module.main for user, _ in users),
             loop=graph.loop(op),
         )
+
+
+def _is_moved_back(graph: ShardyGraph, value: ShardyValue, after: ValueSharding) -> bool:
+    """Whether a value has just been moved away from where it is to go: what it was before is still there."""
+    op = graph.op(value)
+    return op is not None and op.kind in RESHARDS and sharding_known(graph.value(op.operands[0])) == after
 
 
 def _users(graph: ShardyGraph, result: ShardyValue, before: ValueSharding) -> tuple[tuple[ShardyOp, int], ...]:

@@ -30,6 +30,7 @@ import networkx as nx
 
 from hloscope.analysis.model import Collective
 from hloscope.analysis.model.reason import Operation, Reason, ReasonKind
+from hloscope.why.names import name_in_jax
 
 PROGRAMS = Path(__file__).parent / "programs"
 MADE_BY_PRODUCERS = ("partial-sum", "replicated-weight", "requested-output", "realigned")
@@ -145,12 +146,14 @@ def _wrong(move: Move, collective: Collective, file: str) -> Iterator[str]:
     if reason is None:
         yield "no reason"
         return
-    if reason.kind.value not in texts_of(truth["reason"]):
-        yield f"kind {reason.kind.value}"
+    kind = reason.kind.value if reason.weight is None else "replicated-weight"
+    if kind not in texts_of(truth["reason"]):
+        yield f"kind {kind}"
     if not _names(reason, truth["value"]):
         yield f"value {reason.moved.name if reason.moved else 'not known'}"
     operation = told_operation(reason)
-    if "operation" in truth and (operation is None or operation.name not in texts_of(truth["operation"])):
+    wanted = [name_in_jax(name) for name in texts_of(truth.get("operation", []))]
+    if wanted and (operation is None or operation.name not in wanted):
         yield f"operation {operation.name if operation else 'not known'}"
     line = _told_line(operation, file)
     if move.lines and line not in move.lines:
