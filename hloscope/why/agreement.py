@@ -17,8 +17,6 @@ from hloscope.why.matching import ends_alike
 from hloscope.why.partitioned import dimensions_of, significant
 from hloscope.why.reshards import is_float, local_shape, without
 
-_SCATTERS = ("scatter", "scatter-add")
-
 Shape = tuple[int, ...]
 
 
@@ -33,8 +31,6 @@ def agreed(reason: Reason, seen: Sequence[Collective], mesh: Mapping[str, int]) 
     kind = seen[0].kind if reason.rewritten_from is None else Kind(reason.rewritten_from)
     if reason.kind is ReasonKind.PARTIAL_SUM:
         return reason if kind in SUMS else _without_sum(reason, kind, seen, mesh)
-    if kind in SUMS and not reason.certain and reason.consumer is not None and reason.consumer.name in _SCATTERS:
-        return _added_by_scatter(reason, seen[0].axes or reason.axes)
     if kind is Kind.ALL_TO_ALL and reason.kind is ReasonKind.OPERAND_CONFLICT and reason.wanted is None:
         return _brought_elsewhere(reason, seen)
     if reason.kind is ReasonKind.PARTITIONERS_CHOICE and not _is_moved(reason.moved, seen, mesh):
@@ -74,28 +70,6 @@ def _gathered_before(reason: Reason, number: int, cut: tuple[int, ...]) -> Reaso
         operands=tuple(operand if at == number else value for at, value in enumerate(whole)),
         result=None if reason.result is None else replace(reason.result, partial_over=()),
         asked_by=(),
-    )
-
-
-def _added_by_scatter(reason: Reason, axes: Axes) -> Reason:
-    """A scatter whose updates lie on several devices, each of which adds its own into an array of its own."""
-    result = reason.result
-    if result is None:
-        return reason
-    part = replace(result, sharding=without(result.sharding or ((),) * len(result.shape), axes), partial_over=axes)
-    return replace(
-        reason,
-        kind=ReasonKind.PARTIAL_SUM,
-        moved=part,
-        result=part,
-        wanted=result.sharding,
-        held_by=(),
-        dimensions=(),
-        producer=reason.consumer,
-        consumer=None,
-        operand=None,
-        asked_by=(),
-        conflicting=None,
     )
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from hloscope.analysis.model.reason import Axes, Reason, ReasonKind
-from hloscope.analysis.vocabulary import SUMS
+from hloscope.analysis.vocabulary import SUMS, Kind
 from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue
-from hloscope.why.graph import BARRIERS, MOVES, place_of
+from hloscope.why.graph import BARRIERS, MOVES, WRITTEN, place_of
 from hloscope.why.matching import SAME_PLACE, Clues, Match, Matcher, at_place, last_part
 from hloscope.why.partitioned import significant
 from hloscope.why.reasons import kind_at, reason_at, reason_of_differentiation, reason_of_reshard, sum_of_parts, sums_parts
@@ -99,6 +99,11 @@ class Candidates:
         chosen = reasons[match.ties.index(match.reshard)]
         return replace(chosen, certain=match.is_certain, candidates=len(different))
 
+    def written(self, numbers: Iterable[int]) -> ShardyOp | None:
+        """The collective of the program, as it was before it was partitioned, of one of these numbers."""
+        found = (op for number in numbers for op in self._by_number.get(number, ()))
+        return next((op for op in found if op.kind in WRITTEN), None)
+
     def differentiation(self, numbers: Iterable[int], axes: Axes) -> Reason | None:
         """The reason for a sum that differentiation wrote; None for other operations."""
         found = (op for number in numbers for op in self._by_number.get(number, ()))
@@ -124,7 +129,9 @@ class Candidates:
                 kind = kind_at(self.program, op, number, clues.axes) if place + fit > 1 else None
                 if kind is None or (clues.kind in SUMS and kind in _NO_SUMS):
                     continue
-                found = _Candidate(place + fit + 2 * (kind is not _CHOICE), op, number, place, fit)
+                is_edge = kind is ReasonKind.HALO and clues.kind is Kind.COLLECTIVE_PERMUTE
+                own = _FITS * (is_edge and bool(clues.numbers & {*op.identity[-1:]}))
+                found = _Candidate(place + fit + own + 2 * (kind is not _CHOICE), op, number, place, fit)
                 if not best or found.strength >= best[0].strength:
                     best = [*(candidate for candidate in best if candidate.strength == found.strength), found]
         return self._reason_at(clues, best[0], len({candidate.op.index for candidate in best}) == 1) if best else None
@@ -174,12 +181,25 @@ class Candidates:
         gone = [
             op for op in self.program.graph.module.ops if op.kind in _EXPANDED and (op.kind, op.op_name) not in kept
         ]
-        here = [op for op in gone if clues.numbers & {*op.identity[-1:]}]
+        here = [op for op in gone if clues.numbers & {*op.identity[-1:]} or self._lies_at(clues, op)]
         if not here and (clues.numbers or len(gone) != 1):
             return None
         found = (reason_at(self.program, op, 0, clues.axes) for op in here or gone)
         reason = next((each for each in found if each is not None), None)
-        return None if reason is None else replace(reason, certain=bool(here), of_part=True)
+        if reason is None:
+            return None
+        if reason.kind is ReasonKind.HALO and clues.kind is not Kind.COLLECTIVE_PERMUTE:
+            reason = replace(reason, kind=ReasonKind.NEEDS_WHOLE_DIMENSION)
+        return replace(reason, certain=len(here) == 1, of_part=True)
+
+    def _lies_at(self, clues: Clues, op: ShardyOp) -> bool:
+        """Whether what a collective lies between are an operation's operands and those who use its result."""
+        graph, around = self.program.graph, clues.between
+        makers = {number for value in map(graph.value, op.operands) for number in _number_of(graph.maker(value))}
+        arguments = {self._argument_of(graph.value(operand)) for operand in op.operands}
+        users = {number for user, _ in graph.real_users(graph.value(op.results[0])) for number in _number_of(user)}
+        comes_from_there = around.makers <= makers and around.arguments <= arguments
+        return comes_from_there and around.users <= users and bool(around.makers or around.arguments) and bool(users)
 
     def _fit(self, clues: Clues, value: ShardyValue) -> int:
         """How well an operand's part on one device, or the argument it comes from, fits a collective's operand."""
@@ -212,6 +232,10 @@ class Candidates:
     def _argument_of(self, value: ShardyValue) -> str | None:
         root, _ = self.program.graph.root(value)
         return root.name if self.program.graph.is_program_argument(root) else None
+
+
+def _number_of(op: ShardyOp | None) -> tuple[int, ...]:
+    return () if op is None else op.identity[-1:]
 
 
 def _may_move(op: ShardyOp) -> bool:

@@ -198,7 +198,8 @@ class Matcher:
         if place + shape < _ENOUGH:
             return 0
         same_type = hlo_type(reshard.value.element_type) in clues.element_types
-        return axes + kind + place + shape + same_type + (clues.in_loop == (reshard.loop is not None))
+        is_own = bool(clues.numbers & {*reshard.op.identity[-1:]})
+        return axes + kind + place + shape + same_type + is_own + (clues.in_loop == (reshard.loop is not None))
 
     def _is_between(self, clues: Clues, reshard: Reshard) -> bool:
         """Whether a reshard takes what a collective takes and makes what it makes: all of both, and nothing else."""

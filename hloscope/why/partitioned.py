@@ -82,6 +82,9 @@ def between(earlier: Partitioned, collective: Collective) -> Between:
     start = earlier.module.computation(collective.computation).instruction(collective.name)
     makers, first = _numbers_around(earlier, start, lambda instruction: instruction.operands)
     users, last = _numbers_around(earlier, start, lambda instruction: instruction.users)
+    if not start.computation.is_entry and any(instruction.is_root for instruction in last):
+        callers = _callers(earlier.module, start.computation.name)
+        users |= {identity[-1] for caller in callers for identity in earlier.identities.get(caller.name, ())}
     arguments = (end.op_name for end in first if end.opcode == "parameter" and end.computation.is_entry)
     return Between(makers, frozenset(filter(None, arguments)), users, frozenset(_outputs(earlier.module, last)))
 
@@ -101,6 +104,14 @@ def _numbers_around(
                 passed.append(following)
                 pending.append(following)
     return frozenset(numbers), passed
+
+
+def _callers(module: HloModule, name: str) -> Iterator[HloInstruction]:
+    """The instructions that run a computation, such as the loop of a body."""
+    for computation in module.computations:
+        for instruction in computation.calling:
+            if any(called == name for _, called in instruction.called):
+                yield instruction
 
 
 def _outputs(module: HloModule, passed: Iterable[HloInstruction]) -> Iterator[int]:

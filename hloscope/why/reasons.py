@@ -9,7 +9,7 @@ from typing import Any
 from hloscope.analysis.model.reason import AskedBy, Axes, Reason, ReasonKind, Tensor
 from hloscope.compiler.shardy_model import ShardingRule, ShardyOp, ShardyValue, ValueSharding
 from hloscope.why.graph import WRITTEN, axes_in, is_asked_for, whole_axis, wholes
-from hloscope.why.names import is_gradient, search_name
+from hloscope.why.names import is_gradient, name_in_jax, search_name
 from hloscope.why.reshards import Reshard, dimensions_over, final_value, sharding_known, without
 from hloscope.why.tensors import (
     Program,
@@ -19,6 +19,7 @@ from hloscope.why.tensors import (
     frames_of,
     holders,
     operands_of,
+    operation_name,
     operation_of,
     output_asker,
     spec_of,
@@ -118,6 +119,20 @@ def _of_weight(program: Program, maker: ShardyOp | None, reason: Reason) -> Reas
     if original is None or root is None or not program.graph.is_program_argument(root):
         return reason
     return replace(reason, weight=tensor_of(program, original, original.sharding or root.sharding))
+
+
+def with_written(program: Program, op: ShardyOp, reason: Reason) -> Reason:
+    """The reason for a collective that the user wrote, with what it moves; of a transpose, by its original's name."""
+    graph, producer = program.graph, reason.producer
+    moved = tensor_of(program, graph.value(op.operands[0]))
+    originals = program.forward.get(op.source[0], ()) if op.source and is_gradient(op.op_name) else ()
+    original = next((each for each in originals if each.kind in WRITTEN), None)
+    if original is None or producer is None:
+        return replace(reason, moved=moved)
+    forward = tensor_of(program, graph.value(original.operands[0]))
+    name = name_in_jax(operation_name(graph, original))
+    moved = replace(moved, name=f"gradient of {forward.name}", named=forward.named)
+    return replace(reason, moved=moved, producer=replace(producer, name=name))
 
 
 def reason_of_differentiation(program: Program, op: ShardyOp, axes: Axes) -> Reason | None:
@@ -338,11 +353,13 @@ def _sum_reason(
 
 
 def sums_parts(program: Program, op: ShardyOp, axes: Axes) -> bool:
-    """Whether a contraction can be done part by part: these axes cut one contracted dimension of all its operands.
+    """Whether an operation can be done part by part: these axes cut a contracted dimension of all operands, or updates.
 
     Shardy may bring the operands elsewhere first, because its result is wanted along these axes. The partitioner then
     multiplies what lies where it is, and adds up.
     """
+    if op.kind == "stablehlo.scatter":
+        return {*axes} <= axes_in(sharding_known(_seen(program, True)(op.operands[-1])))
     if op.rule is None or len(op.operands) != 2 or not op.rule.reduction:
         return False
     cut = [

@@ -375,7 +375,7 @@ def _merges(reason: Reason) -> str:
 
 def _author(reason: Reason) -> str:
     backward = reason.producer is not None and is_gradient(reason.producer.op_name)
-    return "the backward pass of what the user wrote there" if backward else "written by the user"
+    return "the transpose of what the user wrote there" if backward else "written by the user"
 
 
 def _held(reason: Reason) -> str:

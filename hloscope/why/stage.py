@@ -20,6 +20,7 @@ from hloscope.why.graph import ShardyGraph, axes_in, dimensions_cut
 from hloscope.why.matching import SAME_PLACE, SUITS, Match, Taken, clues_of
 from hloscope.why.names import name_in_jax
 from hloscope.why.partitioned import Between, Partitioned, Window, between
+from hloscope.why.reasons import with_written
 from hloscope.why.sentences import sentence
 from hloscope.why.shardings import with_shardings
 from hloscope.why.tensors import program_of
@@ -201,11 +202,15 @@ class _Explainer:
 
     def _of_user(self, final: Collective, earlier: Collective | None) -> Collective:
         """A collective of the program as it was written: the user's own, or one that differentiation added."""
-        added = None
-        if self._candidates is not None:
-            added = self._candidates.differentiation(self._numbers(final, earlier), final.axes or ())
-        if added is None:
+        if self._candidates is None:
             return _of_user(final, earlier)
+        numbers = self._numbers(final, earlier)
+        added = self._candidates.differentiation(numbers, final.axes or ())
+        if added is None:
+            written, known = self._candidates.written(numbers), _of_user(final, earlier)
+            if written is None or known.reason is None:
+                return known
+            return _with_reason(known, with_written(self._candidates.program, written, known.reason))
         added = _of_replicated(replace(added, in_loop=bool(final.loops)))
         return _with_reason(replace(final, origin=Origin.AUTHORED), added)
 

@@ -16,6 +16,12 @@ from hloscope.why.reshards import is_float
 from hloscope.why.names import assigned_name, is_gradient, search_name
 
 _READS = frozenset({"stablehlo.dynamic_slice", "stablehlo.reshape", "stablehlo.slice"})
+_REARRANGING = {
+    "stablehlo.reshape": ("reshape", "squeeze", "expand_dims", "broadcast_in_dim", "dynamic_slice", "gather"),
+    "stablehlo.transpose": ("transpose",),
+}
+"""Operations that XLA moves past others, with the names that JAX has for them."""
+
 _CUMULATIVE = re.compile(r"jit\((cum\w+)\)$")
 _NUMBERED = re.compile(r"^(?:(?P<holder>\w+)_)?(?P<side>input|output): (?P<number>\d+)$")
 _EINSUM = re.compile(r"(?:^|[/(])([A-Za-z.]+(?:,[A-Za-z.]+)*)->([A-Za-z.]*)[/)]")
@@ -215,6 +221,8 @@ def operation_name(graph: ShardyGraph, op: ShardyOp) -> str:
         return cumulative.group(1)
     if (search := search_name(graph, op)) is not None:
         return search
+    if op.kind in _REARRANGING and last not in _REARRANGING[op.kind]:  # the compiler made it, and lent it another's name
+        return op.kind.rpartition(".")[2]
     is_jaxs = path and last and not last.startswith("jit(")  # names without a path are the compiler's own
     return last if is_jaxs else op.symbol or op.kind.rpartition(".")[2]
 

@@ -30,7 +30,7 @@ import networkx as nx
 
 from hloscope.analysis.model import Collective
 from hloscope.analysis.model.reason import Operation, Reason, ReasonKind
-from hloscope.why.names import name_in_jax
+from hloscope.why.names import RESULT, name_in_jax
 
 PROGRAMS = Path(__file__).parent / "programs"
 MADE_BY_PRODUCERS = ("partial-sum", "replicated-weight", "requested-output", "realigned")
@@ -47,7 +47,7 @@ class Move:
     @property
     def key(self) -> Key:
         """What it moves how."""
-        return self.truth["kind"], frozenset(self.truth["axes"])
+        return self.truth["kind"], frozenset(axis.partition(":")[0] for axis in self.truth["axes"])
 
     @property
     def text(self) -> str:
@@ -185,7 +185,7 @@ def _told_line(operation: Operation | None, file: str) -> int | None:
 def _names(reason: Reason, names: list[str]) -> bool:
     moved = reason.moved
     if not names:
-        return moved is None or not moved.named
+        return moved is None or not moved.named or moved.name == RESULT
     return moved is not None and (moved.name in names or (moved.argument is not None and moved.argument in names))
 
 
