@@ -15,7 +15,7 @@ from hloscope.why.matching import SAME_PLACE, Clues, Match, Matcher, at_place, l
 from hloscope.why.partitioned import significant
 from hloscope.why.reasons import kind_at, reason_at, reason_of_differentiation, reason_of_reshard, sum_of_parts, sums_parts
 from hloscope.why.reshards import local_shape, reshards_of, sharding_known, without
-from hloscope.why.tensors import Program
+from hloscope.why.tensors import Program, has_anothers_name
 
 _FITS = 2
 _SAME_ARGUMENT = 3
@@ -97,7 +97,8 @@ class Candidates:
             (reason.kind, reason.moved and reason.moved.name, reason.dimensions, reason.producer) for reason in reasons
         }
         chosen = reasons[match.ties.index(match.reshard)]
-        return replace(chosen, certain=match.is_certain, candidates=len(different))
+        borrowed = any(has_anothers_name(op) for op, _ in match.reshard.consumers[:1])
+        return replace(chosen, certain=match.is_certain and not borrowed, candidates=len(different))
 
     def written(self, numbers: Iterable[int]) -> ShardyOp | None:
         """The collective of the program, as it was before it was partitioned, of one of these numbers."""
@@ -181,7 +182,7 @@ class Candidates:
         gone = [
             op for op in self.program.graph.module.ops if op.kind in _EXPANDED and (op.kind, op.op_name) not in kept
         ]
-        here = [op for op in gone if clues.numbers & {*op.identity[-1:]} or self._lies_at(clues, op)]
+        here = [op for op in gone if clues.numbers & {*op.identity} or self._lies_at(clues, op)]
         if not here and (clues.numbers or len(gone) != 1):
             return None
         found = (reason_at(self.program, op, 0, clues.axes) for op in here or gone)

@@ -199,17 +199,22 @@ class Matcher:
             return 0
         same_type = hlo_type(reshard.value.element_type) in clues.element_types
         is_own = bool(clues.numbers & {*reshard.op.identity[-1:]})
-        return axes + kind + place + shape + same_type + is_own + (clues.in_loop == (reshard.loop is not None))
+        sides = sum(self._sides(clues, reshard))
+        return axes + kind + place + shape + same_type + is_own + sides + (clues.in_loop == (reshard.loop is not None))
 
     def _is_between(self, clues: Clues, reshard: Reshard) -> bool:
         """Whether a reshard takes what a collective takes and makes what it makes: all of both, and nothing else."""
+        return all(self._sides(clues, reshard))
+
+    def _sides(self, clues: Clues, reshard: Reshard) -> tuple[bool, bool]:
+        """Whether a reshard takes what a collective takes, and whether it makes what that makes."""
         around = clues.between
         argument = self._argument_of(reshard.value) if reshard.producer is None else None
         makers = frozenset(reshard.producer.identity[-1:]) if reshard.producer is not None else frozenset()
         users = frozenset(number for consumer, _ in reshard.consumers for number in consumer.identity[-1:])
         comes_from_there = around.makers == makers and around.arguments == frozenset(filter(None, (argument,)))
         goes_there = around.users == users and bool(around.outputs) == reshard.is_returned
-        return comes_from_there and goes_there and bool(makers or argument) and bool(users or around.outputs)
+        return comes_from_there and bool(makers or argument), goes_there and bool(users or around.outputs)
 
     def _is_another_argument(self, clues: Clues, reshard: Reshard) -> bool:
         argument = None if clues.argument is None or reshard.is_sum else self._argument_of(reshard.value)

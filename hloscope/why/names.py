@@ -92,8 +92,10 @@ def name_in_jax(primitive: str) -> str:
 
 
 def _is_elsewhere(user: ShardyOp, file: str, statement: Statement) -> bool:
-    if not user.source or user.kind.endswith(".return"):
+    if user.kind.endswith(".return"):
         return True
+    if not user.source:  # the compiler's own
+        return False
     place = user.source[0]
     return place.file != file or not statement.first <= place.line <= statement.last
 

@@ -26,6 +26,7 @@ from hloscope.units import array_bytes
 from hloscope.why.graph import place_of
 
 _CHANNEL_DEPTH = 3
+_MOVES_ELEMENTS = frozenset({"bitcast", "copy", "reshape", "transpose", "slice", "dynamic-slice"})
 _KEEPS_ELEMENTS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose"})
 _BODY = re.compile(r"^windowed_dot_general_body_(ag|rs)")
 _STANDS_FOR = {"ag": Kind.ALL_GATHER, "rs": Kind.REDUCE_SCATTER}
@@ -78,7 +79,7 @@ class Between:
 
 
 def between(earlier: Partitioned, collective: Collective) -> Between:
-    """What a collective of the partitioner's lies between."""
+    """What a collective of the partitioner's lies between; what it is itself made from is passed as far as it moves."""
     start = earlier.module.computation(collective.computation).instruction(collective.name)
     makers, first = _numbers_around(earlier, start, lambda instruction: instruction.operands)
     users, last = _numbers_around(earlier, start, lambda instruction: instruction.users)
@@ -94,10 +95,13 @@ def _numbers_around(
 ) -> tuple[frozenset[int], list[HloInstruction]]:
     """The operations met first on every way onward, and the instructions that were passed."""
     numbers: set[int] = set()
+    own = {*earlier.identities.get(start.name, ())}
     passed, seen, pending = [start], {start.name}, [start]
     while pending:
         for following in onward(pending.pop()):
             identities = earlier.identities.get(following.name, ())
+            if following.opcode in _MOVES_ELEMENTS and own >= {*identities}:
+                identities = ()
             numbers.update(identity[-1] for identity in identities)
             if not identities and following.name not in seen:
                 seen.add(following.name)

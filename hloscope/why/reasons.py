@@ -45,11 +45,18 @@ def reason_of_reshard(program: Program, reshard: Reshard) -> Reason:
         return _of_reshard(program, reshard, ReasonKind.CONSTRAINT, _constraint(reshard))
     if not reshard.consumers:
         outputs = _outputs(program, graph.value(reshard.op.results[0]), reshard.axes)
+        maker = reshard.producer
+        if not outputs and maker is not None and maker.rule is not None and maker.rule.need_replication:
+            reason = _of_reshard(program, reshard, ReasonKind.NEEDS_WHOLE_DIMENSION, ())
+            return replace(reason, consumer=operation_of(program, maker), result=reason.moved)
         kind = ReasonKind.REQUESTED_OUTPUT if outputs else ReasonKind.PARTITIONERS_CHOICE
         return _of_reshard(program, reshard, kind, outputs)
-    kind, asked = _asked_behind(program, reshard)
-    if kind is not None:
-        return _of_reshard(program, reshard, kind, asked)
+    asking, asked = _asked_behind(program, reshard)
+    if asking is not None:
+        reason = _of_reshard(program, reshard, ReasonKind.CONSTRAINT, asked)
+        return replace(reason, consumer=operation_of(program, asking), operand=0)
+    if asked:
+        return _of_reshard(program, reshard, ReasonKind.REQUESTED_OUTPUT, asked)
     consumer, operand = reshard.consumers[0]
     if _cut_from(program, consumer, operand, reshard.axes)[0] is not consumer:
         taken = reason_at(program, consumer, operand, reshard.axes)
@@ -62,18 +69,17 @@ def reason_of_reshard(program: Program, reshard: Reshard) -> Reason:
     return _of_reshard(program, reshard, kind, asked, letter)
 
 
-def _asked_behind(program: Program, reshard: Reshard) -> tuple[ReasonKind | None, tuple[AskedBy, ...]]:
-    """Whether an array moves for a constraint, or an output, that comes behind operations which only rearrange it."""
+def _asked_behind(program: Program, reshard: Reshard) -> tuple[ShardyOp | None, tuple[AskedBy, ...]]:
+    """The constraint that an array moves for, or else the outputs, behind operations that only rearrange it."""
     graph = program.graph
     if len(reshard.consumers) > 1 or not graph.keeps_elements(reshard.consumers[0][0]):
         return None, ()
     value = graph.value(reshard.consumers[0][0].results[0])
     while len(users := graph.users(value)) == 1 and graph.keeps_elements(users[0][0]):
         if is_asked_for(users[0][0]):
-            return ReasonKind.CONSTRAINT, (asker_of(program, users[0][0], ",".join(reshard.axes)),)
+            return users[0][0], (asker_of(program, users[0][0], ",".join(reshard.axes)),)
         value = graph.value(users[0][0].results[0])
-    outputs = _outputs(program, value, reshard.axes) if all(user.kind == "func.return" for user, _ in users) else ()
-    return (ReasonKind.REQUESTED_OUTPUT, outputs) if outputs else (None, ())
+    return None, _outputs(program, value, reshard.axes) if all(user.kind == "func.return" for user, _ in users) else ()
 
 
 def reason_at(program: Program, op: ShardyOp, number: int, axes: Axes) -> Reason | None:

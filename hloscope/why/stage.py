@@ -229,7 +229,7 @@ class _Explainer:
             window = partitioned.window_of(self._earlier.module, earlier)
         numbers = self._numbers(final, earlier)
         around = Between()
-        if not numbers and earlier is not None and self._earlier is not None:
+        if earlier is not None and self._earlier is not None:
             around = between(self._earlier, earlier)
         clues = clues_of(final, earlier, numbers, around, argument, window)
         if clues is None:

@@ -47,6 +47,13 @@ class Program:
     forward: Mapping[CodePlace | None, Sequence[ShardyOp]]
 
 
+def _reading(program: Program, kind: str, read: set[int]) -> list[ShardyOp]:
+    """The operations of forward passes of a kind that read one of these values, by the values' indices."""
+    everything = (op for ops in program.forward.values() for op in ops if op.kind == kind)
+    roots = ((op, {program.graph.root(program.graph.value(operand))[0].index for operand in op.operands}) for op in everything)
+    return [op for op, found in roots if found & read]
+
+
 def program_of(
     graph: ShardyGraph,
     argument_letters: Sequence[Letters | None],
@@ -80,8 +87,8 @@ def differentiated(program: Program, op: ShardyOp | None) -> ShardyValue | None:
     read = {graph.root(graph.value(operand))[0].index for operand in op.operands}
     found = {}
     originals = program.forward.get(op.source[0], ())
-    same = [original for original in originals if original.kind == op.kind]
-    for original in same or originals:
+    same = [original for original in originals if original.kind == op.kind] or originals
+    for original in same or _reading(program, op.kind, read):  # JAX keeps no line of a backward pass written by hand
         for value in map(graph.value, original.operands):
             root = graph.root(value)[0]
             if shape and sorted(value.shape) == shape and is_float(value.element_type) and root.index not in read:
@@ -221,10 +228,16 @@ def operation_name(graph: ShardyGraph, op: ShardyOp) -> str:
         return cumulative.group(1)
     if (search := search_name(graph, op)) is not None:
         return search
-    if op.kind in _REARRANGING and last not in _REARRANGING[op.kind]:  # the compiler made it, and lent it another's name
+    if has_anothers_name(op):
         return op.kind.rpartition(".")[2]
     is_jaxs = path and last and not last.startswith("jit(")  # names without a path are the compiler's own
     return last if is_jaxs else op.symbol or op.kind.rpartition(".")[2]
+
+
+def has_anothers_name(op: ShardyOp) -> bool:
+    """Whether XLA has moved an operation past another one, whose name it goes by."""
+    last = (op.op_name or "").partition(";")[0].rstrip(":").rpartition("/")[2]
+    return op.kind in _REARRANGING and bool(last) and last not in _REARRANGING[op.kind]
 
 
 def frames_of(places: Iterable[CodePlace]) -> tuple[SourceFrame, ...]:
