@@ -13,7 +13,14 @@ from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue
 from hloscope.why.graph import BARRIERS, MOVES, WRITTEN, place_of
 from hloscope.why.matching import SAME_PLACE, Clues, Match, Matcher, at_place, last_part
 from hloscope.why.partitioned import significant
-from hloscope.why.reasons import kind_at, reason_at, reason_of_differentiation, reason_of_reshard, sum_of_parts, sums_parts
+from hloscope.why.reasons import (
+    kind_at,
+    reason_at,
+    reason_of_differentiation,
+    reason_of_reshard,
+    sum_of_parts,
+    sums_parts,
+)
 from hloscope.why.reshards import local_shape, reshards_of, sharding_known, without
 from hloscope.why.tensors import Program, has_anothers_name
 
@@ -97,7 +104,7 @@ class Candidates:
             (reason.kind, reason.moved and reason.moved.name, reason.dimensions, reason.producer) for reason in reasons
         }
         chosen = reasons[match.ties.index(match.reshard)]
-        borrowed = any(has_anothers_name(op) for op, _ in match.reshard.consumers[:1])
+        borrowed = not match.reshard.is_sum and any(has_anothers_name(op) for op, _ in match.reshard.consumers[:1])
         return replace(chosen, certain=match.is_certain and not borrowed, candidates=len(different))
 
     def written(self, numbers: Iterable[int]) -> ShardyOp | None:
@@ -165,7 +172,9 @@ class Candidates:
         reason = reason_at(self.program, chosen.op, chosen.number, clues.axes)
         if reason is None:
             return None
-        here = bool(clues.numbers) and chosen.place >= SAME_PLACE or (alone and chosen.place >= _SAME_LINE and chosen.fit == _SAME_ARGUMENT)
+        here = (bool(clues.numbers) and chosen.place >= SAME_PLACE) or (
+            alone and chosen.place >= _SAME_LINE and chosen.fit == _SAME_ARGUMENT
+        )
         certain = here and (reason.kind in _SURE or chosen.fit >= _FITS) and reason.kind is not _CHOICE
         moved = chosen.op.results[0] if reason.kind is ReasonKind.PARTIAL_SUM else chosen.op.operands[chosen.number]
         of_part = self._is_part(clues, self.program.graph.value(moved))

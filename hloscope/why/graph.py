@@ -160,6 +160,13 @@ class ShardyGraph:
         """Whether a value is an argument of the program itself."""
         return value.is_argument and value.owner == self.module.main
 
+    def is_of_argument(self, value: ShardyValue) -> bool:
+        """Whether a value is an argument of the program, or a part of one, in whatever order and type."""
+        *way, root = self.chain(value)
+        makers = filter(None, map(self.op, way))
+        moved = _SAME_ELEMENTS | _REARRANGED | BARRIERS | {"func.call"}
+        return self.is_program_argument(root) and all(op.kind in moved for op in makers)
+
     def argument_of(self, number: int) -> ShardyValue | None:
         """An argument of the program by number."""
         arguments = filter(self.is_program_argument, self.module.values)

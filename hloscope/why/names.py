@@ -45,7 +45,7 @@ def assigned_name(graph: ShardyGraph, value: ShardyValue) -> str | None:
 
     None when the source cannot be read, the statement assigns no single array's name, the value does not leave it, it
     belongs to the backward pass of the statement, or the name is that of an argument, which is another array. What the
-    program returns is its result then. A value that the statement still converts or rearranges goes by the name as well.
+    program returns is its result then. A value that the statement still converts or rearranges goes by it as well.
     """
     op = graph.op(value)
     if op is None or not op.source or is_gradient(op.op_name):

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from hloscope.analysis.model.reason import AskedBy, Axes, Reason, ReasonKind, Tensor
-from hloscope.compiler.shardy_model import ShardingRule, ShardyOp, ShardyValue, ValueSharding
-from hloscope.why.graph import WRITTEN, axes_in, is_asked_for, whole_axis, wholes
+from hloscope.compiler.shardy_model import ShardyOp, ShardyValue, ValueSharding
+from hloscope.why.graph import WRITTEN, axes_in, is_asked_for, wholes
 from hloscope.why.names import is_gradient, name_in_jax, search_name
 from hloscope.why.reshards import Reshard, dimensions_over, final_value, sharding_known, without
 from hloscope.why.tensors import (
@@ -121,9 +121,9 @@ def reason_at(program: Program, op: ShardyOp, number: int, axes: Axes) -> Reason
 def _of_weight(program: Program, maker: ShardyOp | None, reason: Reason) -> Reason:
     """The reason for a sum of a gradient's parts, with the argument whose gradient it is."""
     original = differentiated(program, maker)
-    root = None if original is None else program.graph.root(original)[0]
-    if original is None or root is None or not program.graph.is_program_argument(root):
+    if original is None or not program.graph.is_of_argument(original):
         return reason
+    root = program.graph.root(original)[0]
     return replace(reason, weight=tensor_of(program, original, original.sharding or root.sharding))
 
 
@@ -144,7 +144,7 @@ def with_written(program: Program, op: ShardyOp, reason: Reason) -> Reason:
 def reason_of_differentiation(program: Program, op: ShardyOp, axes: Axes) -> Reason | None:
     """Why differentiation put a sum into a `shard_map`: a gradient's parts, of what each device has alike.
 
-    None for a collective that the user wrote, or for the transpose of one, at whose line one of the forward pass stands.
+    None for a collective that the user wrote, or for the transpose of one, whose line holds one of the forward pass.
     """
     graph = program.graph
     if not is_gradient(op.op_name) or not op.source or op.kind != "stablehlo.all_reduce":
@@ -247,15 +247,17 @@ def _conflict(program: Program, op: ShardyOp, operand: int, axes: Axes) -> _Conf
     ]
     mine = {axis: _factors_over(moved, own, axis) for axis in wholes(axes) & wholes(axes_in(sharding_known(moved)))}
     for value, mapping in others:
-        for axis in mine:
+        for axis, factors in mine.items():
             for dimension in dimensions_over(value, (axis,)):
-                if dimension < len(mapping) and not mine[axis] & {*mapping[dimension]}:
+                if dimension < len(mapping) and not factors & {*mapping[dimension]}:
                     return value, tensor_of(program, value).letters[dimension]
-    for value, mapping in others:
-        for axis in mine:
-            if mine[axis] & _factors_over(value, mapping, axis):
-                return value, None
-    return None
+    alike = (
+        value
+        for value, mapping in others
+        for axis, factors in mine.items()
+        if factors & _factors_over(value, mapping, axis)
+    )
+    return next(((value, None) for value in alike), None)
 
 
 def _factors_over(value: ShardyValue, mapping: Sequence[tuple[int, ...]], axis: str) -> set[int]:

@@ -56,6 +56,9 @@ def sentence(reason: Reason, kind: Kind, others: Sequence[Tensor | None] = ()) -
         others: The arrays of the other parts, None for one that is not known; empty when nobody looked at them.
     """
     body = _filled(_WORDS[reason.kind].sentence(reason), reason)
+    if reason.realigns is not None:
+        over = axes_words(reason)
+        return f"likely: realigns the padded parts that %{reason.realigns} leaves: {kind} over {over}. {body}"
     if reason.kind is ReasonKind.UNKNOWN:
         return body
     more = _combined_with(reason, others)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hloscope.analysis import analyze_module
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.model.reason import Axes, Operation, Reason, ReasonKind, Tensor
-from hloscope.analysis.vocabulary import SUMS, Origin
+from hloscope.analysis.vocabulary import SUMS, Kind, Origin
 from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.errors import HloParseError
 from hloscope.hlo import HloModule, parse_module
@@ -17,7 +17,7 @@ from hloscope.why import partitioned
 from hloscope.why.agreement import agreed
 from hloscope.why.candidates import AtOperand, Candidates
 from hloscope.why.graph import ShardyGraph, axes_in, dimensions_cut
-from hloscope.why.matching import SAME_PLACE, SUITS, Match, Taken, clues_of
+from hloscope.why.matching import SAME_PLACE, SUITS, Clues, Match, Taken, clues_of
 from hloscope.why.names import name_in_jax
 from hloscope.why.partitioned import Between, Partitioned, Window, between
 from hloscope.why.reasons import with_written
@@ -31,6 +31,7 @@ _NOT_CAPTURED = (
     "compiled and explained"
 )
 _NEEDED_BY_CONSUMER = (ReasonKind.OPERAND_CONFLICT, ReasonKind.NEEDS_WHOLE_DIMENSION, ReasonKind.INDEXED_IN_LOOP)
+_SENDS_ON = frozenset({"collective-permute", "collective-permute-start", "slice", "bitcast", "copy"})
 _NOT_ASKED = "Shardy could not be asked about this program (see the notes)"
 _NO_AXES = "its device groups follow no axes of the mesh"
 _NO_MATCH = "Shardy moves nothing here, so the partitioner decided it for reasons of its own"
@@ -154,9 +155,26 @@ class _Explainer:
 
     def explain_all(self, collectives: Sequence[Collective]) -> tuple[Collective, ...]:
         """Every collective, in the order given; looked at in the order of the text, which unrolled layers keep."""
-        order = sorted(range(len(collectives)), key=lambda number: collectives[number].line)
-        reasoned = {number: self.explain(collectives[number]) for number in order}
-        return tuple(reasoned[number] for number in range(len(collectives)))
+        reasoned: dict[str, Collective] = {}
+        for final in sorted(collectives, key=lambda collective: collective.line):
+            whole = self._realigned(final)
+            found = None if whole is None else reasoned.get(whole)
+            if found is None or found.reason is None:
+                reasoned[final.name] = self.explain(final)
+            else:
+                reason = replace(found.reason, realigns=found.name, certain=False, combined=1)
+                reasoned[final.name] = _with_reason(replace(final, origin=Origin.REWRITTEN), reason)
+        return tuple(reasoned[final.name] for final in collectives)
+
+    def _realigned(self, final: Collective) -> str | None:
+        """The reduce-scatter of a padded array, an edge of which a permute without an operation of its own sends on."""
+        if final.kind is not Kind.COLLECTIVE_PERMUTE or final.name in (self._captured.identities or {final.name: ()}):
+            return None
+        sums = {sum_.name for sum_ in self._finals if sum_.kind in SUMS and sum_.axes == final.axes}
+        instruction = self._module.computation(final.computation).instruction(final.name)
+        while instruction.name not in sums and instruction.operands and instruction.opcode in _SENDS_ON:
+            instruction = instruction.operands[0]
+        return instruction.name if instruction.name in sums else None
 
     def explain(self, final: Collective) -> Collective:
         """One collective with reason, why and origin; of one that was combined, those of its largest part."""
@@ -223,39 +241,43 @@ class _Explainer:
     def _reason(self, final: Collective, earlier: Collective | None) -> Reason:
         if self._candidates is None:
             return _unknown(final, _NOT_ASKED)
-        argument, window = None, None
-        if earlier is not None and self._earlier is not None:
-            argument = partitioned.argument_of(self._earlier, earlier)
-            window = partitioned.window_of(self._earlier.module, earlier)
-        numbers = self._numbers(final, earlier)
-        around = Between()
-        if earlier is not None and self._earlier is not None:
-            around = between(self._earlier, earlier)
-        clues = clues_of(final, earlier, numbers, around, argument, window)
+        clues = self._clues(final, earlier)
         if clues is None:
             return _unknown(final, _NO_AXES)
-        if window is not None and window in self._windows:
-            return self._windows[window]
-        if clues.kind in SUMS:
-            clues = replace(clues, numbers=clues.numbers | self._candidates.matcher.within(clues.numbers))
+        if clues.window is not None and clues.window in self._windows:
+            return self._windows[clues.window]
         if self._written is not None:
             expanded = self._written.expanded(clues, self._candidates.program.graph.module)
             if expanded is not None:
                 return expanded
-        match = self._candidates.matcher.best(clues, self._taken)
-        at_operand = None if match is not None and match.suits else self._candidates.at_operand(clues)
+        return self._matched(clues, self._candidates) or _unknown(final, _NO_MATCH)
+
+    def _clues(self, final: Collective, earlier: Collective | None) -> Clues | None:
+        numbers, around, argument, window = self._numbers(final, earlier), Between(), None, None
+        if earlier is not None and self._earlier is not None:
+            around = between(self._earlier, earlier)
+            argument = partitioned.argument_of(self._earlier, earlier)
+            window = partitioned.window_of(self._earlier.module, earlier)
+        if final.kind in SUMS and self._candidates is not None:
+            numbers |= self._candidates.matcher.within(numbers)
+        return clues_of(final, earlier, numbers, around, argument, window)
+
+    def _matched(self, clues: Clues, candidates: Candidates) -> Reason | None:
+        """The reason at the reshard that a collective carries out, or at the operand that it moves."""
+        match = candidates.matcher.best(clues, self._taken)
+        at_operand = None if match is not None and match.suits else candidates.at_operand(clues)
         if at_operand is not None and at_operand.reason.certain:
             return at_operand.reason
         if match is not None and match.is_certain:
             self._taken.add(match.key)
-            reason = self._candidates.reason_of(match)
-            if window is not None:
-                reason = self._windows[window] = replace(reason, rewritten_from=window.stands_for.value)
+            reason = candidates.reason_of(match)
+            if clues.window is not None:
+                reason = self._windows[clues.window] = replace(reason, rewritten_from=clues.window.stands_for.value)
             return reason
-        at_operand = at_operand or self._candidates.at_operand(clues)
+        at_operand = at_operand or candidates.at_operand(clues)
         if at_operand is not None and (match is None or _fits_better(at_operand, match)):
             return at_operand.reason
-        return _unknown(final, _NO_MATCH) if match is None else self._candidates.reason_of(match)
+        return None if match is None else candidates.reason_of(match)
 
 
 def _fits_better(found: AtOperand, match: Match) -> bool:

@@ -12,8 +12,8 @@ from hloscope.analysis.model.reason import AskedBy, Axes, Operation, Tensor
 from hloscope.compiler.shardy_model import CodePlace, ShardyOp, ShardyValue, ValueSharding
 from hloscope.program.capture import spec_text
 from hloscope.why.graph import ShardyGraph, axes_in, is_written, whole_axis, wholes
-from hloscope.why.reshards import is_float
 from hloscope.why.names import assigned_name, is_gradient, search_name
+from hloscope.why.reshards import is_float
 
 _READS = frozenset({"stablehlo.dynamic_slice", "stablehlo.reshape", "stablehlo.slice"})
 _REARRANGING = {
@@ -26,6 +26,8 @@ _CUMULATIVE = re.compile(r"jit\((cum\w+)\)$")
 _NUMBERED = re.compile(r"^(?:(?P<holder>\w+)_)?(?P<side>input|output): (?P<number>\d+)$")
 _EINSUM = re.compile(r"(?:^|[/(])([A-Za-z.]+(?:,[A-Za-z.]+)*)->([A-Za-z.]*)[/)]")
 _GRADIENT = "transpose("
+_CONTRACTIONS = frozenset({"stablehlo.dot", "stablehlo.dot_general", "stablehlo.convolution"})
+_SUM_OF_COPIES = ("stablehlo.reduce", "stablehlo.broadcast_in_dim")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,20 +40,15 @@ class Program:
         outputs: Names of the program's outputs, in order.
         requested: The outputs whose sharding somebody asked for.
         forward: The operations of forward passes, by line.
+        readers: The products among them, by the root of each operand.
     """
 
     graph: ShardyGraph
     letters: dict[int, Letters]
     outputs: tuple[str, ...]
     requested: frozenset[int]
-    forward: Mapping[CodePlace | None, Sequence[ShardyOp]]
-
-
-def _reading(program: Program, kind: str, read: set[int]) -> list[ShardyOp]:
-    """The operations of forward passes of a kind that read one of these values, by the values' indices."""
-    everything = (op for ops in program.forward.values() for op in ops if op.kind == kind)
-    roots = ((op, {program.graph.root(program.graph.value(operand))[0].index for operand in op.operands}) for op in everything)
-    return [op for op, found in roots if found & read]
+    forward: Mapping[CodePlace, Sequence[ShardyOp]]
+    readers: Mapping[int, Sequence[ShardyOp]]
 
 
 def program_of(
@@ -61,39 +58,47 @@ def program_of(
     requested: Iterable[int] | None = None,
 ) -> Program:
     """Reads the names and letters of a module once; where it is not said which outputs were asked for, all were."""
-    forward = defaultdict(list)
+    forward, readers = defaultdict(list), defaultdict(list)
     for op in graph.module.ops:
-        if op.source and not is_gradient(op.op_name):
-            forward[op.source[0]].append(op)
+        if not op.source or is_gradient(op.op_name):
+            continue
+        forward[op.source[0]].append(op)
+        if op.kind in _CONTRACTIONS:
+            for operand in op.operands:
+                readers[graph.root(graph.value(operand))[0].index].append(op)
     return Program(
         graph=graph,
         letters=_letters_of_values(graph, argument_letters),
         outputs=tuple(outputs),
         requested=frozenset(range(len(outputs)) if requested is None else requested),
         forward=forward,
+        readers=readers,
     )
 
 
 def differentiated(program: Program, op: ShardyOp | None) -> ShardyValue | None:
     """The value of the forward pass whose gradient an operation of the backward pass makes; None for any other.
 
-    That is the one operand of the operation's original, at the same line, that has the gradient's shape and is not read
-    to make it: the gradient of a product by one factor is made of the other.
+    That is the one operand of the operation's original that has the gradient's shape and is not read to make it: the
+    gradient of a product by one factor is made of the other. The original is at the same line, or, as JAX keeps none of
+    a backward pass that is written by hand, a product that reads the same.
     """
     if op is None or not op.source or not op.results or not is_gradient(op.op_name):
         return None
     graph = program.graph
     shape = sorted(graph.value(op.results[0]).shape)
     read = {graph.root(graph.value(operand))[0].index for operand in op.operands}
-    found = {}
-    originals = program.forward.get(op.source[0], ())
-    same = [original for original in originals if original.kind == op.kind] or originals
-    for original in same or _reading(program, op.kind, read):  # JAX keeps no line of a backward pass written by hand
-        for value in map(graph.value, original.operands):
-            root = graph.root(value)[0]
-            if shape and sorted(value.shape) == shape and is_float(value.element_type) and root.index not in read:
-                found.setdefault(root.index, value)
-    return next(iter(found.values())) if len(found) == 1 else None
+    here, is_product = program.forward.get(op.source[0], ()), op.kind in _CONTRACTIONS
+    same = [each for each in here if each.kind == op.kind or (is_product and each.kind in _CONTRACTIONS)]
+    spread = [each for each in here if (op.kind, each.kind) == _SUM_OF_COPIES]
+    elsewhere = [each for index in read for each in program.readers.get(index, ())] if is_product else []
+    for originals in (same, spread, elsewhere):
+        operands = (graph.value(operand) for original in originals for operand in original.operands)
+        alike = (value for value in operands if sorted(value.shape) == shape and is_float(value.element_type))
+        found = {root: value for value in alike if (root := graph.root(value)[0].index) not in read}
+        if shape and len(found) == 1:
+            return next(iter(found.values()))
+    return None
 
 
 def tensor_of(

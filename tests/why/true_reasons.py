@@ -147,6 +147,7 @@ def _wrong(move: Move, collective: Collective, file: str) -> Iterator[str]:
         yield "no reason"
         return
     kind = reason.kind.value if reason.weight is None else "replicated-weight"
+    kind = kind if reason.realigns is None else "realigned"
     if kind not in texts_of(truth["reason"]):
         yield f"kind {kind}"
     if not _names(reason, truth["value"]):

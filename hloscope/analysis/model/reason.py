@@ -116,6 +116,7 @@ class Reason:
         rewritten_from: What the partitioner had put there, when a later pass made this collective from it.
         combined: How many transfers the compiler combined into this collective.
         of_part: Whether what moves is not `moved` itself but its edges, a part of it, or something made from it.
+        realigns: The collective whose padded parts this one brings where they belong; None where it is its own.
         weight: Of a sum over the parts of a gradient: the argument whose gradient it is, which has none of these axes.
         missing: What is not known and how to get it; None when nothing is missing.
     """
@@ -142,6 +143,7 @@ class Reason:
     combined: int = 1
     of_part: bool = False
     weight: Tensor | None = None
+    realigns: str | None = None
     missing: str | None = None
 
 
