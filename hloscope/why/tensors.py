@@ -27,7 +27,8 @@ _NUMBERED = re.compile(r"^(?:(?P<holder>\w+)_)?(?P<side>input|output): (?P<numbe
 _EINSUM = re.compile(r"(?:^|[/(])([A-Za-z.]+(?:,[A-Za-z.]+)*)->([A-Za-z.]*)[/)]")
 _GRADIENT = "transpose("
 _CONTRACTIONS = frozenset({"stablehlo.dot", "stablehlo.dot_general", "stablehlo.convolution"})
-_SUM_OF_COPIES = ("stablehlo.reduce", "stablehlo.broadcast_in_dim")
+_TRANSPOSED = {"stablehlo.reduce": "stablehlo.broadcast_in_dim", "stablehlo.scatter": "stablehlo.gather"}
+"""What adds up the gradients of what its original copies, by kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +91,7 @@ def differentiated(program: Program, op: ShardyOp | None) -> ShardyValue | None:
     read = {graph.root(graph.value(operand))[0].index for operand in op.operands}
     here, is_product = program.forward.get(op.source[0], ()), op.kind in _CONTRACTIONS
     same = [each for each in here if each.kind == op.kind or (is_product and each.kind in _CONTRACTIONS)]
-    spread = [each for each in here if (op.kind, each.kind) == _SUM_OF_COPIES]
+    spread = [each for each in here if _TRANSPOSED.get(op.kind) == each.kind]
     elsewhere = [each for index in read for each in program.readers.get(index, ())] if is_product else []
     for originals in (same, spread, elsewhere):
         operands = (graph.value(operand) for original in originals for operand in original.operands)
