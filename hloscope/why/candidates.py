@@ -10,7 +10,7 @@ from math import prod
 from hloscope.analysis.model.reason import Axes, Reason, ReasonKind
 from hloscope.analysis.vocabulary import SUMS, Kind
 from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue
-from hloscope.why.graph import BARRIERS, MOVES, WRITTEN, place_of
+from hloscope.why.graph import BARRIERS, MOVES, WRITTEN, axes_in, place_of
 from hloscope.why.matching import SAME_PLACE, Clues, Match, Matcher, at_place, last_part
 from hloscope.why.partitioned import significant
 from hloscope.why.reasons import (
@@ -161,7 +161,9 @@ class Candidates:
         best = max((place, same) for place, same, _ in found)
         fitting = [op for place, same, op in found if (place, same) == best]
         reason = sum_of_parts(self.program, fitting[0], clues.axes)
-        return AtOperand(replace(reason, certain=best[1], candidates=len(fitting)), best[0])
+        cut = axes_in(reason.operands[-1].sharding) if reason.operands else frozenset()
+        certain = best[1] and {*clues.axes} <= cut
+        return AtOperand(replace(reason, certain=certain, candidates=len(fitting)), best[0])
 
     def _reason_at(self, clues: Clues, chosen: _Candidate, alone: bool) -> AtOperand | None:
         """The reason at an operand, with how sure it is.

@@ -284,9 +284,11 @@ def _bytes(shape: ArrayShape) -> int:
 
 
 def _part(combined: Collective, number: int, module: HloModule) -> Collective:
-    named = next((maker for maker in _makers(combined, number, module) if maker.op_name), None)
+    *_, made = makers = list(_makers(combined, number, module))
+    named = next((maker for maker in makers if maker.op_name), None)
     return replace(
         combined,
+        name=made.name if named is None else named.name,
         operand_shapes=combined.operand_shapes[number : number + 1],
         result_shapes=combined.result_shapes[number : number + 1],
         moved_values=combined.moved_values[number : number + 1],

@@ -72,9 +72,10 @@ def reason_of_reshard(program: Program, reshard: Reshard) -> Reason:
 def _asked_behind(program: Program, reshard: Reshard) -> tuple[ShardyOp | None, tuple[AskedBy, ...]]:
     """The constraint that an array moves for, or else the outputs, behind operations that only rearrange it."""
     graph = program.graph
-    if len(reshard.consumers) > 1 or not graph.keeps_elements(reshard.consumers[0][0]):
+    first = reshard.consumers[0][0]
+    if len(reshard.consumers) > 1 or first.kind == "stablehlo.reshape" or not graph.keeps_elements(first):
         return None, ()
-    value = graph.value(reshard.consumers[0][0].results[0])
+    value = graph.value(first.results[0])
     while len(users := graph.users(value)) == 1 and graph.keeps_elements(users[0][0]):
         if is_asked_for(users[0][0]):
             return users[0][0], (asker_of(program, users[0][0], ",".join(reshard.axes)),)
@@ -361,13 +362,13 @@ def _sum_reason(
 
 
 def sums_parts(program: Program, op: ShardyOp, axes: Axes) -> bool:
-    """Whether an operation can be done part by part: these axes cut a contracted dimension of all operands, or updates.
+    """Whether an operation can be done part by part: these axes cut a contracted dimension of all operands.
 
     Shardy may bring the operands elsewhere first, because its result is wanted along these axes. The partitioner then
     multiplies what lies where it is, and adds up.
     """
-    if op.kind == "stablehlo.scatter":
-        return {*axes} <= axes_in(sharding_known(_seen(program, True)(op.operands[-1])))
+    if op.kind == "stablehlo.scatter":  # into an array of zeros on each device, in whatever parts the updates lie
+        return True
     if op.rule is None or len(op.operands) != 2 or not op.rule.reduction:
         return False
     cut = [

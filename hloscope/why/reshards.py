@@ -76,7 +76,7 @@ def reshards_of(graph: ShardyGraph) -> Iterator[Reshard]:
         is_sum = op.kind not in RESHARDS
         axes = op.axes if is_sum else _moved_axes(before, after)
         users = _users(graph, result, before)
-        if not axes or not users or _is_moved_back(graph, value, after):
+        if not axes or not users or (not is_sum and _is_moved_back(graph, value, after)):
             continue
         yield Reshard(
             op=op,

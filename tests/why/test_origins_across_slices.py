@@ -53,7 +53,7 @@ def test_of_two_alike_who_wrote_them_is_known_and_where_is_not(explained):
 def test_sizes_that_do_not_come_out_even_link_nothing(explained):
     (one,) = explained("two_slices.py:psum").collectives
     nameless = replace(one, op_name=None, source=())
-    earlier = Partitioned(module=None, collectives=((one, None),))
+    earlier = Partitioned(identities={}, module=None, collectives=((one, None),))
     assert link_by_size(nameless, [nameless], earlier) is one
     assert link_by_size(nameless, [nameless, nameless], earlier) is None
     assert link_by_size(replace(nameless, axes=None), [nameless], earlier) is None
