@@ -16,7 +16,7 @@ from typing import Any
 import jax
 
 from hloscope.compiler import client, jax_internals, libtpu
-from hloscope.compiler.cache import CompileCache, Kept, kept_as
+from hloscope.compiler.cache import Kept, kept_in
 from hloscope.compiler.diagnostics import compiler_errors
 from hloscope.compiler.jax_internals import op_sharding, partition_spec
 from hloscope.compiler.model import Compiled, Layout, Program
@@ -46,15 +46,13 @@ class Pending:
     Attributes:
         program: The program.
         versions: Of all that takes part.
-        cache: Where the compile is kept.
-        kept: What it is kept as; None where it is not.
+        kept: Where the compile is kept; None where it is not.
         found: What an earlier compile made of it.
         question: What a worker is doing; None where an earlier compile was found, or this process is to compile.
     """
 
     program: Lowered
     versions: Mapping[str, str]
-    cache: CompileCache
     kept: Kept | None = None
     found: Compiled | None = None
     question: client.Question[Compiled] | None = None
@@ -71,7 +69,7 @@ class Pending:
             stage("asking Shardy for reasons")
             found = _explained(self.program, found)
             if self.kept is not None and found.is_whole:
-                self.cache.put(self.kept, self.program.name, found)
+                self.kept.put(found)
         return _capture(self.program, found, self.versions)
 
     def drop(self) -> None:
@@ -123,19 +121,17 @@ def start_compile(program: Lowered, *, stage: Stage = lambda _: None, store: Sto
     versions = _versions(program.slice)
     stage(f"compiling for {program.slice.name}")
     if _must_be_here(program):
-        return Pending(program=program, versions=versions, cache=CompileCache(None))
+        return Pending(program=program, versions=versions)
     asked = _asked(program)
-    cache = CompileCache(None if "xla_dump_to" in asked.options else store)
-    kept, found = None, None
-    if cache.keeps:
-        module = program.module
-        kept = kept_as(asked, module.as_text(), module.as_text(debug_info=True), versions)
-        found = cache.get(kept, program.name)
-    question = None
+    kept, found, question = None, None, None
+    if store is not None and "xla_dump_to" not in asked.options:
+        text, located = program.module.as_text(), program.module.as_text(debug_info=True)
+        kept = kept_in(store, program.name, asked, text, located, versions)
+        found = kept.get()
     if found is None:
         stop_where_interrupted()
         question = client.compile_program(asked, name=program.name, timeout_s=program.facts.timeout_s)
-    return Pending(program=program, versions=versions, cache=cache, kept=kept, found=found, question=question)
+    return Pending(program=program, versions=versions, kept=kept, found=found, question=question)
 
 
 def _must_be_here(program: Lowered) -> bool:

@@ -11,9 +11,10 @@ import pytest
 
 import hloscope
 from hloscope.compiler import client, jax_internals
+from hloscope.compiler.model import Compiled
 from hloscope.compiler.propagation import propagated
 from hloscope.compiler.shardy_model import ShardyModule
-from hloscope.compiler.step import Dumps, dump_folder, read_dumps
+from hloscope.compiler.step import dump_folder, read_dumps
 from hloscope.program.arguments import argument_letters
 from hloscope.program.target import TargetFacts
 
@@ -183,14 +184,16 @@ def test_dumps_live_in_a_folder_of_their_own_which_is_gone_afterwards(tmp_path, 
         (folder / "module_1.x.0002.p.after_dce.before_tpu-spmd-partitioning.txt").write_text("HloModule longer text")
         (folder / "module_1.x.after_optimizations.txt").write_text("HloModule f")
         found = read_dumps(folder)
-    assert found == Dumps(before_propagation="module {}", partitioned="HloModule p", final="HloModule f")
+    assert found == Compiled(
+        before_propagation="module {}", partitioned="HloModule p", text="HloModule f", memory_bytes={}
+    )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_users_keep_dumps_that_they_ask_for_themselves():
     with dump_folder({"xla_dump_to": "mine"}) as (options, folder):
         assert (options, folder) == ({"xla_dump_to": "mine"}, None)
-    assert read_dumps(None) == Dumps()
+    assert read_dumps(None) == Compiled(text="", memory_bytes={})
 
 
 @pytest.mark.tpu_compiler
