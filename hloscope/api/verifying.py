@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from hloscope.analysis.model import Analysis
 from hloscope.api.analyzing import analysis_of
-from hloscope.api.python_words import in_python_words
+from hloscope.api.python_words import python_words
 from hloscope.errors import NotationError, TargetError, did_you_mean
 from hloscope.program.loading import loaded, name_of
 from hloscope.program.target import (
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Function = Callable[..., Any]
 
 
-@in_python_words
+@python_words()
 @with_options(ProgramOptions)
 def verify(
     target: Function | str,

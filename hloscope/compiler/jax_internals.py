@@ -176,11 +176,6 @@ def no_persistent_cache() -> Iterator[None]:
         compilation_cache.reset_cache()
 
 
-def executable_of(compiled: jax.stages.Compiled) -> Any:
-    """The XLA executable behind an ordinary compiled program."""
-    return compiled.runtime_executable()
-
-
 @contextmanager
 def replaced_in_this_thread(holder: Any, name: str, replacement: Callable[..., Any]) -> Iterator[None]:
     """Replaces a function for the thread that asks for it; all others go on with the original.

@@ -6,7 +6,6 @@ own. Only what is compiled for the very devices of this process is compiled in i
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -81,23 +80,15 @@ class Pending:
 def _capture(program: Lowered, found: Compiled, versions: Mapping[str, str]) -> Capture:
     facts, seen, chosen = program.facts, program.seen, program.slice
     return Capture(
-        hlo_text=found.text,
-        partitioned_text=found.partitioned,
-        shardy=found.shardy,
-        shardy_as_written=found.shardy_as_written,
+        compiled=found,
         slice=chosen,
         slice_chosen_by=program.slice_chosen_by,
         used_devices=seen.device_count,
         mesh=_reported_mesh(program.mesh, seen),
         devices_per_slice=chosen.devices_per_slice if chosen.slice_count > 1 else None,
-        slice_of_partition=found.slice_of_partition or None,
-        device_ids=found.device_ids or None,
         arguments=_argument_records(program, found.parameter_shardings),
         outputs=_output_records(program, found.output_shardings),
-        memory_bytes=found.memory_bytes,
-        too_large=found.too_large,
         notes=(*program.plan.notes, *found.notes),
-        diagnostics=found.diagnostics,
         versions=versions,
         allow=facts.allow,
         rule_options=facts.rule_options,
@@ -143,11 +134,10 @@ def _must_be_here(program: Lowered) -> bool:
 
 def _compiled_here(program: Lowered) -> Compiled:
     """Compiles for the devices of this process, in it."""
-    from hloscope.compiler.jax_internals import executable_of, no_persistent_cache
 
     def executable(dumping: Mapping[str, Any]) -> Any:
-        with no_persistent_cache():
-            return executable_of(program.module.compile(compiler_options=dict(dumping)))
+        with jax_internals.no_persistent_cache():
+            return program.module.compile(compiler_options=dict(dumping)).runtime_executable()
 
     with compiler_errors(program.slice):
         found = compiled_by(executable, program.facts.compiler_options)
@@ -254,14 +244,9 @@ def _reported_mesh(mesh: jax.sharding.Mesh | None, seen: jax_internals.LoweredFa
 
 
 def _versions(chosen: Slice) -> dict[str, str]:
-    from importlib import metadata
-
-    found = {}
-    for name in ("jax", "jaxlib"):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    compiler = libtpu.version() if chosen.chip is not None else None
-    return found if compiler is None else {**found, "libtpu": compiler}
+    packages = ("jax", "jaxlib", "libtpu") if chosen.chip is not None else ("jax", "jaxlib")
+    found = {package: libtpu.version(package) for package in packages}
+    return {package: version for package, version in found.items() if version is not None}
 
 
 def _argument_records(program: Lowered, shardings: Sequence[bytes] | None) -> tuple[CapturedArray, ...]:

@@ -195,7 +195,7 @@ def test_a_damaged_entry_is_compiled_again(compiled):
         entry.write_bytes(damaged)
         again, compiles = compiled(SOURCE)
         assert compiles == 1
-        assert again.hlo_text == first.hlo_text
+        assert again.compiled.text == first.compiled.text
 
 
 @pytest.mark.tpu_compiler

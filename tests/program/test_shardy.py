@@ -199,8 +199,8 @@ def test_users_keep_dumps_that_they_ask_for_themselves():
 @pytest.mark.tpu_compiler
 def test_the_program_as_written_is_kept_where_the_compiler_expands_an_operation(compiled):
     captured = compiled("sums.py:running_sums")
-    kinds = {op.kind for op in captured.shardy_as_written.ops}
-    assert captured.shardy_as_written.seen_by == "jax"
+    kinds = {op.kind for op in captured.compiled.shardy_as_written.ops}
+    assert captured.compiled.shardy_as_written.seen_by == "jax"
     assert "stablehlo.reduce_window" in kinds
 
 
@@ -209,9 +209,9 @@ def test_the_program_as_written_is_kept_where_the_compiler_expands_an_operation(
 def test_one_compile_yields_everything_and_leaves_nothing(compiled, slice_name, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     captured = compiled("matmul.py:matmul", **({"slice": slice_name} if slice_name else {}))
-    assert "all-reduce" in captured.partitioned_text
-    assert captured.shardy.seen_by == ("jax" if slice_name else "compiler")
-    assert captured.shardy_as_written is None
+    assert "all-reduce" in captured.compiled.partitioned
+    assert captured.compiled.shardy.seen_by == ("jax" if slice_name else "compiler")
+    assert captured.compiled.shardy_as_written is None
     assert [one.letters for one in captured.arguments] == [("B", "D"), ("D", "F")]
     left = [path.name for path in Path(tmp_path).iterdir() if path.name.startswith("hloscope-")]
     assert not [name for name in left if not name.startswith("hloscope-workers-")]  # locks, for all processes
