@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from hloscope.analysis.model import Analysis
-from hloscope.api.analyzing import analysis_of, with_function
+from hloscope.api.analyzing import Stage, analysis_of, with_function
 from hloscope.api.python_words import python_words
 from hloscope.api.texts import beside_text, capture_of_text, hlo_text
 from hloscope.errors import CompileError, HloscopeError, TargetError, TimeLimitError
@@ -23,8 +23,6 @@ from hloscope.store import default_store
 
 if TYPE_CHECKING:
     from hloscope.program.compiling import Pending
-
-Stage = Callable[[str], None]
 
 
 @python_words()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -22,15 +22,13 @@ from hloscope.program.target import (
     with_options,
 )
 from hloscope.store import default_store
-from hloscope.verification.job import Job, Range, Settings, Stage, references_facts
+from hloscope.verification.job import Function, Job, Range, Settings, Stage, references_facts
 from hloscope.verification.judging import judged
 from hloscope.verification.model import Numerics, Verification
 from hloscope.verification.pages import RULE_NAMES
 
 if TYPE_CHECKING:
     from hloscope.program.lowering import Lowered
-
-Function = Callable[..., Any]
 
 
 @python_words()
