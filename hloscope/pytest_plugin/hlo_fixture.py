@@ -355,8 +355,7 @@ def arrange_devices(items: Iterable[pytest.Item], config: pytest.Config) -> None
     prepare_environment(0, attached=True)
     count = _asked(config) or max([_LEAST_DEVICES, *map(_marked, items)])
     if "jax" not in sys.modules:
-        if "JAX_NUM_CPU_DEVICES" not in os.environ:
-            os.environ["JAX_NUM_CPU_DEVICES"] = str(count)
+        os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(count))
         return
     import jax
 
