@@ -14,7 +14,7 @@ from hloscope.analysis import Placement, analyze_module
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.places import CAPTURED, Sources
 from hloscope.api.compiler_facts import with_compiler_facts
-from hloscope.api.python_words import in_python_words
+from hloscope.api.python_words import python_words
 from hloscope.api.texts import beside_text, capture_of_text, hlo_text, refuse_source_root
 from hloscope.compiler.client import start_ahead
 from hloscope.cost import price_module
@@ -25,7 +25,7 @@ from hloscope.hlo import HloModule, parse_module
 from hloscope.program.capture import Capture
 from hloscope.program.files import names_hlo
 from hloscope.program.loading import loaded, name_of
-from hloscope.program.target import TargetFacts, TargetOptions, check_names, make_facts, with_options
+from hloscope.program.target import TargetFacts, TargetOptions, attached_facts, check_names, make_facts, with_options
 from hloscope.rules.facts import Facts
 from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection, judged, make_selection
 from hloscope.store import Store, default_store
@@ -37,7 +37,7 @@ KernelCosts = Mapping[str, tuple[float, float]] | Sequence[str]
 """FLOPs and bytes by the kernel's name, or texts such as `splash=7e11,2e8`."""
 
 
-@in_python_words
+@python_words()
 @with_options(TargetOptions)
 def analyze(
     target: Callable[..., Any] | str | Path,
@@ -140,17 +140,17 @@ def analysis_of(
     Raises:
         NotationError: What the target accepts of the rules' findings cannot be read.
     """
-    module = parse_module(program.hlo_text, name=f"{name} (compiled)") if module is None else module
-    partitions = program.slice_of_partition
+    module = parse_module(program.compiled.text, name=f"{name} (compiled)") if module is None else module
+    partitions, device_ids = program.compiled.slice_of_partition, program.compiled.device_ids or None
     found = analyze_module(
         module,
         target=name,
         mesh=program.mesh,
         devices_per_slice=program.devices_per_slice,
-        placement=None if partitions is None else Placement(partitions, program.device_ids),
+        placement=Placement(partitions, device_ids) if partitions else None,
     )
     costs = program.kernel_costs
-    found = price_module(found, module, program.slice, device_ids=program.device_ids, kernel_costs=costs)
+    found = price_module(found, module, program.slice, device_ids=device_ids, kernel_costs=costs)
     found = unexplained(found) if program.is_text else explained(found, module, program)
     facts = Facts(with_compiler_facts(found, program), module, program.slice, kernel_costs=costs)
     return judged(facts, _rules_for(program, judging))
@@ -187,7 +187,6 @@ def with_function(
     from hloscope.program.devices import check_attached, on_enough_devices
     from hloscope.program.importing import modules_of
     from hloscope.program.surroundings import one_call
-    from hloscope.program.target import attached_facts
 
     def work() -> T:
         stage("importing")

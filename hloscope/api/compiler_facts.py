@@ -23,8 +23,8 @@ def with_compiler_facts(found: Analysis, program: Capture) -> Analysis:
         memory=_memory(program),
         notes=(
             *program.notes,
-            *([] if program.too_large is None else [refused.format(program.too_large)]),
-            *(text for text in program.diagnostics if text not in explained),
+            *([] if program.compiled.too_large is None else [refused.format(program.compiled.too_large)]),
+            *(text for text in program.compiled.diagnostics if text not in explained),
             *found.notes,
         ),
         versions={"hloscope": __version__, **program.versions, **found.versions},
@@ -83,7 +83,7 @@ def _is_reused(array: CapturedArray, printed: ArrayFact | None) -> bool | None:
 
 
 def _memory(program: Capture) -> Memory:
-    figures = program.memory_bytes
+    figures = program.compiled.memory_bytes
     names = ("argument", "output", "temp", "alias", "generated_code")
     parts: dict[str, int | None] = {f"{name}_bytes": figures.get(f"{name}_size_in_bytes") for name in names}
     chip = None if program.slice is None else program.slice.chip
@@ -95,5 +95,5 @@ def _memory(program: Capture) -> Memory:
         **parts,
         peak_bytes=peak,
         hbm_bytes=chip.hbm_bytes_per_device if chip else None,
-        fits=None if chip is None or program.is_text else program.too_large is None,
+        fits=None if chip is None or program.is_text else program.compiled.too_large is None,
     )

@@ -63,7 +63,6 @@ def _exit_code(report: DiffReport, options: dict[str, Any]) -> int:
 def command(programs: tuple[str, ...], **options: Any) -> DiffReport:
     """Compare what two programs move: matched by what it is and where it was written, never by name."""
     from hloscope.api.diffing import difference
-    from hloscope.report.diffs import DiffReport
 
     wanted = 1 if options["base"] else 2
     if len(programs) != wanted:
@@ -75,16 +74,7 @@ def command(programs: tuple[str, ...], **options: Any) -> DiffReport:
     with running.stdout_kept_for_the_report(), running.progress() as stage:
         stage("compiling")
         old, new = _sides(programs, options)
-    found = difference(old, new, equivalent=options["equivalent"])
-    return DiffReport(
-        old_name=old.name,
-        new_name=new.name,
-        comparison=found.comparison,
-        peak_bytes=(old.peak_bytes, new.peak_bytes),
-        step_us=(old.step_us, new.step_us),
-        unlike=found.unlike,
-        not_understood=tuple(side.name for side in (old, new) if not side.is_understood),
-    )
+    return difference(old, new, equivalent=options["equivalent"])
 
 
 def _sides(programs: tuple[str, ...], options: dict[str, Any]) -> list[Side]:

@@ -92,7 +92,7 @@ class Hlo:
 
     def _analyzed(self, target: Callable[..., Any] | str | Path, args: Any, options: dict[str, Any]) -> Analysis:
         from hloscope.api.analyzing import analyze, analyze_function
-        from hloscope.api.python_words import in_python_words
+        from hloscope.api.python_words import python_words
         from hloscope.compiler.client import time_limit
         from hloscope.program.files import names_hlo
         from hloscope.program.loading import ended_after, name_of
@@ -109,8 +109,8 @@ class Hlo:
         if isinstance(target, Path):
             return analyze(target)  # which says what is wrong with it
         facts = make_facts(**settings if args is None else {**settings, "args": args})
-        with ended_after(time_limit(facts.timeout_s), f"analysing {name_of(target)}"):
-            return in_python_words(analyze_function)(target, facts, store=default_store())
+        with ended_after(time_limit(facts.timeout_s), f"analysing {name_of(target)}"), python_words():
+            return analyze_function(target, facts, store=default_store())
 
     def _settings(self, options: dict[str, Any]) -> dict[str, Any]:
         """The options of a call, over those of the nearest marker, over those of the command line."""
@@ -355,8 +355,7 @@ def arrange_devices(items: Iterable[pytest.Item], config: pytest.Config) -> None
     prepare_environment(0, attached=True)
     count = _asked(config) or max([_LEAST_DEVICES, *map(_marked, items)])
     if "jax" not in sys.modules:
-        if "JAX_NUM_CPU_DEVICES" not in os.environ:
-            os.environ["JAX_NUM_CPU_DEVICES"] = str(count)
+        os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(count))
         return
     import jax
 

@@ -119,12 +119,8 @@ class _Row:
 
 
 def _per_step(collectives: Sequence[Collective], name: str) -> float | None:
-    each = [getattr(collective, name) for collective in collectives]
-    return (
-        None
-        if None in each
-        else sum(time * collective.executions for time, collective in zip(each, collectives, strict=True))
-    )
+    times = [(getattr(collective, name), collective.executions) for collective in collectives]
+    return None if any(time is None for time, _ in times) else sum(time * runs for time, runs in times)
 
 
 def _rows(collectives: Iterable[Collective]) -> list[_Row]:
@@ -257,13 +253,8 @@ def _exposed(row: _Row) -> Text:
 
 def _why(row: _Row) -> Text:
     """Why it is there; of a row of several the first's reason, and how many others there are."""
-    whys = list(
-        dict.fromkeys(
-            collective.why
-            for collective in row.members
-            if collective.why is not None and collective.origin != Origin.AUTHORED
-        )
-    )
+    reasons = (collective.why for collective in row.members if collective.origin != Origin.AUTHORED)
+    whys = list(dict.fromkeys(why for why in reasons if why is not None))
     if not whys:
         return Text()
     more = f" (+{plural(len(whys) - 1, 'other reason')}: hloscope explain)" if len(whys) > 1 else ""

@@ -6,7 +6,7 @@ asked for. One line in `_OF_FINDINGS` is a new format for `hloscope analyze` and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -65,11 +65,9 @@ def render(subject: str, format_name: str, found: object, canvas: Canvas) -> str
     """
     if subject == "analysis" and format_name in _OF_FINDINGS:
         found = _function("checks:report_of")(found)
-    text: str = _function(FORMATS[subject][format_name])(found, canvas)
-    return text
+    return str(_function(FORMATS[subject][format_name])(found, canvas))
 
 
-def _function(name: str) -> Callable[..., Any]:
+def _function(name: str) -> Any:
     module, _, function = name.partition(":")
-    named: Callable[..., Any] = getattr(import_module(f"hloscope.report.{module}"), function)
-    return named
+    return getattr(import_module(f"hloscope.report.{module}"), function)

@@ -200,7 +200,7 @@ def _unlike_arguments(target: Prepared, reference: Prepared) -> str:
 def _all_bounds(prepared: Mapping[str, Prepared], job: Job) -> Iterator[tuple[Bounds | None, bool]]:
     """For each argument its bounds, and whether they are those of what it indexes."""
     sizes = [_index_sizes(program) for program in prepared.values()]
-    seen, facts = prepared["target"].seen, prepared["target"].facts
+    seen, facts = prepared["target"].seen, prepared["target"].lowered.facts
     for position, (name, aval) in enumerate(zip(seen.argument_names, seen.argument_avals, strict=True)):
         given = job.settings.ranges.get(name)
         if given is not None:

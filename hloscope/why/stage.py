@@ -46,14 +46,14 @@ def explained(analysis: Analysis, module: HloModule, captured: Capture) -> Analy
     explainer = _Explainer(analysis, module, captured)
     unread = () if explainer.unread is None else (explainer.unread,)
     intermediates = analysis.intermediates
-    if captured.shardy is not None:
-        intermediates = with_shardings(intermediates, captured.shardy)
+    if captured.compiled.shardy is not None:
+        intermediates = with_shardings(intermediates, captured.compiled.shardy)
     return replace(
         analysis,
         intermediates=intermediates,
         notes=(*analysis.notes, *unread),
         collectives=explainer.explain_all(analysis.collectives),
-        rematerializations=rematerializations(captured.diagnostics, captured.shardy, analysis.mesh),
+        rematerializations=rematerializations(captured.compiled.diagnostics, captured.compiled.shardy, analysis.mesh),
     )
 
 
@@ -136,12 +136,12 @@ class _Explainer:
         self._candidates: Candidates | None = None
         self._taken: set[Taken] = set()
         self._windows: dict[Window, Reason] = {}
-        self._mesh = {} if captured.shardy is None else dict(captured.shardy.mesh)
-        if captured.shardy is not None:
-            self._candidates = _candidates(captured.shardy, captured)
+        self._mesh = {} if captured.compiled.shardy is None else dict(captured.compiled.shardy.mesh)
+        if captured.compiled.shardy is not None:
+            self._candidates = _candidates(captured.compiled.shardy, captured)
         self._written: Candidates | None = None
-        if captured.shardy_as_written is not None:
-            self._written = _candidates(captured.shardy_as_written, captured)
+        if captured.compiled.shardy_as_written is not None:
+            self._written = _candidates(captured.compiled.shardy_as_written, captured)
 
     def explain_all(self, collectives: Sequence[Collective]) -> tuple[Collective, ...]:
         """Every collective, in the order given; looked at in the order of the text, which unrolled layers keep."""
@@ -238,7 +238,7 @@ def _candidates(module: ShardyModule, captured: Capture) -> Candidates:
 
 
 def _partitioned(captured: Capture, analysis: Analysis) -> Partitioned | None:
-    if captured.partitioned_text is None:
+    if captured.compiled.partitioned is None:
         return None
-    module = parse_module(captured.partitioned_text, name="partitioned")
+    module = parse_module(captured.compiled.partitioned, name="partitioned")
     return partitioned.read_partitioned(module, analyze_module(module, target=analysis.target, mesh=analysis.mesh))

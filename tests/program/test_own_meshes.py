@@ -47,8 +47,8 @@ def test_a_function_jitted_by_nnx(compiled):
 @pytest.mark.parametrize(("target", "slices"), [("hybrid", (0,) * 8 + (1,) * 8), ("model_over_dcn", (0, 1) * 8)])
 def test_a_hybrid_mesh_made_by_the_program_decides_what_crosses_dcn(compiled, target, slices):
     capture = compiled(f"meshes_of_users.py:{target}", slice="2*v5e:2x4")
-    assert capture.slice_of_partition == slices
-    assert ("xla_megascale_runtime" in capture.hlo_text) is (target == "hybrid")
+    assert capture.compiled.slice_of_partition == slices
+    assert ("xla_megascale_runtime" in capture.compiled.text) is (target == "hybrid")
     assert capture.notes == ()
 
 
@@ -56,7 +56,7 @@ def test_the_default_dcn_axis_is_told(says, compiled):
     capture = compiled("modern.py:two_slices")
     [note] = capture.notes
     assert re.findall(r"^D\b|DCN|\b2\b|--dcn", says(note)) == ["D", "DCN", "2", "--dcn"]
-    assert capture.slice_of_partition == (0,) * 8 + (1,) * 8
+    assert capture.compiled.slice_of_partition == (0,) * 8 + (1,) * 8
 
 
 def test_axis_types_without_a_mesh(says, compiled):
