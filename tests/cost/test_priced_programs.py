@@ -121,8 +121,8 @@ def test_a_transfer_that_is_not_understood_makes_the_step_a_lower_bound(says):
 def test_text_for_more_devices_than_the_mesh_tells_says_what_it_assumes(says):
     found = priced(module_text(f"{ARGUMENT}\nROOT {fusion('f', 'a', 15)}"))
     (note,) = found.time.notes
-    assert re.findall(r"order of their numbers|jax\.make_mesh|v5e:2x4", says(note)) == [
-        "order of their numbers",
+    assert re.findall(r"of their numbers|jax\.make_mesh|v5e:2x4", says(note)) == [
+        "of their numbers",
         *("jax.make_mesh", "v5e:2x4"),
     ]
 
