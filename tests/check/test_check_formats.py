@@ -155,16 +155,14 @@ def test_github(rendered):
     )
 
 
-def test_sarif(rendered):
+def test_sarif(says, rendered):
     run = sarif_run(rendered("sarif"))
     rules = run["tool"]["driver"]["rules"]
     assert [rule["id"] for rule in rules] == ["contract-broken", "baseline-changed", "could-not-run"]
     assert [rule["name"] for rule in rules] == ["ContractBroken", "BaselineChanged", "CouldNotRun"]
     assert all(rule["help"]["markdown"].startswith("**What it does:**") for rule in rules)
-    assert rules[2]["fullDescription"]["text"] == (
-        "A target could not be analysed. Reports bad input, and programs that JAX or the compiler refuses. "
-        "What was not analysed was not checked."
-    )
+    assert rules[2]["fullDescription"]["text"].startswith(pages()["could-not-run"].summary)
+    says(rules[2]["fullDescription"]["text"])
     assert [rules[result["ruleIndex"]]["id"] for result in run["results"]] == [one["ruleId"] for one in run["results"]]
     place = run["results"][0]["locations"][0]["physicalLocation"]
     assert place == {
@@ -183,7 +181,7 @@ def test_sarif_of_nothing():
 def test_the_published_schema_refuses_what_is_no_sarif(rendered):
     log = json.loads(rendered("sarif"))
     log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]["region"]["startLine"] = 0
-    with pytest.raises(jsonschema.ValidationError, match="0 is less than the minimum of 1"):
+    with pytest.raises(jsonschema.ValidationError, match="minimum of 1"):
         sarif_run(json.dumps(log))
 
 
@@ -307,7 +305,7 @@ def test_findings_of_one_program_as_sarif(monkeypatch):
     run = sarif_run(render("analysis", "sarif", replace(program(REDUCE), findings=FOUND), Canvas()))
     (rule,), (result,) = run["tool"]["driver"]["rules"], run["results"]
     assert (rule["id"], result["ruleId"], result["level"]) == ("duplicate-collective",) * 2 + ("note",)
-    assert rule["shortDescription"]["text"] == "The same values moved twice in the same way."
+    assert rule["shortDescription"]["text"] == pages()["duplicate-collective"].summary
 
 
 def test_every_page_is_listed_and_can_be_read():
@@ -318,8 +316,8 @@ def test_every_page_is_listed_and_can_be_read():
 
     listed = said()
     assert all(f"{name} " in listed for name in pages())
-    assert said("numerics-hung").startswith("numerics-hung (error)\n\nThe run did not end in its time.")
-    assert said("unused-allow").startswith("unused-allow (note)\n\nAn allow accepts nothing.")
+    for name in ("numerics-hung", "unused-allow"):
+        assert said(name).startswith(f"{name} ({pages()[name].severity})\n\n{pages()[name].summary}\n")
     assert said(PAGES[0].name).startswith(
         f"{PAGES[0].name} (error)\n\n{PAGES[0].summary}\n\nWhat it does\n  Holds each"
     )

@@ -73,7 +73,7 @@ def test_a_program_that_needs_a_mesh_is_told_how_to_give_one(says, compiled):
 
 
 def test_a_program_with_a_mesh_of_its_own_is_not_asked_for_one(compiled):
-    with pytest.raises(TraceError, match="should evenly divide the shape") as caught:
+    with pytest.raises(TraceError, match="evenly divide") as caught:
         compiled("meshes_of_users.py:indivisible_factory")
     assert caught.value.fix is None
 
@@ -89,10 +89,10 @@ def test_a_program_with_a_mesh_of_its_own_is_not_asked_for_one(compiled):
 def test_the_error_is_the_programs_own_mistake_where_only_a_later_attempt_gets_to_it(compiled, program, mesh, args):
     with pytest.raises(TraceError) as caught:
         compiled(f"mistaken.py:{program}", mesh=mesh, args=args)
-    assert "dot_general requires contracting dimensions to have the same shape" in caught.value.why
+    assert re.search("dot_general .*contracting dimensions", caught.value.why)
     assert caught.value.where.endswith("in mistaken")
 
 
 def test_without_a_mistake_of_its_own_the_first_attempts_error_is_shown(compiled):
-    with pytest.raises(TraceError, match="Resource axis: nowhere of P"):
+    with pytest.raises(TraceError, match="Resource axis: nowhere "):
         compiled("mistaken.py:unknown_axis", mesh=OUTSIDE, args=("f32[64,64]",))
