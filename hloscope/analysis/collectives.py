@@ -19,11 +19,11 @@ from hloscope.analysis.spellings import is_worth_reading, may_transfer, read_tra
 from hloscope.analysis.transfers import Place
 from hloscope.analysis.uses import LoopEdge, across_loop_edge, only_reading_of, own_slice
 from hloscope.analysis.vocabulary import Bound, Kind, Link
-from hloscope.analysis.volume import known_sum
 from hloscope.documents import document
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction, HloModule, Shape
 from hloscope.hlo.replica_groups import MAX_DEVICES
+from hloscope.units import known_sum
 
 _CHAIN = "async_collective_fusion"
 

@@ -23,8 +23,8 @@ from math import prod
 from hloscope.analysis.model import Collective, Mesh
 from hloscope.analysis.places import path_of, users_frame
 from hloscope.analysis.vocabulary import Bound, Kind
-from hloscope.analysis.volume import known_sum
 from hloscope.compare.model import Change, ChangeKind
+from hloscope.units import known_sum
 
 Key = Callable[[Collective], Hashable]
 

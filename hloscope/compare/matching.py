@@ -8,7 +8,6 @@ from itertools import chain
 from hloscope.analysis.model import Collective, Total
 from hloscope.analysis.totals import axes_key, bytes_bound, totals_of
 from hloscope.analysis.vocabulary import Bound
-from hloscope.analysis.volume import known_sum
 from hloscope.compare.equivalence import (
     Key,
     amount_of,
@@ -19,6 +18,7 @@ from hloscope.compare.equivalence import (
     place_of,
 )
 from hloscope.compare.model import Change, ChangeKind, Comparison, Tally
+from hloscope.units import known_sum
 
 _EXPOSED_SHARE = 0.1
 """Of its own time: a collective that is exposed for less counts as hidden."""

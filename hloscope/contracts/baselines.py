@@ -17,11 +17,10 @@ from hloscope.analysis.model import Analysis, Collective, Memory, SourceFrame
 from hloscope.analysis.places import path_of, users_frame, users_line
 from hloscope.analysis.totals import bytes_bound
 from hloscope.analysis.vocabulary import Bound, Kind, Link
-from hloscope.analysis.volume import known_sum
 from hloscope.compare import Change, match
 from hloscope.compare.model import amount, change_line
 from hloscope.findings import Finding, Severity
-from hloscope.units import format_bytes, plural
+from hloscope.units import format_bytes, known_sum, plural
 
 TITLE = "hloscope baseline 1"
 _PLAIN_AXIS = re.compile(r"[^\s,=\"?]+")
