@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +29,7 @@ class Priced:
 
     times: Mapping[Key, NetworkTime | None]
     asynchronous: frozenset[Key]
-    inside: dict[str, tuple[Key, ...]]
+    inside: Mapping[str, Sequence[Key]]
 
 
 def _zeros() -> defaultdict[Any, float]:
