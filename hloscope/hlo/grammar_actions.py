@@ -199,19 +199,18 @@ class GrammarActions(ValueActions):
         return replace(shape, layout=found)
 
     def tuple_shape(self, children: list[Any]) -> ParsedShape:
-        opening, *elements, closing = children
-        shape = Shape(element_type="tuple", elements=tuple(element.shape for element in elements))
-        return self._nested_shape(shape, elements, span_of(opening, closing))
+        return self._nested_shape("tuple", children)
 
     def buffer_shape(self, children: list[Any]) -> ParsedShape:
-        opening, element, closing = children
-        shape = Shape(element_type="buffer", elements=(element.shape,))
-        return self._nested_shape(shape, [element], span_of(opening, closing))
+        return self._nested_shape("buffer", children)
 
-    def _nested_shape(self, shape: Shape, elements: list[ParsedShape], span: Span) -> ParsedShape:
+    def _nested_shape(self, element_type: str, children: list[Any]) -> ParsedShape:
+        opening, *elements, closing = children
+        span = span_of(opening, closing)
         depth = 1 + max((element.depth for element in elements), default=0)
         if depth > MAX_DEPTH:
             raise ReadError(span.start, f"tuple shapes nest deeper than {MAX_DEPTH} levels")
+        shape = Shape(element_type=element_type, elements=tuple(element.shape for element in elements))
         return ParsedShape(shape, span, depth)
 
     # ---- attributes

@@ -173,7 +173,7 @@ class StateLexer:
     match: Callable[[str, int], re.Match[str] | None]
 
     def __init__(self, terminals: list[tuple[str, str]], accepted: Accepted) -> None:
-        self._known = [_named(name, pattern) for name, pattern in terminals if name in accepted]
+        self._known = [f"(?P<{name}>{pattern})" for name, pattern in terminals if name in accepted]
         self._matchers = [_matcher(pattern) for pattern in self._known]
         self._uses = 0
         self._raw = {opener: name for name, opener in _OPENER.items() if name in accepted}
@@ -204,10 +204,6 @@ class StateLexer:
         if "LITERAL" in self._accepted:  # which begins behind the `(` of `constant(`
             return "LITERAL", _closing(text, position, _LITERAL_FINDER, "(", self._accepted, depth=1).start()
         raise HloSyntaxError(position, opened_at=None, accepted=self._accepted)
-
-
-def _named(name: str, pattern: str) -> str:
-    return f"(?P<{name}>{pattern})"
 
 
 @cache
