@@ -79,26 +79,24 @@ def _devices(module: HloModule) -> int:
 
 def _cut_off(module: HloModule) -> Iterator[Unmodelled]:
     last = module.computations[-1].name
-    if not module.truncated and _lost_its_entry(module):
-        yield Unmodelled(
-            what=f"no computation is marked ENTRY: %{last}, the last one, is taken for it",
-            effect="the text is likely cut off between two computations; what came after is in no total, so totals "
-            "are lower bounds",
-            computation=last,
-        )
     if module.truncated and entry_of(module) is None:
-        yield Unmodelled(
-            what=f"the text is cut off before ENTRY, after %{last}, its last whole computation",
-            effect="nothing tells how often what there is runs: it is counted as if it ran once, so every count and "
-            "total is a lower bound; arguments, outputs and intermediates are not known",
-            computation=last,
+        what = f"the text is cut off before ENTRY, after %{last}, its last whole computation"
+        effect = (
+            "nothing tells how often what there is runs: it is counted as if it ran once, so every count and total is "
+            "a lower bound; arguments, outputs and intermediates are not known"
         )
     elif module.truncated:
-        yield Unmodelled(
-            what=f"the text is cut off, or broken, after %{last}, its last whole computation",
-            effect="what came after it is in no total, so totals are lower bounds",
-            computation=last,
+        what = f"the text is cut off, or broken, after %{last}, its last whole computation"
+        effect = "what came after it is in no total, so totals are lower bounds"
+    elif _lost_its_entry(module):
+        what = f"no computation is marked ENTRY: %{last}, the last one, is taken for it"
+        effect = (
+            "the text is likely cut off between two computations; what came after is in no total, so totals are lower "
+            "bounds"
         )
+    else:
+        return
+    yield Unmodelled(what=what, effect=effect, computation=last)
 
 
 def _lost_its_entry(module: HloModule) -> bool:

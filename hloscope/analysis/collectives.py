@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from math import prod
@@ -16,14 +16,15 @@ from hloscope.analysis.placement import Layout, Placement
 from hloscope.analysis.provenance import origin_of
 from hloscope.analysis.records import Move, Recorder, says_reduction
 from hloscope.analysis.spellings import is_worth_reading, may_transfer, read_transfer, starts_chain
+from hloscope.analysis.totals import grouped
 from hloscope.analysis.transfers import Place
 from hloscope.analysis.uses import LoopEdge, across_loop_edge, only_reading_of, own_slice
 from hloscope.analysis.vocabulary import Bound, Kind, Link
-from hloscope.analysis.volume import known_sum
 from hloscope.documents import document
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction, HloModule, Shape
 from hloscope.hlo.replica_groups import MAX_DEVICES
+from hloscope.units import known_sum
 
 _CHAIN = "async_collective_fusion"
 
@@ -165,11 +166,8 @@ def _join_across_slices(recorder: Recorder, moves: Sequence[Move]) -> Iterator[M
     In loops the shard of one iteration travels during the next: its first half also runs in front of the loop, and its
     second half behind it. Those in the loop are one all-reduce of every iteration, those around it one more.
     """
-    by_place: dict[object, list[Move]] = {}
-    for move in moves:
-        by_place.setdefault(_surroundings(move), []).append(move)
     chains: list[_Chain] = []
-    for neighbours in by_place.values():
+    for neighbours in grouped(_surroundings, moves).values():
         if any(_is_between_slices(move) for move in neighbours):
             search = _Search(recorder, neighbours)
             chains.extend(chain for first in neighbours if (chain := search.chain(first)) is not None)
@@ -198,7 +196,7 @@ def _signature(chain: _Chain) -> object:
     return tuple((part.transfer.kind, part.transfer.groups, part.collective.payload_bytes) for part in chain.parts)
 
 
-def _surroundings(move: Move) -> object:
+def _surroundings(move: Move) -> Hashable:
     """What two moves have in common that run together; a fusion or call around one of them alone does not matter."""
     context, start = move.place.context, move.transfer.start
     return start.computation.name, context.loops, context.wrappers if start == move.place.op else ()

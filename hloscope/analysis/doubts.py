@@ -10,7 +10,7 @@ from hloscope.analysis.groups import Groups, axes_of_groups
 from hloscope.analysis.mesh_text import meshes_in_text, shardy_devices
 from hloscope.analysis.model import Collective, Mesh, Unmodelled
 from hloscope.analysis.opcodes import unsupported
-from hloscope.analysis.spellings import may_communicate
+from hloscope.analysis.spellings import CUSTOM_CALLS, may_communicate
 from hloscope.analysis.vocabulary import Kind
 from hloscope.graph import entry_of
 from hloscope.hlo import HloInstruction, HloModule, Sharding
@@ -143,7 +143,6 @@ _MAY_MOVE = "it may move data between devices that totals do not count"
 _NOT_COUNTED = "whatever it runs is not counted, so totals are a lower bound"
 _CALLS = frozenset({"while", "conditional", "fusion", "call", "async-start", "fusion-start", "call-start"})
 _NAME_SEVERAL = frozenset({"while", "conditional"})
-_CUSTOM_CALLS = frozenset({"custom-call", "custom-call-start"})
 
 
 def unread_instructions(module: HloModule) -> Iterator[Unmodelled]:
@@ -152,7 +151,7 @@ def unread_instructions(module: HloModule) -> Iterator[Unmodelled]:
     unknown = frozenset(module.unknown_opcodes)
     calls = module.with_opcodes(_CALLS)
     silent = (call for call in calls if not call.called or call.opcode in _NAME_SEVERAL)
-    looked_at = (*module.with_opcodes(unknown | _CUSTOM_CALLS), *silent)
+    looked_at = (*module.with_opcodes(unknown | CUSTOM_CALLS), *silent)
     for instruction in sorted(looked_at, key=lambda instruction: instruction.line):
         for key, entry in _entries(instruction, unknown):
             if key not in reported:
@@ -165,7 +164,7 @@ def _entries(instruction: HloInstruction, unknown: frozenset[str]) -> Iterator[t
     opcode, name = instruction.opcode, instruction.name
     if opcode in unknown:
         yield opcode, unsupported(instruction, f"opcode {opcode} is not known", _MAY_MOVE)
-    if opcode in _CUSTOM_CALLS:
+    if opcode in CUSTOM_CALLS:
         what = may_communicate(instruction)
         if what is not None:
             yield what, unsupported(instruction, what, _MAY_MOVE)

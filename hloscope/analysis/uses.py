@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hloscope.analysis.defs import SEARCH_LIMIT, Frames, is_of_device
+from hloscope.analysis.defs import SEARCH_LIMIT, Frames, is_of_device, search
 from hloscope.graph import HloGraph, Value, call_sites
 from hloscope.hlo import HloInstruction, Shape
 
@@ -187,14 +186,7 @@ def consumers(graph: HloGraph, instruction: HloInstruction, limit: int = SEARCH_
 
     Follows elements through tuples, loop bodies (also into the next iteration), calls and fused computations.
     """
-    queue = deque([Value(instruction)])
-    seen: set[tuple[str, str, tuple[int, ...]]] = set()
-    while queue and len(seen) < limit:
-        for value in _next_values(graph, queue.popleft()):
-            if value.key not in seen:
-                seen.add(value.key)
-                yield value.instruction
-                queue.append(value)
+    return search(graph, _next_values(graph, Value(instruction)), _next_values, limit)
 
 
 def _next_values(graph: HloGraph, value: Value) -> Iterator[Value]:

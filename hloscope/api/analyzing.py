@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
-from hloscope.analysis import Placement, analyze_module
+from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Analysis
+from hloscope.analysis.placement import Placement
 from hloscope.analysis.places import CAPTURED, Sources
 from hloscope.api.compiler_facts import with_compiler_facts
 from hloscope.api.python_words import python_words

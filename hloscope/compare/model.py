@@ -10,8 +10,7 @@ from hloscope.analysis.model import Collective, Total, Totals
 from hloscope.analysis.places import short_source
 from hloscope.analysis.totals import axes_key
 from hloscope.analysis.vocabulary import Bound, Kind
-from hloscope.analysis.volume import known_sum
-from hloscope.units import format_bytes, format_time
+from hloscope.units import format_bytes, format_time, known_sum
 
 
 class ChangeKind(StrEnum):

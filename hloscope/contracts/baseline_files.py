@@ -19,10 +19,13 @@ _BEGINNING = TITLE.rpartition(" ")[0].encode()
 _COUNT = r"(?:unknown|\d[\d,]*)"
 _AXIS = r'(?:"(?:[^"\\]|\\.)*"|[^\s,="]+)'
 _MESH_AXIS = re.compile(rf"(?P<name>{_AXIS})=(?P<size>\d+)(?:,|$)")
+_AMOUNTS = (
+    r"(?:(?P<bound>at most|at least|unknown) )?(?P<executions>\d[\d,]*) times?",
+    rf"(?P<payload>{_COUNT}) B payload",
+    rf"(?P<wire>{_COUNT}) B wire",
+)
 _ROW = re.compile(
-    rf"(?P<kind>[\w-]+)@(?P<axes>(?:{_AXIS},)*{_AXIS}|)(?: over (?P<link>[\w+]+))? +"
-    rf"(?:(?P<bound>at most|at least|unknown) )?(?P<executions>\d[\d,]*) times? +"
-    rf"(?P<payload>{_COUNT}) B payload +(?P<wire>{_COUNT}) B wire"
+    rf"(?P<kind>[\w-]+)@(?P<axes>(?:{_AXIS},)*{_AXIS}|)(?: over (?P<link>[\w+]+))? +{' +'.join(_AMOUNTS)}"
     r"(?: +(?P<file>\S.*?):(?P<line>\d+)(?: in (?P<function>.+))?)?"
 )
 _TOTAL = re.compile(
@@ -182,14 +185,8 @@ def _readable(line: str) -> int:
     kind = parts[0].partition("@")
     if kind[0] not in set(Kind) or not kind[1]:
         return 0
-    patterns = (
-        r"\S+(?: over [\w+]+)?",
-        r"(?:(?:at most|at least|unknown) )?\d[\d,]* times?",
-        rf"{_COUNT} B payload",
-        rf"{_COUNT} B wire",
-    )
     position = 0
-    for index, pattern in enumerate(patterns):
+    for index, pattern in enumerate((r"\S+(?: over [\w+]+)?", *_AMOUNTS)):
         if 2 * index >= len(parts) or not re.fullmatch(pattern, parts[2 * index]):
             return min(position, len(line))
         position += sum(map(len, parts[2 * index : 2 * index + 2]))

@@ -27,7 +27,6 @@ HBM_EXCEEDED = "hbm-exceeded"
 PAGES: tuple[RuleDoc, ...] = (
     page_of_finding(
         BreachKind.BROKEN,
-        Severity.ERROR,
         "The program moves, takes or waits for more than its contract says, or not what it says.",
         "holds each clause of the target's contract against the compiled program.",
         "a collective that nobody asked for often costs more than the computation it stands beside.",
@@ -36,7 +35,6 @@ PAGES: tuple[RuleDoc, ...] = (
     ),
     page_of_finding(
         BreachKind.UNDECIDED,
-        Severity.ERROR,
         "Something that the contract depends on is not known, so it can be neither kept nor broken.",
         "fails a contract over text that was not understood, opaque kernels, loops whose end is decided at run time, "
         "and limits on a time or a memory that is not known.",
@@ -46,7 +44,6 @@ PAGES: tuple[RuleDoc, ...] = (
     ),
     page_of_finding(
         BreachKind.VACUOUS,
-        Severity.ERROR,
         "Nothing that the program could do would break the contract.",
         "notices programs on one device, dead code, axes of size 1 and axes that the mesh does not have.",
         "a test that cannot fail is worse than none: it is believed.",
@@ -55,7 +52,6 @@ PAGES: tuple[RuleDoc, ...] = (
     ),
     page_of_finding(
         CHANGED,
-        Severity.ERROR,
         "The program does not move what it moved when its baseline was accepted.",
         "matches the program's collectives with the rows of the baseline by kind, axes and source; names, lines, "
         "versions and the number of transfers for the same bytes do not count.",
@@ -65,7 +61,6 @@ PAGES: tuple[RuleDoc, ...] = (
     ),
     page_of_finding(
         NOTHING_EXPECTED,
-        Severity.ERROR,
         "A target has neither a contract nor a baseline.",
         "fails targets of which nothing is expected.",
         "their check could not fail.",
@@ -74,25 +69,24 @@ PAGES: tuple[RuleDoc, ...] = (
     ),
     page_of_finding(
         NO_BASELINE,
-        Severity.NOTE,
         "A target with a contract has no baseline file.",
         "mentions it, and does not fail.",
         "what the contract leaves open can change unseen.",
         "a target that was just added.",
         "`hloscope accept`, or `baseline = false`.",
+        severity=Severity.NOTE,
     ),
     page_of_finding(
         _COMMENTS_NOT_READ,
-        Severity.NOTE,
         "What rules find fails a target of HLO text, and comments in its source files were not read.",
         "names the files; those that HLO text names are opened only in the folder of `source-root`.",
         "a comment that accepts the finding may stand there, and text from elsewhere could name any file.",
         '`hlo = "step.hlo"` with `fail-on = "warning"`, and no `source-root`.',
         "`source-root`, the folder of the code that was compiled, or `allow` in the target.",
+        severity=Severity.NOTE,
     ),
     page_of_finding(
         COULD_NOT_RUN,
-        Severity.ERROR,
         "A target could not be analysed.",
         "reports bad input, and programs that JAX or the compiler refuses.",
         "what was not analysed was not checked.",

@@ -7,7 +7,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 
 from hloscope.analysis.model import Collective, SourceFrame
-from hloscope.analysis.places import path_of
+from hloscope.analysis.places import path_of, split_place
 from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.contracts.model import Selector
 
@@ -79,7 +79,5 @@ def comes_from(source: str | None, frames: Iterable[SourceFrame]) -> Fit:
 
 def is_at(source: str, frame: SourceFrame) -> bool:
     """Whether a frame is at a place, which is the end of a path with patterns in it, and perhaps `:LINE`."""
-    path, colon, line = source.rpartition(":")
-    if not colon or not line.isdigit():
-        return path_of(frame).match(source)
-    return path_of(frame).match(path) and frame.line == int(line)
+    path, line = split_place(source)
+    return path_of(frame).match(path) and line in (None, frame.line)

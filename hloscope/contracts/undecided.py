@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 
 from hloscope.analysis.model import Analysis
+from hloscope.analysis.places import split_place
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.contracts.model import Ban, Contract
 from hloscope.contracts.selecting import axis_fits, is_at
@@ -119,13 +120,13 @@ def missing_files(contract: Contract, analysis: Analysis, root: Path | None) -> 
             continue
         if any(is_at(source, frame) for moved in analysis.collectives for frame in moved.source):
             continue
-        path, _, line = source.rpartition(":") if source.rpartition(":")[2].isdigit() else (source, "", "")
+        path, line = split_place(source)
         files = _files_at(root, path)
         first = next(files, None)
         if first is None:
             message = f"there is no file {path} in {root}, so nothing can come from it"
             yield vacuous(message, f"a file {path}", "no such file")
-        elif line and all(_line_count(file) < int(line) for file in (first, *files)):
+        elif line and all(_line_count(file) < line for file in (first, *files)):
             message = f"{path} has no line {line}, so nothing can come from it"
             yield vacuous(message, f"{line} lines or more", f"{_line_count(first)} lines")
 

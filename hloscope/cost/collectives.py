@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from hloscope.analysis.model import Analysis, Collective, CollectivePart, Mesh
 from hloscope.analysis.placement import DEVICES_PER_SLICE_ID
+from hloscope.analysis.totals import grouped
 from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.cost.network import Network
 from hloscope.cost.paths import NOT_PRINTED, Algorithm, Groups, NetworkTime, Transfer, read_algorithm
@@ -82,7 +83,6 @@ def priced_collectives(analysis: Analysis, graph: HloGraph, pricing: Pricing) ->
     """Every place that starts a transfer, with its time."""
     times: dict[Key, NetworkTime | None] = {}
     asynchronous: set[Key] = set()
-    inside: dict[str, list[Key]] = defaultdict(list)
     for collective in analysis.collectives:
         for transfer in collective.parts or (collective,):
             key = (collective.computation, transfer.name)
@@ -90,14 +90,9 @@ def priced_collectives(analysis: Analysis, graph: HloGraph, pricing: Pricing) ->
                 continue
             padded = None if collective.parts else collective.padded_bytes
             times[key] = pricing.time_of(transfer, _algorithm(graph, key), padded)
-            inside[collective.computation].append(key)
             if transfer.asynchronous:
                 asynchronous.add(key)
-    return Priced(
-        times=times,
-        asynchronous=frozenset(asynchronous),
-        inside={name: tuple(keys) for name, keys in inside.items()},
-    )
+    return Priced(times=times, asynchronous=frozenset(asynchronous), inside=grouped(itemgetter(0), times))
 
 
 def _algorithm(graph: HloGraph, key: Key) -> Algorithm:

@@ -13,7 +13,7 @@ from hloscope.analysis.model.step_time import Spread
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constants:
-    """What was measured.
+    """What was measured; the values are fitted to all rows and rounded to three digits.
 
     Attributes:
         link_share: Of a link's usable bandwidth, what transfers between neighbours, rings in both directions, permutes
@@ -27,27 +27,17 @@ class Constants:
         dcn_share: Of the data-centre network bandwidth, what transfers between slices reach.
     """
 
-    link_share: float
-    one_way_ring_share: float
-    grid_share: float
-    start_us: float
-    offloaded_start_us: float
-    hop_us: float
-    hbm_share: float
-    dcn_share: float
+    link_share: float = 1.0  # at its upper limit: the figure in the chip table is the usable bandwidth
+    one_way_ring_share: float = 0.83
+    grid_share: float = 0.661
+    start_us: float = 2.64
+    offloaded_start_us: float = 12.1
+    hop_us: float = 0.936
+    hbm_share: float = 0.832
+    dcn_share: float = 0.335
 
 
-CONSTANTS = Constants(
-    link_share=1.0,  # at its upper limit: the figure in the chip table is the usable bandwidth
-    one_way_ring_share=0.83,
-    grid_share=0.661,
-    start_us=2.64,
-    offloaded_start_us=12.1,
-    hop_us=0.936,
-    hbm_share=0.832,
-    dcn_share=0.335,
-)
-"""The values, fitted to all rows, rounded to three digits."""
+CONSTANTS = Constants()
 
 ROWS: dict[str, tuple[str, ...]] = {
     "link_share": (

@@ -53,8 +53,8 @@ def _exposed_us(collective: Collective) -> float:
 
 def _overlap(collective: Collective, graph: HloGraph, operations: Operations) -> Overlap | None:
     start = _scheduled(graph.module.computation(collective.computation).instruction(collective.name), graph)
-    before = _reached([start], lambda instruction: instruction.operands)
-    after = _reached([start], lambda instruction: instruction.users)
+    before = _reached(start, lambda instruction: instruction.operands)
+    after = _reached(start, lambda instruction: instruction.users)
     apart = before | after
     candidates: tuple[tuple[Relation, Iterable[HloInstruction]], ...] = (
         (Relation.INDEPENDENT, (other for other in start.computation.instructions if other.name not in apart)),
@@ -79,10 +79,9 @@ def _scheduled(instruction: HloInstruction, graph: HloGraph) -> HloInstruction:
     return instruction
 
 
-def _reached(start: list[HloInstruction], neighbours: _Neighbours) -> set[str]:
-    """Names of all that lies on one side of some instructions, themselves included."""
-    found = {instruction.name for instruction in start}
-    pending = list(start)
+def _reached(start: HloInstruction, neighbours: _Neighbours) -> set[str]:
+    """Names of all that lies on one side of an instruction, itself included."""
+    found, pending = {start.name}, [start]
     while pending:
         for other in neighbours(pending.pop()):
             if other.name not in found:

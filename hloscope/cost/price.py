@@ -14,7 +14,7 @@ from hloscope.cost.constants import CONSTANTS, Constants, is_calibrated, spread_
 from hloscope.cost.network import Network
 from hloscope.cost.operations import Basis, Operations, kernel_names
 from hloscope.cost.overlap import with_overlaps
-from hloscope.cost.records import CollectiveCost, Key, Priced, Sums
+from hloscope.cost.records import Priced, Sums
 from hloscope.cost.timeline import Timeline
 from hloscope.graph import HloGraph
 from hloscope.hardware.chips import Chip
@@ -77,7 +77,7 @@ def price_module(
     if not isfinite(first_step_us):
         return replace(analysis, notes=(*analysis.notes, _ENDLESS))
     _make_possible(sums, chosen.chip)
-    collectives = tuple(_with_times(collective, priced, sums.costs) for collective in analysis.collectives)
+    collectives = tuple(_with_times(collective, priced, sums) for collective in analysis.collectives)
     basis = _basis(sums, module)
     notes += tuple(_about_text(module, is_roofline=basis == "roofline"))
     notes += tuple(_about_kernels(module, operations))
@@ -113,12 +113,12 @@ def _basis(sums: Sums, module: HloModule) -> str:
     return "roofline" if by_basis[Basis.ROOFLINE] + by_basis[Basis.UNKNOWN] > 0 else "memory"
 
 
-def _with_times(collective: Collective, priced: Priced, costs: dict[Key, CollectiveCost]) -> Collective:
+def _with_times(collective: Collective, priced: Priced, sums: Sums) -> Collective:
     keys = [(collective.computation, part.name) for part in collective.parts or (collective,)]
     times = [priced.times[key] for key in keys]
     if any(time is None for time in times):
         return collective
-    exposed = [costs[key].exposed_us / costs[key].executions for key in keys if key in costs and costs[key].executions]
+    exposed = [sums.waits[key] / sums.executions[key] for key in keys if sums.executions.get(key)]
     return replace(
         collective,
         time_us=sum(time.time_us for time in times if time is not None),

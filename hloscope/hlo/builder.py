@@ -215,7 +215,10 @@ class Builder:
         if index is None and self._implies_parameters:
             index = self._implied_parameter(scope, operand)
         if index is None:
-            raise ReadError(self._base + operand.span.start, undefined(operand.name or "", scope.name))
+            what = (
+                f"%{operand.name or ''} is used in computation %{scope.name} and no instruction before it has that name"
+            )
+            raise ReadError(self._base + operand.span.start, what)
         for tuple_index in operand.indexes:
             index = self._tuple_element(scope, index, tuple_index, operand.span.start)
         return index
@@ -259,7 +262,8 @@ class Builder:
             for number, callee in enumerate(attribute.callees):
                 name = callee.name or _body_name(scope.name, instruction, attribute.key, number)
                 if name not in self.computation_names:
-                    raise ReadError(self._base + callee.span.start, _undefined_computation(name))
+                    what = f"computation %{name} is called and no computation before it has that name"
+                    raise ReadError(self._base + callee.span.start, what)
                 called.append((attribute.key, name))
         return tuple(called)
 
@@ -277,16 +281,6 @@ class Builder:
             self._line -= text.count("\n", position, self._counted_to)
         self._counted_to = position
         return self._line
-
-
-def undefined(name: str, computation: str) -> str:
-    """The message for an operand that no earlier instruction defines."""
-    return f"%{name} is used in computation %{computation} and no instruction before it has that name"
-
-
-def _undefined_computation(name: str) -> str:
-    """The message for a call of a computation that no earlier text defines."""
-    return f"computation %{name} is called and no computation before it has that name"
 
 
 def _body_name(computation: str, instruction: Instruction, key: str, number: int) -> str:

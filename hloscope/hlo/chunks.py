@@ -16,7 +16,7 @@ from hloscope.hlo.opcodes import RESERVED
 from hloscope.hlo.records import Instruction, ReadError
 
 MOST_LINES = 64
-"""Lines that one instruction or head may take here."""
+"""Lines that one instruction, head or header may take here."""
 
 
 Rows = Row[tuple[str, ...]]

@@ -43,11 +43,8 @@ def read(columns: Columns, index: int, key: str, start: str, raw: str) -> Any:
         line_start = columns.line_start(index)
         offset = columns.text.find(f"{key}={raw}", line_start)
         base = line_start if offset < 0 else offset + len(key) + 1
-        moved = error.moved(base)
-        moved.at_end = False
-        name = columns.names[index]
-        moved.what = f"{key} of %{name} cannot be read: {error.what}"
-        raise parse_error(columns, moved) from None
+        what = f"{key} of %{columns.names[index]} cannot be read: {error.what}"
+        raise parse_error(columns, ReadError(error.position + base, what, fix=error.fix)) from None
 
 
 _texts: dict[tuple[str, str], Any] = {}

@@ -54,9 +54,7 @@ def parse_modules(text: str, *, name: str | None = None) -> tuple[HloModule, ...
     for start, end in [(part.start, part.end) for part in parts_of(text)] or [(0, len(text))]:
         line += text.count("\n", counted_to, start)
         counted_to = start
-        columns = Columns(text[start:end], name)
-        columns.lines_before = line
-        modules.append(_read(columns))
+        modules.append(_read(Columns(text[start:end], name, line)))
     return tuple(modules)
 
 
@@ -68,7 +66,7 @@ def _read(columns: Columns) -> HloModule:
             builder.finish()
         except FallbackToGrammar as stop:
             if stop.line is None or not columns.computations:
-                return _read_whole(columns.of_same_text())
+                return _read_whole(Columns(columns.text, columns.file_name, columns.lines_before))
             builder.rollback(stop.line + 1)
             if stop.is_cut_off:
                 builder.finish(truncated=True)

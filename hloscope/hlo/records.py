@@ -105,9 +105,8 @@ class Header(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A whole text: `module`, `headerless` (computations only) or `single` (one instruction)."""
+    """A whole text: a module with its header, computations alone, or one instruction."""
 
-    form: str
     header: Header | None = None
     tables: tuple[tuple[Row, ...], ...] = ()
     computations: tuple[Computation, ...] = ()

@@ -17,7 +17,7 @@ import numpy
 from numpy.typing import ArrayLike
 
 from hloscope.hlo.builder import Builder, Scope
-from hloscope.hlo.chunks import Chunk, Doing, Event
+from hloscope.hlo.chunks import MOST_LINES, Chunk, Doing, Event
 from hloscope.hlo.columns import Columns
 from hloscope.hlo.language import language
 from hloscope.hlo.line_cache import LineCache
@@ -196,9 +196,6 @@ def _extend(column: array[int], numbers: ArrayLike) -> None:
     column.frombytes(numpy.array(numbers, dtype=numpy.int64).tobytes())
 
 
-_MOST_LINES = 64
-"""Lines that the header may take here."""
-
 _cut_entries = re.compile(r"([A-Za-z_]+)=([0-9]+)").findall
 _TITLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 
@@ -240,7 +237,7 @@ class Preamble:
 
     def _header(self) -> None:
         end = self.position - 1
-        for _ in range(_MOST_LINES):
+        for _ in range(MOST_LINES):
             end = self._text.find("\n", end + 1)
             source = self._text[self.position : end if end >= 0 else None]
             try:

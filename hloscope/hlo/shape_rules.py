@@ -292,10 +292,6 @@ def _dimension_set(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     return _array(shapes[0].element_type, sizes)
 
 
-def _sort(instruction: Described, shapes: Sequence[Shape]) -> Shape:
-    return _one_or_tuple(shapes)
-
-
 def _topk(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     sizes = [*_sizes(shapes[0])[:-1], _Size(int(instruction.attributes["k"]))]
     return _one_or_tuple([_array(shapes[0].element_type, sizes), _array("s32", sizes)])
@@ -375,11 +371,7 @@ def _scan(instruction: Described, shapes: Sequence[Shape]) -> Shape:
 # ---- products
 
 
-def _dot(instruction: Described, shapes: Sequence[Shape]) -> Shape:
-    return _product(instruction, shapes, grouped=())
-
-
-def _product(instruction: Described, shapes: Sequence[Shape], grouped: Sequence[int]) -> Shape:
+def _product(instruction: Described, shapes: Sequence[Shape], grouped: Sequence[int] = ()) -> Shape:
     """Batch dimensions, then what is left of each operand; of the second one also without those that are grouped."""
     left, right = _sizes(shapes[0]), _sizes(shapes[1])
     batch, other = _integers(instruction, "lhs_batch_dims"), _integers(instruction, "rhs_batch_dims")
@@ -431,10 +423,6 @@ def _batch_norm(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     return _one_or_tuple([shapes[0], statistic, statistic])
 
 
-def _root(instruction: Described, shapes: Sequence[Shape]) -> Shape:
-    return shapes[-1]
-
-
 _APPLYING = frozenset({"conditional", "map", "reduce", "reduce-window", "scan"})
 """Opcodes whose result takes its type from the root of the first computation that they call."""
 
@@ -446,9 +434,9 @@ _RULES: dict[str, _Rule] = {
     "cholesky": _like(0),
     "complex": _complex,
     "concatenate": _concatenate,
-    "conditional": _root,
+    "conditional": _like(-1),
     "convolution": _convolution,
-    "dot": _dot,
+    "dot": _product,
     "fft": _fft,
     "gather": _gather,
     "get-dimension-size": _scalar("s32"),
@@ -466,7 +454,7 @@ _RULES: dict[str, _Rule] = {
     "scatter": _scatter,
     "select-and-scatter": _like(0),
     "set-dimension-size": _dimension_set,
-    "sort": _sort,
+    "sort": lambda _, shapes: _one_or_tuple(shapes),
     "topk": _topk,
     "transpose": _transpose,
     "triangular-solve": _like(1),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
@@ -140,26 +140,28 @@ class ValueActions:
         order: tuple[int, ...] = children[1] if len(children) == 3 else ()
         return order
 
-    def integer_lists(self, children: list[Any]) -> tuple[tuple[int, ...], ...]:
+    def integer_lists(self, children: list[Any]) -> tuple[Any, ...]:
         return tuple(children[1:-1])
+
+    axes = integer_lists
 
     # ---- groups and meshes
 
     def listed_groups(self, children: list[Any]) -> ReplicaGroups:
-        return ReplicaGroups(text="", listed=children[0])
+        return ReplicaGroups(listed=children[0])
 
     def iota_groups(self, children: list[Any]) -> ReplicaGroups:
-        return ReplicaGroups(text="", iota=children[0])
+        return ReplicaGroups(iota=children[0])
 
     def mesh_groups(self, children: list[Any]) -> ReplicaGroups:
         mesh, axes = children
         mesh.split_by(axes)  # names and sizes that do not fit the mesh are found here, where the place is known
-        return ReplicaGroups(text="", mesh=mesh, axes=axes)
+        return ReplicaGroups(mesh=mesh, axes=axes)
 
     def maximal_mesh_groups(self, children: list[Any]) -> ReplicaGroups:
         if children[-1]:
             raise HloscopeError("a maximal mesh has no axes")
-        return ReplicaGroups(text="", listed=((int(children[3]),),))
+        return ReplicaGroups(listed=((int(children[3]),),))
 
     def iota(self, children: list[Any]) -> Iota:
         permutation = children[7] if len(children) > 7 else None
@@ -190,9 +192,6 @@ class ValueActions:
         iota = Iota(dimensions=(prod(reshape),), reshape=reshape, permutation=permutation)
         return _DeviceIds(tuple(map(int, iota.array())))
 
-    def axes(self, children: list[Any]) -> tuple[AxisReference, ...]:
-        return tuple(children[1:-1])
-
     def axis(self, children: list[Any]) -> AxisReference:
         if len(children) == 1:
             return AxisReference(name=children[0])
@@ -207,12 +206,11 @@ class ValueActions:
     def tagged_sharding(self, children: list[_Tag]) -> Sharding:
         tags = {tag.name: tag.value for tag in children}
         if not children:
-            return Sharding(kind="tuple", text="")
+            return Sharding(kind="tuple")
         if "devices" in tags:
             dimensions, devices = tags["devices"]
             return Sharding(
                 kind="tiled",
-                text="",
                 tile_dimensions=dimensions,
                 devices=devices,
                 replicate_on_last_tile_dim="last_tile_dim_replicate" in tags,
@@ -221,7 +219,7 @@ class ValueActions:
         kinds = [tag for tag in children if tag.name not in ("ignored", "last_tile_dim_replicate")]
         if len(kinds) != 1:
             raise ReadError(0, "a sharding needs exactly one kind")
-        return Sharding(kind=kinds[0].name, text="", devices=kinds[0].value or ())
+        return Sharding(kind=kinds[0].name, devices=kinds[0].value or ())
 
     def word_tag(self, children: list[Token]) -> _Tag:
         return _Tag(str(children[0]), None)
@@ -246,27 +244,18 @@ class ValueActions:
         return _Tag("ignored", None)
 
     def tuple_sharding(self, children: list[Sharding]) -> Sharding:
-        return Sharding(kind="tuple", text="", elements=tuple(children))
+        return Sharding(kind="tuple", elements=tuple(children))
 
     def maximal_mesh_sharding(self, children: list[Token]) -> Sharding:
-        return Sharding(kind="maximal", text="", devices=(int(children[3]),))
+        return Sharding(kind="maximal", devices=(int(children[3]),))
 
     def mesh_sharding(self, children: list[Any]) -> Sharding:
         mesh, placement, *extras = children
         if placement.whole is not None and not placement.axes:
-            return Sharding(kind=placement.whole, text="", mesh=mesh)
-        named = {"manual": (), "unreduced": ()}
-        named |= {tag.name: tag.value for tag in extras if tag.name in named}
-        if placement.whole is not None:
-            named[placement.whole] = placement.axes
-        tiled = mesh_sharding(
-            text="",
-            mesh=mesh,
-            placements=placement.dimensions,
-            manual=named["manual"],
-            unreduced=named["unreduced"],
-        )
-        return replace(tiled, mesh=mesh)
+            return Sharding(kind=placement.whole, mesh=mesh)
+        named = {tag.name: tag.value for tag in (*extras, _Tag(placement.whole or "", placement.axes))}
+        manual, unreduced = named.get("manual", ()), named.get("unreduced", ())
+        return mesh_sharding(mesh, placement.dimensions, manual=manual, unreduced=unreduced)
 
     def whole_placement(self, children: list[Any]) -> _Placement:
         axes = children[-1] if isinstance(children[-1], tuple) else ()

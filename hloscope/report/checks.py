@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.text import Text
 
 from hloscope.analysis.model import Analysis
+from hloscope.analysis.places import split_place
 from hloscope.contracts.checked import COULD_NOT_RUN, NO_BASELINE, NOTHING_EXPECTED, Checked
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.findings import Finding, Severity
@@ -111,10 +112,7 @@ def _error_finding(error: str) -> Finding:
 
 def split_source(source: str | None) -> tuple[str | None, int | None]:
     """`moe.py:31` as a file and a line."""
-    if source is None:
-        return None, None
-    file, colon, line = source.rpartition(":")
-    return (file, int(line)) if colon and line.isdigit() else (source, None)
+    return (None, None) if source is None else split_place(source)
 
 
 def once_each(report: CheckReport) -> Sequence[tuple[Checked, Finding]]:

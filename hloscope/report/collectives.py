@@ -12,10 +12,9 @@ from hloscope.analysis.model import Analysis, Collective, Total
 from hloscope.analysis.places import short_source
 from hloscope.analysis.totals import UNKNOWN_AXES, axes_key, bytes_bound
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
-from hloscope.analysis.volume import known_sum
 from hloscope.report.layout import Breaks, Column, column, fold, table_lines
 from hloscope.report.words import ELSEWHERE, GUESSED, LINKS, leaves_ici, part_of_axis
-from hloscope.units import format_bytes, format_count, format_time, plural
+from hloscope.units import format_bytes, format_count, format_time, known_sum, plural
 
 
 def axis_lines(analysis: Analysis, width: int) -> list[Text]:

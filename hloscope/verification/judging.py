@@ -9,10 +9,9 @@ from typing import Any
 from hloscope.analysis.model import Analysis, ArrayFact, Collective
 from hloscope.analysis.places import users_line
 from hloscope.analysis.totals import axes_key
-from hloscope.analysis.volume import known_sum
 from hloscope.compare import Change, Comparison, match
 from hloscope.findings import Finding, Severity
-from hloscope.units import format_bytes, plural
+from hloscope.units import format_bytes, known_sum, plural
 from hloscope.verification.model import (
     COPIES,
     UNTESTED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hloscope.analysis import analyze_module
+from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.model.reason import Axes, Operation, Reason, ReasonKind, Tensor
 from hloscope.analysis.vocabulary import Origin

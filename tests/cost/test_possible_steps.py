@@ -5,7 +5,7 @@ import re
 import pytest
 from cost_examples import BLOCK, HEADER, cycles, module_text, priced
 
-from hloscope.analysis import analyze_module
+from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cost import price_module
 from hloscope.hardware import parse_slice

@@ -8,7 +8,7 @@ from cost_examples import BLOCK, HEADER, fusion, module_text, priced
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.analysis import analyze_module
+from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cost import price_module

@@ -3,7 +3,7 @@
 import pytest
 from cost_examples import BLOCK, fusion, module_text, priced
 
-from hloscope.analysis import analyze_module
+from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.vocabulary import Bound, Link
 from hloscope.cost import price_module
 from hloscope.hardware import parse_slice
