@@ -1,4 +1,4 @@
-"""The report on one program for a terminal: totals first, then what moves, then shapes, then memory; and as JSON."""
+"""The report on one program for a terminal: totals first, then what moves, then shapes, then memory."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from hloscope.analysis.model import Analysis, ArrayFact, IntermediateFact, Memor
 from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import Bound
 from hloscope.report.collectives import axis_lines, collective_lines
-from hloscope.report.escaping import dumped
 from hloscope.report.finding_lines import finding_lines
-from hloscope.report.formats import Canvas
-from hloscope.report.layout import INDENT, LEAST_WIDTH, Breaks, Column, column, drawn, fold, section, table_lines
+from hloscope.report.layout import INDENT, Breaks, Column, column, fold, section, table_lines
 from hloscope.report.price import time_lines
 from hloscope.report.words import (
     ELSEWHERE,
@@ -32,17 +30,8 @@ _INTERMEDIATES_SHOWN = 5
 _MEMORIES = {0: "", 1: "in vector memory", 5: "in host memory"}
 
 
-def render(analysis: Analysis, canvas: Canvas) -> str:
+def lines(analysis: Analysis, width: int) -> Iterator[Text]:
     """Lays the analysis out for a terminal."""
-    return drawn(_lines(analysis, max(canvas.width, LEAST_WIDTH)), canvas.width, canvas.colour)
-
-
-def render_json(analysis: Analysis, _: Canvas) -> str:
-    """The analysis as one document, which `hloscope/schemas/analysis.json` describes."""
-    return dumped(analysis)
-
-
-def _lines(analysis: Analysis, width: int) -> Iterator[Text]:
     inner = width - INDENT
     yield from _headline(analysis, width)
     if analysis.time is not None:

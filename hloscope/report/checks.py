@@ -14,10 +14,8 @@ from hloscope.analysis.places import split_place
 from hloscope.contracts.checked import COULD_NOT_RUN, NO_BASELINE, NOTHING_EXPECTED, Checked
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.findings import Finding, Severity
-from hloscope.report.escaping import dumped
 from hloscope.report.finding_lines import finding_lines
-from hloscope.report.formats import Canvas
-from hloscope.report.layout import drawn, hanging, message_line
+from hloscope.report.layout import hanging, message_line
 from hloscope.units import format_bytes, format_time, plural
 
 _PLACE = re.compile(r"^  --> (?P<file>.+?)(?P<line>:\d+)(?=[:, ]|$)", re.MULTILINE)
@@ -127,12 +125,8 @@ _INDENT = 4
 _MARKS = {"ok": "green", "FAILED": "bold red", "ERROR": "bold red"}
 
 
-def render(report: CheckReport, canvas: Canvas) -> str:
+def lines(report: CheckReport, width: int) -> Iterator[Text]:
     """One line for each target, and under it what is not as expected."""
-    return drawn(_lines(report, canvas.width), canvas.width, canvas.colour)
-
-
-def _lines(report: CheckReport, width: int) -> Iterator[Text]:
     names = max((len(checked.name) for checked in report.checks), default=0)
     for checked in report.checks:
         yield from _target(checked, report, names, width)
@@ -217,14 +211,12 @@ class CheckDocument:
     unused_baselines: tuple[str, ...]
 
 
-def render_json(report: CheckReport, _: Canvas) -> str:
+def as_document(report: CheckReport) -> CheckDocument:
     """One document: each target with its findings and its analysis."""
-    return dumped(
-        CheckDocument(
-            passed=not report.failed and not report.not_run,
-            checks=tuple(_checked_target(checked, report) for checked in report.checks),
-            unused_baselines=tuple(report.relative(str(path)) for path in report.unused_baselines),
-        )
+    return CheckDocument(
+        passed=not report.failed and not report.not_run,
+        checks=tuple(_checked_target(checked, report) for checked in report.checks),
+        unused_baselines=tuple(report.relative(str(path)) for path in report.unused_baselines),
     )
 
 

@@ -14,9 +14,8 @@ from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.compare import Change, ChangeKind, Comparison
 from hloscope.compare.model import Tally, change_line
 from hloscope.documents import SCHEMA, Schema, document
-from hloscope.report.escaping import code, dumped, fenced, plain_line, prose, without_commands
-from hloscope.report.formats import Canvas
-from hloscope.report.layout import column, drawn, table_lines
+from hloscope.report.escaping import code, fenced, plain_line, prose, without_commands
+from hloscope.report.layout import column, table_lines
 from hloscope.report.words import GUESSED
 from hloscope.units import format_bytes, format_time, plural
 
@@ -81,19 +80,18 @@ def _doubts(report: DiffReport) -> Iterator[str]:
         yield f"bytes or executions of {plural(unsure, 'collective')} are not known exactly"
 
 
-def render(report: DiffReport, canvas: Canvas) -> str:
+def lines(report: DiffReport, width: int) -> Iterator[Text]:
     """The changes, a line each, and what is measured of both."""
-    lines = [f"{report.old_name} -> {report.new_name}: {report.headline}"]
-    lines += [change_line(change) for change in report.comparison.changes]
+    yield Text(f"{report.old_name} -> {report.new_name}: {report.headline}")
+    yield from (Text(change_line(change)) for change in report.comparison.changes)
     rows = list(_rows(report))
     headers = ("per device", "before", "after")
     columns = [column(rows, name, itemgetter(n), right=n > 0) for n, name in enumerate(headers)]
-    lines += ["", *(line.plain.rstrip() for line in table_lines(columns, canvas.width))]
-    notes = (f"note: {doubt}" for doubt in _doubts(report))
-    return drawn(map(Text, (*lines, *notes)), canvas.width, colour=False)
+    yield from (Text(), *(Text(line.plain) for line in table_lines(columns, width)))
+    yield from (Text(f"note: {doubt}") for doubt in _doubts(report))
 
 
-def render_markdown(report: DiffReport, _: Canvas) -> str:
+def render_markdown(report: DiffReport) -> str:
     """A comment for a pull request."""
     lines = [f"### hloscope diff: {report.headline}", "", f"{code(report.old_name)} → {code(report.new_name)}", ""]
     lines += ["| per device | before | after |", "| --- | ---: | ---: |"]
@@ -200,10 +198,10 @@ class DiffDocument:
     step_us: tuple[float | None, float | None]
 
 
-def render_json(report: DiffReport, _: Canvas) -> str:
+def as_document(report: DiffReport) -> DiffDocument:
     """The difference as one document."""
     comparison = report.comparison
-    found = document(
+    return document(
         DiffDocument,
         report,
         old=report.old_name,
@@ -214,7 +212,6 @@ def render_json(report: DiffReport, _: Canvas) -> str:
         totals=TwoTotals(old=comparison.old_total, new=comparison.new_total),
         tallies=comparison.tallies,
     )
-    return dumped(found) + "\n"
 
 
 def _listed(change: Change) -> ListedChange:

@@ -10,12 +10,11 @@ from hloscope.contracts.checked import Checked
 from hloscope.findings import Finding, Severity
 from hloscope.report.checks import CheckReport, once_each, split_source
 from hloscope.report.escaping import plain_line, without_commands
-from hloscope.report.formats import Canvas
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 
 
-def render(report: CheckReport, _: Canvas) -> str:
+def render(report: CheckReport) -> str:
     """One command for each finding, then the headline, which is printed as it is."""
     commands = [_command(report, checked, finding) for checked, finding in once_each(report)]
     return "\n".join([*commands, f"hloscope {report.command}: {report.headline}"]) + "\n"

@@ -11,12 +11,11 @@ from xml.etree import ElementTree
 from hloscope.contracts.checked import Checked
 from hloscope.report.checks import CheckReport, split_source
 from hloscope.report.escaping import for_terminal
-from hloscope.report.formats import Canvas
 
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def render(report: CheckReport, _: Canvas) -> str:
+def render(report: CheckReport) -> str:
     """The document, one test case for each target."""
     seconds = sum(checked.seconds or 0 for checked in report.checks)
     counts = {

@@ -12,14 +12,10 @@ from rich.text import Text
 from hloscope.analysis.model import Analysis, Collective, SliceFact, StepTime
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.errors import HloscopeError
-from hloscope.report.escaping import dumped
-from hloscope.report.formats import Canvas
 from hloscope.report.layout import (
     INDENT,
-    LEAST_WIDTH,
     Column,
     column,
-    drawn,
     fold,
     hanging,
     message_line,
@@ -48,11 +44,6 @@ class Unpriced:
 Priced = Sequence[Analysis | Unpriced]
 _Time = TypeVar("_Time")
 _Show = Callable[[_Time], Text | str]
-
-
-def render(priced: Priced, canvas: Canvas) -> str:
-    """A row for each slice, and what there is to know about them."""
-    return drawn(_lines(priced, max(canvas.width, LEAST_WIDTH)), canvas.width, canvas.colour)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,19 +93,18 @@ class PriceDocument:
     unpriced: tuple[UnpricedSlice, ...]
 
 
-def render_json(priced: Priced, _: Canvas) -> str:
+def as_document(priced: Priced) -> PriceDocument:
     """The analyses as one document."""
     refused = [found for found in priced if isinstance(found, Unpriced)]
-    return dumped(
-        PriceDocument(
-            target=priced[0].target,
-            prices=tuple(document(PricedSlice, found) for found in _analyses(priced)),
-            unpriced=tuple(UnpricedSlice(slice=found.slice_name, error=str(found.error)) for found in refused),
-        )
+    return PriceDocument(
+        target=priced[0].target,
+        prices=tuple(document(PricedSlice, found) for found in _analyses(priced)),
+        unpriced=tuple(UnpricedSlice(slice=found.slice_name, error=str(found.error)) for found in refused),
     )
 
 
-def _lines(priced: Priced, width: int) -> Iterator[Text]:
+def lines(priced: Priced, width: int) -> Iterator[Text]:
+    """A row for each slice, and what there is to know about them."""
     inner = width - INDENT
     yield from fold(Text(priced[0].target, style="bold"), width)
     table = table_lines(_columns(priced), inner)
@@ -125,8 +115,8 @@ def _lines(priced: Priced, width: int) -> Iterator[Text]:
         yield from (Text(" " * INDENT) + line for line in fold(words_line, inner))
     failed = [found for found in priced if isinstance(found, Unpriced)]
     if failed:
-        lines = [line for found in failed for line in _error_lines(found, inner)]
-        yield from section("Slices that it could not be compiled for", lines, inner)
+        errors = [line for found in failed for line in _error_lines(found, inner)]
+        yield from section("Slices that it could not be compiled for", errors, inner)
     notes = dict.fromkeys(note for found in _analyses(priced) for note in (*found.notes, *_notes(found)))
     yield from notes_section(notes, inner)
 

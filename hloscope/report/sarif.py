@@ -15,7 +15,6 @@ from hloscope.contracts.checked import Checked
 from hloscope.findings import Finding, RuleDoc, Severity
 from hloscope.report.checks import CheckReport, once_each, split_source
 from hloscope.report.escaping import dumped, for_sarif, plain_line
-from hloscope.report.formats import Canvas
 from hloscope.report.pages import pages
 from hloscope.report.words import one_line
 from hloscope.version import __version__
@@ -25,7 +24,7 @@ _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: 
 _ROOT = "%SRCROOT%"
 
 
-def render(report: CheckReport, _: Canvas) -> str:
+def render(report: CheckReport) -> str:
     """The log, with one run, the pages of the rules that it names, and one result for each finding."""
     findings = once_each(report)
     names = tuple(dict.fromkeys(finding.rule for _, finding in findings))

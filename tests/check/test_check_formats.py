@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -324,11 +325,12 @@ def test_every_page_is_listed_and_can_be_read():
 
 
 @pytest.mark.parametrize(("subject", "name"), [(subject, name) for subject, of in FORMATS.items() for name in of])
-def test_each_format_of_the_registry_is_a_function_of_a_report_and_a_canvas(subject, name):
+def test_each_format_of_the_registry_is_a_function_of_its_kind(subject, name):
     module, function = FORMATS[subject][name].split(":")
-    writer = getattr(import_module(f"hloscope.report.{module}"), function)
-    assert len(signature(writer).parameters) == 2
-    assert signature(writer).return_annotation == "str"
+    found = signature(getattr(import_module(f"hloscope.report.{module}"), function))
+    assert len(found.parameters) == (2 if name == "text" else 1)
+    kinds = {"text": r"Iterator\[Text\]", "json": r"\w+Document|object"}
+    assert re.fullmatch(kinds.get(name, "str"), found.return_annotation)
 
 
 def test_a_format_of_findings_serves_a_program_and_a_check_alike(monkeypatch, tmp_path):

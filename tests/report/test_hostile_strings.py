@@ -16,7 +16,6 @@ import hloscope
 from hloscope.compare import match
 from hloscope.contracts.checked import check_analysis
 from hloscope.contracts.notation import parse_contract
-from hloscope.report import explanation as explanations
 from hloscope.report.checks import CheckReport
 from hloscope.report.diffs import DiffReport
 from hloscope.report.formats import FORMATS, Canvas, render
@@ -83,8 +82,8 @@ def test_text(analysis, report, width, colour):
     for text in (
         render("analysis", "text", analysis, canvas),
         render("check", "text", report, canvas),
-        explanations.render(explain(analysis), canvas),
-        explanations.render_overview(explain(analysis), canvas),
+        render("explanation", "text", explain(analysis), canvas),
+        render("overview", "text", explain(analysis), canvas),
     ):
         bare = re.sub(r"\x1b\[[\d;]*m", "", text) if colour else text
         assert UNSEEN.search(bare) is None
