@@ -22,7 +22,7 @@ from hloscope.documents import read
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.program.files import names_hlo
 from hloscope.program.target import BY_NAME
-from hloscope.report.diffs import DiffReport
+from hloscope.report.diffs import DiffDocument, TwoTotals, listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,19 +50,25 @@ class Side:
         return None if self.analysis is None or self.analysis.time is None else self.analysis.time.step_us
 
 
-def difference(old: Side, new: Side, *, equivalent: bool = False) -> DiffReport:
+def difference(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocument:
     """Matches what two programs move; where one is a baseline, the other is taken as its own baseline too."""
     before, after = old.analysis or old.baseline, new.analysis or new.baseline
     if old.analysis is None or new.analysis is None:
         before, after = old.baseline, new.baseline
-    return DiffReport(
-        old_name=old.name,
-        new_name=new.name,
-        comparison=match(before.collectives, after.collectives, equivalent=equivalent),
+    compared = match(before.collectives, after.collectives, equivalent=equivalent)
+    not_understood = tuple(side.name for side in (old, new) if side.baseline.not_understood)
+    return DiffDocument(
+        old=old.name,
+        new=new.name,
+        same=compared.same and not not_understood,
+        changes=tuple(map(listed, compared.changes)),
+        unsure=len(compared.unsure),
+        not_understood=not_understood,
+        unlike=tuple(_unlike(old.baseline, new.baseline)),
+        totals=TwoTotals(old=compared.old_total, new=compared.new_total),
+        tallies=compared.tallies,
         peak_bytes=(old.baseline.memory.peak_bytes, new.baseline.memory.peak_bytes),
         step_us=(old.step_us, new.step_us),
-        not_understood=tuple(side.name for side in (old, new) if side.baseline.not_understood),
-        unlike=tuple(_unlike(old.baseline, new.baseline)),
     )
 
 

@@ -283,7 +283,7 @@ def against_baseline(baseline: Baseline, analysis: Analysis, *, root: Path | Non
     before, after = baseline.collectives, now.collectives
     rows = zip((*before, *after), (*baseline.rows, *now.rows), strict=True)
     transfers = {id(collective): row.executions for collective, row in rows}
-    changes = (change for change in match(before, after).changes if not change.same_traffic)
+    changes = (change for change in match(before, after).changes if not change.kind.same_traffic)
     moved = (_moved(change, transfers, analysis) for change in changes)
     return (*_other_place(baseline, now), *moved, *_less_understood(baseline, now), *_larger(baseline, now))
 

@@ -46,7 +46,7 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
         "junit": "junit:render",
     },
     "checkups": {"text": "checkups:lines", "json": "checkups:as_document"},
-    "difference": {"text": "diffs:lines", "json": "diffs:as_document", "markdown": "diffs:render_markdown"},
+    "difference": {"text": "diffs:lines", "json": "formats:itself", "markdown": "diffs:render_markdown"},
     "explanation": {"text": "explanation:lines", "json": "explanation:as_document"},
     "overview": {"text": "explanation:overview", "json": "explanation:as_document"},
     "prices": {"text": "price:lines", "json": "price:as_document"},

@@ -243,7 +243,7 @@ def judge_communication(comparison: Comparison) -> Iterator[Finding]:
     """
     places: dict[object, list[Change]] = {}
     for change in comparison.increases:
-        if not change.same_traffic:
+        if not change.kind.same_traffic:
             moved = change.any
             place = change.kind, moved.kind, axes_key(moved), users_line(moved.source)
             places.setdefault(place, []).append(change)

@@ -79,9 +79,9 @@ KINDS = ("hlo", "json", "baseline")
 @pytest.mark.parametrize("new", KINDS)
 def test_files_of_every_kind(files, old, new):
     found = report(files["before", old], files["after", new])
-    (change,) = found.comparison.changes
-    assert (change.kind, change.any.kind, change.wire_bytes_per_step) == ("added", "all-gather", 8192)
-    assert report(files["before", old], files["before", new]).comparison.same
+    (change,) = found.changes
+    assert (change.kind, change.new[0].kind, change.wire_bytes_per_step) == ("added", "all-gather", 8192)
+    assert report(files["before", old], files["before", new]).same
 
 
 def test_text(files):
