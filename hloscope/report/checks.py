@@ -84,15 +84,18 @@ class CheckReport:
         whole = Path(path)
         return whole.relative_to(self.root).as_posix() if whole.is_relative_to(self.root) else path
 
-    def in_repository(self, path: str) -> str:
-        """A path below the repository that the project is in, from there, as code hosts count; another one as it is."""
-        whole, top = self.root / path, _repository(self.root)
-        return whole.relative_to(top).as_posix() if whole.is_relative_to(top) else path
+    def in_repository(self, source: str | None) -> tuple[str | None, int | None]:
+        """The file and the line of `moe.py:31`, as far as they are known, as code hosts count.
 
-
-def _repository(folder: Path) -> Path:
-    """The root of the checkout that a folder is in; the folder itself where it is in none."""
-    return next((place for place in (folder, *folder.parents) if (place / ".git").exists()), folder)
+        A file of the checkout that the project is in is named from its root, another one as it is; where the project
+        is in none, its own folder takes that place.
+        """
+        if source is None:
+            return None, None
+        file, line = split_place(source)
+        top = next((place for place in (self.root, *self.root.parents) if (place / ".git").exists()), self.root)
+        whole = self.root / file
+        return whole.relative_to(top).as_posix() if whole.is_relative_to(top) else file, line
 
 
 def report_of(analysis: Analysis) -> CheckReport:
@@ -106,11 +109,6 @@ def _error_finding(error: str) -> Finding:
     """An error message as a finding."""
     first, *rest = error.removeprefix("error: ").splitlines()
     return Finding(rule=COULD_NOT_RUN, severity=Severity.ERROR, message=" ".join((first, *map(str.strip, rest))))
-
-
-def split_source(source: str | None) -> tuple[str | None, int | None]:
-    """`moe.py:31` as a file and a line."""
-    return (None, None) if source is None else split_place(source)
 
 
 def once_each(report: CheckReport) -> Sequence[tuple[Checked, Finding]]:
