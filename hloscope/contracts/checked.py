@@ -167,10 +167,8 @@ def check_analysis(
     if kept is not None:
         findings += against_baseline(kept, analysis, root=root)
         findings += [] if verdict is not None else _without_contract(analysis)
-    elif verdict is None:
-        findings.append(_nothing_expected(name))
-    elif baseline is not None:
-        findings.append(_no_baseline(name))
+    elif verdict is None or baseline is not None:
+        findings.append(_without_baseline(name, has_contract=verdict is not None))
     failing = () if fail_on is None else unaccepted(analysis.findings, fail_on)
     findings += [replace(finding, severity=Severity.ERROR) for finding in failing]
     findings += _comments_not_read(analysis) if failing else []
@@ -198,27 +196,16 @@ def _without_contract(analysis: Analysis) -> list[Finding]:
     return [*too_large, *vacuous]
 
 
-def _nothing_expected(name: str) -> Finding:
-    return Finding(
-        rule=NOTHING_EXPECTED,
-        severity=Severity.ERROR,
-        message=f"the target {name} has neither a contract nor a baseline, so nothing could fail",
-        fix=f"write a contract, or keep what it moves now: {_accept(name)}",
-    )
-
-
-def _no_baseline(name: str) -> Finding:
-    return Finding(
-        rule=NO_BASELINE,
-        severity=Severity.NOTE,
-        message=f"the target {name} has no baseline file",
-        fix=f"{_accept(name)} writes it; baseline = false in the targets file wants none",
-    )
-
-
-def _accept(name: str) -> str:
-    """The command that writes a target's baseline, as a shell takes it."""
-    return f"hloscope accept {quote(name.partition('@')[0])}"
+def _without_baseline(name: str, *, has_contract: bool) -> Finding:
+    """What is said of a target without a baseline file: a check that cannot fail fails."""
+    accept = f"hloscope accept {quote(name.partition('@')[0])}"
+    if has_contract:
+        message = f"the target {name} has no baseline file"
+        fix = f"{accept} writes it; baseline = false in the targets file wants none"
+        return Finding(rule=NO_BASELINE, severity=Severity.NOTE, message=message, fix=fix)
+    message = f"the target {name} has neither a contract nor a baseline, so nothing could fail"
+    fix = f"write a contract, or keep what it moves now: {accept}"
+    return Finding(rule=NOTHING_EXPECTED, severity=Severity.ERROR, message=message, fix=fix)
 
 
 def could_not_run(name: str, error: HloscopeError | str, *, place: str | None = None) -> Checked:

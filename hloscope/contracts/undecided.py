@@ -37,9 +37,14 @@ def undecided(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
     if not contract.speaks_of_collectives:
         return
     yield from _on_one_device(str(contract), analysis)
-    yield from _of_no_bytes(analysis)
+    if analysis.collectives and all(moved.payload_bytes == 0 for moved in analysis.collectives):
+        message = "every collective is of an array without elements, so nothing can move"
+        yield vacuous(message, "arrays with elements", "0 B in all of them")
     yield from _misnamed_axes(contract, analysis)
-    yield from _across_one_slice(contract, analysis)
+    crosses = any(selector.link is Link.DCN for selector in contract.selectors)
+    if crosses and analysis.slice is not None and analysis.slice.slices == 1:
+        message = "the program runs on one slice, so nothing can cross DCN"
+        yield vacuous(message, "several slices", f"one slice, {analysis.slice.name}")
     if not contract.at_least_ok:
         yield from _not_understood(analysis)
 
@@ -64,12 +69,6 @@ def _on_one_device(expected: str, analysis: Analysis) -> Iterator[Breach]:
     if not analysis.collectives and max(devices, analysis.num_partitions) <= 1:
         message = "the program runs on one device, so no contract on communication can fail"
         yield vacuous(message, expected, "a mesh of 1 device")
-
-
-def _of_no_bytes(analysis: Analysis) -> Iterator[Breach]:
-    if analysis.collectives and all(moved.payload_bytes == 0 for moved in analysis.collectives):
-        message = "every collective is of an array without elements, so nothing can move"
-        yield vacuous(message, "arrays with elements", "0 B in all of them")
 
 
 def _misnamed_axes(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
@@ -104,13 +103,6 @@ def _has_part(pattern: str, size: int) -> bool:
     """Whether an axis of so many devices has the part that `X:(1)2` names; true for a pattern that names none."""
     part = _PART.search(pattern)
     return part is None or (int(part[2]) > 1 and size % (int(part[1]) * int(part[2])) == 0)
-
-
-def _across_one_slice(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
-    crosses = any(selector.link is Link.DCN for selector in contract.selectors)
-    if crosses and analysis.slice is not None and analysis.slice.slices == 1:
-        message = "the program runs on one slice, so nothing can cross DCN"
-        yield vacuous(message, "several slices", f"one slice, {analysis.slice.name}")
 
 
 def missing_files(contract: Contract, analysis: Analysis, root: Path | None) -> Iterator[Breach]:

@@ -20,7 +20,7 @@ from hloscope.contracts.notation import read_contract
 from hloscope.contracts.verdict import Verdict, found_words
 from hloscope.errors import HloscopeError, NotationError, did_you_mean
 from hloscope.program.target import BY_NAME, OPTIONS
-from hloscope.pytest_plugin.baselines import TestBaselines, name_of_test
+from hloscope.pytest_plugin.baselines import against_test, name_of_test
 
 if TYPE_CHECKING:
     from hloscope.verification.model import Verification
@@ -60,7 +60,7 @@ class Hlo:
         self._request = request
         self._reports = 0
         self._last: Report | None = None
-        self.expect = Expect(self, TestBaselines(request.node))
+        self.expect = Expect(self, request.node)
 
     def analyze(self, target: Program, args: Any = None, **options: Any) -> Report:
         """`hloscope.analyze`; what is not given is taken from the marker, then from `--hloscope-slice`.
@@ -161,9 +161,10 @@ class Hlo:
 class Expect:
     """`hlo.expect(program, contract)` and `hlo.expect.baseline(program)`."""
 
-    def __init__(self, hlo: Hlo, baselines: TestBaselines) -> None:
+    def __init__(self, hlo: Hlo, node: pytest.Item) -> None:
         self._hlo = hlo
-        self._baselines = baselines
+        self._node = node
+        self._baselines: set[Path] = set()
 
     def __call__(self, program: Program, contract: object, args: Any = None, **options: Any) -> Report:
         """Fails the test when a program does not keep to a contract.
@@ -199,7 +200,7 @@ class Expect:
         """
         __tracebackhide__ = True
         report = self._hlo.last_report() if program is None else self._hlo.analyze(program, args, **options)
-        problem = self._baselines.check(report.analysis, name)
+        problem = against_test(self._node, report.analysis, name, self._baselines)
         if problem is not None:
             _fail(problem)
         return report
