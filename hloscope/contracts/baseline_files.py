@@ -113,7 +113,6 @@ class _Reader:
     def __init__(self, text: str, name: str) -> None:
         self._lines = text.split("\n")
         self._name = name
-        self._whole = text.endswith("\n")
         self._at = 0
         self._head: dict[str, str] = {}
         self._rows: list[BaselineRow] = []
@@ -123,21 +122,19 @@ class _Reader:
             self._refuse(
                 "this is no baseline that this version of hloscope reads", f"the first line should be: {TITLE}"
             )
-        line = self._read_to_total()
+        for at, line in enumerate(self._lines):
+            self._at = at
+            if _TOTAL.fullmatch(line):
+                break
+            if at and line.strip() and not line.startswith("#"):
+                self._read(line)
+        else:
+            self._refuse("the baseline is cut off", "it does not end with its total")
         made = self._made()
-        if not self._whole or total_line(made) != line or any(self._lines[self._at + 1 :]):
+        after = self._lines[self._at + 1 :]
+        if not after or any(after) or total_line(made) != line:
             self._refuse("the baseline does not add up", f"its lines sum up to: {total_line(made)}")
         return made
-
-    def _read_to_total(self) -> str:
-        """Reads the lines before the total; returns that one."""
-        for index, line in enumerate(self._lines[1:], start=1):
-            self._at = index
-            if _TOTAL.fullmatch(line):
-                return line
-            if line.strip() and not line.startswith("#"):
-                self._read(line)
-        return self._refuse("the baseline is cut off", "it does not end with its total")
 
     def _read(self, line: str) -> None:
         head, row = _HEAD.fullmatch(line), _ROW.fullmatch(line)

@@ -13,7 +13,7 @@ from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import Bound
 from hloscope.report.collectives import axis_lines, collective_lines
 from hloscope.report.finding_lines import finding_lines
-from hloscope.report.layout import INDENT, Breaks, Column, column, fold, section, table_lines
+from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, section, table_lines
 from hloscope.report.price import time_lines
 from hloscope.report.words import (
     ELSEWHERE,
@@ -111,8 +111,8 @@ def _traffic(analysis: Analysis, width: int) -> Iterator[Text]:
         remarks.append(Text("Axes are unknown without a mesh: give it as --mesh X=4,Y=2.", style="dim"))
     if any(collective.axes_guessed for collective in analysis.collectives):
         remarks.append(Text(GUESSED_LEGEND, style="dim"))
-    lines = [line for remark in remarks if remark is not None for line in fold(remark, width)]
-    yield from (Text(" " * INDENT) + line for line in ([Text(), *lines] if lines else ()))
+    below = folded(remarks, width)
+    yield from (Text(" " * INDENT) + line for line in ([Text(), *below] if below else ()))
 
 
 def _memory(memory: Memory, width: int) -> Iterator[Text]:
@@ -152,16 +152,13 @@ def _array_lines(arrays: Sequence[ArrayFact], noun: str, width: int) -> list[Tex
         width: Columns.
     """
     shown = _largest(arrays)
-    lines = table_lines(_columns(shown, arrays), width)
     rest = [array for array in arrays if array not in shown]
     remarks = (
         Text(_rest_words(shown, rest, noun), style="dim") if rest else None,
         _unknown_words(arrays),
         part_of_axis(array.sharding or "" for array in shown),
     )
-    for remark in remarks:
-        lines.extend(fold(remark, width) if remark is not None else ())
-    return lines
+    return table_lines(_columns(shown, arrays), width) + folded(remarks, width)
 
 
 def _common_remarks(arrays: Sequence[ArrayFact]) -> tuple[str, ...]:

@@ -12,16 +12,7 @@ from rich.text import Text
 from hloscope.analysis.model import Analysis, Collective, SliceFact, StepTime
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.errors import HloscopeError
-from hloscope.report.layout import (
-    INDENT,
-    Column,
-    column,
-    fold,
-    hanging,
-    message_line,
-    section,
-    table_lines,
-)
+from hloscope.report.layout import INDENT, Column, column, fold, folded, hanging, message_line, section, table_lines
 from hloscope.report.words import legend, notes_section, short_note
 from hloscope.units import format_bytes, format_share, format_time, plural
 
@@ -109,10 +100,8 @@ def lines(priced: Priced, width: int) -> Iterator[Text]:
     yield from fold(Text(priced[0].target, style="bold"), width)
     table = table_lines(_columns(priced), inner)
     yield from section("Predicted time of one step on one device", table, inner)
-    marks = legend(table)
-    words = [Text("█ computing · ▓ with communication hidden behind it · ░ waiting for communication", style="dim")]
-    for words_line in [*words, *([] if marks is None else [marks])]:
-        yield from (Text(" " * INDENT) + line for line in fold(words_line, inner))
+    marks = Text("█ computing · ▓ with communication hidden behind it · ░ waiting for communication", style="dim")
+    yield from (Text(" " * INDENT) + line for line in folded((marks, legend(table)), inner))
     failed = [found for found in priced if isinstance(found, Unpriced)]
     if failed:
         errors = [line for found in failed for line in _error_lines(found, inner)]
@@ -208,7 +197,7 @@ _BASES = {
 
 def time_lines(time: StepTime, width: int) -> list[Text]:
     """The lines of the report about a step's time, at most `width` columns wide."""
-    return [part for line in _split_lines(time, width) for part in fold(line, width)]
+    return folded(_split_lines(time, width), width)
 
 
 def time_bar(time: StepTime, columns: int = _BAR_COLUMNS) -> Text:

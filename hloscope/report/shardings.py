@@ -10,7 +10,7 @@ from rich.text import Text
 
 from hloscope.analysis.places import short_source
 from hloscope.documents import SCHEMA, Schema
-from hloscope.report.layout import Breaks, Column, column, fold, hanging, section, table_lines
+from hloscope.report.layout import Breaks, Column, column, fold, folded, hanging, section, table_lines
 from hloscope.report.words import part_of_axis, short_note
 from hloscope.units import format_bytes
 from hloscope.why.shardings import Role, ShardedArray
@@ -61,7 +61,7 @@ def lines(table: ShardingTable, width: int) -> Iterator[Text]:
     notes = [*([f"not read by the program: {', '.join(table.unused)}"] if table.unused else []), *table.notes]
     if remark is not None or notes:
         yield Text()
-    yield from [] if remark is None else fold(remark, width)
+    yield from folded([remark], width)
     for note in notes:
         yield from hanging(Text(f"• {short_note(note)}"), width)
 

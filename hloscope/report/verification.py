@@ -10,7 +10,7 @@ from rich.text import Text
 
 from hloscope.analysis.model import Analysis, Total
 from hloscope.report.finding_lines import finding_lines
-from hloscope.report.layout import INDENT, Breaks, Column, column, fold, section, table_lines
+from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, section, table_lines
 from hloscope.report.words import legend, notes_section, versions_line
 from hloscope.units import format_bytes, format_capacity, format_time, plural
 from hloscope.verification.model import (
@@ -123,10 +123,7 @@ def _communication(found: Verification, rows: Sequence[TrafficRow], width: int) 
         return
     table = table_lines(_traffic_columns(rows), width)
     yield from table
-    yield from fold(_verdict(found), width)
-    remark = legend(table)
-    if remark is not None:
-        yield from fold(remark, width)
+    yield from folded((_verdict(found), legend(table)), width)
 
 
 def _traffic_columns(rows: Sequence[TrafficRow]) -> tuple[Column, ...]:
