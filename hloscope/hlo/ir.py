@@ -374,7 +374,7 @@ class HloInstruction:
     def metadata(self) -> Mapping[str, str]:
         """The entries of `metadata`, unquoted."""
         if self._metadata is None:
-            self._metadata = decode.entries(self._columns, self._index, "metadata", self.attributes.get("metadata"))
+            self._metadata = decode.entries(self._columns, self._index, self.attributes, "metadata")
         return self._metadata
 
     @property
@@ -405,8 +405,7 @@ class HloInstruction:
     @property
     def frontend_attributes(self) -> Mapping[str, str]:
         """Unquoted strings, and raw text for values in braces."""
-        raw = self.attributes.get("frontend_attributes")
-        return decode.entries(self._columns, self._index, "frontend_attributes", raw)
+        return decode.entries(self._columns, self._index, self.attributes, "frontend_attributes")
 
     @property
     def custom_call_target(self) -> str | None:
