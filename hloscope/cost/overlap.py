@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from hloscope.analysis.model import Collective
 from hloscope.analysis.model.collective import Overlap, Relation
 from hloscope.analysis.provenance import provenance_of
 from hloscope.cost.operations import Operations
-from hloscope.graph import HloGraph
+from hloscope.graph import HloGraph, reached
 from hloscope.hlo import HloInstruction
 
 SHARE_OF_STEP = 0.05
@@ -41,25 +42,20 @@ def with_overlaps(
     """
     return tuple(
         replace(collective, overlap=_overlap(collective, graph, operations))
-        if _exposed_us(collective) > SHARE_OF_STEP * step_us
+        if (collective.exposed_us or 0.0) * collective.executions > SHARE_OF_STEP * step_us
         else collective
         for collective in collectives
     )
 
 
-def _exposed_us(collective: Collective) -> float:
-    return 0.0 if collective.exposed_us is None else collective.exposed_us * collective.executions
-
-
 def _overlap(collective: Collective, graph: HloGraph, operations: Operations) -> Overlap | None:
     start = _scheduled(graph.module.computation(collective.computation).instruction(collective.name), graph)
-    before = _reached(start, lambda instruction: instruction.operands)
-    after = _reached(start, lambda instruction: instruction.users)
-    apart = before | after
+    before, after = attrgetter("operands"), attrgetter("users")
+    related = {*reached([start], before), *reached([start], after)}
     candidates: tuple[tuple[Relation, Iterable[HloInstruction]], ...] = (
-        (Relation.INDEPENDENT, (other for other in start.computation.instructions if other.name not in apart)),
-        (Relation.CONSUMER, _nearest(start, lambda instruction: instruction.users, operations)),
-        (Relation.PRODUCER, _nearest(start, lambda instruction: instruction.operands, operations)),
+        (Relation.INDEPENDENT, (other for other in start.computation.instructions if other not in related)),
+        (Relation.CONSUMER, _nearest(start, after, operations)),
+        (Relation.PRODUCER, _nearest(start, before, operations)),
     )
     for relation, instructions in candidates:
         timed = [(time_us, other) for other in instructions if (time_us := _matmul_us(other, operations)) is not None]
@@ -77,17 +73,6 @@ def _scheduled(instruction: HloInstruction, graph: HloGraph) -> HloInstruction:
         instruction = caller
         caller = graph.only_caller(instruction.computation.name)
     return instruction
-
-
-def _reached(start: HloInstruction, neighbours: _Neighbours) -> set[str]:
-    """Names of all that lies on one side of an instruction, itself included."""
-    found, pending = {start.name}, [start]
-    while pending:
-        for other in neighbours(pending.pop()):
-            if other.name not in found:
-                found.add(other.name)
-                pending.append(other)
-    return found
 
 
 def _nearest(start: HloInstruction, neighbours: _Neighbours, operations: Operations) -> list[HloInstruction]:
