@@ -44,7 +44,7 @@ def _analysis(
     module: HloModule, target: str, mesh: Mesh | None, devices_per_slice: int | None, placement: Placement | None
 ) -> Analysis:
     mesh = mesh_from_text(module) if mesh is None else mesh
-    layout = lay_out(_devices(module), mesh, devices_per_slice=devices_per_slice, placement=placement)
+    layout = lay_out(module.device_count, mesh, devices_per_slice=devices_per_slice, placement=placement)
     graph = HloGraph(module)
     found = find_collectives(graph, mesh, layout)
     whole = not_partitioned(module, mesh, one_slice=layout.one_slice)
@@ -70,11 +70,6 @@ def _analysis(
         unmodelled=tuple(dict.fromkeys((*found.unmodelled, *unread))),
         notes=notes_on(module, mesh, found, assumed=layout.guessed),
     )
-
-
-def _devices(module: HloModule) -> int:
-    """Devices that the text counts."""
-    return module.num_partitions * module.replica_count
 
 
 def _cut_off(module: HloModule) -> Iterator[Unmodelled]:

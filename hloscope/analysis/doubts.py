@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import permutations
+from itertools import chain, permutations
 
 from hloscope.analysis.collectives import Found
 from hloscope.analysis.groups import Groups, axes_of_groups
@@ -32,7 +32,7 @@ def notes_on(module: HloModule, mesh: Mesh | None, found: Found, *, assumed: boo
 
 
 def _notes(module: HloModule, mesh: Mesh, found: Found, *, assumed: bool) -> Iterator[str]:
-    devices = module.num_partitions * module.replica_count
+    devices = module.device_count
     if devices > 1 and mesh.device_count % devices:
         yield (
             f"the mesh has {mesh.device_count} devices and the program has {devices} partitions, "
@@ -145,18 +145,17 @@ _CALLS = frozenset({"while", "conditional", "fusion", "call", "async-start", "fu
 _NAME_SEVERAL = frozenset({"while", "conditional"})
 
 
-def unread_instructions(module: HloModule) -> Iterator[Unmodelled]:
+def unread_instructions(module: HloModule) -> Iterable[Unmodelled]:
     """Finds what may hide transfers; of each unknown opcode and target the first use, in text order."""
-    reported: set[str] = set()
+    found: dict[str, Unmodelled] = {}
     unknown = frozenset(module.unknown_opcodes)
     calls = module.with_opcodes(_CALLS)
     silent = (call for call in calls if not call.called or call.opcode in _NAME_SEVERAL)
     looked_at = (*module.with_opcodes(unknown | CUSTOM_CALLS), *silent)
     for instruction in sorted(looked_at, key=lambda instruction: instruction.line):
         for key, entry in _entries(instruction, unknown):
-            if key not in reported:
-                reported.add(key)
-                yield entry
+            found.setdefault(key, entry)
+    return found.values()
 
 
 def _entries(instruction: HloInstruction, unknown: frozenset[str]) -> Iterator[tuple[str, Unmodelled]]:
@@ -207,7 +206,7 @@ def not_partitioned(module: HloModule, mesh: Mesh | None = None, *, one_slice: b
     last = module.computations[-1].root if entry is None else entry.root
     if "xla.sdy.meshes" in module.header.get("frontend_attributes", "") and shardy_devices(module) != 1:
         return _entry(last, "its header still names Shardy's meshes")
-    devices = module.num_partitions * module.replica_count
+    devices = module.device_count
     for parameter in entry.parameters if entry is not None else ():
         if devices == 1 and not one_slice and _devices_of(parameter.sharding) > 1:
             return _entry(parameter, f"it has one device, but %{parameter.name} is sharded over more")
@@ -224,7 +223,7 @@ def made_for_one_device(module: HloModule, mesh: Mesh | None, *, one_slice: bool
         mesh: The user's mesh.
         one_slice: Whether the text is the program of one slice of several, which may have a single device.
     """
-    if mesh is None or mesh.device_count == 1 or one_slice or module.num_partitions * module.replica_count > 1:
+    if mesh is None or mesh.device_count == 1 or one_slice or module.device_count > 1:
         return None
     axes = " ".join(f"{name}={size}" for name, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True))
     return Unmodelled(
@@ -249,17 +248,17 @@ def _first_marker(module: HloModule, devices: int, alone: bool) -> HloInstructio
         devices: Devices that the text counts.
         alone: Whether one device is all that the program is for.
     """
-    for instruction in module.with_opcodes(["custom-call"] if not alone else []):
-        if _is_marker(instruction, devices):
-            return instruction
+    calls = () if alone else module.with_opcodes(["custom-call"])
+    markers = (call for call in calls if _is_marker(call, devices))
     entry = entry_of(module)
-    if module.is_scheduled or entry is None:
-        return None
-    for instruction in entry.instructions:
-        is_result = instruction.is_root and instruction.opcode == "tuple"
-        if instruction.opcode not in _KEEPS_SHARDING and not is_result and _devices_of(instruction.sharding) > 1:
-            return instruction
-    return None
+    asking = (
+        instruction
+        for instruction in (() if module.is_scheduled or entry is None else entry.instructions)
+        if instruction.opcode not in _KEEPS_SHARDING
+        and not (instruction.is_root and instruction.opcode == "tuple")
+        and _devices_of(instruction.sharding) > 1
+    )
+    return next(chain(markers, asking), None)
 
 
 def _is_marker(instruction: HloInstruction, devices: int) -> bool:

@@ -61,6 +61,11 @@ class HloModule:
         return int(self.header.get("replica_count", 1))
 
     @property
+    def device_count(self) -> int:
+        """Devices that the text counts."""
+        return self.num_partitions * self.replica_count
+
+    @property
     def entry(self) -> HloComputation:
         """The computation marked `ENTRY`, else the last one.
 
