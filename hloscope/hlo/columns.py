@@ -22,6 +22,7 @@ _BLOCK = 1 << 20
 """Characters in which line ends are looked for at once."""
 
 
+@dataclass(slots=True, eq=False)
 class Form:
     """What many instructions have in common.
 
@@ -30,11 +31,8 @@ class Form:
         shape: None when the text leaves it out.
     """
 
-    __slots__ = ("opcode", "shape")
-
-    def __init__(self, opcode: str, shape: Shape | None) -> None:
-        self.opcode = opcode
-        self.shape = shape
+    opcode: str
+    shape: Shape | None
 
 
 class Parsed(NamedTuple):
