@@ -7,7 +7,7 @@ from math import prod
 
 from hloscope.analysis.model import Analysis, ArrayFact, Memory, SliceFact
 from hloscope.program.capture import Capture, CapturedArray
-from hloscope.units import array_bytes
+from hloscope.units import array_bytes, known_sum
 from hloscope.version import __version__
 
 
@@ -61,6 +61,9 @@ def _array(array: CapturedArray, printed: ArrayFact | None) -> ArrayFact:
     count = prod(local)
     known = array_bytes(array.dtype, count)
     donated = array.donated or (printed is not None and printed.donated)
+    reused = None if printed is None else printed.reused  # None of outputs themselves
+    if array.donated and printed is not None:
+        reused = printed.reused is True
     return ArrayFact(
         name=array.name,
         dtype=array.dtype,
@@ -71,15 +74,8 @@ def _array(array: CapturedArray, printed: ArrayFact | None) -> ArrayFact:
         bytes_per_device=count * array.itemsize_bytes if known is None else known,
         donated=donated,
         used=array.used and (printed is None or printed.used),  # the compiler drops reads that JAX does not
-        reused=_is_reused(array, printed),
+        reused=reused,
     )
-
-
-def _is_reused(array: CapturedArray, printed: ArrayFact | None) -> bool | None:
-    """Whether an output takes the memory of a donated argument; None of outputs themselves."""
-    if printed is None:
-        return None
-    return printed.reused is True if array.donated else printed.reused
 
 
 def _memory(program: Capture) -> Memory:
@@ -87,13 +83,10 @@ def _memory(program: Capture) -> Memory:
     names = ("argument", "output", "temp", "alias", "generated_code")
     parts: dict[str, int | None] = {f"{name}_bytes": figures.get(f"{name}_size_in_bytes") for name in names}
     chip = None if program.slice is None else program.slice.chip
-    peak = None
-    if all(value is not None for value in parts.values()):
-        signs = {"alias_bytes": -1}
-        peak = sum(signs.get(name, 1) * (value or 0) for name, value in parts.items())
+    signed = (-size if size and name == "alias_bytes" else size for name, size in parts.items())
     return Memory(
         **parts,
-        peak_bytes=peak,
+        peak_bytes=known_sum(signed),
         hbm_bytes=chip.hbm_bytes_per_device if chip else None,
         fits=None if chip is None or program.is_text else program.compiled.too_large is None,
     )
