@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from heapq import heappop, heappush
 from typing import Any
 
+from hloscope.analysis.defs import followed
 from hloscope.analysis.model import ArrayFact, IntermediateFact, Mesh
 from hloscope.analysis.partition_specs import partition_spec
 from hloscope.analysis.provenance import provenance_of
@@ -286,12 +287,7 @@ def _is_start(instruction: HloInstruction) -> bool:
 
 def _buffer_of(graph: HloGraph, value: Value) -> Value:
     """The value that made the memory in which another one lies."""
-    for _ in range(_DEPTH_LIMIT):
-        source = shares(graph, value)
-        if source is None:
-            break
-        value = source
-    return value
+    return followed(value, partial(shares, graph), _DEPTH_LIMIT)
 
 
 def _shared_by_fusion(graph: HloGraph, fusion: HloInstruction, path: _Path) -> Value | None:

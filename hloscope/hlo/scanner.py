@@ -66,14 +66,10 @@ class Scanner:
             preamble.read()
         except ReadError:
             raise FallbackToGrammar(None) from None
-        stopped: FallbackToGrammar | None = None
         try:
             self._computations(preamble.position, preamble.line)
-        except FallbackToGrammar as stop:
-            stopped = stop
-        self._check_order()
-        if stopped is not None:
-            raise stopped
+        finally:  # what was read before it stopped is checked too, and may send it further back
+            self._check_order()
         if not self._columns.computations:
             raise FallbackToGrammar(None)
 
