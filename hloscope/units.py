@@ -38,9 +38,13 @@ def array_bytes(element_type: str, element_count: int) -> int | None:
 
 
 def known_sum(counts: Iterable[int | None]) -> int | None:
-    """The sum; None where a part is not known."""
-    parts = list(counts)
-    return None if None in parts else sum(filter(None, parts))
+    """The sum; None where a part is not known, behind which no other is asked for."""
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
 
 
 def format_bytes(count: int | float | None) -> str:

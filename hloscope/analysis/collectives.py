@@ -84,11 +84,9 @@ def find_collectives(graph: HloGraph, mesh: Mesh | None, layout: Layout) -> Foun
 
 def _candidates(module: HloModule) -> dict[str, tuple[HloInstruction, ...]]:
     """The instructions that may start a transfer, by the computation that holds them."""
-    found: dict[str, list[HloInstruction]] = {}
-    for instruction in module.with_opcodes([opcode for opcode in module.opcodes if is_worth_reading(opcode)]):
-        if may_transfer(instruction):
-            found.setdefault(instruction.computation.name, []).append(instruction)
-    return {name: tuple(instructions) for name, instructions in found.items()}
+    found = filter(may_transfer, module.with_opcodes(list(filter(is_worth_reading, module.opcodes))))
+    by_name = grouped(lambda instruction: instruction.computation.name, found)
+    return {name: tuple(instructions) for name, instructions in by_name.items()}
 
 
 def _continued(module: HloModule, candidates: Iterable[str]) -> set[str]:

@@ -110,8 +110,13 @@ _UNCHANGED = frozenset({"copy", "reshape", "opt-barrier"})
 
 def origin(value: Value) -> Value:
     """Where a value was computed, behind copies and the tuples that it was put into and taken out of."""
-    for _ in range(_DEPTH_LIMIT):
-        source = pass_through(value)
+    return followed(value, pass_through, _DEPTH_LIMIT)
+
+
+def followed(value: Value, source_of: Callable[[Value], Value | None], limit: int) -> Value:
+    """The last of the values that each come from the next one, or the one at which so many were looked at."""
+    for _ in range(limit):
+        source = source_of(value)
         if source is None:
             break
         value = source

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import NamedTuple
 
 from hloscope.analysis.defs import producers
@@ -130,13 +130,9 @@ def _nearest(graph: HloGraph, start: HloInstruction, end: HloInstruction) -> Hlo
     if not graph.prints_sources:
         return next((instruction for instruction in consumers(graph, end) if instruction.op_name), None)
     following = [instruction for instruction in consumers(graph, end) if instruction.opcode not in _SAYS_NOTHING]
-    for instruction in following:
-        if source_frames(instruction):
-            return instruction
-    for instruction in producers(graph, start):
-        if instruction.opcode not in _SAYS_NOTHING and source_frames(instruction):
-            return instruction
-    return next((instruction for instruction in following if instruction.op_name), None)
+    before = (instruction for instruction in producers(graph, start) if instruction.opcode not in _SAYS_NOTHING)
+    written = filter(source_frames, chain(following, before))
+    return next(written, None) or next((instruction for instruction in following if instruction.op_name), None)
 
 
 _PRIMITIVES = {

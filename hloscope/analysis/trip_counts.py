@@ -379,7 +379,7 @@ class _ConditionReader(Reader):
         operands = instruction.operands
         if instruction.opcode == "compare":
             return _read_comparison(self.graph, instruction, frames, negated=negated)
-        if not all(map(_is_boolean, (instruction, *operands))):
+        if any(item.shape.element_type != "pred" for item in (instruction, *operands)):
             return None
         match instruction.opcode, len(operands):
             case (("and" | "or"), 2):
@@ -390,7 +390,3 @@ class _ConditionReader(Reader):
             case "constant", 0 if (instruction.literal or "") in BOOLEANS:
                 return BOOLEANS[instruction.literal or ""] != negated
         return None
-
-
-def _is_boolean(instruction: HloInstruction) -> bool:
-    return instruction.shape.element_type == "pred"

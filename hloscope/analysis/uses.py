@@ -206,16 +206,11 @@ def _through_user(graph: HloGraph, value: Value, user: HloInstruction) -> Iterat
     elif user.opcode != "get-tuple-element":
         if user.opcode in ("fusion", "call", "while", "conditional", "async-start"):
             for site in call_sites(user):
-                numbers = _argument_numbers(user.opcode, site.position, positions)
+                numbers = positions
+                if user.opcode == "conditional":  # branch n takes operand n + 1 alone
+                    numbers = [0] if site.position + 1 in positions else []
                 yield from _into_callee(graph, site.callee, numbers, path)
         yield Value(user, path if user.opcode == "while" else ())
-
-
-def _argument_numbers(opcode: str, position: int, operand_positions: list[int]) -> list[int]:
-    """The callee's parameters that an operand becomes; branch n of a conditional takes operand n + 1 alone."""
-    if opcode == "conditional":
-        return [0] if position + 1 in operand_positions else []
-    return operand_positions
 
 
 def _into_callee(graph: HloGraph, callee: str, numbers: list[int], path: tuple[int, ...]) -> Iterator[Value]:

@@ -31,7 +31,7 @@ def capture_of_text(text: str, module: HloModule, facts: TargetFacts, chosen: Sl
     """
     sizes = facts.mesh or {}
     mesh = Mesh(axis_names=tuple(sizes), axis_sizes=tuple(sizes.values())) if sizes else None
-    per_slice = module.num_partitions * module.replica_count
+    per_slice = module.device_count
     slices = _slice_count(text, per_slice, mesh, chosen)
     _check_devices(name, per_slice * slices, module, mesh, chosen)
     return Capture(

@@ -146,7 +146,8 @@ def _analyses(
     with ExitStack() as stack:
         pending = start_compile(first, stage=stage, store=store)
         stack.callback(pending.drop)
-        borrowed = _references_facts(first, functions[1], all_facts, facts)
+        borrowed = references_facts(all_facts, functions[1], facts)
+        borrowed = replace(borrowed, slice=first.slice.name if first.slice_chosen_by == "user" else None)
         twin = lower(functions[1], borrowed, name=name_of(reference), stage=stage, store=store)
         job = Job(
             target=target,
@@ -183,15 +184,6 @@ def _functions(
     check_attached(all_facts)
     _check_scale(settings.scale, all_facts)
     return functions
-
-
-def _references_facts(target: Lowered, function: Function, facts: TargetFacts, asked: TargetFacts) -> TargetFacts:
-    """How the reference is called and placed: on the target's slice, where the user named one."""
-    from hloscope.program.arguments import required_parameters
-
-    own = asked.over(attached_facts(function))
-    borrowed = references_facts(facts, own, is_factory=not required_parameters(function))
-    return replace(borrowed, slice=target.slice.name if target.slice_chosen_by == "user" else None)
 
 
 def _device_count(program: Lowered) -> int:

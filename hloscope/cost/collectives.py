@@ -144,7 +144,6 @@ def devices_of_partitions(
 
 def partition_count(analysis: Analysis, module: HloModule) -> int:
     """Partitions that the text counts: as its header says, or where that says nothing, as its groups do."""
-    said = module.num_partitions * module.replica_count
     named = (
         max(group, default=0)
         for collective in analysis.collectives
@@ -152,7 +151,7 @@ def partition_count(analysis: Analysis, module: HloModule) -> int:
         if part.link is Link.ICI
         for group in part.groups
     )
-    return said if said > 1 else 1 + max(named, default=0)
+    return module.device_count if module.device_count > 1 else 1 + max(named, default=0)
 
 
 def _mesh_within_slice(mesh: Mesh | None, chosen: Slice, count: int) -> tuple[int, ...] | None:

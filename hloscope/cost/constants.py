@@ -1,4 +1,4 @@
-"""The constants of the cost model that were measured, the rows that set them, and how well they predict.
+"""The constants of the cost model that were measured, and how well they predict.
 
 Everything else in the model is arithmetic on the figures in `hardware/`. The rows are published timings; the programs,
 the fit and its residuals are in `tests/benchmarks/published`, and a test checks these tables against them.
@@ -38,25 +38,6 @@ class Constants:
 
 
 CONSTANTS = Constants()
-
-ROWS: dict[str, tuple[str, ...]] = {
-    "link_share": (
-        "book-2x2-all-gather",
-        "book-2x2-reduce-scatter",
-        "book-2x2-all-reduce",
-        "book-2x2-layer",
-        "moe-naive",
-    ),
-    "one_way_ring_share": ("seed-naive-all-gather", "book-all-gather-big", "rs-psum-scatter"),
-    "grid_share": ("v6e-256-psum",),
-    "start_us": ("book-all-gather-small", "seed-naive-all-gather"),
-    "offloaded_start_us": ("7x-all-gather",),
-    "hop_us": ("book-all-gather-small",),
-    "hbm_share": ("v6e-copy",),
-    "dcn_share": ("2xv6e-256-psum",),
-}
-"""The measurements that set each constant most."""
-
 
 _RULES: dict[str, frozenset[str]] = {
     "v2": frozenset({"cycles"}),

@@ -22,6 +22,7 @@ _BLOCK = 1 << 20
 """Characters in which line ends are looked for at once."""
 
 
+@dataclass(slots=True, eq=False)
 class Form:
     """What many instructions have in common.
 
@@ -30,11 +31,8 @@ class Form:
         shape: None when the text leaves it out.
     """
 
-    __slots__ = ("opcode", "shape")
-
-    def __init__(self, opcode: str, shape: Shape | None) -> None:
-        self.opcode = opcode
-        self.shape = shape
+    opcode: str
+    shape: Shape | None
 
 
 class Parsed(NamedTuple):
@@ -224,24 +222,13 @@ class FrameTables:
         while 0 < frame_id <= len(self.stack_frames) and frame_id not in seen:
             seen.add(frame_id)
             location_id, frame_id = self.stack_frames[frame_id - 1]
-            frame = self._frame(location_id)
-            if frame is None:
+            if not 0 < location_id <= len(self.file_locations):
                 break
-            found.append(frame)
+            file_id, function_id, line, column, _, _ = self.file_locations[location_id - 1]
+            if not (0 < file_id <= len(self.file_names) and 0 < function_id <= len(self.function_names)):
+                break
+            found.append(Frame(self.file_names[file_id - 1], line, self.function_names[function_id - 1], column))
         return tuple(found)
-
-    def _frame(self, location_id: int) -> Frame | None:
-        if not 0 < location_id <= len(self.file_locations):
-            return None
-        file_id, function_id, line, column, _, _ = self.file_locations[location_id - 1]
-        if not (0 < file_id <= len(self.file_names) and 0 < function_id <= len(self.function_names)):
-            return None
-        return Frame(
-            file=self.file_names[file_id - 1],
-            line=line,
-            function=self.function_names[function_id - 1],
-            column=column,
-        )
 
 
 def frame_tables(

@@ -12,10 +12,6 @@ _NOT_HLO_FIX = (
     "give HLO text, which starts with `HloModule`: jax.jit(f).lower(...).compile().as_text() and "
     "XLA's dumps named *.txt are such text"
 )
-_SECOND_MODULE_FIX = (
-    "give one module at a time, or separate modules with lines of `// -----` and read them with parse_modules"
-)
-_LOST_ENTRY_FIX = "give the whole text; XLA prints ENTRY last"
 _CUT_OFF_FIX = "was the file cut off?"
 _HLO_WORDS = ("HloModule", "ENTRY", "ROOT")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
@@ -34,9 +30,8 @@ def parse_error(columns: Columns, error: ReadError, open_computation: tuple[str,
         return located(columns, 0, "the text is empty", _NOT_HLO_FIX)
     position = min(error.position, len(text.rstrip(" \t\r\n")))
     if _begins_second_module(text, position):
-        return located(
-            columns, text.rindex("HloModule", 0, position), "a second module begins here", _SECOND_MODULE_FIX
-        )
+        fix = "give one module at a time, or separate modules with lines of `// -----` and read them with parse_modules"
+        return located(columns, text.rindex("HloModule", 0, position), "a second module begins here", fix)
     if open_computation is not None and (error.at_end or _is_cut_off(text, position)):
         name, start = open_computation
         line = place_in(text, start)[0] + columns.lines_before
@@ -56,7 +51,7 @@ def lost_entry(columns: Columns) -> HloParseError:
     """The error for a module whose text ends before its `ENTRY`."""
     last = columns.computations[-1].name
     what = f"the text is cut off before ENTRY; %{last} is the last computation that is whole"
-    return located(columns, len(columns.text.rstrip(" \t\r\n")), what, _LOST_ENTRY_FIX)
+    return located(columns, len(columns.text.rstrip(" \t\r\n")), what, "give the whole text; XLA prints ENTRY last")
 
 
 def located(columns: Columns, position: int, what: str, fix: str | None) -> HloParseError:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from hloscope.hlo.lalr_runtime import Token
+from hloscope.hlo.opcodes import RULE_OF_VALUE
 from hloscope.hlo.records import (
     Attribute,
     Callee,
@@ -29,7 +30,7 @@ from hloscope.hlo.records import (
     span_of,
 )
 from hloscope.hlo.shape import Layout, Shape
-from hloscope.hlo.value_actions import RULE_OF_VALUE, ValueActions, check_value, unquote
+from hloscope.hlo.value_actions import ValueActions, check_value, unquote
 
 _OPERAND_NAME = re.compile(r"/\*[^*]*\*/|%?([A-Za-z_][A-Za-z0-9_.-]*)")
 

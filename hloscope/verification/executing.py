@@ -21,10 +21,10 @@ from hloscope.hardware.slices import parse_slice
 from hloscope.program import devices
 from hloscope.program.arguments import KEY_IMPLEMENTATIONS, build_call
 from hloscope.program.lowering import Lowered, lower
-from hloscope.program.notation import parse_axis_types
-from hloscope.program.plan import Plan, make_plan
+from hloscope.program.plan import Plan, axis_kinds, make_plan
 from hloscope.program.target import TargetFacts
 from hloscope.store import default_store
+from hloscope.units import known_sum
 from hloscope.verification.differences import Rounding, Shard, is_manual, rounding_of
 from hloscope.verification.job import Function
 from hloscope.verification.noise import noisy, plain
@@ -293,10 +293,8 @@ def _plan(facts: TargetFacts) -> Plan:
     attached = parse_slice("attached")
     if not isinstance(facts.mesh, Mapping):
         return make_plan(replace(facts, slice=attached.name, dcn=None))
-    kinds: dict[str, str] = dict(parse_axis_types(facts.axis_types or "auto", tuple(facts.mesh)))
-    size = int(np.prod(list(facts.mesh.values())))
-    mesh = devices.make_mesh(facts.mesh, kinds, jax.devices()[:size])
-    return Plan(slice=attached, mesh=mesh, axis_types=kinds)
+    mesh = devices.asked_mesh(facts, jax.devices())
+    return Plan(slice=attached, mesh=mesh, axis_types=dict(zip(facts.mesh, axis_kinds(mesh), strict=True)))
 
 
 def _memory_of_one_device(compiled: jax.stages.Compiled) -> int | None:
@@ -304,8 +302,7 @@ def _memory_of_one_device(compiled: jax.stages.Compiled) -> int | None:
         stats = compiled.memory_analysis()
     except (NotImplementedError, jax.errors.JaxRuntimeError):
         return None
-    parts = [getattr(stats, part, None) for part in _MEMORY_PARTS]
-    return None if None in parts else sum(int(part) for part in parts if part is not None)
+    return known_sum(getattr(stats, part, None) for part in _MEMORY_PARTS)
 
 
 def _float(leaf: Any) -> bool:

@@ -7,7 +7,7 @@ from cost_examples import BLOCK, HEADER, cycles, module_text, priced
 
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost import price_module
+from hloscope.cost.price import price_module
 from hloscope.hardware import parse_slice
 from hloscope.hlo import parse_module
 from hloscope.report.price import time_lines

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost import price_module
 from hloscope.cost.constants import CONSTANTS
+from hloscope.cost.price import price_module
 from hloscope.hardware import parse_slice
 from hloscope.hardware.overrides import overridden
 from hloscope.hlo import parse_module

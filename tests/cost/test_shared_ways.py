@@ -5,7 +5,7 @@ from cost_examples import BLOCK, fusion, module_text, priced
 
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.vocabulary import Bound, Link
-from hloscope.cost import price_module
+from hloscope.cost.price import price_module
 from hloscope.hardware import parse_slice
 from hloscope.hlo import parse_module
 
