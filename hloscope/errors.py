@@ -192,6 +192,12 @@ def did_you_mean(
     return f"did you mean {' or '.join(near)}?" if near else otherwise
 
 
+def place_in(text: str, position: int) -> tuple[int, int, str]:
+    """1-based line and column of an offset in a text, and that line; a line ends at a line feed."""
+    start, end = text.rfind("\n", 0, position) + 1, text.find("\n", position)
+    return text.count("\n", 0, start) + 1, position - start + 1, text[start : len(text) if end < 0 else end]
+
+
 def caret_excerpt(line_text: str, column: int, width: int = 100) -> str:
     """Lays out one source line with a caret under `column` (1-based), cut to `width` characters around it."""
     start = max(0, min(column - 1 - width // 2, len(line_text) - width))

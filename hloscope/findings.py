@@ -81,9 +81,9 @@ SECTIONS = ("What it does", "Why it matters", "Example", "Use instead")
 
 
 def page_of_finding(
-    name: str, severity: Severity, summary: str, what: str, why: str, example: str, instead: str
+    name: str, summary: str, what: str, why: str, example: str, instead: str, severity: Severity = Severity.ERROR
 ) -> RuleDoc:
-    """The page of a finding that is no rule's; its texts are those of `SECTIONS`, in that order."""
+    """The page of a finding that is no rule's; its texts behind the summary are those of `SECTIONS`, in that order."""
     sections = tuple(zip(SECTIONS, (what, why, example, instead), strict=True))
     return RuleDoc(name=name, severity=severity, summary=summary, sections=sections)
 

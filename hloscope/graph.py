@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
 
 from hloscope.hlo import HloComputation, HloInstruction, HloModule
+
+_Item = TypeVar("_Item", bound=Hashable)
 
 
 class CallSite(NamedTuple):
@@ -123,3 +126,15 @@ def call_sites(instruction: HloInstruction) -> list[CallSite]:
         )
         for number, (attribute, callee) in enumerate(called)
     ]
+
+
+def reached(first: Iterable[_Item], following: Callable[[_Item], Iterable[_Item]]) -> Iterator[_Item]:
+    """Everything that leads on from some items, themselves included, each once and in no order."""
+    pending = list(first)
+    seen = set(pending)
+    while pending:
+        item = pending.pop()
+        yield item
+        new = set(following(item)) - seen
+        seen |= new
+        pending.extend(new)

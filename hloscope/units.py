@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 _BITS = {
     "pred": 8, "token": 0, "opaque": 0,
     "s1": 1, "s2": 2, "s4": 4, "s8": 8, "s16": 16, "s32": 32, "s64": 64,
@@ -33,6 +35,16 @@ def array_bytes(element_type: str, element_count: int) -> int | None:
     """
     bits = element_bits(element_type)
     return None if bits is None else -(-bits * element_count // 8)
+
+
+def known_sum(counts: Iterable[int | None]) -> int | None:
+    """The sum; None where a part is not known, behind which no other is asked for."""
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
 
 
 def format_bytes(count: int | float | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -81,13 +82,15 @@ def test_source_frames_end_where_the_users_program_ends():
     assert (frame.file, frame.function) == (__file__, "matmul")
 
 
-def test_the_decorator_changes_nothing_but_an_attribute():
+def test_the_decorator_changes_nothing_but_an_attribute(says):
     @hloscope.target(mesh={"X": 2}, args=("f32[8@X]",), donate=0)
     def step(x):
         return x + 1
 
-    with pytest.raises(hloscope.HloscopeError, match="facts cannot be attached to <built-in function len>"):
+    with pytest.raises(hloscope.HloscopeError) as caught:
         hloscope.target(mesh={"X": 2})(len)
+    assert "<built-in function len>" in caught.value.what
+    says([caught.value.what, caught.value.fix])  # why is told in Python's words
     assert step(1) == 2
     assert step.__name__ == "step"
 
@@ -103,13 +106,13 @@ def test_arguments_win_over_the_decorator():
 
 
 @pytest.mark.tpu_compiler
-def test_a_size_of_a_letter_that_no_type_has_is_told():
+def test_a_size_of_a_letter_that_no_type_has_is_told(says):
     found = hloscope.analyze(lambda x: x + 1, ("f32[S@X,8]",), mesh={"X": 8}, dims={"S": 64, "T": 2, "U": 3})
-    assert found.notes[-1] == "no argument's type has the letter T, U, whose size is given"
+    assert re.findall(r"\b[A-Z]\b", says(found.notes[-1])) == ["T", "U"]
 
 
 @pytest.mark.tpu_compiler
-def test_what_a_target_says_of_rules_is_joined_with_what_the_call_says():
+def test_what_a_target_says_of_rules_is_joined_with_what_the_call_says(says):
     decorated = hloscope.target(
         mesh={"X": 4, "Y": 2},
         args=ARGS,
@@ -119,9 +122,10 @@ def test_what_a_target_says_of_rules_is_joined_with_what_the_call_says():
     )(lambda x, w: x @ w)
     own = hloscope.analyze(decorated)
     assert [one.rule for one in own.findings] == ["unexpected-collective", "small-collectives", "unused-allow"]
-    assert own.findings[-1].message == (
-        "the target's allow allows all-gather@X, and nothing of it was found: weights of FSDP"
-    )
+    assert re.findall(r"target|all-gather@X|: .*", says(own.findings[-1].message)) == [
+        *("target", "all-gather@X"),
+        ": weights of FSDP",
+    ]
     both = hloscope.analyze(
         decorated,
         allow=["all-reduce@Y: partial sums"],
@@ -148,14 +152,16 @@ def test_libtpus_chatter_is_kept_from_the_user(tmp_path):
     assert (ran.stdout.strip(), ran.stderr) == ("1", "")
 
 
-def test_a_compressed_file_is_read_as_text_and_a_path_without_a_function_is_refused(tmp_path):
+def test_a_compressed_file_is_read_as_text_and_a_path_without_a_function_is_refused(says, tmp_path):
     text = "HloModule m, num_partitions=8\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n"
     (tmp_path / "step.hlo.gz").write_bytes(gzip.compress(text.encode()))
     assert hloscope.analyze(str(tmp_path / "step.hlo.gz")).module == "m"
     assert hloscope.analyze(tmp_path / "step.hlo.gz").module == "m"
-    with pytest.raises(hloscope.HloscopeError) as error:
+    with pytest.raises(hloscope.HloscopeError) as caught:
         hloscope.analyze(Path("model.py"))
-    assert str(error.value) == "error: model.py names no function\n   = fix: write 'model.py:FUNCTION'"
+    assert "model.py" in caught.value.what
+    assert "'model.py:FUNCTION'" in caught.value.fix
+    says(caught)
 
 
 @pytest.mark.parametrize(
@@ -167,53 +173,59 @@ def test_a_compressed_file_is_read_as_text_and_a_path_without_a_function_is_refu
         ({"donate": (0,)}, "donate"),
     ],
 )
-def test_what_only_a_function_can_obey_is_refused_beside_hlo_text(tmp_path, options, name):
+def test_what_only_a_function_can_obey_is_refused_beside_hlo_text(says, tmp_path, options, name):
     (tmp_path / "step.hlo").write_text("HloModule m\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n")
     for ask in (hloscope.analyze, lambda target, **given: price(target, ["v5e:2x4"], **given)):
-        with pytest.raises(hloscope.HloscopeError, match=rf"^error: {name} does not go with HLO text\n"):
+        with pytest.raises(hloscope.HloscopeError) as caught:
             ask(str(tmp_path / "step.hlo"), **options)
+        assert re.findall(r"^\w+|HLO text", caught.value.what) == [name, "HLO text"]
+        says(caught, "price" if ask is not hloscope.analyze else "analyze")
 
 
-def test_what_only_hlo_text_needs_is_refused_beside_a_function(tmp_path):
-    with pytest.raises(hloscope.HloscopeError, match=r"^error: source_root is for HLO text\n"):
+def test_what_only_hlo_text_needs_is_refused_beside_a_function(says, tmp_path):
+    with pytest.raises(hloscope.HloscopeError) as caught:
         hloscope.analyze(matmul, ARGS, mesh={"X": 4, "Y": 2}, source_root=tmp_path)
+    assert re.findall(r"^\w+|HLO text", caught.value.what) == ["source_root", "HLO text"]
+    says(caught)
 
 
-def test_a_mesh_that_does_not_fit_hlo_text():
+def test_a_mesh_that_does_not_fit_hlo_text(says):
     text = "HloModule m, num_partitions=8\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n"
     with pytest.raises(hloscope.HloscopeError) as caught:
         hloscope.analyze_text(text, name="m.hlo", mesh={"X": 4})
-    assert str(caught.value) == (
-        "error: the mesh has 4 devices and m.hlo is a program for 8\n"
-        "   = why: its header says num_partitions=8, replica_count=1\n"
-        "   = fix: give the mesh that the program was compiled for"
-    )
+    assert re.findall(r"\d+|m\.hlo", caught.value.what) == ["4", "m.hlo", "8"]
+    assert re.findall(r"\w+=\d", caught.value.why) == ["num_partitions=8", "replica_count=1"]
+    says(caught)
     assert hloscope.analyze_text(text, mesh={"X": 8}).mesh.device_count == 8
 
 
-def test_a_slice_that_is_too_small_for_hlo_text():
+def test_a_slice_that_is_too_small_for_hlo_text(says):
     text = "HloModule m, num_partitions=8\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n"
-    with pytest.raises(hloscope.HloscopeError, match=r"^error: v5e:2x2 has 4 devices and m is a program for 8\n"):
+    with pytest.raises(hloscope.HloscopeError) as caught:
         hloscope.analyze_text(text, name="m", slice="v5e:2x2")
+    assert re.findall(r"v5e:2x2|\b\d\b|\bm\b", caught.value.what) == ["v5e:2x2", "4", "m", "8"]
+    says(caught)
     found = hloscope.analyze_text(text, slice="2*v5e:2x4", mesh={"D": 2, "X": 8})
     assert (found.slice.used_devices, found.slice.slices) == (16, 2)
 
 
 @pytest.mark.parametrize(
-    ("facts", "what"),
+    ("facts", "name", "given"),
     [
-        ({"mesh": (4, 2)}, "mesh must map axis names to sizes, not (4, 2)"),
-        ({"mesh": {"X": "4"}}, "mesh must map axis names to sizes, not {'X': '4'}"),
-        ({"mesh": "X=4,"}, "this is no mesh"),
-        ({"slice": 8}, "slice must be a name, not 8"),
-        ({"axis_types": 3}, "axis_types must be text, not 3"),
-        ({"dcn": ["X"]}, "dcn must map axis names to sizes, not ['X']"),
+        ({"mesh": (4, 2)}, "mesh", "not (4, 2)"),
+        ({"mesh": {"X": "4"}}, "mesh", "not {'X': '4'}"),
+        ({"mesh": "X=4,"}, "mesh", ""),
+        ({"slice": 8}, "slice", "not 8"),
+        ({"axis_types": 3}, "axis_types", "not 3"),
+        ({"dcn": ["X"]}, "dcn", "not ['X']"),
     ],
-)  # fmt: skip
-def test_facts_that_are_not_written_as_they_must_be(facts, what):
+)
+def test_facts_that_are_not_written_as_they_must_be(says, facts, name, given):
     with pytest.raises(hloscope.HloscopeError) as caught:
         hloscope.analyze(matmul, ARGS, **facts)
-    assert what in caught.value.what
+    assert name in caught.value.what
+    assert caught.value.what.endswith(given)
+    says(caught)
 
 
 @pytest.mark.tpu_compiler
@@ -222,10 +234,10 @@ def test_meshes_and_axis_types_in_other_words():
     assert moves(found) == [("all-reduce", ("Y",), 32768)]
 
 
-def test_text_that_breaks_off_after_entry_is_a_lower_bound():
+def test_text_that_breaks_off_after_entry_is_a_lower_bound(says):
     whole = "HloModule m, num_partitions=2\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n"
-    for rest in ("other {\n  x = f32[8] param", "garbage here\n"):
+    for key, rest in (("cut off", "other {\n  x = f32[8] param"), ("broken", "garbage here\n")):
         found = hloscope.analyze_text(whole + rest)
         assert found.totals.bound == "at least"
         assert [finding.rule for finding in found.findings] == ["unmodelled-text"]
-        assert "cut off, or broken, after %e" in found.findings[0].message
+        assert "after %e" in says(found.findings[0].message, key)

@@ -101,6 +101,7 @@ def test_a_number_that_json_has_not_is_a_word():
     assert plain({"a": float("inf"), "b": [float("-inf"), 1e300]}) == {"a": "inf", "b": ["-inf", 1e300]}
 
 
-def test_no_document_holds_what_nothing_reads_back():
-    with pytest.raises(NotImplementedError, match="no document holds a complex"):
+def test_no_document_holds_what_nothing_reads_back(says):
+    with pytest.raises(NotImplementedError) as caught:
         plain({"a": 1j})
+    assert "complex" in says(caught)

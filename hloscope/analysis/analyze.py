@@ -1,18 +1,22 @@
-"""The stage itself: from a parsed module to an `Analysis`."""
+"""The stage itself: from a parsed module to an `Analysis`; what was not read, and signs that the text is another."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, permutations
 
 from hloscope.analysis.arrays import arguments_of, largest_intermediates, outputs_of
-from hloscope.analysis.collectives import find_collectives
-from hloscope.analysis.doubts import made_for_one_device, not_partitioned, notes_on, unread_instructions
-from hloscope.analysis.mesh_text import mesh_from_text
-from hloscope.analysis.model import Analysis, Memory, Mesh, Unmodelled
+from hloscope.analysis.collectives import Found, find_collectives
+from hloscope.analysis.groups import Groups, axes_of_groups
+from hloscope.analysis.mesh_text import mesh_from_text, meshes_in_text, shardy_devices
+from hloscope.analysis.model import Analysis, Collective, Memory, Mesh, Unmodelled
+from hloscope.analysis.opcodes import unsupported
 from hloscope.analysis.placement import Placement, lay_out
+from hloscope.analysis.spellings import CUSTOM_CALLS, may_communicate
 from hloscope.analysis.totals import largest_first, totals_of
+from hloscope.analysis.vocabulary import Kind
 from hloscope.graph import HloGraph, entry_of
-from hloscope.hlo import HloModule, collector_paused
+from hloscope.hlo import HloInstruction, HloModule, Sharding, collector_paused
 
 
 def analyze_module(
@@ -44,7 +48,7 @@ def _analysis(
     module: HloModule, target: str, mesh: Mesh | None, devices_per_slice: int | None, placement: Placement | None
 ) -> Analysis:
     mesh = mesh_from_text(module) if mesh is None else mesh
-    layout = lay_out(_devices(module), mesh, devices_per_slice=devices_per_slice, placement=placement)
+    layout = lay_out(module.device_count, mesh, devices_per_slice=devices_per_slice, placement=placement)
     graph = HloGraph(module)
     found = find_collectives(graph, mesh, layout)
     whole = not_partitioned(module, mesh, one_slice=layout.one_slice)
@@ -72,33 +76,26 @@ def _analysis(
     )
 
 
-def _devices(module: HloModule) -> int:
-    """Devices that the text counts."""
-    return module.num_partitions * module.replica_count
-
-
 def _cut_off(module: HloModule) -> Iterator[Unmodelled]:
     last = module.computations[-1].name
-    if not module.truncated and _lost_its_entry(module):
-        yield Unmodelled(
-            what=f"no computation is marked ENTRY: %{last}, the last one, is taken for it",
-            effect="the text is likely cut off between two computations; what came after is in no total, so totals "
-            "are lower bounds",
-            computation=last,
-        )
     if module.truncated and entry_of(module) is None:
-        yield Unmodelled(
-            what=f"the text is cut off before ENTRY, after %{last}, its last whole computation",
-            effect="nothing tells how often what there is runs: it is counted as if it ran once, so every count and "
-            "total is a lower bound; arguments, outputs and intermediates are not known",
-            computation=last,
+        what = f"the text is cut off before ENTRY, after %{last}, its last whole computation"
+        effect = (
+            "nothing tells how often what there is runs: it is counted as if it ran once, so every count and total is "
+            "a lower bound; arguments, outputs and intermediates are not known"
         )
     elif module.truncated:
-        yield Unmodelled(
-            what=f"the text is cut off, or broken, after %{last}, its last whole computation",
-            effect="what came after it is in no total, so totals are lower bounds",
-            computation=last,
+        what = f"the text is cut off, or broken, after %{last}, its last whole computation"
+        effect = "what came after it is in no total, so totals are lower bounds"
+    elif _lost_its_entry(module):
+        what = f"no computation is marked ENTRY: %{last}, the last one, is taken for it"
+        effect = (
+            "the text is likely cut off between two computations; what came after is in no total, so totals are lower "
+            "bounds"
         )
+    else:
+        return
+    yield Unmodelled(what=what, effect=effect, computation=last)
 
 
 def _lost_its_entry(module: HloModule) -> bool:
@@ -113,3 +110,265 @@ def _lost_its_entry(module: HloModule) -> bool:
     }
     alone = len(is_called) < len(module.computations) - 1
     return "entry_computation_layout" in module.header or alone
+
+
+# ---- what the user should know about the text
+
+_NAMED = 3
+"""Instructions that a note names before it says how many more there are."""
+
+
+def notes_on(module: HloModule, mesh: Mesh | None, found: Found, *, assumed: bool) -> tuple[str, ...]:
+    """One sentence for each thing to know.
+
+    Args:
+        module: The module.
+        mesh: The user's mesh, or the one that the text names.
+        found: Its collectives.
+        assumed: Whether it is only assumed which part of the mesh a slice holds.
+    """
+    return () if mesh is None else tuple(_notes(module, mesh, found, assumed=assumed))
+
+
+def _notes(module: HloModule, mesh: Mesh, found: Found, *, assumed: bool) -> Iterator[str]:
+    devices = module.device_count
+    if devices > 1 and mesh.device_count % devices:
+        yield (
+            f"the mesh has {mesh.device_count} devices and the program has {devices} partitions, "
+            "so collectives cannot be named by mesh axes"
+        )
+        return
+    if mesh.axis_types is None:
+        yield from _doubts_about_mesh(module, mesh, [move.collective for move in found.moves])
+    if assumed:
+        yield (
+            "the text is the program of one slice and does not say which part of the mesh a slice holds: taken to be "
+            f"{devices} consecutive devices, so axis names are right only if the axis across slices is the major one"
+        )
+    unplaced = [move.collective.name for move in found.moves if move.transfer.device_ids]
+    if unplaced:
+        yield (
+            f"the mesh axes of {_names(unplaced)} are not known: the text names devices, and does not tell which "
+            "partition runs on which of them"
+        )
+    unmatched = [
+        move.collective.name
+        for move in found.moves
+        if move.collective.axes is None and move.collective.groups and not move.transfer.device_ids
+    ]
+    if unmatched:
+        yield f"the groups of {_names(unmatched)} follow no axes of the mesh, and are shown as they are"
+
+
+def _names(instructions: Iterable[str]) -> str:
+    names = [f"%{name}" for name in dict.fromkeys(instructions)]
+    rest = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+_MOST_AXES = 4
+_MOST_GROUPS = 32
+"""Different groups tried with each order of the axes."""
+
+
+def _doubts_about_mesh(module: HloModule, mesh: Mesh, collectives: Sequence[Collective]) -> Iterator[str]:
+    """Compares a mesh with the names in the text, and its order with the groups of the collectives.
+
+    Args:
+        module: The module.
+        mesh: The mesh that was given.
+        collectives: What was found with it.
+    """
+    named: Mesh | None = None
+    for printed in meshes_in_text(module):
+        if _may_be(_axes(printed), _axes(mesh)):
+            return
+        named = named or printed
+    better = _order_of_whole_axes(mesh, collectives)
+    if named is not None:
+        yield f"the text names the mesh {_words(named)}, and {_words(mesh)} was given, whose names are used"
+    elif better is not None:
+        yield (
+            f"with its axes in the order {_words(better)} all collectives would run over whole axes of the mesh: "
+            f"the order {_words(mesh)} is likely not the program's"
+        )
+
+
+def _axes(mesh: Mesh) -> tuple[tuple[str, int], ...]:
+    """The axes that tell devices apart."""
+    axes = zip(mesh.axis_names, mesh.axis_sizes, strict=True)
+    return tuple((name, size) for name, size in axes if size > 1)
+
+
+def _may_be(named: tuple[tuple[str, int], ...], given: tuple[tuple[str, int], ...]) -> bool:
+    """Whether two meshes are one, perhaps under other names."""
+    renamed = not {name for name, _ in named} & {name for name, _ in given}
+    return named == given or (renamed and [size for _, size in named] == [size for _, size in given])
+
+
+def _words(mesh: Mesh) -> str:
+    return " ".join(f"{name}={size}" for name, size in _axes(mesh))
+
+
+def _order_of_whole_axes(mesh: Mesh, collectives: Sequence[Collective]) -> Mesh | None:
+    """The mesh in the one other order in which no collective splits an axis, where all do in its own.
+
+    One alone proves nothing: to change a sharding takes groups over parts of axes. Those of all devices fit any order.
+    """
+    axes = _axes(mesh)
+    groups = {
+        collective.groups
+        for collective in collectives
+        if len(collective.groups) > 1 and collective.kind is not Kind.COLLECTIVE_PERMUTE
+    }
+    if not 1 < len(axes) <= _MOST_AXES or not 1 < len(groups) <= _MOST_GROUPS:
+        return None
+    if any(_all_whole(mesh, {members}) for members in groups):
+        return None
+    orders = (
+        Mesh(axis_names=tuple(name for name, _ in order), axis_sizes=tuple(size for _, size in order))
+        for order in permutations(axes)
+    )
+    fitting = [order for order in orders if _all_whole(order, groups)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _all_whole(mesh: Mesh, groups: set[Groups]) -> bool:
+    found = (axes_of_groups(members, mesh) for members in groups)
+    return all(axes is not None and set(axes) <= set(mesh.axis_names) for axes in found)
+
+
+_MAY_MOVE = "it may move data between devices that totals do not count"
+_NOT_COUNTED = "whatever it runs is not counted, so totals are a lower bound"
+_CALLS = frozenset({"while", "conditional", "fusion", "call", "async-start", "fusion-start", "call-start"})
+_NAME_SEVERAL = frozenset({"while", "conditional"})
+
+
+def unread_instructions(module: HloModule) -> Iterable[Unmodelled]:
+    """Finds what may hide transfers; of each unknown opcode and target the first use, in text order."""
+    found: dict[str, Unmodelled] = {}
+    unknown = frozenset(module.unknown_opcodes)
+    calls = module.with_opcodes(_CALLS)
+    silent = (call for call in calls if not call.called or call.opcode in _NAME_SEVERAL)
+    looked_at = (*module.with_opcodes(unknown | CUSTOM_CALLS), *silent)
+    for instruction in sorted(looked_at, key=lambda instruction: instruction.line):
+        for key, entry in _entries(instruction, unknown):
+            found.setdefault(key, entry)
+    return found.values()
+
+
+def _entries(instruction: HloInstruction, unknown: frozenset[str]) -> Iterator[tuple[str, Unmodelled]]:
+    """What is to be reported about an instruction, with what it is reported once for."""
+    opcode, name = instruction.opcode, instruction.name
+    if opcode in unknown:
+        yield opcode, unsupported(instruction, f"opcode {opcode} is not known", _MAY_MOVE)
+    if opcode in CUSTOM_CALLS:
+        what = may_communicate(instruction)
+        if what is not None:
+            yield what, unsupported(instruction, what, _MAY_MOVE)
+    if opcode in _CALLS:
+        for missing in _missing(instruction):
+            what = f"%{name} in %{instruction.computation.name} is a {opcode} that names no {missing}"
+            yield what, unsupported(instruction, what, _NOT_COUNTED)
+
+
+def _missing(instruction: HloInstruction) -> Iterator[str]:
+    named = {attribute for attribute, _ in instruction.called}
+    if instruction.opcode == "while":
+        yield from (attribute for attribute in ("condition", "body") if attribute not in named)
+    elif not named:
+        yield "computation"
+    elif instruction.opcode == "conditional" and len({"true_computation", "false_computation"} & named) == 1:
+        yield "other branch"
+
+
+_MARKERS = frozenset({"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"})
+_MARKER_PREFIX = "xla.sdy."
+_KEEPS_SHARDING = frozenset({"parameter", "send", "send-done", "recv", "recv-done", "infeed", "outfeed"})
+"""Opcodes on which compiled text still has shardings: of arguments, and of transfers with the host."""
+
+
+def not_partitioned(module: HloModule, mesh: Mesh | None = None, *, one_slice: bool = False) -> Unmodelled | None:
+    """What shows that a program is not partitioned yet; None for compiled text.
+
+    A program for one device has nothing to partition: compilers leave what they find of meshes and shardings in it.
+
+    Args:
+        module: The module.
+        mesh: The user's mesh.
+        one_slice: Whether the text is the program of one slice of several, which may have a single device.
+
+    Source: JAX's `lowered.as_text("hlo")`, which has Shardy's meshes in the header and no `num_partitions`; and XLA's
+        dumps from before the pass `spmd-partitioning`, which have shardings on all instructions.
+    """
+    entry = entry_of(module)
+    last = module.computations[-1].root if entry is None else entry.root
+    if "xla.sdy.meshes" in module.header.get("frontend_attributes", "") and shardy_devices(module) != 1:
+        return _entry(last, "its header still names Shardy's meshes")
+    devices = module.device_count
+    for parameter in entry.parameters if entry is not None else ():
+        if devices == 1 and not one_slice and _devices_of(parameter.sharding) > 1:
+            return _entry(parameter, f"it has one device, but %{parameter.name} is sharded over more")
+    alone = devices == 1 and (shardy_devices(module) == 1 or (mesh is not None and mesh.device_count == 1))
+    marker = _first_marker(module, devices, alone)
+    return None if marker is None else _entry(marker, f"%{marker.name} still asks for a sharding")
+
+
+def made_for_one_device(module: HloModule, mesh: Mesh | None, *, one_slice: bool = False) -> Unmodelled | None:
+    """What is to be reported of a program for one device that is said to run on a mesh of several; None for all others.
+
+    Args:
+        module: The module, in which there are no collectives.
+        mesh: The user's mesh.
+        one_slice: Whether the text is the program of one slice of several, which may have a single device.
+    """
+    if mesh is None or mesh.device_count == 1 or one_slice or module.device_count > 1:
+        return None
+    axes = " ".join(f"{name}={size}" for name, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+    return Unmodelled(
+        what=f"the program is compiled for one device, and the mesh {axes} has {mesh.device_count}",
+        effect="nothing in it is sharded, so it says nothing about what moves on that mesh",
+    )
+
+
+def _entry(instruction: HloInstruction, evidence: str) -> Unmodelled:
+    return unsupported(
+        instruction,
+        f"the program is not partitioned yet: {evidence}",
+        "shapes are those of whole arrays, and the compiler has yet to put its collectives in",
+    )
+
+
+def _first_marker(module: HloModule, devices: int, alone: bool) -> HloInstruction | None:
+    """The first custom call or sharding that the partitioner would have taken away.
+
+    Args:
+        module: The module.
+        devices: Devices that the text counts.
+        alone: Whether one device is all that the program is for.
+    """
+    calls = () if alone else module.with_opcodes(["custom-call"])
+    markers = (call for call in calls if _is_marker(call, devices))
+    entry = entry_of(module)
+    asking = (
+        instruction
+        for instruction in (() if module.is_scheduled or entry is None else entry.instructions)
+        if instruction.opcode not in _KEEPS_SHARDING
+        and not (instruction.is_root and instruction.opcode == "tuple")
+        and _devices_of(instruction.sharding) > 1
+    )
+    return next(chain(markers, asking), None)
+
+
+def _is_marker(instruction: HloInstruction, devices: int) -> bool:
+    target = instruction.custom_call_target or ""
+    if target == "Sharding" and devices == 1:
+        return _devices_of(instruction.sharding) > 1
+    return target in _MARKERS or target.startswith(_MARKER_PREFIX)
+
+
+def _devices_of(sharding: Sharding | None) -> int:
+    """Devices that a sharding tells apart; 1 for replicated and unknown ones."""
+    if sharding is None:
+        return 1
+    return max([len(sharding.devices), *(_devices_of(element) for element in sharding.elements)])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
+from functools import lru_cache, partial
 from heapq import heappop, heappush
+from typing import Any
 
+from hloscope.analysis.defs import followed
 from hloscope.analysis.model import ArrayFact, IntermediateFact, Mesh
 from hloscope.analysis.partition_specs import partition_spec
 from hloscope.analysis.provenance import provenance_of
@@ -30,62 +32,56 @@ def arguments_of(module: HloModule, mesh: Mesh | None, *, partitioned: bool = Tr
         partitioned: Whether shapes are those of one device.
     """
     entry = entry_of(module)
-    scope = _Scope(module, mesh, partitioned)
     reused = set(_aliases_in_text(module.header.get("input_output_alias", "")).values())
-    donated = reused | _donors(module)
+    found = _DONOR.finditer(module.header.get("buffer_donor", ""))  # those that the compiler has found no output for
+    donated = reused | {(int(donor["number"]), _path_in_text(donor["index"])) for donor in found}
     facts = []
     for number, parameter in enumerate(entry.parameters if entry is not None else ()):
         used = bool(parameter.users) or parameter.is_root
         printed = parameter.op_name or parameter.name  # JAX prints the argument's pytree path as the `op_name`
         for path, shape, sharding in _leaves_of(parameter.shape, parameter.sharding):
-            name = printed + "".join(f"[{index}]" for index in path)
-            fact = _fact(scope, name, shape, sharding, (number, path) in donated, used)
-            facts.append(replace(fact, reused=(number, path) in reused) if fact.donated else fact)
+            at = (number, path)
+            of_argument = {"used": used, "donated": at in donated, "reused": at in reused if at in donated else None}
+            facts.append(_fact(module, mesh, partitioned, printed, path, shape, sharding, **of_argument))
     return tuple(facts)
 
 
 def outputs_of(module: HloModule, mesh: Mesh | None, *, partitioned: bool = True) -> tuple[ArrayFact, ...]:
     """The elements of ENTRY's result, as `result`, or `result[0]`, `result[1]` for a tuple; see `arguments_of`."""
     entry = entry_of(module)
-    if entry is None:
-        return ()
-    scope = _Scope(module, mesh, partitioned)
-    root = entry.root
+    root = None if entry is None else entry.root
     aliased = _aliases_in_text(module.header.get("input_output_alias", ""))
-    facts = []
-    for path, shape, sharding in _leaves_of(root.shape, root.sharding):
-        name = "result" + "".join(f"[{index}]" for index in path)
-        facts.append(_fact(scope, name, shape, sharding, path in aliased, True))
-    return tuple(facts)
+    leaves = () if root is None else _leaves_of(root.shape, root.sharding)
+    return tuple(_fact(module, mesh, partitioned, "result", *leaf, donated=leaf[0] in aliased) for leaf in leaves)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scope:
-    """What an array's facts depend on beside itself."""
-
-    module: HloModule
-    mesh: Mesh | None
-    partitioned: bool
-
-
-def _fact(scope: _Scope, name: str, shape: Shape, sharding: Sharding | None, donated: bool, used: bool) -> ArrayFact:
+def _fact(
+    module: HloModule,
+    mesh: Mesh | None,
+    partitioned: bool,
+    whole: str,
+    path: _Numbers,
+    shape: Shape,
+    sharding: Sharding | None,
+    **of_argument: Any,
+) -> ArrayFact:
+    """An array, which may be an element of a whole tuple."""
     spec = None
-    if sharding is not None and scope.mesh is not None:
-        spec = partition_spec(sharding, len(shape.dimensions), scope.mesh)
-    alone = scope.partitioned and scope.module.num_partitions * scope.module.replica_count == 1
+    if sharding is not None and mesh is not None:
+        spec = partition_spec(sharding, len(shape.dimensions), mesh)
+    alone = partitioned and module.device_count == 1
     tiles = (1,) * len(shape.dimensions) if alone else _tiles(shape, sharding)
-    global_shape = _times(shape.dimensions, tiles) if scope.partitioned else shape.dimensions
-    local_shape = shape.dimensions if scope.partitioned or tiles is None else _share(shape.dimensions, tiles)
+    global_shape = _times(shape.dimensions, tiles) if partitioned else shape.dimensions
+    local_shape = shape.dimensions if partitioned or tiles is None else _share(shape.dimensions, tiles)
     return ArrayFact(
-        name=name,
+        name=whole + "".join(f"[{index}]" for index in path),
         dtype=shape.element_type,
         global_shape=global_shape,
         local_shape=local_shape,
         sharding=spec,
         chosen_by=None,
         bytes_per_device=replace(shape, dimensions=local_shape).byte_size,
-        donated=donated,
-        used=used,
+        **of_argument,
     )
 
 
@@ -121,12 +117,6 @@ def _leaves_of(shape: Shape, sharding: Sharding | None) -> Iterator[tuple[_Numbe
     for (path, leaf), own in zip(leaves, shardings, strict=True):
         if leaf.element_type != "token":
             yield path, leaf, own
-
-
-def _donors(module: HloModule) -> set[tuple[int, _Numbers]]:
-    """Arguments that are donated and that the compiler has found no output for, as far as the text says."""
-    donors = _DONOR.finditer(module.header.get("buffer_donor", ""))
-    return {(int(donor["number"]), _path_in_text(donor["index"])) for donor in donors}
 
 
 SHOWN = 10
@@ -297,12 +287,7 @@ def _is_start(instruction: HloInstruction) -> bool:
 
 def _buffer_of(graph: HloGraph, value: Value) -> Value:
     """The value that made the memory in which another one lies."""
-    for _ in range(_DEPTH_LIMIT):
-        source = shares(graph, value)
-        if source is None:
-            break
-        value = source
-    return value
+    return followed(value, partial(shares, graph), _DEPTH_LIMIT)
 
 
 def _shared_by_fusion(graph: HloGraph, fusion: HloInstruction, path: _Path) -> Value | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from math import prod
@@ -16,14 +16,15 @@ from hloscope.analysis.placement import Layout, Placement
 from hloscope.analysis.provenance import origin_of
 from hloscope.analysis.records import Move, Recorder, says_reduction
 from hloscope.analysis.spellings import is_worth_reading, may_transfer, read_transfer, starts_chain
+from hloscope.analysis.totals import grouped
 from hloscope.analysis.transfers import Place
 from hloscope.analysis.uses import LoopEdge, across_loop_edge, only_reading_of, own_slice
 from hloscope.analysis.vocabulary import Bound, Kind, Link
-from hloscope.analysis.volume import known_sum
 from hloscope.documents import document
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction, HloModule, Shape
 from hloscope.hlo.replica_groups import MAX_DEVICES
+from hloscope.units import known_sum
 
 _CHAIN = "async_collective_fusion"
 
@@ -83,11 +84,9 @@ def find_collectives(graph: HloGraph, mesh: Mesh | None, layout: Layout) -> Foun
 
 def _candidates(module: HloModule) -> dict[str, tuple[HloInstruction, ...]]:
     """The instructions that may start a transfer, by the computation that holds them."""
-    found: dict[str, list[HloInstruction]] = {}
-    for instruction in module.with_opcodes([opcode for opcode in module.opcodes if is_worth_reading(opcode)]):
-        if may_transfer(instruction):
-            found.setdefault(instruction.computation.name, []).append(instruction)
-    return {name: tuple(instructions) for name, instructions in found.items()}
+    found = filter(may_transfer, module.with_opcodes(list(filter(is_worth_reading, module.opcodes))))
+    by_name = grouped(lambda instruction: instruction.computation.name, found)
+    return {name: tuple(instructions) for name, instructions in by_name.items()}
 
 
 def _continued(module: HloModule, candidates: Iterable[str]) -> set[str]:
@@ -165,11 +164,8 @@ def _join_across_slices(recorder: Recorder, moves: Sequence[Move]) -> Iterator[M
     In loops the shard of one iteration travels during the next: its first half also runs in front of the loop, and its
     second half behind it. Those in the loop are one all-reduce of every iteration, those around it one more.
     """
-    by_place: dict[object, list[Move]] = {}
-    for move in moves:
-        by_place.setdefault(_surroundings(move), []).append(move)
     chains: list[_Chain] = []
-    for neighbours in by_place.values():
+    for neighbours in grouped(_surroundings, moves).values():
         if any(_is_between_slices(move) for move in neighbours):
             search = _Search(recorder, neighbours)
             chains.extend(chain for first in neighbours if (chain := search.chain(first)) is not None)
@@ -198,7 +194,7 @@ def _signature(chain: _Chain) -> object:
     return tuple((part.transfer.kind, part.transfer.groups, part.collective.payload_bytes) for part in chain.parts)
 
 
-def _surroundings(move: Move) -> object:
+def _surroundings(move: Move) -> Hashable:
     """What two moves have in common that run together; a fusion or call around one of them alone does not matter."""
     context, start = move.place.context, move.transfer.start
     return start.computation.name, context.loops, context.wrappers if start == move.place.op else ()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import islice
 from typing import NamedTuple
 
 from hloscope.graph import HloGraph, Value, call_sites
@@ -109,8 +110,13 @@ _UNCHANGED = frozenset({"copy", "reshape", "opt-barrier"})
 
 def origin(value: Value) -> Value:
     """Where a value was computed, behind copies and the tuples that it was put into and taken out of."""
-    for _ in range(_DEPTH_LIMIT):
-        source = pass_through(value)
+    return followed(value, pass_through, _DEPTH_LIMIT)
+
+
+def followed(value: Value, source_of: Callable[[Value], Value | None], limit: int) -> Value:
+    """The last of the values that each come from the next one, or the one at which so many were looked at."""
+    for _ in range(limit):
+        source = source_of(value)
         if source is None:
             break
         value = source
@@ -264,17 +270,23 @@ def outside(graph: HloGraph, value: Value) -> Value | Leaf:
     return Leaf(LeafKind.UNKNOWN) if passed is None else Value(passed, path)
 
 
-def producers(graph: HloGraph, instruction: HloInstruction, limit: int = SEARCH_LIMIT) -> Iterator[HloInstruction]:
-    """Instructions that the operands come from, nearest first; the mirror of `consumers`."""
-    queue = deque(Value(operand) for operand in instruction.operands)
+def search(
+    graph: HloGraph, first: Iterable[Value], following: Callable[[HloGraph, Value], Iterable[Value]], limit: int
+) -> Iterator[HloInstruction]:
+    """The instructions of the first values and of those that follow, nearest first, until there are so many."""
+    queue = deque([first])
     seen: set[tuple[str, str, tuple[int, ...]]] = set()
     while queue and len(seen) < limit:
-        value = queue.popleft()
-        if value.key in seen:
-            continue
-        seen.add(value.key)
-        yield value.instruction
-        queue.extend(_previous_values(graph, value))
+        for value in queue.popleft():
+            if value.key not in seen:
+                seen.add(value.key)
+                yield value.instruction
+                queue.append(following(graph, value))
+
+
+def producers(graph: HloGraph, instruction: HloInstruction, limit: int = SEARCH_LIMIT) -> Iterator[HloInstruction]:
+    """Instructions that the operands come from, nearest first; the mirror of `consumers`."""
+    return islice(search(graph, map(Value, instruction.operands), _previous_values, limit), limit)
 
 
 def _previous_values(graph: HloGraph, value: Value) -> Iterator[Value]:

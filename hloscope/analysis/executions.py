@@ -10,7 +10,7 @@ from hloscope.analysis.model import Unmodelled
 from hloscope.analysis.opcodes import unsupported
 from hloscope.analysis.trip_counts import TripCount, trip_count
 from hloscope.analysis.vocabulary import Bound
-from hloscope.graph import CallSite, HloGraph
+from hloscope.graph import CallSite, HloGraph, reached
 from hloscope.hlo import HloInstruction
 
 _MOST_EXECUTIONS = 2**63 - 1
@@ -73,7 +73,7 @@ def count_executions(graph: HloGraph, computations: Collection[str]) -> Executio
     Returns:
         The contexts by name, for `computations` that ENTRY reaches and for what lies between.
     """
-    wanted = _ancestors(graph, computations)
+    wanted = set(reached(computations, lambda name: (site.caller.computation.name for site in graph.callers(name))))
     outermost = Context() if graph.entry is not None else Context(bound=Bound.AT_LEAST)
     found: dict[str, dict[object, Context]] = {
         computation.name: {"outermost": outermost} for computation in graph.module.outermost
@@ -97,19 +97,6 @@ def count_executions(graph: HloGraph, computations: Collection[str]) -> Executio
     return Executions(contexts=contexts, unmodelled=tuple(unmodelled))
 
 
-def _ancestors(graph: HloGraph, computations: Collection[str]) -> set[str]:
-    """The computations themselves, and all that lead to them."""
-    wanted = set(computations)
-    pending = list(wanted)
-    while pending:
-        for site in graph.callers(pending.pop()):
-            caller = site.caller.computation.name
-            if caller not in wanted:
-                wanted.add(caller)
-                pending.append(caller)
-    return wanted
-
-
 def _add(contexts: dict[object, Context], new: Context) -> None:
     """Adds a context to the one with its key, or, where there are too many, to one that stands for the rest."""
     key: object = new.key
@@ -117,7 +104,8 @@ def _add(contexts: dict[object, Context], new: Context) -> None:
         key = new.form
     old = contexts.get(key)
     if old is not None:
-        loops = _common_start(old.loops, new.loops)
+        alike = takewhile(lambda pair: pair[0] == pair[1], zip(old.loops, new.loops, strict=False))
+        loops = tuple(name for name, _ in alike)
         both = zip(old.trips, new.trips, strict=False)
         executions, bound = _capped(old.executions + new.executions, old.bound + new.bound)
         new = replace(
@@ -133,11 +121,6 @@ def _add(contexts: dict[object, Context], new: Context) -> None:
 def _capped(executions: int, bound: Bound) -> tuple[int, Bound]:
     """A count that no device lives to see is a lower bound."""
     return (executions, bound) if executions <= _MOST_EXECUTIONS else (_MOST_EXECUTIONS, bound + Bound.AT_LEAST)
-
-
-def _common_start(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
-    shared = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
-    return tuple(name for name, _ in shared)
 
 
 def _enter(context: Context, site: CallSite, trips: TripCount | None) -> Context:

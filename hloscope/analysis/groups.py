@@ -187,7 +187,7 @@ def device_groups(op: HloInstruction, kind: Kind, mesh: Mesh | None) -> Groups |
         there are fewer replicas are taken as flattened ids, which is what hand-written text means by them.
     """
     module = op.computation.module
-    if module.num_partitions * module.replica_count > MAX_DEVICES:
+    if module.device_count > MAX_DEVICES:
         return None
     if kind is Kind.COLLECTIVE_PERMUTE:
         pairs = op.source_target_pairs
@@ -204,7 +204,7 @@ def device_groups(op: HloInstruction, kind: Kind, mesh: Mesh | None) -> Groups |
 def device_count(module: HloModule, mesh: Mesh | None) -> int | None:
     """Devices of the program; None when neither the header nor a mesh says."""
     if "num_partitions" in module.header or "replica_count" in module.header:
-        return module.num_partitions * module.replica_count
+        return module.device_count
     return None if mesh is None else mesh.device_count
 
 
@@ -238,7 +238,7 @@ def _one_group_of_all(op: HloInstruction, kind: Kind, module: HloModule, mesh: M
     if count is None or count > MAX_DEVICES:
         return None
     if op.channel_id is None or (kind in _SPANS_PARTITIONS and not _uses_global_ids(op)):
-        own = (tuple(range(module.replica_count)),) if module.replica_count > 1 or module.num_partitions > 1 else None
+        own = (tuple(range(module.replica_count)),) if module.device_count > 1 else None
         return _one_group(count) if own is None else _flatten(own, op, kind, module)
     if _uses_global_ids(op):
         return _one_group(count)

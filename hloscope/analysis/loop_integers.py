@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from hloscope.analysis.defs import CALLS, Frames, element_type_of, maker_of
+from hloscope.analysis.defs import CALLS, Frames, Maker, element_type_of, maker_of
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction
 
@@ -166,11 +166,8 @@ def _geometric_trips(left: Progression, right: Progression, direction: Direction
 Element = tuple[int, ...]
 """A carried scalar: the parameter's number, then tuple indices, outermost first."""
 
-_DEPTH_LIMIT = 200
-_STEP_LIMIT = 4096
-"""Values looked at for one scalar: an operand that is used twice is looked at twice, at every level."""
 _CONVERSIONS = frozenset({"convert", "bitcast", "bitcast-convert"})
-_BOOLEANS = {"false": 0, "true": 1, "0": 0, "1": 1}
+BOOLEANS = {"false": 0, "true": 1, "0": 0, "1": 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +218,7 @@ def read_linear(graph: HloGraph, value: Value, frames: Frames = ()) -> Linear | 
         The scalar as a linear function of the parameters' elements in the outermost computation, or None when it is
         anything else.
     """
-    return _Reader(graph).read(value, frames, 0)
+    return _LinearReader(graph).read(value, frames, 0)
 
 
 def carried(element: Element, element_type: str = "") -> Linear:
@@ -229,20 +226,35 @@ def carried(element: Element, element_type: str = "") -> Linear:
     return Linear(offset=0, scales={element: 1}, element_type=element_type)
 
 
-class _Reader:
-    """Reads one scalar, in a limited number of steps."""
+class Reader:
+    """Follows the makers of one scalar, in a limited number of steps.
 
-    __slots__ = ("graph", "steps")
+    Attributes:
+        graph: The module.
+        depth_limit: Operands of operands that are looked at.
+        step_limit: Values looked at: an operand that is used twice is looked at twice, at every level.
+    """
+
+    depth_limit = 200
+    step_limit = 4096
 
     def __init__(self, graph: HloGraph) -> None:
         self.graph = graph
-        self.steps = 0
+        self._steps = 0
 
-    def read(self, value: Value, frames: Frames, depth: int) -> Linear | None:
-        self.steps += 1
-        if depth > _DEPTH_LIMIT or self.steps > _STEP_LIMIT:
+    def maker(self, value: Value, frames: Frames, depth: int) -> Maker | None:
+        """Where a value was made; None where it is too far away."""
+        self._steps += 1
+        if depth > self.depth_limit or self._steps > self.step_limit:
             return None
-        maker = maker_of(self.graph, value, frames, through=(), into=CALLS)
+        return maker_of(self.graph, value, frames, through=(), into=CALLS)
+
+
+class _LinearReader(Reader):
+    def read(self, value: Value, frames: Frames, depth: int) -> Linear | None:
+        maker = self.maker(value, frames, depth)
+        if maker is None:
+            return None
         instruction, path, frames = maker.value.instruction, maker.value.path, maker.frames
         if instruction.opcode == "parameter":
             number, element_type = instruction.parameter_number, element_type_of(maker.value)
@@ -291,7 +303,7 @@ def _literal(instruction: HloInstruction) -> Linear | None:
     """A constant; TPU text also prints one-element arrays as `{3}`."""
     element_type, text = instruction.shape.element_type, (instruction.literal or "").strip("{} ")
     if element_type == "pred":
-        return _constant(_BOOLEANS[text], "pred") if text in _BOOLEANS else None
+        return _constant(BOOLEANS[text], "pred") if text in BOOLEANS else None
     if not text.removeprefix("-").isdecimal() or not is_in_range(int(text), element_type):
         return None
     return _constant(int(text), element_type)

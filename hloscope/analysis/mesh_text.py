@@ -33,9 +33,8 @@ def mesh_from_text(module: HloModule) -> Mesh | None:
 
 def meshes_in_text(module: HloModule) -> Iterator[Mesh]:
     """All meshes of the user's that a module names, as `mesh_from_text` reads them; one of them may come again."""
-    devices = module.num_partitions * module.replica_count
     for mesh in chain(_shardy_meshes(module), _named_meshes(module)):
-        if mesh.device_count > 1 and mesh.device_count % devices == 0:
+        if mesh.device_count > 1 and mesh.device_count % module.device_count == 0:
             yield mesh
 
 

@@ -39,6 +39,12 @@ def users_line(frames: Sequence[SourceFrame]) -> str | None:
     return None if frame is None else f"{frame.file}:{frame.line}"
 
 
+def split_place(place: str) -> tuple[str, int | None]:
+    """`moe.py:31` as a file and a line; None for the line where none is said."""
+    file, colon, line = place.rpartition(":")
+    return (file, int(line)) if colon and line.isdigit() else (place, None)
+
+
 def short_source(frames: Sequence[SourceFrame]) -> str | None:
     """`moe.py:31 in expert_forward`: no folders, no enclosing functions; None without frames."""
     frame = users_frame(frames)

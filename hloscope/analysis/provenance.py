@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import NamedTuple
 
 from hloscope.analysis.defs import producers
@@ -130,35 +130,21 @@ def _nearest(graph: HloGraph, start: HloInstruction, end: HloInstruction) -> Hlo
     if not graph.prints_sources:
         return next((instruction for instruction in consumers(graph, end) if instruction.op_name), None)
     following = [instruction for instruction in consumers(graph, end) if instruction.opcode not in _SAYS_NOTHING]
-    for instruction in following:
-        if source_frames(instruction):
-            return instruction
-    for instruction in producers(graph, start):
-        if instruction.opcode not in _SAYS_NOTHING and source_frames(instruction):
-            return instruction
-    return next((instruction for instruction in following if instruction.op_name), None)
+    before = (instruction for instruction in producers(graph, start) if instruction.opcode not in _SAYS_NOTHING)
+    written = filter(source_frames, chain(following, before))
+    return next(written, None) or next((instruction for instruction in following if instruction.op_name), None)
 
 
-KIND_OF_PRIMITIVE = {
-    "psum": Kind.ALL_REDUCE,
-    "psum2": Kind.ALL_REDUCE,
-    "psum_invariant": Kind.ALL_REDUCE,
-    "unreduced_psum": Kind.ALL_REDUCE,
-    "pmax": Kind.ALL_REDUCE,
-    "pmin": Kind.ALL_REDUCE,
-    "all_gather": Kind.ALL_GATHER,
-    "all_gather_invariant": Kind.ALL_GATHER,
-    "all_gather_reduced": Kind.ALL_GATHER,
-    "reduce_scatter": Kind.REDUCE_SCATTER,
-    "psum_scatter": Kind.REDUCE_SCATTER,
-    "unreduced_reduce_scatter": Kind.REDUCE_SCATTER,
-    "all_to_all": Kind.ALL_TO_ALL,
-    "ragged_all_to_all": Kind.RAGGED_ALL_TO_ALL,
-    "ppermute": Kind.COLLECTIVE_PERMUTE,
-    "psend": Kind.COLLECTIVE_PERMUTE,
-    "precv": Kind.COLLECTIVE_PERMUTE,
-    "pbroadcast": Kind.COLLECTIVE_BROADCAST,
+_PRIMITIVES = {
+    Kind.ALL_REDUCE: "psum psum2 psum_invariant unreduced_psum pmax pmin",
+    Kind.ALL_GATHER: "all_gather all_gather_invariant all_gather_reduced",
+    Kind.REDUCE_SCATTER: "reduce_scatter psum_scatter unreduced_reduce_scatter",
+    Kind.ALL_TO_ALL: "all_to_all",
+    Kind.RAGGED_ALL_TO_ALL: "ragged_all_to_all",
+    Kind.COLLECTIVE_PERMUTE: "ppermute psend precv",
+    Kind.COLLECTIVE_BROADCAST: "pbroadcast",
 }
+KIND_OF_PRIMITIVE = {name: kind for kind, names in _PRIMITIVES.items() for name in names.split()}
 """JAX's collective primitives, as they end an `op_name`, and what each one means."""
 
 _SHARD_MAP = re.compile(r"(^|[/(])shard_map([/)]|$)")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 from hloscope.analysis.defs import FORMS, Maker, is_fixed_in, maker_of, outside
 from hloscope.analysis.executions import Context
 from hloscope.analysis.groups import Groups, axes_of_groups, axes_of_pairs, pattern_of_pairs
-from hloscope.analysis.model import ArrayShape, Collective, Mesh, MovedValue, shapes_of
+from hloscope.analysis.model import Collective, Mesh, MovedValue, shapes_of
 from hloscope.analysis.placement import Layout
 from hloscope.analysis.provenance import Provenance, authored_kind, origin_of, own_instructions, provenance_of
 from hloscope.analysis.result_uses import narrower_uses, result_slices, undone_by
@@ -43,17 +43,6 @@ class Move(NamedTuple):
     collective: Collective
     reaches: tuple[Reach, ...]
     results: tuple[Value, ...]
-
-
-class _Dataflow(TypedDict):
-    """The fields of a record that the data flow around the collective decides."""
-
-    result_slices: tuple[ArrayShape, ...]
-    undone_by: str | None
-    moved_values: tuple[MovedValue, ...]
-    moves_zeros: bool
-    loop_invariant: bool | None
-    narrow_type: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +130,8 @@ class Recorder:
 
     def _dataflow(
         self, context: Context, transfer: Transfer, results: tuple[Value, ...], wide: str | None
-    ) -> _Dataflow:
+    ) -> dict[str, Any]:
+        """The fields of a record that the data flow around the collective decides."""
         graph = self.graph
         makers = [maker_of(graph, Value(operand), context.wrappers) for operand in _counted_operands(transfer)]
         made = [_made_at(graph, maker) for maker in makers]

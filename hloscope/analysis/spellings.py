@@ -19,17 +19,17 @@ from hloscope.graph import Value
 from hloscope.hlo import HloInstruction, Shape
 from hloscope.units import array_bytes
 
-_CUSTOM_CALLS = frozenset({"custom-call", "custom-call-start"})
+CUSTOM_CALLS = frozenset({"custom-call", "custom-call-start"})
 
 
 def is_worth_reading(opcode: str) -> bool:
     """Whether an instruction with this opcode may start a transfer."""
-    return opcode in _CUSTOM_CALLS or starts_transfer(opcode)
+    return opcode in CUSTOM_CALLS or starts_transfer(opcode)
 
 
 def may_transfer(instruction: HloInstruction) -> bool:
     """Whether an instruction may start a transfer, so that it has to be read."""
-    return communicates(instruction) if instruction.opcode in _CUSTOM_CALLS else starts_transfer(instruction.opcode)
+    return communicates(instruction) if instruction.opcode in CUSTOM_CALLS else starts_transfer(instruction.opcode)
 
 
 def read_transfer(place: Place) -> Transfer | None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from hloscope.analysis.groups import Groups
 from hloscope.analysis.model import Collective, CollectivePart, Total, Totals
 from hloscope.analysis.placement import DEVICES_PER_SLICE_ID, Layout
 from hloscope.analysis.transfers import Transfer
 from hloscope.analysis.vocabulary import Bound, Kind, Link
+from hloscope.documents import document
 
 UNKNOWN_AXES = "?"
+_Item = TypeVar("_Item")
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 def totals_of(
@@ -37,12 +40,12 @@ def totals_of(
     parts = [part for move in moves for part in move.by_part()]
     floor = Bound.AT_LEAST if hidden else Bound.EXACT
     anywhere = any(move.part.wire_bytes is None and move.collective.axes is None for move in moves)
-    whole = _sum(moves, floor)
-    links = _grouped(parts, lambda move: move.part.link.value, floor)
-    return Totals(
-        **{field.name: getattr(whole, field.name) for field in fields(whole)},
-        by_axis=_grouped(moves, lambda move: axes_key(move.collective), Bound.AT_LEAST if anywhere else floor),
-        by_kind=_grouped(moves, lambda move: move.collective.kind.value, floor),
+    links = _totals_by(lambda move: move.part.link.value, parts, floor)
+    return document(
+        Totals,
+        _sum(moves, floor),
+        by_axis=_totals_by(lambda move: axes_key(move.collective), moves, Bound.AT_LEAST if anywhere else floor),
+        by_kind=_totals_by(lambda move: move.collective.kind.value, moves, floor),
         by_link={link: _of_link(total, link, parts) for link, total in links.items()},
     )
 
@@ -84,11 +87,16 @@ def axes_key(collective: Collective) -> str:
     return UNKNOWN_AXES if collective.axes is None else ",".join(collective.axes)
 
 
-def _grouped(moves: Iterable[_Move], key: Callable[[_Move], str], floor: Bound) -> dict[str, Total]:
-    groups: dict[str, list[_Move]] = {}
-    for move in moves:
-        groups.setdefault(key(move), []).append(move)
-    totals = {name: _sum(group, floor) for name, group in groups.items()}
+def grouped(key: Callable[[_Item], _Key], items: Iterable[_Item]) -> dict[_Key, list[_Item]]:
+    """The items of each key, in order."""
+    groups: dict[_Key, list[_Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
+def _totals_by(key: Callable[[_Move], str], moves: Iterable[_Move], floor: Bound) -> dict[str, Total]:
+    totals = {name: _sum(group, floor) for name, group in grouped(key, moves).items()}
     return dict(sorted(totals.items(), key=lambda item: (-item[1].wire_bytes, item[0])))
 
 

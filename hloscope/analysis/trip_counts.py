@@ -6,13 +6,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hloscope.analysis.defs import CALLS, Frames, element_type_of, maker_of, origin
+from hloscope.analysis.defs import Frames, element_type_of, origin
 from hloscope.analysis.loop_integers import (
+    BOOLEANS,
     Direction,
     Element,
     Linear,
     Part,
     Progression,
+    Reader,
     carried,
     count_trips,
     is_in_range,
@@ -68,7 +70,7 @@ def _read_trip_count(graph: HloGraph, loop: HloInstruction) -> TripCount:
     if not {"condition", "body"} <= callees.keys():
         return TripCount(count=1, bound=Bound.UNKNOWN)
     values = _LoopValues(graph, loop)
-    condition = _read_condition(graph, Value(graph.module.computation(callees["condition"]).root))
+    condition = _ConditionReader(graph).read(Value(graph.module.computation(callees["condition"]).root), (), False, 0)
     first = _holds_at_start(values, condition)
     if first is False:
         return TripCount(count=0, bound=Bound.EXACT)
@@ -279,9 +281,7 @@ class _LoopValues:
         )
 
     def _initials(self, elements: set[Element]) -> dict[Element, int] | None:
-        found = {element: self.initial(element) for element in elements}
-        known = {element: number for element, number in found.items() if number is not None}
-        return known if len(known) == len(found) else None
+        return _all_known({element: self.initial(element) for element in elements})
 
 
 def _part(term: Linear, counter: Element, values: dict[Element, int], *, in_body: bool) -> Part:
@@ -293,18 +293,19 @@ def _part(term: Linear, counter: Element, values: dict[Element, int], *, in_body
     )
 
 
+def _all_known(found: dict[Element, int | None]) -> dict[Element, int] | None:
+    known = {element: number for element, number in found.items() if number is not None}
+    return known if len(known) == len(found) else None
+
+
 def _constant_value(graph: HloGraph, value: Value, depth: int) -> int | None:
     """The value as a number, also when it comes unchanged through the parameters of the loops and calls around it."""
     term = read_linear(graph, value)
     if term is None:
         return None
-    values: dict[Element, int] = {}
-    for element in term.elements():
-        outer = _argument(graph, value.instruction.computation, element, depth)
-        if outer is None:
-            return None
-        values[element] = outer
-    return term.evaluate(values)
+    inside = value.instruction.computation
+    values = _all_known({element: _argument(graph, inside, element, depth) for element in term.elements()})
+    return None if values is None else term.evaluate(values)
 
 
 def _argument(graph: HloGraph, computation: HloComputation, element: Element, depth: int) -> int | None:
@@ -316,12 +317,6 @@ def _argument(graph: HloGraph, computation: HloComputation, element: Element, de
     if caller.opcode == "while" and not loop.is_invariant(element):
         return None
     return loop.initial(element, depth + 1)
-
-
-_DEPTH_LIMIT = 100
-_STEP_LIMIT = 1000
-"""Values looked at for one condition: an operand that is used twice is looked at twice, at every level."""
-_CONSTANTS = {"false": False, "0": False, "true": True, "1": True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,11 +349,6 @@ class _Junction:
 _Condition = _Comparison | _Junction | bool
 
 
-def _read_condition(graph: HloGraph, value: Value) -> _Condition | None:
-    """Reads a condition; None when it is none of these, or when the text does not fit together."""
-    return _Reader(graph).read(value, (), False, 0)
-
-
 def _read_comparison(
     graph: HloGraph, compare: HloInstruction, frames: Frames = (), *, negated: bool = False
 ) -> _Comparison | None:
@@ -375,25 +365,21 @@ def _read_comparison(
     return _Comparison(left=left, right=right, direction=direction.opposite if negated else direction)
 
 
-class _Reader:
-    """Reads one condition, in a limited number of steps."""
+class _ConditionReader(Reader):
+    """Reads a condition; None when it is none of these, or when the text does not fit together."""
 
-    __slots__ = ("graph", "steps")
-
-    def __init__(self, graph: HloGraph) -> None:
-        self.graph = graph
-        self.steps = 0
+    depth_limit = 100
+    step_limit = 1000
 
     def read(self, value: Value, frames: Frames, negated: bool, depth: int) -> _Condition | None:
-        self.steps += 1
-        if depth > _DEPTH_LIMIT or self.steps > _STEP_LIMIT:
+        maker = self.maker(value, frames, depth)
+        if maker is None:
             return None
-        maker = maker_of(self.graph, value, frames, through=(), into=CALLS)
         instruction, frames = maker.value.instruction, maker.frames
         operands = instruction.operands
         if instruction.opcode == "compare":
             return _read_comparison(self.graph, instruction, frames, negated=negated)
-        if not all(map(_is_boolean, (instruction, *operands))):
+        if any(item.shape.element_type != "pred" for item in (instruction, *operands)):
             return None
         match instruction.opcode, len(operands):
             case (("and" | "or"), 2):
@@ -401,10 +387,6 @@ class _Reader:
                 return _Junction(is_all=(instruction.opcode == "and") != negated, parts=parts)
             case (("not" | "convert"), 1):
                 return self.read(Value(operands[0]), frames, negated != (instruction.opcode == "not"), depth + 1)
-            case "constant", 0 if (instruction.literal or "") in _CONSTANTS:
-                return _CONSTANTS[instruction.literal or ""] != negated
+            case "constant", 0 if (instruction.literal or "") in BOOLEANS:
+                return BOOLEANS[instruction.literal or ""] != negated
         return None
-
-
-def _is_boolean(instruction: HloInstruction) -> bool:
-    return instruction.shape.element_type == "pred"

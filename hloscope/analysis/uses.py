@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hloscope.analysis.defs import SEARCH_LIMIT, Frames, is_of_device
+from hloscope.analysis.defs import SEARCH_LIMIT, Frames, is_of_device, search
 from hloscope.graph import HloGraph, Value, call_sites
 from hloscope.hlo import HloInstruction, Shape
 
@@ -187,14 +186,7 @@ def consumers(graph: HloGraph, instruction: HloInstruction, limit: int = SEARCH_
 
     Follows elements through tuples, loop bodies (also into the next iteration), calls and fused computations.
     """
-    queue = deque([Value(instruction)])
-    seen: set[tuple[str, str, tuple[int, ...]]] = set()
-    while queue and len(seen) < limit:
-        for value in _next_values(graph, queue.popleft()):
-            if value.key not in seen:
-                seen.add(value.key)
-                yield value.instruction
-                queue.append(value)
+    return search(graph, _next_values(graph, Value(instruction)), _next_values, limit)
 
 
 def _next_values(graph: HloGraph, value: Value) -> Iterator[Value]:
@@ -214,16 +206,11 @@ def _through_user(graph: HloGraph, value: Value, user: HloInstruction) -> Iterat
     elif user.opcode != "get-tuple-element":
         if user.opcode in ("fusion", "call", "while", "conditional", "async-start"):
             for site in call_sites(user):
-                numbers = _argument_numbers(user.opcode, site.position, positions)
+                numbers = positions
+                if user.opcode == "conditional":  # branch n takes operand n + 1 alone
+                    numbers = [0] if site.position + 1 in positions else []
                 yield from _into_callee(graph, site.callee, numbers, path)
         yield Value(user, path if user.opcode == "while" else ())
-
-
-def _argument_numbers(opcode: str, position: int, operand_positions: list[int]) -> list[int]:
-    """The callee's parameters that an operand becomes; branch n of a conditional takes operand n + 1 alone."""
-    if opcode == "conditional":
-        return [0] if position + 1 in operand_positions else []
-    return operand_positions
 
 
 def _into_callee(graph: HloGraph, callee: str, numbers: list[int], path: tuple[int, ...]) -> Iterator[Value]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.hlo import Shape
-from hloscope.units import array_bytes, element_bits
+from hloscope.units import array_bytes, element_bits, known_sum
 
 
 class Sizes(NamedTuple):
@@ -31,12 +31,6 @@ class Sizes(NamedTuple):
 def arrays(shapes: Iterable[Shape]) -> tuple[Shape, ...]:
     """The arrays in some shapes; tokens carry no data."""
     return tuple(leaf for shape in shapes for leaf in shape.leaves() if leaf.element_type != "token")
-
-
-def known_sum(counts: Iterable[int | None]) -> int | None:
-    """The sum; None where a part is not known."""
-    parts = list(counts)
-    return None if None in parts else sum(filter(None, parts))
 
 
 def total_bytes(shapes: Iterable[Shape]) -> int | None:

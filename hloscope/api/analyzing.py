@@ -7,28 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
-from hloscope.analysis import Placement, analyze_module
-from hloscope.analysis.model import Analysis
+from hloscope.analysis.analyze import analyze_module
+from hloscope.analysis.model import Analysis, ArrayFact, Memory, SliceFact
+from hloscope.analysis.placement import Placement
 from hloscope.analysis.places import CAPTURED, Sources
-from hloscope.api.compiler_facts import with_compiler_facts
-from hloscope.api.python_words import in_python_words
+from hloscope.api.python_words import python_words
 from hloscope.api.texts import beside_text, capture_of_text, hlo_text, refuse_source_root
 from hloscope.compiler.client import start_ahead
-from hloscope.cost import price_module
+from hloscope.cost.price import price_module
 from hloscope.errors import TargetError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice
 from hloscope.hlo import HloModule, parse_module
-from hloscope.program.capture import Capture
+from hloscope.program.capture import Capture, CapturedArray
 from hloscope.program.files import names_hlo
 from hloscope.program.loading import loaded, name_of
-from hloscope.program.target import TargetFacts, TargetOptions, check_names, make_facts, with_options
+from hloscope.program.target import TargetFacts, TargetOptions, attached_facts, check_names, make_facts, with_options
 from hloscope.rules.facts import Facts
 from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection, judged, make_selection
 from hloscope.store import Store, default_store
+from hloscope.units import array_bytes, known_sum
+from hloscope.version import __version__
 from hloscope.why import explained, unexplained
 
 T = TypeVar("T")
@@ -37,7 +40,7 @@ KernelCosts = Mapping[str, tuple[float, float]] | Sequence[str]
 """FLOPs and bytes by the kernel's name, or texts such as `splash=7e11,2e8`."""
 
 
-@in_python_words
+@python_words()
 @with_options(TargetOptions)
 def analyze(
     target: Callable[..., Any] | str | Path,
@@ -140,19 +143,19 @@ def analysis_of(
     Raises:
         NotationError: What the target accepts of the rules' findings cannot be read.
     """
-    module = parse_module(program.hlo_text, name=f"{name} (compiled)") if module is None else module
-    partitions = program.slice_of_partition
+    module = parse_module(program.compiled.text, name=f"{name} (compiled)") if module is None else module
+    partitions, device_ids = program.compiled.slice_of_partition, program.compiled.device_ids or None
     found = analyze_module(
         module,
         target=name,
         mesh=program.mesh,
         devices_per_slice=program.devices_per_slice,
-        placement=None if partitions is None else Placement(partitions, program.device_ids),
+        placement=Placement(partitions, device_ids) if partitions else None,
     )
     costs = program.kernel_costs
-    found = price_module(found, module, program.slice, device_ids=program.device_ids, kernel_costs=costs)
+    found = price_module(found, module, program.slice, device_ids=device_ids, kernel_costs=costs)
     found = unexplained(found) if program.is_text else explained(found, module, program)
-    facts = Facts(with_compiler_facts(found, program), module, program.slice, kernel_costs=costs)
+    facts = Facts(_with_compiler_facts(found, program), module, program.slice, kernel_costs=costs)
     return judged(facts, _rules_for(program, judging))
 
 
@@ -187,7 +190,6 @@ def with_function(
     from hloscope.program.devices import check_attached, on_enough_devices
     from hloscope.program.importing import modules_of
     from hloscope.program.surroundings import one_call
-    from hloscope.program.target import attached_facts
 
     def work() -> T:
         stage("importing")
@@ -246,3 +248,87 @@ def analyze_text(
         judging = replace(judging, sources=Sources(root=Path(source_root)))
     module = parse_module(text, name=name)
     return analysis_of(capture_of_text(text, module, facts, chosen, name=name), name, judging, module)
+
+
+# ---- what JAX and the compiler know of a program beside its text, joined to the facts in the text
+
+
+def _with_compiler_facts(found: Analysis, program: Capture) -> Analysis:
+    """The analysis with its slice, memory, names, shardings, notes and versions; of HLO text what is known of them."""
+    refused = "the compiler refuses the program: {}. It was compiled once more without that limit"
+    known = {warning.text for warning in found.rematerializations}
+    return replace(
+        found,
+        slice=_slice_fact(program),
+        arguments=found.arguments if program.arguments is None else _arrays(program.arguments, found.arguments),
+        outputs=found.outputs if program.outputs is None else _arrays(program.outputs, found.outputs),
+        memory=_memory(program),
+        notes=(
+            *program.notes,
+            *([] if program.compiled.too_large is None else [refused.format(program.compiled.too_large)]),
+            *(text for text in program.compiled.diagnostics if text not in known),
+            *found.notes,
+        ),
+        versions={"hloscope": __version__, **program.versions, **found.versions},
+    )
+
+
+def _slice_fact(program: Capture) -> SliceFact | None:
+    """What the report says of the slice."""
+    chosen = program.slice
+    if chosen is None:
+        return None
+    return SliceFact(
+        name=chosen.name,
+        chip=chosen.chip.name if chosen.chip else chosen.name.partition(":")[0],
+        chips=chosen.chip_count if chosen.chip else program.used_devices,
+        devices=chosen.device_count if not chosen.is_attached else program.used_devices,
+        slices=chosen.slice_count,
+        used_devices=program.used_devices,
+        chosen_by=program.slice_chosen_by,
+    )
+
+
+def _arrays(captured: tuple[CapturedArray, ...], in_text: tuple[ArrayFact, ...]) -> tuple[ArrayFact, ...]:
+    """JAX's names, global shapes and shardings; local shapes and aliasing from the text, which is what runs."""
+    used = [array for array in captured if array.used]
+    beside = dict(zip((id(array) for array in used), in_text, strict=True)) if len(used) == len(in_text) else {}
+    return tuple(_array(array, beside.get(id(array))) for array in captured)
+
+
+def _array(array: CapturedArray, printed: ArrayFact | None) -> ArrayFact:
+    local = array.local_shape
+    if local is None:
+        local = printed.local_shape if printed is not None else array.global_shape
+    count = prod(local)
+    known = array_bytes(array.dtype, count)
+    donated = array.donated or (printed is not None and printed.donated)
+    reused = None if printed is None else printed.reused  # None of outputs themselves
+    if array.donated and printed is not None:
+        reused = printed.reused is True
+    return ArrayFact(
+        name=array.name,
+        dtype=array.dtype,
+        global_shape=array.global_shape,
+        local_shape=local,
+        sharding=array.sharding or (printed.sharding if printed is not None else None),
+        chosen_by=None if not array.used else "user" if array.asked else "compiler",
+        bytes_per_device=count * array.itemsize_bytes if known is None else known,
+        donated=donated,
+        used=array.used and (printed is None or printed.used),  # the compiler drops reads that JAX does not
+        reused=reused,
+    )
+
+
+def _memory(program: Capture) -> Memory:
+    figures = program.compiled.memory_bytes
+    names = ("argument", "output", "temp", "alias", "generated_code")
+    parts: dict[str, int | None] = {f"{name}_bytes": figures.get(f"{name}_size_in_bytes") for name in names}
+    chip = None if program.slice is None else program.slice.chip
+    signed = (-size if size and name == "alias_bytes" else size for name, size in parts.items())
+    return Memory(
+        **parts,
+        peak_bytes=known_sum(signed),
+        hbm_bytes=chip.hbm_bytes_per_device if chip else None,
+        fits=None if chip is None or program.is_text else program.compiled.too_large is None,
+    )

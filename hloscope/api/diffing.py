@@ -14,7 +14,7 @@ from pathlib import Path
 from hloscope.analysis.model import Analysis
 from hloscope.api.jobs import Checkout, Job, jobs_of, run_jobs
 from hloscope.api.texts import hlo_text
-from hloscope.compare import Comparison, match
+from hloscope.compare import match
 from hloscope.config import ConfigError, ConfigMistakesError, ProjectConfig, TargetConfig, find_project
 from hloscope.contracts.baseline_files import is_baseline, read_baseline
 from hloscope.contracts.baselines import Baseline, baseline_of
@@ -22,6 +22,7 @@ from hloscope.documents import read
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.program.files import names_hlo
 from hloscope.program.target import BY_NAME
+from hloscope.report.diffs import DiffDocument, TwoTotals, listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,62 +45,39 @@ class Side:
         return cls(name=name, baseline=baseline_of(analysis), analysis=analysis)
 
     @property
-    def is_understood(self) -> bool:
-        """Whether everything in it was understood."""
-        return not self.baseline.not_understood
-
-    @property
-    def mesh_name(self) -> str | None:
-        """Its mesh as `X=4,Y=2`; None when it has none."""
-        mesh = self.baseline.mesh
-        return None if mesh is None else ",".join(f"{name}={size}" for name, size in mesh)
-
-    @property
-    def peak_bytes(self) -> int | None:
-        """Its peak memory; None when it is not known."""
-        return self.baseline.memory.peak_bytes
-
-    @property
     def step_us(self) -> float | None:
         """The predicted time of a step; None when it is not known."""
         return None if self.analysis is None or self.analysis.time is None else self.analysis.time.step_us
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """Two programs side by side.
-
-    Attributes:
-        old: The one before.
-        new: The one after.
-        comparison: What both move, matched.
-    """
-
-    old: Side
-    new: Side
-    comparison: Comparison
-
-    @property
-    def unlike(self) -> tuple[str, ...]:
-        """In what the two are not of one kind, so that their bytes on one device mean different things."""
-        rows = (
-            ("slices", self.old.baseline.slice, self.new.baseline.slice),
-            ("meshes", self.old.mesh_name, self.new.mesh_name),
-        )
-        return tuple(
-            f"the {what} differ: {before or 'none'} and {after or 'none'}"
-            for what, before, after in rows
-            if before != after
-        )
-
-
-def difference(old: Side, new: Side, *, equivalent: bool = False) -> Difference:
+def difference(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocument:
     """Matches what two programs move; where one is a baseline, the other is taken as its own baseline too."""
     before, after = old.analysis or old.baseline, new.analysis or new.baseline
     if old.analysis is None or new.analysis is None:
         before, after = old.baseline, new.baseline
-    found = match(before.collectives, after.collectives, equivalent=equivalent)
-    return Difference(old=old, new=new, comparison=found)
+    compared = match(before.collectives, after.collectives, equivalent=equivalent)
+    not_understood = tuple(side.name for side in (old, new) if side.baseline.not_understood)
+    return DiffDocument(
+        old=old.name,
+        new=new.name,
+        same=compared.same and not not_understood,
+        changes=tuple(map(listed, compared.changes)),
+        unsure=len(compared.unsure),
+        not_understood=not_understood,
+        unlike=tuple(_unlike(old.baseline, new.baseline)),
+        totals=TwoTotals(old=compared.old_total, new=compared.new_total),
+        tallies=compared.tallies,
+        peak_bytes=(old.baseline.memory.peak_bytes, new.baseline.memory.peak_bytes),
+        step_us=(old.step_us, new.step_us),
+    )
+
+
+def _unlike(old: Baseline, new: Baseline) -> Iterator[str]:
+    """In what two programs are not of one kind, so that their bytes on one device mean different things."""
+    meshes = [",".join(f"{name}={size}" for name, size in side.mesh or ()) for side in (old, new)]
+    for what, before, after in (("slices", old.slice, new.slice), ("meshes", *meshes)):
+        if before != after:
+            yield f"the {what} differ: {before or 'none'} and {after or 'none'}"
 
 
 def side_of_file(path: Path, name: str, target: TargetConfig) -> Side | None:

@@ -8,6 +8,7 @@ import time
 from importlib import metadata
 from importlib.util import find_spec
 
+from hloscope.compiler import client, jax_support, libtpu, slots, step
 from hloscope.errors import HloscopeError
 from hloscope.report.checkups import Checkup
 from hloscope.store import default_store
@@ -29,10 +30,8 @@ def checkups() -> tuple[Checkup, ...]:
 
 
 def _version(package: str) -> str:
-    try:
-        return f"{package} {metadata.version(package)}"
-    except metadata.PackageNotFoundError:
-        return f"no {package}"
+    found = libtpu.version(package)
+    return f"no {package}" if found is None else f"{package} {found}"
 
 
 def _no_jax() -> Checkup:
@@ -41,8 +40,6 @@ def _no_jax() -> Checkup:
 
 
 def _of_jax() -> tuple[Checkup, ...]:
-    from hloscope.compiler import jax_support
-
     found = []
     for purpose, parts in jax_support.PARTS.items():
         missing = jax_support.missing_parts(purpose)
@@ -58,7 +55,6 @@ def _of_jax() -> tuple[Checkup, ...]:
 
 
 def _compiler() -> Checkup:
-    from hloscope.compiler import client, jax_support, libtpu, step
     from hloscope.program.loading import describe
 
     name, build = "TPU compiler", libtpu.build()
@@ -82,8 +78,6 @@ def _compiler() -> Checkup:
 
 
 def _workers() -> Checkup:
-    from hloscope.compiler import client, slots
-
     here, room = client.workers_here(), slots.slot_count()
     chosen = "HLOSCOPE_MAX_WORKERS" if os.environ.get("HLOSCOPE_MAX_WORKERS") else "memory"
     words = f"{here} at once here, by cores and free memory; {room} for all processes of this user, by {chosen}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from hloscope.analysis.model import Analysis
-from hloscope.api.analyzing import analysis_of, with_function
-from hloscope.api.python_words import in_python_words
+from hloscope.api.analyzing import Stage, analysis_of, with_function
+from hloscope.api.python_words import python_words
 from hloscope.api.texts import beside_text, capture_of_text, hlo_text
 from hloscope.errors import CompileError, HloscopeError, TargetError, TimeLimitError
 from hloscope.hardware.overrides import overridden
@@ -23,10 +24,8 @@ from hloscope.store import default_store
 if TYPE_CHECKING:
     from hloscope.program.compiling import Pending
 
-Stage = Callable[[str], None]
 
-
-@in_python_words
+@python_words()
 @with_options(ProgramOptions)
 def price(
     target: Callable[..., Any] | str | Path,
@@ -92,17 +91,14 @@ def price_function(
         from hloscope.program.compiling import start_compile  # both import JAX, which takes its time
         from hloscope.program.lowering import lower
 
-        pending: list[tuple[str, Pending]] = []
-        try:
+        with ExitStack() as stack:
+            pending = []
             for name in slices:
                 here = replace(known, slice=name)
                 lowered = lower(function, here, name=name_of(target), stage=stage, store=store)
                 pending.append((name, start_compile(lowered, stage=stage, store=store)))
+                stack.callback(pending[-1][1].drop)
             return tuple(_priced(begun, name_of(target), name, stage) for name, begun in pending)
-        except BaseException:
-            for _, begun in pending:
-                begun.drop()
-            raise
 
     return with_function(target, widest, priced, stage=stage, store=store)
 

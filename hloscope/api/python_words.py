@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
-from typing import ParamSpec, TypeVar
 
 from hloscope.errors import HloscopeError
 from hloscope.program.target import OPTIONS
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 _KEYWORDS = {
     **{flag.removeprefix("--"): option.name for option in OPTIONS for flag in option.flags},
@@ -25,20 +20,9 @@ _TAKING_A_WORD = re.compile(r"(?<![\w-])--(axis-types|slice) ([\w*:=-]+)")
 _PAIR = re.compile(r"(\w+)=([^,]+)")
 
 
-def in_python_words(call: Callable[P, T]) -> Callable[P, T]:
-    """Makes a function's errors name its keywords instead of options of the command line."""
-
-    @wraps(call)
-    def worded(*args: P.args, **kwargs: P.kwargs) -> T:
-        with python_words():
-            return call(*args, **kwargs)
-
-    return worded
-
-
 @contextmanager
 def python_words() -> Iterator[None]:
-    """The same for a part of a function."""
+    """Has errors name keywords instead of options of the command line; also decorates a function."""
     try:
         yield
     except HloscopeError as error:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hloscope.api.analyzing import with_function
 from hloscope.compiler.client import propagate
 from hloscope.errors import CompileError
 from hloscope.program.loading import name_of
-
-if TYPE_CHECKING:
-    from hloscope.program.target import TargetFacts
-    from hloscope.report.shardings import ShardingTable
+from hloscope.program.target import TargetFacts
+from hloscope.report.shardings import ShardingTable
+from hloscope.why.shardings import sharded_arrays
 
 
 def shardings_of(
@@ -23,8 +22,6 @@ def shardings_of(
     Raises:
         HloscopeError: Bad input, JAX refuses the program, or Shardy cannot be asked.
     """
-    from hloscope.report.shardings import ShardingTable
-    from hloscope.why.shardings import sharded_arrays
 
     def propagated(function: Callable[..., Any], known: TargetFacts) -> ShardingTable:
         from hloscope.compiler.jax_internals import bytecode  # these import JAX, which takes its time

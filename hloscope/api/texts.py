@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hloscope.compiler.model import Compiled
 from hloscope.errors import HloscopeError, MeshError, SliceError, TargetError
 from hloscope.hardware.slices import Slice
 from hloscope.hlo import HloModule, module_text
@@ -30,17 +31,16 @@ def capture_of_text(text: str, module: HloModule, facts: TargetFacts, chosen: Sl
     """
     sizes = facts.mesh or {}
     mesh = Mesh(axis_names=tuple(sizes), axis_sizes=tuple(sizes.values())) if sizes else None
-    per_slice = module.num_partitions * module.replica_count
+    per_slice = module.device_count
     slices = _slice_count(text, per_slice, mesh, chosen)
     _check_devices(name, per_slice * slices, module, mesh, chosen)
     return Capture(
-        hlo_text=text,
+        compiled=Compiled(text=text, memory_bytes={}, slice_of_partition=_slice_of_partition(facts, slices)),
         slice=chosen,
         slice_chosen_by="user",
         used_devices=per_slice * slices,
         mesh=mesh,
         devices_per_slice=per_slice if slices > 1 else None,
-        slice_of_partition=_slice_of_partition(facts, slices),
         kernel_costs=facts.kernel_costs,
     )
 
@@ -104,10 +104,10 @@ _MAX_DEVICES = 1 << 20
 """More than any program will be compiled for; a header that says more is damaged."""
 
 
-def _slice_of_partition(facts: TargetFacts, slices: int) -> tuple[int, ...] | None:
+def _slice_of_partition(facts: TargetFacts, slices: int) -> tuple[int, ...]:
     """The slice of each mesh position, as `dcn` says; None leaves it to the order of the mesh."""
     if slices == 1 or not facts.dcn or not facts.mesh:
-        return None
+        return ()
     from hloscope.program.several_slices import slice_of_position, slices_per_axis
 
     across = slices_per_axis(facts.mesh, slices, facts.dcn, [])

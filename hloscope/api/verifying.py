@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from hloscope.analysis.model import Analysis
 from hloscope.api.analyzing import analysis_of
-from hloscope.api.python_words import in_python_words
+from hloscope.api.python_words import python_words
 from hloscope.errors import NotationError, TargetError, did_you_mean
 from hloscope.program.loading import loaded, name_of
 from hloscope.program.target import (
@@ -22,7 +22,7 @@ from hloscope.program.target import (
     with_options,
 )
 from hloscope.store import default_store
-from hloscope.verification.job import Job, Range, Settings, Stage, references_facts
+from hloscope.verification.job import Function, Job, Range, Settings, Stage, references_facts
 from hloscope.verification.judging import judged
 from hloscope.verification.model import Numerics, Verification
 from hloscope.verification.pages import RULE_NAMES
@@ -30,10 +30,8 @@ from hloscope.verification.pages import RULE_NAMES
 if TYPE_CHECKING:
     from hloscope.program.lowering import Lowered
 
-Function = Callable[..., Any]
 
-
-@in_python_words
+@python_words()
 @with_options(ProgramOptions)
 def verify(
     target: Function | str,
@@ -148,7 +146,8 @@ def _analyses(
     with ExitStack() as stack:
         pending = start_compile(first, stage=stage, store=store)
         stack.callback(pending.drop)
-        borrowed = _references_facts(first, functions[1], all_facts, facts)
+        borrowed = references_facts(all_facts, functions[1], facts)
+        borrowed = replace(borrowed, slice=first.slice.name if first.slice_chosen_by == "user" else None)
         twin = lower(functions[1], borrowed, name=name_of(reference), stage=stage, store=store)
         job = Job(
             target=target,
@@ -185,15 +184,6 @@ def _functions(
     check_attached(all_facts)
     _check_scale(settings.scale, all_facts)
     return functions
-
-
-def _references_facts(target: Lowered, function: Function, facts: TargetFacts, asked: TargetFacts) -> TargetFacts:
-    """How the reference is called and placed: on the target's slice, where the user named one."""
-    from hloscope.program.arguments import required_parameters
-
-    own = asked.over(attached_facts(function))
-    borrowed = references_facts(facts, own, is_factory=not required_parameters(function))
-    return replace(borrowed, slice=target.slice.name if target.slice_chosen_by == "user" else None)
 
 
 def _device_count(program: Lowered) -> int:

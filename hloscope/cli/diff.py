@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hloscope.api.diffing import Side
     from hloscope.api.jobs import Checkout
     from hloscope.config import TargetConfig
-    from hloscope.report.diffs import DiffReport
+    from hloscope.report.diffs import DiffDocument
 
 _EPILOG = """\b
 OLD and NEW are each one of
@@ -37,13 +37,13 @@ Examples
 """
 
 
-def _exit_code(report: DiffReport, options: dict[str, Any]) -> int:
+def _exit_code(report: DiffDocument, options: dict[str, Any]) -> int:
     fail_on = options["fail_on"]
     if fail_on is None:
         return EXIT_OK
-    changes = report.comparison.increases if fail_on == "increase" else report.comparison.changes
-    broken = [change for change in changes if not change.same_traffic]
-    doubtful = bool(report.comparison.unsure or report.not_understood) and not options["at_least_ok"]
+    moving = [change for change in report.changes if not change.kind.same_traffic]
+    broken = [change for change in moving if change.increase or fail_on == "any"]
+    doubtful = bool(report.unsure or report.not_understood) and not options["at_least_ok"]
     if not broken and not doubtful:
         return EXIT_OK
     reason = plural(len(broken), "change") if broken else "not everything is known, so nobody can tell"
@@ -60,10 +60,9 @@ def _exit_code(report: DiffReport, options: dict[str, Any]) -> int:
 @project_options
 @target_options()
 @running.reports("difference", _exit_code)
-def command(programs: tuple[str, ...], **options: Any) -> DiffReport:
+def command(programs: tuple[str, ...], **options: Any) -> DiffDocument:
     """Compare what two programs move: matched by what it is and where it was written, never by name."""
     from hloscope.api.diffing import difference
-    from hloscope.report.diffs import DiffReport
 
     wanted = 1 if options["base"] else 2
     if len(programs) != wanted:
@@ -75,16 +74,7 @@ def command(programs: tuple[str, ...], **options: Any) -> DiffReport:
     with running.stdout_kept_for_the_report(), running.progress() as stage:
         stage("compiling")
         old, new = _sides(programs, options)
-    found = difference(old, new, equivalent=options["equivalent"])
-    return DiffReport(
-        old_name=old.name,
-        new_name=new.name,
-        comparison=found.comparison,
-        peak_bytes=(old.peak_bytes, new.peak_bytes),
-        step_us=(old.step_us, new.step_us),
-        unlike=found.unlike,
-        not_understood=tuple(side.name for side in (old, new) if not side.is_understood),
-    )
+    return difference(old, new, equivalent=options["equivalent"])
 
 
 def _sides(programs: tuple[str, ...], options: dict[str, Any]) -> list[Side]:

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from hloscope.cli import running
 from hloscope.errors import NotationError
-from hloscope.program.target import OPTIONS
+from hloscope.program.target import OPTIONS, TargetFacts
 
 if TYPE_CHECKING:
     from hloscope.analysis.model import Analysis
     from hloscope.program.capture import Capture
-    from hloscope.program.target import TargetFacts
     from hloscope.rules.selection import RuleSelection
 
 Options = dict[str, Any]
@@ -110,15 +109,15 @@ def analysis_of_target(target: str, options: Options, judging: RuleSelection | N
     refuse_source_root("--source-root", options.get("source_root"))
     facts, store = prepared_facts(options), default_store()
 
-    compiled: list[Capture] = []
+    captured: list[Capture] = []
     try:
         with running.stdout_kept_for_the_report(), running.progress() as stage:
             found = analyze_function(
-                target, facts, stage=stage, store=store, judging=rules, when_compiled=compiled.append
+                target, facts, stage=stage, store=store, judging=rules, when_compiled=captured.append
             )
     finally:
-        if compiled and options.get("save_hlo"):
-            running.write_report(compiled[0].hlo_text, options["save_hlo"])
+        if captured and options.get("save_hlo"):
+            running.write_report(captured[0].compiled.text, options["save_hlo"])
     return found
 
 
@@ -155,8 +154,6 @@ def facts_of(options: Options) -> TargetFacts:
     Raises:
         NotationError: One of them is not in the notation that it should be in.
     """
-    from hloscope.program.target import TargetFacts
-
     said: dict[str, Any] = {}
     for option in OPTIONS:
         said |= option.of_command_line(options)

@@ -15,18 +15,21 @@ of 16 kB add up to as much and break `x1`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import prod
+from operator import attrgetter
 
 from hloscope.analysis.model import Collective, Mesh
 from hloscope.analysis.places import path_of, users_frame
+from hloscope.analysis.totals import grouped
 from hloscope.analysis.vocabulary import Bound, Kind
-from hloscope.analysis.volume import known_sum
 from hloscope.compare.model import Change, ChangeKind
+from hloscope.units import known_sum
 
 Key = Callable[[Collective], Hashable]
+_kind = attrgetter("kind")
 
 
 def axes_identity(collective: Collective) -> Hashable:
@@ -62,14 +65,6 @@ def amount_of(collective: Collective) -> Hashable:
         collective.executions_bound,
         len(collective.loops),
     )
-
-
-def grouped(key: Key, collectives: Iterable[Collective]) -> dict[Hashable, list[Collective]]:
-    """The collectives of each key, in order."""
-    groups: dict[Hashable, list[Collective]] = {}
-    for collective in collectives:
-        groups.setdefault(key(collective), []).append(collective)
-    return groups
 
 
 def equivalent_leftovers(
@@ -132,10 +127,6 @@ def _is_collective_matmul(whole: Sequence[Collective], parts: Sequence[Collectiv
     if sizes or size is None or size < 2 or needed is None or sent is None:
         return False
     return needed <= sent <= needed * Fraction(size + 1, size - 1)
-
-
-def _kind(collective: Collective) -> Hashable:
-    return collective.kind
 
 
 def respelled(

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import chain
+from operator import attrgetter
 
 from hloscope.analysis.model import Collective, Total
-from hloscope.analysis.totals import axes_key, bytes_bound, totals_of
-from hloscope.analysis.vocabulary import Bound
-from hloscope.analysis.volume import known_sum
+from hloscope.analysis.totals import axes_key, bytes_bound, grouped, totals_of
+from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.compare.equivalence import (
     Key,
     amount_of,
     axes_identity,
     equivalent_leftovers,
     function_of,
-    grouped,
     place_of,
 )
 from hloscope.compare.model import Change, ChangeKind, Comparison, Tally
+from hloscope.documents import document
+from hloscope.units import known_sum
 
 _EXPOSED_SHARE = 0.1
 """Of its own time: a collective that is exposed for less counts as hidden."""
 
+_payload = attrgetter("payload_bytes")
 Pair = tuple[Collective, Collective]
 _Leftovers = tuple[list[Collective], list[Collective]]
 
@@ -69,10 +71,6 @@ def match(
 
 def _anywhere(_: Collective) -> Hashable:
     return None
-
-
-def _payload(collective: Collective) -> Hashable:
-    return collective.payload_bytes
 
 
 def _depth(collective: Collective) -> Hashable:
@@ -156,34 +154,21 @@ def _bytes(collectives: Sequence[Collective]) -> tuple[int, int] | None:
 
 
 def _tallies(old: Sequence[Collective], new: Sequence[Collective]) -> tuple[Tally, ...]:
-    def key(collective: Collective) -> Hashable:
+    def key(collective: Collective) -> tuple[Kind, str]:
         return collective.kind, axes_key(collective)
 
     before, after = grouped(key, old), grouped(key, new)
-    tallies = []
-    for kind_and_axes, parts in grouped(key, (*old, *new)).items():
-        first = parts[0]
-        tallies.append(
-            Tally(
-                kind=first.kind,
-                axes=axes_key(first),
-                old=_total(before.get(kind_and_axes, [])),
-                new=_total(after.get(kind_and_axes, [])),
-                axes_guessed=any(part.axes_guessed for part in parts),
-            )
+    tallies = [
+        Tally(
+            kind=kind,
+            axes=axes,
+            old=document(Total, totals_of(before.get((kind, axes), []))),
+            new=document(Total, totals_of(after.get((kind, axes), []))),
+            axes_guessed=any(part.axes_guessed for part in parts),
         )
+        for (kind, axes), parts in grouped(key, (*old, *new)).items()
+    ]
     return tuple(sorted(tallies, key=lambda row: (-max(row.old.wire_bytes, row.new.wire_bytes), row.kind, row.axes)))
-
-
-def _total(collectives: Sequence[Collective]) -> Total:
-    whole = totals_of(collectives)
-    return Total(
-        wire_bytes=whole.wire_bytes,
-        payload_bytes=whole.payload_bytes,
-        collectives=whole.collectives,
-        executions=whole.executions,
-        bound=whole.bound,
-    )
 
 
 def _weight(change: Change) -> tuple[bool, int, str, str, int]:

@@ -10,8 +10,7 @@ from hloscope.analysis.model import Collective, Total, Totals
 from hloscope.analysis.places import short_source
 from hloscope.analysis.totals import axes_key
 from hloscope.analysis.vocabulary import Bound, Kind
-from hloscope.analysis.volume import known_sum
-from hloscope.units import format_bytes, format_time
+from hloscope.units import format_bytes, format_time, known_sum
 
 
 class ChangeKind(StrEnum):
@@ -27,6 +26,11 @@ class ChangeKind(StrEnum):
     BOUND = "known less or more surely"
     REGROUPED = "regrouped"
     EQUIVALENT = "equivalent spelling"
+
+    @property
+    def same_traffic(self) -> bool:
+        """Whether the same data moves as before, and is only spelled otherwise."""
+        return self in (ChangeKind.REGROUPED, ChangeKind.EQUIVALENT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +51,6 @@ class Change:
     def any(self) -> Collective:
         """The collective to point at: the new one, else the old one."""
         return (self.new or self.old)[0]
-
-    @property
-    def same_traffic(self) -> bool:
-        """Whether the same data moves as before, and is only spelled otherwise."""
-        return self.kind in (ChangeKind.REGROUPED, ChangeKind.EQUIVALENT)
 
     @property
     def wire_bytes_per_step(self) -> int | None:
@@ -115,7 +114,7 @@ class Comparison:
     @property
     def same(self) -> bool:
         """Whether both move surely the same data; false wherever something is not known."""
-        return not self.unsure and all(change.same_traffic for change in self.changes)
+        return not self.unsure and all(change.kind.same_traffic for change in self.changes)
 
     @property
     def increases(self) -> tuple[Change, ...]:
@@ -141,7 +140,7 @@ def change_line(change: Change, amount_words: AmountWords | None = None) -> str:
 def _what(change: Change, amount: AmountWords) -> str:
     if change.kind in _SIGNS:
         return amount(change.any)
-    if change.same_traffic:
+    if change.kind.same_traffic:
         return f"{_several(change.old)} -> {_several(change.new)}, the same bytes"
     before, after = change.old[0], change.new[0]
     if change.kind is ChangeKind.NEWLY_EXPOSED:

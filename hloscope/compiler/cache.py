@@ -10,9 +10,12 @@ import hashlib
 import os
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
+from itertools import chain
+from typing import TypeVar
 
 import msgspec
 
@@ -22,6 +25,8 @@ from hloscope.compiler.shardy_model import CodePlace, ShardyModule
 from hloscope.launchers import is_launcher
 from hloscope.store import Store
 from hloscope.version import __version__
+
+T = TypeVar("T")
 
 _KIND = "compiled"
 _HINT = "target"
@@ -36,49 +41,45 @@ class _Entry:
     order: tuple[int, ...]
 
 
-class CompileCache:
-    """The compiles of a store.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A program's place among the compiles of a store.
 
-    Args:
-        store: Where they are kept; None keeps none.
+    Attributes:
+        store: Where they are kept.
+        target: The user's name for the program, by which `is_expected` asks the next time.
+        key: Equal for equal programs.
+        places: Where the program's operations are written.
     """
 
-    def __init__(self, store: Store | None) -> None:
-        self._store = store
+    store: Store
+    target: str
+    key: str
+    places: _Places
 
-    @property
-    def keeps(self) -> bool:
-        """Whether it keeps anything."""
-        return self._store is not None
-
-    def expects(self, target: str) -> bool:
-        """Whether a target's last compile is still here, so that most likely no compiler is needed."""
-        hint = None if self._store is None else self._store.get(_HINT, _hint_of(target))
-        return hint is not None and self._store is not None and self._store.has(_KIND, hint.decode())
-
-    def get(self, kept: Kept, target: str) -> Compiled | None:
-        """What an earlier compile made of a program, its places as they are now; None where there is none.
-
-        Args:
-            kept: From `kept_as`.
-            target: The user's name for the program, by which `expects` asks the next time.
-        """
-        body = None if self._store is None else self._store.get(_KIND, kept.key)
-        found = None if body is None else _restored(body, kept.locations.places)
+    def get(self) -> Compiled | None:
+        """What an earlier compile made of the program, its places as they are now; None where there is none."""
+        body = self.store.get(_KIND, self.key)
+        found = None if body is None else _restored(body, self.places)
         if found is not None:
-            self._remember(kept, target)
+            self._remember()
         return found
 
-    def put(self, kept: Kept, target: str, compiled: Compiled) -> None:
-        """Keeps what the compiler made of a program."""
-        if self._store is not None:
-            self._store.put(_KIND, kept.key, _packed(compiled, kept.locations.places))
-            self._remember(kept, target)
+    def put(self, compiled: Compiled) -> None:
+        """Keeps what the compiler made of the program."""
+        self.store.put(_KIND, self.key, _packed(compiled, self.places))
+        self._remember()
 
-    def _remember(self, kept: Kept, target: str) -> None:
-        hint = _hint_of(target)
-        if self._store is not None and self._store.get(_HINT, hint) != kept.key.encode():
-            self._store.put(_HINT, hint, kept.key.encode())
+    def _remember(self) -> None:
+        hint = _hint_of(self.target)
+        if self.store.get(_HINT, hint) != self.key.encode():
+            self.store.put(_HINT, hint, self.key.encode())
+
+
+def is_expected(store: Store, target: str) -> bool:
+    """Whether a target's last compile is still in a store, so that most likely no compiler is needed."""
+    hint = store.get(_HINT, _hint_of(target))
+    return hint is not None and store.has(_KIND, hint.decode())
 
 
 def _hint_of(target: str) -> str:
@@ -89,38 +90,30 @@ def _hint_of(target: str) -> str:
     return f"{folder} {target}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """What a program is kept as.
-
-    Attributes:
-        key: Equal for equal programs.
-        locations: Where its operations are written.
-    """
-
-    key: str
-    locations: _Locations
-
-
-def kept_as(program: Program, text: str, located_text: str, versions: Mapping[str, str]) -> Kept:
+def kept_in(
+    store: Store, target: str, program: Program, text: str, located_text: str, versions: Mapping[str, str]
+) -> Kept:
     """What a program is kept as.
 
     Args:
+        store: Where compiles are kept.
+        target: The user's name for the program.
         program: The program.
         text: Its StableHLO without source places.
         located_text: The same with them.
         versions: Of all that takes part.
     """
-    locations = locations_of(located_text)
+    places, names = locations_of(located_text)
     parts = (
         text,
-        repr(locations.names),
+        repr(names),
         hashlib.sha256(program.settings).hexdigest(),
         repr((program.slice.name, program.layout, sorted(program.options.items()))),
         repr((sorted(versions.items()), __version__, libtpu.build())),
         repr((flags_of_compiles().split(), os.environ.get("LIBTPU_INIT_ARGS", "").split())),
     )
-    return Kept(key=" ".join(hashlib.sha256(part.encode()).hexdigest() for part in parts), locations=locations)
+    key = " ".join(hashlib.sha256(part.encode()).hexdigest() for part in parts)
+    return Kept(store=store, target=target, key=key, places=places)
 
 
 def flags_of_compiles() -> str:
@@ -177,45 +170,33 @@ _LOCATION = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Locations:
-    """Where the operations of a program were written, and under which names.
+def locations_of(text: str) -> tuple[_Places, tuple[tuple[str, ...], ...]]:
+    """Where the operations of a module in MLIR, printed with its locations, were written, and under which names.
 
-    Attributes:
-        places: Files, lines and columns, which move without changing the program.
-        names: The arguments; then for every operation in order its functions and scopes.
+    Returns:
+        Files, lines and columns, which move without changing the program; and the names of the arguments, then for
+        every operation in order those of its functions and scopes.
     """
-
-    places: _Places
-    names: tuple[tuple[str, ...], ...]
-
-
-def locations_of(text: str) -> _Locations:
-    """The locations of every operation of a module in MLIR, printed with its locations."""
     definitions = {match[1]: match[2] for match in _DEFINITION.finditer(text)}
-    expanded: dict[str, tuple[_Place | str, ...]] = {}
 
+    @cache
     def expand(alias: str) -> tuple[_Place | str, ...]:
-        if alias not in expanded:
-            found: list[_Place | str] = []
-            for part in _PARTS.finditer(definitions.get(alias, "")):
-                if part["alias"]:
-                    found += expand(part["alias"])
-                elif part["file"] is not None:
-                    found.append((part["file"], int(part["line"]), int(part["column"])))
-                else:
-                    found.append(part[0])
-            expanded[alias] = tuple(found)
-        return expanded[alias]
+        found: list[_Place | str] = []
+        for part in _PARTS.finditer(definitions.get(alias, "")):
+            if part["alias"]:
+                found += expand(part["alias"])
+            elif part["file"] is not None:
+                found.append((part["file"], int(part["line"]), int(part["column"])))
+            else:
+                found.append(part[0])
+        return tuple(found)
 
     begin = text.find("module")
     body = text[begin : first.start()] if (first := _DEFINITION.search(text, begin)) else text[begin:]
     stacks = [_users(expand(use[1])) for use in _USE.finditer(body)]
     names = (tuple(part for part in stack if isinstance(part, str)) for stack in stacks)
-    return _Locations(
-        places=tuple(tuple(part for part in stack if not isinstance(part, str)) for stack in stacks),
-        names=(tuple(_NAMED_ARGUMENT.findall(body)), *names),
-    )
+    places = tuple(tuple(part for part in stack if not isinstance(part, str)) for stack in stacks)
+    return places, (tuple(_NAMED_ARGUMENT.findall(body)), *names)
 
 
 def _users(parts: Sequence[_Place | str]) -> tuple[_Place | str, ...]:
@@ -230,30 +211,27 @@ def moves_between(old: _Places, new: _Places) -> dict[_Place, _Place] | None:
 
     It cannot where the operations do not have the same frames, or where one place has become two.
     """
-    moves: dict[_Place, _Place] = {}
-    if len(old) != len(new):
+    if list(map(len, old)) != list(map(len, new)):
         return None
-    for before, after in zip(old, new, strict=True):
-        if len(before) != len(after):
-            return None
-        for place, now in zip(before, after, strict=True):
-            if moves.setdefault(place, now) != now:
-                return None
-    return moves
+    return _mapping(zip(chain(*old), chain(*new), strict=True))
+
+
+def _mapping(pairs: Iterable[tuple[T, T]]) -> dict[T, T] | None:
+    """What each first is paired with; None where one of them is paired with two."""
+    found: dict[T, T] = {}
+    return found if all(found.setdefault(first, second) == second for first, second in pairs) else None
 
 
 def moved(module: ShardyModule, moves: Mapping[_Place, _Place]) -> ShardyModule:
     """A propagated module with its places moved; places that are not among the moves are not the user's, and stay."""
-    stacks: dict[tuple[CodePlace, ...], tuple[CodePlace, ...]] = {}
 
     def there(place: CodePlace) -> CodePlace:
         file, line, column = moves.get((place.file, place.line, place.column), (place.file, place.line, place.column))
         return CodePlace(file=file, line=line, column=column, function=place.function)
 
+    @cache
     def moved_stack(stack: tuple[CodePlace, ...]) -> tuple[CodePlace, ...]:
-        if stack not in stacks:
-            stacks[stack] = tuple(map(there, stack))
-        return stacks[stack]
+        return tuple(map(there, stack))
 
     return replace(module, ops=tuple(replace(op, source=moved_stack(op.source)) for op in module.ops))
 
@@ -264,7 +242,8 @@ def relocated_hlo(text: str, moves: Mapping[_Place, _Place]) -> str | None:
     if names is None:
         return text
     files = {match["id"]: match["file"] for match in _NAME.finditer(names["names"])}
-    renamed = _renamed(files, moves)
+    known = set(files.values())
+    renamed = _mapping((old, new) for (old, _, _), (new, _, _) in moves.items() if old in known)
     if renamed is None:
         return None
 
@@ -284,13 +263,3 @@ def relocated_hlo(text: str, moves: Mapping[_Place, _Place]) -> str | None:
     if tables_end < 0:
         tables, rest = text[end:], ""
     return head + table + _LOCATION.sub(replace, tables) + rest
-
-
-def _renamed(files: Mapping[str, str], moves: Mapping[_Place, _Place]) -> dict[str, str] | None:
-    """The new name of each file; None where a file has become two."""
-    names: dict[str, str] = {}
-    present = set(files.values())
-    for (old, _, _), (new, _, _) in moves.items():
-        if old in present and names.setdefault(old, new) != new:
-            return None
-    return names

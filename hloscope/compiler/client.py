@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import Generic, TypeVar
 
 from hloscope.compiler import libtpu, step
-from hloscope.compiler.cache import CompileCache, flags_of_compiles
+from hloscope.compiler.cache import flags_of_compiles, is_expected
 from hloscope.compiler.model import Compiled, Program
 from hloscope.compiler.pool import WorkerDied, WorkerPool
 from hloscope.compiler.shardy_model import ShardyModule
@@ -104,7 +104,7 @@ def start_ahead(target: str, slice_name: str | None, store: Store | None) -> Non
         slice_name: The slice that was asked for; None where it is not known yet.
         store: Where compiles are kept.
     """
-    if CompileCache(store).expects(target):
+    if store is not None and is_expected(store, target):
         return
     if slice_name is None or not slice_name.startswith(("cpu", "attached")):
         pool().warm(environment(), slice_name or "v5e:2x2")

@@ -89,24 +89,21 @@ def compile_options(lowered: jax.stages.Lowered, options: Mapping[str, str]) -> 
     made = pxla.create_compile_options(
         lowering._hlo, details["tuple_args"], *propagate, stand_ins[0].client, assignment, dict(options)
     )
-    serialized: bytes = made.SerializeAsString()
-    return serialized
+    return bytes(made.SerializeAsString())
 
 
 def plain_options() -> bytes:
     """The options of a compile for one device that nobody asked anything of, serialized."""
     from jax._src.lib import xla_client
 
-    serialized: bytes = xla_client.CompileOptions().SerializeAsString()
-    return serialized
+    return bytes(xla_client.CompileOptions().SerializeAsString())
 
 
 def bytecode(lowered: jax.stages.Lowered) -> bytes:
     """A lowered program as MLIR bytecode, with its source places."""
     from jax._src.interpreters import mlir
 
-    found: bytes = mlir.module_to_bytecode(lowered._lowering._hlo)
-    return found
+    return bytes(mlir.module_to_bytecode(lowered._lowering._hlo))
 
 
 def module_of_bytecode(module: bytes) -> Any:
@@ -174,11 +171,6 @@ def no_persistent_cache() -> Iterator[None]:
             yield
     finally:
         compilation_cache.reset_cache()
-
-
-def executable_of(compiled: jax.stages.Compiled) -> Any:
-    """The XLA executable behind an ordinary compiled program."""
-    return compiled.runtime_executable()
 
 
 @contextmanager

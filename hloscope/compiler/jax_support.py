@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from functools import lru_cache
 from importlib import import_module, metadata
+from operator import attrgetter
 
 from hloscope.errors import HloscopeError
 
@@ -62,13 +63,9 @@ def missing_parts(purpose: str = COMPILING) -> tuple[str, ...]:
 def _is_there(part: str) -> bool:
     module, _, names = part.partition(":")
     try:
-        found = import_module(module)
-    except ImportError:
+        attrgetter(names)(import_module(module))
+    except (ImportError, AttributeError):
         return False
-    for name in names.split("."):
-        if not hasattr(found, name):
-            return False
-        found = getattr(found, name)
     return True
 
 

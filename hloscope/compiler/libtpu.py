@@ -15,10 +15,10 @@ _BUILD_ID = re.compile(rb"\x04\0\0\0(?P<size>.\0\0\0)\x03\0\0\0GNU\0", re.DOTALL
 """The header of a note of type 3 by `GNU`."""
 
 
-def version() -> str | None:
+def version(package: str = "libtpu") -> str | None:
     """The version of the installed libtpu; None where there is none."""
     with suppress(metadata.PackageNotFoundError):
-        return metadata.version("libtpu")
+        return metadata.version(package)
     return None
 
 

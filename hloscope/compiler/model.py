@@ -53,18 +53,19 @@ class Compiled:
     """What the compiler made of one program.
 
     Attributes:
-        text: The final scheduled module.
+        text: The final scheduled module; empty where the compiler did not get so far.
         memory_bytes: The compiler's figures per device, by the field names of `jax.stages.Compiled.memory_analysis`.
         parameter_shardings: A serialized `OpSharding` for each parameter; None where the compiler gives none.
         output_shardings: The same for outputs.
         diagnostics: What it said that is about the user's program.
         device_ids: The physical device of each partition; empty for simulated and attached devices.
-        slice_of_partition: The slice that each partition is in; empty on one slice.
+        slice_of_partition: The slice that each partition is in; empty on one slice, and for text that does not say.
         too_large: Its words for why the program does not fit in HBM; None when it fits.
         partitioned: The module right after the partitioner; None when the compiler did not write it down.
         before_propagation: The module that Shardy was about to propagate, in MLIR; None once that was explained.
         shardy: Every value's sharding and what must move; None when Shardy could not be asked.
-        shardy_as_written: The same for the program as JAX lowered it, where `shardy` is of the compiler's own module.
+        shardy_as_written: The same for the program as JAX lowered it, where `shardy` is of the compiler's own module,
+            in which some operations are expanded into others; None where `shardy` is that already, or none are.
         notes: Choices made on the way, one sentence each.
         is_whole: Whether the compiler could write down all that it meant to.
         identities: The operations that each instruction of `text` was made from; None where they have no numbers.

@@ -24,7 +24,6 @@ from typing import IO, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from hloscope.compiler.slots import Slot, acquired_slot
-from hloscope.compiler.worker import read_message, write_message
 
 T = TypeVar("T")
 
@@ -122,9 +121,10 @@ class Worker:
                 os.ftruncate(self._words.fileno(), 0)
             self._has_served = True
             try:
-                write_message(stdin, request)  # type: ignore[arg-type]
-                succeeded, found = pickle.loads(read_message(stdout))  # type: ignore[arg-type]
-            except (EOFError, OSError):
+                pickle.dump(request, stdin)
+                stdin.flush()
+                succeeded, found = pickle.loads(pickle.load(stdout))
+            except (EOFError, OSError, pickle.UnpicklingError):
                 raise WorkerDied(self.kill(), self._last_words()) from None
         if succeeded:
             return found

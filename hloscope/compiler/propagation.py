@@ -8,10 +8,12 @@ result is read into plain data: no MLIR object leaves this file.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
+from itertools import groupby, takewhile
 from math import prod
-from typing import Any, TypeVar
+from typing import Any
 
 from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir.dialects import sdy
@@ -28,8 +30,6 @@ from hloscope.compiler.shardy_model import (
     ValueSharding,
 )
 from hloscope.launchers import is_launcher
-
-T = TypeVar("T")
 
 _PROPAGATION = "builtin.module(sdy-propagation-pipeline)"
 _EXPLICIT_RESHARDS = "builtin.module(func.func(sdy-insert-explicit-reshards{enable-full-version=true}))"
@@ -128,7 +128,8 @@ class _Reader:
         self._asked: dict[str, ValueSharding] = {}
         self._indices: dict[Any, int] = {}
         self._locations = _Locations()
-        self._attributes: dict[object, Any] = {}
+        # what an attribute says: many operations and values share one
+        self._once: Any = cache(lambda read, attribute, *count: read(attribute, *count))
 
     def read_constraints(self, op: Any) -> None:
         """Reads what each constraint asks for, by the name that origins have for it.
@@ -168,14 +169,6 @@ class _Reader:
             seen_by=seen_by,
             users={value: tuple(found) for value, found in users.items()},
         )
-
-    def _once(self, read_attribute: Callable[..., T], attribute: Any, *count: int) -> T:
-        """What an attribute says; many operations and values share one."""
-        key = (read_attribute, attribute, *count)
-        if key not in self._attributes:
-            self._attributes[key] = read_attribute(attribute, *count)
-        found: T = self._attributes[key]
-        return found
 
     def _read(self, op: Any, *, parent: int | None, region: int, holder: int | None) -> None:
         """Reads one operation and what its regions hold."""
@@ -231,7 +224,7 @@ class _Reader:
         """One for each result, wherever this kind of operation keeps it."""
         for key in _SHARDINGS:
             attribute = _given(op.attributes, key)
-            found = None if attribute is None else self._once(_layouts_of, attribute, count)
+            found: list[_Layout] | None = None if attribute is None else self._once(_layouts_of, attribute, count)
             if found is not None:
                 return found
         return [_NO_LAYOUT] * count
@@ -460,10 +453,5 @@ class _Locations:
 
 def _users(frames: tuple[CodePlace, ...]) -> tuple[CodePlace, ...]:
     """The frames up to what started the program, each once: a loop's body repeats the frames around it."""
-    kept: list[CodePlace] = []
-    for frame in frames:
-        if is_launcher(frame.file):
-            break
-        if not kept or kept[-1] != frame:
-            kept.append(frame)
-    return tuple(kept)
+    own = takewhile(lambda frame: not is_launcher(frame.file), frames)
+    return tuple(frame for frame, _ in groupby(own))

@@ -11,16 +11,17 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hloscope.compiler import identity
 from hloscope.compiler.diagnostics import captured_stderr, compiler_errors
 from hloscope.compiler.model import Compiled, Program
-from hloscope.compiler.placing import physical_devices
+from hloscope.compiler.placing import physical_devices, topology_devices
 from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.errors import CompileError, HbmError
+from hloscope.hardware.slices import parse_slice
 
 _NO_HBM_LIMIT = "xla_tpu_no_crash_on_oom"
 _SAID_CHARS = 200
@@ -109,13 +110,11 @@ def compiled_by(make_executable: Any, options: Mapping[str, str], *, text_is_eno
         try:
             executable = make_executable(dumping)
         except jax.errors.JaxRuntimeError:
-            dumps = read_dumps(folder)
-            if not text_is_enough or dumps.final is None:
+            found = read_dumps(folder)
+            if not text_is_enough or not found.text:
                 raise
-            found = Compiled(text=dumps.final, memory_bytes=dumps.memory_bytes)
         else:
-            dumps = read_dumps(folder)
-            found = _of_executable(executable, dumps)
+            found = _of_executable(executable, read_dumps(folder))
         full = None if folder is None else full_temporary_folder()
     notes = (
         [f"the temporary folder {full} is full, so what the compiler wrote down there is incomplete"] if full else []
@@ -123,27 +122,27 @@ def compiled_by(make_executable: Any, options: Mapping[str, str], *, text_is_eno
     return replace(
         found,
         diagnostics=stderr.diagnostics(),
-        partitioned=dumps.partitioned,
-        before_propagation=dumps.before_propagation,
         notes=tuple(notes),
         is_whole=full is None,
     )
 
 
-def _of_executable(executable: Any, dumps: Dumps) -> Compiled:
+def _of_executable(executable: Any, dumps: Compiled) -> Compiled:
+    """What there is of a compile that succeeded, beside what it wrote down."""
     import jax
 
     try:
         text = executable.hlo_modules()[0].to_string()
     except jax.errors.JaxRuntimeError:
-        if dumps.final is None:
+        if not dumps.text:
             raise
-        text = dumps.final
+        text = dumps.text
     try:
         stats = executable.get_compiled_memory_stats()
     except (AttributeError, jax.errors.JaxRuntimeError):
         stats = None
-    return Compiled(
+    return replace(
+        dumps,
         text=text,
         memory_bytes={name: int(getattr(stats, name)) for name in dir(stats) if _MEMORY_FIELD.match(name)},
         parameter_shardings=_protos(executable.get_parameter_shardings()),
@@ -172,9 +171,6 @@ def propagate(module: bytes | str, seen_by: str, *, origins: bool, numbered: boo
 
 def platform_version(topology_name: str) -> str:
     """What libtpu says of itself: its runtime, and when and from what it was built."""
-    from hloscope.compiler.placing import topology_devices
-    from hloscope.hardware.slices import parse_slice
-
     return str(topology_devices(parse_slice(topology_name))[0].client.platform_version)
 
 
@@ -187,10 +183,9 @@ def proto_text(module: bytes) -> str:
     from jaxlib import _hlo
 
     try:
-        text: str = _hlo.HloModule.from_serialized_hlo_module_proto(module).to_string()
+        return str(_hlo.HloModule.from_serialized_hlo_module_proto(module).to_string())
     except RuntimeError as error:
         raise ValueError(str(error)) from None
-    return text
 
 
 _NOTHING = """\
@@ -210,8 +205,6 @@ def prepare(slice_name: str) -> None:
     from jaxlib.mlir import ir
 
     from hloscope.compiler import jax_internals
-    from hloscope.compiler.placing import topology_devices
-    from hloscope.hardware.slices import parse_slice
 
     with captured_stderr():
         device = topology_devices(parse_slice(slice_name))[0]
@@ -234,24 +227,6 @@ _ROLES = {
 }
 _ROOM_BYTES = 1 << 20
 _FINAL = ("*after_codegen.txt", "*after_optimizations.txt")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dumps:
-    """Texts that one compile wrote; None where it wrote none.
-
-    Attributes:
-        before_propagation: The module that Shardy was about to propagate, in MLIR.
-        partitioned: The HLO right after the partitioner, with the collectives as it put them.
-        final: The HLO as it is run.
-        memory_bytes: What the arrays take in a device's main memory, as far as the buffer assignment says, by the
-            field names of `jax.stages.Compiled.memory_analysis`; empty where there is none.
-    """
-
-    before_propagation: str | None = None
-    partitioned: str | None = None
-    final: str | None = None
-    memory_bytes: Mapping[str, int] = field(default_factory=dict)
 
 
 @contextmanager
@@ -279,16 +254,16 @@ def full_temporary_folder() -> str | None:
         return None
 
 
-def read_dumps(folder: Path | None) -> Dumps:
-    """The texts that matter, out of all that a compile wrote."""
+def read_dumps(folder: Path | None) -> Compiled:
+    """What matters of all that a compile wrote; its text is empty where it did not write the program down."""
     if folder is None:
-        return Dumps()
+        return Compiled(text="", memory_bytes={})
     partitioned = [path for path in folder.glob("*.txt") if _PARTITIONED.search(path.name)]
     final = next((found for pattern in _FINAL if (found := sorted(folder.glob(pattern)))), [])
-    return Dumps(
+    return Compiled(
+        text=_largest(final) or "",
         before_propagation=_largest(folder.glob("shardy/*/01.before_propagation.mlir")),
         partitioned=_largest(partitioned),
-        final=_largest(final),
         memory_bytes=_memory_bytes(_largest(folder.glob("*after_optimizations-buffer-assignment.txt")) or ""),
     )
 

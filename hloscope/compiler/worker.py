@@ -1,9 +1,9 @@
 """What a worker process does: it runs the functions it is sent, one after another, and sends back what they return.
 
 Started as `python -P -m hloscope.compiler.worker PARENT SLICE [kept]`, the last where standard error is a file that the
-parent reads. Requests come on standard input and answers go to
-standard output, each as a length and a pickle; nothing that runs here sees either. It ends when its input ends, and
-with the process that started it, however that ends.
+parent reads. Requests come on standard input and answers go to standard output, each pickled, and as bytes pickled
+again: what cannot be unpickled is then still read to its end. Nothing that runs here sees either. It ends when its
+input ends, and with the process that started it, however that ends.
 """
 
 from __future__ import annotations
@@ -11,40 +11,11 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import struct
 import sys
 from contextlib import suppress
-from typing import Any, BinaryIO
+from typing import Any
 
-LENGTH = struct.Struct("<Q")
 _PR_SET_PDEATHSIG = 1
-
-
-def read_message(stream: BinaryIO) -> bytes:
-    """One message from a pipe.
-
-    Raises:
-        EOFError: The other side is gone.
-    """
-    head = stream.read(LENGTH.size)
-    if len(head) < LENGTH.size:
-        raise EOFError
-    (size,) = LENGTH.unpack(head)
-    body = stream.read(size)
-    if len(body) < size:
-        raise EOFError
-    return body
-
-
-def write_message(stream: BinaryIO, body: bytes) -> None:
-    """Sends one message.
-
-    Raises:
-        OSError: The other side is gone.
-    """
-    stream.write(LENGTH.pack(len(body)))
-    stream.write(body)
-    stream.flush()
 
 
 def main() -> None:
@@ -65,9 +36,10 @@ def main() -> None:
             from hloscope.compiler.step import prepare
 
             prepare(sys.argv[2])
-    with suppress(EOFError, OSError):
+    with suppress(EOFError, OSError, pickle.UnpicklingError):
         while True:
-            write_message(answers, _answer(read_message(requests)))
+            pickle.dump(_answer(pickle.load(requests)), answers)
+            answers.flush()
     os._exit(0)  # the native libraries have nothing to tidy up that is worth waiting for
 
 

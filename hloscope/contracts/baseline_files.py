@@ -19,10 +19,13 @@ _BEGINNING = TITLE.rpartition(" ")[0].encode()
 _COUNT = r"(?:unknown|\d[\d,]*)"
 _AXIS = r'(?:"(?:[^"\\]|\\.)*"|[^\s,="]+)'
 _MESH_AXIS = re.compile(rf"(?P<name>{_AXIS})=(?P<size>\d+)(?:,|$)")
+_AMOUNTS = (
+    r"(?:(?P<bound>at most|at least|unknown) )?(?P<executions>\d[\d,]*) times?",
+    rf"(?P<payload>{_COUNT}) B payload",
+    rf"(?P<wire>{_COUNT}) B wire",
+)
 _ROW = re.compile(
-    rf"(?P<kind>[\w-]+)@(?P<axes>(?:{_AXIS},)*{_AXIS}|)(?: over (?P<link>[\w+]+))? +"
-    rf"(?:(?P<bound>at most|at least|unknown) )?(?P<executions>\d[\d,]*) times? +"
-    rf"(?P<payload>{_COUNT}) B payload +(?P<wire>{_COUNT}) B wire"
+    rf"(?P<kind>[\w-]+)@(?P<axes>(?:{_AXIS},)*{_AXIS}|)(?: over (?P<link>[\w+]+))? +{' +'.join(_AMOUNTS)}"
     r"(?: +(?P<file>\S.*?):(?P<line>\d+)(?: in (?P<function>.+))?)?"
 )
 _TOTAL = re.compile(
@@ -110,7 +113,6 @@ class _Reader:
     def __init__(self, text: str, name: str) -> None:
         self._lines = text.split("\n")
         self._name = name
-        self._whole = text.endswith("\n")
         self._at = 0
         self._head: dict[str, str] = {}
         self._rows: list[BaselineRow] = []
@@ -120,21 +122,19 @@ class _Reader:
             self._refuse(
                 "this is no baseline that this version of hloscope reads", f"the first line should be: {TITLE}"
             )
-        line = self._read_to_total()
+        for at, line in enumerate(self._lines):
+            self._at = at
+            if _TOTAL.fullmatch(line):
+                break
+            if at and line.strip() and not line.startswith("#"):
+                self._read(line)
+        else:
+            self._refuse("the baseline is cut off", "it does not end with its total")
         made = self._made()
-        if not self._whole or total_line(made) != line or any(self._lines[self._at + 1 :]):
+        after = self._lines[self._at + 1 :]
+        if not after or any(after) or total_line(made) != line:
             self._refuse("the baseline does not add up", f"its lines sum up to: {total_line(made)}")
         return made
-
-    def _read_to_total(self) -> str:
-        """Reads the lines before the total; returns that one."""
-        for index, line in enumerate(self._lines[1:], start=1):
-            self._at = index
-            if _TOTAL.fullmatch(line):
-                return line
-            if line.strip() and not line.startswith("#"):
-                self._read(line)
-        return self._refuse("the baseline is cut off", "it does not end with its total")
 
     def _read(self, line: str) -> None:
         head, row = _HEAD.fullmatch(line), _ROW.fullmatch(line)
@@ -182,14 +182,8 @@ def _readable(line: str) -> int:
     kind = parts[0].partition("@")
     if kind[0] not in set(Kind) or not kind[1]:
         return 0
-    patterns = (
-        r"\S+(?: over [\w+]+)?",
-        r"(?:(?:at most|at least|unknown) )?\d[\d,]* times?",
-        rf"{_COUNT} B payload",
-        rf"{_COUNT} B wire",
-    )
     position = 0
-    for index, pattern in enumerate(patterns):
+    for index, pattern in enumerate((r"\S+(?: over [\w+]+)?", *_AMOUNTS)):
         if 2 * index >= len(parts) or not re.fullmatch(pattern, parts[2 * index]):
             return min(position, len(line))
         position += sum(map(len, parts[2 * index : 2 * index + 2]))

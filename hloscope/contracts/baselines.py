@@ -15,13 +15,13 @@ from pathlib import Path, PurePath
 
 from hloscope.analysis.model import Analysis, Collective, Memory, SourceFrame
 from hloscope.analysis.places import path_of, users_frame, users_line
-from hloscope.analysis.totals import bytes_bound
+from hloscope.analysis.totals import bytes_bound, grouped
 from hloscope.analysis.vocabulary import Bound, Kind, Link
-from hloscope.analysis.volume import known_sum
 from hloscope.compare import Change, match
 from hloscope.compare.model import amount, change_line
+from hloscope.documents import document
 from hloscope.findings import Finding, Severity
-from hloscope.units import format_bytes, plural
+from hloscope.units import format_bytes, known_sum, plural
 
 TITLE = "hloscope baseline 1"
 _PLAIN_AXIS = re.compile(r"[^\s,=\"?]+")
@@ -116,10 +116,11 @@ def baseline_of(analysis: Analysis, *, target: str | None = None, root: Path | N
         target: Its name in the baseline; the analysis' own when None.
         root: The project's folder: files below it are named relative to it, others by their last two parts.
     """
-    groups: dict[Hashable, list[Collective]] = {}
-    for collective in analysis.collectives:
-        key = (collective.kind, collective.axes, collective.link, _place(collective, root))
-        groups.setdefault(key, []).append(collective)
+
+    def key(moved: Collective) -> Hashable:
+        return moved.kind, moved.axes, moved.link, _place(moved, root)
+
+    groups = grouped(key, analysis.collectives)
     rows = (_row(group, *_place(group[0], root)) for group in groups.values())
     mesh = analysis.mesh
     return Baseline(
@@ -172,19 +173,16 @@ def _order(row: BaselineRow) -> tuple[object, ...]:
 
 def _as_collective(row: BaselineRow) -> Collective:
     frame = None if row.file is None else SourceFrame(file=row.file, line=row.line or 0, function=row.function)
-    return Collective(
-        kind=row.kind,
+    return document(
+        Collective,
+        row,
         name="",
         computation="",
         line=0,
-        axes=row.axes,
         groups=(),
         group_size=None,
-        link=row.link,
         operand_shapes=(),
         result_shapes=(),
-        payload_bytes=row.payload_bytes,
-        wire_bytes=row.wire_bytes,
         executions=1,
         executions_bound=row.bound,
         source=() if frame is None else (frame,),
@@ -285,7 +283,7 @@ def against_baseline(baseline: Baseline, analysis: Analysis, *, root: Path | Non
     before, after = baseline.collectives, now.collectives
     rows = zip((*before, *after), (*baseline.rows, *now.rows), strict=True)
     transfers = {id(collective): row.executions for collective, row in rows}
-    changes = (change for change in match(before, after).changes if not change.same_traffic)
+    changes = (change for change in match(before, after).changes if not change.kind.same_traffic)
     moved = (_moved(change, transfers, analysis) for change in changes)
     return (*_other_place(baseline, now), *moved, *_less_understood(baseline, now), *_larger(baseline, now))
 

@@ -27,7 +27,6 @@ HBM_EXCEEDED = "hbm-exceeded"
 PAGES: tuple[RuleDoc, ...] = (
     page_of_finding(
         BreachKind.BROKEN,
-        Severity.ERROR,
         "The program moves, takes or waits for more than its contract says, or not what it says.",
         "holds each clause of the target's contract against the compiled program.",
         "a collective that nobody asked for often costs more than the computation it stands beside.",
@@ -36,7 +35,6 @@ PAGES: tuple[RuleDoc, ...] = (
     ),
     page_of_finding(
         BreachKind.UNDECIDED,
-        Severity.ERROR,
         "Something that the contract depends on is not known, so it can be neither kept nor broken.",
         "fails a contract over text that was not understood, opaque kernels, loops whose end is decided at run time, "
         "and limits on a time or a memory that is not known.",
@@ -46,7 +44,6 @@ PAGES: tuple[RuleDoc, ...] = (
     ),
     page_of_finding(
         BreachKind.VACUOUS,
-        Severity.ERROR,
         "Nothing that the program could do would break the contract.",
         "notices programs on one device, dead code, axes of size 1 and axes that the mesh does not have.",
         "a test that cannot fail is worse than none: it is believed.",
@@ -55,7 +52,6 @@ PAGES: tuple[RuleDoc, ...] = (
     ),
     page_of_finding(
         CHANGED,
-        Severity.ERROR,
         "The program does not move what it moved when its baseline was accepted.",
         "matches the program's collectives with the rows of the baseline by kind, axes and source; names, lines, "
         "versions and the number of transfers for the same bytes do not count.",
@@ -65,7 +61,6 @@ PAGES: tuple[RuleDoc, ...] = (
     ),
     page_of_finding(
         NOTHING_EXPECTED,
-        Severity.ERROR,
         "A target has neither a contract nor a baseline.",
         "fails targets of which nothing is expected.",
         "their check could not fail.",
@@ -74,25 +69,24 @@ PAGES: tuple[RuleDoc, ...] = (
     ),
     page_of_finding(
         NO_BASELINE,
-        Severity.NOTE,
         "A target with a contract has no baseline file.",
         "mentions it, and does not fail.",
         "what the contract leaves open can change unseen.",
         "a target that was just added.",
         "`hloscope accept`, or `baseline = false`.",
+        severity=Severity.NOTE,
     ),
     page_of_finding(
         _COMMENTS_NOT_READ,
-        Severity.NOTE,
         "What rules find fails a target of HLO text, and comments in its source files were not read.",
         "names the files; those that HLO text names are opened only in the folder of `source-root`.",
         "a comment that accepts the finding may stand there, and text from elsewhere could name any file.",
         '`hlo = "step.hlo"` with `fail-on = "warning"`, and no `source-root`.',
         "`source-root`, the folder of the code that was compiled, or `allow` in the target.",
+        severity=Severity.NOTE,
     ),
     page_of_finding(
         COULD_NOT_RUN,
-        Severity.ERROR,
         "A target could not be analysed.",
         "reports bad input, and programs that JAX or the compiler refuses.",
         "what was not analysed was not checked.",
@@ -173,10 +167,8 @@ def check_analysis(
     if kept is not None:
         findings += against_baseline(kept, analysis, root=root)
         findings += [] if verdict is not None else _without_contract(analysis)
-    elif verdict is None:
-        findings.append(_nothing_expected(name))
-    elif baseline is not None:
-        findings.append(_no_baseline(name))
+    elif verdict is None or baseline is not None:
+        findings.append(_without_baseline(name, has_contract=verdict is not None))
     failing = () if fail_on is None else unaccepted(analysis.findings, fail_on)
     findings += [replace(finding, severity=Severity.ERROR) for finding in failing]
     findings += _comments_not_read(analysis) if failing else []
@@ -204,27 +196,16 @@ def _without_contract(analysis: Analysis) -> list[Finding]:
     return [*too_large, *vacuous]
 
 
-def _nothing_expected(name: str) -> Finding:
-    return Finding(
-        rule=NOTHING_EXPECTED,
-        severity=Severity.ERROR,
-        message=f"the target {name} has neither a contract nor a baseline, so nothing could fail",
-        fix=f"write a contract, or keep what it moves now: {_accept(name)}",
-    )
-
-
-def _no_baseline(name: str) -> Finding:
-    return Finding(
-        rule=NO_BASELINE,
-        severity=Severity.NOTE,
-        message=f"the target {name} has no baseline file",
-        fix=f"{_accept(name)} writes it; baseline = false in the targets file wants none",
-    )
-
-
-def _accept(name: str) -> str:
-    """The command that writes a target's baseline, as a shell takes it."""
-    return f"hloscope accept {quote(name.partition('@')[0])}"
+def _without_baseline(name: str, *, has_contract: bool) -> Finding:
+    """What is said of a target without a baseline file: a check that cannot fail fails."""
+    accept = f"hloscope accept {quote(name.partition('@')[0])}"
+    if has_contract:
+        message = f"the target {name} has no baseline file"
+        fix = f"{accept} writes it; baseline = false in the targets file wants none"
+        return Finding(rule=NO_BASELINE, severity=Severity.NOTE, message=message, fix=fix)
+    message = f"the target {name} has neither a contract nor a baseline, so nothing could fail"
+    fix = f"write a contract, or keep what it moves now: {accept}"
+    return Finding(rule=NOTHING_EXPECTED, severity=Severity.ERROR, message=message, fix=fix)
 
 
 def could_not_run(name: str, error: HloscopeError | str, *, place: str | None = None) -> Checked:

@@ -25,9 +25,9 @@ from hloscope.contracts.model import (
     Trips,
 )
 from hloscope.contracts.quantities import BYTE_UNITS, Units, parse_amount
-from hloscope.errors import NotationError, caret_excerpt, did_you_mean
+from hloscope.errors import NotationError, did_you_mean
 from hloscope.grammars_loader import grammar_text
-from hloscope.program.notation_syntax import expected_by, start_of, subtrees_of, tokens_of
+from hloscope.program.notation_syntax import QuotedText, expected_by, start_of, subtrees_of, tokens_of
 
 _EXAMPLE = "all-reduce@Y <= 32KiB x2"
 _EXAMPLES = {"contract": _EXAMPLE, "selector": 'all-gather@(X,Y) in "model/attention.py"'}
@@ -91,9 +91,8 @@ def read_contract(value: object, *, where: str = "contract") -> Contract:
         try:
             joined &= parse_contract(line, where=entry)
         except NotationError as error:
-            raise NotationError(
-                error.what, where=error.where or entry, why=error.why, fix=error.fix, excerpt=error.excerpt
-            ) from None
+            error.where = error.where or entry
+            raise
     return joined
 
 
@@ -227,10 +226,8 @@ def _axes(tree: Tree[Token]) -> tuple[str, ...] | None:
 
 
 def _amount(token: Token, units: Units, source: _ContractSource) -> int:
-    position = start_of(token)
-    line, column = source.place(position)
-    where = f"{source.where}, line {line}" if source.has_lines else source.where
-    return parse_amount(str(token), units, where=where, column=column, line=source.line_at(position))
+    where, column, line = source.place(start_of(token))
+    return parse_amount(str(token), units, where=where, column=column, line=line)
 
 
 def _start(tree: Tree[Token]) -> int:
@@ -242,19 +239,10 @@ def _parser() -> Lark:
     return Lark(grammar_text("contract"), parser="lalr", start=["contract", "selector"], maybe_placeholders=False)
 
 
-class _ContractSource:
-    """The text of a contract, which every error about it quotes.
+class _ContractSource(QuotedText):
+    """The text of a contract, or of a part of one."""
 
-    Attributes:
-        text: As the user wrote it.
-        where: Where the user wrote it, such as `pyproject.toml, target step`.
-    """
-
-    __slots__ = ("text", "where")
-
-    def __init__(self, text: str, where: str = "contract") -> None:
-        self.text = text
-        self.where = where
+    __slots__ = ()
 
     def parse(self, start: str = "contract") -> Tree[Token]:
         """Reads the text.
@@ -269,33 +257,6 @@ class _ContractSource:
             return _parser().parse(self.text, start=start)
         except UnexpectedInput as error:
             self._refuse(error, start)
-
-    def error(self, what: str, position: int, *, why: str | None = None, fix: str | None = None) -> NotationError:
-        """The error `what` at the 0-based `position` in the text."""
-        line, column = self.place(position)
-        return NotationError(
-            what,
-            where=f"{self.where}, {f'line {line}, ' if self.has_lines else ''}column {column}",
-            excerpt=caret_excerpt(self.line_at(position), column),
-            why=why,
-            fix=fix,
-        )
-
-    @property
-    def has_lines(self) -> bool:
-        """Whether messages have to say on which line something stands."""
-        return "\n" in self.text.rstrip("\n")
-
-    def place(self, position: int) -> tuple[int, int]:
-        """1-based line and column of a position."""
-        before = self.text[:position]
-        return before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1
-
-    def line_at(self, position: int) -> str:
-        """The line that holds a position."""
-        start = self.text.rfind("\n", 0, position) + 1
-        end = self.text.find("\n", position)
-        return self.text[start : len(self.text) if end < 0 else end]
 
     def _refuse(self, error: UnexpectedInput, start: str) -> NoReturn:
         position, found = self._found(error)
@@ -319,9 +280,8 @@ class _ContractSource:
 
     def _suggestion(self, position: int) -> str | None:
         """What the user may have meant by the first word of the clause, where that is no word of the notation."""
-        line = self.line_at(position)
-        column = self.place(position)[1] - 1
-        clause = line[line.rfind(";", 0, column) + 1 :].split(";")[0].strip()
+        _, column, line = self.place(position)
+        clause = line[line.rfind(";", 0, column - 1) + 1 :].split(";")[0].strip()
         first = clause.replace("@", " ").partition(" ")[0]
         if first in ("only", "just"):
             return f"write {clause.removeprefix(first).strip() or _EXAMPLE}; nothing else"

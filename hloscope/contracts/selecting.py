@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import Enum
+from enum import IntEnum
 from fnmatch import fnmatchcase
 
 from hloscope.analysis.model import Collective, SourceFrame
-from hloscope.analysis.places import path_of
+from hloscope.analysis.places import path_of, split_place
 from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.contracts.model import Selector
 
 
-class Fit(Enum):
+class Fit(IntEnum):
     """Whether a collective is one that a selector speaks of."""
 
     NO = 0
     MAYBE = 1
     YES = 2
-
-    def __and__(self, other: Fit) -> Fit:
-        return min(self, other, key=lambda fit: fit.value)
 
 
 def is_exactly(selector: Selector, collective: Collective) -> bool:
@@ -38,11 +35,11 @@ def touches(selector: Selector, collective: Collective) -> Fit:
     kind = Fit.YES if fnmatchcase(collective.kind, selector.kind) else Fit.NO
     if collective.kind is Kind.OPAQUE and kind is Fit.NO:
         kind = Fit.MAYBE
-    return kind & _fits(selector, collective, _has_axes(selector.axes, collective, alone=False))
+    return min(kind, _fits(selector, collective, _has_axes(selector.axes, collective, alone=False)))
 
 
 def _fits(selector: Selector, collective: Collective, axes: Fit) -> Fit:
-    return axes & _crosses(selector.link, collective) & comes_from(selector.source, collective.source)
+    return min(axes, _crosses(selector.link, collective), comes_from(selector.source, collective.source))
 
 
 def _has_axes(patterns: tuple[str, ...] | None, collective: Collective, *, alone: bool) -> Fit:
@@ -79,7 +76,5 @@ def comes_from(source: str | None, frames: Iterable[SourceFrame]) -> Fit:
 
 def is_at(source: str, frame: SourceFrame) -> bool:
     """Whether a frame is at a place, which is the end of a path with patterns in it, and perhaps `:LINE`."""
-    path, colon, line = source.rpartition(":")
-    if not colon or not line.isdigit():
-        return path_of(frame).match(source)
-    return path_of(frame).match(path) and frame.line == int(line)
+    path, line = split_place(source)
+    return path_of(frame).match(path) and line in (None, frame.line)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 
 from hloscope.analysis.model import Analysis
+from hloscope.analysis.places import split_place
 from hloscope.analysis.vocabulary import Bound, Kind, Link
 from hloscope.contracts.model import Ban, Contract
 from hloscope.contracts.selecting import axis_fits, is_at
@@ -36,9 +37,14 @@ def undecided(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
     if not contract.speaks_of_collectives:
         return
     yield from _on_one_device(str(contract), analysis)
-    yield from _of_no_bytes(analysis)
+    if analysis.collectives and all(moved.payload_bytes == 0 for moved in analysis.collectives):
+        message = "every collective is of an array without elements, so nothing can move"
+        yield vacuous(message, "arrays with elements", "0 B in all of them")
     yield from _misnamed_axes(contract, analysis)
-    yield from _across_one_slice(contract, analysis)
+    crosses = any(selector.link is Link.DCN for selector in contract.selectors)
+    if crosses and analysis.slice is not None and analysis.slice.slices == 1:
+        message = "the program runs on one slice, so nothing can cross DCN"
+        yield vacuous(message, "several slices", f"one slice, {analysis.slice.name}")
     if not contract.at_least_ok:
         yield from _not_understood(analysis)
 
@@ -63,12 +69,6 @@ def _on_one_device(expected: str, analysis: Analysis) -> Iterator[Breach]:
     if not analysis.collectives and max(devices, analysis.num_partitions) <= 1:
         message = "the program runs on one device, so no contract on communication can fail"
         yield vacuous(message, expected, "a mesh of 1 device")
-
-
-def _of_no_bytes(analysis: Analysis) -> Iterator[Breach]:
-    if analysis.collectives and all(moved.payload_bytes == 0 for moved in analysis.collectives):
-        message = "every collective is of an array without elements, so nothing can move"
-        yield vacuous(message, "arrays with elements", "0 B in all of them")
 
 
 def _misnamed_axes(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
@@ -105,13 +105,6 @@ def _has_part(pattern: str, size: int) -> bool:
     return part is None or (int(part[2]) > 1 and size % (int(part[1]) * int(part[2])) == 0)
 
 
-def _across_one_slice(contract: Contract, analysis: Analysis) -> Iterator[Breach]:
-    crosses = any(selector.link is Link.DCN for selector in contract.selectors)
-    if crosses and analysis.slice is not None and analysis.slice.slices == 1:
-        message = "the program runs on one slice, so nothing can cross DCN"
-        yield vacuous(message, "several slices", f"one slice, {analysis.slice.name}")
-
-
 def missing_files(contract: Contract, analysis: Analysis, root: Path | None) -> Iterator[Breach]:
     """Bans on what comes from a file that is nowhere in the project: a name that was mistyped, or a file that moved."""
     for source in dict.fromkeys(ban.selector.source for ban in contract.all_of(Ban)):
@@ -119,13 +112,13 @@ def missing_files(contract: Contract, analysis: Analysis, root: Path | None) -> 
             continue
         if any(is_at(source, frame) for moved in analysis.collectives for frame in moved.source):
             continue
-        path, _, line = source.rpartition(":") if source.rpartition(":")[2].isdigit() else (source, "", "")
+        path, line = split_place(source)
         files = _files_at(root, path)
         first = next(files, None)
         if first is None:
             message = f"there is no file {path} in {root}, so nothing can come from it"
             yield vacuous(message, f"a file {path}", "no such file")
-        elif line and all(_line_count(file) < int(line) for file in (first, *files)):
+        elif line and all(_line_count(file) < line for file in (first, *files)):
             message = f"{path} has no line {line}, so nothing can come from it"
             yield vacuous(message, f"{line} lines or more", f"{_line_count(first)} lines")
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from hloscope.analysis.model import Collective
 from hloscope.analysis.places import short_source, users_line
+from hloscope.analysis.totals import grouped
 from hloscope.contracts.model import Contract, Expectation, Limit, Selector, format_clause, format_selector
 from hloscope.contracts.quantities import BYTE_UNITS, Units, format_amount, rounded_up
 from hloscope.findings import Finding, Severity
@@ -193,8 +194,5 @@ def _group_words(group: Sequence[Collective]) -> str:
 
 def by_kind_and_axes(collectives: Iterable[Collective]) -> list[list[Collective]]:
     """The collectives in groups of one kind and one set of axes, in the order of their first."""
-    groups: dict[object, list[Collective]] = {}
-    for collective in collectives:
-        axes = collective.axes and tuple(sorted(collective.axes))
-        groups.setdefault((collective.kind, axes), []).append(collective)
+    groups = grouped(lambda moved: (moved.kind, moved.axes and tuple(sorted(moved.axes))), collectives)
     return list(groups.values())

@@ -3,7 +3,3 @@
 `network` prices `collectives` on the `paths` they take, `operations` prices the `work` of what computes, `timeline`
 adds up both along the schedule, and `price` joins them. `constants` holds everything that was measured.
 """
-
-from hloscope.cost.price import price_module
-
-__all__ = ["price_module"]

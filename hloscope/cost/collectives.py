@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from hloscope.analysis.model import Analysis, Collective, CollectivePart, Mesh
 from hloscope.analysis.placement import DEVICES_PER_SLICE_ID
+from hloscope.analysis.totals import grouped
 from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.cost.network import Network
 from hloscope.cost.paths import NOT_PRINTED, Algorithm, Groups, NetworkTime, Transfer, read_algorithm
@@ -82,7 +83,6 @@ def priced_collectives(analysis: Analysis, graph: HloGraph, pricing: Pricing) ->
     """Every place that starts a transfer, with its time."""
     times: dict[Key, NetworkTime | None] = {}
     asynchronous: set[Key] = set()
-    inside: dict[str, list[Key]] = defaultdict(list)
     for collective in analysis.collectives:
         for transfer in collective.parts or (collective,):
             key = (collective.computation, transfer.name)
@@ -90,14 +90,9 @@ def priced_collectives(analysis: Analysis, graph: HloGraph, pricing: Pricing) ->
                 continue
             padded = None if collective.parts else collective.padded_bytes
             times[key] = pricing.time_of(transfer, _algorithm(graph, key), padded)
-            inside[collective.computation].append(key)
             if transfer.asynchronous:
                 asynchronous.add(key)
-    return Priced(
-        times=times,
-        asynchronous=frozenset(asynchronous),
-        inside={name: tuple(keys) for name, keys in inside.items()},
-    )
+    return Priced(times=times, asynchronous=frozenset(asynchronous), inside=grouped(itemgetter(0), times))
 
 
 def _algorithm(graph: HloGraph, key: Key) -> Algorithm:
@@ -149,7 +144,6 @@ def devices_of_partitions(
 
 def partition_count(analysis: Analysis, module: HloModule) -> int:
     """Partitions that the text counts: as its header says, or where that says nothing, as its groups do."""
-    said = module.num_partitions * module.replica_count
     named = (
         max(group, default=0)
         for collective in analysis.collectives
@@ -157,7 +151,7 @@ def partition_count(analysis: Analysis, module: HloModule) -> int:
         if part.link is Link.ICI
         for group in part.groups
     )
-    return said if said > 1 else 1 + max(named, default=0)
+    return module.device_count if module.device_count > 1 else 1 + max(named, default=0)
 
 
 def _mesh_within_slice(mesh: Mesh | None, chosen: Slice, count: int) -> tuple[int, ...] | None:

@@ -1,4 +1,4 @@
-"""The constants of the cost model that were measured, the rows that set them, and how well they predict.
+"""The constants of the cost model that were measured, and how well they predict.
 
 Everything else in the model is arithmetic on the figures in `hardware/`. The rows are published timings; the programs,
 the fit and its residuals are in `tests/benchmarks/published`, and a test checks these tables against them.
@@ -13,7 +13,7 @@ from hloscope.analysis.model.step_time import Spread
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constants:
-    """What was measured.
+    """What was measured; the values are fitted to all rows and rounded to three digits.
 
     Attributes:
         link_share: Of a link's usable bandwidth, what transfers between neighbours, rings in both directions, permutes
@@ -27,46 +27,17 @@ class Constants:
         dcn_share: Of the data-centre network bandwidth, what transfers between slices reach.
     """
 
-    link_share: float
-    one_way_ring_share: float
-    grid_share: float
-    start_us: float
-    offloaded_start_us: float
-    hop_us: float
-    hbm_share: float
-    dcn_share: float
+    link_share: float = 1.0  # at its upper limit: the figure in the chip table is the usable bandwidth
+    one_way_ring_share: float = 0.83
+    grid_share: float = 0.661
+    start_us: float = 2.64
+    offloaded_start_us: float = 12.1
+    hop_us: float = 0.936
+    hbm_share: float = 0.832
+    dcn_share: float = 0.335
 
 
-CONSTANTS = Constants(
-    link_share=1.0,  # at its upper limit: the figure in the chip table is the usable bandwidth
-    one_way_ring_share=0.83,
-    grid_share=0.661,
-    start_us=2.64,
-    offloaded_start_us=12.1,
-    hop_us=0.936,
-    hbm_share=0.832,
-    dcn_share=0.335,
-)
-"""The values, fitted to all rows, rounded to three digits."""
-
-ROWS: dict[str, tuple[str, ...]] = {
-    "link_share": (
-        "book-2x2-all-gather",
-        "book-2x2-reduce-scatter",
-        "book-2x2-all-reduce",
-        "book-2x2-layer",
-        "moe-naive",
-    ),
-    "one_way_ring_share": ("seed-naive-all-gather", "book-all-gather-big", "rs-psum-scatter"),
-    "grid_share": ("v6e-256-psum",),
-    "start_us": ("book-all-gather-small", "seed-naive-all-gather"),
-    "offloaded_start_us": ("7x-all-gather",),
-    "hop_us": ("book-all-gather-small",),
-    "hbm_share": ("v6e-copy",),
-    "dcn_share": ("2xv6e-256-psum",),
-}
-"""The measurements that set each constant most."""
-
+CONSTANTS = Constants()
 
 _RULES: dict[str, frozenset[str]] = {
     "v2": frozenset({"cycles"}),

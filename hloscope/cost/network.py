@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain, permutations
 from math import prod
 
 import numpy as np
@@ -95,7 +96,9 @@ class Network:
 
     def _ring(self, transfer: Transfer, size: int) -> NetworkTime:
         algorithm = transfer.algorithm
-        doubled = algorithm.directions == 1 and algorithm.doubles_on_torus and self._goes_round(transfer.groups)
+        doubled = (
+            algorithm.directions == 1 and algorithm.doubles_on_torus and all(map(self._goes_round, transfer.groups))
+        )
         two_way = algorithm.directions == 2 or doubled
         path = self._path(("ring", transfer.groups, two_way), lambda: self._ring_pairs(transfer.groups, two_way))
         passes = 2 if transfer.kind is Kind.ALL_REDUCE else 1
@@ -106,11 +109,8 @@ class Network:
         steps = size // 2 if algorithm.halves and path.hops <= 1 else size - 1
         return self._timed(transfer, path, sent, passes * steps, share, _ring_rule(size, two_way, doubled))
 
-    def _goes_round(self, groups: Groups) -> bool:
-        """Whether every group is one axis of the torus, and closed."""
-        return all(self._is_closed_axis(group) for group in groups)
-
-    def _is_closed_axis(self, group: Sequence[int]) -> bool:
+    def _goes_round(self, group: Sequence[int]) -> bool:
+        """Whether a group is one axis of the torus, and closed."""
         places = {self.torus.coordinates(device) for device in group}
         axes = [axis for axis in range(len(self.torus.shape)) if len({place[axis] for place in places}) > 1]
         return (
@@ -119,11 +119,7 @@ class Network:
 
     def _ring_pairs(self, groups: Groups, two_way: bool) -> Iterator[tuple[int, int]]:
         for group in groups:
-            order = ring_order(self.torus, group)
-            for source, target in zip(order, (*order[1:], order[0]), strict=True):
-                yield source, target
-                if two_way:
-                    yield target, source
+            yield from _neighbours(ring_order(self.torus, group), both_ways=two_way)
 
     def _grid(self, transfer: Transfer, size: int) -> NetworkTime:
         """Every axis carries a share of the data at once, in rings of both directions.
@@ -162,11 +158,7 @@ class Network:
                 place = self.torus.coordinates(device)
                 lines.setdefault((*place[:axis], *place[axis + 1 :]), {}).setdefault(place[axis], device)
             for line in lines.values():
-                order = [line[position] for position in sorted(line)]
-                for source, target in zip(order, (*order[1:], order[0]), strict=True):
-                    if source != target:
-                        yield source, target
-                        yield target, source
+                yield from _neighbours([line[position] for position in sorted(line)])
 
     def _steps(self, groups: Groups) -> list[int]:
         """Steps along each axis from the first to the last member of a group, or half way round where it is closed."""
@@ -185,7 +177,10 @@ class Network:
         """
         pairs = sum(len(group) * (len(group) - 1) for group in transfer.groups)
         if pairs <= _MOST_ROUTED_PAIRS:
-            path = self._path(("exchange", transfer.groups), lambda: _all_pairs(transfer.groups))
+            path = self._path(
+                ("exchange", transfer.groups),
+                lambda: chain.from_iterable(permutations(group, 2) for group in transfer.groups),
+            )
         else:
             path = self._bisection(transfer.groups, size)
         steps = sum(self._steps(transfer.groups))
@@ -240,6 +235,10 @@ def _ring_rule(size: int, two_way: bool, doubled: bool) -> str:
     return "ring round a closed axis" if doubled else f"ring in {'both directions' if two_way else 'one direction'}"
 
 
-def _all_pairs(groups: Groups) -> Iterator[tuple[int, int]]:
-    for group in groups:
-        yield from ((source, target) for source in group for target in group if source != target)
+def _neighbours(order: Sequence[int], *, both_ways: bool = True) -> Iterator[tuple[int, int]]:
+    """Each member of a ring with the next one, and back."""
+    for source, target in zip(order, (*order[1:], order[0]), strict=True):
+        if source != target:
+            yield source, target
+            if both_ways:
+                yield target, source

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
+from operator import attrgetter
 
 from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.model.collective import Overlap, Relation
 from hloscope.analysis.model.step_time import RuleUse, StepTime, UnknownOperation
+from hloscope.analysis.provenance import provenance_of
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.cost.collectives import Pricing, devices_of_partitions, partition_count, priced_collectives
 from hloscope.cost.constants import CONSTANTS, Constants, is_calibrated, spread_of
 from hloscope.cost.network import Network
 from hloscope.cost.operations import Basis, Operations, kernel_names
-from hloscope.cost.overlap import with_overlaps
-from hloscope.cost.records import CollectiveCost, Key, Priced, Sums
+from hloscope.cost.records import Priced, Sums
 from hloscope.cost.timeline import Timeline
-from hloscope.graph import HloGraph
+from hloscope.graph import HloGraph, reached
 from hloscope.hardware.chips import Chip
 from hloscope.hardware.chips import chip as find_chip
 from hloscope.hardware.slices import Slice
 from hloscope.hardware.torus import Torus
-from hloscope.hlo import HloModule, collector_paused
+from hloscope.hlo import HloInstruction, HloModule, collector_paused
 from hloscope.units import format_bytes
 
 _MICROSECONDS = 1e6
@@ -77,7 +79,7 @@ def price_module(
     if not isfinite(first_step_us):
         return replace(analysis, notes=(*analysis.notes, _ENDLESS))
     _make_possible(sums, chosen.chip)
-    collectives = tuple(_with_times(collective, priced, sums.costs) for collective in analysis.collectives)
+    collectives = tuple(_with_times(collective, priced, sums) for collective in analysis.collectives)
     basis = _basis(sums, module)
     notes += tuple(_about_text(module, is_roofline=basis == "roofline"))
     notes += tuple(_about_kernels(module, operations))
@@ -113,12 +115,12 @@ def _basis(sums: Sums, module: HloModule) -> str:
     return "roofline" if by_basis[Basis.ROOFLINE] + by_basis[Basis.UNKNOWN] > 0 else "memory"
 
 
-def _with_times(collective: Collective, priced: Priced, costs: dict[Key, CollectiveCost]) -> Collective:
+def _with_times(collective: Collective, priced: Priced, sums: Sums) -> Collective:
     keys = [(collective.computation, part.name) for part in collective.parts or (collective,)]
     times = [priced.times[key] for key in keys]
     if any(time is None for time in times):
         return collective
-    exposed = [costs[key].exposed_us / costs[key].executions for key in keys if key in costs and costs[key].executions]
+    exposed = [sums.waits[key] / sums.executions[key] for key in keys if sums.executions.get(key)]
     return replace(
         collective,
         time_us=sum(time.time_us for time in times if time is not None),
@@ -249,3 +251,88 @@ def _about_transfers(collectives: Sequence[Collective], slice_name: str) -> Iter
         )
     if any(collective.kind is Kind.RAGGED_ALL_TO_ALL for collective in collectives):
         yield "a ragged all-to-all is priced as if its whole buffer moved; with fewer rows in use it takes less"
+
+
+# ---- which matrix multiplication each exposed collective could be hidden behind
+
+SHARE_OF_STEP = 0.05
+"""A collective that is exposed for less of the step is not worth the search, which reads its whole computation."""
+
+_RUNS_ITS_OWN_SCHEDULE = frozenset({"while", "conditional", "call"})
+_ASYNCHRONOUS = ("-start", "-update", "-done")
+
+_Neighbours = Callable[[HloInstruction], Sequence[HloInstruction]]
+
+
+def with_overlaps(
+    collectives: Sequence[Collective], graph: HloGraph, operations: Operations, step_us: float
+) -> tuple[Collective, ...]:
+    """Tells of the collectives that the step waits for long what they could be hidden behind.
+
+    Asynchronous collectives run beside what neither makes their operands nor uses their results; a collective matmul
+    runs beside its own matrix multiplication, of which it moves one part while another is multiplied.
+
+    Args:
+        collectives: With their times.
+        graph: Of the module.
+        operations: Prices what computes.
+        step_us: How long the step takes, in microseconds.
+
+    Source: Wang et al., "Overlap Communication with Dependent Computation via Decomposition in Large Deep Learning
+        Models" (ASPLOS 2023), for the second.
+    """
+    return tuple(
+        replace(collective, overlap=_overlap(collective, graph, operations))
+        if (collective.exposed_us or 0.0) * collective.executions > SHARE_OF_STEP * step_us
+        else collective
+        for collective in collectives
+    )
+
+
+def _overlap(collective: Collective, graph: HloGraph, operations: Operations) -> Overlap | None:
+    start = _scheduled(graph.module.computation(collective.computation).instruction(collective.name), graph)
+    before, after = attrgetter("operands"), attrgetter("users")
+    related = {*reached([start], before), *reached([start], after)}
+    candidates: tuple[tuple[Relation, Iterable[HloInstruction]], ...] = (
+        (Relation.INDEPENDENT, (other for other in start.computation.instructions if other not in related)),
+        (Relation.CONSUMER, _nearest(start, after, operations)),
+        (Relation.PRODUCER, _nearest(start, before, operations)),
+    )
+    for relation, instructions in candidates:
+        timed = [(time_us, other) for other in instructions if (time_us := _matmul_us(other, operations)) is not None]
+        if timed:
+            time_us, found = max(timed, key=lambda pair: pair[0])
+            source = provenance_of(graph, [found]).source
+            return Overlap(name=found.name, relation=relation, time_us=time_us, source=source)
+    return None
+
+
+def _scheduled(instruction: HloInstruction, graph: HloGraph) -> HloInstruction:
+    """The instruction of the schedule that a collective is part of: itself, or the fusion or wrapper around it."""
+    caller = graph.only_caller(instruction.computation.name)
+    while caller is not None and caller.opcode not in _RUNS_ITS_OWN_SCHEDULE:
+        instruction = caller
+        caller = graph.only_caller(instruction.computation.name)
+    return instruction
+
+
+def _nearest(start: HloInstruction, neighbours: _Neighbours, operations: Operations) -> list[HloInstruction]:
+    """The first matrix multiplications on each way from an instruction."""
+    found: list[HloInstruction] = []
+    seen, pending = {start.name}, [start]
+    while pending:
+        for other in neighbours(pending.pop()):
+            if other.name in seen:
+                continue
+            seen.add(other.name)
+            (pending if _matmul_us(other, operations) is None else found).append(other)
+    return found
+
+
+def _matmul_us(instruction: HloInstruction, operations: Operations) -> float | None:
+    """The time of an instruction that multiplies matrices; None of all others."""
+    opcode = instruction.opcode
+    if opcode in _RUNS_ITS_OWN_SCHEDULE or opcode.endswith(_ASYNCHRONOUS):
+        return None
+    cost = operations.time_of(instruction)
+    return cost.time_us if cost.flops > 0 else None

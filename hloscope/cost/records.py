@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,24 +29,11 @@ class Priced:
 
     times: Mapping[Key, NetworkTime | None]
     asynchronous: frozenset[Key]
-    inside: dict[str, tuple[Key, ...]]
+    inside: Mapping[str, Sequence[Key]]
 
 
 def _zeros() -> defaultdict[Any, float]:
     return defaultdict(float)
-
-
-@dataclass(slots=True)
-class CollectiveCost:
-    """What one place that starts a transfer costs, over all its executions.
-
-    Attributes:
-        exposed_us: Waited for in all executions together.
-        executions: How many there were.
-    """
-
-    exposed_us: float = 0.0
-    executions: int = 0
 
 
 @dataclass(slots=True)
@@ -69,7 +56,8 @@ class Sums:
         bound: How the times relate to the truth.
         kernels: Names of kernels whose cost is unknown.
         unpriced: Collectives that nothing can price.
-        costs: The collectives in it.
+        waits: How long each collective in it is waited for, in all its executions together.
+        executions: How many executions of each collective there are.
     """
 
     compute_us: float = 0.0
@@ -87,7 +75,8 @@ class Sums:
     bound: Bound = Bound.EXACT
     kernels: set[str] = field(default_factory=set)
     unpriced: int = 0
-    costs: dict[Key, CollectiveCost] = field(default_factory=dict)
+    waits: dict[Key, float] = field(default_factory=_zeros)
+    executions: dict[Key, int] = field(default_factory=Counter)
 
     @property
     def total_us(self) -> float:
@@ -130,9 +119,8 @@ class Sums:
         else:
             self.hidden_us += max(transfer.time_us - exposed_us, 0.0)
             self.rules[transfer.rule] += transfer.time_us
-        cost = self.costs.setdefault(key, CollectiveCost())
-        cost.exposed_us += exposed_us
-        cost.executions += 1
+        self.waits[key] += exposed_us
+        self.executions[key] += 1
 
     def add(self, other: Sums, times: int = 1, *, share: float = 1.0) -> None:
         """Adds a computation.
@@ -169,10 +157,9 @@ class Sums:
             times: How often it runs.
             share: The part of it that is waited for.
         """
-        for key, cost in other.costs.items():
-            mine = self.costs.setdefault(key, CollectiveCost())
-            mine.exposed_us += times * share * cost.exposed_us
-            mine.executions += times * cost.executions
+        for key, executions in other.executions.items():
+            self.waits[key] += times * share * other.waits[key]
+            self.executions[key] += times * executions
 
     def add_doubts(self, other: Sums, times: int = 1) -> None:
         """Notes that a computation may take longer than it says, whether it is waited for or not."""

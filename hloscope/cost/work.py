@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from hloscope.graph import HloGraph
 from hloscope.hlo import HloInstruction, Shape
+from hloscope.units import known_sum
 
 MATMULS = frozenset({"dot", "convolution"})
 
@@ -264,18 +265,10 @@ class Traffic:
             value: The value.
             around: The fusions around its computation, up to the one that is asked about, which is not among them.
         """
-        total = 0
-        if value.is_root:
-            taken = self._read(around[-1], around[:-1]) if around else None
-            if taken is None:
-                return None
-            total += taken
-        for user in value.users:
-            taken = self._read_by(user, value, around)
-            if taken is None:
-                return None
-            total += taken
-        return total
+        if value.is_root and not around:
+            return None
+        outside = [self._read(around[-1], around[:-1])] if value.is_root else []
+        return known_sum((*outside, *(self._read_by(user, value, around) for user in value.users)))
 
     def _read_by(self, user: HloInstruction, value: HloInstruction, around: tuple[HloInstruction, ...]) -> int | None:
         positions = user.positions_of(value)
@@ -291,7 +284,7 @@ class Traffic:
         if user.opcode == "fusion" and len(around) < _DEEPEST:
             parameters = self._graph.module.computation(user.called[0][1]).parameters
             inner = [self._read(parameters[index], (*around, user)) for index in positions if index < len(parameters)]
-            return None if None in inner else sum(taken for taken in inner if taken is not None)
+            return known_sum(inner)
         return None
 
     def _written(self, root: HloInstruction) -> Iterator[Moved]:

@@ -32,8 +32,7 @@ class Chip:
         topology_prefix: What libtpu calls the generation in a topology name, such as `tpu7x` in `tpu7x:2x2x1`.
         device_kind: What `jax.Device.device_kind` says, such as `TPU v5 lite`.
         devices_per_chip: JAX devices that one chip shows in that configuration.
-        cores_per_chip: TensorCores.
-        name_counts_cores: Whether the number in names like `v4-8` counts TensorCores rather than chips.
+        cores_per_chip: TensorCores, which the number in names like `v4-8` counts.
         hbm_bytes: Physical HBM.
         usable_hbm_bytes_per_device: What libtpu lets one program occupy; the rest is reserved by the system.
         hbm_bytes_per_s: HBM bandwidth.
@@ -45,7 +44,6 @@ class Chip:
         vmem_bytes: Vector memory of one TensorCore.
         ici_links: Inter-chip links that leave the chip.
         ici_bytes_per_s: Usable bandwidth of one link in one direction.
-        torus_dimensions: 2 or 3 physical axes.
         wraparound_size: In 2D an axis is closed to a ring when it is exactly this long; in 3D all axes are closed
             when all are multiples of it.
         slice_shapes: The blocks one slice may have, smallest first; in 3D those below a full cube.
@@ -63,7 +61,6 @@ class Chip:
     device_kind: str
     devices_per_chip: int
     cores_per_chip: int
-    name_counts_cores: bool
     hbm_bytes: int
     usable_hbm_bytes_per_device: int
     hbm_bytes_per_s: float
@@ -72,7 +69,6 @@ class Chip:
     vmem_bytes: int
     ici_links: int
     ici_bytes_per_s: float
-    torus_dimensions: int
     wraparound_size: int
     slice_shapes: tuple[tuple[int, ...], ...]
     max_slice_chips: int
@@ -88,6 +84,11 @@ class Chip:
     def hbm_bytes_per_device(self) -> int:
         """Physical HBM behind one JAX device, in bytes."""
         return self.hbm_bytes // self.devices_per_chip
+
+    @property
+    def torus_dimensions(self) -> int:
+        """2 or 3 physical axes."""
+        return len(self.slice_shapes[0])
 
 
 __all__ = ["CHIPS", "Chip", "chip", "nearest_chips"]
@@ -123,8 +124,7 @@ V2 = Chip(
     topology_prefix="v2",
     device_kind="TPU v2",
     devices_per_chip=2,
-    cores_per_chip=2,
-    name_counts_cores=True,  # v2-8 is one host of 4 chips
+    cores_per_chip=2,  # v2-8 is one host of 4 chips
     hbm_bytes=16 * _GIB,
     usable_hbm_bytes_per_device=_usable(7.48),  # libtpu
     hbm_bytes_per_s=700e9,  # GCP; JAX 716e9
@@ -132,7 +132,6 @@ V2 = Chip(
     vmem_bytes=16 * _MIB,  # JAX
     ici_links=4,
     ici_bytes_per_s=60e9,  # SB
-    torus_dimensions=2,
     wraparound_size=16,  # the full pod's edge
     slice_shapes=(*_PART_OF_A_HOST_2D, (2, 2), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16)),  # GCP, v2 page; 4x8: libtpu
     max_slice_chips=256,
@@ -146,7 +145,6 @@ V3 = Chip(
     device_kind="TPU v3",
     devices_per_chip=2,
     cores_per_chip=2,
-    name_counts_cores=True,
     hbm_bytes=32 * _GIB,
     usable_hbm_bytes_per_device=_usable(15.48),  # libtpu
     hbm_bytes_per_s=900e9,  # GCP, SB; JAX 825e9
@@ -154,7 +152,6 @@ V3 = Chip(
     vmem_bytes=16 * _MIB,  # JAX
     ici_links=4,
     ici_bytes_per_s=100e9,  # SB; looks high beside v4's 45e9 and no other source confirms it
-    torus_dimensions=2,
     wraparound_size=32,  # the full pod's edge
     slice_shapes=(*_PART_OF_A_HOST_2D, (2, 2), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16), (16, 32), (32, 32)),  # GCP
     max_slice_chips=1024,
@@ -170,8 +167,7 @@ V4 = Chip(
     # default is one device per TensorCore.
     devices_per_chip=1,
     chip_config_name="megacore",
-    cores_per_chip=2,
-    name_counts_cores=True,  # v4-8 is one host of 4 chips
+    cores_per_chip=2,  # v4-8 is one host of 4 chips
     hbm_bytes=32 * _GIB,
     usable_hbm_bytes_per_device=_usable(30.75),  # libtpu, megacore
     hbm_bytes_per_s=1200e9,  # GCP, SB; JAX 1230e9
@@ -180,7 +176,6 @@ V4 = Chip(
     vmem_bytes=16 * _MIB,  # JAX; beside it 128 MiB of CMEM that XLA no longer uses by default
     ici_links=6,
     ici_bytes_per_s=45e9,  # SB, usable; raw is 50e9
-    torus_dimensions=3,
     wraparound_size=4,  # GCP: optical wraparound between cubes of 4x4x4
     slice_shapes=_BELOW_A_CUBE,
     max_slice_chips=3072,  # GCP: 12x16x16
@@ -196,7 +191,6 @@ V5E = Chip(
     device_kind="TPU v5 lite",
     devices_per_chip=1,
     cores_per_chip=1,
-    name_counts_cores=False,
     hbm_bytes=16 * _GIB,
     usable_hbm_bytes_per_device=_usable(15.75),  # libtpu
     hbm_bytes_per_s=819e9,  # GCP; another GCP table says 800 GiB/s (859e9), JAX 820e9
@@ -206,7 +200,6 @@ V5E = Chip(
     vmem_bytes=128 * _MIB,  # JAX
     ici_links=4,
     ici_bytes_per_s=45e9,  # SB, usable; GCP's 400 GB/s per chip both ways over 4 links is 50e9 raw
-    torus_dimensions=2,
     wraparound_size=16,  # SB: only an axis as long as the pod's edge is closed
     slice_shapes=_LITE_POD,
     max_slice_chips=256,
@@ -221,8 +214,7 @@ V5P = Chip(
     topology_prefix="v5p",
     device_kind="TPU v5",
     devices_per_chip=1,  # megacore: both TensorCores are one device
-    cores_per_chip=2,
-    name_counts_cores=True,  # v5p-8 is one host of 4 chips
+    cores_per_chip=2,  # v5p-8 is one host of 4 chips
     # GCP lists 95 GiB and says why: 96 GiB are there and a part is reserved. libtpu lets a program have 95.73.
     hbm_bytes=96 * _GIB,
     usable_hbm_bytes_per_device=_usable(95.73),  # libtpu of JAX 0.12; 95.74 with JAX 0.10
@@ -233,7 +225,6 @@ V5P = Chip(
     vmem_bytes=64 * _MIB,  # JAX
     ici_links=6,
     ici_bytes_per_s=90e9,  # SB, usable; GCP's 1200 GB/s per chip both ways over 6 links is 100e9 raw
-    torus_dimensions=3,
     wraparound_size=4,  # GCP: "4x4x4 and larger slices have full 3D torus"
     slice_shapes=_BELOW_A_CUBE,
     max_slice_chips=6144,  # GCP: 16x16x24
@@ -249,7 +240,6 @@ V6E = Chip(
     device_kind="TPU v6 lite",
     devices_per_chip=1,
     cores_per_chip=1,
-    name_counts_cores=False,
     hbm_bytes=32 * _GIB,
     usable_hbm_bytes_per_device=_usable(31.24),  # libtpu of JAX 0.12; 31.25 with JAX 0.10
     hbm_bytes_per_s=1638e9,  # GCP, the newest table; others of its tables say 1640e9 and 1600e9
@@ -259,7 +249,6 @@ V6E = Chip(
     vmem_bytes=128 * _MIB,  # JAX
     ici_links=4,
     ici_bytes_per_s=90e9,  # SB, usable; GCP's 800 GB/s per chip both ways over 4 links is 100e9 raw
-    torus_dimensions=2,
     wraparound_size=16,  # SB
     slice_shapes=_LITE_POD,
     max_slice_chips=256,
@@ -274,9 +263,8 @@ V7X = Chip(
     topology_prefix="tpu7x",
     device_kind="TPU7x",
     devices_per_chip=2,
-    cores_per_chip=2,
     # GCP sells by topology; Google's xpk and GKE name the machines by TensorCores: tpu7x-8 is 2x2x1, 4 chips.
-    name_counts_cores=True,
+    cores_per_chip=2,
     hbm_bytes=192 * _GIB,
     usable_hbm_bytes_per_device=_usable(94.74),  # libtpu of JAX 0.12; 94.75 with JAX 0.10
     hbm_bytes_per_s=7380e9,  # GCP; JAX 7400e9
@@ -287,7 +275,6 @@ V7X = Chip(
     vmem_bytes=64 * _MIB,  # JAX
     ici_links=6,
     ici_bytes_per_s=90e9,  # SB, usable; GCP's 1200 GB/s per chip both ways over 6 links is 100e9 raw
-    torus_dimensions=3,
     wraparound_size=4,  # as v5p
     slice_shapes=_BELOW_A_CUBE,
     max_slice_chips=9216,  # GCP: chips of a pod

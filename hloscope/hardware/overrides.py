@@ -15,7 +15,7 @@ from hloscope.hardware.slices import Slice
 
 SliceOrNone = TypeVar("SliceOrNone", Slice, Slice | None)
 
-_NOT_FIGURES = ("devices_per_chip", "cores_per_chip", "torus_dimensions", "wraparound_size", "max_slice_chips")
+_NOT_FIGURES = ("devices_per_chip", "cores_per_chip", "wraparound_size", "max_slice_chips")
 _FIGURES = {
     item.name: item.type
     for item in fields(Chip)

@@ -239,11 +239,11 @@ def _can_be_read(text: str) -> bool:
 
 
 def _shape_of_size(known: Chip, number: int, text: str) -> Shape:
-    cores = known.cores_per_chip if known.name_counts_cores else 1
+    cores = known.cores_per_chip
     shape = shape_with(known, number // cores) if number % cores == 0 else None
     if shape is not None:
         return shape
-    unit = f"TensorCores, {cores} to a chip" if known.name_counts_cores else "chips"
+    unit = f"TensorCores, {cores} to a chip" if cores > 1 else "chips"
     raise SliceError(
         f'there is no {known.name} slice of the size "{text}"',
         why=f"the number counts {unit}; {known.name} comes in blocks of {_offered(known)}",

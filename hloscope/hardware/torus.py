@@ -69,14 +69,6 @@ class Torus:
         places = zip(self.coordinates(device), self.host_shape, strict=True)
         return tuple(position // edge for position, edge in places)
 
-    def hops(self, source: int, target: int) -> int:
-        """Links on the shortest way between two devices."""
-        pairs = zip(self.coordinates(source), self.coordinates(target), self.shape, self.wraparound, strict=True)
-        return sum(
-            min(abs(here - there), size - abs(here - there)) if closed else abs(here - there)
-            for here, there, size, closed in pairs
-        )
-
     def longest_way(self, pairs: Sequence[tuple[int, int]]) -> int:
         """The most links on the shortest way of any of some transfers; 0 for none."""
         ends = np.array(pairs, dtype=np.int64).reshape(-1, 2) // self.devices_per_chip

@@ -24,7 +24,6 @@ from hloscope.hlo.columns import Frame
 from hloscope.hlo.ir import HloComputation, HloInstruction, HloModule
 from hloscope.hlo.multi_module import module_text
 from hloscope.hlo.parser import collector_paused, parse_module, parse_modules
-from hloscope.hlo.replica_groups import ReplicaGroups
 from hloscope.hlo.shape import Layout, Shape
 from hloscope.hlo.sharding import Sharding
 
@@ -34,7 +33,6 @@ __all__ = [
     "HloInstruction",
     "HloModule",
     "Layout",
-    "ReplicaGroups",
     "Shape",
     "Sharding",
     "collector_paused",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hloscope.hlo.columns import Columns, ComputationRow, Form, Parsed, frame_tables
@@ -70,14 +71,9 @@ class Builder:
         """
         self._base = base
         for computation in computations:
-            name, position = computation.head.name.lstrip("%"), base + computation.head.span.start
-            self.open_computation = (name, position)
-            self._add_bodies(name, computation.instructions)
-            scope = self.open_scope(name, position)
-            for instruction in computation.instructions:
-                self._add_instruction(scope, instruction)
-            thread = computation.execution_thread
-            self.close_scope(scope, is_entry=computation.head.is_entry, thread=thread, position=position)
+            head, body = computation.head, computation.instructions
+            self.open_computation = name, position = head.name.lstrip("%"), base + head.span.start
+            self._add(name, position, body, is_entry=head.is_entry, thread=computation.execution_thread)
             self.open_computation = None
 
     def add_single(self, instruction: Instruction) -> None:
@@ -86,14 +82,29 @@ class Builder:
         self.columns.name = name
         self.columns.is_single = True
         self._implies_parameters = True
-        self._add_bodies(name, (instruction,))
-        scope = self.open_scope(name, 0)
-        self._add_instruction(scope, instruction)
-        self.close_scope(scope, is_entry=True, thread=None, position=0)
+        self._add(name, 0, (instruction,), is_entry=True)
 
-    def open_scope(self, name: str, position: int) -> Scope:
-        """Begins a computation at an offset of the whole text."""
-        return Scope(name, self._line_at(position), len(self.columns.names))
+    def _add(
+        self,
+        name: str,
+        position: int,
+        instructions: tuple[Instruction, ...],
+        *,
+        is_entry: bool = False,
+        thread: str | None = None,
+        depth: int = 0,
+    ) -> None:
+        """Adds a computation that begins at an offset of the whole text, and before it those that stand inside it."""
+        if depth > MAX_DEPTH:
+            raise ReadError(position, f"inline computations nest deeper than {MAX_DEPTH} levels")
+        for instruction in instructions:
+            for _, body, callee in _callees(name, instruction):
+                if callee.name is None:
+                    self._add(body, self._base + callee.span.start, callee.body, depth=depth + 1)
+        scope = Scope(name, self._line_at(position), len(self.columns.names))
+        for instruction in instructions:
+            self._add_instruction(scope, instruction)
+        self.close_scope(scope, is_entry=is_entry, thread=thread, position=position)
 
     def add_line(self, scope: Scope, instruction: Instruction, source: str, line: int) -> None:
         """Adds an instruction that was parsed from `source`, which begins on a 1-based line."""
@@ -127,24 +138,15 @@ class Builder:
         """
         end = len(self.columns.names) if end is None else end
         root = end - 1 if scope.root is None else scope.root
-        row = ComputationRow(scope.name, scope.line, thread, scope.first, end, root)
-        self.add_computation(row, is_entry=is_entry, position=position)
-
-    def add_computation(self, row: ComputationRow, *, is_entry: bool, position: int) -> None:
-        """Adds a computation whose instructions have been added.
-
-        Raises:
-            ReadError: Another one has its name, or is the entry as well.
-        """
         columns = self.columns
-        if row.name in self.computation_names:
-            raise ReadError(position, f"computation %{row.name} is defined twice")
+        if scope.name in self.computation_names:
+            raise ReadError(position, f"computation %{scope.name} is defined twice")
         if is_entry and columns.entry >= 0:
             raise ReadError(position, "a second computation is marked `ENTRY`")
         if is_entry:
             columns.entry = len(columns.computations)
-        self.computation_names.add(row.name)
-        columns.computations.append(row)
+        self.computation_names.add(scope.name)
+        columns.computations.append(ComputationRow(scope.name, scope.line, thread, scope.first, end, root))
 
     def finish(self, *, truncated: bool = False) -> None:
         """Settles what the whole text decides: without `ENTRY`, the last computation is the entry.
@@ -215,7 +217,10 @@ class Builder:
         if index is None and self._implies_parameters:
             index = self._implied_parameter(scope, operand)
         if index is None:
-            raise ReadError(self._base + operand.span.start, undefined(operand.name or "", scope.name))
+            what = (
+                f"%{operand.name or ''} is used in computation %{scope.name} and no instruction before it has that name"
+            )
+            raise ReadError(self._base + operand.span.start, what)
         for tuple_index in operand.indexes:
             index = self._tuple_element(scope, index, tuple_index, operand.span.start)
         return index
@@ -234,33 +239,13 @@ class Builder:
         parsed = Parsed({"index": str(tuple_index)})
         return self._append(scope, name, start, Form("get-tuple-element", None), parsed, [index])
 
-    def _add_bodies(self, computation: str, instructions: tuple[Instruction, ...], depth: int = 0) -> None:
-        """Makes the inline bodies of called computations, the innermost first, computations of their own."""
-        for instruction in instructions:
-            for attribute in instruction.operation.attributes:
-                for number, callee in enumerate(attribute.callees):
-                    if callee.name is None:
-                        name = _body_name(computation, instruction, attribute.key, number)
-                        self._add_body(name, callee, depth)
-
-    def _add_body(self, name: str, callee: Callee, depth: int) -> None:
-        position = self._base + callee.span.start
-        if depth >= MAX_DEPTH:
-            raise ReadError(position, f"inline computations nest deeper than {MAX_DEPTH} levels")
-        self._add_bodies(name, callee.body, depth + 1)
-        scope = self.open_scope(name, position)
-        for inner in callee.body:
-            self._add_instruction(scope, inner)
-        self.close_scope(scope, is_entry=False, thread=None, position=position)
-
     def _called(self, scope: Scope, instruction: Instruction) -> tuple[tuple[str, str], ...]:
         called: list[tuple[str, str]] = []
-        for attribute in instruction.operation.attributes:
-            for number, callee in enumerate(attribute.callees):
-                name = callee.name or _body_name(scope.name, instruction, attribute.key, number)
-                if name not in self.computation_names:
-                    raise ReadError(self._base + callee.span.start, _undefined_computation(name))
-                called.append((attribute.key, name))
+        for key, name, callee in _callees(scope.name, instruction):
+            if name not in self.computation_names:
+                what = f"computation %{name} is called and no computation before it has that name"
+                raise ReadError(self._base + callee.span.start, what)
+            called.append((key, name))
         return tuple(called)
 
     def _text(self, span: Span) -> str:
@@ -279,17 +264,9 @@ class Builder:
         return self._line
 
 
-def undefined(name: str, computation: str) -> str:
-    """The message for an operand that no earlier instruction defines."""
-    return f"%{name} is used in computation %{computation} and no instruction before it has that name"
-
-
-def _undefined_computation(name: str) -> str:
-    """The message for a call of a computation that no earlier text defines."""
-    return f"computation %{name} is called and no computation before it has that name"
-
-
-def _body_name(computation: str, instruction: Instruction, key: str, number: int) -> str:
-    """A name for an inline body; `#` keeps it apart from every name that XLA prints."""
-    name = str(instruction.name or instruction.operation.opcode).lstrip("%")
-    return f"{computation}#{name}.{key}.{number}"
+def _callees(computation: str, instruction: Instruction) -> Iterator[tuple[str, str, Callee]]:
+    """What an instruction calls: key, name and record; `#` in the name of an inline body keeps it apart from others."""
+    caller = str(instruction.name or instruction.operation.opcode).lstrip("%")
+    for attribute in instruction.operation.attributes:
+        for number, callee in enumerate(attribute.callees):
+            yield attribute.key, callee.name or f"{computation}#{caller}.{attribute.key}.{number}", callee

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum, auto
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import compress
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from hloscope.hlo.opcodes import RESERVED
 from hloscope.hlo.records import Instruction, ReadError
 
 MOST_LINES = 64
-"""Lines that one instruction or head may take here."""
+"""Lines that one instruction, head or header may take here."""
 
 
 Rows = Row[tuple[str, ...]]
@@ -184,7 +184,9 @@ class Chunk:
                 self.in_computation = False
                 return Event(Doing.CLOSES, place, line, thread=thread)
             if self.in_computation:
-                instruction, source, count = self._joined(number, self._other(number), _instruction)
+                instruction, source, count = self._joined(
+                    number, self._other(number), partial(language().parse, "instruction")
+                )
                 return Event(Doing.ADDS, place, line, count, instruction=instruction, source=source)
             (name, is_entry), source, count = self._joined(number, source, read_head)
         except ReadError:
@@ -211,8 +213,3 @@ class Chunk:
         if taken == MOST_LINES or self._end >= len(self._text):
             raise ReadError(0, "too many lines")
         raise _Incomplete
-
-
-def _instruction(text: str) -> Instruction:
-    found: Instruction = language().parse("instruction", text)
-    return found

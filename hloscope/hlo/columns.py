@@ -22,6 +22,7 @@ _BLOCK = 1 << 20
 """Characters in which line ends are looked for at once."""
 
 
+@dataclass(slots=True, eq=False)
 class Form:
     """What many instructions have in common.
 
@@ -30,11 +31,8 @@ class Form:
         shape: None when the text leaves it out.
     """
 
-    __slots__ = ("opcode", "shape")
-
-    def __init__(self, opcode: str, shape: Shape | None) -> None:
-        self.opcode = opcode
-        self.shape = shape
+    opcode: str
+    shape: Shape | None
 
 
 class Parsed(NamedTuple):
@@ -86,7 +84,7 @@ class Columns:
         lines_before: Lines that come before this text in its file.
     """
 
-    def __init__(self, text: str, file_name: str | None) -> None:
+    def __init__(self, text: str, file_name: str | None, lines_before: int = 0) -> None:
         self.text = text
         self.file_name = file_name
         self.name = ""
@@ -106,7 +104,7 @@ class Columns:
         self.entry_is_implied = False
         self.truncated = False
         self.is_single = False
-        self.lines_before = 0
+        self.lines_before = lines_before
 
     def users(self, index: int) -> list[int]:
         """The instructions that have one as an operand, in text order, each once."""
@@ -130,12 +128,6 @@ class Columns:
         starts = numpy.concatenate([[0], numpy.cumsum(counts)])
         slots = numpy.argsort(operands, kind="stable")
         return _array_of(starts), _array_of(users[slots]), _array_of(slots)
-
-    def of_same_text(self) -> Columns:
-        """Columns that nothing has been read into."""
-        fresh = Columns(self.text, self.file_name)
-        fresh.lines_before = self.lines_before
-        return fresh
 
     def attributes(self, index: int) -> Mapping[str, str]:
         """Raw value text by key, in printed order."""
@@ -198,6 +190,10 @@ class Frame(NamedTuple):
     column: int
 
 
+_LOCATION = ("file_name_id", "function_name_id", "line", "column", "end_line", "end_column")
+"""What a row of `FileLocations` says, in order."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameTables:
     """The four stack tables of a module, by id - 1.
@@ -205,14 +201,14 @@ class FrameTables:
     Attributes:
         file_names: `FileNames`.
         function_names: `FunctionNames`.
-        file_locations: `FileLocations`, as (file_name_id, function_name_id, line, column, end_line, end_column).
+        file_locations: `FileLocations`, the numbers of `_LOCATION`.
         stack_frames: `StackFrames`, as (file_location_id, parent frame id); the parent is the real id, 0 for none,
             where the text prints it plus one.
     """
 
     file_names: tuple[str, ...] = ()
     function_names: tuple[str, ...] = ()
-    file_locations: tuple[tuple[int, int, int, int, int, int], ...] = ()
+    file_locations: tuple[tuple[int, ...], ...] = ()
     stack_frames: tuple[tuple[int, int], ...] = ()
 
     def frames(self, stack_frame_id: int) -> tuple[Frame, ...]:
@@ -226,24 +222,13 @@ class FrameTables:
         while 0 < frame_id <= len(self.stack_frames) and frame_id not in seen:
             seen.add(frame_id)
             location_id, frame_id = self.stack_frames[frame_id - 1]
-            frame = self._frame(location_id)
-            if frame is None:
+            if not 0 < location_id <= len(self.file_locations):
                 break
-            found.append(frame)
+            file_id, function_id, line, column, _, _ = self.file_locations[location_id - 1]
+            if not (0 < file_id <= len(self.file_names) and 0 < function_id <= len(self.function_names)):
+                break
+            found.append(Frame(self.file_names[file_id - 1], line, self.function_names[function_id - 1], column))
         return tuple(found)
-
-    def _frame(self, location_id: int) -> Frame | None:
-        if not 0 < location_id <= len(self.file_locations):
-            return None
-        file_id, function_id, line, column, _, _ = self.file_locations[location_id - 1]
-        if not (0 < file_id <= len(self.file_names) and 0 < function_id <= len(self.function_names)):
-            return None
-        return Frame(
-            file=self.file_names[file_id - 1],
-            line=line,
-            function=self.function_names[function_id - 1],
-            column=column,
-        )
 
 
 def frame_tables(
@@ -258,16 +243,6 @@ def frame_tables(
     return FrameTables(
         file_names=tuple(str(row) for row in file_names),
         function_names=tuple(str(row) for row in function_names),
-        file_locations=tuple(
-            (
-                row.get("file_name_id", 0),
-                row.get("function_name_id", 0),
-                row.get("line", 0),
-                row.get("column", 0),
-                row.get("end_line", 0),
-                row.get("end_column", 0),
-            )
-            for row in locations
-        ),
+        file_locations=tuple(tuple(row.get(key, 0) for key in _LOCATION) for row in locations),
         stack_frames=tuple((row.get("file_location_id", 0), row.get("parent_frame_id", 1) - 1) for row in frames),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -31,39 +31,36 @@ _MOST_ENTRIES = 1 << 12
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
-def read(columns: Columns, index: int, key: str, start: str, raw: str) -> Any:
-    """Reads the value of one attribute by a rule of the grammar's lower level.
+def _read(
+    columns: Columns, index: int, attributes: Mapping[str, str], key: str, by: Callable[[str, str], Any], start: str
+) -> Any:
+    """Reads the value of one attribute by a rule of the grammar's lower level; None where there is none.
 
     Raises:
         HloParseError: The value does not follow the rule; the error points at it in the whole text.
     """
+    raw = attributes.get(key)
+    if raw is None:
+        return None
     try:
-        return language().read(start, raw)
+        return by(start, raw)
     except ReadError as error:
         line_start = columns.line_start(index)
         offset = columns.text.find(f"{key}={raw}", line_start)
         base = line_start if offset < 0 else offset + len(key) + 1
-        moved = error.moved(base)
-        moved.at_end = False
-        name = columns.names[index]
-        moved.what = f"{key} of %{name} cannot be read: {error.what}"
-        raise parse_error(columns, moved) from None
+        what = f"{key} of %{columns.names[index]} cannot be read: {error.what}"
+        raise parse_error(columns, ReadError(error.position + base, what, fix=error.fix)) from None
 
 
-_texts: dict[tuple[str, str], Any] = {}
-"""Groups and shardings that have been read, by key and text: the same few stand on very many instructions."""
-
-_MOST_TEXTS = 1 << 12
-
-
-def _with_text(columns: Columns, index: int, key: str, raw: str) -> Any:
-    """Groups or a sharding, with the text that they were read from."""
-    found = _texts.get((key, raw))
-    if found is None:
-        if len(_texts) >= _MOST_TEXTS:
-            _texts.clear()
-        found = _texts[key, raw] = replace(read(columns, index, key, key, raw), text=raw)
-    return found
+@lru_cache(maxsize=_MOST_ENTRIES)
+def _with_text(key: str, raw: str) -> Any:
+    """Groups or a sharding, with the text that they were read from: the same few stand on very many instructions."""
+    try:
+        return replace(language().read(key, raw), text=raw)
+    except ContradictionError as error:
+        if key != "replica_groups":
+            raise
+        return ReplicaGroups(text=raw, contradiction=error.what)
 
 
 def replica_groups(columns: Columns, index: int, attributes: Mapping[str, str]) -> ReplicaGroups | None:
@@ -71,28 +68,15 @@ def replica_groups(columns: Columns, index: int, attributes: Mapping[str, str]) 
 
     Sizes and axes that do not fit together are kept as printed: XLA prints and reads them too.
     """
-    raw = attributes.get("replica_groups")
-    if raw is None:
-        return None
-    found: ReplicaGroups | None = _texts.get(("replica_groups", raw))
-    return found or _contradictory(raw) or _with_text(columns, index, "replica_groups", raw)
-
-
-def _contradictory(raw: str) -> ReplicaGroups | None:
-    """Groups that follow the grammar and cannot be; None for all others."""
-    try:
-        language().read("replica_groups", raw)
-    except ContradictionError as error:
-        return ReplicaGroups(text=raw, contradiction=error.what)
-    except ReadError:
-        return None  # which is reported with its place in the whole text
-    return None
+    key = "replica_groups"
+    found: ReplicaGroups | None = _read(columns, index, attributes, key, _with_text, key)
+    return found
 
 
 def sharding(columns: Columns, index: int, attributes: Mapping[str, str]) -> Sharding | None:
     """The attribute `sharding` in any of its forms."""
-    raw = attributes.get("sharding")
-    return None if raw is None else _with_text(columns, index, "sharding", raw)
+    found: Sharding | None = _read(columns, index, attributes, "sharding", _with_text, "sharding")
+    return found
 
 
 def source_target_pairs(
@@ -103,13 +87,11 @@ def source_target_pairs(
     Raises:
         HloParseError: An entry is no pair.
     """
-    raw = attributes.get("source_target_pairs")
-    if raw is None:
-        return None
-    plain = _plain_pairs(raw)
-    if plain is not None:
+    key = "source_target_pairs"
+    plain = _plain_pairs(attributes[key]) if key in attributes else None
+    if plain is not None or key not in attributes:
         return plain
-    pairs: tuple[tuple[int, ...], ...] = read(columns, index, "source_target_pairs", "integer_lists", raw)
+    pairs: tuple[tuple[int, ...], ...] = _read(columns, index, attributes, key, language().read, "integer_lists")
     if any(len(pair) != 2 for pair in pairs):
         error = ReadError(columns.line_start(index), f"source_target_pairs of %{columns.names[index]} are no pairs")
         raise parse_error(columns, error)
@@ -126,25 +108,20 @@ def _plain_pairs(raw: str) -> tuple[tuple[int, int], ...] | None:
 
 def integers(columns: Columns, index: int, attributes: Mapping[str, str], key: str) -> tuple[int, ...] | None:
     """An attribute such as `dimensions={0,1}`."""
-    raw = attributes.get(key)
-    if raw is None:
-        return None
-    found: tuple[int, ...] = read(columns, index, key, "integers", raw)
+    found: tuple[int, ...] | None = _read(columns, index, attributes, key, language().read, "integers")
     return found
 
 
-def entries(columns: Columns, index: int, key: str, raw: str | None) -> Mapping[str, str]:
-    """The entries of `metadata` or `frontend_attributes`, from the value's text."""
-    if raw is None:
-        return _EMPTY
-    return _plain_entries(raw) or MappingProxyType(read(columns, index, key, key, raw).values)
+def entries(columns: Columns, index: int, attributes: Mapping[str, str], key: str) -> Mapping[str, str]:
+    """The entries of `metadata` or `frontend_attributes`."""
+    return _read(columns, index, attributes, key, _entries, key) or _EMPTY
 
 
 @lru_cache(maxsize=_MOST_ENTRIES)
-def _plain_entries(raw: str) -> Mapping[str, str] | None:
-    """Entries that are all strings and words, which every rule for entries reads alike; None for others."""
+def _entries(key: str, raw: str) -> Mapping[str, str]:
+    """Strings and words are cut out; entries that are anything else are read by their rule."""
     if _is_plain(raw) is None:
-        return None
+        return MappingProxyType(language().read(key, raw).values)
     found = _cut_entries(raw)
     return MappingProxyType(
         {key: plain or (unquote(value) if value[0] == '"' else value) for key, plain, value in found}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hloscope.errors import HloParseError, caret_excerpt
+from hloscope.errors import HloParseError, caret_excerpt, place_in
 from hloscope.hlo.columns import Columns
 from hloscope.hlo.records import ReadError
 
@@ -12,18 +12,9 @@ _NOT_HLO_FIX = (
     "give HLO text, which starts with `HloModule`: jax.jit(f).lower(...).compile().as_text() and "
     "XLA's dumps named *.txt are such text"
 )
-_SECOND_MODULE_FIX = (
-    "give one module at a time, or separate modules with lines of `// -----` and read them with parse_modules"
-)
-_LOST_ENTRY_FIX = "give the whole text; XLA prints ENTRY last"
 _CUT_OFF_FIX = "was the file cut off?"
 _HLO_WORDS = ("HloModule", "ENTRY", "ROOT")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
-
-
-def _line_and_column(text: str, position: int) -> tuple[int, int]:
-    """1-based line and column of an offset; a line ends at a line feed."""
-    return text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
 
 
 def parse_error(columns: Columns, error: ReadError, open_computation: tuple[str, int] | None = None) -> HloParseError:
@@ -39,12 +30,11 @@ def parse_error(columns: Columns, error: ReadError, open_computation: tuple[str,
         return located(columns, 0, "the text is empty", _NOT_HLO_FIX)
     position = min(error.position, len(text.rstrip(" \t\r\n")))
     if _begins_second_module(text, position):
-        return located(
-            columns, text.rindex("HloModule", 0, position), "a second module begins here", _SECOND_MODULE_FIX
-        )
+        fix = "give one module at a time, or separate modules with lines of `// -----` and read them with parse_modules"
+        return located(columns, text.rindex("HloModule", 0, position), "a second module begins here", fix)
     if open_computation is not None and (error.at_end or _is_cut_off(text, position)):
         name, start = open_computation
-        line = _line_and_column(text, start)[0] + columns.lines_before
+        line = place_in(text, start)[0] + columns.lines_before
         what = f"the text ends inside computation %{name} that starts at line {line}"
         if error.opened_at is not None:
             what = f"{what}: {error.what}"
@@ -61,19 +51,15 @@ def lost_entry(columns: Columns) -> HloParseError:
     """The error for a module whose text ends before its `ENTRY`."""
     last = columns.computations[-1].name
     what = f"the text is cut off before ENTRY; %{last} is the last computation that is whole"
-    return located(columns, len(columns.text.rstrip(" \t\r\n")), what, _LOST_ENTRY_FIX)
+    return located(columns, len(columns.text.rstrip(" \t\r\n")), what, "give the whole text; XLA prints ENTRY last")
 
 
 def located(columns: Columns, position: int, what: str, fix: str | None) -> HloParseError:
     """An error at an offset of the text, with what to do about it."""
-    text = columns.text
-    line, column = _line_and_column(text, position)
-    start = position - column + 1
-    end = text.find("\n", start)
-    line_text = _CONTROL.sub("\ufffd", text[start : len(text) if end < 0 else end])
+    line, column, line_text = place_in(columns.text, position)
     line += columns.lines_before
     where = f"{columns.file_name or '<text>'}:{line}:{column}"
-    excerpt = caret_excerpt(line_text, column)
+    excerpt = caret_excerpt(_CONTROL.sub("\ufffd", line_text), column)
     return HloParseError(what, line=line, column=column, where=where, excerpt=excerpt, fix=fix)
 
 

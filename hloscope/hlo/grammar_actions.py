@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from hloscope.hlo.lalr_runtime import Token
+from hloscope.hlo.opcodes import RULE_OF_VALUE
 from hloscope.hlo.records import (
     Attribute,
     Callee,
@@ -29,7 +30,7 @@ from hloscope.hlo.records import (
     span_of,
 )
 from hloscope.hlo.shape import Layout, Shape
-from hloscope.hlo.value_actions import RULE_OF_VALUE, ValueActions, check_value, unquote
+from hloscope.hlo.value_actions import ValueActions, check_value, unquote
 
 _OPERAND_NAME = re.compile(r"/\*[^*]*\*/|%?([A-Za-z_][A-Za-z0-9_.-]*)")
 
@@ -52,10 +53,10 @@ class GrammarActions(ValueActions):
     def module(self, children: list[Any]) -> Text:
         header, *rest = children
         tables = rest.pop(0) if isinstance(rest[0], list) else ()
-        return Text("module", header=header, tables=tuple(tables), computations=tuple(rest))
+        return Text(header=header, tables=tuple(tables), computations=tuple(rest))
 
     def headerless(self, children: list[Any]) -> Text:
-        return Text("headerless", computations=tuple(children))
+        return Text(computations=tuple(children))
 
     def continuation(self, children: list[Any]) -> tuple[Computation, ...]:
         return tuple(children)
@@ -63,27 +64,28 @@ class GrammarActions(ValueActions):
     def single(self, children: list[Any]) -> Text:
         (item,) = children
         instruction = item if isinstance(item, Instruction) else Instruction(True, None, item)
-        return Text("single", instruction=instruction)
+        return Text(instruction=instruction)
 
     def header(self, children: list[Any]) -> Header:
         _, name, *attributes = children
         return Header(name.rstrip(":").lstrip("%"), _unique(attributes))
 
-    def module_name(self, children: list[Token]) -> Token:
+    def module_name(self, children: list[Any]) -> Any:
         return children[0]
+
+    opcode = table_row = module_name
 
     # ---- stack tables
 
-    def tables(self, children: list[Any]) -> list[tuple[Row, ...]]:
+    def tables(self, children: list[Any]) -> list[Any]:
         return children
+
+    operands = value = tables
 
     def file_names(self, children: list[Any]) -> tuple[Row, ...]:
         return tuple(children[1:])
 
     function_names = file_locations = stack_frames = file_names
-
-    def table_row(self, children: list[Row]) -> Row:
-        return children[0]
 
     def name_row(self, children: list[Token]) -> Row:
         return unquote(children[1])
@@ -114,11 +116,7 @@ class GrammarActions(ValueActions):
         self.progress.end = children[-1].end_pos
         return unquote(children[2]) if len(children) > 1 else None
 
-    def signature(self, children: list[Any]) -> None:
-        return None
-
-    def parameter(self, children: list[Any]) -> None:
-        return None
+    signature = parameter = ValueActions._nothing
 
     # ---- instructions
 
@@ -129,9 +127,6 @@ class GrammarActions(ValueActions):
     def name(self, children: list[Token]) -> Token:
         (name,) = children
         return name.until(-1) if name.type == "PARAMETER_NAME" else name
-
-    def opcode(self, children: list[Token]) -> Token:
-        return children[0]
 
     def operation(self, children: list[Any]) -> Operation:
         return self._operation(children, with_attributes=True)
@@ -152,9 +147,6 @@ class GrammarActions(ValueActions):
         return Operation(shape, str(opcode), span, (), argument_span, _unique(attributes))
 
     constant_operation = parameter_operation
-
-    def operands(self, children: list[Operand]) -> list[Operand]:
-        return children
 
     def plain_operands(self, children: list[Token]) -> list[Operand]:
         (names,) = children
@@ -208,19 +200,18 @@ class GrammarActions(ValueActions):
         return replace(shape, layout=found)
 
     def tuple_shape(self, children: list[Any]) -> ParsedShape:
-        opening, *elements, closing = children
-        shape = Shape(element_type="tuple", elements=tuple(element.shape for element in elements))
-        return self._nested_shape(shape, elements, span_of(opening, closing))
+        return self._nested_shape("tuple", children)
 
     def buffer_shape(self, children: list[Any]) -> ParsedShape:
-        opening, element, closing = children
-        shape = Shape(element_type="buffer", elements=(element.shape,))
-        return self._nested_shape(shape, [element], span_of(opening, closing))
+        return self._nested_shape("buffer", children)
 
-    def _nested_shape(self, shape: Shape, elements: list[ParsedShape], span: Span) -> ParsedShape:
+    def _nested_shape(self, element_type: str, children: list[Any]) -> ParsedShape:
+        opening, *elements, closing = children
+        span = span_of(opening, closing)
         depth = 1 + max((element.depth for element in elements), default=0)
         if depth > MAX_DEPTH:
             raise ReadError(span.start, f"tuple shapes nest deeper than {MAX_DEPTH} levels")
+        shape = Shape(element_type=element_type, elements=tuple(element.shape for element in elements))
         return ParsedShape(shape, span, depth)
 
     # ---- attributes
@@ -247,9 +238,6 @@ class GrammarActions(ValueActions):
     def frontend_attribute(self, children: list[Any]) -> Attribute:
         key, entries = children
         return Attribute(key[:-1], entries.span, ())
-
-    def value(self, children: list[Token]) -> list[Token]:
-        return children
 
     def literal(self, children: list[Any]) -> Span:
         first, last = children[0], children[-1]

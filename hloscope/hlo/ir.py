@@ -5,13 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from types import MappingProxyType
 
 import numpy
 
 from hloscope.hlo import decode
-from hloscope.hlo.columns import Columns, ComputationRow, Form, Frame
+from hloscope.hlo.columns import Columns, ComputationRow, Form
 from hloscope.hlo.diagnostics import located, lost_entry
 from hloscope.hlo.opcodes import is_known_opcode
 from hloscope.hlo.replica_groups import ReplicaGroups
@@ -29,6 +29,7 @@ class HloModule:
         computations: In text order.
         truncated: Whether the text is cut off. What stands after its last whole computation is not here, which may
             include `ENTRY`; then every total over the module is a lower bound.
+        frames: The source frames of an instruction's `stack_frame_id`, innermost first; empty when the id is unknown.
     """
 
     def __init__(self, columns: Columns) -> None:
@@ -36,7 +37,7 @@ class HloModule:
         self.name = columns.name
         self.header: Mapping[str, str] = MappingProxyType(columns.header)
         self.truncated = columns.truncated
-        self._frames: dict[int, tuple[Frame, ...]] = {}
+        self.frames = cache(columns.tables.frames)
         self.computations = tuple(
             HloComputation(self, columns, row, is_entry=index == columns.entry)
             for index, row in enumerate(columns.computations)
@@ -59,6 +60,11 @@ class HloModule:
     def replica_count(self) -> int:
         """Replicas of the program; 1 where the header does not say."""
         return int(self.header.get("replica_count", 1))
+
+    @property
+    def device_count(self) -> int:
+        """Devices that the text counts."""
+        return self.num_partitions * self.replica_count
 
     @property
     def entry(self) -> HloComputation:
@@ -134,13 +140,6 @@ class HloModule:
             KeyError: There is none.
         """
         return self._by_name[name]
-
-    def frames(self, stack_frame_id: int) -> tuple[Frame, ...]:
-        """The source frames of an instruction's `stack_frame_id`, innermost first; empty when the id is unknown."""
-        found = self._frames.get(stack_frame_id)
-        if found is None:
-            found = self._frames[stack_frame_id] = self._columns.tables.frames(stack_frame_id)
-        return found
 
     @cached_property
     def unknown_opcodes(self) -> tuple[str, ...]:
@@ -374,7 +373,7 @@ class HloInstruction:
     def metadata(self) -> Mapping[str, str]:
         """The entries of `metadata`, unquoted."""
         if self._metadata is None:
-            self._metadata = decode.entries(self._columns, self._index, "metadata", self.attributes.get("metadata"))
+            self._metadata = decode.entries(self._columns, self._index, self.attributes, "metadata")
         return self._metadata
 
     @property
@@ -405,8 +404,7 @@ class HloInstruction:
     @property
     def frontend_attributes(self) -> Mapping[str, str]:
         """Unquoted strings, and raw text for values in braces."""
-        raw = self.attributes.get("frontend_attributes")
-        return decode.entries(self._columns, self._index, "frontend_attributes", raw)
+        return decode.entries(self._columns, self._index, self.attributes, "frontend_attributes")
 
     @property
     def custom_call_target(self) -> str | None:

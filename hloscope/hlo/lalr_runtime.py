@@ -173,7 +173,7 @@ class StateLexer:
     match: Callable[[str, int], re.Match[str] | None]
 
     def __init__(self, terminals: list[tuple[str, str]], accepted: Accepted) -> None:
-        self._known = [_named(name, pattern) for name, pattern in terminals if name in accepted]
+        self._known = [f"(?P<{name}>{pattern})" for name, pattern in terminals if name in accepted]
         self._matchers = [_matcher(pattern) for pattern in self._known]
         self._uses = 0
         self._raw = {opener: name for name, opener in _OPENER.items() if name in accepted}
@@ -200,14 +200,10 @@ class StateLexer:
         """
         name = self._raw.get(text[position])
         if name is not None:
-            return name, _balanced_end(text, position, _FINDER[name], self._accepted)
-        if "LITERAL" in self._accepted:
-            return "LITERAL", _literal_end(text, position, self._accepted)
+            return name, _closing(text, position, _FINDER[name], text[position], self._accepted).end()
+        if "LITERAL" in self._accepted:  # which begins behind the `(` of `constant(`
+            return "LITERAL", _closing(text, position, _LITERAL_FINDER, "(", self._accepted, depth=1).start()
         raise HloSyntaxError(position, opened_at=None, accepted=self._accepted)
-
-
-def _named(name: str, pattern: str) -> str:
-    return f"(?P<{name}>{pattern})"
 
 
 @cache
@@ -215,9 +211,11 @@ def _matcher(pattern: str) -> Callable[[str, int], re.Match[str] | None]:
     return re.compile(pattern).match
 
 
-def _balanced_end(text: str, position: int, finder: re.Pattern[str], accepted: Accepted) -> int:
-    """The offset after the bracket that closes the one at `position`."""
-    opener, closer, depth = text[position], _CLOSER[text[position]], 0
+def _closing(
+    text: str, position: int, finder: re.Pattern[str], opener: str, accepted: Accepted, depth: int = 0
+) -> re.Match[str]:
+    """The bracket that closes the one at `position`; or with `depth` 1, the one before it."""
+    opened_at, closer = position - depth, _CLOSER[opener]
     for match in finder.finditer(text, position):
         found = match.group()
         if found == opener:
@@ -225,22 +223,8 @@ def _balanced_end(text: str, position: int, finder: re.Pattern[str], accepted: A
         elif found == closer:
             depth -= 1
             if depth == 0:
-                return match.end()
-    raise HloSyntaxError(len(text), opened_at=position, accepted=accepted)
-
-
-def _literal_end(text: str, position: int, accepted: Accepted) -> int:
-    """The offset of the `)` that closes `constant(`, of which `position` is the first character inside."""
-    depth = 1
-    for match in _LITERAL_FINDER.finditer(text, position):
-        found = match.group()
-        if found == "(":
-            depth += 1
-        elif found == ")":
-            depth -= 1
-            if depth == 0:
-                return match.start()
-    raise HloSyntaxError(len(text), opened_at=position - 1, accepted=accepted)
+                return match
+    raise HloSyntaxError(len(text), opened_at=opened_at, accepted=accepted)
 
 
 class Token(str):

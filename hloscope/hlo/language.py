@@ -58,6 +58,10 @@ def language() -> Language:
     return Language()
 
 
+_MARKS = "LBRACE RBRACE LSQB RSQB LPAR RPAR COMMA EQUAL COLON ARROW LESS_EQUAL ROOT ENTRY HLO_MODULE"
+_MARKED = "{ } [ ] ( ) , = : -> <= ROOT ENTRY HloModule"
+"""What the grammar calls its marks and words, and how each is written."""
+
 _WORDS = {
     "NAME": "a name",
     "IDENT": "a name",
@@ -74,20 +78,7 @@ _WORDS = {
     "LAYOUT": "a layout",
     "ELEMENT_TYPE": "an element type",
     "PARAMETER_NAME": "a name",
-    "LBRACE": "`{`",
-    "RBRACE": "`}`",
-    "LSQB": "`[`",
-    "RSQB": "`]`",
-    "LPAR": "`(`",
-    "RPAR": "`)`",
-    "COMMA": "`,`",
-    "EQUAL": "`=`",
-    "COLON": "`:`",
-    "ARROW": "`->`",
-    "LESS_EQUAL": "`<=`",
-    "ROOT": "`ROOT`",
-    "ENTRY": "`ENTRY`",
-    "HLO_MODULE": "`HloModule`",
+    **{name: f"`{mark}`" for name, mark in zip(_MARKS.split(), _MARKED.split(), strict=True)},
     "TILE_LETTER": "tiles",
     "THREAD_KEY": "`execution_thread=`",
     "WINDOW_SIZES_KEY": "a part of a window",

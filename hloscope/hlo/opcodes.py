@@ -1,4 +1,4 @@
-"""The words that XLA knows: its opcodes, and those that cannot be an instruction's name."""
+"""The words that XLA knows: opcodes, those that cannot be an instruction's name, and keys of attributes."""
 
 from __future__ import annotations
 
@@ -69,4 +69,42 @@ RESERVED = frozenset(
 those too, but texts of older versions have them.
 
 Source: xla/hlo/parser/hlo_lexer.cc.
+"""
+
+_NUMBERS = (
+    "index k iota_dimension index_vector_dim feature_group_count batch_group_count exponent_bits mantissa_bits "
+    "feature_index num_carries delta cross_program_prefetch_index inferred_dimension num_partitions replica_count"
+)
+_BOOLEANS = (
+    "is_stable largest use_global_device_ids constrain_layout is_host_transfer indices_are_sorted unique_indices "
+    "custom_call_has_side_effect is_reverse is_associative left_side lower unit_diagonal is_composite "
+    "has_dynamic_root is_scheduled alias_passthrough_params"
+)
+_LISTS = (
+    "dimensions dynamic_slice_sizes fft_length offset_dims collapsed_slice_dims start_index_map operand_batching_dims "
+    "start_indices_batching_dims update_window_dims inserted_window_dims scatter_dims_to_operand_dims "
+    "input_batching_dims scatter_indices_batching_dims lhs_contracting_dims rhs_contracting_dims lhs_batch_dims "
+    "rhs_batch_dims lhs_ragged_dims rhs_group_dims"
+)
+
+_STRINGS = "custom_call_target infeed_config outfeed_config async_execution_thread"
+
+RULE_OF_VALUE = {
+    **dict.fromkeys(_NUMBERS.split(), "number"),
+    **dict.fromkeys(_BOOLEANS.split(), "boolean"),
+    **dict.fromkeys(_LISTS.split(), "integers"),
+    **dict.fromkeys(_STRINGS.split(), "quoted"),
+    "source_target_pairs": "integer_lists",
+    "slice": "ranges",
+    "window": "window",
+    "padding": "padding",
+    "dim_labels": "dim_labels",
+    "result_accuracy": "result_accuracy",
+    "input_output_alias": "aliasing",
+    "output_to_operand_aliasing": "aliasing",
+    "buffer_donor": "donors",
+}
+"""The grammar's rule for the values of an attribute, by its key.
+
+Source: `hlo_parser.cc` of XLA, the attributes of each opcode and of the module.
 """

@@ -16,7 +16,6 @@ from hloscope.hlo.language import language
 from hloscope.hlo.multi_module import parts_of, several_modules
 from hloscope.hlo.records import Computation, ReadError, Text
 from hloscope.hlo.scanner import FallbackToGrammar, Scanner
-from hloscope.hlo.shape import Shape
 
 
 def parse_module(text: str, *, name: str | None = None) -> HloModule:
@@ -54,9 +53,7 @@ def parse_modules(text: str, *, name: str | None = None) -> tuple[HloModule, ...
     for start, end in [(part.start, part.end) for part in parts_of(text)] or [(0, len(text))]:
         line += text.count("\n", counted_to, start)
         counted_to = start
-        columns = Columns(text[start:end], name)
-        columns.lines_before = line
-        modules.append(_read(columns))
+        modules.append(_read(Columns(text[start:end], name, line)))
     return tuple(modules)
 
 
@@ -68,7 +65,7 @@ def _read(columns: Columns) -> HloModule:
             builder.finish()
         except FallbackToGrammar as stop:
             if stop.line is None or not columns.computations:
-                return _read_whole(columns.of_same_text())
+                return _read_whole(Columns(columns.text, columns.file_name, columns.lines_before))
             builder.rollback(stop.line + 1)
             if stop.is_cut_off:
                 builder.finish(truncated=True)
@@ -112,7 +109,13 @@ def _read_whole(columns: Columns) -> HloModule:
     builder = Builder(columns)
     try:
         parsed, truncated = _parse_text(columns.text)
-        _build(builder, parsed, truncated=truncated)
+        if parsed.header is not None:
+            builder.add_header(parsed.header, columns.text)
+        builder.add_tables(parsed.tables)
+        builder.add_computations(parsed.computations)
+        if parsed.instruction is not None:
+            builder.add_single(parsed.instruction)
+        builder.finish(truncated=truncated)
     except ReadError as error:
         raise _error(builder, error, 0) from None
     return _module(columns)
@@ -145,16 +148,6 @@ def _parse_before_cut(start: str, text: str, error: ReadError) -> Any:
     return None if end is None else language().parse(start, text[:end])
 
 
-def _build(builder: Builder, parsed: Text, *, truncated: bool) -> None:
-    if parsed.header is not None:
-        builder.add_header(parsed.header, builder.columns.text)
-    builder.add_tables(parsed.tables)
-    builder.add_computations(parsed.computations)
-    if parsed.instruction is not None:
-        builder.add_single(parsed.instruction)
-    builder.finish(truncated=truncated)
-
-
 def _module(columns: Columns) -> HloModule:
     """The module; the header describes an ENTRY that is lost where a text ends between two computations."""
     module = HloModule(columns)
@@ -171,19 +164,12 @@ def _fits_layout(computation: HloComputation, layout: str) -> bool:
     A value that cannot be read describes none, and so excludes none.
     """
     try:
-        parameters, result = _entry_shapes(layout)
+        parameters, result = (language().read("shape", text).shape for text in layout[1:-1].rpartition("->")[::2])
     except ReadError:
         return True
     found = [str(parameter.shape) for parameter in computation.parameters]
-    return found == list(map(str, parameters)) and str(computation.root.shape) in (str(result), "unknown[]")
-
-
-def _entry_shapes(layout: str) -> tuple[tuple[Shape, ...], Shape]:
-    """Parameters and result of `{(shape, …)->shape}`."""
-    parameters, arrow, result = layout[1:-1].rpartition("->")
-    if not arrow:
-        raise ReadError(0, "there is no `->`")
-    return language().read("shape", parameters).shape.elements, language().read("shape", result).shape
+    expected = list(map(str, parameters.elements))
+    return found == expected and str(computation.root.shape) in (str(result), "unknown[]")
 
 
 def _error(builder: Builder, error: ReadError, base: int) -> HloParseError:

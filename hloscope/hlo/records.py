@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from hloscope.hlo.lalr_runtime import Token
@@ -105,9 +105,8 @@ class Header(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A whole text: `module`, `headerless` (computations only) or `single` (one instruction)."""
+    """A whole text: a module with its header, computations alone, or one instruction."""
 
-    form: str
     header: Header | None = None
     tables: tuple[tuple[Row, ...], ...] = ()
     computations: tuple[Computation, ...] = ()
@@ -118,6 +117,7 @@ Row = str | dict[str, int]
 """A row of a stack table: its string, or its numbers by key. The printed number of the row is ignored, as XLA does."""
 
 
+@dataclass(eq=False)
 class ReadError(Exception):
     """Text that does not follow the grammar, or that follows it and makes no sense all the same.
 
@@ -129,26 +129,16 @@ class ReadError(Exception):
         opened_at: Offset of a bracket that is never closed.
     """
 
-    def __init__(
-        self,
-        position: int,
-        what: str,
-        *,
-        fix: str | None = None,
-        at_end: bool = False,
-        opened_at: int | None = None,
-    ) -> None:
-        super().__init__(what)
-        self.position = position
-        self.what = what
-        self.fix = fix
-        self.at_end = at_end
-        self.opened_at = opened_at
+    position: int
+    what: str
+    fix: str | None = None
+    at_end: bool = False
+    opened_at: int | None = None
 
     def moved(self, offset: int) -> ReadError:
         """The same error in a text that holds the parsed one at `offset`."""
         opened_at = None if self.opened_at is None else self.opened_at + offset
-        return ReadError(self.position + offset, self.what, fix=self.fix, at_end=self.at_end, opened_at=opened_at)
+        return replace(self, position=self.position + offset, opened_at=opened_at)
 
 
 class ContradictionError(ReadError):

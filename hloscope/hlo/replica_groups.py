@@ -148,17 +148,12 @@ class ReplicaGroups:
         contradiction: Why what is printed names no groups; None where it does.
     """
 
-    text: str
+    text: str = ""
     listed: tuple[tuple[int, ...], ...] | None = None
     iota: Iota | None = None
     mesh: NamedMesh | None = None
     axes: tuple[AxisReference, ...] = ()
     contradiction: str | None = None
-
-    @property
-    def mesh_axes(self) -> tuple[tuple[str, int], ...] | None:
-        """The mesh of the named form as (name, size), names as printed; None for the other forms."""
-        return None if self.mesh is None else self.mesh.axes
 
     def groups(self, device_count: int) -> tuple[tuple[int, ...], ...]:
         """The groups as device numbers.

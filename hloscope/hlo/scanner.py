@@ -17,12 +17,12 @@ import numpy
 from numpy.typing import ArrayLike
 
 from hloscope.hlo.builder import Builder, Scope
-from hloscope.hlo.chunks import Chunk, Doing, Event
+from hloscope.hlo.chunks import MOST_LINES, Chunk, Doing, Event
 from hloscope.hlo.columns import Columns
 from hloscope.hlo.language import language
 from hloscope.hlo.line_cache import LineCache
 from hloscope.hlo.line_patterns import dialect_of, form_of, is_comment
-from hloscope.hlo.records import Instruction, ReadError, Row
+from hloscope.hlo.records import ReadError, Row
 
 CHUNK = 1 << 17
 """Characters that are cut into rows at once."""
@@ -66,14 +66,10 @@ class Scanner:
             preamble.read()
         except ReadError:
             raise FallbackToGrammar(None) from None
-        stopped: FallbackToGrammar | None = None
         try:
             self._computations(preamble.position, preamble.line)
-        except FallbackToGrammar as stop:
-            stopped = stop
-        self._check_order()
-        if stopped is not None:
-            raise stopped
+        finally:  # what was read before it stopped is checked too, and may send it further back
+            self._check_order()
         if not self._columns.computations:
             raise FallbackToGrammar(None)
 
@@ -152,17 +148,14 @@ class Scanner:
         if scope is None or event.does is Doing.FAILS:
             raise FallbackToGrammar((event.line if scope is None else scope.line) - 1)
         try:
-            if event.instruction is not None:
-                self._add_odd(scope, event, event.instruction)
-            else:
+            if event.instruction is None:
                 self._close(scope, event)
+            elif any(callee.name is None for item in event.instruction.operation.attributes for callee in item.callees):
+                raise ReadError(0, "an inline computation")
+            else:
+                self._builder.add_line(scope, event.instruction, event.source, event.line)
         except ReadError:
             raise FallbackToGrammar(scope.line - 1) from None
-
-    def _add_odd(self, scope: Scope, event: Event, instruction: Instruction) -> None:
-        if any(callee.name is None for item in instruction.operation.attributes for callee in item.callees):
-            raise ReadError(0, "an inline computation")
-        self._builder.add_line(scope, instruction, event.source, event.line)
 
     def _close(self, scope: Scope, event: Event) -> None:
         end = event.place + self._shift
@@ -195,9 +188,6 @@ def _extend(column: array[int], numbers: ArrayLike) -> None:
     """Appends to a column, three times as fast as the array's own method does."""
     column.frombytes(numpy.array(numbers, dtype=numpy.int64).tobytes())
 
-
-_MOST_LINES = 64
-"""Lines that the header may take here."""
 
 _cut_entries = re.compile(r"([A-Za-z_]+)=([0-9]+)").findall
 _TITLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
@@ -240,7 +230,7 @@ class Preamble:
 
     def _header(self) -> None:
         end = self.position - 1
-        for _ in range(_MOST_LINES):
+        for _ in range(MOST_LINES):
             end = self._text.find("\n", end + 1)
             source = self._text[self.position : end if end >= 0 else None]
             try:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 from hloscope.errors import HloscopeError
-from hloscope.units import array_bytes
+from hloscope.units import array_bytes, known_sum
 
 UNBOUNDED = -1
 """The dimension that XLA prints as `?`."""
-
-_NOT_COUNTED = -1
 
 COMBINED = -1
 """The tile dimension that XLA prints as `*`: it is merged with the next more minor one before tiling."""
@@ -37,7 +36,7 @@ class Layout:
     other_items: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Shape:
     """The type of an HLO value: an array, a tuple, a token, an opaque value or a buffer.
 
@@ -55,8 +54,6 @@ class Shape:
     dynamic: tuple[bool, ...] = ()
     layout: Layout | None = None
     elements: tuple[Shape, ...] = ()
-    _counted_bytes: int | None = field(default=_NOT_COUNTED, init=False, repr=False, compare=False)
-    _padded_bytes: int | None = field(default=_NOT_COUNTED, init=False, repr=False, compare=False)
 
     @property
     def is_tuple(self) -> bool:
@@ -76,40 +73,30 @@ class Shape:
             raise HloscopeError(f"the elements of {self} cannot be counted", why="a dimension has no bound")
         return 0 if self.is_tuple else prod(self.dimensions)
 
-    @property
+    @cached_property  # the same few shapes belong to very many instructions
     def byte_size(self) -> int | None:
         """Logical bytes without padding; None when the element type is not known or a dimension has no bound."""
-        if self._counted_bytes == _NOT_COUNTED:  # the same few shapes belong to very many instructions
-            object.__setattr__(self, "_counted_bytes", self._count_bytes())
-        return self._counted_bytes
-
-    def _count_bytes(self) -> int | None:
         if self.elements or self.is_tuple:
-            return _sum_known([element.byte_size for element in self.elements])
+            return known_sum(element.byte_size for element in self.elements)
         if UNBOUNDED in self.dimensions:
             return None
         return array_bytes(self.element_type, prod(self.dimensions))
 
-    @property
+    @cached_property
     def padded_byte_size(self) -> int | None:
         """Bytes that the array takes in memory with its tiles; None when the logical size is not known.
 
         Source: xla/layout.h and xla/shape_util.cc: each tile applies to the most minor physical dimensions that
         the one before leaves, rounding each up to a multiple of the tile.
         """
-        if self._padded_bytes == _NOT_COUNTED:
-            object.__setattr__(self, "_padded_bytes", self._count_padded_bytes())
-        return self._padded_bytes
-
-    def _count_padded_bytes(self) -> int | None:
         if self.elements or self.is_tuple:
-            return _sum_known([element.padded_byte_size for element in self.elements])
+            return known_sum(element.padded_byte_size for element in self.elements)
         if self.byte_size is None or self.layout is None:
             return self.byte_size
         if any(0 in tile for tile in self.layout.tiles):
             return None  # XLA reads such a tile and says nothing of what it would mean
-        count = prod(_tiled_dimensions(self.dimensions, self.layout))
-        count = _round_up(count, _tail_alignment(self.layout))
+        alignment = _tail_alignment(self.layout)
+        count = -(-prod(_tiled_dimensions(self.dimensions, self.layout)) // alignment) * alignment
         bits = self.layout.element_size_in_bits
         return -(-bits * count // 8) if bits else array_bytes(self.element_type, count)
 
@@ -138,14 +125,6 @@ def _dimension_text(size: int, dynamic: bool) -> str:
     if size == UNBOUNDED:
         return "?"
     return f"<={size}" if dynamic else str(size)
-
-
-def _sum_known(sizes: list[int | None]) -> int | None:
-    return None if None in sizes else sum(size for size in sizes if size is not None)
-
-
-def _round_up(count: int, multiple: int) -> int:
-    return -(-count // multiple) * multiple
 
 
 def _tail_alignment(layout: Layout) -> int:

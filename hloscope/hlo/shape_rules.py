@@ -26,20 +26,17 @@ _FLOATS = {
 }  # fmt: skip
 """The exponent at which a type overflows and the bits of its significand: of two types the greater one holds more."""
 
-_ELEMENTWISE_TEXT = """
+_ELEMENTWISE = """
     add and atan2 compare divide maximum minimum mulhi multiply or power remainder shift-left shift-right-arithmetic
     shift-right-logical subtract xor
     """
-_ELEMENTWISE = frozenset(_ELEMENTWISE_TEXT.split())
 """Of two operands that may differ in their precision, and in which dimensions are dynamic."""
 
-_LIKE_FIRST_OPERAND_TEXT = """
+_LIKE_FIRST_OPERAND = """
     abs acos acosh add-dependency asin asinh atanh cbrt ceil copy cosine cosh count-leading-zeros domain
     dynamic-update-slice erf exponential exponential-minus-one floor log log-plus-one logistic negate not opt-barrier
     popcnt reverse round-nearest-afz round-nearest-even rsqrt sign sine sinh sqrt tan tanh while
     """
-_LIKE_FIRST_OPERAND = frozenset(_LIKE_FIRST_OPERAND_TEXT.split())
-_FROM_FIRST_OPERAND = _LIKE_FIRST_OPERAND | {"get-tuple-element"}
 _MOST_LEAVES = 100_000
 """Leaves of a tuple that is put together here: tuples of tuples double at every step."""
 
@@ -77,15 +74,8 @@ _Rule = Callable[[Described, Sequence[Shape]], Shape]
 
 def needs(opcode: str) -> tuple[slice, bool]:
     """Which operands' shapes decide the result's, and whether the root of the first called computation does."""
-    if opcode == "call":
-        return slice(0), True
-    if opcode == "clamp":
-        return slice(1, 2), False
-    if opcode == "select":
-        return slice(1, 3), False
-    if opcode == "tuple" or opcode in _ELEMENTWISE or opcode in _RULES:
-        return slice(None), opcode in _APPLYING
-    return slice(opcode in _FROM_FIRST_OPERAND), False
+    operands = slice(None) if opcode in _RULES else slice(0)
+    return _OPERANDS.get(opcode, operands), opcode in _APPLYING
 
 
 def infer(instruction: Described, shapes: Sequence[Shape]) -> Shape:
@@ -96,32 +86,24 @@ def infer(instruction: Described, shapes: Sequence[Shape]) -> Shape:
         shapes: Those that `needs` names, in that order.
     """
     opcode = instruction.opcode
-    if opcode == "tuple":
-        return _tuple(shapes)
-    if opcode == "after-all":
-        return Shape(element_type="token")
-    if opcode in _RULES:
-        return _by_rule(instruction, shapes)
-    if not shapes or UNKNOWN_SHAPE in shapes:
+    operands, is_applied = needs(opcode)
+    is_whole = len(shapes) == len(instruction.operands[operands]) + is_applied
+    if opcode not in _RULES or not is_whole or (UNKNOWN_SHAPE in shapes and opcode != "tuple"):
         return UNKNOWN_SHAPE
-    if opcode == "get-tuple-element":
-        return _element(shapes[0], instruction.tuple_index)
-    if opcode in _ELEMENTWISE or opcode == "select":
-        return _elementwise(opcode, shapes)
-    return shapes[0]
+    try:
+        return _RULES[opcode](instruction, shapes)
+    except (IndexError, KeyError, ValueError, ZeroDivisionError):
+        return UNKNOWN_SHAPE  # text that XLA refuses: a dimension or an operand that there is not
 
 
-def _elementwise(opcode: str, shapes: Sequence[Shape]) -> Shape:
+def _elementwise(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     found = shapes[0]
     if len(shapes) > 1 and (found.element_type, str(found)) != (shapes[1].element_type, str(shapes[1])):
-        try:
-            found = _merged(shapes)
-        except (KeyError, ValueError):
-            return UNKNOWN_SHAPE  # which XLA refuses
-    return replace(found, element_type="pred", layout=None) if opcode == "compare" else found
+        found = _merged(shapes)
+    return replace(found, element_type="pred", layout=None) if instruction.opcode == "compare" else found
 
 
-def _tuple(shapes: Sequence[Shape]) -> Shape:
+def _tuple(_: Described, shapes: Sequence[Shape]) -> Shape:
     extents = [_extent(shape) for shape in shapes]
     leaves, depth = sum(count for count, _ in extents), 1 + max((depth for _, depth in extents), default=0)
     if leaves > _MOST_LEAVES or depth > MAX_DEPTH:
@@ -137,20 +119,9 @@ def _extent(shape: Shape) -> tuple[int, int]:
     return sum(count for count, _ in extents), 1 + max(depth for _, depth in extents)
 
 
-def _element(shape: Shape, index: int | None) -> Shape:
-    return UNKNOWN_SHAPE if index is None or not 0 <= index < len(shape.elements) else shape.elements[index]
-
-
-def _by_rule(instruction: Described, shapes: Sequence[Shape]) -> Shape:
-    """The shape that an opcode's own rule gives; unknown where what it needs is unknown or does not fit."""
-    rule = _RULES.get(instruction.opcode)
-    applied = len(shapes) - len(instruction.operands)
-    if rule is None or UNKNOWN_SHAPE in shapes or applied != (instruction.opcode in _APPLYING):
-        return UNKNOWN_SHAPE
-    try:
-        return rule(instruction, shapes)
-    except (IndexError, KeyError, ValueError, ZeroDivisionError):
-        return UNKNOWN_SHAPE  # text that XLA refuses: a dimension or an operand that there is not
+def _element(instruction: Described, shapes: Sequence[Shape]) -> Shape:
+    index, elements = instruction.tuple_index, shapes[0].elements
+    return UNKNOWN_SHAPE if index is None or not 0 <= index < len(elements) else elements[index]
 
 
 def _wider(types: Iterable[str]) -> str:
@@ -292,10 +263,6 @@ def _dimension_set(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     return _array(shapes[0].element_type, sizes)
 
 
-def _sort(instruction: Described, shapes: Sequence[Shape]) -> Shape:
-    return _one_or_tuple(shapes)
-
-
 def _topk(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     sizes = [*_sizes(shapes[0])[:-1], _Size(int(instruction.attributes["k"]))]
     return _one_or_tuple([_array(shapes[0].element_type, sizes), _array("s32", sizes)])
@@ -375,11 +342,7 @@ def _scan(instruction: Described, shapes: Sequence[Shape]) -> Shape:
 # ---- products
 
 
-def _dot(instruction: Described, shapes: Sequence[Shape]) -> Shape:
-    return _product(instruction, shapes, grouped=())
-
-
-def _product(instruction: Described, shapes: Sequence[Shape], grouped: Sequence[int]) -> Shape:
+def _product(instruction: Described, shapes: Sequence[Shape], grouped: Sequence[int] = ()) -> Shape:
     """Batch dimensions, then what is left of each operand; of the second one also without those that are grouped."""
     left, right = _sizes(shapes[0]), _sizes(shapes[1])
     batch, other = _integers(instruction, "lhs_batch_dims"), _integers(instruction, "rhs_batch_dims")
@@ -431,14 +394,21 @@ def _batch_norm(instruction: Described, shapes: Sequence[Shape]) -> Shape:
     return _one_or_tuple([shapes[0], statistic, statistic])
 
 
-def _root(instruction: Described, shapes: Sequence[Shape]) -> Shape:
-    return shapes[-1]
-
-
-_APPLYING = frozenset({"conditional", "map", "reduce", "reduce-window", "scan"})
+_APPLYING = frozenset({"call", "conditional", "map", "reduce", "reduce-window", "scan"})
 """Opcodes whose result takes its type from the root of the first computation that they call."""
 
+_OPERANDS = {
+    **dict.fromkeys(("after-all", "call"), slice(0)),
+    **dict.fromkeys((*_LIKE_FIRST_OPERAND.split(), "get-tuple-element"), slice(1)),
+    "clamp": slice(1, 2),
+    "select": slice(1, 3),
+}
+"""The operands that decide the result, where not all of them do."""
+
 _RULES: dict[str, _Rule] = {
+    **dict.fromkeys(_ELEMENTWISE.split(), _elementwise),
+    **dict.fromkeys((*_LIKE_FIRST_OPERAND.split(), "call", "clamp"), _like(0)),
+    "after-all": _scalar("token"),
     "batch-norm-grad": _batch_norm,
     "batch-norm-inference": _like(0),
     "batch-norm-training": _batch_norm,
@@ -446,12 +416,13 @@ _RULES: dict[str, _Rule] = {
     "cholesky": _like(0),
     "complex": _complex,
     "concatenate": _concatenate,
-    "conditional": _root,
+    "conditional": _like(-1),
     "convolution": _convolution,
-    "dot": _dot,
+    "dot": _product,
     "fft": _fft,
     "gather": _gather,
     "get-dimension-size": _scalar("s32"),
+    "get-tuple-element": _element,
     "imag": _part,
     "is-finite": _is_finite,
     "map": _map,
@@ -464,10 +435,12 @@ _RULES: dict[str, _Rule] = {
     "replica-id": _scalar("u32"),
     "scan": _scan,
     "scatter": _scatter,
+    "select": _elementwise,
     "select-and-scatter": _like(0),
     "set-dimension-size": _dimension_set,
-    "sort": _sort,
+    "sort": lambda _, shapes: _one_or_tuple(shapes),
     "topk": _topk,
     "transpose": _transpose,
     "triangular-solve": _like(1),
+    "tuple": _tuple,
 }

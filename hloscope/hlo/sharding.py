@@ -24,7 +24,7 @@ class Sharding:
     """
 
     kind: str
-    text: str
+    text: str = ""
     tile_dimensions: tuple[int, ...] = ()
     devices: tuple[int, ...] = ()
     replicate_on_last_tile_dim: bool = False
@@ -32,25 +32,17 @@ class Sharding:
     elements: tuple[Sharding, ...] = ()
     mesh: NamedMesh | None = None
 
-    @property
-    def data_tile_dimensions(self) -> tuple[int, ...]:
-        """Tiles along each dimension of the array, without the trailing subgroup dimensions."""
-        subgroups = len(self.last_tile_dims) or int(self.replicate_on_last_tile_dim)
-        return self.tile_dimensions[: len(self.tile_dimensions) - subgroups]
-
 
 def mesh_sharding(
-    *,
-    text: str,
     mesh: NamedMesh,
     placements: tuple[tuple[AxisReference, ...], ...],
+    *,
     manual: tuple[AxisReference, ...],
     unreduced: tuple[AxisReference, ...],
 ) -> Sharding:
     """Converts the named form to a tile assignment.
 
     Args:
-        text: As printed.
         mesh: The mesh that the axes belong to.
         placements: For each dimension of the array, the axes that shard it, major first.
         manual: Axes that are manual.
@@ -72,19 +64,13 @@ def mesh_sharding(
     }
     kept = {kind: size for kind, size in subgroups.items() if size > 1}
     if prod(tiles) == 1 and len(kept) <= 1:
-        return Sharding(kind=next(iter(kept), "replicated"), text=text)
-    devices = tuple(map(int, ids.transpose([*named, *rest]).reshape(-1)))
-    return _tiled(text, tiles, kept, devices)
-
-
-def _tiled(text: str, tiles: list[int], subgroups: dict[str, int], devices: tuple[int, ...]) -> Sharding:
-    """A tile assignment whose trailing dimensions are the subgroups; one that only replicates has a form of its own."""
-    only_replicated = list(subgroups) == ["replicated"]
+        return Sharding(kind=next(iter(kept), "replicated"), mesh=mesh)
+    only_replicated = list(kept) == ["replicated"]  # which has a form of its own
     return Sharding(
         kind="tiled",
-        text=text,
-        tile_dimensions=(*tiles, *subgroups.values()),
-        devices=devices,
+        tile_dimensions=(*tiles, *kept.values()),
+        devices=tuple(map(int, ids.transpose([*named, *rest]).reshape(-1))),
         replicate_on_last_tile_dim=only_replicated,
-        last_tile_dims=() if only_replicated else tuple(subgroups),
+        last_tile_dims=() if only_replicated else tuple(kept),
+        mesh=mesh,
     )

@@ -13,28 +13,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hloscope.grammars_loader import grammar_text
+from hloscope.hlo.opcodes import RULE_OF_VALUE
 
 UPPER_STARTS = ("text", "header", "table_row", "computation_head", "computation_end", "instruction", "continuation")
 _LOWER_STARTS = (
-    "shape",
-    "array",
-    "layout",
-    "replica_groups",
-    "sharding",
-    "integers",
-    "integer_lists",
-    "metadata",
-    "frontend_attributes",
-    "window",
-    "ranges",
-    "aliasing",
-    "donors",
-    "result_accuracy",
-    "padding",
-    "dim_labels",
-    "number",
-    "boolean",
-    "quoted",
+    *("shape", "array", "layout", "replica_groups", "sharding", "metadata", "frontend_attributes"),
+    *dict.fromkeys(RULE_OF_VALUE.values()),
 )
 END = "$END"
 _KEPT = Path(__file__).with_name("tables.json")

@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
 from hloscope.errors import HloscopeError
 from hloscope.hlo.lalr_runtime import Token
+from hloscope.hlo.opcodes import RULE_OF_VALUE
 from hloscope.hlo.records import ComputationHead, ReadError, Span, span_of
 from hloscope.hlo.replica_groups import MAX_DEVICES, AxisReference, Iota, NamedMesh, ReplicaGroups
 from hloscope.hlo.shape import COMBINED, UNBOUNDED, Layout, Shape
@@ -140,26 +141,28 @@ class ValueActions:
         order: tuple[int, ...] = children[1] if len(children) == 3 else ()
         return order
 
-    def integer_lists(self, children: list[Any]) -> tuple[tuple[int, ...], ...]:
+    def integer_lists(self, children: list[Any]) -> tuple[Any, ...]:
         return tuple(children[1:-1])
+
+    axes = integer_lists
 
     # ---- groups and meshes
 
     def listed_groups(self, children: list[Any]) -> ReplicaGroups:
-        return ReplicaGroups(text="", listed=children[0])
+        return ReplicaGroups(listed=children[0])
 
     def iota_groups(self, children: list[Any]) -> ReplicaGroups:
-        return ReplicaGroups(text="", iota=children[0])
+        return ReplicaGroups(iota=children[0])
 
     def mesh_groups(self, children: list[Any]) -> ReplicaGroups:
         mesh, axes = children
         mesh.split_by(axes)  # names and sizes that do not fit the mesh are found here, where the place is known
-        return ReplicaGroups(text="", mesh=mesh, axes=axes)
+        return ReplicaGroups(mesh=mesh, axes=axes)
 
     def maximal_mesh_groups(self, children: list[Any]) -> ReplicaGroups:
         if children[-1]:
             raise HloscopeError("a maximal mesh has no axes")
-        return ReplicaGroups(text="", listed=((int(children[3]),),))
+        return ReplicaGroups(listed=((int(children[3]),),))
 
     def iota(self, children: list[Any]) -> Iota:
         permutation = children[7] if len(children) > 7 else None
@@ -190,9 +193,6 @@ class ValueActions:
         iota = Iota(dimensions=(prod(reshape),), reshape=reshape, permutation=permutation)
         return _DeviceIds(tuple(map(int, iota.array())))
 
-    def axes(self, children: list[Any]) -> tuple[AxisReference, ...]:
-        return tuple(children[1:-1])
-
     def axis(self, children: list[Any]) -> AxisReference:
         if len(children) == 1:
             return AxisReference(name=children[0])
@@ -207,12 +207,11 @@ class ValueActions:
     def tagged_sharding(self, children: list[_Tag]) -> Sharding:
         tags = {tag.name: tag.value for tag in children}
         if not children:
-            return Sharding(kind="tuple", text="")
+            return Sharding(kind="tuple")
         if "devices" in tags:
             dimensions, devices = tags["devices"]
             return Sharding(
                 kind="tiled",
-                text="",
                 tile_dimensions=dimensions,
                 devices=devices,
                 replicate_on_last_tile_dim="last_tile_dim_replicate" in tags,
@@ -221,7 +220,7 @@ class ValueActions:
         kinds = [tag for tag in children if tag.name not in ("ignored", "last_tile_dim_replicate")]
         if len(kinds) != 1:
             raise ReadError(0, "a sharding needs exactly one kind")
-        return Sharding(kind=kinds[0].name, text="", devices=kinds[0].value or ())
+        return Sharding(kind=kinds[0].name, devices=kinds[0].value or ())
 
     def word_tag(self, children: list[Token]) -> _Tag:
         return _Tag(str(children[0]), None)
@@ -246,27 +245,18 @@ class ValueActions:
         return _Tag("ignored", None)
 
     def tuple_sharding(self, children: list[Sharding]) -> Sharding:
-        return Sharding(kind="tuple", text="", elements=tuple(children))
+        return Sharding(kind="tuple", elements=tuple(children))
 
     def maximal_mesh_sharding(self, children: list[Token]) -> Sharding:
-        return Sharding(kind="maximal", text="", devices=(int(children[3]),))
+        return Sharding(kind="maximal", devices=(int(children[3]),))
 
     def mesh_sharding(self, children: list[Any]) -> Sharding:
         mesh, placement, *extras = children
         if placement.whole is not None and not placement.axes:
-            return Sharding(kind=placement.whole, text="", mesh=mesh)
-        named = {"manual": (), "unreduced": ()}
-        named |= {tag.name: tag.value for tag in extras if tag.name in named}
-        if placement.whole is not None:
-            named[placement.whole] = placement.axes
-        tiled = mesh_sharding(
-            text="",
-            mesh=mesh,
-            placements=placement.dimensions,
-            manual=named["manual"],
-            unreduced=named["unreduced"],
-        )
-        return replace(tiled, mesh=mesh)
+            return Sharding(kind=placement.whole, mesh=mesh)
+        named = {tag.name: tag.value for tag in (*extras, _Tag(placement.whole or "", placement.axes))}
+        manual, unreduced = named.get("manual", ()), named.get("unreduced", ())
+        return mesh_sharding(mesh, placement.dimensions, manual=manual, unreduced=unreduced)
 
     def whole_placement(self, children: list[Any]) -> _Placement:
         axes = children[-1] if isinstance(children[-1], tuple) else ()
@@ -314,46 +304,6 @@ def _size(token: Token) -> int:
     return size
 
 
-_NUMBERS = (
-    "index k iota_dimension index_vector_dim feature_group_count batch_group_count exponent_bits mantissa_bits "
-    "feature_index num_carries delta cross_program_prefetch_index inferred_dimension num_partitions replica_count"
-)
-_BOOLEANS = (
-    "is_stable largest use_global_device_ids constrain_layout is_host_transfer indices_are_sorted unique_indices "
-    "custom_call_has_side_effect is_reverse is_associative left_side lower unit_diagonal is_composite "
-    "has_dynamic_root is_scheduled alias_passthrough_params"
-)
-_LISTS = (
-    "dimensions dynamic_slice_sizes fft_length offset_dims collapsed_slice_dims start_index_map operand_batching_dims "
-    "start_indices_batching_dims update_window_dims inserted_window_dims scatter_dims_to_operand_dims "
-    "input_batching_dims scatter_indices_batching_dims lhs_contracting_dims rhs_contracting_dims lhs_batch_dims "
-    "rhs_batch_dims lhs_ragged_dims rhs_group_dims"
-)
-
-_STRINGS = "custom_call_target infeed_config outfeed_config async_execution_thread"
-
-_PAIRS_RULE = "integer_lists"
-
-RULE_OF_VALUE = {
-    **dict.fromkeys(_NUMBERS.split(), "number"),
-    **dict.fromkeys(_BOOLEANS.split(), "boolean"),
-    **dict.fromkeys(_LISTS.split(), "integers"),
-    **dict.fromkeys(_STRINGS.split(), "quoted"),
-    "source_target_pairs": _PAIRS_RULE,
-    "slice": "ranges",
-    "window": "window",
-    "padding": "padding",
-    "dim_labels": "dim_labels",
-    "result_accuracy": "result_accuracy",
-    "input_output_alias": "aliasing",
-    "output_to_operand_aliasing": "aliasing",
-    "buffer_donor": "donors",
-}
-"""The grammar's rule for the values of an attribute, by its key.
-
-Source: `hlo_parser.cc` of XLA, the attributes of each opcode and of the module.
-"""
-
 _PLAIN_PAIRS = re.compile(r"\{(?:\{[0-9]{1,18},[0-9]{1,18}\}(?:,(?=\{)|(?=\})))*+\}")
 _DIGITS = re.compile(r"[0-9]{1,18}")
 
@@ -371,7 +321,7 @@ def check_value(read: Callable[[str, str], Any], key: str, value: str) -> None:
         ReadError: The value does not follow its rule.
     """
     rule = RULE_OF_VALUE.get(key)
-    if rule is not None and not (rule == _PAIRS_RULE and plain_pairs(value)):
+    if rule is not None and not (rule == "integer_lists" and plain_pairs(value)):
         read(rule, _DIGITS.sub("0", value))
 
 

@@ -20,7 +20,7 @@ from hloscope.program.notation import ArraySpec, parse_array, parse_partition_sp
 from hloscope.program.target import TargetFacts, attached_facts
 from hloscope.units import plural
 
-_KEY_IMPLEMENTATIONS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
+KEY_IMPLEMENTATIONS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,11 +153,11 @@ def _dtype(spec: ArraySpec, text: str) -> Any:
 
 
 def _key_dtype(name: str, text: str) -> Any:
-    if name not in _KEY_IMPLEMENTATIONS:
+    if name not in KEY_IMPLEMENTATIONS:
         raise NotationError(
-            f"{text} names a random key type that JAX does not have", fix=f"use {' or '.join(_KEY_IMPLEMENTATIONS)}"
+            f"{text} names a random key type that JAX does not have", fix=f"use {' or '.join(KEY_IMPLEMENTATIONS)}"
         )
-    implementation = _KEY_IMPLEMENTATIONS[name]
+    implementation = KEY_IMPLEMENTATIONS[name]
     return jax.eval_shape(lambda: jax.random.key(0, impl=implementation)).dtype
 
 

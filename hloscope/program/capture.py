@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hloscope.compiler.shardy_model import Identities, ShardyModule
+    from hloscope.compiler.model import Compiled
     from hloscope.hardware.slices import Slice
 
 
@@ -92,55 +92,35 @@ class Capture:
     """One compiled program: of a function, with what JAX and the compiler say of it, or of HLO text alone.
 
     Attributes:
-        hlo_text: The final scheduled module.
+        compiled: What the compiler made of it: the final scheduled module, and what it says beside it; of HLO text the
+            text alone.
         slice: What it was compiled for; None for text that is not said to be for any.
         slice_chosen_by: `user` or `default`.
         used_devices: Devices that the program uses.
         mesh: The user's mesh; None for a program that has none.
         devices_per_slice: Where the program runs on several slices: devices of one of them.
-        slice_of_partition: For several slices: the slice that each partition is in; None leaves it to their order.
-        device_ids: The physical device id of each partition; None when it is compiled for the devices at hand.
         arguments: Flattened arguments, in order, dropped ones included; None for HLO text.
         outputs: Flattened outputs, in order; None for HLO text.
-        memory_bytes: The compiler's figures per device, by the field names of `jax.stages.Compiled.memory_analysis`.
-        too_large: The compiler's words for why the program does not fit in HBM; None when it fits.
         notes: Choices made for the user, one sentence each.
-        diagnostics: What the compiler said on stderr that is about the user's program.
         versions: Versions of jax, jaxlib and libtpu.
-        partitioned_text: The module right after the partitioner; None when the compiler did not write it down.
-        shardy: Every value's sharding and what must move, as Shardy propagates; None when it could not be asked.
         allow: What the target accepts of the rules' findings.
         rule_options: Values that the target gives to rules' options, by `rule.option`.
         kernel_costs: FLOPs and bytes of kernels by name, as the target says.
-        shardy_as_written: The same for the program as JAX lowered it, where `shardy` is of the compiler's own module,
-            in which some operations are expanded into others; None where `shardy` is that already, or none are.
-        identities: The operations that each instruction was made from, by its name; None where they have no numbers.
-        partitioned_identities: The same for `partitioned_text`.
     """
 
-    hlo_text: str
+    compiled: Compiled
     slice: Slice | None
     slice_chosen_by: str
     used_devices: int
     mesh: Mesh | None
     devices_per_slice: int | None = None
-    slice_of_partition: tuple[int, ...] | None = None
-    device_ids: tuple[int, ...] | None = None
     arguments: tuple[CapturedArray, ...] | None = None
     outputs: tuple[CapturedArray, ...] | None = None
-    memory_bytes: Mapping[str, int] = field(default_factory=dict)
-    too_large: str | None = None
     notes: tuple[str, ...] = ()
-    diagnostics: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
-    partitioned_text: str | None = None
-    shardy: ShardyModule | None = None
     allow: tuple[str, ...] = ()
     rule_options: Mapping[str, Any] = field(default_factory=dict)
     kernel_costs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    shardy_as_written: ShardyModule | None = None
-    identities: Identities | None = None
-    partitioned_identities: Identities = field(default_factory=dict)
 
     @property
     def is_text(self) -> bool:

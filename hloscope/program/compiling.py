@@ -6,7 +6,6 @@ own. Only what is compiled for the very devices of this process is compiled in i
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 import jax
 
 from hloscope.compiler import client, jax_internals, libtpu
-from hloscope.compiler.cache import CompileCache, Kept, kept_as
+from hloscope.compiler.cache import Kept, kept_in
 from hloscope.compiler.diagnostics import compiler_errors
 from hloscope.compiler.jax_internals import op_sharding, partition_spec
 from hloscope.compiler.model import Compiled, Layout, Program
@@ -46,15 +45,13 @@ class Pending:
     Attributes:
         program: The program.
         versions: Of all that takes part.
-        cache: Where the compile is kept.
-        kept: What it is kept as; None where it is not.
+        kept: Where the compile is kept; None where it is not.
         found: What an earlier compile made of it.
         question: What a worker is doing; None where an earlier compile was found, or this process is to compile.
     """
 
     program: Lowered
     versions: Mapping[str, str]
-    cache: CompileCache
     kept: Kept | None = None
     found: Compiled | None = None
     question: client.Question[Compiled] | None = None
@@ -71,7 +68,7 @@ class Pending:
             stage("asking Shardy for reasons")
             found = _explained(self.program, found)
             if self.kept is not None and found.is_whole:
-                self.cache.put(self.kept, self.program.name, found)
+                self.kept.put(found)
         return _capture(self.program, found, self.versions)
 
     def drop(self) -> None:
@@ -83,25 +80,15 @@ class Pending:
 def _capture(program: Lowered, found: Compiled, versions: Mapping[str, str]) -> Capture:
     facts, seen, chosen = program.facts, program.seen, program.slice
     return Capture(
-        hlo_text=found.text,
-        partitioned_text=found.partitioned,
-        shardy=found.shardy,
-        shardy_as_written=found.shardy_as_written,
-        identities=found.identities,
-        partitioned_identities=found.partitioned_identities,
+        compiled=found,
         slice=chosen,
         slice_chosen_by=program.slice_chosen_by,
         used_devices=seen.device_count,
         mesh=_reported_mesh(program.mesh, seen),
         devices_per_slice=chosen.devices_per_slice if chosen.slice_count > 1 else None,
-        slice_of_partition=found.slice_of_partition or None,
-        device_ids=found.device_ids or None,
         arguments=_argument_records(program, found.parameter_shardings),
         outputs=_output_records(program, found.output_shardings),
-        memory_bytes=found.memory_bytes,
-        too_large=found.too_large,
         notes=(*program.plan.notes, *found.notes),
-        diagnostics=found.diagnostics,
         versions=versions,
         allow=facts.allow,
         rule_options=facts.rule_options,
@@ -125,19 +112,17 @@ def start_compile(program: Lowered, *, stage: Stage = lambda _: None, store: Sto
     versions = _versions(program.slice)
     stage(f"compiling for {program.slice.name}")
     if _must_be_here(program):
-        return Pending(program=program, versions=versions, cache=CompileCache(None))
+        return Pending(program=program, versions=versions)
     asked = _asked(program)
-    cache = CompileCache(None if "xla_dump_to" in asked.options else store)
-    kept, found = None, None
-    if cache.keeps:
-        module = program.module
-        kept = kept_as(asked, module.as_text(), module.as_text(debug_info=True), versions)
-        found = cache.get(kept, program.name)
-    question = None
+    kept, found, question = None, None, None
+    if store is not None and "xla_dump_to" not in asked.options:
+        text, located = program.module.as_text(), program.module.as_text(debug_info=True)
+        kept = kept_in(store, program.name, asked, text, located, versions)
+        found = kept.get()
     if found is None:
         stop_where_interrupted()
         question = client.compile_program(asked, name=program.name, timeout_s=program.facts.timeout_s)
-    return Pending(program=program, versions=versions, cache=cache, kept=kept, found=found, question=question)
+    return Pending(program=program, versions=versions, kept=kept, found=found, question=question)
 
 
 def _must_be_here(program: Lowered) -> bool:
@@ -149,11 +134,10 @@ def _must_be_here(program: Lowered) -> bool:
 
 def _compiled_here(program: Lowered) -> Compiled:
     """Compiles for the devices of this process, in it."""
-    from hloscope.compiler.jax_internals import executable_of, no_persistent_cache
 
     def executable(dumping: Mapping[str, Any]) -> Any:
-        with no_persistent_cache():
-            return executable_of(program.module.compile(compiler_options=dict(dumping)))
+        with jax_internals.no_persistent_cache():
+            return program.module.compile(compiler_options=dict(dumping)).runtime_executable()
 
     with compiler_errors(program.slice):
         found = compiled_by(executable, program.facts.compiler_options)
@@ -262,14 +246,9 @@ def _reported_mesh(mesh: jax.sharding.Mesh | None, seen: jax_internals.LoweredFa
 
 
 def _versions(chosen: Slice) -> dict[str, str]:
-    from importlib import metadata
-
-    found = {}
-    for name in ("jax", "jaxlib"):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    compiler = libtpu.version() if chosen.chip is not None else None
-    return found if compiler is None else {**found, "libtpu": compiler}
+    packages = ("jax", "jaxlib", "libtpu") if chosen.chip is not None else ("jax", "jaxlib")
+    found = {package: libtpu.version(package) for package in packages}
+    return {package: version for package, version in found.items() if version is not None}
 
 
 def _argument_records(program: Lowered, shardings: Sequence[bytes] | None) -> tuple[CapturedArray, ...]:

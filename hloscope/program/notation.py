@@ -300,7 +300,7 @@ def _axis_type(word: str, position: int, source: Source) -> _AxisTypeName:
     if known is not None:
         return known
     if not word:
-        raise NotationError(f"an empty {source.what}", fix=f"write, for example, {source.example}")
+        raise NotationError(f"an empty {source.where}", fix=f"write, for example, {source.example}")
     raise source.error(
         f'unknown axis type "{word}"',
         position,

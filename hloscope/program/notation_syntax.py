@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Literal, NoReturn
 
-from hloscope.errors import NotationError, caret_excerpt
+from hloscope.errors import NotationError, caret_excerpt, place_in
 from hloscope.grammars_loader import grammar_text
 
 if TYPE_CHECKING:
@@ -49,31 +49,44 @@ def _parser() -> Lark:
     )
 
 
-class Source:
-    """The text of one option, which every error about it quotes.
+class QuotedText:
+    """A text that every error about it quotes.
 
     Attributes:
-        text: As the user wrote it, on one line.
-        what: What it should be, such as `array type`.
-        example: A text that would be right.
+        text: As the user wrote it.
+        where: Where the user wrote it, such as `pyproject.toml, target step`, or what it should be.
     """
 
-    __slots__ = ("example", "text", "what")
+    __slots__ = ("text", "where")
 
-    def __init__(self, text: str, what: str, example: str) -> None:
-        self.text = " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
-        self.what = what
-        self.example = example
+    def __init__(self, text: str, where: str) -> None:
+        self.text = text
+        self.where = where
+
+    def place(self, position: int) -> tuple[str, int, str]:
+        """Where a 0-based position is, with its line where there are several; its 1-based column; and that line."""
+        line, column, shown = place_in(self.text, position)
+        return f"{self.where}, line {line}" if "\n" in self.text.rstrip("\n") else self.where, column, shown
 
     def error(self, what: str, position: int, *, why: str | None = None, fix: str | None = None) -> NotationError:
         """The error `what` at the 0-based `position` in the text."""
-        return NotationError(
-            what,
-            where=f"{self.what}, column {position + 1}",
-            excerpt=caret_excerpt(self.text, position + 1),
-            why=why,
-            fix=fix,
-        )
+        where, column, shown = self.place(position)
+        excerpt = caret_excerpt(shown, column)
+        return NotationError(what, where=f"{where}, column {column}", excerpt=excerpt, why=why, fix=fix)
+
+
+class Source(QuotedText):
+    """The text of one option, on one line; `where` says what it should be, such as `array type`.
+
+    Attributes:
+        example: A text that would be right.
+    """
+
+    __slots__ = ("example",)
+
+    def __init__(self, text: str, where: str, example: str) -> None:
+        super().__init__(" ".join(text.splitlines()) if "\n" in text or "\r" in text else text, where)
+        self.example = example
 
     def parse(self, notation: Notation) -> Tree[Token]:
         """Reads the text.
@@ -84,7 +97,7 @@ class Source:
         from lark import UnexpectedInput
 
         if not self.text.strip():
-            raise NotationError(f"an empty {self.what}", fix=f"write, for example, {self.example}")
+            raise NotationError(f"an empty {self.where}", fix=f"write, for example, {self.example}")
         self._check_brackets()
         try:
             return _parser().parse(self.text, start=notation)
@@ -115,7 +128,7 @@ class Source:
         if token is not None and token.type == "$END":
             position, found = len(self.text.rstrip()), "it ends here"
         raise self.error(
-            f"this is no {self.what}",
+            f"this is no {self.where}",
             position,
             why=found + expected_by(error, _WORDS),
             fix=f"write, for example, {self.example}",

@@ -21,47 +21,38 @@ _LONGEST = 80
 """Characters of a name in a file's, which may hold two of them: file systems take 255 bytes."""
 
 
-class TestBaselines:
-    """The baselines of one test."""
+def against_test(node: pytest.Item, analysis: Analysis, name: str, used: set[Path]) -> str | None:
+    """What is wrong with a program, by its baseline of a test; None when nothing is.
 
-    __test__ = False
+    With `--hloscope-update` the baseline is written instead.
 
-    def __init__(self, node: pytest.Item) -> None:
-        self._node = node
-        self._used: set[Path] = set()
+    Args:
+        node: The test.
+        analysis: The program.
+        name: Tells several baselines of one test apart.
+        used: The files that the test has asked for already; this one joins them.
 
-    def check(self, analysis: Analysis, name: str) -> str | None:
-        """What is wrong with a program, by its baseline; None when nothing is.
-
-        With `--hloscope-update` the baseline is written instead.
-
-        Raises:
-            HloscopeError: The file is damaged, or cannot be written.
-        """
-        root = self._node.config.rootpath
-        path = baseline_path(self._node.path, self._node.nodeid, name)
-        shown = path.relative_to(root) if path.is_relative_to(root) else path
-        if path in self._used:
-            fix = 'tell them apart: baseline(…, name="forward")'
-            return f"the baseline {shown} is used twice by one test\n   = fix: {fix}"
-        self._used.add(path)
-        self._node.user_properties.append((PROPERTY, str(path)))
-        if self._node.config.getoption("--hloscope-update"):
-            self._update(analysis, path, root)
-            return None
-        kept = read_baseline(path)
-        if kept is None:
-            return (
-                f"there is no baseline {shown}\n   = fix: pytest --hloscope-update writes it; read it before you commit"
-            )
-        findings = against_baseline(kept, analysis, root=root)
-        return _failure(analysis, shown, findings) if findings else None
-
-    def _update(self, analysis: Analysis, path: Path, root: Path) -> None:
+    Raises:
+        HloscopeError: The file is damaged, or cannot be written.
+    """
+    root, path = node.config.rootpath, baseline_path(node.path, node.nodeid, name)
+    shown = _shown(path, node.config)
+    if path in used:
+        fix = 'tell them apart: baseline(…, name="forward")'
+        return f"the baseline {shown} is used twice by one test\n   = fix: {fix}"
+    used.add(path)
+    node.user_properties.append((PROPERTY, str(path)))
+    if node.config.getoption("--hloscope-update"):
         baseline = baseline_of(analysis, root=root)
         if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != format_baseline(baseline):
             write_baseline(path, baseline)
-            self._node.user_properties.append((WRITTEN, str(path)))
+            node.user_properties.append((WRITTEN, str(path)))
+        return None
+    kept = read_baseline(path)
+    if kept is None:
+        return f"there is no baseline {shown}\n   = fix: pytest --hloscope-update writes it; read it before you commit"
+    findings = against_baseline(kept, analysis, root=root)
+    return _failure(analysis, shown, findings) if findings else None
 
 
 def _failure(analysis: Analysis, path: Path, findings: Iterable[Finding]) -> str:

@@ -20,7 +20,7 @@ from hloscope.contracts.notation import read_contract
 from hloscope.contracts.verdict import Verdict, found_words
 from hloscope.errors import HloscopeError, NotationError, did_you_mean
 from hloscope.program.target import BY_NAME, OPTIONS
-from hloscope.pytest_plugin.baselines import TestBaselines, name_of_test
+from hloscope.pytest_plugin.baselines import against_test, name_of_test
 
 if TYPE_CHECKING:
     from hloscope.verification.model import Verification
@@ -60,7 +60,7 @@ class Hlo:
         self._request = request
         self._reports = 0
         self._last: Report | None = None
-        self.expect = Expect(self, TestBaselines(request.node))
+        self.expect = Expect(self, request.node)
 
     def analyze(self, target: Program, args: Any = None, **options: Any) -> Report:
         """`hloscope.analyze`; what is not given is taken from the marker, then from `--hloscope-slice`.
@@ -92,7 +92,7 @@ class Hlo:
 
     def _analyzed(self, target: Callable[..., Any] | str | Path, args: Any, options: dict[str, Any]) -> Analysis:
         from hloscope.api.analyzing import analyze, analyze_function
-        from hloscope.api.python_words import in_python_words
+        from hloscope.api.python_words import python_words
         from hloscope.compiler.client import time_limit
         from hloscope.program.files import names_hlo
         from hloscope.program.loading import ended_after, name_of
@@ -109,8 +109,8 @@ class Hlo:
         if isinstance(target, Path):
             return analyze(target)  # which says what is wrong with it
         facts = make_facts(**settings if args is None else {**settings, "args": args})
-        with ended_after(time_limit(facts.timeout_s), f"analysing {name_of(target)}"):
-            return in_python_words(analyze_function)(target, facts, store=default_store())
+        with ended_after(time_limit(facts.timeout_s), f"analysing {name_of(target)}"), python_words():
+            return analyze_function(target, facts, store=default_store())
 
     def _settings(self, options: dict[str, Any]) -> dict[str, Any]:
         """The options of a call, over those of the nearest marker, over those of the command line."""
@@ -161,9 +161,10 @@ class Hlo:
 class Expect:
     """`hlo.expect(program, contract)` and `hlo.expect.baseline(program)`."""
 
-    def __init__(self, hlo: Hlo, baselines: TestBaselines) -> None:
+    def __init__(self, hlo: Hlo, node: pytest.Item) -> None:
         self._hlo = hlo
-        self._baselines = baselines
+        self._node = node
+        self._baselines: set[Path] = set()
 
     def __call__(self, program: Program, contract: object, args: Any = None, **options: Any) -> Report:
         """Fails the test when a program does not keep to a contract.
@@ -199,7 +200,7 @@ class Expect:
         """
         __tracebackhide__ = True
         report = self._hlo.last_report() if program is None else self._hlo.analyze(program, args, **options)
-        problem = self._baselines.check(report.analysis, name)
+        problem = against_test(self._node, report.analysis, name, self._baselines)
         if problem is not None:
             _fail(problem)
         return report
@@ -355,8 +356,7 @@ def arrange_devices(items: Iterable[pytest.Item], config: pytest.Config) -> None
     prepare_environment(0, attached=True)
     count = _asked(config) or max([_LEAST_DEVICES, *map(_marked, items)])
     if "jax" not in sys.modules:
-        if "JAX_NUM_CPU_DEVICES" not in os.environ:
-            os.environ["JAX_NUM_CPU_DEVICES"] = str(count)
+        os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(count))
         return
     import jax
 

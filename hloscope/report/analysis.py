@@ -1,4 +1,4 @@
-"""The report on one program for a terminal: totals first, then what moves, then shapes, then memory; and as JSON."""
+"""The report on one program for a terminal: totals first, then what moves, then shapes, then memory."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from hloscope.analysis.model import Analysis, ArrayFact, IntermediateFact, Memor
 from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import Bound
 from hloscope.report.collectives import axis_lines, collective_lines
-from hloscope.report.escaping import dumped
 from hloscope.report.finding_lines import finding_lines
-from hloscope.report.formats import Canvas
-from hloscope.report.layout import INDENT, LEAST_WIDTH, Breaks, Column, column, drawn, fold, section, table_lines
+from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, section, table_lines
 from hloscope.report.price import time_lines
 from hloscope.report.words import (
     ELSEWHERE,
@@ -32,17 +30,8 @@ _INTERMEDIATES_SHOWN = 5
 _MEMORIES = {0: "", 1: "in vector memory", 5: "in host memory"}
 
 
-def render(analysis: Analysis, canvas: Canvas) -> str:
+def lines(analysis: Analysis, width: int) -> Iterator[Text]:
     """Lays the analysis out for a terminal."""
-    return drawn(_lines(analysis, max(canvas.width, LEAST_WIDTH)), canvas.width, canvas.colour)
-
-
-def render_json(analysis: Analysis, _: Canvas) -> str:
-    """The analysis as one document, which `hloscope/schemas/analysis.json` describes."""
-    return dumped(analysis)
-
-
-def _lines(analysis: Analysis, width: int) -> Iterator[Text]:
     inner = width - INDENT
     yield from _headline(analysis, width)
     if analysis.time is not None:
@@ -122,8 +111,8 @@ def _traffic(analysis: Analysis, width: int) -> Iterator[Text]:
         remarks.append(Text("Axes are unknown without a mesh: give it as --mesh X=4,Y=2.", style="dim"))
     if any(collective.axes_guessed for collective in analysis.collectives):
         remarks.append(Text(GUESSED_LEGEND, style="dim"))
-    lines = [line for remark in remarks if remark is not None for line in fold(remark, width)]
-    yield from (Text(" " * INDENT) + line for line in ([Text(), *lines] if lines else ()))
+    below = folded(remarks, width)
+    yield from (Text(" " * INDENT) + line for line in ([Text(), *below] if below else ()))
 
 
 def _memory(memory: Memory, width: int) -> Iterator[Text]:
@@ -163,16 +152,13 @@ def _array_lines(arrays: Sequence[ArrayFact], noun: str, width: int) -> list[Tex
         width: Columns.
     """
     shown = _largest(arrays)
-    lines = table_lines(_columns(shown, arrays), width)
     rest = [array for array in arrays if array not in shown]
     remarks = (
         Text(_rest_words(shown, rest, noun), style="dim") if rest else None,
         _unknown_words(arrays),
         part_of_axis(array.sharding or "" for array in shown),
     )
-    for remark in remarks:
-        lines.extend(fold(remark, width) if remark is not None else ())
-    return lines
+    return table_lines(_columns(shown, arrays), width) + folded(remarks, width)
 
 
 def _common_remarks(arrays: Sequence[ArrayFact]) -> tuple[str, ...]:

@@ -10,13 +10,12 @@ from pathlib import Path
 from rich.text import Text
 
 from hloscope.analysis.model import Analysis
+from hloscope.analysis.places import split_place
 from hloscope.contracts.checked import COULD_NOT_RUN, NO_BASELINE, NOTHING_EXPECTED, Checked
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.findings import Finding, Severity
-from hloscope.report.escaping import dumped
 from hloscope.report.finding_lines import finding_lines
-from hloscope.report.formats import Canvas
-from hloscope.report.layout import drawn, hanging, message_line
+from hloscope.report.layout import hanging, message_line
 from hloscope.units import format_bytes, format_time, plural
 
 _PLACE = re.compile(r"^  --> (?P<file>.+?)(?P<line>:\d+)(?=[:, ]|$)", re.MULTILINE)
@@ -85,15 +84,18 @@ class CheckReport:
         whole = Path(path)
         return whole.relative_to(self.root).as_posix() if whole.is_relative_to(self.root) else path
 
-    def in_repository(self, path: str) -> str:
-        """A path below the repository that the project is in, from there, as code hosts count; another one as it is."""
-        whole, top = self.root / path, _repository(self.root)
-        return whole.relative_to(top).as_posix() if whole.is_relative_to(top) else path
+    def in_repository(self, source: str | None) -> tuple[str | None, int | None]:
+        """The file and the line of `moe.py:31`, as far as they are known, as code hosts count.
 
-
-def _repository(folder: Path) -> Path:
-    """The root of the checkout that a folder is in; the folder itself where it is in none."""
-    return next((place for place in (folder, *folder.parents) if (place / ".git").exists()), folder)
+        A file of the checkout that the project is in is named from its root, another one as it is; where the project
+        is in none, its own folder takes that place.
+        """
+        if source is None:
+            return None, None
+        file, line = split_place(source)
+        top = next((place for place in (self.root, *self.root.parents) if (place / ".git").exists()), self.root)
+        whole = self.root / file
+        return whole.relative_to(top).as_posix() if whole.is_relative_to(top) else file, line
 
 
 def report_of(analysis: Analysis) -> CheckReport:
@@ -109,14 +111,6 @@ def _error_finding(error: str) -> Finding:
     return Finding(rule=COULD_NOT_RUN, severity=Severity.ERROR, message=" ".join((first, *map(str.strip, rest))))
 
 
-def split_source(source: str | None) -> tuple[str | None, int | None]:
-    """`moe.py:31` as a file and a line."""
-    if source is None:
-        return None, None
-    file, colon, line = source.rpartition(":")
-    return (file, int(line)) if colon and line.isdigit() else (source, None)
-
-
 def once_each(report: CheckReport) -> Sequence[tuple[Checked, Finding]]:
     """The findings without those that say the same of the same line."""
     seen: dict[object, tuple[Checked, Finding]] = {}
@@ -129,12 +123,8 @@ _INDENT = 4
 _MARKS = {"ok": "green", "FAILED": "bold red", "ERROR": "bold red"}
 
 
-def render(report: CheckReport, canvas: Canvas) -> str:
+def lines(report: CheckReport, width: int) -> Iterator[Text]:
     """One line for each target, and under it what is not as expected."""
-    return drawn(_lines(report, canvas.width), canvas.width, canvas.colour)
-
-
-def _lines(report: CheckReport, width: int) -> Iterator[Text]:
     names = max((len(checked.name) for checked in report.checks), default=0)
     for checked in report.checks:
         yield from _target(checked, report, names, width)
@@ -219,14 +209,12 @@ class CheckDocument:
     unused_baselines: tuple[str, ...]
 
 
-def render_json(report: CheckReport, _: Canvas) -> str:
+def as_document(report: CheckReport) -> CheckDocument:
     """One document: each target with its findings and its analysis."""
-    return dumped(
-        CheckDocument(
-            passed=not report.failed and not report.not_run,
-            checks=tuple(_checked_target(checked, report) for checked in report.checks),
-            unused_baselines=tuple(report.relative(str(path)) for path in report.unused_baselines),
-        )
+    return CheckDocument(
+        passed=not report.failed and not report.not_run,
+        checks=tuple(_checked_target(checked, report) for checked in report.checks),
+        unused_baselines=tuple(report.relative(str(path)) for path in report.unused_baselines),
     )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rich.text import Text
+
 from hloscope.documents import SCHEMA, Schema
-from hloscope.report.escaping import dumped
-from hloscope.report.formats import Canvas
 
 _MARKS = {True: "works", False: "FAILS", None: ""}
 
@@ -29,14 +29,13 @@ class Checkup:
     fix: str | None = None
 
 
-def render(found: Sequence[Checkup], _canvas: Canvas) -> str:
+def lines(found: Sequence[Checkup], _width: int) -> Iterator[Text]:
     """A line for each thing, and what helps below what fails."""
     width = max(len(checkup.name) for checkup in found)
-    lines = []
     for checkup in found:
-        lines.append(f"{checkup.name:<{width}}  {_MARKS[checkup.works]:<5}  {checkup.found}".rstrip())
-        lines += [f"{'':<{width}}         fix: {checkup.fix}"] if checkup.fix else []
-    return "\n".join(lines)
+        yield Text(f"{checkup.name:<{width}}  {_MARKS[checkup.works]:<5}  {checkup.found}")
+        if checkup.fix:
+            yield Text(f"{'':<{width}}         fix: {checkup.fix}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +51,6 @@ class DoctorDocument:
     checkups: tuple[Checkup, ...]
 
 
-def render_json(found: Sequence[Checkup], _canvas: Canvas) -> str:
+def as_document(found: Sequence[Checkup]) -> DoctorDocument:
     """The same as one document."""
-    return dumped(DoctorDocument(checkups=tuple(found)))
+    return DoctorDocument(checkups=tuple(found))

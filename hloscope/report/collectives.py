@@ -12,10 +12,9 @@ from hloscope.analysis.model import Analysis, Collective, Total
 from hloscope.analysis.places import short_source
 from hloscope.analysis.totals import UNKNOWN_AXES, axes_key, bytes_bound
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
-from hloscope.analysis.volume import known_sum
-from hloscope.report.layout import Breaks, Column, column, fold, table_lines
+from hloscope.report.layout import Breaks, Column, column, folded, table_lines
 from hloscope.report.words import ELSEWHERE, GUESSED, LINKS, leaves_ici, part_of_axis
-from hloscope.units import format_bytes, format_count, format_time, plural
+from hloscope.units import format_bytes, format_count, format_time, known_sum, plural
 
 
 def axis_lines(analysis: Analysis, width: int) -> list[Text]:
@@ -41,10 +40,7 @@ def axis_lines(analysis: Analysis, width: int) -> list[Text]:
             below=lambda total: total.bound.marked(plural(total.executions, "transfer")),
         ),
     )
-    lines = table_lines(columns, width)
-    for remark in (_by_link(analysis), part_of_axis(names)):
-        lines.extend(fold(remark, width) if remark is not None else ())
-    return lines
+    return table_lines(columns, width) + folded((_by_link(analysis), part_of_axis(names)), width)
 
 
 def _axis_words(axis: str, analysis: Analysis) -> str:
@@ -107,24 +103,10 @@ class _Row:
         """Per step, in all places together; None when not known."""
         return known_sum(collective.wire_bytes_per_step for collective in self.members)
 
-    @property
-    def time_us(self) -> float | None:
-        """Per step, in all places together; None when one of them is not priced."""
-        return _per_step(self.members, "time_us")
-
-    @property
-    def exposed_us(self) -> float | None:
-        """The part of `time_us` that nothing hides."""
-        return _per_step(self.members, "exposed_us")
-
-
-def _per_step(collectives: Sequence[Collective], name: str) -> float | None:
-    each = [getattr(collective, name) for collective in collectives]
-    return (
-        None
-        if None in each
-        else sum(time * collective.executions for time, collective in zip(each, collectives, strict=True))
-    )
+    def per_step(self, name: str) -> float | None:
+        """`time_us` or `exposed_us` per step, in all places together; None when one of them is not priced."""
+        times = [(getattr(collective, name), collective.executions) for collective in self.members]
+        return None if any(time is None for time, _ in times) else sum(time * runs for time, runs in times)
 
 
 def _rows(collectives: Iterable[Collective]) -> list[_Row]:
@@ -150,17 +132,17 @@ def collective_lines(collectives: Sequence[Collective], width: int) -> list[Text
     """One row for collectives that read the same, most bytes per step first."""
     rows = _rows(collectives)
     shown = rows[:_ROWS_SHOWN]
-    unknown = _unknown_of_all(rows)
+    unknown, remarks = _unknown_of_all(rows), []
     whys = [_why(row) if turn < _WHYS_SHOWN and unknown is None else Text() for turn, row in enumerate(shown)]
     lines = table_lines(_columns(shown, with_link=leaves_ici(collectives)), width, whys)
     rest = rows[_ROWS_SHOWN:]
     if rest:
         words = f"+{plural(len(rest), 'smaller row')}, {_wire(rest)} in all {ELSEWHERE}"
-        lines.extend(fold(Text(words, style="dim"), width))
+        remarks.append(Text(words, style="dim"))
     if unknown is None and any(_why(row).plain for row in shown[_WHYS_SHOWN:]):
         words = f"why the others are there: hloscope explain TARGET {shown[_WHYS_SHOWN].number}, or its name in the HLO"
-        lines.extend(fold(Text(words, style="dim"), width))
-    return lines if unknown is None else [*lines, *fold(unknown, width)]
+        remarks.append(Text(words, style="dim"))
+    return lines + folded((*remarks, unknown), width)
 
 
 def _columns(rows: Sequence[_Row], *, with_link: bool) -> tuple[Column, ...]:
@@ -244,26 +226,23 @@ def _wire(rows: Sequence[_Row]) -> str:
 
 
 def _time(row: _Row) -> str:
-    return "" if row.time_us is None else format_time(row.time_us)
+    time_us = row.per_step("time_us")
+    return "" if time_us is None else format_time(time_us)
 
 
 def _exposed(row: _Row) -> Text:
     """`100%`: the share of the transfers' time that nothing hides."""
-    if not row.time_us or row.exposed_us is None:
+    time_us, exposed_us = row.per_step("time_us"), row.per_step("exposed_us")
+    if not time_us or exposed_us is None:
         return Text()
-    share = row.exposed_us / row.time_us
+    share = exposed_us / time_us
     return Text(f"{100 * share:.0f}%", style="red" if share > 0.5 else "")
 
 
 def _why(row: _Row) -> Text:
     """Why it is there; of a row of several the first's reason, and how many others there are."""
-    whys = list(
-        dict.fromkeys(
-            collective.why
-            for collective in row.members
-            if collective.why is not None and collective.origin != Origin.AUTHORED
-        )
-    )
+    reasons = (collective.why for collective in row.members if collective.origin != Origin.AUTHORED)
+    whys = list(dict.fromkeys(why for why in reasons if why is not None))
     if not whys:
         return Text()
     more = f" (+{plural(len(whys) - 1, 'other reason')}: hloscope explain)" if len(whys) > 1 else ""

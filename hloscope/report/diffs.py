@@ -11,103 +11,13 @@ from rich.text import Text
 from hloscope.analysis.model import Collective, Total, Totals
 from hloscope.analysis.places import users_line
 from hloscope.analysis.vocabulary import Bound, Kind
-from hloscope.compare import Change, ChangeKind, Comparison
+from hloscope.compare import Change, ChangeKind
 from hloscope.compare.model import Tally, change_line
 from hloscope.documents import SCHEMA, Schema, document
-from hloscope.report.escaping import code, dumped, fenced, plain_line, prose, without_commands
-from hloscope.report.formats import Canvas
-from hloscope.report.layout import column, drawn, table_lines
+from hloscope.report.escaping import code, fenced, plain_line, prose, without_commands
+from hloscope.report.layout import column, table_lines
 from hloscope.report.words import GUESSED
 from hloscope.units import format_bytes, format_time, plural
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiffReport:
-    """What is shown of a difference.
-
-    Attributes:
-        old_name: The program before.
-        new_name: The program after.
-        comparison: What both move, matched.
-        peak_bytes: The peak memory before and after; None where it is not known.
-        step_us: The predicted time of a step before and after; None where it is not known.
-        not_understood: The names of those programs in which something was not understood.
-        unlike: In what the two are not of one kind: their slices, their meshes.
-    """
-
-    old_name: str
-    new_name: str
-    comparison: Comparison
-    peak_bytes: tuple[int | None, int | None]
-    step_us: tuple[float | None, float | None]
-    not_understood: tuple[str, ...] = ()
-    unlike: tuple[str, ...] = ()
-
-    @property
-    def headline(self) -> str:
-        """`3 changes` or `the same communication`, with what is not known."""
-        changes = len(self.comparison.changes)
-        words = plural(changes, "change") if changes else "the same communication"
-        if self.comparison.unsure or self.not_understood:
-            words += ", as far as it is known"
-        return words
-
-
-def _rows(report: DiffReport) -> Iterator[tuple[str, str, str]]:
-    """What is measured, before and after."""
-    comparison = report.comparison
-    yield "sent per step", _bytes(comparison.old_total), _bytes(comparison.new_total)
-    for tally in comparison.tallies:
-        guessed = GUESSED if tally.axes_guessed else ""
-        yield f"{tally.kind} {tally.axes or 'none'}{guessed}", _bytes(tally.old), _bytes(tally.new)
-    if any(count is not None for count in report.peak_bytes):
-        before, after = map(format_bytes, report.peak_bytes)
-        yield "peak memory", before, after
-    if any(time is not None for time in report.step_us):
-        before, after = map(format_time, report.step_us)
-        yield "predicted step", before, after
-
-
-def _bytes(total: Total) -> str:
-    return total.bound.marked(format_bytes(total.wire_bytes))
-
-
-def _doubts(report: DiffReport) -> Iterator[str]:
-    yield from report.unlike
-    for name in report.not_understood:
-        yield f"not everything in {name} was understood: hloscope analyze tells what"
-    unsure = len(report.comparison.unsure)
-    if unsure:
-        yield f"bytes or executions of {plural(unsure, 'collective')} are not known exactly"
-
-
-def render(report: DiffReport, canvas: Canvas) -> str:
-    """The changes, a line each, and what is measured of both."""
-    lines = [f"{report.old_name} -> {report.new_name}: {report.headline}"]
-    lines += [change_line(change) for change in report.comparison.changes]
-    rows = list(_rows(report))
-    headers = ("per device", "before", "after")
-    columns = [column(rows, name, itemgetter(n), right=n > 0) for n, name in enumerate(headers)]
-    lines += ["", *(line.plain.rstrip() for line in table_lines(columns, canvas.width))]
-    notes = (f"note: {doubt}" for doubt in _doubts(report))
-    return drawn(map(Text, (*lines, *notes)), canvas.width, colour=False)
-
-
-def render_markdown(report: DiffReport, _: Canvas) -> str:
-    """A comment for a pull request."""
-    lines = [f"### hloscope diff: {report.headline}", "", f"{code(report.old_name)} → {code(report.new_name)}", ""]
-    lines += ["| per device | before | after |", "| --- | ---: | ---: |"]
-    lines += [f"| {' | '.join(map(prose, row))} |" for row in _rows(report)]
-    if report.comparison.changes:
-        changes = (_diff_line(plain_line(change_line(change))) for change in report.comparison.changes)
-        block = fenced("\n".join(changes), "diff")
-        lines += ["", "<details><summary>changes</summary>", "", *block, "", "</details>"]
-    return without_commands("\n".join([*lines, *(f"\n> {prose(doubt)}" for doubt in _doubts(report))])) + "\n"
-
-
-def _diff_line(line: str) -> str:
-    """The line as ```diff colours it: what is neither + nor - begins with !."""
-    return f"!{line.removeprefix('~')}" if line.startswith("~") else line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,28 +109,72 @@ class DiffDocument:
     peak_bytes: tuple[int | None, int | None]
     step_us: tuple[float | None, float | None]
 
-
-def render_json(report: DiffReport, _: Canvas) -> str:
-    """The difference as one document."""
-    comparison = report.comparison
-    found = document(
-        DiffDocument,
-        report,
-        old=report.old_name,
-        new=report.new_name,
-        same=comparison.same and not report.not_understood,
-        changes=tuple(map(_listed, comparison.changes)),
-        unsure=len(comparison.unsure),
-        totals=TwoTotals(old=comparison.old_total, new=comparison.new_total),
-        tallies=comparison.tallies,
-    )
-    return dumped(found) + "\n"
+    @property
+    def headline(self) -> str:
+        """`3 changes` or `the same communication`, with what is not known."""
+        words = plural(len(self.changes), "change") if self.changes else "the same communication"
+        return f"{words}, as far as it is known" if self.unsure or self.not_understood else words
 
 
-def _listed(change: Change) -> ListedChange:
+def listed(change: Change) -> ListedChange:
+    """A change as the document has it."""
     old, new = (tuple(map(_changed, side)) for side in (change.old, change.new))
     return document(ListedChange, change, increase=change.is_increase, text=change_line(change), old=old, new=new)
 
 
 def _changed(collective: Collective) -> ChangedCollective:
     return document(ChangedCollective, collective, source=users_line(collective.source))
+
+
+def _rows(report: DiffDocument) -> Iterator[tuple[str, str, str]]:
+    """What is measured, before and after."""
+    yield "sent per step", _bytes(report.totals.old), _bytes(report.totals.new)
+    for tally in report.tallies:
+        guessed = GUESSED if tally.axes_guessed else ""
+        yield f"{tally.kind} {tally.axes or 'none'}{guessed}", _bytes(tally.old), _bytes(tally.new)
+    if any(count is not None for count in report.peak_bytes):
+        before, after = map(format_bytes, report.peak_bytes)
+        yield "peak memory", before, after
+    if any(time is not None for time in report.step_us):
+        before, after = map(format_time, report.step_us)
+        yield "predicted step", before, after
+
+
+def _bytes(total: Total) -> str:
+    return total.bound.marked(format_bytes(total.wire_bytes))
+
+
+def _doubts(report: DiffDocument) -> Iterator[str]:
+    yield from report.unlike
+    for name in report.not_understood:
+        yield f"not everything in {name} was understood: hloscope analyze tells what"
+    if report.unsure:
+        yield f"bytes or executions of {plural(report.unsure, 'collective')} are not known exactly"
+
+
+def lines(report: DiffDocument, width: int) -> Iterator[Text]:
+    """The changes, a line each, and what is measured of both."""
+    yield Text(f"{report.old} -> {report.new}: {report.headline}")
+    yield from (Text(change.text) for change in report.changes)
+    rows = list(_rows(report))
+    headers = ("per device", "before", "after")
+    columns = [column(rows, name, itemgetter(n), right=n > 0) for n, name in enumerate(headers)]
+    yield from (Text(), *(Text(line.plain) for line in table_lines(columns, width)))
+    yield from (Text(f"note: {doubt}") for doubt in _doubts(report))
+
+
+def render_markdown(report: DiffDocument) -> str:
+    """A comment for a pull request."""
+    lines = [f"### hloscope diff: {report.headline}", "", f"{code(report.old)} → {code(report.new)}", ""]
+    lines += ["| per device | before | after |", "| --- | ---: | ---: |"]
+    lines += [f"| {' | '.join(map(prose, row))} |" for row in _rows(report)]
+    if report.changes:
+        changes = (_diff_line(plain_line(change.text)) for change in report.changes)
+        block = fenced("\n".join(changes), "diff")
+        lines += ["", "<details><summary>changes</summary>", "", *block, "", "</details>"]
+    return without_commands("\n".join([*lines, *(f"\n> {prose(doubt)}" for doubt in _doubts(report))])) + "\n"
+
+
+def _diff_line(line: str) -> str:
+    """The line as ```diff colours it: what is neither + nor - begins with !."""
+    return f"!{line.removeprefix('~')}" if line.startswith("~") else line

@@ -12,9 +12,7 @@ from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import Bound, Kind, Origin
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.errors import caret_excerpt
-from hloscope.report.escaping import dumped
-from hloscope.report.formats import Canvas
-from hloscope.report.layout import drawn, hanging
+from hloscope.report.layout import hanging
 from hloscope.units import format_bytes, format_time, plural
 from hloscope.why.explanation import Explanation, Step
 
@@ -27,30 +25,30 @@ _ORIGINS = {
 }
 
 
-def render(explanations: Sequence[Explanation], canvas: Canvas) -> str:
+def lines(explanations: Sequence[Explanation], width: int) -> Iterator[Text]:
     """Each collective with its line, the reason, the chain that leads to it, its cost and what to change."""
     if not explanations:
-        return "There is nothing to explain: the compiled program has no collectives.\n"
-    lines: list[Text] = []
-    for explanation in explanations:
-        lines += [*([Text()] if lines else []), *_lines(explanation, canvas.width)]
-    return drawn(lines, canvas.width, canvas.colour)
+        yield Text("There is nothing to explain: the compiled program has no collectives.")
+    for index, explanation in enumerate(explanations):
+        yield from [Text()] if index else []
+        yield from _explanation(explanation, width)
 
 
-def render_overview(explanations: Sequence[Explanation], canvas: Canvas) -> str:
+def overview(explanations: Sequence[Explanation], width: int) -> Iterator[Text]:
     """The first one in full, which moves most, and a list of the others with how to ask for one of them."""
+    yield from lines(explanations[:1], width)
     if len(explanations) < 2:
-        return render(explanations, canvas)
-    lines = [*_lines(explanations[0], canvas.width), Text(), Text("Others, most bytes per step first", style="bold")]
+        return
+    yield from (Text(), Text("Others, most bytes per step first", style="bold"))
     for explanation in explanations[1 : _LISTED + 1]:
         listed = Text.assemble(f"  {explanation.number} ", _headline(explanation), _brief(explanation.collective))
-        lines += hanging(listed, canvas.width, indent=4)
-        lines += hanging(Text(f"    {explanation.collective.why or 'not known'}", style="dim"), canvas.width, indent=6)
+        yield from hanging(listed, width, indent=4)
+        yield from hanging(Text(f"    {explanation.collective.why or 'not known'}", style="dim"), width, indent=6)
     rest = len(explanations) - 1 - _LISTED
     if rest > 0:
-        lines += hanging(Text(f"  +{plural(rest, 'smaller one')}"), canvas.width, indent=4)
+        yield from hanging(Text(f"  +{plural(rest, 'smaller one')}"), width, indent=4)
     asked = f"More of one: hloscope explain TARGET {explanations[1].number}; of all: hloscope explain TARGET all"
-    return drawn([*lines, Text(), *hanging(Text(asked, style="dim"), canvas.width)], canvas.width, canvas.colour)
+    yield from (Text(), *hanging(Text(asked, style="dim"), width))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,9 +117,9 @@ class ExplainDocument:
     explanations: tuple[ExplainedCollective, ...]
 
 
-def render_json(explanations: Sequence[Explanation], canvas: Canvas) -> str:
+def as_document(explanations: Sequence[Explanation]) -> ExplainDocument:
     """The same as one document: a list under `explanations`."""
-    return dumped(ExplainDocument(explanations=tuple(map(_explained, explanations))))
+    return ExplainDocument(explanations=tuple(map(_explained, explanations)))
 
 
 def _explained(explanation: Explanation) -> ExplainedCollective:
@@ -138,7 +136,7 @@ def _explained(explanation: Explanation) -> ExplainedCollective:
     )
 
 
-def _lines(explanation: Explanation, width: int) -> Iterator[Text]:
+def _explanation(explanation: Explanation, width: int) -> Iterator[Text]:
     yield from hanging(_headline(explanation), width)
     if explanation.place is not None:
         yield from hanging(Text.assemble(("  --> ", "blue"), short_source((explanation.place,)) or ""), width, indent=6)

@@ -1,12 +1,13 @@
 """The one registry of formats: for each thing that can be reported, the names of its formats and who writes them.
 
-A format is a function of the thing and a `Canvas`, named as `module:function` in this room, and is loaded when it is
-asked for. One line in `_OF_FINDINGS` is a new format for `hloscope analyze` and `hloscope check` alike.
+A format is a function, named as `module:function` in this room, and is loaded when it is asked for: `text` yields the
+lines of a thing for a width, `json` makes its document, and every other one returns its text. One line in
+`_OF_FINDINGS` is a new format for `hloscope analyze` and `hloscope check` alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -36,21 +37,21 @@ own, and places through `CheckReport.in_repository`.
 """
 
 FORMATS: Mapping[str, Mapping[str, str]] = {
-    "analysis": {"text": "analysis:render", "json": "analysis:render_json", **_OF_FINDINGS},
+    "analysis": {"text": "analysis:lines", "json": "formats:itself", **_OF_FINDINGS},
     "check": {
-        "text": "checks:render",
-        "json": "checks:render_json",
+        "text": "checks:lines",
+        "json": "checks:as_document",
         **_OF_FINDINGS,
         "markdown": "markdown:render",
         "junit": "junit:render",
     },
-    "checkups": {"text": "checkups:render", "json": "checkups:render_json"},
-    "difference": {"text": "diffs:render", "json": "diffs:render_json", "markdown": "diffs:render_markdown"},
-    "explanation": {"text": "explanation:render", "json": "explanation:render_json"},
-    "overview": {"text": "explanation:render_overview", "json": "explanation:render_json"},
-    "prices": {"text": "price:render", "json": "price:render_json"},
-    "shardings": {"text": "shardings:render", "json": "shardings:render_json"},
-    "verification": {"text": "verification:render", "json": "verification:render_json"},
+    "checkups": {"text": "checkups:lines", "json": "checkups:as_document"},
+    "difference": {"text": "diffs:lines", "json": "formats:itself", "markdown": "diffs:render_markdown"},
+    "explanation": {"text": "explanation:lines", "json": "explanation:as_document"},
+    "overview": {"text": "explanation:overview", "json": "explanation:as_document"},
+    "prices": {"text": "price:lines", "json": "price:as_document"},
+    "shardings": {"text": "shardings:lines", "json": "formats:itself"},
+    "verification": {"text": "verification:lines", "json": "verification:as_document"},
 }
 
 
@@ -63,13 +64,22 @@ def render(subject: str, format_name: str, found: object, canvas: Canvas) -> str
         found: The thing itself, such as an `Analysis`.
         canvas: What it is drawn on.
     """
+    from hloscope.report.escaping import dumped
+    from hloscope.report.layout import LEAST_WIDTH, drawn
+
     if subject == "analysis" and format_name in _OF_FINDINGS:
         found = _function("checks:report_of")(found)
-    text: str = _function(FORMATS[subject][format_name])(found, canvas)
-    return text
+    write = _function(FORMATS[subject][format_name])
+    if format_name == "text":
+        return drawn(write(found, max(canvas.width, LEAST_WIDTH)), canvas.width, canvas.colour)
+    return dumped(write(found)) if format_name == "json" else str(write(found))
 
 
-def _function(name: str) -> Callable[..., Any]:
+def itself(document: object) -> object:
+    """What is found, where that is a document already."""
+    return document
+
+
+def _function(name: str) -> Any:
     module, _, function = name.partition(":")
-    named: Callable[..., Any] = getattr(import_module(f"hloscope.report.{module}"), function)
-    return named
+    return getattr(import_module(f"hloscope.report.{module}"), function)

@@ -9,14 +9,13 @@ import re
 from xml.etree import ElementTree
 
 from hloscope.contracts.checked import Checked
-from hloscope.report.checks import CheckReport, split_source
+from hloscope.report.checks import CheckReport
 from hloscope.report.escaping import for_terminal
-from hloscope.report.formats import Canvas
 
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def render(report: CheckReport, _: Canvas) -> str:
+def render(report: CheckReport) -> str:
     """The document, one test case for each target."""
     seconds = sum(checked.seconds or 0 for checked in report.checks)
     counts = {
@@ -34,18 +33,14 @@ def render(report: CheckReport, _: Canvas) -> str:
 
 
 def _case(suite: ElementTree.Element, checked: Checked, report: CheckReport) -> None:
-    file, line = split_source(checked.place)
-    where = {"file": None if file is None else report.in_repository(file), "line": None if line is None else str(line)}
-    case = ElementTree.SubElement(
-        suite,
-        "testcase",
-        {
-            "classname": "hloscope.check",
-            "name": _clean(checked.name),
-            "time": f"{checked.seconds or 0:.3f}",
-            **{key: value for key, value in where.items() if value is not None},
-        },
-    )
+    where = zip(("file", "line"), report.in_repository(checked.place), strict=True)
+    about = {
+        "classname": "hloscope.check",
+        "name": _clean(checked.name),
+        "time": f"{checked.seconds or 0:.3f}",
+        **{key: str(value) for key, value in where if value is not None},
+    }
+    case = ElementTree.SubElement(suite, "testcase", about)
     if checked.error is not None:
         found = ElementTree.SubElement(case, "error", {"message": _clean(checked.error.splitlines()[0])})
         found.text = _clean(checked.error)

@@ -75,6 +75,11 @@ def fold(text: Text, width: int) -> list[Text]:
     return lines
 
 
+def folded(texts: Iterable[Text | None], width: int) -> list[Text]:
+    """The lines of those texts that there are."""
+    return [line for text in texts if text is not None for line in fold(text, width)]
+
+
 def _bare(line: str) -> str:
     return line.rstrip().removesuffix(" ·").rstrip()
 

@@ -8,13 +8,12 @@ from html import escape
 from hloscope.contracts.checked import Checked
 from hloscope.report.checks import CheckReport
 from hloscope.report.escaping import code, fenced, plain_line, without_commands
-from hloscope.report.formats import Canvas
 from hloscope.units import format_bytes, format_capacity, format_time
 
 _COLUMNS = ("target", "result", "slice", "sent per step", "step", "HBM")
 
 
-def render(report: CheckReport, _: Canvas) -> str:
+def render(report: CheckReport) -> str:
     """The comment."""
     good = not report.failed and not report.not_run
     lines = [f"### hloscope: {'✅' if good else '❌'} {report.headline}", ""]

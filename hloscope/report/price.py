@@ -12,20 +12,7 @@ from rich.text import Text
 from hloscope.analysis.model import Analysis, Collective, SliceFact, StepTime
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.errors import HloscopeError
-from hloscope.report.escaping import dumped
-from hloscope.report.formats import Canvas
-from hloscope.report.layout import (
-    INDENT,
-    LEAST_WIDTH,
-    Column,
-    column,
-    drawn,
-    fold,
-    hanging,
-    message_line,
-    section,
-    table_lines,
-)
+from hloscope.report.layout import INDENT, Column, column, fold, folded, hanging, message_line, section, table_lines
 from hloscope.report.words import legend, notes_section, short_note
 from hloscope.units import format_bytes, format_share, format_time, plural
 
@@ -48,11 +35,6 @@ class Unpriced:
 Priced = Sequence[Analysis | Unpriced]
 _Time = TypeVar("_Time")
 _Show = Callable[[_Time], Text | str]
-
-
-def render(priced: Priced, canvas: Canvas) -> str:
-    """A row for each slice, and what there is to know about them."""
-    return drawn(_lines(priced, max(canvas.width, LEAST_WIDTH)), canvas.width, canvas.colour)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,31 +84,28 @@ class PriceDocument:
     unpriced: tuple[UnpricedSlice, ...]
 
 
-def render_json(priced: Priced, _: Canvas) -> str:
+def as_document(priced: Priced) -> PriceDocument:
     """The analyses as one document."""
     refused = [found for found in priced if isinstance(found, Unpriced)]
-    return dumped(
-        PriceDocument(
-            target=priced[0].target,
-            prices=tuple(document(PricedSlice, found) for found in _analyses(priced)),
-            unpriced=tuple(UnpricedSlice(slice=found.slice_name, error=str(found.error)) for found in refused),
-        )
+    return PriceDocument(
+        target=priced[0].target,
+        prices=tuple(document(PricedSlice, found) for found in _analyses(priced)),
+        unpriced=tuple(UnpricedSlice(slice=found.slice_name, error=str(found.error)) for found in refused),
     )
 
 
-def _lines(priced: Priced, width: int) -> Iterator[Text]:
+def lines(priced: Priced, width: int) -> Iterator[Text]:
+    """A row for each slice, and what there is to know about them."""
     inner = width - INDENT
     yield from fold(Text(priced[0].target, style="bold"), width)
     table = table_lines(_columns(priced), inner)
     yield from section("Predicted time of one step on one device", table, inner)
-    marks = legend(table)
-    words = [Text("█ computing · ▓ with communication hidden behind it · ░ waiting for communication", style="dim")]
-    for words_line in [*words, *([] if marks is None else [marks])]:
-        yield from (Text(" " * INDENT) + line for line in fold(words_line, inner))
+    marks = Text("█ computing · ▓ with communication hidden behind it · ░ waiting for communication", style="dim")
+    yield from (Text(" " * INDENT) + line for line in folded((marks, legend(table)), inner))
     failed = [found for found in priced if isinstance(found, Unpriced)]
     if failed:
-        lines = [line for found in failed for line in _error_lines(found, inner)]
-        yield from section("Slices that it could not be compiled for", lines, inner)
+        errors = [line for found in failed for line in _error_lines(found, inner)]
+        yield from section("Slices that it could not be compiled for", errors, inner)
     notes = dict.fromkeys(note for found in _analyses(priced) for note in (*found.notes, *_notes(found)))
     yield from notes_section(notes, inner)
 
@@ -218,7 +197,7 @@ _BASES = {
 
 def time_lines(time: StepTime, width: int) -> list[Text]:
     """The lines of the report about a step's time, at most `width` columns wide."""
-    return [part for line in _split_lines(time, width) for part in fold(line, width)]
+    return folded(_split_lines(time, width), width)
 
 
 def time_bar(time: StepTime, columns: int = _BAR_COLUMNS) -> Text:

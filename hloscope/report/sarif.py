@@ -13,9 +13,8 @@ from urllib.parse import quote
 
 from hloscope.contracts.checked import Checked
 from hloscope.findings import Finding, RuleDoc, Severity
-from hloscope.report.checks import CheckReport, once_each, split_source
+from hloscope.report.checks import CheckReport, once_each
 from hloscope.report.escaping import dumped, for_sarif, plain_line
-from hloscope.report.formats import Canvas
 from hloscope.report.pages import pages
 from hloscope.report.words import one_line
 from hloscope.version import __version__
@@ -25,7 +24,7 @@ _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: 
 _ROOT = "%SRCROOT%"
 
 
-def render(report: CheckReport, _: Canvas) -> str:
+def render(report: CheckReport) -> str:
     """The log, with one run, the pages of the rules that it names, and one result for each finding."""
     findings = once_each(report)
     names = tuple(dict.fromkeys(finding.rule for _, finding in findings))
@@ -74,7 +73,7 @@ def _results(
     """One result for each finding; those of one rule on one file are told apart by their number."""
     seen: Counter[object] = Counter()
     for checked, finding in findings:
-        alike = checked.name, finding.rule, split_source(finding.source)[0]
+        alike = checked.name, finding.rule, report.in_repository(finding.source)[0]
         seen[alike] += 1
         yield _result(report, checked, finding, names.index(finding.rule), seen[alike])
 
@@ -82,8 +81,7 @@ def _results(
 def _result(report: CheckReport, checked: Checked, finding: Finding, index: int, number: int) -> dict[str, Any]:
     said = [f"{checked.name}: {finding.message}", *map(": ".join, finding.details)]
     text = for_sarif("\n".join(map(plain_line, said)))
-    file, line = split_source(finding.source)
-    place = None if file is None else report.in_repository(file)
+    place, line = report.in_repository(finding.source)
     result: dict[str, Any] = {
         "ruleId": finding.rule,
         "ruleIndex": index,

@@ -10,9 +10,7 @@ from rich.text import Text
 
 from hloscope.analysis.places import short_source
 from hloscope.documents import SCHEMA, Schema
-from hloscope.report.escaping import dumped
-from hloscope.report.formats import Canvas
-from hloscope.report.layout import Breaks, Column, column, drawn, fold, hanging, section, table_lines
+from hloscope.report.layout import Breaks, Column, column, fold, folded, hanging, section, table_lines
 from hloscope.report.words import part_of_axis, short_note
 from hloscope.units import format_bytes
 from hloscope.why.shardings import Role, ShardedArray
@@ -48,17 +46,8 @@ class ShardingTable:
     notes: tuple[str, ...]
 
 
-def render(table: ShardingTable, canvas: Canvas) -> str:
+def lines(table: ShardingTable, width: int) -> Iterator[Text]:
     """A section for each role."""
-    return drawn(_lines(table, canvas.width), canvas.width, canvas.colour)
-
-
-def render_json(table: ShardingTable, canvas: Canvas) -> str:
-    """The table as one document."""
-    return dumped(table)
-
-
-def _lines(table: ShardingTable, width: int) -> Iterator[Text]:
     mesh = " ".join(f"{name}={size}" for name, size in table.axis_sizes.items())
     yield from fold(
         Text.assemble((table.target, "bold"), f" on {table.slice_name}", f", mesh {mesh}" if mesh else ""), width
@@ -72,7 +61,7 @@ def _lines(table: ShardingTable, width: int) -> Iterator[Text]:
     notes = [*([f"not read by the program: {', '.join(table.unused)}"] if table.unused else []), *table.notes]
     if remark is not None or notes:
         yield Text()
-    yield from [] if remark is None else fold(remark, width)
+    yield from folded([remark], width)
     for note in notes:
         yield from hanging(Text(f"• {short_note(note)}"), width)
 

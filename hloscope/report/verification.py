@@ -1,4 +1,4 @@
-"""A verification for a terminal or as JSON: the verdict, the numbers, the communication side by side, the findings."""
+"""A verification for a terminal: the verdict, the numbers, the communication side by side, the findings."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from math import isfinite
 from rich.text import Text
 
 from hloscope.analysis.model import Analysis, Total
-from hloscope.report.escaping import dumped
 from hloscope.report.finding_lines import finding_lines
-from hloscope.report.formats import Canvas
-from hloscope.report.layout import INDENT, LEAST_WIDTH, Breaks, Column, column, drawn, fold, section, table_lines
+from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, section, table_lines
 from hloscope.report.words import legend, notes_section, versions_line
 from hloscope.units import format_bytes, format_capacity, format_time, plural
 from hloscope.verification.model import (
@@ -21,6 +19,7 @@ from hloscope.verification.model import (
     ToleranceSource,
     TrafficRow,
     Verification,
+    VerificationDocument,
     document_of,
     traffic_rows,
 )
@@ -34,17 +33,8 @@ _SOURCES: dict[ToleranceSource, str] = {
 }
 
 
-def render(found: Verification, canvas: Canvas) -> str:
+def lines(found: Verification, width: int) -> Iterator[Text]:
     """The verdict first, then numbers, communication and memory, then findings."""
-    return drawn(_lines(found, max(canvas.width, LEAST_WIDTH)), canvas.width, canvas.colour)
-
-
-def render_json(found: Verification, _: Canvas) -> str:
-    """The verification as one document."""
-    return dumped(document_of(found))
-
-
-def _lines(found: Verification, width: int) -> Iterator[Text]:
     inner = width - INDENT
     yield from _headline(found, width)
     yield from section("Numbers", _numbers(found, inner), inner)
@@ -55,6 +45,11 @@ def _lines(found: Verification, width: int) -> Iterator[Text]:
         yield from section("Findings", finding_lines(found.findings, inner), inner)
     yield from notes_section(dict.fromkeys((*found.numerics.notes, *found.target.notes)), inner)
     yield from versions_line(found.target.versions, width)
+
+
+def as_document(found: Verification) -> VerificationDocument:
+    """The verification as one document."""
+    return document_of(found)
 
 
 def _headline(found: Verification, width: int) -> Iterator[Text]:
@@ -126,12 +121,9 @@ def _communication(found: Verification, rows: Sequence[TrafficRow], width: int) 
     if not rows:
         yield from fold(Text("Neither moves anything between devices.", style="green"), width)
         return
-    lines = table_lines(_traffic_columns(rows), width)
-    yield from lines
-    yield from fold(_verdict(found), width)
-    remark = legend(lines)
-    if remark is not None:
-        yield from fold(remark, width)
+    table = table_lines(_traffic_columns(rows), width)
+    yield from table
+    yield from folded((_verdict(found), legend(table)), width)
 
 
 def _traffic_columns(rows: Sequence[TrafficRow]) -> tuple[Column, ...]:

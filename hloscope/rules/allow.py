@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hloscope.analysis.model import Analysis, Collective, SourceFrame
-from hloscope.analysis.places import Sources
+from hloscope.analysis.places import Sources, split_place
 from hloscope.analysis.vocabulary import Kind
 from hloscope.contracts.model import Selector, format_selector
 from hloscope.contracts.notation import parse_selector
@@ -26,12 +26,12 @@ from hloscope.findings import Finding, Severity, page_of_finding
 UNUSED = "unused-allow"
 UNUSED_PAGE = page_of_finding(
     UNUSED,
-    Severity.NOTE,
     "An allow accepts nothing.",
     "reports an allow, on the command line, in the targets file or in a comment, of which nothing is found.",
     "what it accepted is gone; what comes back in its place would be accepted unseen.",
     "`# hloscope: allow small-collectives: once per step`, above a sum that is now one with others.",
     "remove it.",
+    severity=Severity.NOTE,
 )
 
 _FORM = re.compile(r"(?P<subject>(?P<what>[\w*?-]+).*?)\s*:(?![\d(])\s*(?P<reason>\S.*)", re.DOTALL)
@@ -88,8 +88,8 @@ def lines_of_collectives(analysis: Analysis) -> set[CodeLine]:
 
 def lines_of_findings(findings: Iterable[Finding]) -> set[CodeLine]:
     """The lines of the user's code that findings point at."""
-    places = (finding.source.rpartition(":") for finding in findings if finding.source is not None)
-    return {(file, int(line)) for file, _, line in places if line.isdigit()}
+    places = (split_place(finding.source) for finding in findings if finding.source is not None)
+    return {(file, line) for file, line in places if line is not None}
 
 
 def allows_in_code(lines: Iterable[CodeLine], *, known_rules: Sequence[str], sources: Sources) -> Iterator[Allow]:
@@ -137,8 +137,8 @@ def _fits(allow: Allow, finding: Finding, about: Collective | None) -> bool:
 def _is_there(place: str | None, source: str | None) -> bool:
     if place is None:
         return True
-    file, _, line = (source or "").rpartition(":")
-    return is_at(place, SourceFrame(file=file, line=int(line))) if line.isdigit() else False
+    file, line = split_place(source or "")
+    return line is not None and is_at(place, SourceFrame(file=file, line=line))
 
 
 def _unused(allow: Allow) -> Finding:

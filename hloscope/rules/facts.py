@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from hloscope.cost.critical_path import CriticalPath
 
 
+@dataclass(eq=False, repr=False)
 class Facts:
     """A compiled program, as rules see it: each query is answered when it is first asked, and kept.
 
@@ -23,21 +25,14 @@ class Facts:
         analysis: What reports show.
         module: The parsed HLO; None where only an analysis is at hand.
         slice: The slice that the program runs on, with its chip; None where none is named.
+        kernel_costs: What the user says that kernels cost, in operations and bytes, by their names.
     """
 
-    def __init__(
-        self,
-        analysis: Analysis,
-        module: HloModule | None = None,
-        slice: Slice | None = None,
-        *,
-        kernel_costs: Mapping[str, tuple[float, float]] | None = None,
-    ) -> None:
-        self.analysis = analysis
-        self.module = module
-        self.slice = slice
-        self._kernel_costs = kernel_costs or {}
-        self._dataflows: dict[str, Any] = {}
+    analysis: Analysis
+    module: HloModule | None = None
+    slice: Slice | None = None
+    kernel_costs: Mapping[str, tuple[float, float]] = field(default_factory=dict, kw_only=True)
+    _dataflows: dict[str, Any] = field(default_factory=dict, init=False)
 
     @property
     def collectives(self) -> tuple[Collective, ...]:
@@ -119,5 +114,5 @@ class Facts:
         from hloscope.cost.critical_path import find_critical_path
         from hloscope.cost.operations import Operations
 
-        operations = Operations(graph=self.graph, chip=self.slice.chip, kernel_costs=self._kernel_costs)
+        operations = Operations(graph=self.graph, chip=self.slice.chip, kernel_costs=self.kernel_costs)
         return find_critical_path(operations, self.collectives, self.dataflow)

@@ -34,7 +34,6 @@ ENTRY_POINTS = "hloscope.rules"
 FAILED = "rule-failed"
 FAILED_PAGE = page_of_finding(
     FAILED,
-    Severity.ERROR,
     "A rule of a plug-in could not be loaded, or failed.",
     "reports a package whose entry point in `hloscope.rules` cannot be loaded, and a plug-in's rule that raises an "
     "exception or yields something that is not a finding of its own. All other rules have run.",

@@ -120,7 +120,8 @@ def doc_of(rule: Rule) -> RuleDoc:
     """
     own, titles = inspect.cleandoc(type(rule).__doc__ or ""), "|".join(SECTIONS)
     is_own = re.search(rf"(?m)^{SECTIONS[0]}:", own) is not None
-    page = own.partition("\nAttributes:\n")[0] if is_own else inspect.cleandoc(_module_docstring(rule))
+    of_module = sys.modules[type(rule).__module__].__doc__ or ""
+    page = own.partition("\nAttributes:\n")[0] if is_own else inspect.cleandoc(of_module)
     summary, *parts = re.split(rf"(?m)^({titles}): ?", page)
     if tuple(parts[::2]) != SECTIONS:
         raise ValueError(f"the page of {rule.name} needs the sections {', '.join(SECTIONS)}, in this order")
@@ -129,10 +130,6 @@ def doc_of(rule: Rule) -> RuleDoc:
     return RuleDoc(
         name=rule.name, severity=rule.severity, summary=" ".join(summary.split()), sections=sections, options=options
     )
-
-
-def _module_docstring(rule: Rule) -> str:
-    return sys.modules[type(rule).__module__].__doc__ or ""
 
 
 def _option(rule: Rule, field: Any) -> tuple[str, str, str]:

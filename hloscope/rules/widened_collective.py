@@ -20,7 +20,7 @@ from math import inf, prod
 from typing import ClassVar
 
 from hloscope.analysis.model import Collective
-from hloscope.analysis.vocabulary import Kind
+from hloscope.analysis.vocabulary import SUMS
 from hloscope.rules import Facts, Finding, Severity, element_types, finding_at, over_axes
 from hloscope.units import array_bytes, element_bits, format_bytes
 from hloscope.why.partitioned import dimensions_of
@@ -90,7 +90,7 @@ def _how_it_is_widened(collective: Collective) -> str | None:
 
 def _counts(collective: Collective) -> bool:
     """Whether it is a sum, which of booleans is a number: that does not fit in their type."""
-    return collective.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER) and collective.reduction not in _LOGICAL
+    return collective.kind in SUMS and collective.reduction not in _LOGICAL
 
 
 def _operand_bytes(collective: Collective, element_type: str) -> float:

@@ -139,14 +139,20 @@ def error_ratios(found: Any, expected: Any, allowed: Any) -> Any:
     """For each element its error as a multiple of what is allowed; infinite where nothing is, or one is not finite."""
     if not is_inexact(found):
         return np.where(found == expected, 0.0, inf)
-    found, expected = as_wide(found), as_wide(expected)
+    errors = np.abs(errors_between(as_wide(found), as_wide(expected)))
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        errors = np.abs(found - expected)
-        ratios = np.where(errors == 0, 0.0, np.where(allowed > 0, errors / allowed, inf))
-    both_nan = np.isnan(found) & np.isnan(expected)
-    same = both_nan | (found == expected)
-    finite = np.isfinite(found) & np.isfinite(expected)
-    return np.where(same, 0.0, np.where(finite, ratios, inf))
+        ratios = np.where((allowed > 0) & np.isfinite(errors), errors / allowed, inf)
+    return np.where(errors == 0, 0.0, ratios)
+
+
+def errors_between(found: Any, expected: Any) -> Any:
+    """How far each element is off; infinite where one of both is not finite and the other is something else."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        errors = found - expected
+        if np.isfinite(errors).all():
+            return errors
+        same = (found == expected) | (np.isnan(found) & np.isnan(expected))
+    return np.where(np.isfinite(errors), errors, np.where(same, 0, inf))
 
 
 def root_mean_square(expected: Any) -> float:

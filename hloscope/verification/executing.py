@@ -19,12 +19,12 @@ from hloscope.compiler import jax_internals
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.hardware.slices import parse_slice
 from hloscope.program import devices
-from hloscope.program.arguments import build_call
-from hloscope.program.lowering import lower
-from hloscope.program.notation import parse_axis_types
-from hloscope.program.plan import Plan, make_plan
+from hloscope.program.arguments import KEY_IMPLEMENTATIONS, build_call
+from hloscope.program.lowering import Lowered, lower
+from hloscope.program.plan import Plan, axis_kinds, make_plan
 from hloscope.program.target import TargetFacts
 from hloscope.store import default_store
+from hloscope.units import known_sum
 from hloscope.verification.differences import Rounding, Shard, is_manual, rounding_of
 from hloscope.verification.job import Function
 from hloscope.verification.noise import noisy, plain
@@ -53,45 +53,38 @@ class Prepared:
 
     Attributes:
         function: What it was compiled from.
-        facts: Everything that is known of how that is called.
-        name: The user's name for it.
+        lowered: The same as JAX lowered it, with its name and how it is called.
         compiled: JAX's compiled program.
         seen: Its leaves.
-        structure: The tree of its positional and keyword arguments.
-        mesh: The mesh it runs on; None for a program that has none.
         rounding: What decides its rounding errors.
         memory_bytes: What it needs on all devices together; None where the compiler does not say.
         is_manual: Whether a part of it is written for each device, by `shard_map`.
         adds_across: Whether it may add up over devices, each of which then rounds what it hands on.
         traced: What JAX traced, flat; None where a library hands out no such thing.
-        current: The mesh that was current while it was traced; None for none.
         moved: Its evaluations with values moved, once they were asked for, by the parts of sums.
     """
 
     function: Function
-    facts: TargetFacts
-    name: str
+    lowered: Lowered
     compiled: jax.stages.Compiled
     seen: jax_internals.LoweredFacts
-    structure: Any
-    mesh: jax.sharding.Mesh | None
     rounding: Rounding
     memory_bytes: int | None
     is_manual: bool
     adds_across: bool
     traced: ClosedJaxpr | None
-    current: jax.sharding.Mesh | None
     moved: dict[int, Function] = field(default_factory=dict)
 
     @property
     def decides_shardings(self) -> bool:
         """Whether its shardings are written into it, or part of its types, so that no other ones can be tried."""
-        meshes = (mesh for mesh in (self.current, self.mesh) if mesh is not None)
+        meshes = (mesh for mesh in (self.lowered.plan.mesh, self.lowered.mesh) if mesh is not None)
         return self.is_manual or any(kind != AxisType.Auto for mesh in meshes for kind in mesh.axis_types)
 
     def on_its_mesh(self) -> AbstractContextManager[object]:
         """What is current while it is traced again."""
-        return nullcontext() if self.current is None else jax.set_mesh(self.current)
+        current = self.lowered.plan.mesh
+        return nullcontext() if current is None else jax.set_mesh(current)
 
     def trace(self, purpose: str) -> ClosedJaxpr:
         """What JAX traced.
@@ -117,18 +110,14 @@ def prepare(function: Function, facts: TargetFacts, name: str) -> Prepared:
     memory_bytes = _memory_of_one_device(compiled)
     return Prepared(
         function=function,
-        facts=facts,
-        name=name,
+        lowered=program,
         compiled=compiled,
         seen=seen,
-        structure=jax.tree.structure(program.module.args_info),
-        mesh=program.mesh,
         rounding=rounding_of(text, seen.device_count),
         memory_bytes=None if memory_bytes is None else memory_bytes * seen.device_count,
         is_manual=is_manual(text),
         adds_across=hlo is None or any(opcode in hlo for opcode in _ADDING),
         traced=_jaxpr(program.traced),
-        current=program.plan.mesh,
     )
 
 
@@ -149,17 +138,17 @@ def prepare_gradient(forward: Prepared) -> Prepared:
     Raises:
         HloscopeError: JAX cannot differentiate it, or nothing in it is a float.
     """
-    plan, seen = _plan(forward.facts), forward.seen
-    with jax.set_mesh(plan.mesh) if plan.mesh is not None else nullcontext():
-        call = build_call(forward.function, forward.facts, plan.mesh, forward.name)
+    known, name, seen = forward.lowered.facts, forward.lowered.name, forward.seen
+    with forward.on_its_mesh():
+        call = build_call(forward.function, known, forward.lowered.plan.mesh, name)
     results = list(zip(seen.result_avals, jax.tree.leaves(forward.compiled.output_shardings), strict=True))
     cotangents = [
         jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding) for aval, sharding in results if _float(aval)
     ]
     if not cotangents or not any(map(_float, jax.tree.leaves((call.args, dict(call.kwargs))))):
-        raise TargetError(f"{forward.name} has no gradient", why="it needs a floating-point argument and result")
-    facts = replace(forward.facts, args=(cotangents, *call.args), kwargs=call.kwargs, out=None, static={})
-    found = prepare(_pullback(partial(call.function, **call.static)), facts, forward.name)
+        raise TargetError(f"{name} has no gradient", why="it needs a floating-point argument and result")
+    facts = replace(known, args=(cotangents, *call.args), kwargs=call.kwargs, out=None, static={})
+    found = prepare(_pullback(partial(call.function, **call.static)), facts, name)
     arguments = zip(seen.argument_names, seen.argument_avals, strict=True)
     names = tuple(f"gradient of {name}" for name, aval in arguments if _float(aval))
     return replace(found, seen=replace(found.seen, result_names=names))
@@ -184,9 +173,9 @@ def _pullback(function: Function) -> Function:
 
 def run(program: Prepared, values: Sequence[Any]) -> list[tuple[Shard, ...]]:
     """Runs a program and reads back what every device holds of each output."""
-    args, kwargs = jax.tree.unflatten(program.structure, list(values))
+    args, kwargs = jax.tree.unflatten(jax.tree.structure(program.lowered.module.args_info), list(values))
     leaves = jax.tree.leaves(program.compiled(*args, **kwargs))
-    return [_shards(jax.block_until_ready(leaf), program.mesh) for leaf in leaves]
+    return [_shards(jax.block_until_ready(leaf), program.lowered.mesh) for leaf in leaves]
 
 
 def run_moved(
@@ -217,7 +206,7 @@ def run_split(program: Prepared, values: Sequence[Any], shardings: Sequence[Any]
     closed = program.trace("split in another way")
     if program.decides_shardings:
         raise TargetError("the program cannot be split in another way", why="its shardings are written into it")
-    evaluated = jax.jit(plain(closed, alone=program.current is None), in_shardings=list(shardings))
+    evaluated = jax.jit(plain(closed, alone=program.lowered.plan.mesh is None), in_shardings=list(shardings))
     with program.on_its_mesh():
         return [on_host(output) for output in evaluated(*values)]
 
@@ -229,7 +218,7 @@ def other_splits(program: Prepared, beside: Prepared) -> Iterator[tuple[str, lis
         program: The program.
         beside: Another one with the same arguments, whose split is the first.
     """
-    mesh = program.mesh or beside.mesh
+    mesh = program.lowered.mesh or beside.lowered.mesh
     if mesh is None or mesh.size == 1:
         return
     own, theirs = ([sharding_of(each, at) for at in range(len(each.seen.argument_avals))] for each in (program, beside))
@@ -289,8 +278,8 @@ def _jaxpr(traced: Any) -> ClosedJaxpr | None:
 
 def make_key(aval: Any, seed: int, position: int) -> Any:
     """Random keys as an argument, for a type such as `key<fry>[8]`; two arguments never get the same ones."""
-    implementation = str(aval.dtype).removeprefix("key<").removesuffix(">")
-    named = {"fry": "threefry2x32", "rbg": "rbg", "urbg": "unsafe_rbg"}.get(implementation, implementation)
+    name = str(aval.dtype)
+    named = KEY_IMPLEMENTATIONS.get(name, name.removeprefix("key<").removesuffix(">"))
     key = jax.random.key(int(np.random.default_rng([seed, position]).integers(2**31)), impl=named)
     return jax.random.split(key, aval.shape) if aval.shape else key
 
@@ -304,10 +293,8 @@ def _plan(facts: TargetFacts) -> Plan:
     attached = parse_slice("attached")
     if not isinstance(facts.mesh, Mapping):
         return make_plan(replace(facts, slice=attached.name, dcn=None))
-    kinds: dict[str, str] = dict(parse_axis_types(facts.axis_types or "auto", tuple(facts.mesh)))
-    size = int(np.prod(list(facts.mesh.values())))
-    mesh = devices.make_mesh(facts.mesh, kinds, jax.devices()[:size])
-    return Plan(slice=attached, mesh=mesh, axis_types=kinds)
+    mesh = devices.asked_mesh(facts, jax.devices())
+    return Plan(slice=attached, mesh=mesh, axis_types=dict(zip(facts.mesh, axis_kinds(mesh), strict=True)))
 
 
 def _memory_of_one_device(compiled: jax.stages.Compiled) -> int | None:
@@ -315,8 +302,7 @@ def _memory_of_one_device(compiled: jax.stages.Compiled) -> int | None:
         stats = compiled.memory_analysis()
     except (NotImplementedError, jax.errors.JaxRuntimeError):
         return None
-    parts = [getattr(stats, part, None) for part in _MEMORY_PARTS]
-    return None if None in parts else sum(int(part) for part in parts if part is not None)
+    return known_sum(getattr(stats, part, None) for part in _MEMORY_PARTS)
 
 
 def _float(leaf: Any) -> bool:

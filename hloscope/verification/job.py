@@ -9,7 +9,7 @@ from math import inf, isfinite
 from typing import Any
 
 from hloscope.errors import NotationError
-from hloscope.program.target import TargetFacts
+from hloscope.program.target import TargetFacts, attached_facts
 from hloscope.verification.model import Numerics, NumericsStatus
 
 Range = tuple[float | str, float | str]
@@ -134,23 +134,26 @@ class OtherProgramError(Exception):
     """What a name imported in another process is not the program that was meant."""
 
 
-def references_facts(target: TargetFacts, reference: TargetFacts, *, is_factory: bool) -> TargetFacts:
+def references_facts(target: TargetFacts, reference: Function, asked: TargetFacts) -> TargetFacts:
     """The reference's facts, with what it leaves open taken from the target: all that says how it is called and where.
 
     The output shardings and the axis types are its own: a `shard_map` has them written into it.
 
     Args:
         target: The target's facts.
-        reference: The reference's own.
-        is_factory: Whether the reference brings its own arguments.
+        reference: The reference, which may bring its own arguments.
+        asked: What the user said of both.
     """
-    own = is_factory or reference.args is not None or bool(reference.kwargs)
+    from hloscope.program.arguments import required_parameters  # which imports JAX
+
+    own = asked.over(attached_facts(reference))
+    has_arguments = own.args is not None or bool(own.kwargs) or not required_parameters(reference)
     borrowed = TargetFacts(
         mesh=target.mesh,
         slice=target.slice,
         dcn=target.dcn,
-        args=None if own else target.args,
-        kwargs={} if own else target.kwargs,
+        args=None if has_arguments else target.args,
+        kwargs={} if has_arguments else target.kwargs,
         dims=target.dims,
     )
-    return reference.over(borrowed)
+    return own.over(borrowed)

@@ -8,11 +8,10 @@ from typing import Any
 
 from hloscope.analysis.model import Analysis, ArrayFact, Collective
 from hloscope.analysis.places import users_line
-from hloscope.analysis.totals import axes_key
-from hloscope.analysis.volume import known_sum
+from hloscope.analysis.totals import axes_key, grouped
 from hloscope.compare import Change, Comparison, match
 from hloscope.findings import Finding, Severity
-from hloscope.units import format_bytes, plural
+from hloscope.units import format_bytes, known_sum, plural
 from hloscope.verification.model import (
     COPIES,
     UNTESTED,
@@ -242,13 +241,11 @@ def judge_communication(comparison: Comparison) -> Iterator[Finding]:
     A transfer that the reference does not make is an error where the program moves more over these axes than the
     reference does, and a note where it moves no more: then it stands in the place of another.
     """
-    places: dict[object, list[Change]] = {}
-    for change in comparison.increases:
-        if not change.same_traffic:
-            moved = change.any
-            place = change.kind, moved.kind, axes_key(moved), users_line(moved.source)
-            places.setdefault(place, []).append(change)
-    for changes in places.values():
+
+    def place(change: Change) -> object:
+        return change.kind, change.any.kind, axes_key(change.any), users_line(change.any.source)
+
+    for changes in grouped(place, (change for change in comparison.increases if not change.kind.same_traffic)).values():
         yield _more(changes, comparison)
     for moved in comparison.unsure:
         message = (

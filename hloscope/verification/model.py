@@ -321,13 +321,9 @@ def traffic_rows(comparison: Comparison, target: Analysis, reference: Analysis) 
 
 def _time(collectives: Iterable[Collective], kind: str, axes: str) -> float | None:
     """Microseconds per step of the collectives of a kind over these axes; None where one of them is not priced."""
-    total = 0.0
-    for moved in collectives:
-        if str(moved.kind) == kind and axes_key(moved) == axes:
-            if moved.time_us is None:
-                return None
-            total += moved.time_us * moved.executions
-    return total
+    alike = [moved for moved in collectives if str(moved.kind) == kind and axes_key(moved) == axes]
+    times = [moved.time_us * moved.executions for moved in alike if moved.time_us is not None]
+    return sum(times, 0.0) if len(times) == len(alike) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -200,8 +200,7 @@ def _by_its_kind(eqn: Any, values: list[Any], noise: Noise, stored: float) -> Se
 
     salt = np.uint32((int(noise.salt) + 0x9E3779B9 * (next(noise.places) + 1)) % 2**32)
     compiled = {} if noise.kinds is None else noise.kinds
-    found: Sequence[Any] = compiled.setdefault(kind, jax.jit(evaluated))(salt, values)
-    return found
+    return list(compiled.setdefault(kind, jax.jit(evaluated))(salt, values))
 
 
 def _result(eqn: Any, values: list[Any], noise: Noise, stored: float) -> Sequence[Any]:
@@ -311,21 +310,22 @@ def _scan(eqn: Any, values: list[Any], noise: Noise) -> Sequence[Any]:
 def _while(eqn: Any, values: list[Any], noise: Noise) -> Sequence[Any]:
     ahead, inside = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
     test, body = eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]
-    of_test, of_body = values[:ahead], values[ahead : ahead + inside]
-    last: Sequence[Any] = lax.while_loop(
-        lambda carry: jax.extend.core.jaxpr_as_fun(test)(*of_test, *carry)[0],
-        lambda carry: _evaluate(body.jaxpr, body.consts, [*of_body, *carry], noise),
-        values[ahead + inside :],
-    )
-    return last
+    of_test, of_body, begin = values[:ahead], values[ahead : ahead + inside], values[ahead + inside :]
+
+    def goes_on(carry: Any) -> Any:
+        return jax.extend.core.jaxpr_as_fun(test)(*of_test, *carry)[0]
+
+    def step(carry: Any) -> Any:
+        return _evaluate(body.jaxpr, body.consts, [*of_body, *carry], noise)
+
+    return list(lax.while_loop(goes_on, step, begin))
 
 
 def _cond(eqn: Any, values: list[Any], noise: Noise) -> Sequence[Any]:
     def branch(closed: Any) -> Callable[..., Any]:
         return lambda *operands: _evaluate(closed.jaxpr, closed.consts, operands, noise)
 
-    found: Sequence[Any] = lax.switch(values[0], [branch(closed) for closed in eqn.params["branches"]], *values[1:])
-    return found
+    return list(lax.switch(values[0], [branch(closed) for closed in eqn.params["branches"]], *values[1:]))
 
 
 def _shard_map(eqn: Any, values: list[Any], noise: Noise) -> Sequence[Any]:
@@ -342,8 +342,7 @@ def _shard_map(eqn: Any, values: list[Any], noise: Noise) -> Sequence[Any]:
         axis_names=params["newly_manual_axes"],
         check_vma=params["check_vma"],
     )
-    found: Sequence[Any] = mapped(noise.salt, *values)
-    return found
+    return list(mapped(noise.salt, *values))
 
 
 _STRUCTURED = {"scan": _scan, "while": _while, "cond": _cond, "shard_map": _shard_map}

@@ -15,7 +15,7 @@ _SECTION = re.compile(rf"^(?:{'|'.join(SECTIONS)}): ", re.MULTILINE)
 def _page(name: str, severity: str, text: str) -> RuleDoc:
     summary, *sections = (" ".join(part.split()) for part in _SECTION.split(text))
     what, why, example, instead = sections
-    return page_of_finding(name, Severity(severity), summary, what, why, example, instead)
+    return page_of_finding(name, summary, what, why, example, instead, Severity(severity))
 
 
 _parts = iter(_PAGE.split(files(__package__).joinpath("pages.md").read_text(encoding="utf-8"))[1:])

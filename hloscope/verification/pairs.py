@@ -77,14 +77,14 @@ def compare(prepared: Mapping[str, Prepared], values: Sequence[Any], job: Job, s
 def _against_single_device(runs: Mapping[str, Run], job: Job, measured: Measured) -> _More:
     chosen = next((role for role, run in runs.items() if not run.program.is_manual), None)
     program = runs[chosen or "target"].program
-    if chosen is None or not isinstance(program.facts.mesh, Mapping):
+    if chosen is None or not isinstance(program.lowered.facts.mesh, Mapping):
         raise TargetError(
             "neither program can be run on one device",
             why="both are written for each device by shard_map" if chosen is None else "the mesh is the program's own",
             fix="give the mesh by names and sizes, and a target or a reference that jax.jit shards",
         )
-    facts = replace(program.facts, mesh=dict.fromkeys(program.facts.mesh, 1))
-    single = run_of(executing.prepare(program.function, facts, program.name), runs[chosen].values)
+    facts = replace(program.lowered.facts, mesh=dict.fromkeys(program.lowered.facts.mesh, 1))
+    single = run_of(executing.prepare(program.function, facts, program.lowered.name), runs[chosen].values)
     against = f"the {chosen} on a single device"
     found = [
         output
@@ -134,7 +134,7 @@ def compared(
         subject: Whose run `mine` is.
         against: Whose run `theirs` is.
     """
-    sizes = size_words(mine.program.mesh or theirs.program.mesh, mine.values)
+    sizes = size_words(mine.program.lowered.mesh or theirs.program.lowered.mesh, mine.values)
     rows = zip(mine.program.seen.result_names, mine.outputs, theirs.outputs, strict=False)
     for index, (name, found, expected_shards) in enumerate(rows):
         shape = shape_of(expected_shards)
@@ -274,7 +274,7 @@ def _cut(position: int, program: Prepared) -> list[Place]:
     held: dict[tuple[tuple[int, int], ...], list[str]] = {}
     for device, region in sharding.devices_indices_map(shape).items():
         bounds = tuple(part.indices(size)[:2] for part, size in zip(region, shape, strict=True))
-        held.setdefault(bounds, []).append(executing.place_of(device, program.mesh))
+        held.setdefault(bounds, []).append(executing.place_of(device, program.lowered.mesh))
     return [(tuple(slice(*ends) for ends in bounds), tuple(places)) for bounds, places in held.items()]
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import jax
 
 from hloscope.errors import HloscopeError, NotationError
-from hloscope.program.arguments import required_parameters
 from hloscope.program.loading import describe, loaded, name_of
 from hloscope.program.target import TargetFacts, attached_facts
 from hloscope.units import plural
@@ -182,7 +181,7 @@ def _loaded(job: Job, name: str | Function, beside: str | Function, target: _Loa
     function = loaded(name, replace(job.facts, slice="attached"), beside)
     facts = job.facts.over(attached_facts(function))
     if target is not None:
-        facts = references_facts(target[1], facts, is_factory=not required_parameters(function))
+        facts = references_facts(target[1], function, job.facts)
     facts = replace(facts, dcn=None, compiler_options={}, dims={**facts.dims, **job.settings.scale})
     return function, facts, name_of(name)
 
@@ -200,7 +199,7 @@ def _unlike_arguments(target: Prepared, reference: Prepared) -> str:
 def _all_bounds(prepared: Mapping[str, Prepared], job: Job) -> Iterator[tuple[Bounds | None, bool]]:
     """For each argument its bounds, and whether they are those of what it indexes."""
     sizes = [_index_sizes(program) for program in prepared.values()]
-    seen, facts = prepared["target"].seen, prepared["target"].facts
+    seen, facts = prepared["target"].seen, prepared["target"].lowered.facts
     for position, (name, aval) in enumerate(zip(seen.argument_names, seen.argument_avals, strict=True)):
         given = job.settings.ranges.get(name)
         if given is not None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hloscope.verification.differences import as_double, as_wide
+from hloscope.verification.differences import as_double, as_wide, errors_between
 
 Region = tuple[slice, ...]
 
@@ -92,7 +92,7 @@ def spread_of(expected: Any, runs: Sequence[Any], regions: Sequence[Region], *, 
     exact, expected = np.asarray(expected), as_wide(expected)
     largest = np.zeros(expected.shape, expected.real.dtype)
     for run in runs:
-        np.maximum(largest, np.abs(_errors(as_wide(run), expected)), out=largest)
+        np.maximum(largest, np.abs(errors_between(as_wide(run), expected)), out=largest)
     if exact.dtype.kind in "iub":
         nothing = np.zeros(expected.shape)
         allowed, typical, unstable = nothing, nothing, largest > 0
@@ -153,7 +153,7 @@ def _measure(
     limit = min(furthest, _OUTLIER * float(np.median(moved))) if moved.size else 0.0
     usual, weights = places[moves <= limit], weights[moves <= limit]
     squares = [
-        np.mean(np.square(np.abs(_errors(as_wide(np.ravel(run)[usual]), expected[usual])) * weights))
+        np.mean(np.square(np.abs(errors_between(as_wide(np.ravel(run)[usual]), expected[usual])) * weights))
         for run in runs
         if usual.size and limit
     ]
@@ -178,7 +178,7 @@ def beyond(spread: Spread, found: Any, times: float) -> int:
     """
     if np.shape(found) != spread.expected.shape:
         return int(spread.expected.size)
-    errors = np.where(spread.unstable, 0.0, np.abs(_errors(as_wide(found), spread.expected)))
+    errors = np.where(spread.unstable, 0.0, np.abs(errors_between(as_wide(found), spread.expected)))
     differing = int(np.count_nonzero(errors > times * spread.allowed))
     return differing if differing > np.count_nonzero(spread.unstable) else 0
 
@@ -249,16 +249,6 @@ def _drawn_places(elements: int) -> Any:
     if elements <= _ENOUGH_FOR_SUMS:
         return slice(None)
     return np.random.default_rng(0).integers(elements, size=_ENOUGH_FOR_SUMS)
-
-
-def _errors(run: Any, expected: Any) -> Any:
-    """How far each element is off; infinite where one of both is not finite and the other is something else."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        errors = run - expected
-        if np.isfinite(errors).all():
-            return errors
-        same = (run == expected) | (np.isnan(run) & np.isnan(expected))
-    return np.where(np.isfinite(errors), errors, np.where(same, 0, np.inf))
 
 
 def _groups(expected: Any) -> Any:

@@ -181,6 +181,13 @@ _PASSING = frozenset(
 )
 """Operations whose result indexes what their operands do; `sub` takes off where a device's own part begins."""
 
+_SOURCES = {
+    **dict.fromkeys(("dynamic_slice", "gather", "sub"), slice(1)),
+    "clamp": slice(1, 2),
+    "select_n": slice(1, None),
+}
+"""The operands that the values come from, where not all of them do."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Origin:
@@ -303,20 +310,15 @@ def _passed(eqn: Any, known: list[_Origin]) -> _Origin:
         return _Origin(counted=int(eqn.params["shape"][eqn.params["dimension"]]))
     if name not in _PASSING or not known:
         return _NOTHING
-    sources = known[:1] if name in ("dynamic_slice", "gather", "sub") else known
-    if name == "clamp":
-        sources = known[1:2]
-    if name == "select_n":
-        sources = known[1:]
+    sources = known[_SOURCES.get(name, slice(None))]
     if name == "concatenate" and eqn.params["dimension"] == out.ndim - 1:
         columns = [
             part.arguments for part, var in zip(known, eqn.invars, strict=True) for _ in range(var.aval.shape[-1])
         ]
         return _Origin(arguments=frozenset().union(*columns), columns=tuple(columns))
-    kept = sources[0].shards if name in ("convert_element_type", "pvary", "pcast", "copy") else ()
     return _Origin(
         arguments=frozenset().union(*(source.arguments for source in sources)),
         columns=sources[0].columns if name in ("convert_element_type", "pvary", "pcast", "clamp") else (),
         counted=max((source.counted for source in sources), default=0),
-        shards=kept,
+        shards=sources[0].shards if name in ("convert_element_type", "pvary", "pcast", "copy") else (),
     )

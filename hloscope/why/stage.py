@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hloscope.analysis import analyze_module
+from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.model.reason import Axes, Operation, Reason, ReasonKind, Tensor
 from hloscope.analysis.vocabulary import SUMS, Kind, Origin
@@ -48,14 +48,14 @@ def explained(analysis: Analysis, module: HloModule, captured: Capture) -> Analy
     explainer = _Explainer(analysis, module, captured)
     unread = () if explainer.unread is None else (explainer.unread,)
     intermediates = analysis.intermediates
-    if captured.shardy is not None:
-        intermediates = with_shardings(intermediates, captured.shardy)
+    if captured.compiled.shardy is not None:
+        intermediates = with_shardings(intermediates, captured.compiled.shardy)
     return replace(
         analysis,
         intermediates=intermediates,
         notes=(*analysis.notes, *unread),
         collectives=explainer.explain_all(analysis.collectives),
-        rematerializations=rematerializations(captured.diagnostics, captured.shardy, analysis.mesh),
+        rematerializations=rematerializations(captured.compiled.diagnostics, captured.compiled.shardy, analysis.mesh),
     )
 
 
@@ -133,7 +133,7 @@ class _Explainer:
     """Everything that is read once for all collectives of a program."""
 
     def __init__(self, analysis: Analysis, module: HloModule, captured: Capture) -> None:
-        self._module, self._captured = module, captured
+        self._module, self._compiled = module, captured.compiled
         self._finals = analysis.collectives
         self._earlier: Partitioned | None = None
         self.unread: str | None = None
@@ -146,12 +146,12 @@ class _Explainer:
         self._candidates: Candidates | None = None
         self._taken: set[Taken] = set()
         self._windows: dict[Window, Reason] = {}
-        self._mesh = {} if captured.shardy is None else dict(captured.shardy.mesh)
-        if captured.shardy is not None:
-            self._candidates = _candidates(captured.shardy, captured)
+        self._mesh = {} if captured.compiled.shardy is None else dict(captured.compiled.shardy.mesh)
+        if captured.compiled.shardy is not None:
+            self._candidates = _candidates(captured.compiled.shardy, captured)
         self._written: Candidates | None = None
-        if captured.shardy_as_written is not None:
-            self._written = _candidates(captured.shardy_as_written, captured)
+        if captured.compiled.shardy_as_written is not None:
+            self._written = _candidates(captured.compiled.shardy_as_written, captured)
 
     def explain_all(self, collectives: Sequence[Collective]) -> tuple[Collective, ...]:
         """Every collective, in the order given; looked at in the order of the text, which unrolled layers keep."""
@@ -168,7 +168,7 @@ class _Explainer:
 
     def _realigned(self, final: Collective) -> str | None:
         """The reduce-scatter of a padded array, an edge of which a permute without an operation of its own sends on."""
-        if final.kind is not Kind.COLLECTIVE_PERMUTE or final.name in (self._captured.identities or {final.name: ()}):
+        if final.kind is not Kind.COLLECTIVE_PERMUTE or final.name in (self._compiled.identities or {final.name: ()}):
             return None
         sums = {sum_.name for sum_ in self._finals if sum_.kind in SUMS and sum_.axes == final.axes}
         instruction = self._module.computation(final.computation).instruction(final.name)
@@ -234,8 +234,8 @@ class _Explainer:
 
     def _numbers(self, final: Collective, earlier: Collective | None) -> frozenset[int]:
         """The operations that a collective was compiled from, by its own text or by the partitioner's."""
-        own = (self._captured.identities or {}).get(final.name, ())
-        found = own or (() if earlier is None else self._captured.partitioned_identities.get(earlier.name, ()))
+        own = (self._compiled.identities or {}).get(final.name, ())
+        found = own or (() if earlier is None else self._compiled.partitioned_identities.get(earlier.name, ()))
         return frozenset(identity[-1] for identity in found)
 
     def _reason(self, final: Collective, earlier: Collective | None) -> Reason:
@@ -300,8 +300,8 @@ def _candidates(module: ShardyModule, captured: Capture) -> Candidates:
 
 
 def _partitioned(captured: Capture, analysis: Analysis) -> Partitioned | None:
-    if captured.partitioned_text is None:
+    if captured.compiled.partitioned is None:
         return None
-    module = parse_module(captured.partitioned_text, name="partitioned")
+    module = parse_module(captured.compiled.partitioned, name="partitioned")
     found = analyze_module(module, target=analysis.target, mesh=analysis.mesh)
-    return partitioned.read_partitioned(module, found, captured.partitioned_identities)
+    return partitioned.read_partitioned(module, found, captured.compiled.partitioned_identities)

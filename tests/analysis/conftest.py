@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from hloscope.analysis import analyze_module
+from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Analysis, Mesh
 from hloscope.analysis.placement import Placement
 from hloscope.hlo import parse_module

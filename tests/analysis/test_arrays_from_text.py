@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.analysis import partition_spec
 from hloscope.analysis.model import Mesh
+from hloscope.analysis.partition_specs import partition_spec
 from hloscope.hlo import parse_module
 
 MESH = Mesh(axis_names=("X", "Y"), axis_sizes=(2, 4))

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from hloscope.analysis import analyze_module
+from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.graph import HloGraph, entry_of

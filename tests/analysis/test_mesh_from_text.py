@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.analysis import mesh_from_text
+from hloscope.analysis.mesh_text import mesh_from_text
 from hloscope.analysis.model import Mesh
 from hloscope.hlo import parse_module
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.analysis import analyze_module
+from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.loop_integers import Direction, integer_bits, is_in_range, signed, wrapped
 from hloscope.analysis.vocabulary import Bound
 from hloscope.hlo import parse_module

@@ -79,7 +79,7 @@ def main() -> None:
     moments.append(Span.now())
     print(render("analysis", "text", found, Canvas(width=120)))
     moments.append(Span.now())
-    judge(moments, compiling, len(captured[0].hlo_text))
+    judge(moments, compiling, len(captured[0].compiled.text))
 
 
 def judge(moments: list[Span], compiling: list[Span], characters: int) -> None:

@@ -35,7 +35,7 @@ import gc, json, sys, time
 from pathlib import Path
 way, path, runs = sys.argv[1], sys.argv[2], int(sys.argv[3])
 text = Path(path).read_bytes().decode()
-from hloscope.analysis import analyze_module
+from hloscope.analysis.analyze import analyze_module
 from hloscope.hlo import collector_paused, parse_module
 try:
     from jaxlib import _hlo

@@ -35,9 +35,9 @@ def test_the_good_commit_passes(good):
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("ok      block  v5e:2x4  524 kB sent per step")
-    assert lines[0].endswith("against its contract and baseline")
-    assert lines[1].startswith("ok      loss   v5e:2x4  6 B sent per step")
+    assert lines[0].startswith("ok      block  v5e:2x4  524 kB ")
+    assert lines[0].endswith("contract and baseline")
+    assert lines[1].startswith("ok      loss   v5e:2x4  6 B ")
     assert lines[-1] == "2 passed"
 
 
@@ -62,8 +62,7 @@ def test_the_bad_commit_fails_with_an_annotation_on_the_line(bad):
     annotations = [text for text in done.stdout.splitlines() if text.startswith("::error ")]
     assert len(annotations) == 2
     assert annotations[0].startswith(
-        f"::error file=model.py,line={line},title=contract-broken (block)::"
-        "all-gather@model 33.6 MB x1 is not in the contract"
+        f"::error file=model.py,line={line},title=contract-broken (block)::all-gather@model 33.6 MB x1 "
     )
     assert annotations[1].startswith(
         f"::error file=model.py,line={line},title=baseline-changed (block)::+1 all-gather model 33.6 MB"
@@ -87,7 +86,7 @@ def test_what_the_page_says_of_rules(good):
         path.write_text(whole)
     assert accepted.returncode == 0, accepted.stdout + accepted.stderr
     assert refused.returncode == 1
-    assert "error[unexpected-collective]: all-reduce over model at model.py:10" in refused.stdout
+    assert re.search(r"error\[unexpected-collective\]: all-reduce over model .*\bmodel\.py:10\b", refused.stdout)
 
 
 def test_what_changed_since_a_revision(says, bad):
@@ -232,7 +231,7 @@ def test_checks_side_by_side_on_one_cache(good, tmp_path):
     assert repository.run("check", "loss").returncode == 0
 
 
-def test_a_damaged_baseline_and_one_of_no_target(good):
+def test_a_damaged_baseline_and_one_of_no_target(says, good):
     baseline = good.folder / "hloscope_baselines" / "loss.txt"
     stray = good.folder / "hloscope_baselines" / "old.txt"
     whole = baseline.read_text()
@@ -248,8 +247,9 @@ def test_a_damaged_baseline_and_one_of_no_target(good):
     assert done.returncode == 2
     assert "notes.txt" not in done.stdout
     assert "ERROR   loss" in done.stdout
-    assert "error: the baseline is cut off" in done.stdout or "of the baseline cannot be read" in done.stdout
-    assert "note: hloscope_baselines/old.txt is the baseline of no target: remove it" in done.stdout
+    assert re.search("error: .*baseline.* (is cut off|cannot be read)", done.stdout)
+    (note,) = [line for line in done.stdout.splitlines() if line.startswith("note: ")]
+    assert "hloscope_baselines/old.txt" in says(note)
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_user_prints_go_to_stderr_and_the_report_stays_clean(tmp_path):
 @pytest.mark.parametrize(
     "closing", ["os.close(2)", "os.close(1)", "sys.stderr.close()", "sys.stdout.close(); sys.stderr.close()"]
 )
-def test_streams_that_the_users_module_closes_are_open_for_the_report(tmp_path, closing):
+def test_streams_that_the_users_module_closes_are_open_for_the_report(says, tmp_path, closing):
     (tmp_path / "closing.py").write_text(
         f"import os, sys\n{closing}\n\ndef f(x):\n    return x\n\ndef g(x):\n    return x.nothing\n"
     )
@@ -153,7 +153,7 @@ def test_streams_that_the_users_module_closes_are_open_for_the_report(tmp_path, 
     assert (done.returncode, json.loads(done.stdout)["collectives"]) == (0, [])
     failed = hloscope("analyze", "closing.py:g", "--arg", "f32[8]", cwd=tmp_path)
     assert (failed.returncode, failed.stdout) == (2, "")
-    assert failed.stderr.startswith("error: JAX cannot trace closing.py:g\n")
+    assert says(failed.stderr.splitlines()[0]).split()[-1] == "closing.py:g"
 
 
 @pytest.mark.tpu_compiler

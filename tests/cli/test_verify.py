@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +32,7 @@ def verify(target, reference, *options, **environment):
 
 
 @pytest.mark.smoke
-def test_a_program_and_its_twin():
+def test_a_program_and_its_twin(says):
     done = verify(f"{SEEDS}/matmul.py:matmul", f"{SEEDS}/matmul.py:matmul_shard_map", "--scale", "D=64,F=128")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
@@ -40,8 +41,11 @@ def test_a_program_and_its_twin():
         f"against {SEEDS}/matmul.py:matmul_shard_map on v5e:4x2",
         "passed",
     ]
-    assert "  both run on 8 simulated CPU devices at D=64 F=128, seed 0" in lines
-    assert any(line.startswith("  Both move the same; a step takes ") for line in lines)
+    (ran,) = [line for line in lines if line.startswith("  both run ")]
+    assert re.findall(r"\b8 \w+ CPU|[DF]=\d+|seed \d+", ran) == ["8 simulated CPU", "D=64", "F=128", "seed 0"]
+    (moved,) = [line for line in lines if line.startswith("  Both move ")]
+    assert "the same; a step " in moved
+    says([ran, moved.partition(";")[0]])
 
 
 def test_the_headline_moves_more_than_its_twin():
@@ -122,4 +126,4 @@ def test_what_jax_refuses_is_shown_in_its_words():
     done = verify(f"{SEEDS}/ambiguous_einsum.py:ambiguous", f"{SEEDS}/ambiguous_einsum.py:sharded_columns")
     assert (done.returncode, done.stdout) == (2, "")
     assert f"--> {SEEDS}/ambiguous_einsum.py:19 in ambiguous" in done.stderr
-    assert "Contracting dimensions are sharded and it is ambiguous how the output should be sharded" in done.stderr
+    assert re.search("Contracting dimensions .* ambiguous", done.stderr)

@@ -195,7 +195,7 @@ def test_a_damaged_entry_is_compiled_again(compiled):
         entry.write_bytes(damaged)
         again, compiles = compiled(SOURCE)
         assert compiles == 1
-        assert again.hlo_text == first.hlo_text
+        assert again.compiled.text == first.compiled.text
 
 
 @pytest.mark.tpu_compiler
@@ -227,16 +227,16 @@ MAIN = ("/home/me/main.py", 3, 1)
 )
 def test_an_entry_of_an_older_shape_is_ignored(tmp_path, entry):
     store = Store(tmp_path)
-    store.put("compile", "key", zlib.compress(msgspec.msgpack.encode(entry)))
-    kept = cache.Kept(key="key", locations=cache.locations_of(MLIR))
-    assert store.has("compile", "key")
-    assert cache.CompileCache(store).get(kept, "step") is None
+    store.put("compiled", "key", zlib.compress(msgspec.msgpack.encode(entry)))
+    kept = cache.Kept(store=store, target="step", key="key", places=locations_of(MLIR)[0])
+    assert store.has("compiled", "key")
+    assert kept.get() is None
 
 
 def test_locations_of_operations():
-    found = locations_of(MLIR)
-    assert found.places == ((HERE, MAIN), (HERE,), (), ())
-    assert found.names == (('"x"',), ('"jit(f)/sin"', '"f"'), (), (), ())
+    places, names = locations_of(MLIR)
+    assert places == ((HERE, MAIN), (HERE,), (), ())
+    assert names == (('"x"',), ('"jit(f)/sin"', '"f"'), (), (), ())
 
 
 def test_frames_of_hloscope_and_of_its_callers_are_left_out():
@@ -248,9 +248,9 @@ def test_frames_of_hloscope_and_of_its_callers_are_left_out():
 #loc4 = loc(callsite(#loc7 at #loc3))
 """
     text = MLIR[: MLIR.index("#loc2 =")] + own + '#loc5 = loc("jit(f)/sin"(#loc4))\n'
-    found = locations_of(text)
-    assert found.places[0] == (HERE,)
-    assert found.names[1] == ('"jit(f)/sin"', '"f"')
+    places, names = locations_of(text)
+    assert places[0] == (HERE,)
+    assert names[1] == ('"jit(f)/sin"', '"f"')
 
 
 def test_moves():
@@ -314,4 +314,4 @@ def test_a_current_directory_that_is_gone_is_no_error(tmp_path, monkeypatch):
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    assert not cache.CompileCache(Store(tmp_path / "kept")).expects("step")
+    assert not cache.is_expected(Store(tmp_path / "kept"), "step")

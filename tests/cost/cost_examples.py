@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import textwrap
 
-from hloscope.analysis import analyze_module
+from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Analysis, Mesh
-from hloscope.cost import price_module
+from hloscope.cost.price import price_module
 from hloscope.hardware import parse_slice
 from hloscope.hlo import parse_module
 

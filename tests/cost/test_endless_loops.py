@@ -24,9 +24,9 @@ def nested_loops() -> str:
     )
 
 
-def test_more_runs_than_can_be_told_are_a_lower_bound_and_have_no_price():
+def test_more_runs_than_can_be_told_are_a_lower_bound_and_have_no_price(says):
     found = hloscope.analyze_text(nested_loops(), slice="v5e:2x4")
     [one] = found.collectives
     assert (one.executions, one.executions_bound) == (2**63 - 1, "at least")
     assert (found.totals.bound, found.time) == ("at least", None)
-    assert found.notes[-1] == "the step is not priced: by their trip counts its loops never come to an end"
+    assert "trip counts" in says(found.notes[-1])

@@ -1,11 +1,13 @@
 """Steps that a chip can do: through memory, through the matrix units, and with what is not known."""
 
+import re
+
 import pytest
 from cost_examples import BLOCK, HEADER, cycles, module_text, priced
 
-from hloscope.analysis import analyze_module
+from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost import price_module
+from hloscope.cost.price import price_module
 from hloscope.hardware import parse_slice
 from hloscope.hlo import parse_module
 from hloscope.report.price import time_lines
@@ -173,13 +175,15 @@ def test_a_scatter_reads_and_writes_the_rows_that_it_touches():
 # ---- what was computed
 
 
-def test_the_basis_is_true_where_nothing_is_computed():
+def test_the_basis_is_true_where_nothing_is_computed(says):
     reduced = f"ROOT %r = {BLOCK} all-reduce(%a), replica_groups={{{{0,1,2,3,4,5,6,7}}}}, to_apply=%sum"
     copied = f'ROOT %c = {BLOCK} copy(%a), backend_config={{"used_scoped_memory_configs":[]}}'
     bases = [priced(module_text(f"{ARGUMENT}\n{root}")).time.basis for root in (reduced, copied)]
     assert bases == ["none", "memory"]
     time = priced(module_text(f"{ARGUMENT}\n{reduced}")).time
-    assert time_lines(time, 120)[2].plain.startswith("nothing is computed; on 21 published timings")
+    basis, _, spread = time_lines(time, 120)[2].plain.partition("; ")
+    assert "nothing" in says(basis)
+    assert spread.startswith("on 21 ")
 
 
 # ---- the host
@@ -253,19 +257,17 @@ def test_a_kernel_costs_what_the_user_says(name, config):
 
 
 @pytest.mark.parametrize("costs", [None, {"splash": (1.0, 1000.0)}])
-def test_a_kernel_takes_at_least_what_its_result_takes_whatever_is_said(costs):
+def test_a_kernel_takes_at_least_what_its_result_takes_whatever_is_said(says, costs):
     low = '{"custom_call_config":{"cost_estimate":{"flops":"1","bytes_accessed":"1000"}}}'
     time = with_kernel(kernel(low), costs).time
     assert time.step_us == pytest.approx(100 + BLOCK_BYTES / V5E_COPIES)
-    assert time.notes[-1] == (
-        "the kernel splash is said to move 1 kB, and it writes 4.19 MB: it is priced by what it writes"
-    )
+    assert re.findall(r"splash|[\d.]+ \wB", says(time.notes[-1])) == ["splash", "1 kB", "4.19 MB"]
     aliased = with_kernel(kernel(low, more=", output_to_operand_aliasing={{}: (0, {})}"), costs).time
     assert aliased.step_us == pytest.approx(100, rel=1e-3)
     assert not any("kernel" in note for note in aliased.notes)
 
 
-def test_a_kernel_of_which_nothing_is_known_takes_at_least_what_its_result_takes():
+def test_a_kernel_of_which_nothing_is_known_takes_at_least_what_its_result_takes(says):
     found = with_kernel(kernel())
     time = found.time
     assert time.step_us == pytest.approx(100 + BLOCK_BYTES / V5E_COPIES)
@@ -274,10 +276,10 @@ def test_a_kernel_of_which_nothing_is_known_takes_at_least_what_its_result_takes
     assert [(one.what, one.bytes) for one in time.unknown_operations] == [("kernel splash", 2 * BLOCK_BYTES)]
     lines = [line.plain for line in time_lines(time, 300)]
     assert lines[0].startswith("≥106 us")
-    assert lines[2] == (
-        "from the compiler's own cycles; at least this, with no claim to accuracy: nothing says what the kernel splash "
-        "costs; give --kernel-cost splash=FLOPS,BYTES, or a cost_estimate to its pallas_call"
-    )
+    assert re.findall(r"at least|splash(?= )|--kernel-cost \S+(?=,)|cost_estimate", says(lines[2])) == [
+        *("at least", "splash"),
+        *("--kernel-cost splash=FLOPS,BYTES", "cost_estimate"),
+    ]
 
 
 def test_a_result_that_takes_the_memory_of_an_operand_may_not_be_written_at_all():
@@ -295,9 +297,9 @@ def test_a_kernel_that_communicates_takes_what_is_said_of_it_and_more():
     assert (unknown.step_us, unknown.bound, unknown.spread) == (pytest.approx(100), Bound.AT_LEAST, None)
 
 
-def test_a_cost_for_a_kernel_that_is_not_there_is_reported():
+def test_a_cost_for_a_kernel_that_is_not_there_is_reported(says):
     notes = with_kernel(kernel(ESTIMATE), {"splosh": (1.0, 1.0)}).time.notes
-    assert notes[-1] == "a cost is given for the kernel splosh, and the program has no kernel of that name"
+    assert "splosh" in says(notes[-1])
 
 
 def test_price_claims_nothing_for_a_kernel_that_is_not_known():

@@ -1,5 +1,6 @@
 """The whole stage: labels, unknown operations, and the seed's programs as they were compiled."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,11 +8,11 @@ from cost_examples import BLOCK, HEADER, fusion, module_text, priced
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hloscope.analysis import analyze_module
+from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost import price_module
 from hloscope.cost.constants import CONSTANTS
+from hloscope.cost.price import price_module
 from hloscope.hardware import parse_slice
 from hloscope.hardware.overrides import overridden
 from hloscope.hlo import parse_module
@@ -55,7 +56,7 @@ def test_every_rule_in_use_says_whether_it_was_calibrated():
     assert (elsewhere.calibrated, elsewhere.spread) == ((), None)
 
 
-def test_text_without_cycles_is_a_roofline_and_says_so():
+def test_text_without_cycles_is_a_roofline_and_says_so(says):
     matmul = "f32[512,512] dot(%a, %a), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
     found = priced(
         f"HloModule m, is_scheduled=true\nENTRY %e {{\n  %a = f32[512,512] parameter(0)\n  ROOT %d = {matmul}\n}}\n"
@@ -65,18 +66,16 @@ def test_text_without_cycles_is_a_roofline_and_says_so():
     assert found.time.step_us == pytest.approx(max(memory_us, 2 * 512**3 / 197e12 * 1e6))
     assert found.time.flops == 2 * 512**3
     assert found.time.roofline_us == found.time.compute_us == found.time.step_us
-    assert found.time.notes == (
-        "the text carries no cycle estimates: computation is a roofline of FLOPs and bytes, a lower bound",
-        "the text does not look compiled for a TPU, which would choose other fusions and collectives",
-    )
+    of_computation, of_text = found.time.notes
+    assert re.findall("cycle|roofline|lower bound", of_computation) == ["cycle", "roofline", "lower bound"]
+    assert "TPU" in of_text
+    says(found.time.notes)
 
 
-def test_text_without_a_schedule_says_so():
+def test_text_without_a_schedule_says_so(says):
     found = priced(module_text(f"{ARGUMENT}\nROOT {fusion('f', 'a', 15)}", header="HloModule m, num_partitions=8"))
     assert not found.time.is_scheduled
-    assert found.time.notes[-1] == (
-        "the text carries no schedule: its order is taken as one, and what would overlap is not known"
-    )
+    assert "no schedule" in says(found.time.notes[-1])
 
 
 def test_unknown_operations_are_listed_with_their_bytes():
@@ -106,7 +105,7 @@ def test_a_kernel_that_says_what_it_costs_is_not_unknown():
     assert (found.time.step_us, found.time.flops) == (pytest.approx(1000.0), 197_000_000_000)
 
 
-def test_a_transfer_that_is_not_understood_makes_the_step_a_lower_bound():
+def test_a_transfer_that_is_not_understood_makes_the_step_a_lower_bound(says):
     config = '{"custom_call_config":{"has_communication":true}}'
     found = priced(
         module_text(f"""
@@ -116,14 +115,16 @@ def test_a_transfer_that_is_not_understood_makes_the_step_a_lower_bound():
     )
     assert found.collectives[0].time_us is None
     assert found.time.bound is Bound.AT_LEAST
-    assert found.time.notes[-1].startswith("transfers that are not understood take no time here")
+    assert re.findall("not understood|no time", says(found.time.notes[-1])) == ["not understood", "no time"]
 
 
-def test_text_for_more_devices_than_the_mesh_tells_says_what_it_assumes():
+def test_text_for_more_devices_than_the_mesh_tells_says_what_it_assumes(says):
     found = priced(module_text(f"{ARGUMENT}\nROOT {fusion('f', 'a', 15)}"))
-    assert found.time.notes == (
-        "devices are taken in the order of their numbers: jax.make_mesh has no order for an unknown mesh on v5e:2x4",
-    )
+    (note,) = found.time.notes
+    assert re.findall(r"of their numbers|jax\.make_mesh|v5e:2x4", says(note)) == [
+        "of their numbers",
+        *("jax.make_mesh", "v5e:2x4"),
+    ]
 
 
 def test_devices_that_are_no_tpu_are_not_priced():
@@ -184,13 +185,11 @@ def test_a_collective_without_a_printed_algorithm_is_priced_from_first_principle
     assert found.collectives[0].time_us == pytest.approx(payload_us / 2 / CONSTANTS.grid_share, rel=0.1)
 
 
-def test_a_slice_that_is_too_small_prices_nothing_that_it_cannot_hold():
+def test_a_slice_that_is_too_small_prices_nothing_that_it_cannot_hold(says):
     found = priced(module_text(f"{ARGUMENT}\n{ALL_REDUCE}", header="HloModule m, num_partitions=4"), "v5e:1x2")
     assert found.collectives[0].time_us is None
     assert found.time.bound is Bound.AT_LEAST
-    assert found.time.notes[-1] == (
-        "nothing tells how long %r would take on v5e:1x2, so the step takes at least as long as it says"
-    )
+    assert re.findall("%r|v5e:1x2|at least", says(found.time.notes[-1])) == ["%r", "v5e:1x2", "at least"]
 
 
 def test_a_branch_that_is_not_the_longest_may_hold_what_cannot_be_priced():

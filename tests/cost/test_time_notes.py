@@ -1,5 +1,7 @@
 """What a predicted time says of the text that it was read from."""
 
+import re
+
 from cost_examples import BLOCK, HEADER, cycles, module_text, priced
 
 from hloscope.analysis.vocabulary import Bound
@@ -17,21 +19,25 @@ def about_generation(text, slice_name):
     return [note for note in priced(text, slice_name).time.notes if "generation" in note]
 
 
-def test_text_for_another_generation_is_noticed_by_its_matmuls():
+def test_text_for_another_generation_is_noticed_by_its_matmuls(says):
     v5e = matmul_text(1_083_000)  # as libtpu prints it for v5e
     assert about_generation(v5e, "v5e:2x4") == []
-    assert about_generation(v5e, "v6e:2x4") == [
-        "the text was likely compiled for a slower generation: in its cycles no large matmul comes above 24% of the "
-        "peak of v6e"
+    (note,) = about_generation(v5e, "v6e:2x4")
+    assert re.findall(r"likely|\w+(?= generation)|\d+%|v\de?", says(note, "slower")) == [
+        "likely",
+        "slower",
+        "24%",
+        "v6e",
     ]
-    assert about_generation(v5e, "v2:2x2") == [
-        "the text was compiled for a faster generation: a matmul in it takes 3.9 times fewer cycles than v2 would "
-        "need at its peak"
+    (note,) = about_generation(v5e, "v2:2x2")
+    assert re.findall(r"likely|\w+(?= generation)|[\d.]+ times|v\de?", says(note, "faster")) == [
+        *("faster", "3.9 times"),
+        "v2",
     ]
     assert about_generation(matmul_text(1_083_000 * 10, "s32"), "v5e:2x4") == []
 
 
-def test_text_for_a_sparse_core_is_not_for_v5e():
+def test_text_for_a_sparse_core_is_not_for_v5e(says):
     text = module_text(
         f'{ARGUMENT}\n%s = (({BLOCK}), {BLOCK}) call-start(%a), async_execution_thread="sparsecore", to_apply=%c\n'
         f"ROOT %d = {BLOCK} call-done(%s)",
@@ -39,12 +45,11 @@ def test_text_for_a_sparse_core_is_not_for_v5e():
         f'  ROOT %r = {BLOCK} all-reduce(%p), replica_groups={{}}, to_apply=%sum\n}}, execution_thread="sparsecore"\n',
     )
     assert about_generation(text, "v6e:2x4") == []
-    assert about_generation(text, "v5e:2x4") == [
-        "the text was compiled for a generation with SparseCores, which v5e does not have"
-    ]
+    (note,) = about_generation(text, "v5e:2x4")
+    assert re.findall("SparseCores|v5e", says(note)) == ["SparseCores", "v5e"]
 
 
-def test_a_ragged_all_to_all_is_a_bound_from_above():
+def test_a_ragged_all_to_all_is_a_bound_from_above(says):
     numbers = "\n".join(f"%n{index} = s64[8] parameter({index})" for index in range(2, 6))
     found = priced(
         module_text(f"""
@@ -55,6 +60,7 @@ ROOT %r = {BLOCK} ragged-all-to-all(%a, %b, %n2, %n3, %n4, %n5), replica_groups=
 """)
     )
     assert found.time.bound is Bound.AT_MOST
-    assert found.time.notes[-1] == (
-        "a ragged all-to-all is priced as if its whole buffer moved; with fewer rows in use it takes less"
-    )
+    assert re.findall("ragged all-to-all|whole buffer", says(found.time.notes[-1])) == [
+        "ragged all-to-all",
+        "whole buffer",
+    ]

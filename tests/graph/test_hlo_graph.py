@@ -147,7 +147,7 @@ def test_the_search_gives_up(graph):
 
 def test_analysing_imports_neither_networkx_nor_jax():
     code = (
-        "import sys; from hloscope.hlo import parse_module; from hloscope.analysis import analyze_module;"
+        "import sys; from hloscope.hlo import parse_module; from hloscope.analysis.analyze import analyze_module;"
         "m = parse_module('HloModule m\\nENTRY %e {\\n ROOT %p = f32[] parameter(0)\\n}');"
         "analyze_module(m, target='-', mesh=None).to_dict();"
         "print([name for name in ('networkx', 'jax', 'jsonschema') if name in sys.modules])"

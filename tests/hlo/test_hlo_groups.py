@@ -83,7 +83,7 @@ def test_a_maximal_mesh_is_one_device():
 
 def test_mesh_axes_as_printed():
     groups = language().read("replica_groups", "mesh['axis_0'=4,'b'=2] {'axis_0':(1)2,'b'}")
-    assert groups.mesh_axes == (("axis_0", 4), ("b", 2))
+    assert groups.mesh.axes == (("axis_0", 4), ("b", 2))
     assert groups.groups(8) == ((0, 1, 4, 5), (2, 3, 6, 7))
 
 
@@ -134,7 +134,7 @@ def test_shardings(text, kind, tiles, devices, last):
 def test_axes_that_are_not_named_replicate():
     sharding = sharding_of("{mesh['a'=2,'b'=4], [{'a'}, {}]}")
     assert (sharding.tile_dimensions, sharding.replicate_on_last_tile_dim) == ((2, 1, 4), True)
-    assert sharding.data_tile_dimensions == (2, 1)
+    assert sharding.last_tile_dims == ()
     assert sharding.devices == tuple(range(8))
 
 
@@ -142,7 +142,6 @@ def test_manual_and_replicated_axes_are_subgroups():
     sharding = sharding_of("{mesh['a'=2,'b'=2,'c'=2], [{'b'}], manual={'c'}}")
     assert sharding.tile_dimensions == (2, 2, 2)
     assert sharding.last_tile_dims == ("manual", "replicated")
-    assert sharding.data_tile_dimensions == (2,)
     assert sharding.devices == (0, 4, 1, 5, 2, 6, 3, 7)
 
 

@@ -101,7 +101,7 @@ def test_typed_attributes(module):
     assert gather.dimensions == (1,)
     assert gather.replica_groups.text == "[2,4]<=[4,2]T(1,0)"
     assert gather.replica_groups.groups(8) == ((0, 2, 4, 6), (1, 3, 5, 7))
-    assert gather.replica_groups.mesh_axes is None
+    assert gather.replica_groups.mesh is None
     assert gather.source_target_pairs is None
     assert gather.op_name == "jit(step)/dot_general"
     assert gather.stack_frame_id == 2
@@ -141,7 +141,7 @@ def test_parameters_by_number():
 def test_parameter_sharding(module):
     sharding = module.entry.parameters[0].sharding
     assert (sharding.kind, sharding.tile_dimensions, sharding.replicate_on_last_tile_dim) == ("tiled", (4, 1, 2), True)
-    assert sharding.data_tile_dimensions == (4, 1)
+    assert sharding.last_tile_dims == ()
     assert sharding.text == "{devices=[4,1,2]<=[8] last_tile_dim_replicate}"
 
 

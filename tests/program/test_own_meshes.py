@@ -47,8 +47,8 @@ def test_a_function_jitted_by_nnx(compiled):
 @pytest.mark.parametrize(("target", "slices"), [("hybrid", (0,) * 8 + (1,) * 8), ("model_over_dcn", (0, 1) * 8)])
 def test_a_hybrid_mesh_made_by_the_program_decides_what_crosses_dcn(compiled, target, slices):
     capture = compiled(f"meshes_of_users.py:{target}", slice="2*v5e:2x4")
-    assert capture.slice_of_partition == slices
-    assert ("xla_megascale_runtime" in capture.hlo_text) is (target == "hybrid")
+    assert capture.compiled.slice_of_partition == slices
+    assert ("xla_megascale_runtime" in capture.compiled.text) is (target == "hybrid")
     assert capture.notes == ()
 
 
@@ -56,7 +56,7 @@ def test_the_default_dcn_axis_is_told(says, compiled):
     capture = compiled("modern.py:two_slices")
     [note] = capture.notes
     assert re.findall(r"^D\b|DCN|\b2\b|--dcn", says(note)) == ["D", "DCN", "2", "--dcn"]
-    assert capture.slice_of_partition == (0,) * 8 + (1,) * 8
+    assert capture.compiled.slice_of_partition == (0,) * 8 + (1,) * 8
 
 
 def test_axis_types_without_a_mesh(says, compiled):
@@ -73,7 +73,7 @@ def test_a_program_that_needs_a_mesh_is_told_how_to_give_one(says, compiled):
 
 
 def test_a_program_with_a_mesh_of_its_own_is_not_asked_for_one(compiled):
-    with pytest.raises(TraceError, match="should evenly divide the shape") as caught:
+    with pytest.raises(TraceError, match="evenly divide") as caught:
         compiled("meshes_of_users.py:indivisible_factory")
     assert caught.value.fix is None
 
@@ -89,10 +89,10 @@ def test_a_program_with_a_mesh_of_its_own_is_not_asked_for_one(compiled):
 def test_the_error_is_the_programs_own_mistake_where_only_a_later_attempt_gets_to_it(compiled, program, mesh, args):
     with pytest.raises(TraceError) as caught:
         compiled(f"mistaken.py:{program}", mesh=mesh, args=args)
-    assert "dot_general requires contracting dimensions to have the same shape" in caught.value.why
+    assert re.search("dot_general .*contracting dimensions", caught.value.why)
     assert caught.value.where.endswith("in mistaken")
 
 
 def test_without_a_mistake_of_its_own_the_first_attempts_error_is_shown(compiled):
-    with pytest.raises(TraceError, match="Resource axis: nowhere of P"):
+    with pytest.raises(TraceError, match="Resource axis: nowhere "):
         compiled("mistaken.py:unknown_axis", mesh=OUTSIDE, args=("f32[64,64]",))

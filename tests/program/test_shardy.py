@@ -11,9 +11,10 @@ import pytest
 
 import hloscope
 from hloscope.compiler import client, jax_internals
+from hloscope.compiler.model import Compiled
 from hloscope.compiler.propagation import propagated
 from hloscope.compiler.shardy_model import ShardyModule
-from hloscope.compiler.step import Dumps, dump_folder, read_dumps
+from hloscope.compiler.step import dump_folder, read_dumps
 from hloscope.program.arguments import argument_letters
 from hloscope.program.target import TargetFacts
 
@@ -183,21 +184,23 @@ def test_dumps_live_in_a_folder_of_their_own_which_is_gone_afterwards(tmp_path, 
         (folder / "module_1.x.0002.p.after_dce.before_tpu-spmd-partitioning.txt").write_text("HloModule longer text")
         (folder / "module_1.x.after_optimizations.txt").write_text("HloModule f")
         found = read_dumps(folder)
-    assert found == Dumps(before_propagation="module {}", partitioned="HloModule p", final="HloModule f")
+    assert found == Compiled(
+        before_propagation="module {}", partitioned="HloModule p", text="HloModule f", memory_bytes={}
+    )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_users_keep_dumps_that_they_ask_for_themselves():
     with dump_folder({"xla_dump_to": "mine"}) as (options, folder):
         assert (options, folder) == ({"xla_dump_to": "mine"}, None)
-    assert read_dumps(None) == Dumps()
+    assert read_dumps(None) == Compiled(text="", memory_bytes={})
 
 
 @pytest.mark.tpu_compiler
 def test_the_program_as_written_is_kept_where_the_compiler_expands_an_operation(compiled):
     captured = compiled("sums.py:running_sums")
-    kinds = {op.kind for op in captured.shardy_as_written.ops}
-    assert captured.shardy_as_written.seen_by == "jax"
+    kinds = {op.kind for op in captured.compiled.shardy_as_written.ops}
+    assert captured.compiled.shardy_as_written.seen_by == "jax"
     assert "stablehlo.reduce_window" in kinds
 
 
@@ -206,9 +209,9 @@ def test_the_program_as_written_is_kept_where_the_compiler_expands_an_operation(
 def test_one_compile_yields_everything_and_leaves_nothing(compiled, slice_name, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     captured = compiled("matmul.py:matmul", **({"slice": slice_name} if slice_name else {}))
-    assert "all-reduce" in captured.partitioned_text
-    assert captured.shardy.seen_by == ("jax" if slice_name else "compiler")
-    assert captured.shardy_as_written is None
+    assert "all-reduce" in captured.compiled.partitioned
+    assert captured.compiled.shardy.seen_by == ("jax" if slice_name else "compiler")
+    assert captured.compiled.shardy_as_written is None
     assert [one.letters for one in captured.arguments] == [("B", "D"), ("D", "F")]
     left = [path.name for path in Path(tmp_path).iterdir() if path.name.startswith("hloscope-")]
     assert not [name for name in left if not name.startswith("hloscope-workers-")]  # locks, for all processes

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from itertools import takewhile
 
 import pytest
 
@@ -76,7 +78,27 @@ def test_what_passes(hlo_suite):
     result.assert_outcomes(passed=6)
 
 
-def test_failure_text(hlo_suite):
+def errors_told(result):
+    """The messages of what pytest prints as errors, without pytest's own words around them."""
+    lines = (line.removeprefix("E").strip() for line in result.stdout.lines if line.startswith("E "))
+    return [line.partition("Error: ")[2] if "Error: error: " in line else line for line in lines]
+
+
+def sections_told(result):
+    """What hloscope adds below each failure."""
+    text = result.stdout.str()
+    return [
+        part.strip() for part in re.findall(r"^-+ hloscope -+\n(.*?)(?=^[-_=]{3,})", text, re.DOTALL | re.MULTILINE)
+    ]
+
+
+def block_told(result, shown):
+    """The lines of a failure from the one that shows something, up to the next empty one or ruler."""
+    start = next(number for number, line in enumerate(result.stdout.lines) if shown in line)
+    return list(takewhile(lambda line: not re.match(r"$|[-_=]{3}", line), result.stdout.lines[start:]))
+
+
+def test_failure_text(says, hlo_suite):
     result = hlo_suite(
         """
         def test_equal(hlo):
@@ -100,30 +122,31 @@ def test_failure_text(hlo_suite):
     result.assert_outcomes(failed=5)
     result.stdout.fnmatch_lines(
         [
-            "E*assert the program keeps to its contract",
-            "E*contract-broken: all-gather@X is expected, and there is none",
-            "E*contract-broken: all-reduce@Y 8.19 kB x1 is not in the contract",
-            "E*told in full below",
+            "E*assert the program *",
+            "E*contract-broken: all-gather@X *",
+            "E*contract-broken: all-reduce@Y 8.19 kB x1 *",
             "*--- hloscope ---*",
-            "step.hlo breaks its contract in 2 ways: all-gather@X; nothing else",
-            "error[[]contract-broken[]]: all-gather@X is expected, and there is none",
+            "step.hlo * 2 ways: all-gather@X; nothing else",
+            "error[[]contract-broken[]]: all-gather@X *",
             "   = expected: all-gather@X",
             "   =    found: all-reduce@Y 8.19 kB x1",
-            "error[[]contract-broken[]]: all-reduce@Y 8.19 kB x1 is not in the contract",
-            "  --> source not known: 8.19 kB, %r at HLO line 11",
+            "error[[]contract-broken[]]: all-reduce@Y 8.19 kB x1 *",
+            "  --> * 8.19 kB, %r at HLO line 11",
             "   = to accept it: all-reduce@Y <= 8KiB x1",
-            "*assert the collectives are these and no others",
+            "*assert the collectives *",
             "   = expected: nothing moves",
-            "step.hlo breaks its contract in 1 way: no all-reduce@Y",
-            "*hloscope.errors.NotationError: error: there is no kind of collective 'all-redcue'",
-            "*   = fix: did you mean all-reduce?",
+            "step.hlo * 1 way: no all-reduce@Y",
+            "*hloscope.errors.NotationError: error: *'all-redcue'",
+            "*   = fix: * all-reduce?",
             "E*assert 1 == 2",
         ]
     )
     assert result.stdout.str().count("--- hloscope ---") == 2
+    says(errors_told(result), "errors")
+    says("\n\n".join(sections_told(result)), "sections")
 
 
-def test_a_marker_that_is_written_wrongly(hlo_suite):
+def test_a_marker_that_is_written_wrongly(says, hlo_suite):
     result = hlo_suite(
         """
 @pytest.mark.hloscope(slise="v5e:2x4")
@@ -143,12 +166,13 @@ def test_no_program(hlo):
     result.assert_outcomes(failed=3)
     result.stdout.fnmatch_lines(
         [
-            "E*error: the marker hloscope has no setting 'slise'",
-            "E*= fix: did you mean slice?",
-            "E*error: the marker hloscope takes keywords only",
-            "E*error: this test has analysed no program",
+            "E*error: *'slise'",
+            "E*= fix: * slice?",
+            "E*error: *keywords only",
+            "E*error: *no program",
         ]
     )
+    says(errors_told(result))
 
 
 BASELINE = """
@@ -160,15 +184,16 @@ BASELINE = """
         """.replace("\n        ", "\n")
 
 
-def test_baselines(hlo_suite, suite, pytester):
+def test_baselines(says, hlo_suite, suite, pytester):
     missing = hlo_suite(BASELINE)
     missing.assert_outcomes(failed=2)
     missing.stdout.fnmatch_lines(
         [
-            "there is no baseline hloscope_baselines/test_model/test_step-small.txt",
-            "   = fix: pytest --hloscope-update writes it; read it before you commit",
+            "* no baseline hloscope_baselines/test_model/test_step-small.txt",
+            "   = fix: pytest --hloscope-update *",
         ]
     )
+    says(block_told(missing, "test_step-small.txt"), "missing")
     folder = pytester.path / "hloscope_baselines" / "test_model"
     assert not folder.exists()
     written = suite("--hloscope-update")
@@ -188,10 +213,11 @@ def test_baselines(hlo_suite, suite, pytester):
     changed.assert_outcomes(failed=1, deselected=1)
     changed.stdout.fnmatch_lines(
         [
-            "step.hlo is not what its baseline hloscope_baselines/test_model/test_step-small.txt says",
-            "error[[]baseline-changed[]]: ~ all-reduce Y 8.19 kB -> 16.4 kB  source not known *",
+            "step.hlo *baseline hloscope_baselines/test_model/test_step-small.txt says",
+            "error[[]baseline-changed[]]: ~ all-reduce Y 8.19 kB -> 16.4 kB *",
         ]
     )
+    says(block_told(changed, "test_step-small.txt"), "changed")
     assert "to be removed" not in changed.stdout.str()
 
 
@@ -208,7 +234,7 @@ def test_step(hlo, size):
     )
     result = suite()
     result.assert_outcomes(passed=1)
-    told = [line for line in result.stdout.lines if line.startswith("baseline of no test, to be removed: ")]
+    told = [line for line in result.stdout.lines if line.startswith("baseline of no test")]
     assert len(told) == 3
     assert told[-1].endswith("test_step-small.second.txt")
     by_name = suite("test_model.py::test_step")
@@ -217,7 +243,7 @@ def test_step(hlo, size):
 
 
 @pytest.mark.parametrize("parallel", [(), ("-p", "xdist", "-n", "3")], ids=["alone", "xdist"])
-def test_baselines_of_tests_that_did_not_run_are_not_told(hlo_suite, suite, pytester, parallel):
+def test_baselines_of_tests_that_did_not_run_are_not_told(says, hlo_suite, suite, pytester, parallel):
     hlo_suite(BASELINE, "--hloscope-update").assert_outcomes(passed=2)
     folder = pytester.path / "hloscope_baselines" / "test_model"
     (folder / "test_gone.txt").write_text("")
@@ -225,11 +251,11 @@ def test_baselines_of_tests_that_did_not_run_are_not_told(hlo_suite, suite, pyte
 def pytest_collection_modifyitems(items):
     items[:] = [item for item in items if "small" in item.name]
 """)
-    told = [line for line in suite(*parallel).stdout.lines if line.startswith("baseline of no test")]
-    assert told == ["baseline of no test, to be removed: hloscope_baselines/test_model/test_gone.txt"]
+    (told,) = [line for line in suite(*parallel).stdout.lines if line.startswith("baseline of no test")]
+    assert says(told).split()[-1] == "hloscope_baselines/test_model/test_gone.txt"
 
 
-def test_one_baseline_for_two_calls_is_refused(hlo_suite):
+def test_one_baseline_for_two_calls_is_refused(says, hlo_suite):
     result = hlo_suite(
         """
 def test_step(hlo):
@@ -239,9 +265,8 @@ def test_step(hlo):
         "--hloscope-update",
     )
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["*is used twice by one test", '   = fix: tell them apart: baseline(*, name="forward")']
-    )
+    result.stdout.fnmatch_lines(["*used twice*", '   = fix: *: baseline(*, name="forward")'])
+    says(block_told(result, "used twice"))
 
 
 def test_what_cannot_be_decided_is_neither_equal_nor_unequal(hlo_suite):
@@ -260,7 +285,7 @@ def test_step(hlo):
     result.assert_outcomes(passed=1)
 
 
-def test_options_that_nobody_reads_are_refused(hlo_suite):
+def test_options_that_nobody_reads_are_refused(says, hlo_suite):
     result = hlo_suite(
         """
 def test_text(hlo):
@@ -271,8 +296,9 @@ def test_report(hlo):
 """
     )
     result.assert_outcomes(failed=2)
-    result.stdout.fnmatch_lines(["*error: mehs does not go with HLO text*"])
-    result.stdout.fnmatch_lines(["*error: a program that is analysed already takes no options*"])
+    result.stdout.fnmatch_lines(["*error: mehs *HLO text*"])
+    result.stdout.fnmatch_lines(["*error: *analysed already *no options*"])
+    says(errors_told(result))
 
 
 def test_reports(hlo_suite, pytester):
@@ -426,5 +452,5 @@ def test_the_next(hlo):
 def test_a_limit_ends_tracing_too(hlo_suite):
     result = hlo_suite(SLOW, "--hloscope-timeout", "5")
     result.assert_outcomes(failed=1, passed=1)
-    told = ["*TimeLimitError: error: analysing endless took longer than 5 s", "*--> test_model.py:* in endless"]
+    told = ["*TimeLimitError: error: *endless * 5 s", "*--> test_model.py:* in endless"]
     result.stdout.fnmatch_lines(told)

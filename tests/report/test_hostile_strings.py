@@ -13,12 +13,10 @@ from dataclasses import replace
 import pytest
 
 import hloscope
-from hloscope.compare import match
+from hloscope.api.diffing import Side, difference
 from hloscope.contracts.checked import check_analysis
 from hloscope.contracts.notation import parse_contract
-from hloscope.report import explanation as explanations
 from hloscope.report.checks import CheckReport
-from hloscope.report.diffs import DiffReport
 from hloscope.report.formats import FORMATS, Canvas, render
 from hloscope.rules.selection import make_selection
 from hloscope.why import explain
@@ -83,8 +81,8 @@ def test_text(analysis, report, width, colour):
     for text in (
         render("analysis", "text", analysis, canvas),
         render("check", "text", report, canvas),
-        explanations.render(explain(analysis), canvas),
-        explanations.render_overview(explain(analysis), canvas),
+        render("explanation", "text", explain(analysis), canvas),
+        render("overview", "text", explain(analysis), canvas),
     ):
         bare = re.sub(r"\x1b\[[\d;]*m", "", text) if colour else text
         assert UNSEEN.search(bare) is None
@@ -149,15 +147,10 @@ def test_sarif_shows_what_no_viewer_obeys(report):
 @pytest.mark.parametrize("name", ["text", "json", "markdown"])
 def test_diff(analysis, name):
     fewer = replace(analysis, target=f"older{EVIL}", collectives=analysis.collectives[:2])
-    difference = DiffReport(
-        old_name=fewer.target,
-        new_name=analysis.target,
-        comparison=match(fewer.collectives, analysis.collectives),
-        peak_bytes=(None, None),
-        step_us=(None, None),
-        not_understood=(analysis.target,),
-    )
-    text = render("difference", name, difference, Canvas())
+    found = difference(Side.of(fewer.target, fewer), Side.of(analysis.target, analysis))
+    assert found.changes
+    assert analysis.target in found.not_understood
+    text = render("difference", name, found, Canvas())
     assert len(text) > 200
     assert UNSEEN.search(text) is None
     assert RUNNER.search(text) is None

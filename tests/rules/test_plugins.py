@@ -398,12 +398,13 @@ def test_text_of_another_class_is_text(project):
     assert (finding["message"], finding["fix"]) == ("again", "less")
 
 
-def test_an_option_that_the_rule_refuses_is_one_error(project):
+def test_an_option_that_the_rule_refuses_is_one_error(says, project):
     refuses = "most: int = 3\n\n    def __post_init__(self):\n        if self.most > 3: raise ValueError('at most 3')\n"
     project.code.write_text(RULE.replace("most: int = 3\n", refuses))
     done = project.run("analyze", "step.hlo", "--rule-option", "ours.most=4")
     assert done.exit_code == 2
-    assert "error: the rule ours refuses its options\n   = why: ValueError: at most 3" in done.stderr
+    assert re.search("^error: .*\\bours\\b.*\n   = why: ValueError: at most 3$", done.stderr, re.MULTILINE)
+    says(done.stderr)
 
 
 def test_the_page_shows_the_options_as_they_are(project):
@@ -425,11 +426,12 @@ def test_a_time_limit_goes_through_a_rule(nothing_loaded, monkeypatch):
         hloscope.analyze_text(STEP)
 
 
-def test_a_rule_that_never_ends_is_ended_with_its_target(project):
+def test_a_rule_that_never_ends_is_ended_with_its_target(says, project):
     project.code.write_text(RULE.replace("        for at", "        while True: pass\n        for at"))
     done = project.run("check", "--timeout", "0.5")
     assert done.exit_code == 2
-    assert "error: analysing step took longer than 0.5 s" in done.stdout
+    (error,) = re.findall("error: .*", done.stdout)
+    assert re.findall(r"\bstep\b|[\d.]+ s\b", says(error)) == ["step", "0.5 s"]
     assert f"{project.code.name}:29 in check" in done.stdout
 
 
@@ -519,7 +521,7 @@ def test_a_package_is_read_whatever_its_metadata_is_like(project, metadata):
     (info / "METADATA").unlink() if metadata is None else (info / "METADATA").write_bytes(metadata)
     (project.folder / "hloscope.toml").unlink()
     assert len(project.findings()["ours"]) == 1
-    assert "Of the plug-in our_odd (entry point team of " in project.run("rules").output
+    assert re.search(r" our_odd \(.*\bteam\b", project.run("rules").output)
 
 
 def test_a_broken_package_kills_no_command_and_every_verdict_says_so(says, project):
@@ -581,15 +583,17 @@ def test_the_fixture_of_tests_knows_them(pytester):
     done.stdout.fnmatch_lines(["E *PluginError: * our_tests *"])
 
 
-def test_one_that_another_project_hides_is_an_error(nothing_loaded, tmp_path):
+def test_one_that_another_project_hides_is_an_error(says, nothing_loaded, tmp_path):
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "our_hidden.py").write_text(RULE.replace('"ours"', f'"ours-{name}"'))
     load_plugins("our_hidden", root=tmp_path / "first")
     load_plugins("our_hidden", root=tmp_path / "first")
-    with pytest.raises(plugins.PluginError, match="our_hidden is hidden by another module") as error:
+    with pytest.raises(plugins.PluginError) as error:
         load_plugins("our_hidden", root=tmp_path / "second")
+    assert "our_hidden is hidden" in error.value.what
     assert str(tmp_path / "first" / "our_hidden.py") in error.value.why
+    says(error)
 
 
 def test_python_names_plug_ins_itself(says, nothing_loaded, tmp_path):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import hloscope
-from hloscope.analysis import analyze_module
+from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.placement import Placement
 from hloscope.hlo import parse_module

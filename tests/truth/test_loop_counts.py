@@ -87,7 +87,7 @@ def looped(counter, body):
 def text_of(function, slice_name):
     mapped = jax.shard_map(function, in_specs=P("x"), out_specs=P("x"), check_vma=False)
     facts = TargetFacts(mesh={"x": 4}, slice=slice_name, args=("f32[32@x,128]",))
-    return start_compile(lower(mapped, facts, name="loop")).capture().hlo_text
+    return start_compile(lower(mapped, facts, name="loop")).capture().compiled.text
 
 
 def is_told(text, trips, *, linear):

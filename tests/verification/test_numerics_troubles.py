@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -38,28 +39,31 @@ def ended():
     return {name: run.result() for name, run in runs.items()}
 
 
-def test_a_good_program_in_a_child_process(ended):
+def test_a_good_program_in_a_child_process(says, ended):
     found = ended["plain"]
     assert found.status is NumericsStatus.RAN
-    assert found.ran_on == "8 simulated CPU devices"
+    assert re.findall(r"\d+|CPU", says(found.ran_on)) == ["8", "CPU"]
     assert found.inputs == ("x: standard normal",)
     assert found.agree
 
 
 @pytest.mark.parametrize("target", ["hangs", "sleeps"])
-def test_a_program_that_hangs(ended, target):
+def test_a_program_that_hangs(says, ended, target):
     found = ended[target]
     assert found.status is NumericsStatus.HUNG
-    assert found.message.startswith("no end after 15 s of running the target")
+    own_words = found.message.partition(": ")[0]  # what the process said last may follow
+    assert re.findall(r"\d+ s|running the target", own_words) == [f"{TIMEOUTS_S[target]} s", "running the target"]
     (finding,) = judge_numerics(found)
-    assert finding.rule == "numerics-hung"
-    assert finding.message == "the numbers were not compared: hung"
+    assert (finding.rule, finding.why) == ("numerics-hung", found.message)
+    says([own_words, finding.message])
 
 
-def test_a_program_that_aborts(ended):
+def test_a_program_that_aborts(says, ended):
     found = ended["aborts"]
     assert found.status is NumericsStatus.ABORTED
-    assert found.message.startswith("the process was ended by SIGABRT while running the target")
+    own_words = found.message.partition(": ")[0]
+    assert re.findall("SIG[A-Z]+|running the target", own_words) == ["SIGABRT", "running the target"]
+    says(own_words)
 
 
 def test_a_program_that_aborts_beside_a_process_that_it_forked():
@@ -77,26 +81,26 @@ def test_an_operation_that_the_backend_lacks(ended):
     assert finding.rule == "numerics-not-implemented"
 
 
-def test_a_program_that_is_too_large_is_not_started():
+def test_a_program_that_is_too_large_is_not_started(says):
     found = run_job(job("troubles", "huge", "huge", memory_bytes=16 * GIB))
     assert found.status is NumericsStatus.TOO_LARGE
     assert found.estimated_bytes > 32 * GIB
     (finding,) = judge_numerics(found)
     assert finding.rule == "numerics-too-large"
-    assert finding.fix == "compare the numbers at smaller sizes, such as --scale B=64,F=256"
+    assert "--scale B=64,F=256" in says(finding.fix)
     assert run_job(job("troubles", "huge", "huge", memory_bytes=16 * GIB, scale={"B": 64, "D": 16})).agree
 
 
-def test_a_program_that_cannot_be_imported_there(ended):
+def test_a_program_that_cannot_be_imported_there(says, ended):
     found = ended["missing"]
     assert found.status is NumericsStatus.FAILED
-    assert "has no function 'missing'" in found.message
+    assert re.findall(r"troubles\.py|'\w+'", says(found.message))[:2] == ["troubles.py", "'missing'"]
 
 
-def test_arguments_of_other_types():
+def test_arguments_of_other_types(says):
     found = run_job(replace(job("troubles", "integers", "plain")))
     assert found.status is NumericsStatus.REFUSED
-    assert found.message == "the target takes int32[64], and the reference float32[64]"
+    assert re.findall(r"\w+\[\d+\]", says(found.message)) == ["int32[64]", "float32[64]"]
 
 
 @pytest.mark.parametrize("target", ["nothing", "not_a_number"])
@@ -107,41 +111,46 @@ def test_an_output_that_tells_nothing_is_no_pass(target):
     assert [one.rule for one in judge_numerics(found)] == ["nothing-compared"]
 
 
-def test_outputs_of_other_shapes_are_no_pass():
-    (finding,) = findings("troubles", "longer", "plain")
-    assert finding.message == (
-        "no output of the program has the shape of one of the reference's, so none could be compared"
-    )
+def test_outputs_of_other_shapes_are_no_pass(says):
+    found = run_job(job("troubles", "longer", "plain"))
+    assert (found.comparisons, found.agree) == ((), False)
+    (finding,) = judge_numerics(found)
+    assert finding.rule == "nothing-compared"
+    assert "shape" in says(finding.message)
 
 
-def test_gradients_that_do_not_exist_are_no_pass():
+def test_gradients_that_do_not_exist_are_no_pass(says):
     found = run_job(job("troubles", "integers", "integers", grad=True))
     (finding,) = judge_numerics(found)
     assert finding.rule == "not-compared"
-    assert finding.message == "the gradients could not be compared"
-    assert finding.why.endswith("has no gradient; it needs a floating-point argument and result")
+    assert found.not_compared == {"gradients": finding.why}
+    assert "troubles.py:integers" in finding.why
+    assert "gradients" in finding.message
     assert not found.agree
+    says([finding.message, finding.why])
 
 
 def test_a_loop_that_cannot_be_differentiated_is_told_in_jaxs_words():
     (finding,) = findings("troubles", "with_a_loop", "with_a_loop", grad=True)
-    assert "Reverse-mode differentiation does not work" in finding.why
+    assert finding.rule == "not-compared"
+    assert re.findall(r"troubles\.py:\w+|Reverse-mode differentiation", finding.why) == [
+        "troubles.py:with_a_loop",
+        "Reverse-mode differentiation",
+    ]
 
 
-def test_too_few_devices_are_told_before_anything_runs():
+def test_too_few_devices_are_told_before_anything_runs(says):
     found = run_job(replace(job("troubles", "plain", "plain"), devices=4096))
     assert found.status is NumericsStatus.NOT_RUN
-    assert found.message == "4,096 devices are needed, and JAX has 16 (cpu)"
+    assert re.findall(r"[\d,]*\d|\(\w+\)", says(found.message)) == ["4,096", "16", "(cpu)"]
 
 
-def test_ranges_by_letters_of_the_target():
+def test_ranges_by_letters_of_the_target(says):
     found = run_job(job("troubles", "huge", "huge", scale={"B": 64, "D": 16}, ranges={"x": (0, "D")}))
     assert found.inputs == ("x: 0 to 16",)
     unknown = run_job(job("troubles", "huge", "huge", scale={"B": 64, "D": 16}, ranges={"x": (0, "Q")}))
     assert unknown.status is NumericsStatus.FAILED
-    assert unknown.message == (
-        "the range bound 'Q' is neither a number nor a letter of the target's dimensions; its letters are B, D"
-    )
+    assert re.findall(r"\b[A-Z]\b", says(unknown.message)) == ["Q", "B", "D"]
 
 
 def test_memory_that_the_compiler_does_not_tell_is_not_taken_for_none(monkeypatch):

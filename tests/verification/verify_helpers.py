@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from hloscope.verification.job import Job, Settings
@@ -18,3 +19,26 @@ def job(file, target, reference, devices=8, memory_bytes=None, **settings):
 
 def findings(file, target, reference, **options):
     return list(judge_numerics(run_job(job(file, target, reference, **options))))
+
+
+def unmeasured(text):
+    """A sentence without its measured figures, which differ a little from machine to machine."""
+    return re.sub(r"-?\d+(?:\.\d+)?e[-+]?\d+|-?\d+\.\d+", "MEASURED", text)
+
+
+def clauses_with(found, rule, *shown):
+    """What findings of a rule say in which all of `shown` stand in that order, without their measured figures.
+
+    How many elements are wrong differs too, so of a message the first part is taken; what is said of the worst element
+    is left out.
+    """
+    pattern = ".*".join(map(re.escape, shown))
+    said = [
+        clause
+        for one in found
+        if one.rule == rule
+        for clause in (one.message.partition(" in ")[0], *(one.why or "").split("; "))
+    ]
+    return sorted(
+        {unmeasured(clause) for clause in said if re.search(pattern, clause) and not clause.startswith("worst at")}
+    )

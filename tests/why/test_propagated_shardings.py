@@ -6,8 +6,7 @@ import pytest
 
 from hloscope.api.shardings import shardings_of
 from hloscope.program.target import TargetFacts
-from hloscope.report import shardings
-from hloscope.report.formats import Canvas
+from hloscope.report.formats import Canvas, render
 from hloscope.why import explain
 from hloscope.why.phrases import equations
 from hloscope.why.shardings import Role
@@ -84,6 +83,6 @@ def test_a_sum_that_nobody_has_taken_yet_is_told(table):
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
 def test_the_table_fits_its_width(table, width):
-    text = shardings.render(table("tests/why/programs/train_step.py:train_step"), Canvas(width=width))
+    text = render("shardings", "text", table("tests/why/programs/train_step.py:train_step"), Canvas(width=width))
     assert max(map(len, text.splitlines())) <= width
     assert "parameters['layers'][1]['wo']" in text.replace("\n", "").replace(" ", "")

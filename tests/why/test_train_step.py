@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from hloscope.analysis.model import ReasonKind
@@ -37,7 +39,7 @@ def test_tensor_parallel_sums_name_the_contracted_dimension(step):
     assert sorted(set(letters)) == [("F",), ("V",)]
     assert letters.count(("F",)) >= 3
     maximum = next(one for one in sums if one.reason.producer.name == "reduce_max")
-    assert "holds a partial maximum" in maximum.why
+    assert "partial maximum" in maximum.why
 
 
 def test_permutes_of_a_windowed_einsum_are_the_reduce_scatter_of_a_gradient(step):
@@ -47,7 +49,7 @@ def test_permutes_of_a_windowed_einsum_are_the_reduce_scatter_of_a_gradient(step
         assert (one.origin, one.reason.kind) == (Origin.REWRITTEN, ReasonKind.PARTIAL_SUM)
         assert one.reason.rewritten_from == "reduce-scatter"
         assert (one.reason.summed, one.reason.certain) == (("B",), True)
-        assert one.why.endswith("collective-permute over fsdp, made from the partitioner's reduce-scatter")
+        assert re.search("collective-permute over fsdp, .* reduce-scatter$", one.why)
 
 
 def test_nothing_is_left_unknown_and_no_origin_is_guessed(step):

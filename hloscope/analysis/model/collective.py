@@ -36,9 +36,7 @@ def shapes_of(*shapes: object) -> tuple[ArrayShape, ...]:
     return tuple(_shape_of(str(shape)) for shape in shapes)
 
 
-@lru_cache(maxsize=1024)
-def _shape_of(text: str) -> ArrayShape:
-    return ArrayShape(text)
+_shape_of = lru_cache(maxsize=1024)(ArrayShape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

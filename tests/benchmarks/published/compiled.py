@@ -66,8 +66,8 @@ def _compile(row: Row) -> dict[str, object]:
     found = start_compile(lower(row.program, facts, name=row.name)).capture()
     mesh = found.mesh
     return {
-        "text": found.hlo_text,
-        "device_ids": found.device_ids,
+        "text": found.compiled.text,
+        "device_ids": found.compiled.device_ids or None,
         "mesh": None if mesh is None else dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)),
         "partition_ids": None if mesh is None else mesh.partition_ids,
     }

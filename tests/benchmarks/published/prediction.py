@@ -11,7 +11,7 @@ import numpy as np
 from published.compiled import compiled
 from published.rows import COLLECTIVE, Row
 
-from hloscope.analysis import analyze_module
+from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Analysis, Mesh
 from hloscope.cost.constants import CONSTANTS, Constants
 from hloscope.cost.price import price_module
