@@ -28,7 +28,9 @@ from hloscope.version import __version__
 
 T = TypeVar("T")
 
-_KIND = "compiled"
+_KIND = "compile"
+_FORMAT = 2
+"""What an entry holds: 2 since operations have numbers."""
 _HINT = "target"
 
 
@@ -109,7 +111,7 @@ def kept_in(
         repr(names),
         hashlib.sha256(program.settings).hexdigest(),
         repr((program.slice.name, program.layout, sorted(program.options.items()))),
-        repr((sorted(versions.items()), __version__, libtpu.build())),
+        repr((sorted(versions.items()), __version__, _FORMAT, libtpu.build())),
         repr((flags_of_compiles().split(), os.environ.get("LIBTPU_INIT_ARGS", "").split())),
     )
     key = " ".join(hashlib.sha256(part.encode()).hexdigest() for part in parts)

@@ -227,9 +227,9 @@ MAIN = ("/home/me/main.py", 3, 1)
 )
 def test_an_entry_of_an_older_shape_is_ignored(tmp_path, entry):
     store = Store(tmp_path)
-    store.put("compiled", "key", zlib.compress(msgspec.msgpack.encode(entry)))
+    store.put("compile", "key", zlib.compress(msgspec.msgpack.encode(entry)))
     kept = cache.Kept(store=store, target="step", key="key", places=locations_of(MLIR)[0])
-    assert store.has("compiled", "key")
+    assert store.has("compile", "key")
     assert kept.get() is None
 
 
