@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf, prod
 
-from hloscope.analysis.model import IntermediateFact, SourceFrame
+from hloscope.analysis.model import Frame, IntermediateFact, SourceFrame
 from hloscope.analysis.places import users_frame
 from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue
 from hloscope.units import array_bytes
@@ -52,7 +52,7 @@ class ShardedArray:
     local_shape: tuple[int, ...]
     sharding: str
     bytes_per_device: int | None
-    source: SourceFrame | None = None
+    source: Frame | None = None
     is_moved: bool = False
 
 

@@ -26,11 +26,14 @@ from hloscope.analysis.model.collective import (
 )
 from hloscope.analysis.model.reason import (
     AskedBy,
+    Frame,
     Operation,
     Reason,
     ReasonKind,
     Rematerialization,
+    SharedReason,
     SourceFrame,
+    Stack,
     Tensor,
 )
 from hloscope.analysis.model.step_time import RuleUse, Spread, StepTime, UnknownOperation
@@ -44,6 +47,7 @@ __all__ = [
     "AxisShift",
     "Collective",
     "CollectivePart",
+    "Frame",
     "IntermediateFact",
     "Memory",
     "Mesh",
@@ -56,9 +60,11 @@ __all__ = [
     "Relation",
     "Rematerialization",
     "RuleUse",
+    "SharedReason",
     "SliceFact",
     "SourceFrame",
     "Spread",
+    "Stack",
     "StepTime",
     "Tensor",
     "Total",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 
-from hloscope.analysis.model.reason import Reason, SourceFrame
+from hloscope.analysis.model.reason import SharedReason, Stack
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
 from hloscope.documents import Text
 
@@ -189,10 +189,10 @@ class Collective:
     exposed_us: float | None = None
     overlap: Overlap | None = None
     op_name: str | None = None
-    source: tuple[SourceFrame, ...] = ()
+    source: Stack = ()
     source_of: str | None = None
     why: str | None = None
-    reason: Reason | None = None
+    reason: SharedReason | None = None
     payload_bytes_per_step: int | None = field(init=False, default=None)
     wire_bytes_per_step: int | None = field(init=False, default=None)
 
@@ -227,7 +227,7 @@ class Overlap:
     name: str
     relation: Relation
     time_us: float
-    source: tuple[SourceFrame, ...] = ()
+    source: Stack = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
