@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from hloscope.analysis.model import SourceFrame
 from hloscope.analysis.model.reason import AskedBy, Axes, Operation, Tensor
 from hloscope.compiler.shardy_model import CodePlace, ShardyOp, ShardyValue, ValueSharding
 from hloscope.program.capture import spec_text
-from hloscope.why.graph import ShardyGraph, axes_in, is_written, whole_axis, wholes
+from hloscope.why.graph import WRITTEN, ShardyGraph, axes_in, is_written, whole_axis, wholes
 from hloscope.why.names import assigned_name, is_gradient, search_name
 from hloscope.why.reshards import is_float
 
@@ -31,6 +32,10 @@ _TRANSPOSED = {"stablehlo.reduce": "stablehlo.broadcast_in_dim", "stablehlo.scat
 """What adds up the gradients of what its original copies, by kind."""
 
 
+Sizes = tuple[int, ...]
+"""The sizes of a shape in order: those of what is transposed are the same."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """The user's program as Shardy sees it, with the names that the user gave.
@@ -40,16 +45,20 @@ class Program:
         letters: A letter for each dimension, by value.
         outputs: Names of the program's outputs, in order.
         requested: The outputs whose sharding somebody asked for.
-        forward: The operations of forward passes, by line.
-        readers: The products among them, by the root of each operand.
+        forward: What the operations of forward passes take, by their line, their kind and its shape's sizes.
+        read_with: What their products take, by the root of one of the operands and the sizes of another's shape.
+        written: The first collective of a forward pass at each line.
     """
 
     graph: ShardyGraph
     letters: dict[int, Letters]
     outputs: tuple[str, ...]
     requested: frozenset[int]
-    forward: Mapping[CodePlace, Sequence[ShardyOp]]
-    readers: Mapping[int, Sequence[ShardyOp]]
+    forward: Mapping[tuple[CodePlace, str, Sizes], Mapping[int, ShardyValue]]
+    read_with: Mapping[tuple[int, Sizes], Mapping[int, ShardyValue]]
+    written: Mapping[CodePlace, ShardyOp]
+    _tensors: dict[tuple[int, ValueSharding | None, Axes], Tensor] = field(default_factory=dict)
+    _operations: dict[int, Operation] = field(default_factory=dict)
 
 
 def program_of(
@@ -59,22 +68,39 @@ def program_of(
     requested: Iterable[int] | None = None,
 ) -> Program:
     """Reads the names and letters of a module once; where it is not said which outputs were asked for, all were."""
-    forward, readers = defaultdict(list), defaultdict(list)
+    forward: dict[tuple[CodePlace, str, Sizes], dict[int, ShardyValue]] = defaultdict(dict)
+    read_with: dict[tuple[int, Sizes], dict[int, ShardyValue]] = defaultdict(dict)
+    written: dict[CodePlace, ShardyOp] = {}
     for op in graph.module.ops:
         if not op.source or is_gradient(op.op_name):
             continue
-        forward[op.source[0]].append(op)
-        if op.kind in _CONTRACTIONS:
-            for operand in op.operands:
-                readers[graph.root(graph.value(operand))[0].index].append(op)
+        if op.kind in WRITTEN:
+            written.setdefault(op.source[0], op)
+        taken = [(graph.root(value)[0].index, value) for value in map(graph.value, op.operands)]
+        for root, value in taken:
+            if not is_float(value.element_type):
+                continue
+            forward[op.source[0], _class_of(op.kind), _sizes(value)][root] = value
+            for other, _ in taken if op.kind in _CONTRACTIONS else ():
+                read_with[other, _sizes(value)][root] = value
     return Program(
         graph=graph,
         letters=_letters_of_values(graph, argument_letters),
         outputs=tuple(outputs),
         requested=frozenset(range(len(outputs)) if requested is None else requested),
         forward=forward,
-        readers=readers,
+        read_with=read_with,
+        written=written,
     )
+
+
+def _sizes(value: ShardyValue) -> Sizes:
+    return tuple(sorted(value.shape))
+
+
+def _class_of(kind: str) -> str:
+    """The kind of an operation; one for all contractions."""
+    return "contraction" if kind in _CONTRACTIONS else kind
 
 
 def differentiated(program: Program, op: ShardyOp | None) -> ShardyValue | None:
@@ -87,19 +113,26 @@ def differentiated(program: Program, op: ShardyOp | None) -> ShardyValue | None:
     if op is None or not op.source or not op.results or not is_gradient(op.op_name):
         return None
     graph = program.graph
-    shape = sorted(graph.value(op.results[0]).shape)
+    sizes = _sizes(graph.value(op.results[0]))
     read = {graph.root(graph.value(operand))[0].index for operand in op.operands}
-    here, is_product = program.forward.get(op.source[0], ()), op.kind in _CONTRACTIONS
-    same = [each for each in here if each.kind == op.kind or (is_product and each.kind in _CONTRACTIONS)]
-    spread = [each for each in here if _TRANSPOSED.get(op.kind) == each.kind]
-    elsewhere = [each for index in read for each in program.readers.get(index, ())] if is_product else []
-    for originals in (same, spread, elsewhere):
-        operands = (graph.value(operand) for original in originals for operand in original.operands)
-        alike = (value for value in operands if sorted(value.shape) == shape and is_float(value.element_type))
-        found = {root: value for value in alike if (root := graph.root(value)[0].index) not in read}
-        if shape and len(found) == 1:
+    same = program.forward.get((op.source[0], _class_of(op.kind), sizes), {})
+    spread = program.forward.get((op.source[0], _TRANSPOSED.get(op.kind, ""), sizes), {})
+    products = read if op.kind in _CONTRACTIONS else ()
+    elsewhere = (program.read_with.get((root, sizes), {}) for root in products)
+    for taken in ([same], [spread], elsewhere):
+        found = _others(taken, read) if sizes else {}
+        if len(found) == 1:
             return next(iter(found.values()))
     return None
+
+
+def _others(taken: Iterable[Mapping[int, ShardyValue]], read: Collection[int]) -> dict[int, ShardyValue]:
+    """Values by root without those that are read; no more than two, which are as many as all."""
+    found: dict[int, ShardyValue] = {}
+    for values in taken:
+        unread = (item for item in values.items() if item[0] not in read)
+        found.update(islice(unread, 2))
+    return found
 
 
 def tensor_of(
@@ -116,6 +149,13 @@ def tensor_of(
         sharding: Its sharding, when that differs from the value's own.
         partial_over: Axes over which it holds partial sums.
     """
+    key = value.index, sharding, partial_over
+    if key not in program._tensors:
+        program._tensors[key] = _tensor(program, value, sharding, partial_over)
+    return program._tensors[key]
+
+
+def _tensor(program: Program, value: ShardyValue, sharding: ValueSharding | None, partial_over: Axes) -> Tensor:
     graph = program.graph
     root, rearranged = graph.root(value)
     argument = root.name if graph.is_program_argument(root) else None
@@ -224,7 +264,10 @@ def operation_of(program: Program, op: ShardyOp | None) -> Operation | None:
     """An operation under JAX's name; None for None."""
     if op is None:
         return None
-    return Operation(name=operation_name(program.graph, op), op_name=op.op_name, source=frames_of(op.source))
+    if op.index not in program._operations:
+        name = operation_name(program.graph, op)
+        program._operations[op.index] = Operation(name=name, op_name=op.op_name, source=frames_of(op.source))
+    return program._operations[op.index]
 
 
 def operation_name(graph: ShardyGraph, op: ShardyOp) -> str:
@@ -330,7 +373,7 @@ def _argument(value: ShardyValue, axis: str) -> AskedBy:
 
 
 def _named(program: Program, origin: str, axis: str) -> AskedBy | None:
-    op = next((op for op in program.graph.module.ops if op.origin_name == origin), None)
+    op = program.graph.named.get(origin)
     return None if op is None else asker_of(program, op, axis)
 
 
