@@ -8,16 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hloscope.analysis.analyze import analyze_module
+    from hloscope.analysis.analyze import analyze_module, collectives_alone
     from hloscope.analysis.mesh_text import mesh_from_text
     from hloscope.analysis.partition_specs import partition_spec
     from hloscope.analysis.placement import Placement
 
-__all__ = ["Placement", "analyze_module", "mesh_from_text", "partition_spec"]
+__all__ = ["Placement", "analyze_module", "collectives_alone", "mesh_from_text", "partition_spec"]
 
 _MODULES = {
     "Placement": "placement",
     "analyze_module": "analyze",
+    "collectives_alone": "analyze",
     "mesh_from_text": "mesh_text",
     "partition_spec": "partition_specs",
 }

@@ -8,7 +8,7 @@ from hloscope.analysis.arrays import arguments_of, largest_intermediates, output
 from hloscope.analysis.collectives import find_collectives
 from hloscope.analysis.doubts import made_for_one_device, not_partitioned, notes_on, unread_instructions
 from hloscope.analysis.mesh_text import mesh_from_text
-from hloscope.analysis.model import Analysis, Memory, Mesh, Unmodelled
+from hloscope.analysis.model import Analysis, Collective, Memory, Mesh, Unmodelled
 from hloscope.analysis.placement import Placement, lay_out
 from hloscope.analysis.totals import largest_first, totals_of
 from hloscope.graph import HloGraph, entry_of
@@ -38,6 +38,15 @@ def analyze_module(
     """
     with collector_paused():
         return _analysis(module, target, mesh, devices_per_slice, placement)
+
+
+def collectives_alone(module: HloModule, mesh: Mesh | None) -> tuple[Collective, ...]:
+    """The collectives of a module in the order of its text, without what follows from where their values come from."""
+    with collector_paused():
+        mesh = mesh_from_text(module) if mesh is None else mesh
+        layout = lay_out(_devices(module), mesh)
+        found = find_collectives(HloGraph(module), mesh, layout, follows=False)
+    return tuple(sorted((move.collective for move in found.moves), key=lambda collective: collective.line))
 
 
 def _analysis(

@@ -43,7 +43,7 @@ class Found:
     hidden: bool
 
 
-def find_collectives(graph: HloGraph, mesh: Mesh | None, layout: Layout) -> Found:
+def find_collectives(graph: HloGraph, mesh: Mesh | None, layout: Layout, *, follows: bool = True) -> Found:
     """Finds every place that starts a transfer, walking from ENTRY.
 
     `channel_id` and `op_name` are no identities: what appears twice runs twice. The one exception is the chain of an
@@ -53,6 +53,7 @@ def find_collectives(graph: HloGraph, mesh: Mesh | None, layout: Layout) -> Foun
         graph: The module.
         mesh: The user's mesh, to name axes.
         layout: How ids in the text are to be read, when the program spans several slices.
+        follows: Whether the values that they move are followed to where they are made and used.
     """
     candidates = _candidates(graph.module)
     continued = _continued(graph.module, candidates)
@@ -63,6 +64,7 @@ def find_collectives(graph: HloGraph, mesh: Mesh | None, layout: Layout) -> Foun
         layout=layout,
         chain_ends=_chain_ends(graph, candidates, continued),
         holders=candidates.keys(),
+        follows=follows,
     )
     places = [
         Place(op=op, context=context, siblings=candidates[name], graph=graph, mesh=mesh, layout=layout)
