@@ -12,7 +12,7 @@ from hloscope.analysis.model.reason import Axes, Operation, Reason, ReasonKind, 
 from hloscope.analysis.vocabulary import SUMS, Kind, Origin
 from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.errors import HloParseError
-from hloscope.hlo import HloModule, parse_module
+from hloscope.hlo import HloModule, collector_paused, parse_module
 from hloscope.program.capture import Capture
 from hloscope.why import partitioned
 from hloscope.why.agreement import agreed
@@ -46,6 +46,11 @@ def explained(analysis: Analysis, module: HloModule, captured: Capture) -> Analy
         module: The final module.
         captured: What one compile yielded.
     """
+    with collector_paused():
+        return _explained(analysis, module, captured)
+
+
+def _explained(analysis: Analysis, module: HloModule, captured: Capture) -> Analysis:
     explainer = _Explainer(analysis, module, captured)
     unread = () if explainer.unread is None else (explainer.unread,)
     intermediates = analysis.intermediates

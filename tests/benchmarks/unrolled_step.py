@@ -21,7 +21,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +108,52 @@ def captured(layers: int, keep: Path | None) -> Any:
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_bytes(pickle.dumps(found))
     return found
+
+
+def explaining(capture: Any) -> tuple[float, Any]:
+    """Median seconds of a processor of explaining a compiled program, and what was explained."""
+    from hloscope.analysis import analyze_module
+    from hloscope.cost import price_module
+    from hloscope.hlo import parse_module
+    from hloscope.why import explained
+
+    module = parse_module(capture.hlo_text)
+    found = analyze_module(module, target="unrolled_step", mesh=capture.mesh)
+    found = price_module(found, module, capture.slice, device_ids=capture.device_ids)
+    seconds = []
+    for _ in range(RUNS):
+        gc.collect()
+        start = time.process_time()
+        reasoned = explained(found, module, capture)
+        seconds.append(time.process_time() - start)
+    return statistics.median(seconds), reasoned
+
+
+def main() -> None:
+    """Prints the figures; fails when a bar is missed."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--layers", type=int, nargs="+", default=LAYERS)
+    parser.add_argument("--keep", type=Path)
+    options = parser.parse_args()
+    os.environ["HLOSCOPE_CACHE"] = "0"
+    from hloscope.program.environment import prepare_environment
+
+    prepare_environment(DEVICES, attached=False)
+    from hloscope.report.formats import Canvas, render
+
+    missed, of_a_layer = [], 0.0
+    for layers in options.layers:
+        seconds, found = explaining(captured(layers, options.keep))
+        megabytes = len(render("analysis", "json", found, Canvas()).encode()) / 1e6
+        print(f"{layers:3} layers, {len(found.collectives):5} collectives: {seconds:5.2f} s, {megabytes:5.2f} MB of JSON")
+        if seconds > MOST_SECONDS or megabytes > MOST_MEGABYTES:
+            missed.append(f"at most {MOST_SECONDS:g} s and {MOST_MEGABYTES:g} MB")
+        if of_a_layer and seconds / layers > MOST_GROWTH * of_a_layer:
+            missed.append(f"a layer of {layers} takes at most {MOST_GROWTH:g} times what one of fewer does")
+        of_a_layer = seconds / layers
+    if missed:
+        sys.exit(f"missed: {'; '.join(missed)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -25,15 +25,20 @@ class ArrayShape(Text):
     @property
     def dimensions(self) -> tuple[int, ...] | None:
         """Its dimensions; None where one of them is decided at run time."""
-        sizes = self.text.rpartition("]")[0].partition("[")[2]
-        if "<" in sizes or "?" in sizes:
-            return None
-        return tuple(int(size) for size in sizes.split(",") if size)
+        return _dimensions_of(self.text)
 
 
 def shapes_of(*shapes: object) -> tuple[ArrayShape, ...]:
     """Shapes made from what prints as their HLO texts."""
     return tuple(_shape_of(str(shape)) for shape in shapes)
+
+
+@lru_cache(maxsize=1024)
+def _dimensions_of(text: str) -> tuple[int, ...] | None:
+    sizes = text.rpartition("]")[0].partition("[")[2]
+    if "<" in sizes or "?" in sizes:
+        return None
+    return tuple(int(size) for size in sizes.split(",") if size)
 
 
 @lru_cache(maxsize=1024)
