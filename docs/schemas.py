@@ -122,8 +122,8 @@ def is_list(schema: dict[str, Any], hint: Any) -> bool:
 
 def rows(document: type) -> dict[str, Any]:
     """The properties of a document that are its tables."""
-    kinds = set(kinds_in(document))
-    hints = [hint for kind in kinds if is_dataclass(kind) for hint in get_type_hints(kind, include_extras=True).values()]
+    kinds = filter(is_dataclass, set(kinds_in(document)))
+    hints = [hint for kind in kinds for hint in get_type_hints(kind, include_extras=True).values()]
     values = {table: of for hint in hints for table, of in in_tables(hint)}
     return {
         table.name: {"type": "array", "items": row(values[table]), "description": in_json(table.description)}

@@ -99,14 +99,15 @@ def _layout_of(kind: Any) -> _Layout | None:
     if get_origin(kind) is Annotated:
         of, *said = get_args(kind)
         table = next((each for each in said if isinstance(each, Table)), None)
-        inside = _layout_of(of) or _Layout()
-        return inside if table is None else _Layout(table, inside.items, inside.fields)
+        within = _layout_of(of) or _Layout()
+        return within if table is None else _Layout(table, within.items, within.fields)
     if is_dataclass(kind):
         hints = get_type_hints(kind, include_extras=True)
         found = {each.name: _layout_of(hints[each.name]) for each in fields(kind)}
         known = {name: layout for name, layout in found.items() if layout is not None}
         return _Layout(fields=known) if known else None
-    inside = next(filter(None, map(_layout_of, get_args(kind))), None)
+    found_inside = (_layout_of(part) for part in get_args(kind))
+    inside = next((layout for layout in found_inside if layout is not None), None)
     return _Layout(items=inside) if inside is not None and get_origin(kind) in (tuple, list, dict) else inside
 
 
@@ -127,7 +128,7 @@ def written(document: object) -> str:
     import msgspec
 
     found = msgspec.to_builtins(document, enc_hook=_text_of)
-    layout = _layout_of(type(document))
+    layout = _layout_of(type(document))  # type: ignore[arg-type]
     if layout is not None:
         rows: dict[str, dict[str, tuple[int, Any]]] = {table.name: {} for table in tables_of(type(document))}
         found = _numbered(found, layout, rows)
@@ -169,7 +170,7 @@ def read(kind: type[_Document], found: object, *, name: str, key: str) -> _Docum
             fix="make it again with this version",
         )
     try:
-        layout = _layout_of(kind)
+        layout = _layout_of(kind)  # type: ignore[arg-type]
         whole = found if layout is None else _Rows(found).whole(found, layout)
         return msgspec.convert(whole, kind, dec_hook=_from_text)
     except (msgspec.ValidationError, _NoRowError) as error:
@@ -180,7 +181,7 @@ def _numbered(data: Any, layout: _Layout, rows: Mapping[str, dict[str, tuple[int
     """Plain data with the numbers of rows in place of what stands in tables; what is new gets a row."""
     if isinstance(data, dict) and layout.items is None:
         data.update((name, _numbered(data[name], inside, rows)) for name, inside in layout.fields.items())
-    elif isinstance(data, dict):
+    elif isinstance(data, dict) and layout.items is not None:
         data = {key: _numbered(value, layout.items, rows) for key, value in data.items()}
     elif isinstance(data, list | tuple):
         data = [item if layout.items is None else _numbered(item, layout.items, rows) for item in data]

@@ -41,7 +41,7 @@ def analyze_module(
 
 
 def collectives_alone(module: HloModule, mesh: Mesh | None) -> tuple[Collective, ...]:
-    """The collectives of a module in the order of its text, without what follows from where their values come from."""
+    """The collectives of a module in the order of its text, without their data flow and executions."""
     with collector_paused():
         mesh = mesh_from_text(module) if mesh is None else mesh
         layout = lay_out(_devices(module), mesh)

@@ -56,6 +56,16 @@ class _Dataflow(TypedDict):
     narrow_type: str | None
 
 
+_NOT_FOLLOWED: _Dataflow = {
+    "result_slices": (),
+    "undone_by": None,
+    "moved_values": (),
+    "moves_zeros": False,
+    "loop_invariant": None,
+    "narrow_type": None,
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorder:
     """Turns transfers into records.
@@ -138,7 +148,7 @@ class Recorder:
             op_name=provenance.op_name,
             source=provenance.source,
             source_of=provenance.source_of,
-            **(self._dataflow(context, transfer, results, wide) if self.follows else {}),
+            **(self._dataflow(context, transfer, results, wide) if self.follows else _NOT_FOLLOWED),
         )
 
     def _dataflow(

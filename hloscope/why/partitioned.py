@@ -74,7 +74,7 @@ class Partitioned:
 
     @cached_property
     def outputs(self) -> dict[str, list[int]]:
-        """The program's outputs by the instruction that each is: all are in the root's tuple, or the one is the root."""
+        """Numbers of the program's outputs by instruction: all are in the root's tuple, or the one is the root."""
         root = self.module.entry.root
         found: dict[str, list[int]] = defaultdict(list)
         for number, result in enumerate(root.operands if root.opcode == "tuple" else (root,)):

@@ -82,7 +82,9 @@ def step_of(layers: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     def step(weights: Any, momentum: Any, tokens: Any) -> Any:
         loss, gradients = jax.value_and_grad(loss_of)(weights, tokens)
         norm = jnp.sqrt(sum(jnp.square(g.astype(jnp.float32)).sum() for g in jax.tree.leaves(gradients)))
-        momentum = jax.tree.map(lambda m, g: 0.9 * m + (g / jnp.maximum(norm, 1.0)).astype(m.dtype), momentum, gradients)
+        momentum = jax.tree.map(
+            lambda m, g: 0.9 * m + (g / jnp.maximum(norm, 1.0)).astype(m.dtype), momentum, gradients
+        )
         return jax.tree.map(lambda w, m: w - (0.01 * m).astype(w.dtype), weights, momentum), momentum, loss
 
     weights = {"embedding": "bf16[V@model,D@data]", "layers": [LAYER] * layers, "unembedding": "bf16[D@data,V@model]"}
@@ -145,7 +147,9 @@ def main() -> None:
     for layers in options.layers:
         seconds, found = explaining(captured(layers, options.keep))
         megabytes = len(render("analysis", "json", found, Canvas()).encode()) / 1e6
-        print(f"{layers:3} layers, {len(found.collectives):5} collectives: {seconds:5.2f} s, {megabytes:5.2f} MB of JSON")
+        print(
+            f"{layers:3} layers, {len(found.collectives):5} collectives: {seconds:5.2f} s, {megabytes:5.2f} MB of JSON"
+        )
         if seconds > MOST_SECONDS or megabytes > MOST_MEGABYTES:
             missed.append(f"at most {MOST_SECONDS:g} s and {MOST_MEGABYTES:g} MB")
         if of_a_layer and seconds / layers > MOST_GROWTH * of_a_layer:

@@ -28,7 +28,7 @@ class SourceFrame:
     column: int | None = None
 
 
-Frame = Annotated[SourceFrame, Table("frames", "The lines of the user's code that anything in the document goes back to.")]
+Frame = Annotated[SourceFrame, Table("frames", "Lines of the user's code that the document refers to.")]
 Stack = Annotated[
     tuple[Frame, ...],
     Table("stacks", "Ways of calls that lead to a line, each a list of numbers in `frames`, innermost first."),
