@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -21,6 +22,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from hloscope.analysis.model import Analysis  # noqa: E402
+from hloscope.documents import Table, tables_of  # noqa: E402
 from hloscope.report.checks import CheckDocument  # noqa: E402
 from hloscope.report.checkups import DoctorDocument  # noqa: E402
 from hloscope.report.diffs import DiffDocument  # noqa: E402
@@ -42,6 +44,9 @@ DOCUMENTS = {
 }
 UNITS = "Numbers are per device, bytes in bytes, times in microseconds. What is not known is null, never zero."
 MAY_BE_INFINITE = "hloscope.verification.model"
+NUMBER = {"type": "integer", "minimum": 0}
+"""What stands for a value that is in a table: the number of its row."""
+
 PLAIN = {"type"}.issuperset
 IN_JSON = {"None": "null", "True": "true", "False": "false"}
 
@@ -81,11 +86,64 @@ def described(definition: dict[str, Any], kind: type) -> dict[str, Any]:
         return {"description": summary, "enum": [member.value for member in kind]}  # type: ignore[attr-defined]
     said = attributes(kind)
     may_be_infinite = kind.__module__ == MAY_BE_INFINITE
+    hints = get_type_hints(kind, include_extras=True)
     properties = {
-        field.name: {**simple(definition["properties"][field.name], may_be_infinite), "description": said[field.name]}
+        field.name: {
+            **simple(numbered(definition["properties"][field.name], hints[field.name]), may_be_infinite),
+            "description": said[field.name] + where(hints[field.name]),
+        }
         for field in fields(kind)
     }
     return {"description": summary, "type": "object", "properties": properties, "required": list(properties)}
+
+
+def numbered(schema: dict[str, Any], hint: Any) -> dict[str, Any]:
+    """A field's schema in which the number of a row stands for what is in a table."""
+    if get_origin(hint) is Annotated:
+        return NUMBER
+    if get_origin(hint) in (Union, UnionType):
+        of = next(part for part in get_args(hint) if part is not type(None))
+        choices = schema.get("anyOf", ())
+        changed = [choice if choice == {"type": "null"} else numbered(choice, of) for choice in choices]
+        return {**schema, "anyOf": changed} if choices else schema
+    return {**schema, "items": numbered(schema["items"], get_args(hint)[0])} if is_list(schema, hint) else schema
+
+
+def where(hint: Any) -> str:
+    """What is said of a field whose values stand in a table."""
+    names = [table.name for table, _ in in_tables(hint)]
+    return f" By number in `{names[0]}`." if names else ""
+
+
+def is_list(schema: dict[str, Any], hint: Any) -> bool:
+    """Whether a type is a list of any number of items of one type."""
+    return get_origin(hint) is tuple and get_args(hint)[-1] is Ellipsis and "items" in schema
+
+
+def rows(document: type) -> dict[str, Any]:
+    """The properties of a document that are its tables."""
+    kinds = filter(is_dataclass, set(kinds_in(document)))
+    hints = [hint for kind in kinds for hint in get_type_hints(kind, include_extras=True).values()]
+    values = {table: of for hint in hints for table, of in in_tables(hint)}
+    return {
+        table.name: {"type": "array", "items": row(values[table]), "description": in_json(table.description)}
+        for table in tables_of(document)
+    }
+
+
+def in_tables(hint: Any) -> Iterator[tuple[Table, Any]]:
+    """The tables that values of a type stand in, with their types."""
+    for said in getattr(hint, "__metadata__", ()):
+        yield said, get_args(hint)[0]
+    for part in get_args(hint):
+        yield from in_tables(part)
+
+
+def row(kind: Any) -> dict[str, Any]:
+    """The schema of a table's rows."""
+    if is_dataclass(kind):
+        return {"$ref": f"#/$defs/{kind.__name__}"}
+    return {"type": "array", "items": NUMBER}
 
 
 def simple(field: dict[str, Any], may_be_infinite: bool) -> dict[str, Any]:
@@ -108,6 +166,9 @@ def schema_of(name: str) -> dict[str, Any]:
     )
     definitions = {kind: described(found[kind], kinds[kind]) for kind in sorted(found)}
     whole = definitions.pop(document.__name__)
+    tables = rows(document)
+    whole["properties"] |= tables
+    whole["required"] += tables
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"hloscope {name}",

@@ -44,6 +44,15 @@ def analyze_module(
         return _analysis(module, target, mesh, devices_per_slice, placement)
 
 
+def collectives_alone(module: HloModule, mesh: Mesh | None) -> tuple[Collective, ...]:
+    """The collectives of a module in the order of its text, without their data flow and executions."""
+    with collector_paused():
+        mesh = mesh_from_text(module) if mesh is None else mesh
+        layout = lay_out(module.device_count, mesh)
+        found = find_collectives(HloGraph(module), mesh, layout, follows=False)
+    return tuple(sorted((move.collective for move in found.moves), key=lambda collective: collective.line))
+
+
 def _analysis(
     module: HloModule, target: str, mesh: Mesh | None, devices_per_slice: int | None, placement: Placement | None
 ) -> Analysis:

@@ -44,7 +44,7 @@ class Found:
     hidden: bool
 
 
-def find_collectives(graph: HloGraph, mesh: Mesh | None, layout: Layout) -> Found:
+def find_collectives(graph: HloGraph, mesh: Mesh | None, layout: Layout, *, follows: bool = True) -> Found:
     """Finds every place that starts a transfer, walking from ENTRY.
 
     `channel_id` and `op_name` are no identities: what appears twice runs twice. The one exception is the chain of an
@@ -54,16 +54,18 @@ def find_collectives(graph: HloGraph, mesh: Mesh | None, layout: Layout) -> Foun
         graph: The module.
         mesh: The user's mesh, to name axes.
         layout: How ids in the text are to be read, when the program spans several slices.
+        follows: Whether the values that they move are followed to where they are made and used, and trips counted.
     """
     candidates = _candidates(graph.module)
     continued = _continued(graph.module, candidates)
-    executions = count_executions(graph, candidates.keys() - continued)
+    executions = count_executions(graph, candidates.keys() - continued, reads_trips=follows)
     recorder = Recorder(
         graph=graph,
         mesh=mesh,
         layout=layout,
         chain_ends=_chain_ends(graph, candidates, continued),
         holders=candidates.keys(),
+        follows=follows,
     )
     places = [
         Place(op=op, context=context, siblings=candidates[name], graph=graph, mesh=mesh, layout=layout)

@@ -59,7 +59,7 @@ class Executions:
     unmodelled: tuple[Unmodelled, ...]
 
 
-def count_executions(graph: HloGraph, computations: Collection[str]) -> Executions:
+def count_executions(graph: HloGraph, computations: Collection[str], *, reads_trips: bool = True) -> Executions:
     """Walks from ENTRY to `computations` and counts.
 
     A body runs once per trip and its condition once more; a branch runs at most once; a fusion, a call and an
@@ -69,6 +69,7 @@ def count_executions(graph: HloGraph, computations: Collection[str]) -> Executio
     Args:
         graph: The module.
         computations: The computations to reach; others are only walked on the way to them.
+        reads_trips: Whether the trips of loops are read; else they are not known, and nothing is said of that.
 
     Returns:
         The contexts by name, for `computations` that ENTRY reaches and for what lies between.
@@ -86,7 +87,9 @@ def count_executions(graph: HloGraph, computations: Collection[str]) -> Executio
         for site in graph.calls(computation.name):
             if site.callee not in wanted:
                 continue
-            if site.caller.opcode == "while" and site.caller.name not in trips:
+            if site.caller.opcode == "while" and not reads_trips:
+                trips[site.caller.name] = TripCount(count=1, bound=Bound.UNKNOWN)
+            elif site.caller.opcode == "while" and site.caller.name not in trips:
                 trips[site.caller.name] = trip_count(graph, site.caller)
                 unmodelled.extend(_unread(site.caller, trips[site.caller.name]))
             if not _runs_as_known(site.caller.opcode):

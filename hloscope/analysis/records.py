@@ -55,6 +55,7 @@ class Recorder:
         layout: How ids in the text are to be read.
         chain_ends: The last fusion of each asynchronous collective fusion, by `chain_id`.
         holders: Names of the computations that hold something that may be a transfer.
+        follows: Whether the values that a transfer moves are followed to where they are made and used.
     """
 
     graph: HloGraph
@@ -62,6 +63,7 @@ class Recorder:
     layout: Layout
     chain_ends: Mapping[str, HloInstruction]
     holders: Collection[str]
+    follows: bool = True
     _reaches: dict[object, Reach] = field(default_factory=dict)
 
     def record(self, place: Place, transfer: Transfer) -> Move:
@@ -125,7 +127,7 @@ class Recorder:
             op_name=provenance.op_name,
             source=provenance.source,
             source_of=provenance.source_of,
-            **self._dataflow(context, transfer, results, wide),
+            **(self._dataflow(context, transfer, results, wide) if self.follows else {}),
         )
 
     def _dataflow(

@@ -12,13 +12,18 @@ from __future__ import annotations
 import json
 import re
 
-from hloscope.documents import written
+from hloscope.documents import plain
 
 _UNSEEN = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e007f]"
 )
 """Characters that are obeyed or not seen, all but line ends."""
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False)
+_INDENT = "  "
+_WIDTH = 120
+"""Columns of JSON."""
 
 _UNKNOWN = "\ufffd"
 _AT_LINE_START = re.compile(r"^((?:[^\S\n]|\x1b\[[0-9;]*m)*):(?=:[A-Za-z])", re.MULTILINE)
@@ -50,10 +55,27 @@ def for_terminal(text: str) -> str:
 
 def dumped(document: object) -> str:
     """A document as JSON, indented; what is obeyed or not seen is escaped in it, so that it reads back the same."""
-    import msgspec
+    text = _laid_out(plain(document), 0)
+    text = _UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1] if found[0] != "\x7f" else "\\u007f", text)
+    return _ANYWHERE.sub(r"\\u0023#", text)
 
-    text = _UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1] if found[0] != "\x7f" else "\\u007f", written(document))
-    return msgspec.json.format(_ANYWHERE.sub(r"\\u0023#", text), indent=2)
+
+def _laid_out(data: object, depth: int) -> str:
+    """JSON with each list and each object on a line of its own where it fits there, else with each part on one."""
+    line = _ENCODER.encode(data)
+    indent = _INDENT * (depth + 1)
+    if len(line) + len(indent) <= _WIDTH or not data:
+        return line
+    if isinstance(data, dict):
+        opening, closing = "{}"
+        parts = [f"{_ENCODER.encode(key)}: {_laid_out(value, depth + 1)}" for key, value in data.items()]
+    elif isinstance(data, list):
+        opening, closing = "[]"
+        parts = [_laid_out(item, depth + 1) for item in data]
+    else:
+        return line
+    between = f",\n{indent}"
+    return f"{opening}\n{indent}{between.join(parts)}\n{_INDENT * depth}{closing}"
 
 
 def for_sarif(text: str) -> str:

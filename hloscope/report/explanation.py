@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from hloscope.analysis.model import Collective, Reason, SourceFrame
+from hloscope.analysis.model import Collective, Frame, SharedReason
 from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import Bound, Kind, Origin
 from hloscope.documents import SCHEMA, Schema, document
@@ -86,7 +86,7 @@ class ExplainedCollective:
     axes: tuple[str, ...] | None
     axes_guessed: bool
     copies: int
-    place: SourceFrame | None
+    place: Frame | None
     excerpt: str | None
     excerpt_unread: bool
     why: str | None
@@ -101,7 +101,7 @@ class ExplainedCollective:
     wire_bytes_per_step: int | None
     time_us: float | None
     exposed_us: float | None
-    reason: Reason | None
+    reason: SharedReason | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,6 +84,7 @@ class Candidates:
         self.program = program
         module = program.graph.module
         self.matcher = Matcher(tuple(reshards_of(program.graph)), dict(module.mesh), self._argument_of)
+        self._gone: list[ShardyOp] | None = None
         self._by_line: dict[tuple[str, int], list[ShardyOp]] = defaultdict(list)
         self._by_name: dict[str, list[ShardyOp]] = defaultdict(list)
         self._by_number: dict[int, list[ShardyOp]] = defaultdict(list)
@@ -189,10 +190,7 @@ class Candidates:
             clues: What is known of a collective.
             compiled: The module that the compiler partitioned, which the operation is not in.
         """
-        kept = {(op.kind, op.op_name) for op in compiled.ops}
-        gone = [
-            op for op in self.program.graph.module.ops if op.kind in _EXPANDED and (op.kind, op.op_name) not in kept
-        ]
+        gone = self._expanded_in(compiled)
         here = [op for op in gone if clues.numbers & {*op.identity} or self._lies_at(clues, op)]
         if not here and (clues.numbers or len(gone) != 1):
             return None
@@ -203,6 +201,14 @@ class Candidates:
         if reason.kind is ReasonKind.HALO and clues.kind is not Kind.COLLECTIVE_PERMUTE:
             reason = replace(reason, kind=ReasonKind.NEEDS_WHOLE_DIMENSION)
         return replace(reason, certain=len(here) == 1, of_part=True)
+
+    def _expanded_in(self, compiled: ShardyModule) -> list[ShardyOp]:
+        """The operations that are no more in the module that the compiler partitioned."""
+        if self._gone is None:
+            kept = {(op.kind, op.op_name) for op in compiled.ops}
+            ops = self.program.graph.module.ops
+            self._gone = [op for op in ops if op.kind in _EXPANDED and (op.kind, op.op_name) not in kept]
+        return self._gone
 
     def _lies_at(self, clues: Clues, op: ShardyOp) -> bool:
         """Whether what a collective lies between are an operation's operands and those who use its result."""

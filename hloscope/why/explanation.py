@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from hloscope.analysis.model import Analysis, Collective, SourceFrame
+from hloscope.analysis.model import Analysis, Collective, Frame, SourceFrame
 from hloscope.analysis.model.reason import Operation, Reason, ReasonKind, Tensor
 from hloscope.analysis.places import NOTHING, Sources, users_frame
 from hloscope.analysis.vocabulary import Kind
@@ -39,7 +39,7 @@ class Step:
     what: str
     arrays: tuple[str, ...] = ()
     becomes: str | None = None
-    source: SourceFrame | None = None
+    source: Frame | None = None
     is_loss: bool = False
 
 

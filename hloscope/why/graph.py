@@ -51,6 +51,24 @@ class ShardyGraph:
 
     def __init__(self, module: ShardyModule) -> None:
         self.module = module
+        self._before: dict[int, tuple[ShardyValue, bool] | None] = {}
+        self._roots: dict[int, tuple[ShardyValue, bool]] = {}
+        self._real_users: dict[int, tuple[tuple[ShardyOp, int], ...]] = {}
+
+    @cached_property
+    def functions(self) -> dict[str, ShardyOp]:
+        """The functions by name."""
+        return {op.symbol: op for op in reversed(self.module.ops) if op.kind == "func.func" and op.symbol}
+
+    @cached_property
+    def named(self) -> dict[str, ShardyOp]:
+        """The operations by the names that the origins of shardings have for them."""
+        return {op.origin_name: op for op in reversed(self.module.ops) if op.origin_name is not None}
+
+    @cached_property
+    def arguments(self) -> dict[int, ShardyValue]:
+        """The program's arguments by number."""
+        return {value.number: value for value in reversed(self.module.values) if self.is_program_argument(value)}
 
     @cached_property
     def callers(self) -> dict[str, list[ShardyOp]]:
@@ -111,6 +129,11 @@ class ShardyGraph:
 
     def real_users(self, value: ShardyValue) -> tuple[tuple[ShardyOp, int], ...]:
         """The operations that use a value in the end, looking through those that only move it or hold it back."""
+        if value.index not in self._real_users:
+            self._real_users[value.index] = self._used_by(value)
+        return self._real_users[value.index]
+
+    def _used_by(self, value: ShardyValue) -> tuple[tuple[ShardyOp, int], ...]:
         found, pending, seen = [], [value], set()
         while pending:
             current = pending.pop()
@@ -169,8 +192,7 @@ class ShardyGraph:
 
     def argument_of(self, number: int) -> ShardyValue | None:
         """An argument of the program by number."""
-        arguments = filter(self.is_program_argument, self.module.values)
-        return next((argument for argument in arguments if argument.number == number), None)
+        return self.arguments.get(number)
 
     def outside(self, value: ShardyValue) -> ShardyValue | None:
         """What a block argument stands for outside its block; None for an argument of the program, or of no caller."""
@@ -197,6 +219,11 @@ class ShardyGraph:
 
         None for what a loop carries: it is what it was before the loop in the first iteration only.
         """
+        if value.index not in self._before:
+            self._before[value.index] = self._step_back(value)
+        return self._before[value.index]
+
+    def _step_back(self, value: ShardyValue) -> tuple[ShardyValue, bool] | None:
         op = self.op(value)
         if op is None:
             outside = None if self.is_carried(value) else self.outside(value)
@@ -204,7 +231,7 @@ class ShardyGraph:
         if op.kind in BARRIERS:
             return self.value(op.operands[value.number]), False
         if op.kind == "func.call":
-            function = next((f for f in self.module.ops if f.kind == "func.func" and f.symbol == op.symbol), None)
+            function = self.functions.get(op.symbol or "")
             returned = None if function is None else self.returns.get((function.index, 0))
             return None if returned is None else (self.value(returned.operands[value.number]), False)
         arrays = [operand for operand in map(self.value, op.operands) if operand.shape and not self._is_filled(operand)]
@@ -239,8 +266,10 @@ class ShardyGraph:
 
         Passed is whatever keeps or only rearranges elements.
         """
-        steps = list(self._steps(value))
-        return steps[-1][0], any(rearranged for _, rearranged in steps)
+        if value.index not in self._roots:
+            steps = list(self._steps(value))
+            self._roots[value.index] = steps[-1][0], any(rearranged for _, rearranged in steps)
+        return self._roots[value.index]
 
     def chain(self, value: ShardyValue) -> Iterator[ShardyValue]:
         """The values from `value` back to its root, `value` first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -130,19 +130,21 @@ class Matcher:
         self._reshards = reshards
         self._mesh = mesh
         self._argument_of = argument_of
+        self._added_in: dict[int, set[int]] = defaultdict(set)
         self._by_clue: dict[object, set[int]] = defaultdict(set)
         for number, reshard in enumerate(reshards):
             for clue in self._clues_in(reshard):
                 self._by_clue[clue].add(number)
+            if reshard.is_sum and reshard.loop is not None:
+                for loop in reshard.loop.identity[-1:]:
+                    self._added_in[loop].update(reshard.op.identity[-1:])
 
     def within(self, numbers: Iterable[int]) -> frozenset[int]:
         """The operations whose results are added up in the bodies of loops of these numbers.
 
         A sum that a loop adds to in every iteration is finished once, behind it, and goes by the loop's name.
         """
-        sums = [reshard for reshard in self._reshards if reshard.is_sum and reshard.loop is not None]
-        found = [reshard for reshard in sums if reshard.loop is not None and {*reshard.loop.identity[-1:]} & {*numbers}]
-        return frozenset(number for reshard in found for number in reshard.op.identity[-1:])
+        return frozenset(added for number in numbers for added in self._added_in.get(number, ()))
 
     def _clues_in(self, reshard: Reshard) -> Iterator[object]:
         """What a collective must have one of to be this reshard's."""
@@ -168,7 +170,7 @@ class Matcher:
         numbers = set().union(*(self._by_clue.get(key, set()) for key in keys))
         return [self._reshards[number] for number in sorted(numbers)]
 
-    def best(self, clues: Clues, taken: Iterable[Taken] = ()) -> Match | None:
+    def best(self, clues: Clues, taken: Collection[Taken] = ()) -> Match | None:
         """The reshard that a collective carries out; None when none fits.
 
         Among equals the first that no other collective was matched to: unrolled layers come in one order in both.
@@ -178,13 +180,12 @@ class Matcher:
             return None
         highest = max(score for score, _ in scored)
         ties = tuple(reshard for score, reshard in scored if score == highest)
-        used = set(taken)
-        chosen = next((reshard for reshard in ties if _key(reshard, clues) not in used), ties[0])
+        chosen = next((reshard for reshard in ties if _key(reshard, clues) not in taken), ties[0])
         place, shape = _place(clues, chosen), self._shape(clues, chosen)
         suits = _kind(clues, chosen) >= SUITS
         enough = shape > 0 if suits else shape >= SUITS
         is_certain = enough and (self._is_between(clues, chosen) if not clues.numbers else place >= SAME_PLACE)
-        left = tuple(reshard for reshard in ties if _key(reshard, clues) not in used)
+        left = tuple(reshard for reshard in ties if _key(reshard, clues) not in taken)
         return Match(chosen, _key(chosen, clues), place, shape, is_certain, suits, left or (chosen,))
 
     def _score(self, clues: Clues, reshard: Reshard) -> int:

@@ -100,6 +100,7 @@ def _is_elsewhere(user: ShardyOp, file: str, statement: Statement) -> bool:
     return place.file != file or not statement.first <= place.line <= statement.last
 
 
+@lru_cache(maxsize=4096)
 def _statement_at(file: str, line: int) -> Statement | None:
     around = [statement for statement in _statements(file) if statement.first <= line <= statement.last]
     return min(around, key=lambda statement: statement.last - statement.first, default=None)

@@ -13,11 +13,16 @@ of a reduce-scatter.
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
+from heapq import merge
+from itertools import islice
 from math import prod
 
-from hloscope.analysis.model import Analysis, ArrayShape, Collective
+from hloscope.analysis.model import ArrayShape, Collective
 from hloscope.analysis.provenance import KIND_OF_PRIMITIVE, source_frames
 from hloscope.analysis.vocabulary import SUMS, Kind, Origin
 from hloscope.compiler.shardy_model import Identities
@@ -35,30 +40,78 @@ _STEPS = 6
 Dimensions = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Partitioned:
     """What the partitioner put into the program.
 
     Attributes:
         module: The module right after the partitioner.
-        collectives: Its collectives, by place in the text, each with its channel.
         identities: The operations that its instructions were made from.
     """
 
-    module: HloModule
-    collectives: tuple[tuple[Collective, int | None], ...]
-    identities: Identities
+    def __init__(
+        self, module: HloModule, collectives: Sequence[tuple[Collective, int | None]], identities: Identities
+    ) -> None:
+        """Takes its collectives by place in the text, each with its channel."""
+        self.module, self.identities = module, identities
+        self._collectives = collectives
+        self._taken: frozenset[int] = frozenset()
+        self._by_clue: dict[object, list[int]] = defaultdict(list)
+        for number, (collective, channel) in enumerate(collectives):
+            for clue in _clues_in(collective, channel):
+                self._by_clue[clue].append(number)
 
     def without(self, taken: Collective) -> Partitioned:
         """The same without one collective, which another of the final module is known to be made from."""
-        return replace(self, collectives=tuple(pair for pair in self.collectives if pair[0] is not taken))
+        found = copy(self)
+        found._taken = self._taken | {id(taken)}
+        return found
+
+    def having(self, *clues: object) -> Iterator[Collective]:
+        """The collectives that have one of these clues, in the order of the text."""
+        numbers = merge(*(self._by_clue.get(clue, ()) for clue in clues))
+        found = (self._collectives[number][0] for number in numbers)
+        return (collective for collective in found if id(collective) not in self._taken)
+
+    @cached_property
+    def outputs(self) -> dict[str, list[int]]:
+        """Numbers of the program's outputs by instruction: all are in the root's tuple, or the one is the root."""
+        root = self.module.entry.root
+        found: dict[str, list[int]] = defaultdict(list)
+        for number, result in enumerate(root.operands if root.opcode == "tuple" else (root,)):
+            found[result.name].append(number)
+        return found
+
+    @cached_property
+    def callers(self) -> dict[str, list[HloInstruction]]:
+        """The instructions that run each computation, such as the loop of a body."""
+        found: dict[str, list[HloInstruction]] = defaultdict(list)
+        for computation in self.module.computations:
+            for instruction in computation.calling:
+                for name in dict.fromkeys(called for _, called in instruction.called):
+                    found[name].append(instruction)
+        return found
 
 
-def read_partitioned(module: HloModule, analysis: Analysis, identities: Identities) -> Partitioned:
-    """The collectives of the module right after the partitioner."""
-    found = sorted(analysis.collectives, key=lambda collective: collective.line)
-    channels = tuple((each, channel_of(module, each)) for each in found)
-    return Partitioned(module=module, collectives=channels, identities=identities)
+def _clues_in(collective: Collective, channel: int | None) -> Iterator[object]:
+    """What a final collective is known to be made from this one by."""
+    kind, axes, place = collective.kind, collective.axes, place_of(collective.source)
+    yield "size", _size(collective)
+    if axes is None:
+        return
+    if channel is not None:
+        yield "channel", kind, axes, channel
+        yield "channel of another kind", axes, channel
+    if kind in SUMS:
+        yield "sum", axes, _significant(collective)
+    for simplified in _SIMPLIFIED:
+        shapes = simplified(collective)
+        yield "name", simplified, kind, axes, shapes, collective.op_name
+        yield "place", simplified, kind, axes, shapes, place, None if place else collective.op_name
+
+
+def read_partitioned(module: HloModule, collectives: Iterable[Collective], identities: Identities) -> Partitioned:
+    """The collectives of the module right after the partitioner, given in the order of its text."""
+    return Partitioned(module, tuple((each, channel_of(module, each)) for each in collectives), identities)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +137,10 @@ def between(earlier: Partitioned, collective: Collective) -> Between:
     makers, first = _numbers_around(earlier, start, lambda instruction: instruction.operands)
     users, last = _numbers_around(earlier, start, lambda instruction: instruction.users)
     if not start.computation.is_entry and any(instruction.is_root for instruction in last):
-        callers = _callers(earlier.module, start.computation.name)
+        callers = earlier.callers.get(start.computation.name, ())
         users |= {identity[-1] for caller in callers for identity in earlier.identities.get(caller.name, ())}
     arguments = (end.op_name for end in first if end.opcode == "parameter" and end.computation.is_entry)
-    return Between(makers, frozenset(filter(None, arguments)), users, frozenset(_outputs(earlier.module, last)))
+    return Between(makers, frozenset(filter(None, arguments)), users, frozenset(_outputs(earlier, last)))
 
 
 def _numbers_around(
@@ -110,40 +163,25 @@ def _numbers_around(
     return frozenset(numbers), passed
 
 
-def _callers(module: HloModule, name: str) -> Iterator[HloInstruction]:
-    """The instructions that run a computation, such as the loop of a body."""
-    for computation in module.computations:
-        for instruction in computation.calling:
-            if any(called == name for _, called in instruction.called):
-                yield instruction
-
-
-def _outputs(module: HloModule, passed: Iterable[HloInstruction]) -> Iterator[int]:
-    """The outputs that instructions are: all are in the root's tuple, or the one output is the root."""
-    names = {instruction.name for instruction in passed}
-    root = module.entry.root
-    results = root.operands if root.opcode == "tuple" else (root,)
-    return (number for number, result in enumerate(results) if result.name in names)
+def _outputs(earlier: Partitioned, passed: Iterable[HloInstruction]) -> Iterator[int]:
+    """The outputs that instructions are."""
+    return (number for instruction in passed for number in earlier.outputs.get(instruction.name, ()))
 
 
 def link(final: Collective, channel: int | None, earlier: Partitioned) -> Collective | None:
     """The partitioner's collective that a final one is, or was made from; None when nothing shows it."""
-    alike = [
-        (candidate, number)
-        for candidate, number in earlier.collectives
-        if candidate.kind is final.kind and candidate.axes == final.axes and candidate.axes is not None
-    ]
-    if channel is not None:
-        same = [candidate for candidate, number in alike if number == channel and _same_operation(candidate, final)]
-        if same:
-            return same[0]
-    placed = [candidate for candidate, _ in alike if _same_operation(candidate, final) and _same_line(candidate, final)]
-    for simplified in (_significant, _in_any_order):
-        wanted = simplified(final)
-        fitting = [candidate for candidate in placed if simplified(candidate) == wanted]
-        if fitting:
-            return fitting[0]
-    return None
+    kind, axes = final.kind, final.axes
+    same = earlier.having(("channel", kind, axes, channel))
+    found = next((candidate for candidate in same if _same_operation(candidate, final)), None)
+    for simplified in _SIMPLIFIED if found is None else ():
+        shapes = simplified(final)
+        clues: list[object] = [("name", simplified, kind, axes, shapes, final.op_name)]
+        if (place := place_of(final.source)) is not None:
+            unplaced = ("place", simplified, kind, axes, shapes, None, final.op_name)
+            clues = [unplaced, ("place", simplified, kind, axes, shapes, place, None)]
+        placed = earlier.having(*clues)
+        found = found or next((candidate for candidate in placed if _same_operation(candidate, final)), None)
+    return found
 
 
 def ancestor_of(final: Collective, channel: int | None, earlier: Partitioned) -> Collective | None:
@@ -152,25 +190,23 @@ def ancestor_of(final: Collective, channel: int | None, earlier: Partitioned) ->
     A later pass keeps the channel and the metadata, or drops both: then what is left are axes and operands, and that a
     reduce-scatter is an all-reduce of which a part is kept.
     """
-    others = [
-        (candidate, number)
-        for candidate, number in earlier.collectives
-        if candidate.kind is not final.kind and candidate.axes is not None and candidate.axes == final.axes
-    ]
-    for candidate, number in others:
-        if number == channel is not None and candidate.op_name == final.op_name and _same_line(candidate, final):
+    for candidate in earlier.having(("channel of another kind", final.axes, channel)):
+        is_other = candidate.kind is not final.kind
+        if is_other and candidate.op_name == final.op_name and _same_line(candidate, final):
             return candidate
     if final.source_of is None or final.kind not in SUMS:
         return None
-    alike = [
-        candidate
-        for candidate, _ in others
-        if candidate.kind in SUMS and _significant(candidate) == _significant(final)
-    ]
+    sums = earlier.having(("sum", final.axes, _significant(final)))
+    alike = [*islice((candidate for candidate in sums if candidate.kind is not final.kind), 2)]
     return alike[0] if len(alike) == 1 else None
 
 
-def link_by_size(final: Collective, finals: Sequence[Collective], earlier: Partitioned) -> Collective | None:
+def counted_by_size(finals: Iterable[Collective]) -> Counter[object]:
+    """How many collectives there are by kind, axes and size."""
+    return Counter(map(_size, finals))
+
+
+def link_by_size(final: Collective, sizes: Counter[object], earlier: Partitioned) -> Collective | None:
     """The partitioner's collective of a final one that has no metadata of its own, by kind, axes and size alone.
 
     None unless the partitioner put in as many of these as there are in the end, and there is one of them or all are the
@@ -178,14 +214,14 @@ def link_by_size(final: Collective, finals: Sequence[Collective], earlier: Parti
     dimensions, but not the number of elements.
 
     Args:
-        final: One of `finals`.
-        finals: All collectives of the final module.
+        final: A collective of the final module.
+        sizes: All of that module, by `counted_by_size`.
         earlier: What the partitioner put in.
     """
     if final.axes is None or (final.op_name is not None and final.source_of is None):
         return None
-    alike = [candidate for candidate, _ in earlier.collectives if _size(candidate) == _size(final)]
-    if not alike or len(alike) != sum(_size(candidate) == _size(final) for candidate in finals):
+    alike = list(earlier.having(("size", _size(final))))
+    if not alike or len(alike) != sizes[_size(final)]:
         return None
     if len(alike) > 1 and not all(is_authored(candidate) for candidate in alike):
         return None
@@ -194,8 +230,8 @@ def link_by_size(final: Collective, finals: Sequence[Collective], earlier: Parti
 
 
 def _size(collective: Collective) -> object:
-    elements = sorted(prod(dimensions) for dimensions in dimensions_of(collective.operand_shapes))
-    types = sorted(shape.dtype for shape in collective.operand_shapes)
+    elements = tuple(sorted(prod(dimensions) for dimensions in dimensions_of(collective.operand_shapes)))
+    types = tuple(sorted(shape.dtype for shape in collective.operand_shapes))
     return collective.kind, collective.axes, elements, types
 
 
@@ -243,11 +279,14 @@ def significant(dimensions: Dimensions) -> Dimensions:
 
 
 def _significant(collective: Collective) -> object:
-    return [significant(dimensions) for dimensions in dimensions_of(collective.operand_shapes)]
+    return tuple(significant(dimensions) for dimensions in dimensions_of(collective.operand_shapes))
 
 
 def _in_any_order(collective: Collective) -> object:
-    return [sorted(significant(dimensions)) for dimensions in dimensions_of(collective.operand_shapes)]
+    return tuple(tuple(sorted(significant(each))) for each in dimensions_of(collective.operand_shapes))
+
+
+_SIMPLIFIED = (_significant, _in_any_order)
 
 
 def _same_operation(collective: Collective, other: Collective) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from hloscope.analysis.model.reason import AskedBy, Axes, Reason, ReasonKind, Tensor
 from hloscope.compiler.shardy_model import ShardyOp, ShardyValue, ValueSharding
-from hloscope.why.graph import WRITTEN, axes_in, is_asked_for, wholes
+from hloscope.why.graph import axes_in, is_asked_for, wholes
 from hloscope.why.names import is_gradient, name_in_jax, search_name
 from hloscope.why.reshards import Reshard, dimensions_over, final_value, sharding_known, without
 from hloscope.why.tensors import (
@@ -132,8 +132,7 @@ def with_written(program: Program, op: ShardyOp, reason: Reason) -> Reason:
     """The reason for a collective that the user wrote, with what it moves; of a transpose, by its original's name."""
     graph, producer = program.graph, reason.producer
     moved = tensor_of(program, graph.value(op.operands[0]))
-    originals = program.forward.get(op.source[0], ()) if op.source and is_gradient(op.op_name) else ()
-    original = next((each for each in originals if each.kind in WRITTEN), None)
+    original = program.written.get(op.source[0]) if op.source and is_gradient(op.op_name) else None
     if original is None or producer is None:
         return replace(reason, moved=moved)
     forward = tensor_of(program, graph.value(original.operands[0]))
@@ -150,7 +149,7 @@ def reason_of_differentiation(program: Program, op: ShardyOp, axes: Axes) -> Rea
     graph = program.graph
     if not is_gradient(op.op_name) or not op.source or op.kind != "stablehlo.all_reduce":
         return None
-    if any(original.kind in WRITTEN for original in program.forward.get(op.source[0], ())):
+    if op.source[0] in program.written:
         return None
     value = graph.value(op.operands[0])
     reason = _sum_reason(program, graph.maker(value), axes, tensor_of(program, value, None, axes))

@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf, prod
 
-from hloscope.analysis.model import IntermediateFact, SourceFrame
+from hloscope.analysis.model import Frame, IntermediateFact, SourceFrame
 from hloscope.analysis.places import users_frame
 from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue
 from hloscope.units import array_bytes
 from hloscope.why.graph import MOVES, ShardyGraph, is_written, place_of
+from hloscope.why.letters import Letters
 from hloscope.why.matching import ends_alike
 from hloscope.why.reshards import hlo_type, local_shape, reshards_of, sharding_known
-from hloscope.why.tensors import Letters, Program, frames_of, own_name, program_of, spec_of
+from hloscope.why.tensors import Program, frames_of, own_name, program_of, spec_of
 
 _HELD = frozenset({"func.func", "func.call", "stablehlo.constant", "sdy.constant", "stablehlo.while"})
 
@@ -52,7 +53,7 @@ class ShardedArray:
     local_shape: tuple[int, ...]
     sharding: str
     bytes_per_device: int | None
-    source: SourceFrame | None = None
+    source: Frame | None = None
     is_moved: bool = False
 
 

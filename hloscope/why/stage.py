@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hloscope.analysis.analyze import analyze_module
+from hloscope.analysis.analyze import collectives_alone
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.model.reason import Axes, Operation, Reason, ReasonKind, Tensor
 from hloscope.analysis.vocabulary import SUMS, Kind, Origin
 from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.errors import HloParseError
-from hloscope.hlo import HloModule, parse_module
+from hloscope.hlo import HloModule, collector_paused, parse_module
 from hloscope.program.capture import Capture
 from hloscope.why import partitioned
 from hloscope.why.agreement import agreed
@@ -45,6 +46,11 @@ def explained(analysis: Analysis, module: HloModule, captured: Capture) -> Analy
         module: The final module.
         captured: What one compile yielded.
     """
+    with collector_paused():
+        return _explained(analysis, module, captured)
+
+
+def _explained(analysis: Analysis, module: HloModule, captured: Capture) -> Analysis:
     explainer = _Explainer(analysis, module, captured)
     unread = () if explainer.unread is None else (explainer.unread,)
     intermediates = analysis.intermediates
@@ -135,6 +141,12 @@ class _Explainer:
     def __init__(self, analysis: Analysis, module: HloModule, captured: Capture) -> None:
         self._module, self._compiled = module, captured.compiled
         self._finals = analysis.collectives
+        self._whole = set(map(id, self._finals))
+        self._sizes = partitioned.counted_by_size(self._finals)
+        self._sums: dict[Axes | None, set[str]] = defaultdict(set)
+        for final in self._finals:
+            if final.kind in SUMS:
+                self._sums[final.axes].add(final.name)
         self._earlier: Partitioned | None = None
         self.unread: str | None = None
         try:
@@ -170,7 +182,7 @@ class _Explainer:
         """The reduce-scatter of a padded array, an edge of which a permute without an operation of its own sends on."""
         if final.kind is not Kind.COLLECTIVE_PERMUTE or final.name in (self._compiled.identities or {final.name: ()}):
             return None
-        sums = {sum_.name for sum_ in self._finals if sum_.kind in SUMS and sum_.axes == final.axes}
+        sums = self._sums[final.axes]
         instruction = self._module.computation(final.computation).instruction(final.name)
         while instruction.name not in sums and instruction.operands and instruction.opcode in _SENDS_ON:
             instruction = instruction.operands[0]
@@ -193,8 +205,8 @@ class _Explainer:
     def _explain(self, final: Collective, channel: int | None, before: Partitioned | None) -> Collective:
         earlier = None if before is None else partitioned.link(final, channel, before)
         ancestor = None if before is None or earlier is not None else partitioned.ancestor_of(final, channel, before)
-        if before is not None and earlier is None and ancestor is None and final in self._finals:
-            earlier = partitioned.link_by_size(final, self._finals, before)
+        if before is not None and earlier is None and ancestor is None and id(final) in self._whole:
+            earlier = partitioned.link_by_size(final, self._sizes, before)
         if final.origin is Origin.AUTHORED or (earlier is not None and partitioned.is_authored(earlier)):
             return self._of_user(final, earlier)
         if ancestor is not None and partitioned.is_authored(ancestor):
@@ -303,5 +315,5 @@ def _partitioned(captured: Capture, analysis: Analysis) -> Partitioned | None:
     if captured.compiled.partitioned is None:
         return None
     module = parse_module(captured.compiled.partitioned, name="partitioned")
-    found = analyze_module(module, target=analysis.target, mesh=analysis.mesh)
+    found = collectives_alone(module, analysis.mesh)
     return partitioned.read_partitioned(module, found, captured.compiled.partitioned_identities)

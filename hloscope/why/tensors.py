@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from hloscope.analysis.model import SourceFrame
 from hloscope.analysis.model.reason import AskedBy, Axes, Operation, Tensor
 from hloscope.compiler.shardy_model import CodePlace, ShardyOp, ShardyValue, ValueSharding
 from hloscope.program.capture import spec_text
-from hloscope.why.graph import ShardyGraph, axes_in, is_written, whole_axis, wholes
+from hloscope.why.graph import WRITTEN, ShardyGraph, axes_in, is_written, whole_axis, wholes
+from hloscope.why.letters import Letters, letters_of_values, shown_letters
 from hloscope.why.names import assigned_name, is_gradient, search_name
 from hloscope.why.reshards import is_float
 
@@ -24,11 +26,13 @@ _REARRANGING = {
 
 _CUMULATIVE = re.compile(r"jit\((cum\w+)\)$")
 _NUMBERED = re.compile(r"^(?:(?P<holder>\w+)_)?(?P<side>input|output): (?P<number>\d+)$")
-_EINSUM = re.compile(r"(?:^|[/(])([A-Za-z.]+(?:,[A-Za-z.]+)*)->([A-Za-z.]*)[/)]")
-_GRADIENT = "transpose("
 _CONTRACTIONS = frozenset({"stablehlo.dot", "stablehlo.dot_general", "stablehlo.convolution"})
 _TRANSPOSED = {"stablehlo.reduce": "stablehlo.broadcast_in_dim", "stablehlo.scatter": "stablehlo.gather"}
 """What adds up the gradients of what its original copies, by kind."""
+
+
+Sizes = tuple[int, ...]
+"""The sizes of a shape in order: those of what is transposed are the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,16 +44,20 @@ class Program:
         letters: A letter for each dimension, by value.
         outputs: Names of the program's outputs, in order.
         requested: The outputs whose sharding somebody asked for.
-        forward: The operations of forward passes, by line.
-        readers: The products among them, by the root of each operand.
+        forward: What the operations of forward passes take, by their line, their kind and its shape's sizes.
+        read_with: What their products take, by the root of one of the operands and the sizes of another's shape.
+        written: The first collective of a forward pass at each line.
     """
 
     graph: ShardyGraph
     letters: dict[int, Letters]
     outputs: tuple[str, ...]
     requested: frozenset[int]
-    forward: Mapping[CodePlace, Sequence[ShardyOp]]
-    readers: Mapping[int, Sequence[ShardyOp]]
+    forward: Mapping[tuple[CodePlace, str, Sizes], Mapping[int, ShardyValue]]
+    read_with: Mapping[tuple[int, Sizes], Mapping[int, ShardyValue]]
+    written: Mapping[CodePlace, ShardyOp]
+    _tensors: dict[tuple[int, ValueSharding | None, Axes], Tensor] = field(default_factory=dict)
+    _operations: dict[int, Operation] = field(default_factory=dict)
 
 
 def program_of(
@@ -59,22 +67,39 @@ def program_of(
     requested: Iterable[int] | None = None,
 ) -> Program:
     """Reads the names and letters of a module once; where it is not said which outputs were asked for, all were."""
-    forward, readers = defaultdict(list), defaultdict(list)
+    forward: dict[tuple[CodePlace, str, Sizes], dict[int, ShardyValue]] = defaultdict(dict)
+    read_with: dict[tuple[int, Sizes], dict[int, ShardyValue]] = defaultdict(dict)
+    written: dict[CodePlace, ShardyOp] = {}
     for op in graph.module.ops:
         if not op.source or is_gradient(op.op_name):
             continue
-        forward[op.source[0]].append(op)
-        if op.kind in _CONTRACTIONS:
-            for operand in op.operands:
-                readers[graph.root(graph.value(operand))[0].index].append(op)
+        if op.kind in WRITTEN:
+            written.setdefault(op.source[0], op)
+        taken = [(graph.root(value)[0].index, value) for value in map(graph.value, op.operands)]
+        for root, value in taken:
+            if not is_float(value.element_type):
+                continue
+            forward[op.source[0], _class_of(op.kind), _sizes(value)][root] = value
+            for other, _ in taken if op.kind in _CONTRACTIONS else ():
+                read_with[other, _sizes(value)][root] = value
     return Program(
         graph=graph,
-        letters=_letters_of_values(graph, argument_letters),
+        letters=letters_of_values(graph, argument_letters),
         outputs=tuple(outputs),
         requested=frozenset(range(len(outputs)) if requested is None else requested),
         forward=forward,
-        readers=readers,
+        read_with=read_with,
+        written=written,
     )
+
+
+def _sizes(value: ShardyValue) -> Sizes:
+    return tuple(sorted(value.shape))
+
+
+def _class_of(kind: str) -> str:
+    """The kind of an operation; one for all contractions."""
+    return "contraction" if kind in _CONTRACTIONS else kind
 
 
 def differentiated(program: Program, op: ShardyOp | None) -> ShardyValue | None:
@@ -87,19 +112,26 @@ def differentiated(program: Program, op: ShardyOp | None) -> ShardyValue | None:
     if op is None or not op.source or not op.results or not is_gradient(op.op_name):
         return None
     graph = program.graph
-    shape = sorted(graph.value(op.results[0]).shape)
+    sizes = _sizes(graph.value(op.results[0]))
     read = {graph.root(graph.value(operand))[0].index for operand in op.operands}
-    here, is_product = program.forward.get(op.source[0], ()), op.kind in _CONTRACTIONS
-    same = [each for each in here if each.kind == op.kind or (is_product and each.kind in _CONTRACTIONS)]
-    spread = [each for each in here if _TRANSPOSED.get(op.kind) == each.kind]
-    elsewhere = [each for index in read for each in program.readers.get(index, ())] if is_product else []
-    for originals in (same, spread, elsewhere):
-        operands = (graph.value(operand) for original in originals for operand in original.operands)
-        alike = (value for value in operands if sorted(value.shape) == shape and is_float(value.element_type))
-        found = {root: value for value in alike if (root := graph.root(value)[0].index) not in read}
-        if shape and len(found) == 1:
+    same = program.forward.get((op.source[0], _class_of(op.kind), sizes), {})
+    spread = program.forward.get((op.source[0], _TRANSPOSED.get(op.kind, ""), sizes), {})
+    products = read if op.kind in _CONTRACTIONS else ()
+    elsewhere = (program.read_with.get((root, sizes), {}) for root in products)
+    for taken in ([same], [spread], elsewhere):
+        found = _others(taken, read) if sizes else {}
+        if len(found) == 1:
             return next(iter(found.values()))
     return None
+
+
+def _others(taken: Iterable[Mapping[int, ShardyValue]], read: Collection[int]) -> dict[int, ShardyValue]:
+    """Values by root without those that are read; no more than two, which are as many as all."""
+    found: dict[int, ShardyValue] = {}
+    for values in taken:
+        unread = (item for item in values.items() if item[0] not in read)
+        found.update(islice(unread, 2))
+    return found
 
 
 def tensor_of(
@@ -116,6 +148,13 @@ def tensor_of(
         sharding: Its sharding, when that differs from the value's own.
         partial_over: Axes over which it holds partial sums.
     """
+    key = value.index, sharding, partial_over
+    if key not in program._tensors:
+        program._tensors[key] = _tensor(program, value, sharding, partial_over)
+    return program._tensors[key]
+
+
+def _tensor(program: Program, value: ShardyValue, sharding: ValueSharding | None, partial_over: Axes) -> Tensor:
     graph = program.graph
     root, rearranged = graph.root(value)
     argument = root.name if graph.is_program_argument(root) else None
@@ -131,7 +170,7 @@ def tensor_of(
         named=name is not None or (argument is not None and not rearranged),
         element_type=value.element_type,
         shape=value.shape,
-        letters=_shown_letters(value, program.letters),
+        letters=shown_letters(value, program.letters),
         sharding=value.sharding if sharding is None else sharding,
         partial_over=partial_over,
         argument=argument,
@@ -224,7 +263,10 @@ def operation_of(program: Program, op: ShardyOp | None) -> Operation | None:
     """An operation under JAX's name; None for None."""
     if op is None:
         return None
-    return Operation(name=operation_name(program.graph, op), op_name=op.op_name, source=frames_of(op.source))
+    if op.index not in program._operations:
+        name = operation_name(program.graph, op)
+        program._operations[op.index] = Operation(name=name, op_name=op.op_name, source=frames_of(op.source))
+    return program._operations[op.index]
 
 
 def operation_name(graph: ShardyGraph, op: ShardyOp) -> str:
@@ -330,7 +372,7 @@ def _argument(value: ShardyValue, axis: str) -> AskedBy:
 
 
 def _named(program: Program, origin: str, axis: str) -> AskedBy | None:
-    op = next((op for op in program.graph.module.ops if op.origin_name == origin), None)
+    op = program.graph.named.get(origin)
     return None if op is None else asker_of(program, op, axis)
 
 
@@ -345,136 +387,3 @@ def asker_of(program: Program, op: ShardyOp, axis: str) -> AskedBy:
         # the compiler's copy of an argument's sharding, or explicit mode's of every value's
         return _argument(root, axis)
     return AskedBy(axis=axis, by="constraint", name=None, sharding=spec_of(sharding), source=frames_of(op.source))
-
-
-Letters = tuple[str | None, ...]
-
-
-def _letters_of_values(graph: ShardyGraph, of_arguments: Sequence[Letters | None]) -> dict[int, Letters]:
-    """Letters by value, as far as they are known.
-
-    One pass in text order: an operation takes letters from its operands and from the einsum in its name, by the factors
-    of its sharding rule, and gives them to its results.
-
-    Args:
-        graph: The module.
-        of_arguments: The letters in the notation of each argument of the program; None where there are none.
-    """
-    known = _of_arguments(graph, of_arguments)
-    spelled = {op.index: _einsum_letters(op) for op in graph.module.ops if op.op_name and "->" in op.op_name}
-    for index, factors in spelled.items():
-        op = graph.module.ops[index]
-        _give(op.operands, op.rule.operands if op.rule else (), factors, graph, known)
-        for operand in op.operands:
-            _give_back(operand, graph, known)
-    for value in graph.module.values:
-        if value.is_argument:
-            _take_over(value, graph.outside(value), known)
-        else:
-            _of_result(value, graph, spelled, known)
-    return known
-
-
-def _of_arguments(graph: ShardyGraph, given: Sequence[Letters | None]) -> dict[int, Letters]:
-    known: dict[int, Letters] = {}
-    for value in graph.module.values:
-        letters = given[value.number] if graph.is_program_argument(value) and value.number < len(given) else None
-        if letters is not None and len(letters) == len(value.shape):
-            known[value.index] = letters
-    return known
-
-
-def _of_result(
-    value: ShardyValue, graph: ShardyGraph, spelled: Mapping[int, dict[int, str]], known: dict[int, Letters]
-) -> None:
-    op = graph.module.ops[value.owner]
-    if op.rule is not None and value.number < len(op.rule.results):
-        factors = {**_operand_factors(op, known), **spelled.get(op.index, {})}
-        _give((value.index,), (op.rule.results[value.number],), factors, graph, known)
-        return
-    before = graph.before(value)
-    _take_over(value, before and before[0], known)
-
-
-def _take_over(value: ShardyValue, other: ShardyValue | None, known: dict[int, Letters]) -> None:
-    """The letters of another value for one of the same shape, as far as it has none of its own."""
-    if other is not None and other.index in known and other.shape == value.shape:
-        known[value.index] = _filled(known.get(value.index), known[other.index])
-
-
-def _filled(own: Letters | None, others: Letters) -> Letters:
-    return others if own is None else tuple(old or new for old, new in zip(own, others, strict=True))
-
-
-def _shown_letters(value: ShardyValue, known: Mapping[int, Letters]) -> tuple[str, ...]:
-    """A word for each dimension: its letter, or its size where none is known or two dimensions came by the same."""
-    letters = known.get(value.index, (None,) * len(value.shape))
-    return tuple(
-        str(size) if letter is None or letters.count(letter) > 1 else letter
-        for letter, size in zip(letters, value.shape, strict=True)
-    )
-
-
-def _operand_factors(op: ShardyOp, known: Mapping[int, Letters]) -> dict[int, str]:
-    """The letter of each factor; of none whose letter another dimension of the operands has too."""
-    factors: dict[int, str] = {}
-    for operand, mapping in zip(op.operands, op.rule.operands if op.rule else (), strict=False):
-        for letter, dimension in zip(known.get(operand, ()), mapping, strict=False):
-            if letter is not None and len(dimension) == 1:
-                factors.setdefault(dimension[0], letter)
-    each = list(factors.values())
-    return {factor: letter for factor, letter in factors.items() if each.count(letter) == 1}
-
-
-def _give(
-    values: Sequence[int],
-    mappings: Sequence[tuple[tuple[int, ...], ...]],
-    factors: Mapping[int, str],
-    graph: ShardyGraph,
-    known: dict[int, Letters],
-) -> None:
-    """Letters to the dimensions of values that are one factor each, unless they have letters already."""
-    for index, mapping in zip(values, mappings, strict=False):
-        found = tuple(factors.get(dimension[0]) if len(dimension) == 1 else None for dimension in mapping)
-        if any(found) and len(found) == len(graph.value(index).shape):
-            known[index] = _filled(known.get(index), found)
-
-
-def _give_back(operand: int, graph: ShardyGraph, known: dict[int, Letters]) -> None:
-    """Letters of an einsum's operand to what it is computed from element by element."""
-    letters = known.get(operand)
-    value = graph.value(operand)
-    if letters is None:
-        return
-    for passed in graph.chain(value):
-        if passed.shape != value.shape:
-            return
-        known[passed.index] = _filled(known.get(passed.index), letters)
-
-
-def _einsum_letters(op: ShardyOp) -> dict[int, str]:
-    """The letter of each factor of an einsum's contraction; empty when the operation does not follow its letters."""
-    found = _EINSUM.search(op.op_name or "")
-    if found is None or _GRADIENT in (op.op_name or "") or op.rule is None or len(op.operands) != len(op.rule.operands):
-        return {}
-    inputs = found.group(1).split(",")
-    everything = "".join(inputs) + found.group(2)
-    for order in (inputs, inputs[::-1]):
-        factors = _matched(order, op)
-        if factors is not None:
-            upper = everything.lower() == everything
-            return {factor: letter.upper() if upper else letter for factor, letter in factors.items()}
-    return {}
-
-
-def _matched(inputs: Sequence[str], op: ShardyOp) -> dict[int, str] | None:
-    """Factors by letter when each operand has one letter for each dimension, and each letter is one factor."""
-    rule = op.rule
-    if rule is None or [len(letters) for letters in inputs] != [len(mapping) for mapping in rule.operands]:
-        return None
-    factors: dict[int, str] = {}
-    for letters, mapping in zip(inputs, rule.operands, strict=True):
-        for letter, dimension in zip(letters, mapping, strict=True):
-            if len(dimension) != 1 or factors.setdefault(dimension[0], letter) != letter:
-                return None
-    return factors if len(set(factors.values())) == len(factors) else None

@@ -128,7 +128,7 @@ def test_top_level_keys_and_values(full):
     assert list(document) == [
         "schema", "target", "module", "slice", "mesh", "num_partitions", "collectives", "totals", "arguments",
         "outputs", "intermediates", "memory", "time", "rematerializations", "findings", "unmodelled", "notes",
-        "versions",
+        "versions", "stacks", "frames", "reasons", "tensors", "operations", "askers",
     ]  # fmt: skip
     assert (document["schema"], document["target"], document["module"]) == (2, "test.hlo", "test")
     assert document["mesh"] == {
@@ -145,7 +145,8 @@ def test_top_level_keys_and_values(full):
     assert (reduction["kind"], reduction["wire_bytes"], reduction["axes"]) == ("all-reduce", 24, ["Y"])
     assert (reduction["payload_bytes_per_step"], reduction["wire_bytes_per_step"]) == (16, 24)
     assert (opaque["payload_bytes_per_step"], opaque["wire_bytes_per_step"]) == (None, None)
-    assert reduction["source"] == [{"file": "m.py", "line": 3, "function": None, "column": None}]
+    (frame,) = document["stacks"][reduction["source"]]
+    assert document["frames"][frame] == {"file": "m.py", "line": 3, "function": None, "column": None}
     assert document["arguments"][0]["sharding"] == "P(('X', 'Y'))"
     assert document["totals"]["bound"] == "at least"
 

@@ -34,7 +34,8 @@ def test_each_collective_says_what_is_missing_or_that_the_user_wrote_it(says):
     assert "`psum` over Y" in by_name["mine"].why
     says([by_name["summed"].why, by_name["mine"].why])
     assert found.rematerializations == ()
-    assert found.to_dict()["collectives"][0]["reason"]["kind"] in ("unknown", "authored")
+    document = found.to_dict()
+    assert document["reasons"][document["collectives"][0]["reason"]]["kind"] in ("unknown", "authored")
 
 
 def test_one_is_found_by_name_with_or_without_percent_and_by_number():

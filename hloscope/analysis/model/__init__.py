@@ -25,11 +25,14 @@ from hloscope.analysis.model.collective import (
 )
 from hloscope.analysis.model.reason import (
     AskedBy,
+    Frame,
     Operation,
     Reason,
     ReasonKind,
     Rematerialization,
+    SharedReason,
     SourceFrame,
+    Stack,
     Tensor,
 )
 from hloscope.analysis.model.step_time import RuleUse, Spread, StepTime, UnknownOperation
@@ -43,6 +46,7 @@ __all__ = [
     "AxisShift",
     "Collective",
     "CollectivePart",
+    "Frame",
     "IntermediateFact",
     "Memory",
     "Mesh",
@@ -54,9 +58,11 @@ __all__ = [
     "Relation",
     "Rematerialization",
     "RuleUse",
+    "SharedReason",
     "SliceFact",
     "SourceFrame",
     "Spread",
+    "Stack",
     "StepTime",
     "Tensor",
     "Total",

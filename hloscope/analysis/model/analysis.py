@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hloscope.analysis.model.collective import Collective
-from hloscope.analysis.model.reason import Rematerialization, SourceFrame
+from hloscope.analysis.model.reason import Rematerialization, Stack
 from hloscope.analysis.model.step_time import StepTime
 from hloscope.analysis.vocabulary import Bound
 from hloscope.documents import SCHEMA, Schema, plain
@@ -133,7 +133,7 @@ class IntermediateFact:
     memory_space: int
     loops: tuple[str, ...] = ()
     op_name: str | None = None
-    source: tuple[SourceFrame, ...] = ()
+    source: Stack = ()
     source_of: str | None = None
     sharding: str | None = None
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 
-from hloscope.analysis.model.reason import Reason, SourceFrame
+from hloscope.analysis.model.reason import SharedReason, Stack
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
 from hloscope.documents import Text
 
@@ -25,15 +25,20 @@ class ArrayShape(Text):
     @property
     def dimensions(self) -> tuple[int, ...] | None:
         """Its dimensions; None where one of them is decided at run time."""
-        sizes = self.text.rpartition("]")[0].partition("[")[2]
-        if "<" in sizes or "?" in sizes:
-            return None
-        return tuple(int(size) for size in sizes.split(",") if size)
+        return _dimensions_of(self.text)
 
 
 def shapes_of(*shapes: object) -> tuple[ArrayShape, ...]:
     """Shapes made from what prints as their HLO texts."""
     return tuple(_shape_of(str(shape)) for shape in shapes)
+
+
+@lru_cache(maxsize=1024)
+def _dimensions_of(text: str) -> tuple[int, ...] | None:
+    sizes = text.rpartition("]")[0].partition("[")[2]
+    if "<" in sizes or "?" in sizes:
+        return None
+    return tuple(int(size) for size in sizes.split(",") if size)
 
 
 _shape_of = lru_cache(maxsize=1024)(ArrayShape)
@@ -187,10 +192,10 @@ class Collective:
     exposed_us: float | None = None
     overlap: Overlap | None = None
     op_name: str | None = None
-    source: tuple[SourceFrame, ...] = ()
+    source: Stack = ()
     source_of: str | None = None
     why: str | None = None
-    reason: Reason | None = None
+    reason: SharedReason | None = None
     payload_bytes_per_step: int | None = field(init=False, default=None)
     wire_bytes_per_step: int | None = field(init=False, default=None)
 
@@ -225,7 +230,7 @@ class Overlap:
     name: str
     relation: Relation
     time_us: float
-    source: tuple[SourceFrame, ...] = ()
+    source: Stack = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
+
+from hloscope.documents import Table
 
 Axes = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFrame:
+    """One frame of the user's Python stack: where an operation was written.
+
+    Attributes:
+        file: Path of the source file, as it was traced.
+        line: 1-based line.
+        function: Qualified name of the function; None when not known.
+        column: 0-based column; None when not known.
+    """
+
+    file: str
+    line: int
+    function: str | None = None
+    column: int | None = None
+
+
+Frame = Annotated[SourceFrame, Table("frames", "Lines of the user's code that the document refers to.")]
+Stack = Annotated[
+    tuple[Frame, ...],
+    Table("stacks", "Ways of calls that lead to a line, each a list of numbers in `frames`, innermost first."),
+]
 
 
 class ReasonKind(StrEnum):
@@ -53,7 +80,7 @@ class Tensor:
     sharding: tuple[Axes, ...] | None
     partial_over: Axes = ()
     argument: str | None = None
-    source: tuple[SourceFrame, ...] = ()
+    source: Stack = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +95,7 @@ class Operation:
 
     name: str
     op_name: str | None
-    source: tuple[SourceFrame, ...]
+    source: Stack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +114,12 @@ class AskedBy:
     by: str
     name: str | None
     sharding: str | None = None
-    source: tuple[SourceFrame, ...] = ()
+    source: Stack = ()
+
+
+_Tensor = Annotated[Tensor, Table("tensors", "The arrays of the user's program that reasons are about.")]
+_Operation = Annotated[Operation, Table("operations", "The operations of the user's program that reasons are about.")]
+_AskedBy = Annotated[AskedBy, Table("askers", "Who put axes on arrays.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,17 +156,17 @@ class Reason:
     kind: ReasonKind
     certain: bool = True
     axes: Axes = ()
-    moved: Tensor | None = None
+    moved: _Tensor | None = None
     wanted: tuple[Axes, ...] | None = None
     dimensions: tuple[int, ...] = ()
-    producer: Operation | None = None
-    consumer: Operation | None = None
+    producer: _Operation | None = None
+    consumer: _Operation | None = None
     operand: int | None = None
-    operands: tuple[Tensor, ...] = ()
-    result: Tensor | None = None
+    operands: tuple[_Tensor, ...] = ()
+    result: _Tensor | None = None
     summed: tuple[str, ...] = ()
-    held_by: tuple[AskedBy, ...] = ()
-    asked_by: tuple[AskedBy, ...] = ()
+    held_by: tuple[_AskedBy, ...] = ()
+    asked_by: tuple[_AskedBy, ...] = ()
     conflicting: str | None = None
     in_loop: bool = False
     loop_invariant: bool = False
@@ -142,9 +174,12 @@ class Reason:
     rewritten_from: str | None = None
     combined: int = 1
     of_part: bool = False
-    weight: Tensor | None = None
+    weight: _Tensor | None = None
     realigns: str | None = None
     missing: str | None = None
+
+
+SharedReason = Annotated[Reason, Table("reasons", "Why collectives are there; several may be for the same reason.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,22 +201,5 @@ class Rematerialization:
     shape: str
     before: str
     after: str
-    source: tuple[SourceFrame, ...]
+    source: Stack
     text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceFrame:
-    """One frame of the user's Python stack: where an operation was written.
-
-    Attributes:
-        file: Path of the source file, as it was traced.
-        line: 1-based line.
-        function: Qualified name of the function; None when not known.
-        column: 0-based column; None when not known.
-    """
-
-    file: str
-    line: int
-    function: str | None = None
-    column: int | None = None
