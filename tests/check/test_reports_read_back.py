@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import hloscope
-from hloscope.analysis.model import Analysis
+from hloscope.analysis.model import Analysis, AskedBy, Operation, Reason, ReasonKind, SourceFrame, Tensor
 from hloscope.api.diffing import side_of_file
 from hloscope.config import TargetConfig
 from hloscope.documents import read
@@ -26,6 +27,25 @@ def test_captured_programs(path):
     found = hloscope.analyze_text(path.read_text(), name=path.name, slice="v5e:2x4")
     document = json.loads(json.dumps(found.to_dict()))
     assert document == found.to_dict()
+    assert read_back(document) == found
+
+
+def test_what_several_have_stands_once_and_is_read_back():
+    (known, *_) = hloscope.analyze_text(CAPTURED[0].read_text()).collectives
+    frames = (SourceFrame(file="m.py", line=2), SourceFrame(file="m.py", line=9))
+    tensor = Tensor(name="x", named=True, element_type="f32", shape=(2,), letters=("B",), sharding=(("X",),))
+    made = Operation(name="dot_general", op_name=None, source=frames)
+    asker = AskedBy(axis="X", by="constraint", name=None, source=frames[1:])
+    reason = Reason(kind=ReasonKind.HALO, moved=tensor, operands=(tensor, tensor), producer=made, held_by=(asker,))
+    other = replace(reason, consumer=replace(made, source=()), certain=False)
+    several = tuple(replace(known, source=frames, reason=each) for each in (reason, reason, other, None))
+    found = replace(hloscope.analyze_text(CAPTURED[0].read_text()), collectives=several)
+    document = found.to_dict()
+    assert [collective["reason"] for collective in document["collectives"]] == [0, 0, 1, None]
+    assert document["frames"][:2] == [
+        {"file": "m.py", "line": line, "function": None, "column": None} for line in (2, 9)
+    ]
+    assert [len(document[name]) for name in ("reasons", "tensors", "operations", "askers")] == [2, 1, 2, 1]
     assert read_back(document) == found
 
 
@@ -48,9 +68,12 @@ def with_collective(document, **changes):
         (lambda d: with_collective(d, kind="all-gahter"), "$.collectives[0].kind"),
         (lambda d: with_collective(d, operand_shapes=["f32[2", "f32[2]"]), "$.collectives[0].operand_shapes[0]"),
         (lambda d: with_collective(d, result_shapes=[7]), "$.collectives[0].result_shapes[0]"),
+        (lambda d: with_collective(d, source=1000), "$.stacks"),
+        (lambda d: with_collective(d, source=-1), "$.stacks"),
+        (lambda d: {**with_collective(d, source=0), "frames": 7, "stacks": [[0]]}, "$.frames"),
         (lambda d: {**d, "mesh": {"axis_names": ["X", "X"], "axis_sizes": [2, 2]}}, "$.mesh"),
     ],
-    ids=["list", "schema", "type", "missing", "kind", "shape", "shape type", "mesh"],
+    ids=["list", "schema", "type", "missing", "kind", "shape", "shape type", "no row", "negative", "no table", "mesh"],
 )
 def test_other_documents(says, document, change, named):
     with pytest.raises(HloscopeError) as caught:
