@@ -10,14 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
-from hloscope.analysis import Placement, analyze_module
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.places import CAPTURED, Sources
 from hloscope.api.compiler_facts import with_compiler_facts
 from hloscope.api.python_words import in_python_words
 from hloscope.api.texts import beside_text, capture_of_text, hlo_text, refuse_source_root
 from hloscope.compiler.client import start_ahead
-from hloscope.cost import price_module
+from hloscope.cost import price_capture
 from hloscope.errors import TargetError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice
@@ -141,18 +140,9 @@ def analysis_of(
         NotationError: What the target accepts of the rules' findings cannot be read.
     """
     module = parse_module(program.hlo_text, name=f"{name} (compiled)") if module is None else module
-    partitions = program.slice_of_partition
-    found = analyze_module(
-        module,
-        target=name,
-        mesh=program.mesh,
-        devices_per_slice=program.devices_per_slice,
-        placement=None if partitions is None else Placement(partitions, program.device_ids),
-    )
-    costs = program.kernel_costs
-    found = price_module(found, module, program.slice, device_ids=program.device_ids, kernel_costs=costs)
+    found = price_capture(program, module, target=name)
     found = unexplained(found) if program.is_text else explained(found, module, program)
-    facts = Facts(with_compiler_facts(found, program), module, program.slice, kernel_costs=costs)
+    facts = Facts(with_compiler_facts(found, program), module, program.slice, kernel_costs=program.kernel_costs)
     return judged(facts, _rules_for(program, judging))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from hloscope.analysis.model import Analysis, ArrayFact, Memory, SliceFact
+from hloscope.analysis.memory import memory_of
+from hloscope.analysis.model import Analysis, ArrayFact, SliceFact
 from hloscope.program.capture import Capture, CapturedArray
 from hloscope.units import array_bytes
 from hloscope.version import __version__
@@ -20,7 +21,7 @@ def with_compiler_facts(found: Analysis, program: Capture) -> Analysis:
         slice=_slice_fact(program),
         arguments=found.arguments if program.arguments is None else _arrays(program.arguments, found.arguments),
         outputs=found.outputs if program.outputs is None else _arrays(program.outputs, found.outputs),
-        memory=_memory(program),
+        memory=memory_of(program),
         notes=(
             *program.notes,
             *([] if program.too_large is None else [refused.format(program.too_large)]),
@@ -80,20 +81,3 @@ def _is_reused(array: CapturedArray, printed: ArrayFact | None) -> bool | None:
     if printed is None:
         return None
     return printed.reused is True if array.donated else printed.reused
-
-
-def _memory(program: Capture) -> Memory:
-    figures = program.memory_bytes
-    names = ("argument", "output", "temp", "alias", "generated_code")
-    parts: dict[str, int | None] = {f"{name}_bytes": figures.get(f"{name}_size_in_bytes") for name in names}
-    chip = None if program.slice is None else program.slice.chip
-    peak = None
-    if all(value is not None for value in parts.values()):
-        signs = {"alias_bytes": -1}
-        peak = sum(signs.get(name, 1) * (value or 0) for name, value in parts.items())
-    return Memory(
-        **parts,
-        peak_bytes=peak,
-        hbm_bytes=chip.hbm_bytes_per_device if chip else None,
-        fits=None if chip is None or program.is_text else program.too_large is None,
-    )

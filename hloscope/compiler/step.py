@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +17,8 @@ from typing import Any
 
 from hloscope.compiler import identity
 from hloscope.compiler.diagnostics import captured_stderr, compiler_errors
+from hloscope.compiler.edits import ModuleEdit
+from hloscope.compiler.estimates import Estimate, estimate
 from hloscope.compiler.model import Compiled, Program
 from hloscope.compiler.placing import physical_devices
 from hloscope.compiler.shardy_model import ShardyModule
@@ -168,6 +170,13 @@ def propagate(module: bytes | str, seen_by: str, *, origins: bool, numbered: boo
     except Exception as error:
         said = str(error).strip().partition("\n")[0][:_SAID_CHARS]
         raise ValueError(f"{type(error).__name__}: {said}") from None
+
+
+def estimates(module: bytes, changes: Sequence[ModuleEdit]) -> list[Estimate | None]:
+    """What a module costs with each of several changes of its shardings; None where Shardy cannot propagate it."""
+    from hloscope.compiler.propagation import propagated_with
+
+    return [None if found is None else estimate(found) for found in propagated_with(module, changes)]
 
 
 def platform_version(topology_name: str) -> str:

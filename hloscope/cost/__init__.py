@@ -4,6 +4,7 @@
 adds up both along the schedule, and `price` joins them. `constants` holds everything that was measured.
 """
 
+from hloscope.cost.captures import price_capture
 from hloscope.cost.price import price_module
 
-__all__ = ["price_module"]
+__all__ = ["price_capture", "price_module"]

@@ -130,8 +130,8 @@ def start_compile(program: Lowered, *, stage: Stage = lambda _: None, store: Sto
     cache = CompileCache(None if "xla_dump_to" in asked.options else store)
     kept, found = None, None
     if cache.keeps:
-        module = program.module
-        kept = kept_as(asked, module.as_text(), module.as_text(debug_info=True), versions)
+        texts = program.texts
+        kept = kept_as(asked, texts.plain, texts.located, versions)
         found = cache.get(kept, program.name)
     question = None
     if found is None:
@@ -165,7 +165,7 @@ def _compiled_here(program: Lowered) -> Compiled:
 def _asked(program: Lowered) -> Program:
     """What the compiler is asked, for a program."""
     return Program(
-        module=jax_internals.bytecode(program.module),
+        module=program.bytecode,
         settings=jax_internals.compile_options(program.module, program.facts.compiler_options),
         options=_options(program.facts.compiler_options),
         slice=program.slice,
@@ -196,9 +196,8 @@ def _explained(program: Lowered, found: Compiled) -> Compiled:
             is_whole = is_whole and is_final
         if shardy is not None and not any(op.source for op in shardy.ops):
             shardy = None
-        if shardy is None or _EXPANDED.search(program.module.as_text()):
-            lowered = jax_internals.bytecode(program.module)
-            as_written, is_final = client.propagate(lowered, "jax", notes, timeout_s=limit)
+        if shardy is None or _EXPANDED.search(program.texts.plain):
+            as_written, is_final = client.propagate(program.bytecode, "jax", notes, timeout_s=limit)
             is_whole = is_whole and is_final
     except TimeLimitError as error:
         notes.append(f"{error.what}: reasons are missing")
