@@ -13,9 +13,13 @@ from math import prod
 from hloscope.compiler.shardy_model import Axes, ShardyModule, ShardyOp, ShardyValue, ValueSharding
 
 _MULTIPLIES = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
-_FREE = frozenset({"stablehlo.constant", "sdy.constant", "stablehlo.broadcast_in_dim", "stablehlo.reshape"})
 _RESHARDS = ("sdy.reshard", "sdy.sharding_constraint")
-_REGIONS = ("stablehlo.while", "stablehlo.case", "stablehlo.if", "func.func", "func.call")
+_FREE = frozenset(
+    """stablehlo.constant sdy.constant stablehlo.broadcast_in_dim stablehlo.reshape stablehlo.while stablehlo.case
+    stablehlo.if func.func func.call sdy.named_computation sdy.manual_computation sdy.reshard sdy.sharding_constraint
+    """.split()
+)
+"""Operations that read and write nothing themselves, or nothing that is not counted elsewhere."""
 _BITS = {"i1": 8, "bf16": 16, "complex<f32>": 64, "complex<f64>": 128}
 _CONDITION, _BODY = 0, 1
 
@@ -82,7 +86,7 @@ class _Walk:
                 moved += times * self._moved(op)
             elif op.kind in _MULTIPLIES:
                 flops += times * self._flops(op)
-            if op.results and op.kind not in (*_REGIONS, *_FREE):
+            if op.results and op.kind not in _FREE:
                 memory += times * sum(map(self._local_bytes, map(self._value, (*op.operands, *op.results))))
         return Estimate(moved_bytes=moved, memory_bytes=memory, flops=flops, loops_unknown=len(self._unknown))
 

@@ -110,6 +110,18 @@ class Change:
         return len(self.arguments) + len(self.results) + len(self.constraints) + len(self.sizes)
 
     @property
+    def touched(self) -> frozenset[tuple[str, object]]:
+        """The things that it changes, whatever to."""
+        return frozenset(
+            [
+                *(("argument", leaf.index) for leaf in self.arguments),
+                *(("result", leaf.index) for leaf in self.results),
+                *(("constraint", edit.operation) for edit in self.edits),
+                *(("size", size.name) for size in self.sizes),
+            ]
+        )
+
+    @property
     def edits(self) -> tuple[ConstraintEdit, ...]:
         """What becomes of constraints, operation by operation."""
         return tuple(edit for change in self.constraints for edit in change.edits)
