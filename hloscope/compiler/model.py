@@ -69,6 +69,7 @@ class Compiled:
         is_whole: Whether the compiler could write down all that it meant to.
         identities: The operations that each instruction of `text` was made from; None where they have no numbers.
         partitioned_identities: The same for `partitioned`.
+        seconds: What the compile took; None where this process compiled.
     """
 
     text: str
@@ -87,3 +88,4 @@ class Compiled:
     is_whole: bool = True
     identities: Identities | None = None
     partitioned_identities: Identities = field(default_factory=dict)
+    seconds: float | None = field(default=None, compare=False)

@@ -116,6 +116,7 @@ class Capture:
             in which some operations are expanded into others; None where `shardy` is that already, or none are.
         identities: The operations that each instruction was made from, by its name; None where they have no numbers.
         partitioned_identities: The same for `partitioned_text`.
+        compile_s: Seconds that the compile took when it was done; None where nobody counted.
     """
 
     hlo_text: str
@@ -141,6 +142,7 @@ class Capture:
     shardy_as_written: ShardyModule | None = None
     identities: Identities | None = None
     partitioned_identities: Identities = field(default_factory=dict)
+    compile_s: float | None = field(default=None, compare=False)
 
     @property
     def is_text(self) -> bool:

@@ -106,6 +106,7 @@ def _capture(program: Lowered, found: Compiled, versions: Mapping[str, str]) -> 
         allow=facts.allow,
         rule_options=facts.rule_options,
         kernel_costs=facts.kernel_costs,
+        compile_s=found.seconds,
     )
 
 
@@ -138,6 +139,15 @@ def start_compile(program: Lowered, *, stage: Stage = lambda _: None, store: Sto
         stop_where_interrupted()
         question = client.compile_program(asked, name=program.name, timeout_s=program.facts.timeout_s)
     return Pending(program=program, versions=versions, cache=cache, kept=kept, found=found, question=question)
+
+
+def kept_as_of(program: Lowered) -> Kept | None:
+    """What a program is kept as; None where it cannot be."""
+    program = replace(program, slice=overridden(program.slice, program.facts.chip_overrides or ()))
+    if _must_be_here(program):
+        return None
+    texts = program.texts
+    return kept_as(_asked(program), texts.plain, texts.located, _versions(program.slice))
 
 
 def _must_be_here(program: Lowered) -> bool:

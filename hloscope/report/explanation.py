@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from hloscope.analysis.model import Collective, Reason, SourceFrame
+from hloscope.analysis.model.trial import Trials
 from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import Bound, Kind, Origin
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.errors import caret_excerpt
-from hloscope.report.escaping import dumped
+from hloscope.report.escaping import code, dumped, fenced, prose, without_commands
 from hloscope.report.formats import Canvas
 from hloscope.report.layout import drawn, hanging
+from hloscope.report.trials import labelled
 from hloscope.units import format_bytes, format_time, plural
 from hloscope.why.explanation import Explanation, Step
 
@@ -70,7 +72,8 @@ class ExplainedCollective:
         why: Why it is there, in the user's terms; None when not known.
         steps: From who sharded the array to who needed it otherwise.
         equations: The same in the literature's notation.
-        advice: What to change.
+        advice: What to change, none of which was tried.
+        trials: What became of changes that were tried; None where nobody was to try any.
         origin: Who put it there.
         payload_bytes: Bytes of the larger side on one device per execution; None when not known.
         wire_bytes: Bytes that one device must send per execution; None when not known.
@@ -95,6 +98,7 @@ class ExplainedCollective:
     steps: tuple[Step, ...]
     equations: tuple[str, ...]
     advice: tuple[str, ...]
+    trials: Trials | None
     origin: Origin
     payload_bytes: int | None
     wire_bytes: int | None
@@ -127,7 +131,7 @@ def render_json(explanations: Sequence[Explanation], canvas: Canvas) -> str:
 def _explained(explanation: Explanation) -> ExplainedCollective:
     own = {
         name: getattr(explanation, name)
-        for name in ("number", "copies", "place", "excerpt", "steps", "equations", "advice")
+        for name in ("number", "copies", "place", "excerpt", "steps", "equations", "advice", "trials")
     }
     return document(
         ExplainedCollective,
@@ -136,6 +140,25 @@ def _explained(explanation: Explanation) -> ExplainedCollective:
         excerpt_unread=explanation.unread,
         **own,
     )
+
+
+def render_markdown(explanations: Sequence[Explanation], canvas: Canvas) -> str:
+    """The same for a pull request's comment: a heading for each collective, what was tried below it."""
+    if not explanations:
+        return render(explanations, canvas)
+    lines: list[str] = []
+    for explanation in explanations:
+        lines += [f"### {code(_headline(explanation).plain)}", "", prose(explanation.collective.why or "not known"), ""]
+        lines += [f"- **cost**: {prose(_cost(explanation.collective))}"]
+        for label, words in labelled(explanation.trials):
+            lines.append(f"- **{label}**: {code(words)}" if label == "tried" else f"- **{label}**: {prose(words)}")
+            if not label:
+                lines[-1] = f"  {prose(words)}"
+        lines += [f"- not tried: {prose(change)}" for change in explanation.advice]
+        if explanation.equations:
+            lines += ["", *fenced("\n".join(explanation.equations), "text")]
+        lines.append("")
+    return without_commands("\n".join(lines))
 
 
 def _lines(explanation: Explanation, width: int) -> Iterator[Text]:
@@ -163,8 +186,11 @@ def _lines(explanation: Explanation, width: int) -> Iterator[Text]:
             yield from hanging(Text(f"       {equation}", style="cyan"), width, indent=9)
     yield from _labelled("cost", _cost(explanation.collective), width)
     yield from _labelled("origin", _origin(explanation.collective), width)
+    for label, words in labelled(explanation.trials):
+        yield from _labelled(label, words, width) if label else hanging(Text(f"       {words}"), width, indent=9)
     for number, change in enumerate(explanation.advice):
-        yield from _labelled("fix" if number == 0 else "or", change.removeprefix("or "), width)
+        label = "fix, not tried" if number == 0 else "or"
+        yield from _labelled(label, change.removeprefix("or "), width)
 
 
 def _headline(explanation: Explanation) -> Text:

@@ -46,8 +46,16 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
     },
     "checkups": {"text": "checkups:render", "json": "checkups:render_json"},
     "difference": {"text": "diffs:render", "json": "diffs:render_json", "markdown": "diffs:render_markdown"},
-    "explanation": {"text": "explanation:render", "json": "explanation:render_json"},
-    "overview": {"text": "explanation:render_overview", "json": "explanation:render_json"},
+    "explanation": {
+        "text": "explanation:render",
+        "json": "explanation:render_json",
+        "markdown": "explanation:render_markdown",
+    },
+    "overview": {
+        "text": "explanation:render_overview",
+        "json": "explanation:render_json",
+        "markdown": "explanation:render_markdown",
+    },
     "prices": {"text": "price:render", "json": "price:render_json"},
     "shardings": {"text": "shardings:render", "json": "shardings:render_json"},
     "verification": {"text": "verification:render", "json": "verification:render_json"},

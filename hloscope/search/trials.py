@@ -8,12 +8,13 @@ from time import monotonic
 
 from hloscope.analysis.model import Collective
 from hloscope.analysis.model.trial import Figures, Trial, Trials
-from hloscope.errors import HloscopeError
+from hloscope.errors import HloscopeError, TimeLimitError
 from hloscope.program.change import Change
 from hloscope.program.compiling import start_compile
 from hloscope.program.lowering import lower_changed
 from hloscope.search.candidates import candidates
 from hloscope.search.figures import figures_of, figures_of_capture, gain, helps
+from hloscope.search.kept import KeptTrials
 from hloscope.search.ranking import Ranked, ranked
 from hloscope.search.subject import Limits, Subject
 from hloscope.units import format_share, plural
@@ -27,46 +28,67 @@ _TIE = 0.01
 def try_changes(subject: Subject, collective: Collective, limits: Limits) -> Trials:
     """Tries what may take a collective out of a program, or make it smaller.
 
+    What was tried before, of the same program with the same limits or wider ones, is not tried again.
+
     Args:
         subject: The program.
         collective: One of its collectives, with its reason.
         limits: How much may be spent.
     """
+    kept = KeptTrials(subject, collective)
+    known = kept.get(limits)
+    if known is not None:
+        return known
+    found = _try(subject, collective, limits)
+    if not found.stopped:
+        kept.put(limits, found)
+    return found
+
+
+def _try(subject: Subject, collective: Collective, limits: Limits) -> Trials:
     begun = monotonic()
     before = figures_of(subject.analysis, subject.captured)
     if before.step_us is None:
-        return Trials(before=before, not_tried="the program has no times on this slice to compare")
+        return Trials(before=before, not_tried="there are no times on this slice to compare")
     if collective.reason is None:
-        return Trials(before=before, not_tried="nobody knows why it is there")
+        return Trials(before=before, not_tried="it is not known why it is there")
     found = candidates(subject.captured, collective.reason, subject.lowered.facts.dims)
     if not found:
-        why = "no change of a sharding is known that would take it out"
+        why = "no change of a sharding is known that may take it out"
         return Trials(before=before, not_tried=why, verdict=_verdict(before, (), collective))
     subject.stage(f"ranking {plural(len(found), 'change')}")
     order = ranked(subject, found, limits.seconds)
-    done = _best_first(before, tuple(_tried(subject, before, order, limits, begun)))
+    done, stopped = _tried(subject, before, order, limits, begun)
+    trials = _best_first(before, done)
     return Trials(
         before=before,
-        trials=done,
+        trials=trials,
         candidates=len(order),
-        verdict=_verdict(before, done, collective),
+        verdict=_verdict(before, trials, collective),
+        stopped=stopped,
         seconds=monotonic() - begun,
     )
 
 
 def _tried(
     subject: Subject, before: Figures, order: Sequence[Ranked], limits: Limits, begun: float
-) -> Iterator[tuple[Change, Trial]]:
-    compiled = 0
-    for number, change in enumerate(_apart(order)):
+) -> tuple[list[tuple[Change, Trial]], bool]:
+    """What was compiled, and whether time ran out before that was all."""
+    done: list[tuple[Change, Trial]] = []
+    for change in _apart(order):
         left = begun + limits.seconds - monotonic()
-        if compiled == limits.changes or (left <= 0 and number):
-            return
+        if len(done) == limits.changes:
+            return done, False
+        if left <= 0:
+            return done, True
         subject.stage(f"trying {change}")
-        trial = tried(subject, before, change, max(left, 1.0))
+        try:
+            trial = tried(subject, before, change, left)
+        except TimeLimitError:
+            return done, True
         if trial is not None:
-            compiled += 1
-            yield change, trial
+            done.append((change, trial))
+    return done, False
 
 
 def _apart(order: Sequence[Ranked]) -> Iterator[Change]:
@@ -96,6 +118,9 @@ def tried(subject: Subject, before: Figures, change: Change, seconds: float) -> 
         before: What it costs as it is.
         change: The change.
         seconds: What the compile may take.
+
+    Raises:
+        TimeLimitError: It took longer.
     """
     trial = Trial(change=change.words, after=None, frees_output=change.frees_output, pads=bool(change.sizes))
     try:
@@ -106,6 +131,8 @@ def tried(subject: Subject, before: Figures, change: Change, seconds: float) -> 
     try:
         pending = start_compile(limited, store=subject.store)
         after = figures_of_capture(pending.capture(), program.name)
+    except TimeLimitError:
+        raise
     except HloscopeError as error:
         return replace(trial, problem=error.what)
     return replace(trial, after=after, helps=helps(before, after))

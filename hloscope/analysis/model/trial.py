@@ -68,7 +68,8 @@ class Trials:
         trials: What was compiled, what helps most first.
         candidates: Changes that were thought of.
         not_tried: Why nothing was tried; None where something was.
-        verdict: What to make of it, one sentence.
+        verdict: That it is better left as it is, and why; empty where a change helps, or nothing speaks for either.
+        stopped: Whether time ran out before all was tried that was to be.
         seconds: What it took.
     """
 
@@ -77,6 +78,7 @@ class Trials:
     candidates: int = 0
     not_tried: str | None = None
     verdict: str = ""
+    stopped: bool = False
     seconds: float = field(default=0.0, compare=False)
 
     @property
