@@ -32,7 +32,7 @@ _SPAN = re.compile(r"(?P<count>\d+(?:\.\d+)?)\s*(?P<unit>s|m|h|)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
-class _Span(click.ParamType):
+class _Span(click.ParamType):  # type: ignore[type-arg]
     """A span of time: `30s`, `5m`, `2h`."""
 
     name = "time"

@@ -36,9 +36,7 @@ _PROPAGATION = "builtin.module(sdy-propagation-pipeline)"
 _EXPLICIT_RESHARDS = "builtin.module(func.func(sdy-insert-explicit-reshards{enable-full-version=true}))"
 
 
-def propagated(
-    module: bytes | str, seen_by: str, *, origins: bool = True, numbered: bool = False
-) -> ShardyModule:
+def propagated(module: bytes | str, seen_by: str, *, origins: bool = True, numbered: bool = False) -> ShardyModule:
     """What Shardy makes of a module.
 
     Args:

@@ -124,7 +124,7 @@ def with_sizes(facts: TargetFacts, sizes: Sequence[SizeChange]) -> TargetFacts:
     """
     if not sizes:
         return facts
-    if facts.args is None and not facts.kwargs or callable(facts.args):
+    if (facts.args is None and not facts.kwargs) or callable(facts.args):
         raise DoesNotApplyError("the arguments are made by code, and not written in the notation")
     letters = {change.name: change.after for change in sizes if change.name in facts.dims}
     numbers = {change.name: str(change.after) for change in sizes if change.name not in letters}

@@ -112,7 +112,9 @@ class _Thinker:
         for op in self._operations(self._reason.consumer, self._reason.producer)[:_MOST_PLACES]:
             if op.kind != _LOOP:
                 found += [self._leaves.argument_of(self._graph.value(operand)) for operand in op.operands]
-        unique = {leaf.index: leaf for leaf in found if leaf is not None and leaf.array.used and leaf.array.global_shape}
+        unique = {
+            leaf.index: leaf for leaf in found if leaf is not None and leaf.array.used and leaf.array.global_shape
+        }
         return list(unique.values())
 
     def _own_results(self) -> list[Leaf]:
@@ -139,7 +141,7 @@ class _Thinker:
     # The ways out.
 
     def constraints(self) -> Iterator[Change | None]:
-        """A constraint dropped, or asking for what its operand has; or the argument behind it as the constraint asks."""
+        """A constraint dropped, or asking for what its operand has; or the argument behind it as it asks."""
         for ops in self._constraints():
             yield self._edited(ops, None)
             asked = self._asks(ops[0])
@@ -195,7 +197,9 @@ class _Thinker:
                     if index != operand and projected is not None and projected != self._sharding(value):
                         yield from self._operand_as(op, number, value, projected)
 
-    def _operand_as(self, op: ShardyOp, number: int, value: ShardyValue, wanted: ValueSharding) -> Iterator[Change | None]:
+    def _operand_as(
+        self, op: ShardyOp, number: int, value: ShardyValue, wanted: ValueSharding
+    ) -> Iterator[Change | None]:
         leaf = self._leaves.argument_of(value)
         if leaf is not None and leaf.array.global_shape == value.shape:
             yield self._with_alike(leaf, wanted)
@@ -299,7 +303,9 @@ class _Thinker:
         if len(found) != len(value.shape) or any(":" in axis for here in found for axis in here):
             return None
         sizes = zip(value.shape, found, strict=True)
-        return found if all(size % prod(self._mesh.get(axis, 1) for axis in here) == 0 for size, here in sizes) else None
+        return (
+            found if all(size % prod(self._mesh.get(axis, 1) for axis in here) == 0 for size, here in sizes) else None
+        )
 
 
 def _place(op: ShardyOp) -> str | None:

@@ -1,4 +1,4 @@
-"""The arguments and results of a program: how each is sharded, which belong together, and which results replace which."""
+"""A program's arguments and results: how each is sharded, which belong together, which result replaces which."""
 
 from __future__ import annotations
 
@@ -160,7 +160,9 @@ class Leaves:
         )
 
     def change(
-        self, arguments: Iterable[tuple[Leaf, ValueSharding]] = (), results: Iterable[tuple[Leaf, ValueSharding | None]] = ()
+        self,
+        arguments: Iterable[tuple[Leaf, ValueSharding]] = (),
+        results: Iterable[tuple[Leaf, ValueSharding | None]] = (),
     ) -> Change | None:
         """A change of specs, with the results that replace the arguments changed along; None where it changes nothing.
 
@@ -186,9 +188,7 @@ class Leaves:
             frees_output=any(self._frees(index, spec, into) for index, (_, spec) in out_of.items()),
         )
 
-    def _frees(
-        self, index: int, spec: ValueSharding | None, into: dict[int, tuple[Leaf, ValueSharding]]
-    ) -> bool:
+    def _frees(self, index: int, spec: ValueSharding | None, into: dict[int, tuple[Leaf, ValueSharding]]) -> bool:
         if self.results[index].asked is None:
             return False
         argument = self.replaces.get(index)

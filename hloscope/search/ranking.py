@@ -46,7 +46,8 @@ def ranked(subject: Subject, changes: Sequence[Change], seconds: float) -> tuple
     if _is_explicit(lowered) or lowered.slice.chip is None:  # there shardings are part of the program's types
         return tuple(Ranked(change=change, time_us=None) for change in changes)
     until = monotonic() + _SHARE * seconds
-    module, found = lowered.bytecode, {}
+    module = lowered.bytecode
+    found: dict[Change, float | None] = {}
     singles = _estimated(subject, module, changes, until)
     found.update(zip(changes, singles, strict=True))
     best = [change for change in _ordered(found) if found[change] is not None]
@@ -121,7 +122,9 @@ def _edit(lowered: Lowered, change: Change) -> ModuleEdit | None:
     place = {index: number for number, index in enumerate(lowered.seen.kept)}
     return ModuleEdit(
         arguments=tuple(
-            (place[leaf.index], leaf.after) for leaf in change.arguments if leaf.index in place and leaf.after is not None
+            (place[leaf.index], leaf.after)
+            for leaf in change.arguments
+            if leaf.index in place and leaf.after is not None
         ),
         results=tuple((leaf.index, leaf.after) for leaf in change.results),
         constraints=change.edits,

@@ -158,9 +158,7 @@ def _best_first(before: Figures, trials: Sequence[tuple[Change, Trial]]) -> tupl
         return small.touched < large.touched and steps[large] >= (1 - _TIE) * steps[small]
 
     _order = {change: number for number, (change, _) in enumerate(trials)}
-    judged = [
-        (change, replace(trial, helps=False) if is_enough(change, trial) else trial) for change, trial in trials
-    ]
+    judged = [(change, replace(trial, helps=False) if is_enough(change, trial) else trial) for change, trial in trials]
 
     def key(item: tuple[Change, Trial]) -> tuple[bool, bool, float, bool, int]:
         change, trial = item
