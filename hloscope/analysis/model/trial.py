@@ -19,7 +19,7 @@ class Figures:
         wire_bytes: Bytes that one device sends per step.
         wire_bytes_by_axis: The same by mesh axis.
         wire_bound: How these relate to the truth.
-        hbm_bytes: The most that is live in the device's memory at once; None where the compiler does not say.
+        hbm_bytes: The most bytes that are live in the device's memory at once; None where the compiler does not say.
         collectives: Places of the program that start a transfer.
         unknown: What was not understood or priced, a word for each, in order: what two programs must share to be
             compared where their figures are lower bounds.
