@@ -107,7 +107,7 @@ def _with_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> 
             done.append(replace(explanation, trials=Trials(not_tried=why_not)))
             continue
         # of one collective the whole time counts, so that what was found once is found again
-        seconds = left if len(done) else _SECONDS if trying.seconds is None else trying.seconds
+        seconds = left if done else _SECONDS if trying.seconds is None else trying.seconds
         trials = try_changes(subject, explanation.collective, Limits(changes=changes, seconds=seconds))
         changes -= len(trials.trials)
         done.append(replace(explanation, trials=trials))

@@ -24,12 +24,14 @@ class LeafChange:
         name: The user's name for it.
         before: Its sharding; None where it was left open.
         after: The one that it gets; None leaves it open, which only a result can be.
+        replaces: Of a result: the argument whose place it takes in the next step; None where there is none.
     """
 
     index: int
     name: str
     before: ValueSharding | None
     after: ValueSharding | None
+    replaces: int | None = None
 
     @property
     def words(self) -> str:

@@ -148,7 +148,7 @@ def lower_changed(function: Function, original: Lowered, change: Change, *, stor
     name = f"{original.name}, changed"
     try:
         edits = edited(jax_internals.bytecode(made.module), change.edits) if change.edits else None
-    except ValueError as error:
+    except Exception as error:  # of whatever type jaxlib chooses
         raise DoesNotApplyError("the change does not fit the program", why=str(error)) from error
     return replace(original, name=name, facts=facts, plan=plan, **made._asdict(), seen=named, edited=edits)
 

@@ -96,6 +96,8 @@ def _is_said(sharding: Any) -> bool:
 
 def _sharding(before: Any, spec: ValueSharding, mesh: jax.sharding.Mesh | None) -> jax.sharding.NamedSharding:
     if isinstance(before, jax.sharding.NamedSharding):
+        if before.spec.unreduced or before.spec.reduced:
+            raise DoesNotApplyError("what a value says of sums would be lost with its sharding")
         mesh = before.mesh
     if mesh is None:
         raise DoesNotApplyError("there is no mesh to shard over")

@@ -28,7 +28,7 @@ def labelled(trials: Trials | None) -> Iterator[tuple[str, str]]:
     if trials.not_tried is not None:
         yield "not tried", trials.not_tried
     elif trials.stopped:
-        yield "not tried", "the rest of the changes, for want of time: --try 5m gives five minutes"
+        yield "not tried", "the rest of the changes, for want of time: --try gives more"
 
 
 _LEAVE = "leave it: "

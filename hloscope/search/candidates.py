@@ -15,7 +15,7 @@ from hloscope.analysis.places import short_source
 from hloscope.compiler.edits import ConstraintEdit
 from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue, ValueSharding
 from hloscope.program.capture import Capture
-from hloscope.program.change import Change, ConstraintChange, SizeChange
+from hloscope.program.change import Change, ConstraintChange, LeafChange, SizeChange
 from hloscope.search.leaves import Leaf, Leaves
 from hloscope.why.graph import ShardyGraph, axes_in, is_written
 from hloscope.why.tensors import frames_of
@@ -69,6 +69,8 @@ def pairs(best: Sequence[Change], known: Iterable[Change]) -> tuple[Change, ...]
 def _joined(one: Change, other: Change) -> Change | None:
     if one.touched & other.touched or ((one.sizes or other.sizes) and (one.constraints or other.constraints)):
         return None  # operations have other numbers where sizes are others
+    if any(_parts_state(leaf, change) for leaf in (*one.results, *other.results) for change in (one, other)):
+        return None
     return Change(
         arguments=tuple(sorted((*one.arguments, *other.arguments), key=lambda leaf: leaf.index)),
         results=tuple(sorted((*one.results, *other.results), key=lambda leaf: leaf.index)),
@@ -76,6 +78,11 @@ def _joined(one: Change, other: Change) -> Change | None:
         sizes=(*one.sizes, *other.sizes),
         frees_output=one.frees_output or other.frees_output,
     )
+
+
+def _parts_state(result: LeafChange, change: Change) -> bool:
+    """Whether the argument that a result replaces is to lie otherwise than the result."""
+    return any(leaf.index == result.replaces and leaf.after != result.after for leaf in change.arguments)
 
 
 class _Thinker:

@@ -149,8 +149,15 @@ class Leaves:
             and (other.index == leaf.index or (leaf.tail and other.tail[-len(leaf.tail) :] == leaf.tail))
         )
 
-    def fits(self, array: CapturedArray, sharding: ValueSharding) -> bool:
-        """Whether JAX takes a sharding for an argument or a result: each axis once, all dimensions divided evenly."""
+    def fits(self, array: CapturedArray, sharding: ValueSharding | None) -> bool:
+        """Whether JAX takes a sharding for an argument or a result: each axis once, all dimensions divided evenly.
+
+        None is taken for one whose type says of sums whether they were taken: that goes with its sharding.
+        """
+        if "reduced=" in (array.sharding or ""):
+            return False
+        if sharding is None:
+            return True
         axes = [axis for here in sharding for axis in here]
         if len(axes) != len(set(axes)) or any(":" in axis or axis not in self.mesh for axis in axes):
             return False
@@ -179,23 +186,24 @@ class Leaves:
             along = into[argument][1] if argument in into else result.asked
             if index not in out_of and result.asked is not None and along != result.asked:
                 out_of[index] = (result, along)
-        specs = [(leaf, spec) for leaf, spec in (*into.values(), *out_of.values()) if spec is not None]
-        if not (into or out_of) or not all(self.fits(leaf.array, spec) for leaf, spec in specs):
+        specs = [*into.values(), *out_of.values()]
+        if not specs or not all(self.fits(leaf.array, spec) for leaf, spec in specs):
             return None
         return Change(
             arguments=tuple(_leaf_change(*into[index], into[index][0].sharding) for index in sorted(into)),
-            results=tuple(_leaf_change(*out_of[index], out_of[index][0].asked) for index in sorted(out_of)),
+            results=tuple(
+                _leaf_change(*out_of[index], out_of[index][0].asked, self.replaces.get(index))
+                for index in sorted(out_of)
+            ),
             frees_output=any(self._frees(index, spec, into) for index, (_, spec) in out_of.items()),
         )
 
     def _frees(self, index: int, spec: ValueSharding | None, into: dict[int, tuple[Leaf, ValueSharding]]) -> bool:
-        if self.results[index].asked is None:
-            return False
+        is_asked = self.results[index].asked is not None
         argument = self.replaces.get(index)
-        if argument is None:
-            return True
-        lies = into[argument][1] if argument in into else self.arguments[argument].sharding
-        return spec is None or spec != lies
+        if argument is None or spec is None:
+            return is_asked
+        return spec != (into[argument][1] if argument in into else self.arguments[argument].sharding)
 
     def layouts(self, leaf: Leaf, axes: Iterable[str]) -> Iterator[ValueSharding]:
         """Other shardings of an array that these axes cut: without them, and on each other dimension that divides.
@@ -212,8 +220,10 @@ class Leaves:
             yield tuple((*here, *own) if number == at else here for at, here in enumerate(bare))
 
 
-def _leaf_change(leaf: Leaf, after: ValueSharding | None, before: ValueSharding | None) -> LeafChange:
-    return LeafChange(index=leaf.index, name=leaf.array.name, before=before, after=after)
+def _leaf_change(
+    leaf: Leaf, after: ValueSharding | None, before: ValueSharding | None, replaces: int | None = None
+) -> LeafChange:
+    return LeafChange(index=leaf.index, name=leaf.array.name, before=before, after=after, replaces=replaces)
 
 
 def _known(value: ShardyValue | None) -> ValueSharding | None:

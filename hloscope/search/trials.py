@@ -7,6 +7,7 @@ from dataclasses import replace
 from time import monotonic
 
 from hloscope.analysis.model import Collective
+from hloscope.analysis.model.reason import ReasonKind
 from hloscope.analysis.model.trial import Figures, Trial, Trials
 from hloscope.errors import HloscopeError, TimeLimitError
 from hloscope.program.change import Change
@@ -54,7 +55,8 @@ def _try(subject: Subject, collective: Collective, limits: Limits) -> Trials:
         return Trials(before=before, not_tried="it is not known why it is there")
     found = candidates(subject.captured, collective.reason, subject.lowered.facts.dims)
     if not found:
-        why = "no change of a sharding is known that may take it out"
+        is_own = collective.reason.kind is ReasonKind.AUTHORED
+        why = "the program asks for it itself" if is_own else "no change of a sharding is known that may take it out"
         return Trials(before=before, not_tried=why, verdict=_verdict(before, (), collective))
     subject.stage(f"ranking {plural(len(found), 'change')}")
     order = ranked(subject, found, limits.seconds)
@@ -64,6 +66,7 @@ def _try(subject: Subject, collective: Collective, limits: Limits) -> Trials:
         before=before,
         trials=trials,
         candidates=len(order),
+        not_tried=None if trials or stopped else f"JAX traces the program with none of {plural(len(order), 'change')}",
         verdict=_verdict(before, trials, collective),
         stopped=stopped,
         seconds=monotonic() - begun,
