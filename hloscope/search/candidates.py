@@ -149,8 +149,10 @@ class _Thinker:
 
     def constraints(self) -> Iterator[Change | None]:
         """A constraint dropped, or asking for what its operand has; or the argument behind it as it asks."""
-        for ops in self._constraints():
-            yield self._edited(ops, None)
+        lines = self._constraints()
+        for place in dict.fromkeys(_place(ops[0]) for ops in lines):
+            yield self._edited([op for ops in lines if _place(ops[0]) == place for op in ops], None)
+        for ops in lines:
             asked = self._asks(ops[0])
             held = {self._sharding(self._graph.unmoved(self._graph.value(op.operands[0]))) for op in ops}
             for sharding in held:
