@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.places import CAPTURED, Sources
@@ -29,6 +29,9 @@ from hloscope.rules.facts import Facts
 from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection, judged, make_selection
 from hloscope.store import Store, default_store
 from hloscope.why import explained, unexplained
+
+if TYPE_CHECKING:
+    from hloscope.program.compiling import Pending
 
 T = TypeVar("T")
 Stage = Callable[[str], None]
@@ -110,19 +113,26 @@ def analyze_function(
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
     name = name_of(target)
+    begun: list[Pending] = []
 
     def compiled(function: Callable[..., Any], known: TargetFacts) -> Capture:
         from hloscope.program.compiling import start_compile  # both import JAX, which takes its time
         from hloscope.program.lowering import lower
 
         lowered = lower(function, known, name=name, stage=stage, store=store)
-        return start_compile(lowered, stage=stage, store=store).capture(stage)
+        begun.append(start_compile(lowered, stage=stage, store=store))
+        return begun[-1].capture(stage)
 
     program = with_function(target, facts, compiled, stage=stage, store=store)
     program = replace(program, notes=(*program.notes, *_unused_letters(facts, program)))
     when_compiled(program)
     stage("reading the compiled program")
-    return analysis_of(program, name, judging)
+    found = analysis_of(program, name, judging)
+    if store is None:
+        return found
+    from hloscope.search.kept import with_known_fixes
+
+    return with_known_fixes(found, store, begun[-1].kept)
 
 
 def analysis_of(

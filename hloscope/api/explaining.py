@@ -74,7 +74,8 @@ def explain_function(
         from hloscope.search import Subject
 
         lowered = lower(function, known, name=name, stage=stage, store=store)
-        captured = start_compile(lowered, stage=stage, store=store).capture(stage)
+        pending = start_compile(lowered, stage=stage, store=store)
+        captured = pending.capture(stage)
         when_compiled(captured)
         stage("reading the compiled program")
         analysis = analysis_of(captured, name)
@@ -82,7 +83,13 @@ def explain_function(
         if not trying.wanted:
             return found
         subject = Subject(
-            function=function, lowered=lowered, captured=captured, analysis=analysis, store=store, stage=stage
+            function=function,
+            lowered=lowered,
+            captured=captured,
+            analysis=analysis,
+            store=store,
+            kept=pending.kept,
+            stage=stage,
         )
         shown = len(found) if everything else min(1, len(found))
         return (*_with_trials(found[:shown], subject, trying), *found[shown:])

@@ -141,15 +141,6 @@ def start_compile(program: Lowered, *, stage: Stage = lambda _: None, store: Sto
     return Pending(program=program, versions=versions, cache=cache, kept=kept, found=found, question=question)
 
 
-def kept_as_of(program: Lowered) -> Kept | None:
-    """What a program is kept as; None where it cannot be."""
-    program = replace(program, slice=overridden(program.slice, program.facts.chip_overrides or ()))
-    if _must_be_here(program):
-        return None
-    texts = program.texts
-    return kept_as(_asked(program), texts.plain, texts.located, _versions(program.slice))
-
-
 def _must_be_here(program: Lowered) -> bool:
     """Whether only this process can compile the program: it has the devices, or the functions that it calls back."""
     return program.slice.is_attached or (

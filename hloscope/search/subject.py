@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hloscope.analysis.model import Analysis
+from hloscope.compiler.cache import Kept
 from hloscope.program.capture import Capture
 from hloscope.program.lowering import Lowered
 from hloscope.store import Store
@@ -35,6 +36,7 @@ class Subject:
         captured: What the compiler made of it.
         analysis: With the reasons for its collectives.
         store: Where compiles and trials are kept; None keeps none.
+        kept: What the program's compile is kept as; None where it is not.
         stage: Called with what is happening.
     """
 
@@ -43,4 +45,5 @@ class Subject:
     captured: Capture
     analysis: Analysis
     store: Store | None = None
+    kept: Kept | None = None
     stage: Callable[[str], None] = lambda _: None

@@ -22,6 +22,7 @@ from hloscope.units import format_share, plural
 
 _LITTLE = 0.01
 """Of the step: what a collective exposes less than, no change of it gains anything by."""
+_NOTHING = 5e-4
 _TIE = 0.01
 """What gains no more than this is no better."""
 
@@ -36,7 +37,7 @@ def try_changes(subject: Subject, collective: Collective, limits: Limits) -> Tri
         collective: One of its collectives, with its reason.
         limits: How much may be spent.
     """
-    kept = KeptTrials(subject, collective)
+    kept = KeptTrials(subject.store, subject.kept, collective)
     known = kept.get(limits)
     if known is not None:
         return known
@@ -57,7 +58,7 @@ def _try(subject: Subject, collective: Collective, limits: Limits) -> Trials:
     if not found:
         is_own = collective.reason.kind is ReasonKind.AUTHORED
         why = "the program asks for it itself" if is_own else "no change of a sharding is known that may take it out"
-        return Trials(before=before, not_tried=why, verdict=_verdict(before, (), collective))
+        return Trials(before=before, not_tried=why, verdict=_verdict(before, (), 0, collective))
     subject.stage(f"ranking {plural(len(found), 'change')}")
     order = ranked(subject, found, limits.seconds)
     done, stopped = _tried(subject, before, order, limits, begun)
@@ -67,7 +68,7 @@ def _try(subject: Subject, collective: Collective, limits: Limits) -> Trials:
         trials=trials,
         candidates=len(order),
         not_tried=None if trials or stopped else f"JAX traces the program with none of {plural(len(order), 'change')}",
-        verdict=_verdict(before, trials, collective),
+        verdict=_verdict(before, trials, len(order), collective),
         stopped=stopped,
         seconds=monotonic() - begun,
     )
@@ -172,7 +173,7 @@ def _best_first(before: Figures, trials: Sequence[tuple[Change, Trial]]) -> tupl
     return tuple(trial for _, trial in sorted(judged, key=key))
 
 
-def _verdict(before: Figures, trials: Sequence[Trial], collective: Collective) -> str:
+def _verdict(before: Figures, trials: Sequence[Trial], candidates: int, collective: Collective) -> str:
     """What to make of it: the best change, or that it is better left as it is, and why."""
     if any(trial.helps for trial in trials):
         return ""
@@ -180,7 +181,7 @@ def _verdict(before: Figures, trials: Sequence[Trial], collective: Collective) -
     gains = [gain(before, trial.after) for trial in trials if trial.after is not None]
     best = max((gained for gained in gains if gained is not None), default=None)
     if trials:
-        count = plural(len(trials), "change")
+        count = plural(candidates, "change") if candidates == len(trials) else f"{len(trials)} of {candidates} changes"
         reasons.append(f"tried {count}, {_of_best(best)}")
     return "leave it: " + "; ".join(reasons) if reasons else ""
 
@@ -199,6 +200,8 @@ def _why_left(before: Figures, collective: Collective) -> Iterator[str]:
 def _of_best(best: float | None) -> str:
     if best is None:
         return "none of which compiles"
-    if best < 0:
+    if best <= -_NOTHING:
         return f"the best of which is {format_share(-best)} slower"
+    if best < _NOTHING:
+        return "none of which makes it faster"
     return f"the best of which is {format_share(best)} faster, which is less than can be told apart"

@@ -24,9 +24,17 @@ def subject_of(kept_compiles):
     def subject(name: str, file: str = "fixable.py"):
         function = load(f"{PROGRAMS / file}:{name}")
         lowered = lower(function, attached_facts(function), name=name)
-        captured = start_compile(lowered, store=kept_compiles).capture()
+        pending = start_compile(lowered, store=kept_compiles)
+        captured = pending.capture()
         analysis = analysis_of(captured, name)
-        return Subject(function=function, lowered=lowered, captured=captured, analysis=analysis, store=kept_compiles)
+        return Subject(
+            function=function,
+            lowered=lowered,
+            captured=captured,
+            analysis=analysis,
+            store=kept_compiles,
+            kept=pending.kept,
+        )
 
     return subject
 

@@ -163,15 +163,13 @@ def test_an_edit_that_does_not_fit_is_refused(edit):
 
 
 def test_what_is_compiled_kept_and_asked_is_the_edited_module():
-    from hloscope.program.compiling import kept_as_of
-
     original, _ = applied(constrained, Change())
     edit = ConstraintEdit(operation=number_of_constraint(original))
     change = Change(constraints=(ConstraintChange(edits=(edit,), place="test.py:1", before=COLUMNS),))
     _, changed = applied(constrained, change)
     assert "sdy.sharding_constraint" not in changed.texts.plain
     assert module_of_bytecode(changed.bytecode).operation.get_asm() == changed.texts.plain
-    assert kept_as_of(changed).key != kept_as_of(original).key
+    assert changed.texts.located != changed.texts.plain != original.texts.plain
 
 
 @pytest.mark.parametrize(("args", "dims", "change", "expected"), [

@@ -64,5 +64,5 @@ def test_what_cannot_do_with_less_is_better_left(tried):
     trials = tried("best_of_all")
     assert trials.helping == ()
     assert len(trials.trials) == LIMITS.changes
-    assert trials.verdict.startswith("leave it: tried 4 changes, the best of which is ")
+    assert trials.verdict.startswith("leave it: tried 4 of 5 changes, the best of which is ")
     assert trials.verdict.endswith("% slower")

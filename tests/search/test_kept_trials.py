@@ -54,3 +54,16 @@ def test_a_damaged_entry_is_none(subject):
     (path,) = [path for path in subject.store.folder.iterdir() if path.name.startswith("tried-")]
     path.write_bytes(path.read_bytes()[:-3])
     assert try_changes(subject, collective, LIMITS) == first
+
+
+def test_analyze_tells_what_was_tried_and_tries_nothing(subject, monkeypatch):
+    from hloscope.search.kept import with_known_fixes
+
+    analysis, collective = subject.analysis, subject.analysis.collectives[0]
+    assert with_known_fixes(analysis, subject.store, subject.kept) == analysis
+    try_changes(subject, collective, LIMITS)
+    monkeypatch.setattr(trials, "start_compile", refused)
+    (told,) = with_known_fixes(analysis, subject.store, subject.kept).collectives
+    assert told.tried == "argument mask: P(None, 'X') -> P('X', None), 492 us -> 73.9 us"
+    assert with_known_fixes(analysis, None, subject.kept) == analysis
+    assert with_known_fixes(analysis, subject.store, None) == analysis
