@@ -37,14 +37,19 @@ class ModuleEdit:
     """Other shardings for a module.
 
     Attributes:
-        arguments: By the number of the module's argument.
-        results: By the number of the module's result; None leaves it open.
+        arguments: By the number of the argument.
+        results: By the number of the result; None leaves it open.
         constraints: What becomes of sharding constraints.
+        argument_count: How many arguments are counted, the last ones of the module: tokens of ordered effects come
+            before them. None for all.
+        result_count: The same for results.
     """
 
     arguments: tuple[tuple[int, ValueSharding], ...] = ()
     results: tuple[tuple[int, ValueSharding | None], ...] = ()
     constraints: tuple[ConstraintEdit, ...] = ()
+    argument_count: int | None = None
+    result_count: int | None = None
 
 
 class ModuleTexts(NamedTuple):
@@ -89,8 +94,8 @@ def apply(module: Any, edit: ModuleEdit) -> None:
         _constrain(operations, change, meshes)
     if edit.arguments or edit.results:
         main = _main(module)
-        _put(main, "arg_attrs", dict(edit.arguments), meshes)
-        _put(main, "res_attrs", dict(edit.results), meshes)
+        _put(main, "arg_attrs", dict(edit.arguments), edit.argument_count, meshes)
+        _put(main, "res_attrs", dict(edit.results), edit.result_count, meshes)
 
 
 def _main(module: Any) -> Any:
@@ -154,7 +159,11 @@ def _constrain(operations: Mapping[int, Any], change: ConstraintEdit, meshes: Ma
 
 
 def _put(
-    main: Any, key: str, shardings: Mapping[int, ValueSharding | None], meshes: Mapping[str, frozenset[str]]
+    main: Any,
+    key: str,
+    shardings: Mapping[int, ValueSharding | None],
+    counted: int | None,
+    meshes: Mapping[str, frozenset[str]],
 ) -> None:
     """Gives arguments or results other shardings; None takes theirs away."""
     from jaxlib.mlir import ir
@@ -164,9 +173,11 @@ def _put(
     kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
     count = len(kind.inputs if key == "arg_attrs" else kind.results)
     known = list(main.attributes[key]) if key in main.attributes else [ir.DictAttr.get({})] * count
-    if max(shardings) >= count:
+    before = 0 if counted is None else count - counted
+    if before < 0 or before + max(shardings) >= count:
         raise ValueError(f"the module has no {key.partition('_')[0]} {max(shardings)}")
-    for number, sharding in shardings.items():
+    for place, sharding in shardings.items():
+        number = before + place
         attributes = {item.name: item.attr for item in ir.DictAttr(known[number]) if item.name != _SHARDING}
         if sharding is not None:
             attributes[_SHARDING] = _sharding(sharding, meshes)

@@ -14,6 +14,8 @@ from hloscope.store import Store
 from hloscope.units import format_time
 
 _KIND = "tried"
+_FORM = "1"
+"""Of the entries and of how trials are judged: changes with them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +39,7 @@ class KeptTrials:
     def __init__(self, store: Store | None, kept: Kept | None, collective: Collective) -> None:
         self._store, self._key = None if kept is None else store, ""
         if kept is not None:
-            self._key = " ".join((kept.key, _places(kept), collective.computation, collective.name))
+            self._key = " ".join((_FORM, kept.key, _places(kept), collective.computation, collective.name))
 
     @property
     def best(self) -> tuple[Trials, Trial] | None:

@@ -43,8 +43,6 @@ def ranked(subject: Subject, changes: Sequence[Change], seconds: float) -> tuple
         seconds: What all trials may take.
     """
     lowered = subject.lowered
-    if _is_explicit(lowered) or lowered.slice.chip is None:  # there shardings are part of the program's types
-        return tuple(Ranked(change=change, time_us=None) for change in changes)
     until = monotonic() + _SHARE * seconds
     module = lowered.bytecode
     found: dict[Change, float | None] = {}
@@ -76,14 +74,15 @@ def _estimated(subject: Subject, module: bytes, changes: Sequence[Change], until
     rates = rates_of(subject.lowered.slice)
     found: list[float | None] = [None] * len(changes)
     edits = {number: edit for number, change in enumerate(changes) if (edit := _edit(subject.lowered, change))}
+    edits = {} if _is_explicit(subject.lowered) else edits  # there shardings are part of the program's types
     waiting = list(edits)
     while waiting and monotonic() < until:
         batch, waiting = waiting[:_BATCH], waiting[_BATCH:]
         for number, estimate in zip(batch, _asked(module, [edits[at] for at in batch], until), strict=True):
             found[number] = None if estimate is None else estimate.time_us(rates)
     for number, change in enumerate(changes):
-        if change.sizes and monotonic() < until:
-            found[number] = _of_padded(subject, change, rates, until)
+        if number not in edits and monotonic() < until:
+            found[number] = _of_retraced(subject, change, rates, until)
     return found
 
 
@@ -105,8 +104,8 @@ def _asked(module: bytes, edits: Sequence[ModuleEdit], until: float) -> list[Est
         return [None] * len(edits)
 
 
-def _of_padded(subject: Subject, change: Change, rates: Rates, until: float) -> float | None:
-    """A change of sizes is another program, which has to be traced."""
+def _of_retraced(subject: Subject, change: Change, rates: Rates, until: float) -> float | None:
+    """What a change costs that makes another program, which has to be traced."""
     try:
         program = lower_changed(subject.function, subject.lowered, change, store=subject.store)
     except HloscopeError:
@@ -127,6 +126,8 @@ def _edit(lowered: Lowered, change: Change) -> ModuleEdit | None:
             if leaf.index in place and leaf.after is not None
         ),
         results=tuple((leaf.index, leaf.after) for leaf in change.results),
+        argument_count=len(lowered.seen.kept),
+        result_count=len(lowered.seen.result_avals),
         constraints=change.edits,
     )
 

@@ -151,6 +151,31 @@ def test_a_constraint_is_dropped_set_or_added():
     assert more.count("sdy.sharding_constraint") == 2
 
 
+TOKENS = """
+module {
+  sdy.mesh @mesh = <["X"=4]>
+  func.func public @main(%t: !stablehlo.token, %x: tensor<8xf32>) -> (!stablehlo.token, tensor<8xf32>) {
+    return %t, %x : !stablehlo.token, tensor<8xf32>
+  }
+}
+"""
+
+
+def test_tokens_of_ordered_effects_are_not_counted():
+    from jaxlib.mlir import ir
+
+    from hloscope.compiler.edits import ModuleEdit, apply
+    from hloscope.compiler.jax_internals import mlir_context
+
+    with mlir_context() as context:
+        module = ir.Module.parse(TOKENS, context)
+        edit = ModuleEdit(arguments=((0, (("X",),)),), results=((0, ((),)),), argument_count=1, result_count=1)
+        apply(module, edit)
+        (signature,) = [line for line in str(module).splitlines() if "@main" in line]
+    assert '%arg0: !stablehlo.token, %arg1: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"X"}]>}' in signature
+    assert "-> (!stablehlo.token, tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}]>})" in signature
+
+
 @pytest.mark.parametrize("edit", [
     {"operation": 10_000},
     {"operation": 0, "operand": 7, "sharding": ROWS},

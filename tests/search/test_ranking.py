@@ -99,3 +99,16 @@ def test_rates_make_a_time():
 
     rates = Rates(link_bytes=1e9, memory_bytes=1e9, flops=1e9)
     assert Estimate(moved_bytes=1e6, memory_bytes=0, flops=2e6).time_us(rates) == pytest.approx(3000)
+
+
+def test_where_types_say_the_sharding_each_change_is_traced(subject_of):
+    subject = subject_of("explicit_sum")
+    found = candidates(subject.captured, subject.analysis.collectives[0].reason, {})
+    assert found
+    assert not any(change.constraints for change in found)
+    order = ranked(subject, found, 600)
+    times = {one.change: one.time_us for one in order}
+    assert {*times} >= {*found}
+    known = [time for time in times.values() if time is not None]
+    assert len(known) > 1
+    assert min(known) < max(known)
