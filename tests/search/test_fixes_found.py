@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from hloscope.search import Limits, try_changes
@@ -61,8 +63,8 @@ def test_only_what_is_padded_needs_a_wrapper(tried):
 
 
 def test_what_cannot_do_with_less_is_better_left(tried):
-    trials = tried("best_of_all")
+    trials = tried("scalar_loss")
     assert trials.helping == ()
-    assert len(trials.trials) == LIMITS.changes
-    assert trials.verdict.startswith("leave it: tried 4 of 5 changes, the best of which is ")
-    assert trials.verdict.endswith("% slower")
+    assert 0 < len(trials.trials) <= LIMITS.changes
+    assert all(trial.after.step_us > 0.95 * trials.before.step_us for trial in trials.trials)
+    assert re.match(r"leave it: (it is [\d.]+% of the step; )?tried \d+ (of \d+ )?changes, ", trials.verdict)
