@@ -9,16 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from hloscope.analysis.analyze import analyze_module
-from hloscope.analysis.model import Analysis, ArrayFact, Memory, SliceFact
-from hloscope.analysis.placement import Placement
+from hloscope.analysis.memory import memory_of
+from hloscope.analysis.model import Analysis, ArrayFact, SliceFact
 from hloscope.analysis.places import CAPTURED, Sources
 from hloscope.api.python_words import python_words
 from hloscope.api.texts import beside_text, capture_of_text, hlo_text, refuse_source_root
 from hloscope.compiler.client import start_ahead
-from hloscope.cost.price import price_module
+from hloscope.cost.captures import price_capture
 from hloscope.errors import TargetError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice
@@ -30,9 +29,12 @@ from hloscope.program.target import TargetFacts, TargetOptions, attached_facts, 
 from hloscope.rules.facts import Facts
 from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection, judged, make_selection
 from hloscope.store import Store, default_store
-from hloscope.units import array_bytes, known_sum
+from hloscope.units import array_bytes
 from hloscope.version import __version__
 from hloscope.why import explained, unexplained
+
+if TYPE_CHECKING:
+    from hloscope.program.compiling import Pending
 
 T = TypeVar("T")
 Stage = Callable[[str], None]
@@ -114,19 +116,26 @@ def analyze_function(
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
     name = name_of(target)
+    begun: list[Pending] = []
 
     def compiled(function: Callable[..., Any], known: TargetFacts) -> Capture:
         from hloscope.program.compiling import start_compile  # both import JAX, which takes its time
         from hloscope.program.lowering import lower
 
         lowered = lower(function, known, name=name, stage=stage, store=store)
-        return start_compile(lowered, stage=stage, store=store).capture(stage)
+        begun.append(start_compile(lowered, stage=stage, store=store))
+        return begun[-1].capture(stage)
 
     program = with_function(target, facts, compiled, stage=stage, store=store)
     program = replace(program, notes=(*program.notes, *_unused_letters(facts, program)))
     when_compiled(program)
     stage("reading the compiled program")
-    return analysis_of(program, name, judging)
+    found = analysis_of(program, name, judging)
+    if store is None:
+        return found
+    from hloscope.search.kept import with_known_fixes
+
+    return with_known_fixes(found, store, begun[-1].kept)
 
 
 def analysis_of(
@@ -144,18 +153,9 @@ def analysis_of(
         NotationError: What the target accepts of the rules' findings cannot be read.
     """
     module = parse_module(program.compiled.text, name=f"{name} (compiled)") if module is None else module
-    partitions, device_ids = program.compiled.slice_of_partition, program.compiled.device_ids or None
-    found = analyze_module(
-        module,
-        target=name,
-        mesh=program.mesh,
-        devices_per_slice=program.devices_per_slice,
-        placement=Placement(partitions, device_ids) if partitions else None,
-    )
-    costs = program.kernel_costs
-    found = price_module(found, module, program.slice, device_ids=device_ids, kernel_costs=costs)
+    found = price_capture(program, module, target=name)
     found = unexplained(found) if program.is_text else explained(found, module, program)
-    facts = Facts(_with_compiler_facts(found, program), module, program.slice, kernel_costs=costs)
+    facts = Facts(_with_compiler_facts(found, program), module, program.slice, kernel_costs=program.kernel_costs)
     return judged(facts, _rules_for(program, judging))
 
 
@@ -262,7 +262,7 @@ def _with_compiler_facts(found: Analysis, program: Capture) -> Analysis:
         slice=_slice_fact(program),
         arguments=found.arguments if program.arguments is None else _arrays(program.arguments, found.arguments),
         outputs=found.outputs if program.outputs is None else _arrays(program.outputs, found.outputs),
-        memory=_memory(program),
+        memory=memory_of(program),
         notes=(
             *program.notes,
             *([] if program.compiled.too_large is None else [refused.format(program.compiled.too_large)]),
@@ -317,18 +317,4 @@ def _array(array: CapturedArray, printed: ArrayFact | None) -> ArrayFact:
         donated=donated,
         used=array.used and (printed is None or printed.used),  # the compiler drops reads that JAX does not
         reused=reused,
-    )
-
-
-def _memory(program: Capture) -> Memory:
-    figures = program.compiled.memory_bytes
-    names = ("argument", "output", "temp", "alias", "generated_code")
-    parts: dict[str, int | None] = {f"{name}_bytes": figures.get(f"{name}_size_in_bytes") for name in names}
-    chip = None if program.slice is None else program.slice.chip
-    signed = (-size if size and name == "alias_bytes" else size for name, size in parts.items())
-    return Memory(
-        **parts,
-        peak_bytes=known_sum(signed),
-        hbm_bytes=chip.hbm_bytes_per_device if chip else None,
-        fits=None if chip is None or program.is_text else program.compiled.too_large is None,
     )

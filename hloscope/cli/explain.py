@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from hloscope.cli import running, targets
-from hloscope.cli.options import source_root_option, target_options
+from hloscope.cli.options import source_root_option, target_options, together
 
 if TYPE_CHECKING:
     from hloscope.why.explanation import Explanation
@@ -23,13 +24,42 @@ Examples
   hloscope explain model.py:step all-gather.8
   hloscope explain model.py:step all
   hloscope explain model.py:step 1 --format json
+  hloscope explain model.py:step --try 5m
 """
 
 _ALL = "all"
+_SPAN = re.compile(r"(?P<count>\d+(?:\.\d+)?)\s*(?P<unit>s|m|h|)")
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
+
+
+class _Span(click.ParamType):  # type: ignore[type-arg]
+    """A span of time: `30s`, `5m`, `2h`."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Seconds."""
+        match = _SPAN.fullmatch(str(value).strip())
+        if match is None:
+            self.fail(f"{value!r} is no span of time: write 30s, 5m or 2h", param, ctx)
+        return float(match["count"]) * _SECONDS[match["unit"]]
 
 
 def _subject(options: dict[str, Any]) -> str:
     return "overview" if options["collective"] is None else "explanation"
+
+
+_try_options = together(
+    click.option(
+        "--try",
+        "try_s",
+        type=_Span(),
+        metavar="TIME",
+        help="Compile changes that may help for so long, such as 5m. [default: 4 changes or 10s, of programs that "
+        "compile within 2s]",
+    ),
+    click.option("--no-try", is_flag=True, help="Compile no changes."),
+)
 
 
 @click.command(epilog=_EPILOG)
@@ -37,14 +67,30 @@ def _subject(options: dict[str, Any]) -> str:
 @click.argument("collective", required=False)
 @target_options()
 @source_root_option
+@_try_options
 @running.reports("explanation", shown_as=_subject)
-def command(target: str, collective: str | None, **options: Any) -> tuple[Explanation, ...]:
-    """Say why the collectives of TARGET are there: which array, which line, which shardings met."""
+def command(
+    target: str, collective: str | None, try_s: float | None, no_try: bool, **options: Any
+) -> tuple[Explanation, ...]:
+    """Say why the collectives of TARGET are there: which array, which line, which shardings met; and what would help.
+
+    Changes of shardings are compiled and priced before they are advised.
+    """
     targets.start_compiler(target, options["slice"])
     from hloscope.analysis.places import Sources
+    from hloscope.api.explaining import Trying
     from hloscope.why import explain
 
     root = options["source_root"]
     sources = Sources(captured=not targets.is_text(target), root=None if root is None else Path(root))
     named = None if collective == _ALL else collective
-    return explain(targets.analysis_of_target(target, options), named, sources=sources)
+    if targets.is_text(target):
+        return explain(targets.analysis_of_target(target, options), named, sources=sources)
+    return targets.explanation_of_target(
+        target,
+        options,
+        named,
+        everything=collective is not None,
+        sources=sources,
+        trying=Trying(wanted=not no_try, seconds=try_s),
+    )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hloscope.cli import running
 from hloscope.errors import NotationError
@@ -14,9 +15,13 @@ from hloscope.program.target import OPTIONS, TargetFacts
 
 if TYPE_CHECKING:
     from hloscope.analysis.model import Analysis
+    from hloscope.analysis.places import Sources
+    from hloscope.api.explaining import Trying
     from hloscope.program.capture import Capture
     from hloscope.rules.selection import RuleSelection
+    from hloscope.why.explanation import Explanation
 
+T = TypeVar("T")
 Options = dict[str, Any]
 
 
@@ -97,28 +102,51 @@ def analysis_of_target(target: str, options: Options, judging: RuleSelection | N
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
     from hloscope.api.analyzing import analyze_function, analyze_text
-    from hloscope.api.texts import refuse_source_root
     from hloscope.rules.selection import DEFAULT_SELECTION
-    from hloscope.store import default_store
 
     rules = DEFAULT_SELECTION if judging is None else judging
     if is_text(target):
         name, text = read_text(target, options)
         with running.stdout_kept_for_the_report():
             return analyze_text(text, name=name, judging=rules, **text_facts(options))
+    return _of_function(
+        options,
+        lambda facts, **how: analyze_function(target, facts, judging=rules, **how),
+    )
+
+
+def explanation_of_target(
+    target: str, options: Options, named: str | None, *, everything: bool, sources: Sources, trying: Trying
+) -> tuple[Explanation, ...]:
+    """The explanations of a function's collectives, as `api.explaining` has them; else as `analysis_of_target`.
+
+    Raises:
+        HloscopeError: Bad input, or JAX or the compiler refuses the program.
+    """
+    from hloscope.api.explaining import explain_function
+
+    return _of_function(
+        options,
+        lambda facts, **how: explain_function(
+            target, facts, named, everything=everything, sources=sources, trying=trying, **how
+        ),
+    )
+
+
+def _of_function(options: Options, find: Callable[..., T]) -> T:
+    """What is found of a function, while there is a progress display; its HLO is written where `--save-hlo` says."""
+    from hloscope.api.texts import refuse_source_root
+    from hloscope.store import default_store
+
     refuse_source_root("--source-root", options.get("source_root"))
     facts, store = prepared_facts(options), default_store()
-
     captured: list[Capture] = []
     try:
         with running.stdout_kept_for_the_report(), running.progress() as stage:
-            found = analyze_function(
-                target, facts, stage=stage, store=store, judging=rules, when_compiled=captured.append
-            )
+            return find(facts, stage=stage, store=store, when_compiled=captured.append)
     finally:
         if captured and options.get("save_hlo"):
             running.write_report(captured[0].compiled.text, options["save_hlo"])
-    return found
 
 
 def prepared_facts(options: Options) -> TargetFacts:

@@ -47,6 +47,17 @@ def mark(module: Any) -> bool:
     return True
 
 
+def numbered_operations(module: Any) -> dict[int, Any]:
+    """The operations of a module by the numbers that `mark` gives them; none where it gives none."""
+    from jaxlib.mlir import ir
+
+    operations = list(_operations(module.operation))
+    named = [op for op in operations if isinstance(op.location, ir.NameLoc)]
+    if any(_LIKE_A_MARK.search(op.location.name_str) for op in named):
+        return {}
+    return dict(enumerate(named))
+
+
 def _operations(op: Any) -> Iterator[Any]:
     for block in _blocks(op):
         for child in block.operations:

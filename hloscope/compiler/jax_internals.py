@@ -101,9 +101,14 @@ def plain_options() -> bytes:
 
 def bytecode(lowered: jax.stages.Lowered) -> bytes:
     """A lowered program as MLIR bytecode, with its source places."""
+    return bytecode_of_module(lowered._lowering._hlo)
+
+
+def bytecode_of_module(module: Any) -> bytes:
+    """An MLIR module as bytecode, with its source places."""
     from jax._src.interpreters import mlir
 
-    return bytes(mlir.module_to_bytecode(lowered._lowering._hlo))
+    return bytes(mlir.module_to_bytecode(module))
 
 
 def module_of_bytecode(module: bytes) -> Any:

@@ -70,6 +70,8 @@ class Compiled:
         is_whole: Whether the compiler could write down all that it meant to.
         identities: The operations that each instruction of `text` was made from; None where they have no numbers.
         partitioned_identities: The same for `partitioned`.
+        seconds: What the compile took, or all its threads together where that is less, as on a machine that has other
+            things to do; None where this process compiled.
     """
 
     text: str
@@ -88,3 +90,4 @@ class Compiled:
     is_whole: bool = True
     identities: Identities | None = None
     partitioned_identities: Identities = field(default_factory=dict)
+    seconds: float | None = field(default=None, compare=False)

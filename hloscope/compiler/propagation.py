@@ -8,7 +8,7 @@ result is read into plain data: no MLIR object leaves this file.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import groupby, takewhile
@@ -19,6 +19,7 @@ from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir.dialects import sdy
 
 from hloscope.compiler import jax_internals
+from hloscope.compiler.edits import ModuleEdit, apply
 from hloscope.compiler.identity import identities_in, mark, unmarked
 from hloscope.compiler.shardy_model import (
     Axes,
@@ -51,14 +52,35 @@ def propagated(module: bytes | str, seen_by: str, *, origins: bool = True, numbe
     with jax_internals.mlir_context() as context:
         parsed = ir.Module.parse(module, context)
         numbered = numbered or mark(parsed)
-        pipeline = _whole(str(passmanager.PassManager.parse(_PROPAGATION, context)))
-        if origins:
-            pipeline = pipeline.replace("sharding-origins=false", "sharding-origins=true")
-        passmanager.PassManager.parse(pipeline, context).run(parsed.operation)
-        reader = _Reader(numbered)
-        reader.read_constraints(parsed.operation)
-        passmanager.PassManager.parse(_EXPLICIT_RESHARDS, context).run(parsed.operation)
-        return reader.read_module(parsed, seen_by)
+        return _propagated(parsed, context, seen_by, origins=origins, numbered=numbered)
+
+
+def _propagated(parsed: Any, context: Any, seen_by: str, *, origins: bool, numbered: bool) -> ShardyModule:
+    pipeline = _whole(str(passmanager.PassManager.parse(_PROPAGATION, context)))
+    if origins:
+        pipeline = pipeline.replace("sharding-origins=false", "sharding-origins=true")
+    passmanager.PassManager.parse(pipeline, context).run(parsed.operation)
+    reader = _Reader(numbered)
+    reader.read_constraints(parsed.operation)
+    passmanager.PassManager.parse(_EXPLICIT_RESHARDS, context).run(parsed.operation)
+    return reader.read_module(parsed, seen_by)
+
+
+def propagated_with(module: bytes, changes: Sequence[ModuleEdit]) -> Iterator[ShardyModule | None]:
+    """What Shardy makes of a module with each of several changes of its shardings; None where a change does not fit.
+
+    Args:
+        module: MLIR bytecode.
+        changes: Each is made to a copy of its own.
+    """
+    with jax_internals.mlir_context() as context:
+        for change in changes:
+            parsed = ir.Module.parse(module, context)
+            try:
+                apply(parsed, change)
+                yield _propagated(parsed, context, "jax", origins=False, numbered=False)
+            except Exception:  # of whatever type jaxlib chooses
+                yield None
 
 
 def _whole(pipeline: str) -> str:

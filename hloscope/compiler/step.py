@@ -9,14 +9,17 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic, process_time
 from typing import Any
 
 from hloscope.compiler import identity
 from hloscope.compiler.diagnostics import captured_stderr, compiler_errors
+from hloscope.compiler.edits import ModuleEdit
+from hloscope.compiler.estimates import Estimate, estimate
 from hloscope.compiler.model import Compiled, Program
 from hloscope.compiler.placing import physical_devices, topology_devices
 from hloscope.compiler.shardy_model import ShardyModule
@@ -39,6 +42,7 @@ def compile_program(program: Program) -> Compiled:
     from hloscope.compiler import jax_internals
 
     notes: list[str] = []
+    begun, begun_cpu = monotonic(), process_time()
     devices = physical_devices(program.slice, program.layout, notes)
     module = jax_internals.module_of_bytecode(program.module)
     is_numbered = "xla_dump_to" not in program.options and identity.mark(module)  # what users see dumped has no numbers
@@ -59,6 +63,7 @@ def compile_program(program: Program) -> Compiled:
         device_ids=tuple(device.id for device in devices) if program.slice.chip is not None else (),
         slice_of_partition=tuple(device.slice_index for device in devices) if several else (),
         notes=(*notes, *found.notes),
+        seconds=min(monotonic() - begun, process_time() - begun_cpu),
     )
 
 
@@ -167,6 +172,13 @@ def propagate(module: bytes | str, seen_by: str, *, origins: bool, numbered: boo
     except Exception as error:
         said = str(error).strip().partition("\n")[0][:_SAID_CHARS]
         raise ValueError(f"{type(error).__name__}: {said}") from None
+
+
+def estimates(module: bytes, changes: Sequence[ModuleEdit]) -> list[Estimate | None]:
+    """What a module costs with each of several changes of its shardings; None where Shardy cannot propagate it."""
+    from hloscope.compiler.propagation import propagated_with
+
+    return [None if found is None else estimate(found) for found in propagated_with(module, changes)]
 
 
 def platform_version(topology_name: str) -> str:

@@ -1,5 +1,6 @@
 """What a compiled program costs on a slice: the time of each collective and of the step.
 
 `network` prices `collectives` on the `paths` they take, `operations` prices the `work` of what computes, `timeline`
-adds up both along the schedule, and `price` joins them. `constants` holds everything that was measured.
+adds up both along the schedule, `price` joins them, and `captures` does so for what a compile yielded. `constants`
+holds everything that was measured.
 """

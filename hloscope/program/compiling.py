@@ -116,8 +116,8 @@ def start_compile(program: Lowered, *, stage: Stage = lambda _: None, store: Sto
     asked = _asked(program)
     kept, found, question = None, None, None
     if store is not None and "xla_dump_to" not in asked.options:
-        text, located = program.module.as_text(), program.module.as_text(debug_info=True)
-        kept = kept_in(store, program.name, asked, text, located, versions)
+        texts = program.texts
+        kept = kept_in(store, program.name, asked, texts.plain, texts.located, versions)
         found = kept.get()
     if found is None:
         stop_where_interrupted()
@@ -149,7 +149,7 @@ def _compiled_here(program: Lowered) -> Compiled:
 def _asked(program: Lowered) -> Program:
     """What the compiler is asked, for a program."""
     return Program(
-        module=jax_internals.bytecode(program.module),
+        module=program.bytecode,
         settings=jax_internals.compile_options(program.module, program.facts.compiler_options),
         options=_options(program.facts.compiler_options),
         slice=program.slice,
@@ -180,9 +180,8 @@ def _explained(program: Lowered, found: Compiled) -> Compiled:
             is_whole = is_whole and is_final
         if shardy is not None and not any(op.source for op in shardy.ops):
             shardy = None
-        if shardy is None or _EXPANDED.search(program.module.as_text()):
-            lowered = jax_internals.bytecode(program.module)
-            as_written, is_final = client.propagate(lowered, "jax", notes, timeout_s=limit)
+        if shardy is None or _EXPANDED.search(program.texts.plain):
+            as_written, is_final = client.propagate(program.bytecode, "jax", notes, timeout_s=limit)
             is_whole = is_whole and is_final
     except TimeLimitError as error:
         notes.append(f"{error.what}: reasons are missing")

@@ -15,14 +15,17 @@ from typing import Any, NamedTuple
 import jax
 
 from hloscope.compiler import client, jax_internals
+from hloscope.compiler.edits import ModuleTexts, edited
 from hloscope.compiler.jax_internals import LoweredFacts, replaced_in_this_thread
 from hloscope.errors import HloscopeError, TraceError
 from hloscope.hardware.slices import Slice, default_slice
 from hloscope.program.arguments import Call, build_call, out_shardings
+from hloscope.program.change import Change
 from hloscope.program.devices import make_mesh, traced_afresh
 from hloscope.program.importing import is_library, modules_of
 from hloscope.program.loading import shown_path, user_code
 from hloscope.program.plan import Plan, choose_slice, make_plan, users_mesh
+from hloscope.program.retracing import DoesNotApplyError, changed_call, with_sizes
 from hloscope.program.several_slices import simulated_hybrid_meshes
 from hloscope.program.target import TargetFacts
 from hloscope.store import Store
@@ -45,6 +48,8 @@ class Lowered:
         mesh: The mesh to report.
         slice: What it is to be compiled for.
         slice_chosen_by: `user` or `default`.
+        strategy: The surroundings in which it traced.
+        edited: The module with other sharding constraints, which is compiled in place of `module`; None for that.
     """
 
     name: str
@@ -57,6 +62,21 @@ class Lowered:
     mesh: jax.sharding.Mesh | None
     slice: Slice
     slice_chosen_by: str
+    strategy: _Strategy
+    edited: ModuleTexts | None = None
+
+    @property
+    def texts(self) -> ModuleTexts:
+        """What is compiled."""
+        if self.edited is not None:
+            return self.edited
+        module = self.module
+        return ModuleTexts(jax_internals.bytecode(module), module.as_text(), module.as_text(debug_info=True))
+
+    @property
+    def bytecode(self) -> bytes:
+        """The same as bytecode, for which no text is made."""
+        return jax_internals.bytecode(self.module) if self.edited is None else self.edited.bytecode
 
 
 def lower(
@@ -85,7 +105,7 @@ def lower(
     plan = make_plan(facts) if plan is None else plan
     stage("tracing")
     with _watched_backend([] if plan.is_real else plan.notes), modules_of(function), simulated_hybrid_meshes():
-        made = _first_that_works(_Attempt(function, facts, plan, name, store))
+        made, strategy = _first_that_works(_Attempt(function, facts, plan, name, store))
     seen = jax_internals.lowered_facts(made.module)
     mesh = users_mesh(plan, seen)
     chosen, chosen_by = choose_slice(plan, mesh, seen.device_count)
@@ -98,7 +118,43 @@ def lower(
         mesh=mesh,
         slice=chosen,
         slice_chosen_by=chosen_by,
+        strategy=strategy,
     )
+
+
+def lower_changed(function: Function, original: Lowered, change: Change, *, store: Store | None = None) -> Lowered:
+    """Traces a function once more, in the surroundings of the first time, and lowers it with a change.
+
+    Args:
+        function: The user's function, as for `lower`.
+        original: What was lowered of it.
+        change: What is to be otherwise.
+        store: As for `lower`.
+
+    Raises:
+        HloscopeError: The change cannot be made, or JAX refuses the program that comes of it.
+    """
+    facts = with_sizes(original.facts, change.sizes)
+    plan = replace(original.plan, notes=list(original.plan.notes))
+    attempt = _Attempt(function, facts, plan, original.name, store, (original, change))
+    with _watched_backend([] if plan.is_real else plan.notes), modules_of(function), simulated_hybrid_meshes():
+        made = attempt.made(original.strategy)
+    if made is None:
+        raise DoesNotApplyError("the program's arguments have no mesh any more")
+    seen = jax_internals.lowered_facts(made.module)
+    if not change.sizes and _types(seen) != _types(original.seen):
+        raise DoesNotApplyError("the program has other arguments or results when it is traced again")
+    named = replace(seen, argument_names=original.seen.argument_names, result_names=original.seen.result_names)
+    name = f"{original.name}, changed"
+    try:
+        edits = edited(jax_internals.bytecode(made.module), change.edits) if change.edits else None
+    except Exception as error:  # of whatever type jaxlib chooses
+        raise DoesNotApplyError("the change does not fit the program", why=str(error)) from error
+    return replace(original, name=name, facts=facts, plan=plan, **made._asdict(), seen=named, edited=edits)
+
+
+def _types(seen: LoweredFacts) -> list[tuple[Any, ...]]:
+    return [(aval.shape, aval.dtype) for aval in (*seen.argument_avals, *seen.result_avals)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +214,7 @@ class _Attempt:
     plan: Plan
     name: str
     store: Store | None
+    changed: tuple[Lowered, Change] | None = None
 
     def made(self, strategy: _Strategy) -> _Made | None:
         """What JAX makes of the function; None where the strategy finds no mesh among the arguments.
@@ -183,9 +240,9 @@ class _Attempt:
     def _lowered(self, call: Call) -> _Made:
         plan = self.plan
         if plan.is_real:
-            return _trace_and_lower(call, plan.mesh, None)
+            return _trace_and_lower(call, plan.mesh, None, self.changed)
         with jax_internals.lowering_for(_StandInClient(plan.slice or default_slice(8), self.store)):
-            return _trace_and_lower(call, plan.mesh, "tpu")
+            return _trace_and_lower(call, plan.mesh, "tpu", self.changed)
 
     def working_mode(self) -> str | None:
         """The other axis-types mode, if the program that failed in the one asked for traces in it."""
@@ -200,8 +257,8 @@ class _Attempt:
         return None
 
 
-def _first_that_works(attempt: _Attempt) -> _Made:
-    """The program, lowered by the first strategy that it traces in.
+def _first_that_works(attempt: _Attempt) -> tuple[_Made, _Strategy]:
+    """The program, lowered by the first strategy that it traces in, and that strategy.
 
     Raises:
         TraceError: JAX refuses the program in each: the error of the first attempt that got as far as the program's own
@@ -221,7 +278,7 @@ def _first_that_works(attempt: _Attempt) -> _Made:
         else:
             if made is not None:
                 attempt.plan.notes.extend(strategy.notes)
-                return made
+                return made, strategy
     chosen = next((error for error in errors if not _OF_SURROUNDINGS.search(error.why or "")), errors[0])
     mode, why = attempt.working_mode(), str(chosen.why)
     if mode is not None:
@@ -258,7 +315,9 @@ class _StandInClient:
         """What a host callback is compiled into; nothing that is only compiled needs it."""
 
 
-def _trace_and_lower(call: Call, mesh: jax.sharding.Mesh | None, platform: str | None) -> _Made:
+def _trace_and_lower(
+    call: Call, mesh: jax.sharding.Mesh | None, platform: str | None, changed: tuple[Lowered, Change] | None
+) -> _Made:
     """Traces a call afresh and lowers it to StableHLO.
 
     A trace that JAX kept may be older than what the function calls: in a notebook a cell was changed since.
@@ -267,13 +326,19 @@ def _trace_and_lower(call: Call, mesh: jax.sharding.Mesh | None, platform: str |
         call: What to trace.
         mesh: The mesh that its output shardings name.
         platform: `tpu` to lower for TPU whatever devices are simulated; None for the devices at hand.
+        changed: What was lowered before, and what is to be otherwise now.
 
     Raises:
         TraceError: JAX refuses the program, in JAX's words with the user's line.
     """
     with user_code(f"JAX cannot trace {call.name}"), traced_afresh():
-        jitted = _jitted(call, mesh)
-        traced = jitted.trace(*call.args, **call.kwargs, **call.static)
+        if changed is None:
+            traced = _jitted(call, mesh).trace(*call.args, **call.kwargs, **call.static)
+        else:
+            before, change = changed
+            given, results = before.argument_shardings, before.module.out_tree
+            jitted, leaves = changed_call(call, given, before.seen, results, before.mesh, change)
+            traced = jitted.trace(*leaves)
         lowered = traced.lower(lowering_platforms=(platform,)) if platform else traced.lower()
         while not isinstance(lowered, jax.stages.Lowered):  # flax.nnx.jit wraps JAX's own
             lowered = lowered.lowered

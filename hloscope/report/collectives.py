@@ -240,13 +240,15 @@ def _exposed(row: _Row) -> Text:
 
 
 def _why(row: _Row) -> Text:
-    """Why it is there; of a row of several the first's reason, and how many others there are."""
+    """Why it is there, and what helps; of a row of several the first's reason, and how many others there are."""
     reasons = (collective.why for collective in row.members if collective.origin != Origin.AUTHORED)
     whys = list(dict.fromkeys(why for why in reasons if why is not None))
     if not whys:
         return Text()
     more = f" (+{plural(len(whys) - 1, 'other reason')}: hloscope explain)" if len(whys) > 1 else ""
-    return Text.assemble(("why: ", "bold dim"), (whys[0] + more, "dim"))
+    tried = next((collective.tried for collective in row.members if collective.tried is not None), None)
+    helps = [] if tried is None else [("; tried: ", "bold dim"), (tried, "dim")]
+    return Text.assemble(("why: ", "bold dim"), (whys[0] + more, "dim"), *helps)
 
 
 def _unknown_of_all(rows: Sequence[_Row]) -> Text | None:

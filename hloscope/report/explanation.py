@@ -8,15 +8,19 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from hloscope.analysis.model import Collective, Frame, SharedReason
+from hloscope.analysis.model.trial import Trials
 from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import Bound, Kind, Origin
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.errors import caret_excerpt
+from hloscope.report.escaping import code, fenced, prose, without_commands
 from hloscope.report.layout import hanging
+from hloscope.report.trials import labelled
 from hloscope.units import format_bytes, format_time, plural
 from hloscope.why.explanation import Explanation, Step
 
 _LISTED = 12
+_NOTHING = "There is nothing to explain: the compiled program has no collectives."
 _ORIGINS = {
     "authored": "written by the user",
     "inserted": "inserted by the partitioner",
@@ -28,7 +32,7 @@ _ORIGINS = {
 def lines(explanations: Sequence[Explanation], width: int) -> Iterator[Text]:
     """Each collective with its line, the reason, the chain that leads to it, its cost and what to change."""
     if not explanations:
-        yield Text("There is nothing to explain: the compiled program has no collectives.")
+        yield Text(_NOTHING)
     for index, explanation in enumerate(explanations):
         yield from [Text()] if index else []
         yield from _explanation(explanation, width)
@@ -68,7 +72,8 @@ class ExplainedCollective:
         why: Why it is there, in the user's terms; None when not known.
         steps: From who sharded the array to who needed it otherwise.
         equations: The same in the literature's notation.
-        advice: What to change.
+        advice: What to change, none of which was tried.
+        trials: What became of changes that were tried; None where nobody was to try any.
         origin: Who put it there.
         payload_bytes: Bytes of the larger side on one device per execution; None when not known.
         wire_bytes: Bytes that one device must send per execution; None when not known.
@@ -93,6 +98,7 @@ class ExplainedCollective:
     steps: tuple[Step, ...]
     equations: tuple[str, ...]
     advice: tuple[str, ...]
+    trials: Trials | None
     origin: Origin
     payload_bytes: int | None
     wire_bytes: int | None
@@ -125,7 +131,7 @@ def as_document(explanations: Sequence[Explanation]) -> ExplainDocument:
 def _explained(explanation: Explanation) -> ExplainedCollective:
     own = {
         name: getattr(explanation, name)
-        for name in ("number", "copies", "place", "excerpt", "steps", "equations", "advice")
+        for name in ("number", "copies", "place", "excerpt", "steps", "equations", "advice", "trials")
     }
     return document(
         ExplainedCollective,
@@ -134,6 +140,25 @@ def _explained(explanation: Explanation) -> ExplainedCollective:
         excerpt_unread=explanation.unread,
         **own,
     )
+
+
+def render_markdown(explanations: Sequence[Explanation]) -> str:
+    """The same for a pull request's comment: a heading for each collective, what was tried below it."""
+    if not explanations:
+        return f"{_NOTHING}\n"
+    found: list[str] = []
+    for explanation in explanations:
+        found += [f"### {code(_headline(explanation).plain)}", "", prose(explanation.collective.why or "not known"), ""]
+        found += [f"- **cost**: {prose(_cost(explanation.collective))}"]
+        for label, words in labelled(explanation.trials):
+            found.append(f"- **{label}**: {code(words)}" if label == "tried" else f"- **{label}**: {prose(words)}")
+            if not label:
+                found[-1] = f"  {prose(words)}"
+        found += [f"- not tried: {prose(change)}" for change in explanation.advice]
+        if explanation.equations:
+            found += ["", *fenced("\n".join(explanation.equations), "text")]
+        found.append("")
+    return without_commands("\n".join(found))
 
 
 def _explanation(explanation: Explanation, width: int) -> Iterator[Text]:
@@ -161,8 +186,11 @@ def _explanation(explanation: Explanation, width: int) -> Iterator[Text]:
             yield from hanging(Text(f"       {equation}", style="cyan"), width, indent=9)
     yield from _labelled("cost", _cost(explanation.collective), width)
     yield from _labelled("origin", _origin(explanation.collective), width)
+    for label, words in labelled(explanation.trials):
+        yield from _labelled(label, words, width) if label else hanging(Text(f"       {words}"), width, indent=9)
     for number, change in enumerate(explanation.advice):
-        yield from _labelled("fix" if number == 0 else "or", change.removeprefix("or "), width)
+        label = "fix, not tried" if number == 0 else "or"
+        yield from _labelled(label, change.removeprefix("or "), width)
 
 
 def _headline(explanation: Explanation) -> Text:

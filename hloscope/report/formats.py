@@ -47,8 +47,16 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
     },
     "checkups": {"text": "checkups:lines", "json": "checkups:as_document"},
     "difference": {"text": "diffs:lines", "json": "formats:itself", "markdown": "diffs:render_markdown"},
-    "explanation": {"text": "explanation:lines", "json": "explanation:as_document"},
-    "overview": {"text": "explanation:overview", "json": "explanation:as_document"},
+    "explanation": {
+        "text": "explanation:lines",
+        "json": "explanation:as_document",
+        "markdown": "explanation:render_markdown",
+    },
+    "overview": {
+        "text": "explanation:overview",
+        "json": "explanation:as_document",
+        "markdown": "explanation:render_markdown",
+    },
     "prices": {"text": "price:lines", "json": "price:as_document"},
     "shardings": {"text": "shardings:lines", "json": "formats:itself"},
     "verification": {"text": "verification:lines", "json": "verification:as_document"},

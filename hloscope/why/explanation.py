@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from hloscope.analysis.model import Analysis, Collective, Frame, SourceFrame
 from hloscope.analysis.model.reason import Operation, Reason, ReasonKind, Tensor
+from hloscope.analysis.model.trial import Trials
 from hloscope.analysis.places import NOTHING, Sources, users_frame
 from hloscope.analysis.vocabulary import Kind
 from hloscope.errors import TargetError, did_you_mean
@@ -56,7 +57,8 @@ class Explanation:
         unread: Whether that is since HLO text names the file, and the user did not say that it may be read.
         steps: From who sharded the array to who needed it otherwise.
         equations: The same in the literature's notation.
-        advice: What to change.
+        advice: What to change, none of which was tried.
+        trials: What became of changes that were tried; None where nobody thought of any.
     """
 
     collective: Collective
@@ -68,6 +70,7 @@ class Explanation:
     steps: tuple[Step, ...]
     equations: tuple[str, ...]
     advice: tuple[str, ...]
+    trials: Trials | None = None
 
 
 def explain(analysis: Analysis, named: str | None = None, *, sources: Sources = NOTHING) -> tuple[Explanation, ...]:

@@ -22,14 +22,14 @@ def hloscope(root, *arguments: str, **environment: str) -> subprocess.CompletedP
 
 @pytest.mark.tpu_compiler
 def test_the_whole_chain_as_text(says, root):
-    done = hloscope(root, "explain", MATMUL, "1")
+    done = hloscope(root, "explain", MATMUL, "1", "--no-try")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     cost = next(number for number, line in enumerate(lines) if line.startswith("   = cost: one device sends 32.8 kB"))
     assert lines[1] == "  --> matmul.py:19 in matmul"
     (origin,) = [line for line in lines if line.startswith("   = origin: ")]
     assert origin.split()[2] == "inserted"
-    (fix,) = [line for line in lines if line.startswith("   = fix: ")]
+    (fix,) = [line for line in lines if line.startswith("   = fix, not tried: ")]
     says([*lines[:cost], origin, fix])
 
 
@@ -37,7 +37,7 @@ def test_the_whole_chain_as_text(says, root):
 def test_the_largest_is_told_in_full_and_the_others_are_listed(says, root, tmp_path):
     cache = {"HLOSCOPE_CACHE": "1", "HLOSCOPE_CACHE_DIR": str(tmp_path)}
     target = "fixtures/programs/moe_two_axes.py:two_axes"
-    overview = hloscope(root, "explain", target, **cache)
+    overview = hloscope(root, "explain", target, "--no-try", **cache)
     assert (overview.returncode, overview.stderr) == (0, "")
     first, others = overview.stdout.split("\nOthers, most bytes per step first\n")
     assert re.match(r"all-gather over X .*\bbf16\[8,1024,1024\].* %", first)
@@ -49,19 +49,68 @@ def test_the_largest_is_told_in_full_and_the_others_are_listed(says, root, tmp_p
     ]
     (kept,) = tmp_path.glob("compile-*")
     written = kept.read_bytes()
-    everything = hloscope(root, "explain", target, "all", **cache)
+    everything = hloscope(root, "explain", target, "all", "--no-try", **cache)
     assert everything.stdout.startswith(first)
     assert everything.stdout.count("   = chain") == 2
     assert [path.read_bytes() for path in tmp_path.glob("compile-*")] == [written]
 
 
+FIXABLE = "tests/search/programs/fixable.py:masked"
+
+
+@pytest.mark.tpu_compiler
+def test_a_change_that_helps_is_told_with_what_it_gains(root, tmp_path):
+    cache = {"HLOSCOPE_CACHE": "1", "HLOSCOPE_CACHE_DIR": str(tmp_path)}
+    how = (FIXABLE, "1", "--try", "5m")
+    done = hloscope(root, "explain", *how, **cache)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "   = tried: argument mask: P(None, 'X') -> P('X', None)" in done.stdout.splitlines()
+    assert (
+        done.stdout.index("   = why: ") < done.stdout.index("   = tried: ") < done.stdout.index("   = fix, not tried")
+    )
+    gained = " ".join(done.stdout.split("   = tried: ")[1].split())
+    assert "% less; over X one device sends 14.7 MB -> 0 B per step;" in gained
+    assert "1 -> 0 collectives" in gained
+    assert hloscope(root, "explain", *how, **cache).stdout == done.stdout
+    comment = hloscope(root, "explain", *how, "--format", "markdown", **cache).stdout
+    assert "- **tried**: `argument mask: P(None, 'X') -> P('X', None)`" in comment
+    (one,) = json.loads(hloscope(root, "explain", *how, "--format", "json", **cache).stdout)["explanations"]
+    best = one["trials"]["trials"][0]
+    assert (best["change"], best["helps"]) == (["argument mask: P(None, 'X') -> P('X', None)"], True)
+    assert best["after"]["wire_bytes"] == 0 < one["trials"]["before"]["wire_bytes"] == one["wire_bytes_per_step"]
+
+
+@pytest.mark.tpu_compiler
+def test_nothing_is_tried_where_nobody_wants_it(root):
+    done = hloscope(root, "explain", FIXABLE, "--no-try")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "tried:" not in done.stdout.replace("not tried:", "")
+    (one,) = json.loads(hloscope(root, "explain", FIXABLE, "--no-try", "--format", "json").stdout)["explanations"]
+    assert one["trials"] is None
+
+
+@pytest.mark.tpu_compiler
+def test_nothing_is_tried_where_nothing_can_be_compared(says, root):
+    done = hloscope(root, "explain", FIXABLE, "--slice", "cpu:8", "--try", "5s")
+    assert (done.returncode, done.stderr) == (0, "")
+    says([line for line in done.stdout.splitlines() if line.startswith("   = not tried")])
+
+
+@pytest.mark.parametrize("span", ["soon", "-5", "5d"])
+def test_a_span_of_time_is_a_number_with_its_unit(root, span):
+    done = hloscope(root, "explain", FIXABLE, f"--try={span}")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "write 30s, 5m or 2h" in done.stderr
+
+
 def test_a_bare_file_is_explained_as_far_as_it_goes(says, root):
     done = hloscope(root, "explain", CAPTURED, "--mesh", "X=4,Y=2", "--format", "json")
     assert (done.returncode, done.stderr) == (0, "")
-    (one,) = json.loads(done.stdout)["explanations"]
+    document = json.loads(done.stdout)
+    (one,) = document["explanations"]
     assert (one["kind"], one["axes"], one["copies"], one["steps"], one["advice"]) == ("all-reduce", ["Y"], 1, [], [])
     says(one["why"])
-    assert (one["place"]["line"], one["wire_bytes"], one["executions"]) == (19, 32768, 1)
+    assert (document["frames"][one["place"]]["line"], one["wire_bytes"], one["executions"]) == (19, 32768, 1)
 
 
 def test_a_collective_that_is_not_there_is_one_message(says, root):

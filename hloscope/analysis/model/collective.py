@@ -152,6 +152,8 @@ class Collective:
         source_of: None when `source` is the collective's own, else the name of the instruction it was taken from.
         why: Why it is there, in the user's terms; None when nobody asked.
         reason: The evidence that `why` is made from; None when nobody asked.
+        tried: Of the changes that `hloscope explain` has tried against it, the one that helps most, and the step before
+            and after; None where none is known.
         payload_bytes_per_step: Payload bytes per step: `payload_bytes` x `executions`.
         wire_bytes_per_step: Bytes one device sends per step: `wire_bytes` x `executions`.
     """
@@ -196,6 +198,7 @@ class Collective:
     source_of: str | None = None
     why: str | None = None
     reason: SharedReason | None = None
+    tried: str | None = None
     payload_bytes_per_step: int | None = field(init=False, default=None)
     wire_bytes_per_step: int | None = field(init=False, default=None)
 

@@ -1,0 +1,135 @@
+"""`explain`: why collectives are there, and what became of changes that were tried against them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Any
+
+from hloscope.analysis.model.trial import Trials
+from hloscope.analysis.places import Sources
+from hloscope.api.analyzing import analysis_of, with_function
+from hloscope.program.capture import Capture
+from hloscope.program.loading import name_of
+from hloscope.program.target import TargetFacts
+from hloscope.store import Store
+from hloscope.units import format_time
+from hloscope.why import explain
+from hloscope.why.explanation import Explanation
+
+Stage = Callable[[str], None]
+
+_QUICK_S = 2.0
+"""A program that compiles in less is tried without being asked."""
+_CHANGES, _SECONDS = 4, 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trying:
+    """Whether changes are tried.
+
+    Attributes:
+        wanted: False never tries.
+        seconds: What all trials may take together; None tries little, and only what compiles quickly.
+    """
+
+    wanted: bool = True
+    seconds: float | None = None
+
+
+def explain_function(
+    target: Callable[..., Any] | str,
+    facts: TargetFacts,
+    named: str | None = None,
+    *,
+    everything: bool = False,
+    sources: Sources,
+    trying: Trying,
+    stage: Stage = lambda _: None,
+    store: Store | None = None,
+    when_compiled: Callable[[Capture], None] = lambda _: None,
+) -> tuple[Explanation, ...]:
+    """Explains the collectives of a function, and tries changes against those that are shown in full.
+
+    Args:
+        target: The function or its name.
+        facts: How to call and place it.
+        named: One collective, as for `explain`; None for all.
+        everything: Whether all are shown in full; else the first one.
+        sources: The files of the user's code that may be read.
+        trying: Whether to try changes, and for how long.
+        stage: Called with what is happening, for a progress display.
+        store: Where compiles and trials are kept; None keeps none.
+        when_compiled: Called with what the compiler made, before it is analysed.
+
+    Raises:
+        HloscopeError: Bad input, there is no such collective, or JAX or the compiler refuses the program.
+    """
+    name = name_of(target)
+
+    def explained(function: Callable[..., Any], known: TargetFacts) -> tuple[Explanation, ...]:
+        from hloscope.program.compiling import start_compile  # these import JAX, which takes its time
+        from hloscope.program.lowering import lower
+        from hloscope.search import Subject
+
+        lowered = lower(function, known, name=name, stage=stage, store=store)
+        pending = start_compile(lowered, stage=stage, store=store)
+        captured = pending.capture(stage)
+        when_compiled(captured)
+        stage("reading the compiled program")
+        analysis = analysis_of(captured, name)
+        found = explain(analysis, named, sources=sources)
+        if not trying.wanted:
+            return found
+        subject = Subject(
+            function=function,
+            lowered=lowered,
+            captured=captured,
+            analysis=analysis,
+            store=store,
+            kept=pending.kept,
+            stage=stage,
+        )
+        shown = len(found) if everything else min(1, len(found))
+        return (*_with_trials(found[:shown], subject, trying), *found[shown:])
+
+    return with_function(target, facts, explained, stage=stage, store=store)
+
+
+def _with_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> list[Explanation]:
+    """With what became of changes, as long as there is time left for them."""
+    from hloscope.search import Limits, try_changes
+    from hloscope.search.candidates import MOST
+
+    changes = _CHANGES if trying.seconds is None else MOST
+    until = monotonic() + (_SECONDS if trying.seconds is None else trying.seconds)
+    done = []
+    for explanation in found:
+        why_not = _why_not(explanation, subject, trying)
+        left = until - monotonic()
+        if why_not is None and (left <= 0 or changes <= 0):
+            why_not = "the time for trying was spent on those before it: give it more with --try"
+        if why_not is not None:
+            done.append(replace(explanation, trials=Trials(not_tried=why_not)))
+            continue
+        # of one collective the whole time counts, so that what was found once is found again
+        seconds = left if done else _SECONDS if trying.seconds is None else trying.seconds
+        trials = try_changes(subject, explanation.collective, Limits(changes=changes, seconds=seconds))
+        changes -= len(trials.trials)
+        done.append(replace(explanation, trials=trials))
+    return done
+
+
+def _why_not(explanation: Explanation, subject: Any, trying: Trying) -> str | None:
+    """Why nothing is tried against a collective; None where something is."""
+    compile_s, time = subject.captured.compiled.seconds, subject.analysis.time
+    if time is None or subject.lowered.slice.chip is None:
+        return f"{subject.lowered.slice.name} has no times to compare"
+    if trying.seconds is not None:
+        return None
+    if compile_s is None:
+        return "this process compiled it, and would for each change: --try 5m tries for five minutes"
+    if compile_s >= _QUICK_S:
+        return f"the program takes {format_time(1e6 * compile_s)} to compile: --try 5m tries for five minutes"
+    return None

@@ -1,0 +1,185 @@
+"""Changes of a lowered module's shardings: pure functions on its bytecode.
+
+Operations go by the numbers that `hloscope.compiler.identity` gives them, so that what is read off one copy of a module
+can be edited in another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from hloscope.compiler.identity import numbered_operations
+from hloscope.compiler.shardy_model import ValueSharding
+
+_CONSTRAINT = "sdy.sharding_constraint"
+_SHARDING = "sdy.sharding"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstraintEdit:
+    """One sharding constraint that is dropped, set or added.
+
+    Attributes:
+        operation: The number of the constraint, or of the operation before which one is added.
+        operand: The operand that gets a constraint; None where `operation` is the constraint itself.
+        sharding: What it asks for; None drops it.
+    """
+
+    operation: int
+    operand: int | None = None
+    sharding: ValueSharding | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleEdit:
+    """Other shardings for a module.
+
+    Attributes:
+        arguments: By the number of the argument.
+        results: By the number of the result; None leaves it open.
+        constraints: What becomes of sharding constraints.
+        argument_count: How many arguments are counted, the last ones of the module: tokens of ordered effects come
+            before them. None for all.
+        result_count: The same for results.
+    """
+
+    arguments: tuple[tuple[int, ValueSharding], ...] = ()
+    results: tuple[tuple[int, ValueSharding | None], ...] = ()
+    constraints: tuple[ConstraintEdit, ...] = ()
+    argument_count: int | None = None
+    result_count: int | None = None
+
+
+class ModuleTexts(NamedTuple):
+    """A module in three forms.
+
+    Attributes:
+        bytecode: With source places.
+        plain: As text without them.
+        located: As text with them.
+    """
+
+    bytecode: bytes
+    plain: str
+    located: str
+
+
+def edited(module: bytes, edits: tuple[ConstraintEdit, ...]) -> ModuleTexts:
+    """A module with other sharding constraints.
+
+    Raises:
+        ValueError: An edit does not fit the module.
+    """
+    from hloscope.compiler import jax_internals
+
+    parsed = jax_internals.module_of_bytecode(module)
+    with parsed.context:
+        apply(parsed, ModuleEdit(constraints=edits))
+        operation = parsed.operation
+        located = operation.get_asm(enable_debug_info=True)
+        return ModuleTexts(jax_internals.bytecode_of_module(parsed), operation.get_asm(), located)
+
+
+def apply(module: Any, edit: ModuleEdit) -> None:
+    """Changes a parsed `jaxlib.mlir.ir.Module`; its context must be the current one.
+
+    Raises:
+        ValueError: The edit does not fit the module.
+    """
+    operations = numbered_operations(module) if edit.constraints else {}
+    meshes = _meshes(module)
+    for change in edit.constraints:
+        _constrain(operations, change, meshes)
+    if edit.arguments or edit.results:
+        main = _main(module)
+        _put(main, "arg_attrs", dict(edit.arguments), edit.argument_count, meshes)
+        _put(main, "res_attrs", dict(edit.results), edit.result_count, meshes)
+
+
+def _main(module: Any) -> Any:
+    functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
+    found = [op for op in functions if str(op.attributes["sym_name"]).strip('"') == "main"]
+    if not found:
+        raise ValueError("the module has no main function")
+    return found[0]
+
+
+def _meshes(module: Any) -> dict[str, frozenset[str]]:
+    """The axes of each mesh of the module, by its symbol."""
+    from jaxlib.mlir.dialects import sdy
+
+    found = {}
+    for op in module.body.operations:
+        if op.operation.name == "sdy.mesh":
+            axes = (sdy.MeshAxisAttr(axis).name for axis in sdy.MeshAttr(op.operation.attributes["mesh"]).axes)
+            found[str(op.operation.attributes["sym_name"]).strip('"')] = frozenset(map(str, axes))
+    return found
+
+
+def _sharding(sharding: ValueSharding, meshes: Mapping[str, frozenset[str]]) -> Any:
+    """A sharding with all dimensions closed, over the first mesh that has its axes."""
+    from jaxlib.mlir import ir
+
+    axes = {axis.partition(":")[0] for here in sharding for axis in here}
+    symbol = next((name for name, known in meshes.items() if known and axes <= known), None)
+    if symbol is None:
+        raise ValueError(f"no mesh of the module has the axes {sorted(axes)}")
+    dimensions = ", ".join("{" + ", ".join(map(_axis, here)) + "}" for here in sharding)
+    return ir.Attribute.parse(f"#sdy.sharding<@{symbol}, [{dimensions}]>")
+
+
+def _axis(axis: str) -> str:
+    name, part, rest = axis.partition(":")
+    return f'"{name}"{part}{rest}'
+
+
+def _constrain(operations: Mapping[int, Any], change: ConstraintEdit, meshes: Mapping[str, frozenset[str]]) -> None:
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import sdy
+
+    op = operations.get(change.operation)
+    if op is None:
+        raise ValueError(f"the module has no operation {change.operation}")
+    if change.operand is not None:
+        if change.sharding is None or change.operand >= len(op.operands):
+            raise ValueError(f"operation {change.operation} has no operand {change.operand}")
+        with ir.InsertionPoint(op), op.location:
+            added = sdy.ShardingConstraintOp(op.operands[change.operand], _sharding(change.sharding, meshes))
+        op.operands[change.operand] = added.result
+        return
+    if op.name != _CONSTRAINT:
+        raise ValueError(f"operation {change.operation} is a {op.name}, and no sharding constraint")
+    if change.sharding is not None:
+        op.attributes["sharding"] = _sharding(change.sharding, meshes)
+        return
+    op.results[0].replace_all_uses_with(op.operands[0])
+    op.erase()
+
+
+def _put(
+    main: Any,
+    key: str,
+    shardings: Mapping[int, ValueSharding | None],
+    counted: int | None,
+    meshes: Mapping[str, frozenset[str]],
+) -> None:
+    """Gives arguments or results other shardings; None takes theirs away."""
+    from jaxlib.mlir import ir
+
+    if not shardings:
+        return
+    kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    count = len(kind.inputs if key == "arg_attrs" else kind.results)
+    known = list(main.attributes[key]) if key in main.attributes else [ir.DictAttr.get({})] * count
+    before = 0 if counted is None else count - counted
+    if before < 0 or before + max(shardings) >= count:
+        raise ValueError(f"the module has no {key.partition('_')[0]} {max(shardings)}")
+    for place, sharding in shardings.items():
+        number = before + place
+        attributes = {item.name: item.attr for item in ir.DictAttr(known[number]) if item.name != _SHARDING}
+        if sharding is not None:
+            attributes[_SHARDING] = _sharding(sharding, meshes)
+        known[number] = ir.DictAttr.get(attributes)
+    main.attributes[key] = ir.ArrayAttr.get(known)

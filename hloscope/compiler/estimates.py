@@ -1,0 +1,193 @@
+"""What a program costs as far as Shardy's shardings tell: bytes that move, and work that devices do twice.
+
+Good for ranking alone: nothing is compiled, so no fusion, no overlap and no choice of the partitioner's is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from hloscope.compiler.shardy_model import Axes, ShardyModule, ShardyOp, ShardyValue, ValueSharding
+
+_MULTIPLIES = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
+_RESHARDS = ("sdy.reshard", "sdy.sharding_constraint")
+_FREE = frozenset(
+    """stablehlo.constant sdy.constant stablehlo.broadcast_in_dim stablehlo.reshape stablehlo.while stablehlo.case
+    stablehlo.if func.func func.call sdy.named_computation sdy.manual_computation sdy.reshard sdy.sharding_constraint
+    """.split()
+)
+"""Operations that read and write nothing themselves, or nothing that is not counted elsewhere."""
+_BITS = {"i1": 8, "bf16": 16, "complex<f32>": 64, "complex<f64>": 128}
+_CONDITION, _BODY = 0, 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """What one device does in a second.
+
+    Attributes:
+        link_bytes: Bytes that it sends.
+        memory_bytes: Bytes that it reads or writes.
+        flops: Multiply-adds, as two each.
+    """
+
+    link_bytes: float
+    memory_bytes: float
+    flops: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What one step costs one device, by Shardy's shardings.
+
+    Attributes:
+        moved_bytes: Bytes that it sends.
+        memory_bytes: Bytes of the arrays that its operations read and write, as if none were fused.
+        flops: Of its matmuls and convolutions.
+        loops_unknown: Loops whose trips could not be read, and count once.
+    """
+
+    moved_bytes: float
+    memory_bytes: float
+    flops: float
+    loops_unknown: int = 0
+
+    def time_us(self, rates: Rates) -> float:
+        """As if nothing overlapped; element-wise operations are fused, so that memory counts a part only."""
+        work = max(self.flops / rates.flops, _FUSED * self.memory_bytes / rates.memory_bytes)
+        return 1e6 * (self.moved_bytes / rates.link_bytes + work)
+
+
+_FUSED = 0.4
+"""Of the bytes of all operations, what crosses memory where they are fused."""
+
+
+def estimate(module: ShardyModule) -> Estimate:
+    """What a propagated module costs."""
+    return _Walk(module).estimate()
+
+
+class _Walk:
+    def __init__(self, module: ShardyModule) -> None:
+        self._module = module
+        self._unknown: set[int] = set()
+        self._times: dict[int, float] = {}
+
+    def estimate(self) -> Estimate:
+        moved = memory = flops = 0.0
+        for op in self._module.ops:
+            times = self._runs(op)
+            if op.kind == "sdy.all_reduce":
+                moved += times * self._summed(op)
+            elif op.kind in _RESHARDS:
+                moved += times * self._moved(op)
+            elif op.kind in _MULTIPLIES:
+                flops += times * self._flops(op)
+            if op.results and op.kind not in _FREE:
+                memory += times * sum(map(self._local_bytes, map(self._value, (*op.operands, *op.results))))
+        return Estimate(moved_bytes=moved, memory_bytes=memory, flops=flops, loops_unknown=len(self._unknown))
+
+    def _value(self, index: int) -> ShardyValue:
+        return self._module.values[index]
+
+    @cached_property
+    def _calls(self) -> Mapping[str, list[ShardyOp]]:
+        found: dict[str, list[ShardyOp]] = {}
+        for op in self._module.ops:
+            if op.kind == "func.call" and op.symbol:
+                found.setdefault(op.symbol, []).append(op)
+        return found
+
+    def _runs(self, op: ShardyOp) -> float:
+        """How often an operation runs in one step."""
+        if op.parent is None:
+            calls = self._calls.get(op.symbol or "", []) if op.kind == "func.func" else []
+            return sum(map(self._runs, calls)) if calls and op.index != self._module.main else 1.0
+        if op.parent not in self._times:
+            holder = self._module.ops[op.parent]
+            self._times[op.parent] = self._runs(holder) * (self._trips(holder) if _is_loop(holder) else 1)
+        return self._times[op.parent]
+
+    def _trips(self, loop: ShardyOp) -> int:
+        """How often a loop runs: the number that its condition compares with, as JAX counts from 0."""
+        for op in self._conditions.get(loop.index, ()):
+            found = (self._value(operand).whole_number for operand in op.operands)
+            trips = next((number for number in found if number is not None), None)
+            if trips is not None:
+                return max(trips, 1)
+        self._unknown.add(loop.index)
+        return 1
+
+    @cached_property
+    def _conditions(self) -> Mapping[int, list[ShardyOp]]:
+        found: dict[int, list[ShardyOp]] = {}
+        for op in self._module.ops:
+            if op.kind == "stablehlo.compare" and op.parent is not None and op.region == _CONDITION:
+                found.setdefault(op.parent, []).append(op)
+        return found
+
+    def _devices(self, axes: Iterable[str]) -> int:
+        sizes = self._module.mesh
+        return prod(int(axis.rpartition(")")[2]) if ":" in axis else sizes.get(axis, 1) for axis in axes)
+
+    def _local_bytes(self, value: ShardyValue, sharding: ValueSharding | None = None) -> float:
+        cut = sharding if sharding is not None else value.sharding or ()
+        return prod(value.shape) * _bits(value.element_type) / 8 / self._devices(axis for axes in cut for axis in axes)
+
+    def _summed(self, op: ShardyOp) -> float:
+        """An all-reduce; where its one reader takes a part, the half of it that a reduce-scatter is."""
+        devices = self._devices(op.axes)
+        whole = 2 * (devices - 1) / devices * self._local_bytes(self._value(op.results[0]))
+        users = self._module.users.get(op.results[0], ())
+        after = [self._module.ops[user] for user, _ in users]
+        if len(after) != 1 or after[0].kind not in _RESHARDS:
+            return whole
+        gained = {axis for axes in self._value(after[0].results[0]).sharding or () for axis in axes}
+        return whole / 2 if {*op.axes} <= gained else whole
+
+    def _moved(self, op: ShardyOp) -> float:
+        value, result = self._value(op.operands[0]), self._value(op.results[0])
+        before, after = value.sharding or ((),) * len(value.shape), result.sharding or ((),) * len(value.shape)
+        if len(before) != len(after):
+            return 0.0
+        given_up = {axis for had, gets in zip(before, after, strict=True) for axis in _given_up(had, gets)}
+        kept = {axis for axes in after for axis in axes}
+        gathered, exchanged = self._devices(given_up - kept), self._devices(given_up & kept)
+        arrives = self._local_bytes(value, after)
+        return arrives * ((gathered - 1) / gathered + (exchanged - 1) / exchanged)
+
+    def _flops(self, op: ShardyOp) -> float:
+        rule = op.rule
+        if rule is None or len(rule.operands) != len(op.operands):
+            return 0.0
+        cut: dict[int, set[str]] = {}
+        for index, mapping in (
+            *zip(op.operands, rule.operands, strict=True),
+            *zip(op.results, rule.results, strict=True),
+        ):
+            for axes, factors in zip(self._value(index).sharding or (), mapping, strict=False):
+                if factors:
+                    cut.setdefault(factors[0], set()).update(axes)
+        return 2.0 * prod(rule.sizes) / self._devices({axis for axes in cut.values() for axis in axes})
+
+
+def _is_loop(op: ShardyOp) -> bool:
+    return op.kind == "stablehlo.while"
+
+
+def _given_up(had: Axes, gets: Axes) -> Axes:
+    """What follows the common beginning: to cut further is free."""
+    kept = 0
+    while kept < min(len(had), len(gets)) and had[kept] == gets[kept]:
+        kept += 1
+    return had[kept:]
+
+
+def _bits(element_type: str) -> int:
+    if element_type in _BITS:
+        return _BITS[element_type]
+    digits = "".join(character for character in element_type.partition("E")[0] if character.isdigit())
+    return max(int(digits), 8) if digits else 32

@@ -1,0 +1,30 @@
+"""From what one compile yielded to a priced analysis: what moves, and how long it takes."""
+
+from __future__ import annotations
+
+from hloscope.analysis.analyze import analyze_module
+from hloscope.analysis.model import Analysis
+from hloscope.analysis.placement import Placement
+from hloscope.cost.price import price_module
+from hloscope.hlo import HloModule
+from hloscope.program.capture import Capture
+
+
+def price_capture(program: Capture, module: HloModule, *, target: str) -> Analysis:
+    """The analysis of a compiled program with its times, without reasons and findings.
+
+    Args:
+        program: Its text, with what else is known of it.
+        module: The parsed text.
+        target: What the user named.
+    """
+    partitions, device_ids = program.compiled.slice_of_partition, program.compiled.device_ids or None
+    found = analyze_module(
+        module,
+        target=target,
+        mesh=program.mesh,
+        devices_per_slice=program.devices_per_slice,
+        placement=Placement(partitions, device_ids) if partitions else None,
+    )
+    costs = program.kernel_costs
+    return price_module(found, module, program.slice, device_ids=device_ids, kernel_costs=costs)

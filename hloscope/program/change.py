@@ -1,0 +1,154 @@
+"""A change of a program's shardings as a value: other specs, other constraints, other sizes. Knows no JAX."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hloscope.compiler.edits import ConstraintEdit
+from hloscope.program.capture import spec_text
+
+if TYPE_CHECKING:
+    from hloscope.compiler.shardy_model import ValueSharding
+
+_NAMED = 3
+"""Arguments or results that are named; beyond it they are counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeafChange:
+    """Another sharding for one argument or result leaf.
+
+    Attributes:
+        index: Its place among the flat arguments or results.
+        name: The user's name for it.
+        before: Its sharding; None where it was left open.
+        after: The one that it gets; None leaves it open, which only a result can be.
+        replaces: Of a result: the argument whose place it takes in the next step; None where there is none.
+    """
+
+    index: int
+    name: str
+    before: ValueSharding | None
+    after: ValueSharding | None
+    replaces: int | None = None
+
+    @property
+    def words(self) -> str:
+        """`W: P('X', None) -> P(None, 'X')`."""
+        return f"{self.name}: {_spec(self.before)} -> {_spec(self.after)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstraintChange:
+    """What becomes of the sharding constraints of one line.
+
+    Attributes:
+        edits: One for each of them: a line may run in several places of the program.
+        place: Where it is written, `moe.py:31`.
+        before: What the constraint asks for; None for one that is added.
+        array: What an added constraint is of, as the user knows it; empty for those that are there.
+    """
+
+    edits: tuple[ConstraintEdit, ...]
+    place: str
+    before: ValueSharding | None = None
+    array: str = ""
+
+    @property
+    def words(self) -> str:
+        """`constraint at moe.py:31: dropped`."""
+        after = self.edits[0].sharding
+        if self.array:
+            return f"a constraint on {self.array} at {self.place}: {_spec(after)}"
+        became = "dropped" if after is None else f"{_spec(self.before)} -> {_spec(after)}"
+        return f"constraint at {self.place}: {became}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeChange:
+    """Another size for a letter, or for a number, of the notation of the arguments.
+
+    Attributes:
+        name: The letter; the number as text.
+        before: The size.
+        after: The new one.
+    """
+
+    name: str
+    before: int
+    after: int
+
+    @property
+    def words(self) -> str:
+        """`H: 6 padded to 8`."""
+        named = self.name if not self.name.isdigit() else f"dimensions of {self.name}"
+        size = f"{self.before} " if not self.name.isdigit() else ""
+        return f"{named}: {size}padded to {self.after}, with a wrapper that pads before and cuts after"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What to do otherwise in a program; hashable, so that equal changes are tried once.
+
+    Attributes:
+        arguments: Other specs for arguments.
+        results: Other specs for results.
+        constraints: What becomes of sharding constraints.
+        sizes: Other sizes.
+        frees_output: Whether a result is sharded otherwise than was asked for and does not come to lie as the argument
+            that it replaces: its readers must be content with that.
+    """
+
+    arguments: tuple[LeafChange, ...] = ()
+    results: tuple[LeafChange, ...] = ()
+    constraints: tuple[ConstraintChange, ...] = ()
+    sizes: tuple[SizeChange, ...] = ()
+    frees_output: bool = False
+
+    @property
+    def parts(self) -> int:
+        """How many things it changes."""
+        return len(self.arguments) + len(self.results) + len(self.constraints) + len(self.sizes)
+
+    @property
+    def touched(self) -> frozenset[tuple[str, object]]:
+        """The things that it changes, whatever to."""
+        return frozenset(
+            [
+                *(("argument", leaf.index) for leaf in self.arguments),
+                *(("result", leaf.index) for leaf in self.results),
+                *(("constraint", edit.operation) for edit in self.edits),
+                *(("size", size.name) for size in self.sizes),
+            ]
+        )
+
+    @property
+    def edits(self) -> tuple[ConstraintEdit, ...]:
+        """What becomes of constraints, operation by operation."""
+        return tuple(edit for change in self.constraints for edit in change.edits)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """One line for each part, as the user would write it."""
+        return (
+            *_leaf_words("argument", self.arguments),
+            *_leaf_words("result", self.results),
+            *(change.words for change in self.constraints),
+            *(change.words for change in self.sizes),
+        )
+
+    def __str__(self) -> str:
+        return "; ".join(self.words)
+
+
+def _leaf_words(noun: str, leaves: tuple[LeafChange, ...]) -> tuple[str, ...]:
+    """Those of many leaves that change alike are counted: layers have dozens."""
+    named = [f"{'' if leaf.name.startswith(noun) else f'{noun} '}{leaf.words}" for leaf in leaves]
+    if len(named) <= _NAMED:
+        return tuple(named)
+    return (*named[:_NAMED], f"and {len(named) - _NAMED} more {noun}s likewise")
+
+
+def _spec(sharding: ValueSharding | None) -> str:
+    return "left open" if sharding is None else spec_text(sharding)

@@ -1,0 +1,86 @@
+"""What became of changes that were tried, in words that text and Markdown share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hloscope.analysis.model.trial import Figures, Trial, Trials
+from hloscope.units import format_bytes, format_share, format_time, plural
+
+_SHOWN = 3
+
+
+def labelled(trials: Trials | None) -> Iterator[tuple[str, str]]:
+    """Labels and lines: each change that helps, best first, or that it is better left, or why nothing was tried."""
+    if trials is None:
+        return
+    worth = [trial for trial in trials.helping if _is_near(trial, trials.helping[0])]
+    for trial in worth[:_SHOWN]:
+        yield "tried", "; ".join(trial.change)
+        yield "", gains(trials.before, trial)
+        for condition in _conditions(trial):
+            yield "", condition
+    rest = len(trials.helping) - len(worth[:_SHOWN])
+    if rest:
+        yield "tried", f"{plural(rest, 'other change')} that help{'s' * (rest == 1)} less"
+    if trials.verdict.startswith(_LEAVE):
+        yield _LEAVE.rstrip(": "), trials.verdict.removeprefix(_LEAVE)
+    if trials.not_tried is not None:
+        yield "not tried", trials.not_tried
+    elif trials.stopped:
+        yield "not tried", "the rest of the changes, for want of time: --try gives more"
+
+
+_LEAVE = "leave it: "
+_NEAR = 1.5
+
+
+def _is_near(trial: Trial, best: Trial) -> bool:
+    """Whether a change is worth a thought beside the best one."""
+    if trial.after is None or best.after is None or trial.after.step_us is None or best.after.step_us is None:
+        return False
+    return trial.after.step_us <= _NEAR * best.after.step_us
+
+
+def gains(before: Figures | None, trial: Trial) -> str:
+    """`492 us (458 to 528) -> 73.9 us (68.8 to 79.3), 85.0% less; sends 14.7 MB -> 0 B; HBM 50.7 MB -> 50.4 MB`."""
+    after = trial.after
+    if before is None or after is None:
+        return trial.problem or "nothing is known of it"
+    words = [f"{_step(before)} -> {_step(after)}{_difference(before.step_us, after.step_us)}"]
+    axes = dict.fromkeys((*before.wire_bytes_by_axis, *after.wire_bytes_by_axis))
+    for axis in axes:
+        pair = (before.wire_bytes_by_axis.get(axis, 0), after.wire_bytes_by_axis.get(axis, 0))
+        if pair[0] != pair[1]:
+            sent = [
+                figures.wire_bound.marked(format_bytes(count))
+                for figures, count in zip((before, after), pair, strict=True)
+            ]
+            words.append(f"over {axis or 'no axis'} one device sends {sent[0]} -> {sent[1]} per step")
+    if before.hbm_bytes != after.hbm_bytes:
+        words.append(f"HBM {format_bytes(before.hbm_bytes)} -> {format_bytes(after.hbm_bytes)} per device")
+    if before.collectives != after.collectives:
+        words.append(f"{before.collectives} -> {plural(after.collectives, 'collective')}")
+    return "; ".join(words)
+
+
+def _conditions(trial: Trial) -> Iterator[str]:
+    if trial.frees_output:
+        yield "where the result may be sharded otherwise than was asked for"
+    if trial.pads:
+        yield "what the wrapper costs that pads and cuts is not in these figures"
+
+
+def _step(figures: Figures) -> str:
+    shown = figures.step_bound.marked(format_time(figures.step_us))
+    if figures.step_us_range is None:
+        return shown
+    low, high = map(format_time, figures.step_us_range)
+    return f"{shown} ({low.removesuffix(' ' + high.rpartition(' ')[2])} to {high})"
+
+
+def _difference(before: float | None, after: float | None) -> str:
+    if not before or after is None:
+        return ""
+    share = 1 - after / before
+    return f", {format_share(abs(share))} {'less' if share >= 0 else 'more'}"

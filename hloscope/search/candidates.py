@@ -1,0 +1,323 @@
+"""Changes that may take a collective out of a program, or make it smaller, from the typed reason for it.
+
+Nothing here says that a change helps. Each only has to be one that JAX would take; what becomes of it is for `ranking`
+and `trials` to find out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, combinations, islice
+from math import lcm, prod
+
+from hloscope.analysis.model.reason import AskedBy, Operation, Reason, ReasonKind
+from hloscope.analysis.places import short_source
+from hloscope.compiler.edits import ConstraintEdit
+from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue, ValueSharding
+from hloscope.program.capture import Capture
+from hloscope.program.change import Change, ConstraintChange, LeafChange, SizeChange
+from hloscope.search.leaves import Leaf, Leaves
+from hloscope.why.graph import ShardyGraph, axes_in, is_written
+from hloscope.why.tensors import frames_of
+
+MOST = 60
+_MOST_PLACES = 8
+_MOST_RESULTS = 6
+_PAIRED = 7
+_WITHOUT_CHANGES = (ReasonKind.AUTHORED, ReasonKind.UNKNOWN)
+_LOOP = "stablehlo.while"
+_LOOP_BODY = 1
+
+
+def candidates(captured: Capture, reason: Reason, sizes: Mapping[str, int]) -> tuple[Change, ...]:
+    """Changes that are worth ranking, the most direct first; none for what the user wrote or nobody can explain.
+
+    Args:
+        captured: What the compiler yielded.
+        reason: Why the collective is there.
+        sizes: Those of the letters of the notation.
+    """
+    if captured.compiled.shardy is None or reason.kind in _WITHOUT_CHANGES:
+        return ()
+    thinker = _Thinker(captured, captured.compiled.shardy, reason)
+    ways: tuple[Callable[[], Iterable[Change | None]], ...] = (
+        thinker.constraints,
+        thinker.results,
+        thinker.conflicts,
+        thinker.carries,
+        lambda: thinker.padded(sizes),
+        thinker.arguments,
+        thinker.results_and_arguments,
+        thinker.scattered,
+    )
+    found = dict.fromkeys(change for change in chain.from_iterable(way() for way in ways) if change is not None)
+    return tuple(islice(found, MOST))
+
+
+def pairs(best: Sequence[Change], known: Iterable[Change]) -> tuple[Change, ...]:
+    """Two of the best changes at once, where they are of different things.
+
+    Args:
+        best: Changes, best first.
+        known: Those that need not be made again.
+    """
+    joined = (_joined(one, other) for one, other in combinations(best[:_PAIRED], 2))
+    seen = set(known)
+    return tuple(change for change in dict.fromkeys(filter(None, joined)) if change not in seen)
+
+
+def _joined(one: Change, other: Change) -> Change | None:
+    if one.touched & other.touched or ((one.sizes or other.sizes) and (one.constraints or other.constraints)):
+        return None  # operations have other numbers where sizes are others
+    if any(_parts_state(leaf, change) for leaf in (*one.results, *other.results) for change in (one, other)):
+        return None
+    return Change(
+        arguments=tuple(sorted((*one.arguments, *other.arguments), key=lambda leaf: leaf.index)),
+        results=tuple(sorted((*one.results, *other.results), key=lambda leaf: leaf.index)),
+        constraints=(*one.constraints, *other.constraints),
+        sizes=(*one.sizes, *other.sizes),
+        frees_output=one.frees_output or other.frees_output,
+    )
+
+
+def _parts_state(result: LeafChange, change: Change) -> bool:
+    """Whether the argument that a result replaces is to lie otherwise than the result."""
+    return any(leaf.index == result.replaces and leaf.after != result.after for leaf in change.arguments)
+
+
+class _Thinker:
+    """Everything that is read once for all changes against one collective."""
+
+    def __init__(self, captured: Capture, module: ShardyModule, reason: Reason) -> None:
+        self._captured, self._reason = captured, reason
+        self._graph = ShardyGraph(module)
+        self._leaves = Leaves(captured, self._graph)
+        self._mesh = dict(module.mesh)
+        self._axes = tuple(axis.partition(":")[0] for axis in reason.axes) or tuple(
+            axis for axis in self._mesh if reason.moved is not None and axis in axes_in(reason.moved.sharding)
+        )
+        kinds = () if captured.mesh is None else captured.mesh.axis_types or ()
+        self._is_auto = bool(kinds) and all(kind == "auto" for kind in kinds)
+
+    # What takes part.
+
+    def _asked(self, by: str) -> list[AskedBy]:
+        return [asker for asker in (*self._reason.asked_by, *self._reason.held_by) if asker.by == by]
+
+    def _operations(self, *found: Operation | None) -> list[ShardyOp]:
+        """Shardy's operations for those of the reason, outside of `shard_map`."""
+        wanted = {(op.op_name, op.source) for op in found if op is not None}
+        alike = (op for op in self._graph.module.ops if (op.op_name, frames_of(op.source)) in wanted)
+        return [op for op in alike if not self._graph.in_manual(op)]
+
+    def _own_arguments(self) -> list[Leaf]:
+        """The arguments that the reason names, or that its operations are made from."""
+        tensors = (self._reason.moved, self._reason.result, *self._reason.operands)
+        names = [asker.name for asker in self._asked("argument")]
+        names += [tensor.argument for tensor in tensors if tensor is not None]
+        found = [self._leaves.argument_named(name) for name in names if name is not None]
+        for op in self._operations(self._reason.consumer, self._reason.producer)[:_MOST_PLACES]:
+            if op.kind != _LOOP:
+                found += [self._leaves.argument_of(self._graph.value(operand)) for operand in op.operands]
+        unique = {
+            leaf.index: leaf for leaf in found if leaf is not None and leaf.array.used and leaf.array.global_shape
+        }
+        return list(unique.values())
+
+    def _own_results(self) -> list[Leaf]:
+        """The results that the reason names; all, where there are few."""
+        named = {asker.name for asker in self._asked("output")}
+        results = [leaf for leaf in self._leaves.results if leaf.array.global_shape]
+        return [leaf for leaf in results if leaf.array.name in named or len(results) <= _MOST_RESULTS]
+
+    def _constraints(self) -> list[list[ShardyOp]]:
+        """The constraints of the program, line by line, those of the reason first."""
+        if not self._is_auto:
+            return []
+        lines: dict[object, list[ShardyOp]] = {}
+        for op in self._graph.module.ops:
+            if is_written(op) and op.identity and not self._graph.in_manual(op):
+                lines.setdefault((op.source[:1], self._asks(op)), []).append(op)
+        named = {asker.source[:1] for asker in self._asked("constraint")}
+        ordered = sorted(lines.values(), key=lambda ops: frames_of(ops[0].source)[:1] not in named)
+        return ordered[:_MOST_PLACES]
+
+    def _asks(self, op: ShardyOp) -> ValueSharding | None:
+        return op.asked or self._graph.value(op.results[0]).sharding
+
+    # The ways out.
+
+    def constraints(self) -> Iterator[Change | None]:
+        """A constraint dropped, or asking for what its operand has; or the argument behind it as it asks."""
+        lines = self._constraints()
+        for place in dict.fromkeys(_place(ops[0]) for ops in lines):
+            yield self._edited([op for ops in lines if _place(ops[0]) == place for op in ops], None)
+        for ops in lines:
+            asked = self._asks(ops[0])
+            held = {self._sharding(self._graph.unmoved(self._graph.value(op.operands[0]))) for op in ops}
+            for sharding in held:
+                if sharding != asked:
+                    yield self._edited(ops, sharding)
+            for op in ops:
+                leaf = self._leaves.argument_of(self._graph.value(op.operands[0]))
+                if leaf is not None and asked is not None:
+                    yield self._with_alike(leaf, asked)
+
+    def results(self) -> Iterator[Change | None]:
+        """A result as it is computed, open, or as the argument that it replaces; or that argument like the result."""
+        for result in self._own_results():
+            if result.computed is not None and result.computed != result.asked:
+                yield self._leaves.change(results=[(result, result.computed)])
+            number = self._leaves.replaces.get(result.index)
+            argument = None if number is None else self._leaves.arguments[number]
+            if argument is not None and argument.sharding is not None:
+                yield self._leaves.change(results=[(result, argument.sharding)])
+                if result.sharding is not None:
+                    yield self._with_alike(argument, result.sharding)
+            if result.asked is not None:
+                yield self._leaves.change(results=[(result, None)])
+
+    def results_and_arguments(self) -> Iterator[Change | None]:
+        """The arguments sharded as a result was asked for, where they have its shape."""
+        for result in self._own_results():
+            if result.asked is None:
+                continue
+            alike = [leaf for leaf in self._own_arguments() if leaf.array.global_shape == result.array.global_shape]
+            for leaf in alike:
+                yield self._with_alike(leaf, result.asked)
+            if len(alike) > 1:
+                yield self._leaves.change([(leaf, result.asked) for leaf in alike])
+
+    def conflicts(self) -> Iterator[Change | None]:
+        """An operand sharded as the other operands, or the result, would have it: the argument, or a constraint."""
+        for op in self._operations(self._reason.consumer, self._reason.producer)[:_MOST_PLACES]:
+            rule = op.rule
+            if rule is None or len(rule.operands) != len(op.operands):
+                continue
+            sides = [
+                *zip(op.operands, rule.operands, strict=True),
+                *zip(op.results, rule.results, strict=True),
+            ]
+            for number, operand in enumerate(op.operands):
+                value = self._graph.unmoved(self._graph.value(operand))
+                for index, mapping in sides:
+                    other = self._graph.unmoved(self._graph.value(index))
+                    projected = self._projected(self._sharding(other), mapping, rule.operands[number], value)
+                    if index != operand and projected is not None and projected != self._sharding(value):
+                        yield from self._operand_as(op, number, value, projected)
+
+    def _operand_as(
+        self, op: ShardyOp, number: int, value: ShardyValue, wanted: ValueSharding
+    ) -> Iterator[Change | None]:
+        leaf = self._leaves.argument_of(value)
+        if leaf is not None and leaf.array.global_shape == value.shape:
+            yield self._with_alike(leaf, wanted)
+        elif self._is_auto and op.identity and value.shape:
+            edit = ConstraintEdit(operation=op.identity[-1], operand=number, sharding=wanted)
+            place = _place(op)
+            if place is not None:
+                array = self._named(value)
+                yield Change(constraints=(ConstraintChange(edits=(edit,), place=place, array=array),))
+
+    def carries(self) -> Iterator[Change | None]:
+        """What a loop starts from, sharded as its body has it, or leaves it."""
+        for op in self._graph.module.ops:
+            if op.kind != _LOOP or self._graph.in_manual(op):
+                continue
+            returned = self._graph.returns.get((op.index, _LOOP_BODY))
+            inside = [value for value in self._graph.module.values if value.is_argument and value.owner == op.index]
+            for number, operand in enumerate(op.operands):
+                leaf = self._leaves.argument_of(self._graph.value(operand))
+                if leaf is None or leaf.array.global_shape != self._graph.value(operand).shape:
+                    continue
+                seen = [value for value in inside if value.number == number]
+                if returned is not None and number < len(returned.operands):
+                    seen.append(self._graph.unmoved(self._graph.value(returned.operands[number])))
+                for sharding in dict.fromkeys(map(self._sharding, seen)):
+                    if sharding != leaf.sharding:
+                        yield self._with_alike(leaf, sharding)
+
+    def arguments(self) -> Iterator[Change | None]:
+        """Each argument without the axes that data moves over, and with them on each other dimension."""
+        for leaf in self._own_arguments():
+            for sharding in self._leaves.layouts(leaf, self._axes):
+                yield self._with_alike(leaf, sharding)
+                yield self._alone(leaf, sharding)
+
+    def scattered(self) -> Iterator[Change | None]:
+        """A result that comes of sums, cut by the axes that these run over."""
+        if self._reason.kind is not ReasonKind.PARTIAL_SUM:
+            return
+        for result in self._own_results():
+            for sharding in self._leaves.layouts(result, self._axes):
+                yield self._leaves.change(results=[(result, sharding)])
+
+    def padded(self, sizes: Mapping[str, int]) -> Iterator[Change | None]:
+        """A dimension made a multiple of the devices that it does not divide over."""
+        uneven: dict[int, int] = {}
+        for value in self._graph.module.values:
+            for size, axes in zip(value.shape, value.sharding or (), strict=False):
+                devices = prod(self._mesh.get(axis, 1) for axis in axes)
+                if size % devices:
+                    uneven[size] = lcm(uneven.get(size, 1), devices)
+        for size, devices in uneven.items():
+            letters = [letter for letter, value in sizes.items() if value == size and self._has_letter(letter)]
+            name = letters[0] if len(letters) == 1 else str(size)
+            larger = -(-size // devices) * devices
+            if len(letters) <= 1 and (letters or self._has_size(size)):
+                yield Change(sizes=(SizeChange(name=name, before=size, after=larger),))
+
+    def _has_letter(self, letter: str) -> bool:
+        return any(letter in (leaf.array.letters or ()) for leaf in self._leaves.arguments)
+
+    def _has_size(self, size: int) -> bool:
+        return any(size in leaf.array.global_shape for leaf in self._leaves.arguments)
+
+    # Helpers.
+
+    def _with_alike(self, leaf: Leaf, sharding: ValueSharding) -> Change | None:
+        """Another sharding for an argument, the same one of other layers, and the states that belong to it."""
+        alike = {other.index: other for same in self._leaves.alike(leaf) for other in self._leaves.states_of(same)}
+        return self._leaves.change([(other, sharding) for other in (alike | {leaf.index: leaf}).values()])
+
+    def _alone(self, leaf: Leaf, sharding: ValueSharding) -> Change | None:
+        return self._leaves.change([(leaf, sharding)])
+
+    def _edited(self, ops: Sequence[ShardyOp], sharding: ValueSharding | None) -> Change | None:
+        place = _place(ops[0])
+        if place is None:
+            return None
+        edits = dict.fromkeys(ConstraintEdit(operation=op.identity[-1], sharding=sharding) for op in ops)
+        return Change(constraints=(ConstraintChange(edits=tuple(edits), place=place, before=self._asks(ops[0])),))
+
+    def _sharding(self, value: ShardyValue) -> ValueSharding:
+        said = value.sharding
+        return said if said is not None and len(said) == len(value.shape) else ((),) * len(value.shape)
+
+    def _named(self, value: ShardyValue) -> str:
+        tensors = (self._reason.moved, *self._reason.operands)
+        alike = (tensor for tensor in tensors if tensor is not None and tensor.shape == value.shape)
+        return next((tensor.name for tensor in alike), "its operand")
+
+    def _projected(
+        self,
+        sharding: ValueSharding,
+        mapping: Sequence[Sequence[int]],
+        onto: Sequence[Sequence[int]],
+        value: ShardyValue,
+    ) -> ValueSharding | None:
+        """A value sharded as another one is along the dimensions that they share; None where that does not divide."""
+        axes = {factors[0]: here for factors, here in zip(mapping, sharding, strict=False) if factors}
+        found = tuple(axes.get(factors[0], ()) if factors else () for factors in onto)
+        if len(found) != len(value.shape) or any(":" in axis for here in found for axis in here):
+            return None
+        sizes = zip(value.shape, found, strict=True)
+        return (
+            found if all(size % prod(self._mesh.get(axis, 1) for axis in here) == 0 for size, here in sizes) else None
+        )
+
+
+def _place(op: ShardyOp) -> str | None:
+    """`moe.py:31`."""
+    said = short_source(frames_of(op.source))
+    return None if said is None else said.partition(" in ")[0]

@@ -1,0 +1,82 @@
+"""What a step costs, and whether one program is better than another for certain."""
+
+from __future__ import annotations
+
+from hloscope.analysis.memory import memory_of
+from hloscope.analysis.model import Analysis
+from hloscope.analysis.model.trial import Figures
+from hloscope.analysis.vocabulary import Bound
+from hloscope.cost.captures import price_capture
+from hloscope.hlo import parse_module
+from hloscope.program.capture import Capture
+
+FASTER = 0.05
+"""Of the step: what gains less is within what the model cannot tell apart."""
+_LESS_MEMORY = 0.01
+_NO_SLOWER = 0.005
+_NO_LESS = (Bound.EXACT, Bound.AT_MOST)
+"""Bounds of a figure that the truth does not exceed."""
+_NO_MORE = (Bound.EXACT, Bound.AT_LEAST)
+
+
+def figures_of_capture(program: Capture, name: str) -> Figures:
+    """What a compiled program costs; its reasons and findings are left out."""
+    module = parse_module(program.compiled.text, name=f"{name} (compiled)")
+    return figures_of(price_capture(program, module, target=name), program)
+
+
+def figures_of(found: Analysis, program: Capture) -> Figures:
+    """What an analysed program costs."""
+    time, totals = found.time, found.totals
+    spread = None if time is None else time.spread
+    ranged = None
+    if time is not None and spread is not None:
+        ranged = (time.step_us / spread.median, time.step_us * spread.median)
+    unknown = [item.what.partition("%")[0] for item in found.unmodelled]
+    unknown += [f"bytes of a {move.kind}" for move in found.collectives if move.wire_bytes is None]
+    if time is not None:
+        unknown += [f"kernel {name}" for name in time.unpriced_kernels]
+        if time.rests_on_unknown:
+            unknown += [f"{item.count} {item.what}" for item in time.unknown_operations]
+    if program.compiled.too_large is not None:
+        unknown.append("it does not fit in memory")
+    return Figures(
+        step_us=None if time is None else time.step_us,
+        step_us_range=ranged,
+        step_bound=Bound.UNKNOWN if time is None else time.bound,
+        wire_bytes=totals.wire_bytes,
+        wire_bytes_by_axis={axes: total.wire_bytes for axes, total in totals.by_axis.items()},
+        wire_bound=totals.bound,
+        hbm_bytes=memory_of(program).peak_bytes,
+        collectives=totals.collectives,
+        unknown=tuple(sorted(unknown)),
+    )
+
+
+def gain(before: Figures, after: Figures) -> float | None:
+    """By which part of it the step gets faster; less than 0 where it gets slower, None where that is not known."""
+    if before.step_us is None or after.step_us is None or before.step_us <= 0:
+        return None
+    return 1 - after.step_us / before.step_us
+
+
+def helps(before: Figures, after: Figures) -> bool:
+    """Whether a change is worth making: faster by more than `FASTER`, or smaller in memory and not slower.
+
+    What is not known never counts for it: where the step after is a lower bound, or that before an upper one, only two
+    programs with the same unknowns are compared.
+    """
+    gained = gain(before, after)
+    if gained is None or not set(after.unknown) <= set(before.unknown) or not _is_comparable(before, after):
+        return False
+    if gained > FASTER:
+        return True
+    if before.hbm_bytes is None or after.hbm_bytes is None:
+        return False
+    return after.hbm_bytes < (1 - _LESS_MEMORY) * before.hbm_bytes and gained >= -_NO_SLOWER
+
+
+def _is_comparable(before: Figures, after: Figures) -> bool:
+    bounds = ((before.step_bound, after.step_bound), (before.wire_bound, after.wire_bound))
+    certain = all(old in _NO_MORE and new in _NO_LESS for old, new in bounds)
+    return certain or (all(old == new for old, new in bounds) and before.unknown == after.unknown)

@@ -1,0 +1,103 @@
+"""Trials that need not be made again, kept beside the compiles of the program that they are of."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.model.trial import Trial, Trials
+from hloscope.compiler.cache import Kept
+from hloscope.search.subject import Limits
+from hloscope.store import Store
+from hloscope.units import format_time
+
+_KIND = "tried"
+_FORM = "1"
+"""Of the entries and of how trials are judged: changes with them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    limits: Limits
+    trials: Trials
+
+
+class KeptTrials:
+    """What was tried against one collective of one program.
+
+    Source places count, as the changes name them: where lines have moved they are tried again, with compiles that are
+    kept.
+
+    Args:
+        store: Where it is kept; None keeps none.
+        kept: What the program's compile is kept as; None where it is not.
+        collective: The collective.
+    """
+
+    def __init__(self, store: Store | None, kept: Kept | None, collective: Collective) -> None:
+        self._store, self._key = None if kept is None else store, ""
+        if kept is not None:
+            self._key = " ".join((_FORM, kept.key, _places(kept), collective.computation, collective.name))
+
+    @property
+    def best(self) -> tuple[Trials, Trial] | None:
+        """What was found, whatever the limits, and what of it helps most; None where nothing helps, or is known."""
+        entry = self._entry()
+        helping = () if entry is None else entry.trials.helping
+        return (entry.trials, helping[0]) if entry is not None and helping else None
+
+    def _entry(self) -> _Entry | None:
+        import msgspec
+
+        body = None if self._store is None else self._store.get(_KIND, self._key)
+        if body is None:
+            return None
+        try:
+            return msgspec.json.decode(body, type=_Entry)
+        except msgspec.DecodeError:
+            return None
+
+    def get(self, limits: Limits) -> Trials | None:
+        """What was found with these limits or wider ones, or with any that left nothing to try."""
+        entry = self._entry()
+        if entry is None:
+            return None
+        spent, found = entry.limits, entry.trials
+        is_enough = spent.changes >= limits.changes and spent.seconds >= limits.seconds
+        return found if is_enough or len(found.trials) >= found.candidates else None
+
+    def put(self, limits: Limits, trials: Trials) -> None:
+        """Keeps what was found."""
+        import msgspec
+
+        if self._store is not None:
+            self._store.put(_KIND, self._key, msgspec.json.encode(_Entry(limits=limits, trials=trials)))
+
+
+def with_known_fixes(found: Analysis, store: Store | None, kept: Kept | None) -> Analysis:
+    """An analysis whose collectives say what was tried against them and helps most; nothing is tried for it."""
+    if store is None or kept is None:
+        return found
+    named = tuple(replace(one, tried=_words(KeptTrials(store, kept, one))) for one in found.collectives)
+    return replace(found, collectives=named)
+
+
+def _words(known: KeptTrials) -> str | None:
+    """`argument W: P('X', None) -> P(None, 'X'), 492 us -> 73.9 us`."""
+    best = known.best
+    if best is None:
+        return None
+    trials, trial = best
+    steps = [None if figures is None else figures.step_us for figures in (trials.before, trial.after)]
+    return f"{'; '.join(trial.change)}, {' -> '.join(map(format_time, steps))}"
+
+
+@lru_cache(maxsize=8)
+def _places_of(places: object) -> str:
+    return hashlib.sha256(repr(places).encode()).hexdigest()
+
+
+def _places(kept: Kept) -> str:
+    return _places_of(kept.places)

@@ -1,0 +1,149 @@
+"""Changes in the order in which they are worth a compile, by Shardy's shardings alone: milliseconds each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import monotonic
+
+from hloscope.compiler import client, step
+from hloscope.compiler.edits import ModuleEdit
+from hloscope.compiler.estimates import Estimate, Rates
+from hloscope.errors import CompilerDiedError, HloscopeError
+from hloscope.hardware.slices import Slice
+from hloscope.program.change import Change
+from hloscope.program.lowering import Lowered, lower_changed
+from hloscope.search.candidates import MOST, pairs
+from hloscope.search.subject import Subject
+
+_BATCH = 12
+_SHARE = 0.4
+"""Of the time that may be spent: what is not ranked by then is ranked last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranked:
+    """A change and what it is worth, as far as Shardy tells.
+
+    Attributes:
+        change: The change.
+        time_us: A figure for comparing changes of one program; None where Shardy cannot propagate it.
+    """
+
+    change: Change
+    time_us: float | None
+
+
+def ranked(subject: Subject, changes: Sequence[Change], seconds: float) -> tuple[Ranked, ...]:
+    """Changes and pairs of the best of them, those that promise most first; none is dropped.
+
+    Args:
+        subject: The program.
+        changes: The changes, the most direct first, which stands where nothing tells them apart.
+        seconds: What all trials may take.
+    """
+    lowered = subject.lowered
+    until = monotonic() + _SHARE * seconds
+    module = lowered.bytecode
+    found: dict[Change, float | None] = {}
+    singles = _estimated(subject, module, changes, until)
+    found.update(zip(changes, singles, strict=True))
+    best = [change for change in _ordered(found) if found[change] is not None]
+    best.sort(key=lambda change: not change.sizes)  # what is padded may need a partner
+    more = pairs(best, found)[: MOST - len(found)]
+    found.update(zip(more, _estimated(subject, module, more, until), strict=True))
+    return tuple(Ranked(change=change, time_us=found[change]) for change in _ordered(found))
+
+
+def _ordered(found: dict[Change, float | None]) -> list[Change]:
+    """Fastest first, then what changes least; unknown last."""
+    costs = [time for time in found.values() if time is not None]
+    unknown = max(costs, default=0.0) + 1.0
+    order = {change: number for number, change in enumerate(found)}
+
+    def key(change: Change) -> tuple[bool, float, bool, int, int]:
+        time = found[change]
+        shown = unknown if time is None else time
+        return time is None, float(f"{shown:.2g}"), change.frees_output, change.parts, order[change]
+
+    return sorted(found, key=key)
+
+
+def _estimated(subject: Subject, module: bytes, changes: Sequence[Change], until: float) -> list[float | None]:
+    """What each change costs; None for what cannot be propagated, or not in time."""
+    rates = rates_of(subject.lowered.slice)
+    found: list[float | None] = [None] * len(changes)
+    edits = {number: edit for number, change in enumerate(changes) if (edit := _edit(subject.lowered, change))}
+    edits = {} if _is_explicit(subject.lowered) else edits  # there shardings are part of the program's types
+    waiting = list(edits)
+    while waiting and monotonic() < until:
+        batch, waiting = waiting[:_BATCH], waiting[_BATCH:]
+        for number, estimate in zip(batch, _asked(module, [edits[at] for at in batch], until), strict=True):
+            found[number] = None if estimate is None else estimate.time_us(rates)
+    for number, change in enumerate(changes):
+        if number not in edits and monotonic() < until:
+            found[number] = _of_retraced(subject, change, rates, until)
+    return found
+
+
+def _asked(module: bytes, edits: Sequence[ModuleEdit], until: float) -> list[Estimate | None]:
+    """What a worker makes of several changes; one that ends the worker is told from the others by halving."""
+    left = until - monotonic()
+    if left <= 0:
+        return [None] * len(edits)
+    try:
+        return client.Question(
+            step.estimates, module, tuple(edits), doing="ranking changes with Shardy", timeout_s=max(left, 1.0)
+        ).answer()
+    except CompilerDiedError:
+        if len(edits) == 1:
+            return [None]
+        half = len(edits) // 2
+        return [*_asked(module, edits[:half], until), *_asked(module, edits[half:], until)]
+    except (HloscopeError, ValueError, RuntimeError):
+        return [None] * len(edits)
+
+
+def _of_retraced(subject: Subject, change: Change, rates: Rates, until: float) -> float | None:
+    """What a change costs that makes another program, which has to be traced."""
+    try:
+        program = lower_changed(subject.function, subject.lowered, change, store=subject.store)
+    except HloscopeError:
+        return None
+    estimate = _asked(program.bytecode, [ModuleEdit()], until)[0]
+    return None if estimate is None else estimate.time_us(rates)
+
+
+def _edit(lowered: Lowered, change: Change) -> ModuleEdit | None:
+    """A change as one of the module; None where only a trace can make it."""
+    if change.sizes:
+        return None
+    place = {index: number for number, index in enumerate(lowered.seen.kept)}
+    return ModuleEdit(
+        arguments=tuple(
+            (place[leaf.index], leaf.after)
+            for leaf in change.arguments
+            if leaf.index in place and leaf.after is not None
+        ),
+        results=tuple((leaf.index, leaf.after) for leaf in change.results),
+        argument_count=len(lowered.seen.kept),
+        result_count=len(lowered.seen.result_avals),
+        constraints=change.edits,
+    )
+
+
+def _is_explicit(lowered: Lowered) -> bool:
+    mesh = lowered.mesh
+    return mesh is None or any("explicit" in str(kind).lower() for kind in mesh.axis_types)
+
+
+def rates_of(chosen: Slice) -> Rates:
+    """What one device of a slice does in a second."""
+    chip = chosen.chip
+    if chip is None:
+        return Rates(link_bytes=1e11, memory_bytes=1e12, flops=2e14)
+    return Rates(
+        link_bytes=chip.ici_bytes_per_s * chip.ici_links / 2 / chip.devices_per_chip,
+        memory_bytes=chip.hbm_bytes_per_s / chip.devices_per_chip,
+        flops=chip.bf16_flops_per_s / chip.devices_per_chip,
+    )

@@ -1,0 +1,207 @@
+"""Changes that are tried: compiled through the ordinary path, priced, and compared with the program as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from time import monotonic
+
+from hloscope.analysis.model import Collective
+from hloscope.analysis.model.reason import ReasonKind
+from hloscope.analysis.model.trial import Figures, Trial, Trials
+from hloscope.errors import HloscopeError, TimeLimitError
+from hloscope.program.change import Change
+from hloscope.program.compiling import start_compile
+from hloscope.program.lowering import lower_changed
+from hloscope.search.candidates import candidates
+from hloscope.search.figures import figures_of, figures_of_capture, gain, helps
+from hloscope.search.kept import KeptTrials
+from hloscope.search.ranking import Ranked, ranked
+from hloscope.search.subject import Limits, Subject
+from hloscope.units import format_share, plural
+
+_LITTLE = 0.01
+"""Of the step: what a collective exposes less than, no change of it gains anything by."""
+_NOTHING = 5e-4
+_TIE = 0.01
+"""What gains no more than this is no better."""
+
+
+def try_changes(subject: Subject, collective: Collective, limits: Limits) -> Trials:
+    """Tries what may take a collective out of a program, or make it smaller.
+
+    What was tried before, of the same program with the same limits or wider ones, is not tried again.
+
+    Args:
+        subject: The program.
+        collective: One of its collectives, with its reason.
+        limits: How much may be spent.
+    """
+    kept = KeptTrials(subject.store, subject.kept, collective)
+    known = kept.get(limits)
+    if known is not None:
+        return known
+    found = _try(subject, collective, limits)
+    if not found.stopped:
+        kept.put(limits, found)
+    return found
+
+
+def _try(subject: Subject, collective: Collective, limits: Limits) -> Trials:
+    begun = monotonic()
+    before = figures_of(subject.analysis, subject.captured)
+    if before.step_us is None:
+        return Trials(before=before, not_tried="there are no times on this slice to compare")
+    if collective.reason is None:
+        return Trials(before=before, not_tried="it is not known why it is there")
+    found = candidates(subject.captured, collective.reason, subject.lowered.facts.dims)
+    if not found:
+        is_own = collective.reason.kind is ReasonKind.AUTHORED
+        why = "the program asks for it itself" if is_own else "no change of a sharding is known that may take it out"
+        return Trials(before=before, not_tried=why, verdict=_verdict(before, (), 0, collective))
+    subject.stage(f"ranking {plural(len(found), 'change')}")
+    order = ranked(subject, found, limits.seconds)
+    done, stopped = _tried(subject, before, order, limits, begun)
+    trials = _best_first(before, done)
+    return Trials(
+        before=before,
+        trials=trials,
+        candidates=len(order),
+        not_tried=None if trials or stopped else f"JAX traces the program with none of {plural(len(order), 'change')}",
+        verdict=_verdict(before, trials, len(order), collective),
+        stopped=stopped,
+        seconds=monotonic() - begun,
+    )
+
+
+def _tried(
+    subject: Subject, before: Figures, order: Sequence[Ranked], limits: Limits, begun: float
+) -> tuple[list[tuple[Change, Trial]], bool]:
+    """What was compiled, and whether time ran out before that was all."""
+    done: list[tuple[Change, Trial]] = []
+    for change in _apart(order):
+        left = begun + limits.seconds - monotonic()
+        if len(done) == limits.changes:
+            return done, False
+        if left <= 0:
+            return done, True
+        subject.stage(f"trying {change}")
+        try:
+            trial = tried(subject, before, change, left)
+        except TimeLimitError:
+            return done, True
+        if trial is not None:
+            done.append((change, trial))
+    return done, False
+
+
+def _apart(order: Sequence[Ranked]) -> Iterator[Change]:
+    """In order, but last those that cost what a change costs that touches nothing else: more of it gains nothing."""
+    taken: list[Ranked] = []
+    later: list[Change] = []
+    for found in order:
+        if any(_is_enough(other, found) for other in taken):
+            later.append(found.change)
+            continue
+        taken.append(found)
+        yield found.change
+    yield from later
+
+
+def _is_enough(smaller: Ranked, larger: Ranked) -> bool:
+    if smaller.time_us is None or larger.time_us is None or not smaller.change.touched <= larger.change.touched:
+        return False
+    return larger.time_us >= (1 - _TIE) * smaller.time_us
+
+
+def tried(subject: Subject, before: Figures, change: Change, seconds: float) -> Trial | None:
+    """One change, compiled and priced; None where JAX would not trace the program so.
+
+    Args:
+        subject: The program.
+        before: What it costs as it is.
+        change: The change.
+        seconds: What the compile may take.
+
+    Raises:
+        TimeLimitError: It took longer.
+    """
+    trial = Trial(change=change.words, after=None, frees_output=change.frees_output, pads=bool(change.sizes))
+    try:
+        program = lower_changed(subject.function, subject.lowered, change, store=subject.store)
+    except HloscopeError:
+        return None
+    limited = replace(program, facts=replace(program.facts, timeout_s=seconds))
+    try:
+        pending = start_compile(limited, store=subject.store)
+        after = figures_of_capture(pending.capture(), program.name)
+    except TimeLimitError:
+        raise
+    except HloscopeError as error:
+        return replace(trial, problem=error.what)
+    return replace(trial, after=after, helps=helps(before, after))
+
+
+def _best_first(before: Figures, trials: Sequence[tuple[Change, Trial]]) -> tuple[Trial, ...]:
+    """Those that help first, fastest first; of two that differ little, the one that changes less.
+
+    One that does all that another does, and gains nothing more, is not worth making, and does not help.
+    """
+    steps = {change: trial.after.step_us or 0.0 for change, trial in trials if trial.after is not None}
+
+    def is_enough(change: Change, trial: Trial) -> bool:
+        return any(
+            other.helps and small != change and small.touched <= change.touched and _no_better(small, change)
+            for small, other in trials
+            if trial.helps
+        )
+
+    def _no_better(small: Change, large: Change) -> bool:
+        if small.touched == large.touched and steps[large] >= (1 - _TIE) * steps[small]:
+            return (steps[small], small.frees_output, _order[small]) < (steps[large], large.frees_output, _order[large])
+        return small.touched < large.touched and steps[large] >= (1 - _TIE) * steps[small]
+
+    _order = {change: number for number, (change, _) in enumerate(trials)}
+    judged = [(change, replace(trial, helps=False) if is_enough(change, trial) else trial) for change, trial in trials]
+
+    def key(item: tuple[Change, Trial]) -> tuple[bool, bool, float, bool, int]:
+        change, trial = item
+        step_us = steps.get(change)
+        shown = float(f"{step_us:.2g}") if step_us else 0.0
+        return not trial.helps, step_us is None, shown, change.frees_output, change.parts
+
+    return tuple(trial for _, trial in sorted(judged, key=key))
+
+
+def _verdict(before: Figures, trials: Sequence[Trial], candidates: int, collective: Collective) -> str:
+    """What to make of it: the best change, or that it is better left as it is, and why."""
+    if any(trial.helps for trial in trials):
+        return ""
+    reasons = list(_why_left(before, collective))
+    gains = [gain(before, trial.after) for trial in trials if trial.after is not None]
+    best = max((gained for gained in gains if gained is not None), default=None)
+    if trials:
+        count = plural(candidates, "change") if candidates == len(trials) else f"{len(trials)} of {candidates} changes"
+        reasons.append(f"tried {count}, {_of_best(best)}")
+    return "leave it: " + "; ".join(reasons) if reasons else ""
+
+
+def _why_left(before: Figures, collective: Collective) -> Iterator[str]:
+    step, exposed = before.step_us, collective.exposed_us
+    if step is None or exposed is None or not step:
+        return
+    share = exposed * collective.executions / step
+    if exposed == 0:
+        yield "the transfer is hidden"
+    elif share < _LITTLE:
+        yield f"it is {format_share(share)} of the step"
+
+
+def _of_best(best: float | None) -> str:
+    if best is None:
+        return "none of which compiles"
+    if best <= -_NOTHING:
+        return f"the best of which is {format_share(-best)} slower"
+    if best < _NOTHING:
+        return "none of which makes it faster"
+    return f"the best of which is {format_share(best)} faster, which is less than can be told apart"

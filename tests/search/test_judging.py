@@ -1,0 +1,67 @@
+"""When a change helps: the figures alone decide, and what is not known never speaks for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hloscope.analysis.model.trial import Figures
+from hloscope.analysis.vocabulary import Bound
+from hloscope.search.figures import gain, helps
+
+BEFORE = Figures(
+    step_us=100.0,
+    step_us_range=(90.0, 110.0),
+    step_bound=Bound.EXACT,
+    wire_bytes=1000,
+    wire_bytes_by_axis={"X": 1000},
+    wire_bound=Bound.EXACT,
+    hbm_bytes=1000,
+    collectives=1,
+)
+FASTER = replace(BEFORE, step_us=50.0, wire_bytes=0, wire_bytes_by_axis={}, collectives=0)
+
+
+@pytest.mark.parametrize(("change", "expected"), [
+    ({"step_us": 94.0}, True),
+    ({"step_us": 96.0}, False),
+    ({"step_us": 100.0, "hbm_bytes": 900}, True),
+    ({"step_us": 100.0, "hbm_bytes": 999}, False),
+    ({"step_us": 102.0, "hbm_bytes": 100}, False),
+    ({"step_us": 50.0, "hbm_bytes": 5000}, True),
+    ({"step_us": None}, False),
+    ({"step_us": 100.0, "hbm_bytes": None}, False),
+], ids=str)  # fmt: skip
+def test_faster_by_more_than_the_model_can_be_off_or_smaller_and_not_slower(change, expected):
+    assert helps(BEFORE, replace(BEFORE, **change)) is expected
+
+
+@pytest.mark.parametrize("change", [
+    {"step_bound": Bound.AT_LEAST},
+    {"step_bound": Bound.UNKNOWN},
+    {"wire_bound": Bound.AT_LEAST},
+    {"wire_bound": Bound.UNKNOWN},
+    {"unknown": ("kernel splash",)},
+], ids=str)  # fmt: skip
+def test_a_lower_bound_after_an_exact_figure_does_not_help(change):
+    assert helps(BEFORE, FASTER)
+    assert not helps(BEFORE, replace(FASTER, **change))
+
+
+def test_an_upper_bound_before_may_have_hidden_a_faster_step():
+    assert not helps(replace(BEFORE, step_bound=Bound.AT_MOST), FASTER)
+    assert helps(replace(BEFORE, step_bound=Bound.AT_LEAST), FASTER)
+    assert helps(BEFORE, replace(FASTER, step_bound=Bound.AT_MOST))
+
+
+def test_two_programs_with_the_same_unknowns_are_compared():
+    unknown = {"step_bound": Bound.AT_LEAST, "unknown": ("kernel splash",)}
+    assert helps(replace(BEFORE, **unknown), replace(FASTER, **unknown))
+    assert not helps(replace(BEFORE, **unknown), replace(FASTER, step_bound=Bound.AT_LEAST))
+
+
+def test_gain_is_a_share_of_the_step():
+    assert gain(BEFORE, FASTER) == 0.5
+    assert gain(BEFORE, replace(BEFORE, step_us=150.0)) == -0.5
+    assert gain(BEFORE, replace(BEFORE, step_us=None)) is None

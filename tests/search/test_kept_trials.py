@@ -1,0 +1,71 @@
+"""What was tried once is not tried again, and what ran out of time is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hloscope.errors import TimeLimitError
+from hloscope.search import Limits, trials, try_changes
+from hloscope.store import Store
+
+pytestmark = pytest.mark.tpu_compiler
+LIMITS = Limits(changes=1, seconds=120)
+
+
+@pytest.fixture
+def subject(subject_of, tmp_path):
+    return replace(subject_of("masked"), store=Store(tmp_path))
+
+
+def refused(*_args, **_options):
+    raise AssertionError("it compiles")
+
+
+def test_a_second_time_nothing_is_compiled(subject, monkeypatch):
+    collective = subject.analysis.collectives[0]
+    first = try_changes(subject, collective, LIMITS)
+    assert len(first.trials) == 1
+    monkeypatch.setattr(trials, "start_compile", refused)
+    monkeypatch.setattr(trials, "ranked", refused)
+    assert try_changes(subject, collective, LIMITS) == first
+    assert try_changes(subject, collective, Limits(changes=1, seconds=10)) == first
+    with pytest.raises(AssertionError, match="it compiles"):
+        try_changes(subject, collective, Limits(changes=2, seconds=120))
+
+
+def test_what_had_too_little_time_is_tried_again(subject, monkeypatch):
+    collective = subject.analysis.collectives[0]
+
+    def late(*_args, **_options):
+        raise TimeLimitError("compiling", 1.0)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(trials, "start_compile", late)
+        assert (try_changes(subject, collective, LIMITS).stopped,) == (True,)
+    again = try_changes(subject, collective, LIMITS)
+    assert (again.stopped, len(again.trials)) == (False, 1)
+
+
+def test_a_damaged_entry_is_none(subject):
+    collective = subject.analysis.collectives[0]
+    first = try_changes(subject, collective, LIMITS)
+    (path,) = [path for path in subject.store.folder.iterdir() if path.name.startswith("tried-")]
+    path.write_bytes(path.read_bytes()[:-3])
+    assert try_changes(subject, collective, LIMITS) == first
+
+
+def test_analyze_tells_what_was_tried_and_tries_nothing(subject, monkeypatch):
+    from hloscope.search.kept import with_known_fixes
+
+    analysis, collective = subject.analysis, subject.analysis.collectives[0]
+    assert with_known_fixes(analysis, subject.store, subject.kept) == analysis
+    try_changes(subject, collective, LIMITS)
+    monkeypatch.setattr(trials, "start_compile", refused)
+    (told,) = with_known_fixes(analysis, subject.store, subject.kept).collectives
+    change, step = told.tried.split(", 4")
+    assert change == "argument mask: P(None, 'X') -> P('X', None)"
+    assert step.endswith(" us -> 73.9 us")
+    assert with_known_fixes(analysis, None, subject.kept) == analysis
+    assert with_known_fixes(analysis, subject.store, None) == analysis

@@ -1,0 +1,114 @@
+"""Ranking with Shardy alone: what it estimates, what it survives, and that nothing is dropped."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from hloscope.compiler import step
+from hloscope.compiler.edits import ConstraintEdit, ModuleEdit
+from hloscope.compiler.estimates import Rates
+from hloscope.errors import CompilerDiedError
+from hloscope.program.change import Change, ConstraintChange, LeafChange
+from hloscope.search import ranking
+from hloscope.search.candidates import candidates, pairs
+from hloscope.search.ranking import ranked
+
+pytestmark = pytest.mark.tpu_compiler
+ROWS, COLUMNS = (("X",), ()), ((), ("X",))
+
+
+def test_bytes_that_move_are_counted_as_often_as_loops_run(subject_of):
+    module = subject_of("carry_against_constraint").lowered.bytecode
+    as_it_is, entering, nowhere = step.estimates(
+        module,
+        [ModuleEdit(), ModuleEdit(arguments=((0, COLUMNS),)), ModuleEdit(constraints=(ConstraintEdit(operation=0),))],
+    )
+    share = 8192 * 4096 * 4 // 8 * 7 // 8
+    assert as_it_is.moved_bytes >= 4 * share
+    assert entering.moved_bytes < share
+    assert as_it_is.loops_unknown == 0
+    assert nowhere is None
+
+
+def test_one_exchange_moves_what_the_compiler_says(subject_of):
+    subject = subject_of("masked")
+    (found,) = step.estimates(subject.lowered.bytecode, [ModuleEdit()])
+    assert found.moved_bytes == subject.analysis.totals.wire_bytes
+
+
+def test_matmuls_are_counted_per_device(subject_of):
+    (found,) = step.estimates(subject_of("eight_heads").lowered.bytecode, [ModuleEdit()])
+    assert found.flops == 2 * 2 * 4 * 8 * 1024 * 1024 * 128 / 8
+
+
+def test_the_best_comes_first_and_nothing_is_dropped(subject_of):
+    subject = subject_of("masked")
+    found = candidates(subject.captured, subject.analysis.collectives[0].reason, {})
+    order = ranked(subject, found, 600)
+    assert order[0].change.words == ("argument mask: P(None, 'X') -> P('X', None)",)
+    assert {one.change for one in order} >= {*found}
+    assert any(one.change.parts == 2 for one in order)
+    times = [one.time_us for one in order]
+    assert None not in times
+    assert times[0] < times[-1]
+
+
+def test_what_ends_the_worker_ranks_last_and_takes_no_other_with_it(subject_of, monkeypatch):
+    subject = subject_of("masked")
+    deadly = Change(arguments=(LeafChange(index=0, name="x", before=ROWS, after=((), ())),))
+    well = Change(arguments=(LeafChange(index=1, name="mask", before=COLUMNS, after=ROWS),))
+    asked = []
+
+    def question(_, module, edits, **__):
+        asked.append(len(edits))
+        if any(edit.arguments[:1] == ((0, ((), ())),) for edit in edits):
+            return SimpleNamespace(answer=lambda: (_ for _ in ()).throw(died))
+        return SimpleNamespace(answer=lambda: step.estimates(module, edits))
+
+    died = CompilerDiedError("ranking died", why="SIGSEGV")
+    monkeypatch.setattr(ranking.client, "Question", question)
+    order = ranked(subject, (deadly, well), 600)
+    assert [(one.change, one.time_us is None) for one in order] == [(well, False), (deadly, True)]
+    assert asked == [2, 1, 1]
+
+
+def test_what_there_is_no_time_for_ranks_last(subject_of):
+    subject = subject_of("masked")
+    found = candidates(subject.captured, subject.analysis.collectives[0].reason, {})
+    order = ranked(subject, found, 0)
+    assert {(one.change, one.time_us) for one in order} == {(change, None) for change in found}
+    assert [one.change.frees_output for one in order] == sorted(change.frees_output for change in found)
+
+
+def test_pairs_are_of_different_things():
+    one = Change(arguments=(LeafChange(index=0, name="x", before=ROWS, after=COLUMNS),))
+    other = Change(arguments=(LeafChange(index=0, name="x", before=ROWS, after=((), ())),))
+    third = Change(results=(LeafChange(index=0, name="r", before=ROWS, after=None),), frees_output=True)
+    dropped = Change(constraints=(ConstraintChange(edits=(ConstraintEdit(operation=1),), place="a.py:1", before=ROWS),))
+    joined = pairs((one, other, third, dropped), ())
+    assert [change.parts for change in joined] == [2] * 5
+    assert not any(len(change.arguments) == 2 for change in joined)
+    assert all(change.frees_output == bool(change.results) for change in joined)
+    assert pairs((one, third), joined) == ()
+
+
+def test_rates_make_a_time():
+    from hloscope.compiler.estimates import Estimate
+
+    rates = Rates(link_bytes=1e9, memory_bytes=1e9, flops=1e9)
+    assert Estimate(moved_bytes=1e6, memory_bytes=0, flops=2e6).time_us(rates) == pytest.approx(3000)
+
+
+def test_where_types_say_the_sharding_each_change_is_traced(subject_of):
+    subject = subject_of("explicit_sum")
+    found = candidates(subject.captured, subject.analysis.collectives[0].reason, {})
+    assert found
+    assert not any(change.constraints for change in found)
+    order = ranked(subject, found, 600)
+    times = {one.change: one.time_us for one in order}
+    assert {*times} >= {*found}
+    known = [time for time in times.values() if time is not None]
+    assert len(known) > 1
+    assert min(known) < max(known)
