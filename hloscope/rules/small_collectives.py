@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
-from typing import ClassVar
 
 from hloscope.analysis.model import Collective
 from hloscope.analysis.vocabulary import Kind
 from hloscope.rules import Facts, Finding, Severity, element_types, finding_at, over_axes
+from hloscope.rules.rule import BuiltinRule
 from hloscope.units import format_bytes, plural
 
 _COMBINED = {
@@ -37,8 +37,7 @@ _WHAT_COMBINES = attrgetter("computation", "loops", "kind", "groups", "reduction
 _REDUCING = {"maximum": "pmax", "minimum": "pmin"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SmallCollectives:
+class SmallCollectives(BuiltinRule, name="small-collectives", severity=Severity.WARNING):
     """Many small collectives that could be one.
 
     Attributes:
@@ -46,8 +45,6 @@ class SmallCollectives:
         min_collectives: Fewer of one kind in one place are not worth a word.
     """
 
-    name: ClassVar[str] = "small-collectives"
-    severity: ClassVar[Severity] = Severity.WARNING
     max_payload_bytes: int = 65_536
     min_collectives: int = 4
 

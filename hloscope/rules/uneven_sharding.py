@@ -14,26 +14,22 @@ Use instead: a size that divides: pad the vocabulary to 50,304, choose 8 or 16 h
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
 
 from hloscope.analysis.model.reason import Reason, Tensor
 from hloscope.analysis.places import users_line
 from hloscope.rules import Facts, Finding, Severity, finding_of
+from hloscope.rules.rule import BuiltinRule
 from hloscope.units import plural
 from hloscope.why.reshards import axes_size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnevenSharding:
+class UnevenSharding(BuiltinRule, name="uneven-sharding", severity=Severity.WARNING):
     """A dimension that its mesh axes do not divide.
 
     Attributes:
         min_padding: The share of padding in what all devices hold together, from which on it is reported.
     """
 
-    name: ClassVar[str] = "uneven-sharding"
-    severity: ClassVar[Severity] = Severity.WARNING
     min_padding: float = 0.05
 
     def check(self, facts: Facts) -> Iterator[Finding]:
