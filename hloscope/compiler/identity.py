@@ -25,6 +25,7 @@ _LIKE_A_MARK_IN_TEXT = re.compile(r'#\d+[/"]')
 _PARTS = ";"
 """What the compiler writes between the names of several operations that it made one instruction from."""
 _FEW_ELEMENTS = 16
+_KERNEL = "tpu_custom_call"
 _NAME = re.compile(r'(?<=[ {]op_name=")[^"\\#]*(?:\\.[^"\\#]*)*#[^"\\]*(?:\\.[^"\\]*)*(?=")')
 _NAMED = re.compile(
     r'^ *(?:ROOT )?%?(?P<instruction>[\w.\-]+) = .*?[ {]op_name="(?P<name>(?:[^"\\#]|\\.)*#(?:[^"\\]|\\.)*)"',
@@ -51,9 +52,22 @@ def mark(module: Any) -> bool:
         return False
     with module.context:
         for number, op in enumerate(named):
-            scopes, slash, last = op.location.name_str.rpartition("/")
-            op.location = ir.Location.name(f"{scopes}{slash}#{number}/{last}", op.location.child_loc)
+            op.location = ir.Location.name(_marked(op.location.name_str, number, _is_kernel(op)), op.location.child_loc)
     return True
+
+
+def _marked(name: str, number: int, is_kernel: bool) -> str:
+    """A name with its number; without one where that would be what the compiler names a kernel after."""
+    scopes, slash, last = name.rpartition("/")
+    if not is_kernel:
+        return f"{scopes}{slash}#{number}/{last}"
+    outer, outer_slash, inner = scopes.rpartition("/")
+    return f"{outer}{outer_slash}#{number}/{inner}/{last}" if inner else name
+
+
+def _is_kernel(op: Any) -> bool:
+    """Whether libtpu names the instruction that it makes of it after the component of its name before the last."""
+    return op.name == "stablehlo.custom_call" and op.attributes["call_target_name"].value == _KERNEL
 
 
 def _has_like_a_mark(module: Any) -> bool:
