@@ -67,7 +67,7 @@ def _marked(name: str, number: int, is_kernel: bool) -> str:
 
 def _is_kernel(op: Any) -> bool:
     """Whether libtpu names the instruction that it makes of it after the component of its name before the last."""
-    return op.name == "stablehlo.custom_call" and op.attributes["call_target_name"].value == _KERNEL
+    return bool(op.name == "stablehlo.custom_call" and op.attributes["call_target_name"].value == _KERNEL)
 
 
 def _has_like_a_mark(module: Any) -> bool:
