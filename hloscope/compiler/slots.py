@@ -192,10 +192,9 @@ def _idle_one_ended(path: Path) -> bool:
         if not process or _COMMAND not in Path(f"/proc/{process}/cmdline").read_bytes():
             return False
         os.kill(process, signal.SIGKILL)
+        time.sleep(_POLL_S)
     except (OSError, ValueError):
         return False
-    else:
-        time.sleep(_POLL_S)
-        return True
     finally:
         os.close(busy)
+    return True

@@ -15,12 +15,12 @@ result of another one.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from operator import attrgetter
 
 from hloscope.analysis.model import Collective
+from hloscope.analysis.totals import grouped
 from hloscope.analysis.vocabulary import Kind
 from hloscope.rules import Facts, Finding, Severity, element_types, finding_at, over_axes
 from hloscope.rules.rule import BuiltinRule
@@ -50,12 +50,9 @@ class SmallCollectives(BuiltinRule, name="small-collectives", severity=Severity.
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields one warning for each group of small collectives, at the first of them."""
-        alike: dict[tuple[object, ...], list[Collective]] = defaultdict(list)
-        for collective in facts.sending:
-            known = collective.payload_bytes
-            if collective.kind in _COMBINED and known is not None and known <= self.max_payload_bytes:
-                alike[*_WHAT_COMBINES(collective), element_types(collective)].append(collective)
-        for group in alike.values():
+        sized = ((each, each.payload_bytes) for each in facts.sending if each.kind in _COMBINED)
+        small = (each for each, size in sized if size is not None and size <= self.max_payload_bytes)
+        for group in grouped(lambda each: (_WHAT_COMBINES(each), element_types(each)), small).values():
             if len(group) < self.min_collectives:
                 continue
             group.sort(key=lambda collective: collective.line)
