@@ -8,6 +8,8 @@ from importlib import import_module
 
 import click
 
+from hloscope.version import __version__
+
 _COMMANDS = {
     "analyze": ("hloscope.cli.analyze", "Compile a function for a TPU slice, or read HLO text, and report what moves."),
     "price": ("hloscope.cli.price", "Predict how long a step takes on several slices, side by side."),
@@ -39,18 +41,8 @@ class _LazyGroup(click.Group):
             formatter.write_dl([(name, help_text) for name, (_, help_text) in _COMMANDS.items()])
 
 
-def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-    if value and not ctx.resilient_parsing:
-        from hloscope.version import __version__
-
-        click.echo(f"hloscope {__version__}")
-        ctx.exit()
-
-
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option(
-    "--version", is_flag=True, callback=_print_version, expose_value=False, is_eager=True, help="Show version."
-)
+@click.version_option(__version__, prog_name="hloscope", message="%(prog)s %(version)s", help="Show version.")
 def group() -> None:
     """See, price and pin every byte that sharding moves, on the TPU slice you do not own yet."""
 

@@ -23,19 +23,17 @@ if TYPE_CHECKING:
 @debug_option
 def command(names: tuple[str, ...], debug: bool, **options: Any) -> None:
     """Write the baselines of targets, all of them or those NAMED, as they are now; read the difference, then commit."""
-    running.check_streams()
-    text, failed = running.guarded(lambda: _accepted(names, options), debug=debug)
-    running.guarded(lambda: running.write_report(text, None), debug=debug)
-    raise SystemExit(EXIT_COULD_NOT_RUN if failed else EXIT_OK)
+    running.print_text(lambda: _accepted(names, options), debug=debug)
 
 
-def _accepted(names: tuple[str, ...], options: dict[str, Any]) -> tuple[str, bool]:
-    """What became of each baseline, in words; whether a target could not be analysed."""
+def _accepted(names: tuple[str, ...], options: dict[str, Any]) -> tuple[str, int]:
+    """What became of each baseline, in words; the exit code, 2 where a target could not be analysed."""
     from hloscope.api.checking import accept
 
     project, done = running.over_targets(accept, names, **options)
-    lines = (_line(accepted, project.root) for accepted in done)
-    return "\n".join(lines), any(accepted.error is not None for accepted in done)
+    failed = any(accepted.error is not None for accepted in done)
+    text = "\n".join(_line(accepted, project.root) for accepted in done)
+    return text, EXIT_COULD_NOT_RUN if failed else EXIT_OK
 
 
 def _line(accepted: Accepted, root: Path) -> str:

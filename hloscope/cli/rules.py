@@ -19,11 +19,7 @@ from hloscope.findings import RuleDoc
 @debug_option
 def command(name: str | None, test: bool, debug: bool) -> None:
     """List the rules and what else commands find, or print the page of NAME."""
-    running.check_streams()
-    with running.stdout_kept_for_the_report():
-        text, code = running.guarded(lambda: _answer(name, test), debug=debug)
-    running.guarded(lambda: running.write_report(text, None), debug=debug)
-    raise SystemExit(code)
+    running.print_text(lambda: _answer(name, test), debug=debug)
 
 
 def _answer(name: str | None, test: bool) -> tuple[str, int]:

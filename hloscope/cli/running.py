@@ -85,6 +85,15 @@ def over_targets(
     return project, done
 
 
+def print_text(find: Callable[[], tuple[str, int]], *, debug: bool) -> NoReturn:
+    """Runs a command that finds a text, and the exit code that it ends with, whatever else it prints."""
+    check_streams()
+    with stdout_kept_for_the_report():
+        text, code = guarded(find, debug=debug)
+    guarded(lambda: write_report(text, None), debug=debug)
+    raise SystemExit(code)
+
+
 def check_streams() -> None:
     """Refuses to start where a report would be lost or written into some other file: with a closed stdout."""
     if sys.stdout is not None and sys.stderr is not None:
@@ -246,10 +255,9 @@ def write_report(text: str, output: str | None) -> None:
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
         click.echo(text.rstrip("\n"), color=True)
         sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        raise HloscopeError("the report cannot be written to standard output", why=error.strerror) from error
+        if not isinstance(error, BrokenPipeError):
+            raise HloscopeError("the report cannot be written to standard output", why=error.strerror) from error
     else:
         os.dup2(2, 1)  # what the user's code prints at exit is not the report

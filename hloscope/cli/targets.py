@@ -64,11 +64,8 @@ def read_text(target: str, options: Options) -> tuple[str, str]:
 
 def text_facts(options: Options) -> Options:
     """What the options say beside HLO text, by the names that the use cases have for it."""
-    return {
-        option.name: options[option.name]
-        for option in OPTIONS
-        if option.of_text and option.flags and option.name in options
-    }
+    of_text = {option.name for option in OPTIONS if option.of_text and option.flags}
+    return {name: value for name, value in options.items() if name in of_text}
 
 
 def judging_of(options: Options) -> RuleSelection:

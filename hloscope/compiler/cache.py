@@ -29,8 +29,8 @@ from hloscope.version import __version__
 T = TypeVar("T")
 
 _KIND = "compile"
-_FORMAT = 2
-"""What an entry holds: 2 since operations have numbers."""
+_FORMAT = 3
+"""What an entry holds: numbers of operations since 2, how long the compile took since 3."""
 _HINT = "target"
 
 
@@ -160,7 +160,8 @@ _Places = tuple[tuple[_Place, ...], ...]
 """The frames of every operation in order, innermost first, up to the first frame that only starts the program."""
 
 _DEFINITION = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
-_USE = re.compile(r"loc\((#loc\d*)\)")
+_MODULE = re.compile(r"^module\b", re.MULTILINE)
+_USE = re.compile(r'loc\((?:(?P<name>"(?:[^"\\]|\\.)*")\()?(?P<alias>#loc\d*)\)')
 _NAMED_ARGUMENT = re.compile(r'loc\(("(?:[^"\\]|\\.)*")\)')
 _PARTS = re.compile(r'"(?P<file>(?:[^"\\]|\\.)*)":(?P<line>\d+):(?P<column>\d+)|(?P<alias>#loc\d*)|"(?:[^"\\]|\\.)*"')
 _NAMES = re.compile(r'(?:^|\n)FileNames\n(?P<names>(?:\d+ "(?:[^"\\]|\\.)*"\n)*)')
@@ -193,9 +194,11 @@ def locations_of(text: str) -> tuple[_Places, tuple[tuple[str, ...], ...]]:
                 found.append(part[0])
         return tuple(found)
 
-    begin = text.find("module")
+    start = _MODULE.search(text)  # some definitions stand before it, and a function in them may be called `<module>`
+    begin = start.start() if start else 0
     body = text[begin : first.start()] if (first := _DEFINITION.search(text, begin)) else text[begin:]
-    stacks = [_users(expand(use[1])) for use in _USE.finditer(body)]
+    uses = ((*filter(None, [use["name"]]), *expand(use["alias"])) for use in _USE.finditer(body))
+    stacks = list(map(_users, uses))
     names = (tuple(part for part in stack if isinstance(part, str)) for stack in stacks)
     places = tuple(tuple(part for part in stack if not isinstance(part, str)) for stack in stacks)
     return places, (tuple(_NAMED_ARGUMENT.findall(body)), *names)

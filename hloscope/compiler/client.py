@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
-from hloscope.compiler import libtpu, step
+from hloscope.compiler import identity, libtpu, step
 from hloscope.compiler.cache import flags_of_compiles, is_expected
 from hloscope.compiler.model import Compiled, Program
 from hloscope.compiler.pool import WorkerDied, WorkerPool
@@ -129,6 +129,7 @@ def compile_program(program: Program, *, name: str, timeout_s: float | None) -> 
         doing=f"compiling {name} for {program.slice.name}",
         timeout_s=timeout_s,
         simulated_devices=devices,
+        shown=identity.shown_where(program.module),
     )
 
 
@@ -178,6 +179,7 @@ class Question(Generic[T]):
         doing: What is being done, for messages: `compiling step for v5e:2x4`.
         timeout_s: Seconds that it may take, with its wait for other processes; None for `time_limit`'s choice.
         simulated_devices: CPU devices that the worker is to have.
+        shown: What a dying compiler says, as users are to see it.
         kwargs: Arguments by keyword.
     """
 
@@ -189,9 +191,10 @@ class Question(Generic[T]):
         doing: str,
         timeout_s: float | None = None,
         simulated_devices: int = 1,
+        shown: Callable[[str], str] = str,
         **kwargs: object,
     ) -> None:
-        self._doing = doing
+        self._doing, self._shown = doing, shown
         self._limit = time_limit(timeout_s)
         self._workers = pool()
         self._future: Future[T] = self._workers.submit_in(
@@ -209,6 +212,7 @@ class Question(Generic[T]):
         try:
             return self._future.result()
         except WorkerDied as died:
+            died.words = self._shown(died.words)
             raise compiler_died(died, self._doing) from None
         except TimeLimitError as late:  # the limit of all that this thread does
             self.drop()

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import takewhile
@@ -25,13 +25,16 @@ class CapturedStderr:
 
     text: str = ""
 
-    def diagnostics(self) -> tuple[str, ...]:
+    def diagnostics(self, shown: Callable[[str], str] = str) -> tuple[str, ...]:
         """The partitioner's own warnings, each once, without libtpu's start-up noise.
+
+        Args:
+            shown: A warning as users are to see it.
 
         Source: XLA's spmd_partitioner.cc, whose messages to the user begin with `[SPMD]`.
         """
         found = (_DIAGNOSTIC.match(line) for line in self.text.splitlines())
-        return tuple(dict.fromkeys(match.group(1)[:_DIAGNOSTIC_CHARS] for match in found if match))
+        return tuple(dict.fromkeys(shown(match.group(1))[:_DIAGNOSTIC_CHARS] for match in found if match))
 
 
 _in_place: list[bool] = []

@@ -12,15 +12,25 @@ The numbers are taken out where a text leaves the compiler: nothing that users s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from io import BytesIO
 from typing import Any
 
 from hloscope.compiler.shardy_model import Identities, Identity
 
-_MARK = re.compile(r"#(\d+)/")
-_LIKE_A_MARK = re.compile(r"#\d+(?:/|$)")
-_NAME = re.compile(r'(?<=op_name=")[^"#]*#(?:[^"\\]|\\.)*(?=")')
-_NAMED = re.compile(r'^ *(?:ROOT )?%?(?P<instruction>[\w.\-]+) = .*?[ {]op_name="(?P<name>[^"#]*#[^"]*)"', re.MULTILINE)
+_MARK = re.compile(r"#\d+/")
+_NUMBER = re.compile(r"#(\d+)/")
+_LIKE_A_MARK = re.compile(rb"#\d+[/\0]")
+_LIKE_A_MARK_IN_TEXT = re.compile(r'#\d+[/"]')
+_PARTS = ";"
+"""What the compiler writes between the names of several operations that it made one instruction from."""
+_FEW_ELEMENTS = 16
+_KERNEL = "tpu_custom_call"
+_NAME = re.compile(r'(?<=[ {]op_name=")[^"\\#]*(?:\\.[^"\\#]*)*#[^"\\]*(?:\\.[^"\\]*)*(?=")')
+_NAMED = re.compile(
+    r'^ *(?:ROOT )?%?(?P<instruction>[\w.\-]+) = .*?[ {]op_name="(?P<name>(?:[^"\\#]|\\.)*#(?:[^"\\]|\\.)*)"',
+    re.MULTILINE,
+)
 
 
 def mark(module: Any) -> bool:
@@ -30,32 +40,59 @@ def mark(module: Any) -> bool:
         module: A `jaxlib.mlir.ir.Module`, which is changed.
 
     Returns:
-        Whether that was done: it is not where a name of the user's looks like a number.
+        Whether that was done: not where something of the user's looks like a number, or a name like several names.
     """
     from jaxlib.mlir import ir
 
-    operations = list(_operations(module.operation))
-    named = [op for op in operations if isinstance(op.location, ir.NameLoc)]
-    arguments = (argument.location for op in operations for block in _blocks(op) for argument in block.arguments)
-    names = (place.name_str for place in (*(op.location for op in named), *arguments) if isinstance(place, ir.NameLoc))
-    if any(_LIKE_A_MARK.search(name) for name in names):
+    named = _named(module)
+    if named is None:
         return False
     with module.context:
         for number, op in enumerate(named):
-            scopes, slash, last = op.location.name_str.rpartition("/")
-            op.location = ir.Location.name(f"{scopes}{slash}#{number}/{last}", op.location.child_loc)
+            op.location = ir.Location.name(_marked(op.location.name_str, number, _is_kernel(op)), op.location.child_loc)
     return True
 
 
 def numbered_operations(module: Any) -> dict[int, Any]:
     """The operations of a module by the numbers that `mark` gives them; none where it gives none."""
+    return dict(enumerate(_named(module) or ()))
+
+
+def _named(module: Any) -> list[Any] | None:
+    """The operations that get numbers, in order; None where something of the user's would be mistaken for one."""
     from jaxlib.mlir import ir
 
-    operations = list(_operations(module.operation))
-    named = [op for op in operations if isinstance(op.location, ir.NameLoc)]
-    if any(_LIKE_A_MARK.search(op.location.name_str) for op in named):
-        return {}
-    return dict(enumerate(named))
+    if _has_like_a_mark(module):
+        return None
+    named = [op for op in _operations(module.operation) if isinstance(op.location, ir.NameLoc)]
+    return None if any(_PARTS in op.location.name_str for op in named) else named
+
+
+def _marked(name: str, number: int, is_kernel: bool) -> str:
+    """A name with its number; without one where that would be what the compiler names a kernel after."""
+    scopes, slash, last = name.rpartition("/")
+    if not is_kernel:
+        return f"{scopes}{slash}#{number}/{last}"
+    outer, outer_slash, inner = scopes.rpartition("/")
+    return f"{outer}{outer_slash}#{number}/{inner}/{last}" if inner else name
+
+
+def _is_kernel(op: Any) -> bool:
+    """Whether libtpu names the instruction that it makes of it after the component of its name before the last."""
+    return bool(op.name == "stablehlo.custom_call" and op.attributes["call_target_name"].value == _KERNEL)
+
+
+def _has_like_a_mark(module: Any) -> bool:
+    """Whether a string of the module looks like a number: a name, a file, an attribute.
+
+    All strings end with a zero in bytecode. What looks like one there may still be the bytes of a constant.
+    """
+    written = BytesIO()
+    module.operation.write_bytecode(written)
+    if not _LIKE_A_MARK.search(written.getbuffer()):
+        return False
+    text = module.operation.get_asm(enable_debug_info=True, large_elements_limit=_FEW_ELEMENTS)
+    return _LIKE_A_MARK_IN_TEXT.search(text) is not None
 
 
 def _operations(op: Any) -> Iterator[Any]:
@@ -71,18 +108,31 @@ def _blocks(op: Any) -> Iterator[Any]:
 
 def identities_in(name: str) -> tuple[Identity, ...]:
     """The operations that a name is of: several where the compiler made one of them, whose names `;` parts."""
-    each = (tuple(map(int, _MARK.findall(part))) for part in name.split(";"))
+    each = (tuple(map(int, _NUMBER.findall(part))) for part in name.split(_PARTS))
     return tuple(identity for identity in each if identity)
 
 
 def unmarked(name: str) -> str:
     """A name as it would be without numbers: one for all operations that share it."""
-    return ";".join(dict.fromkeys(_MARK.sub("", name).split(";")))
+    if not _MARK.search(name):
+        return name
+    return _PARTS.join(dict.fromkeys(_MARK.sub("", name).split(_PARTS)))
 
 
 def text_unmarked(text: str) -> str:
-    """HLO text, or a compiler's message, with names as they would be without numbers."""
+    """HLO text with names as they would be without numbers."""
     return _NAME.sub(lambda match: unmarked(match[0]), text)
+
+
+def shown_where(module: bytes | str) -> Callable[[str], str]:
+    """What takes numbers out of messages about a module in bytecode: nothing where they may be the user's."""
+    found = isinstance(module, str) or _LIKE_A_MARK.search(module)
+    return str if found else message_unmarked
+
+
+def message_unmarked(text: str) -> str:
+    """What a compiler says, without numbers, wherever in it the name of an operation stands."""
+    return _MARK.sub("", text_unmarked(text))
 
 
 def identities_of(text: str) -> Identities:

@@ -29,13 +29,11 @@ def build() -> str | None:
     """
     chosen = os.environ.get("TPU_LIBRARY_PATH")
     path = Path(chosen) if chosen else installed()
-    if path is None:
-        return None
-    try:
-        status = path.stat()
-        return f"{version()} {_build_of(path, status.st_mtime_ns, status.st_size)}"
-    except OSError:
-        return None
+    with suppress(OSError):
+        if path is not None:
+            status = path.stat()
+            return f"{version()} {_build_of(path, status.st_mtime_ns, status.st_size)}"
+    return None
 
 
 def installed() -> Path | None:

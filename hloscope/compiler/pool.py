@@ -204,10 +204,11 @@ class _Task:
         finally:
             self._waited_s, self._waits_since = self.waited_s, None
 
-    def given(self, worker: Worker) -> None:
+    def given(self, worker: Worker | None) -> None:
+        """Notes the process that it runs in, None after it, and ends one that is not wanted any more."""
         with self._lock:
             self._worker = worker
-            if not self.is_wanted:
+            if worker is not None and not self.is_wanted:
                 worker.kill()
 
     def end(self) -> None:
@@ -220,10 +221,6 @@ class _Task:
         """Ends it because it took too long."""
         self.is_late = True
         self.end()
-
-    def over(self) -> None:
-        with self._lock:
-            self._worker = None
 
 
 class WorkerPool(Executor):
@@ -349,7 +346,7 @@ class WorkerPool(Executor):
                 if not task.is_wanted:
                     raise WorkerDied(-signal.SIGKILL, "") from None
             finally:
-                task.over()
+                task.given(None)
                 self._release(worker)
 
     def _worker(self, environment: Mapping[str, str], task: _Task, prepare: str = "", *, waits: bool = True) -> Worker:

@@ -12,7 +12,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -154,19 +154,16 @@ def _taken(path: Path) -> Slot | None:
     Raises:
         OSError: There is no room for the file.
     """
-    life = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    slot = None
-    try:
-        if _locked(life):
-            busy = os.open(f"{path}.busy", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            slot = Slot(life=life, busy=busy)
-            if not _locked(busy):
-                slot.close()
+    descriptors = []
+    with ExitStack() as unless_taken:
+        for file in (str(path), f"{path}.busy"):
+            descriptors.append(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            unless_taken.callback(os.close, descriptors[-1])
+            if not _locked(descriptors[-1]):
                 return None
-    finally:
-        if slot is None:
-            os.close(life)
-    return slot
+        unless_taken.pop_all()
+    life, busy = descriptors
+    return Slot(life=life, busy=busy)
 
 
 def _locked(descriptor: int) -> bool:
@@ -195,10 +192,9 @@ def _idle_one_ended(path: Path) -> bool:
         if not process or _COMMAND not in Path(f"/proc/{process}/cmdline").read_bytes():
             return False
         os.kill(process, signal.SIGKILL)
+        time.sleep(_POLL_S)
     except (OSError, ValueError):
         return False
-    else:
-        time.sleep(_POLL_S)
-        return True
     finally:
         os.close(busy)
+    return True

@@ -6,10 +6,11 @@ modules or its devices. What the compiler writes down on its way is read from it
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from hloscope.hardware.slices import parse_slice
 
 _NO_HBM_LIMIT = "xla_tpu_no_crash_on_oom"
 _SAID_CHARS = 200
+_DUMP = re.compile(r"_dump_to\b")
 _MEMORY_FIELD = re.compile(r"^(?!host_)\w+_in_bytes$")
 
 
@@ -45,18 +47,13 @@ def compile_program(program: Program) -> Compiled:
     begun, begun_cpu = monotonic(), process_time()
     devices = physical_devices(program.slice, program.layout, notes)
     module = jax_internals.module_of_bytecode(program.module)
-    is_numbered = "xla_dump_to" not in program.options and identity.mark(module)  # what users see dumped has no numbers
+    is_numbered = not _is_dumped(program.options) and identity.mark(module)
+    shown = identity.message_unmarked if is_numbered else str
     try:
-        found = _compiled(program, module, devices, program.options)
-    except HbmError as error:
-        if program.slice.chip is None or _NO_HBM_LIMIT in program.options:
-            raise
-        options = {**program.options, _NO_HBM_LIMIT: "true"}
-        try:
-            anyway = _compiled(program, module, devices, options, text_is_enough=True)
-        except CompileError:
-            raise error from None
-        found = replace(anyway, too_large=error.why)
+        found = _compiled_or_too_large(program, module, devices, shown)
+    except CompileError as error:
+        error.why = None if error.why is None else shown(error.why)
+        raise
     several = program.slice.slice_count > 1
     return replace(
         _identified(found) if is_numbered else found,
@@ -65,6 +62,30 @@ def compile_program(program: Program) -> Compiled:
         notes=(*notes, *found.notes),
         seconds=min(monotonic() - begun, process_time() - begun_cpu),
     )
+
+
+def _is_dumped(options: Mapping[str, str]) -> bool:
+    """Whether the user has the compiler write down what it does, where no numbers are to be seen.
+
+    Flags of the environment may ask for other dumps than `xla_dump_to`, whose folder is replaced.
+    """
+    flags = (*options, os.environ.get("LIBTPU_INIT_ARGS", ""), os.environ.get("XLA_FLAGS", ""))
+    return any(_DUMP.search(flag) for flag in flags)
+
+
+def _compiled_or_too_large(program: Program, module: Any, devices: list[Any], shown: Callable[[str], str]) -> Compiled:
+    """What the compiler makes of the program; where it does not fit in HBM, without a limit."""
+    try:
+        return _compiled(program, module, devices, program.options, shown)
+    except HbmError as error:
+        if program.slice.chip is None or _NO_HBM_LIMIT in program.options:
+            raise
+        options = {**program.options, _NO_HBM_LIMIT: "true"}
+        try:
+            anyway = _compiled(program, module, devices, options, shown, text_is_enough=True)
+        except CompileError:
+            raise error from None
+        return replace(anyway, too_large=error.why)
 
 
 def _identified(found: Compiled) -> Compiled:
@@ -76,12 +97,18 @@ def _identified(found: Compiled) -> Compiled:
         identities=identity.identities_of(found.text),
         partitioned=None if partitioned is None else identity.text_unmarked(partitioned),
         partitioned_identities=identity.identities_of(partitioned or ""),
-        diagnostics=tuple(map(identity.text_unmarked, found.diagnostics)),
+        too_large=None if found.too_large is None else identity.message_unmarked(found.too_large),
     )
 
 
 def _compiled(
-    program: Program, module: Any, devices: list[Any], options: Mapping[str, str], *, text_is_enough: bool = False
+    program: Program,
+    module: Any,
+    devices: list[Any],
+    options: Mapping[str, str],
+    shown: Callable[[str], str],
+    *,
+    text_is_enough: bool = False,
 ) -> Compiled:
     """What the compiler makes of the program, with what it wrote down on its way.
 
@@ -95,16 +122,23 @@ def _compiled(
         return jax_internals.compile_for(module, devices, program.settings, dumping, on_tpu=bool(program.slice.chip))
 
     with compiler_errors(program.slice):
-        return compiled_by(executable, options, text_is_enough=text_is_enough)
+        return compiled_by(executable, options, text_is_enough=text_is_enough, shown=shown)
 
 
-def compiled_by(make_executable: Any, options: Mapping[str, str], *, text_is_enough: bool = False) -> Compiled:
+def compiled_by(
+    make_executable: Any,
+    options: Mapping[str, str],
+    *,
+    text_is_enough: bool = False,
+    shown: Callable[[str], str] = str,
+) -> Compiled:
     """Runs a compile and collects what it says and writes down.
 
     Args:
         make_executable: Compiles with the options it is given, and returns an XLA executable.
         options: XLA compiler options; those for dumps are added.
         text_is_enough: Whether the text of a program that the compiler wrote down and then refused will do.
+        shown: A warning of the compiler's as users are to see it.
 
     Raises:
         jax.errors.JaxRuntimeError: The compiler refuses the program or an option.
@@ -126,7 +160,7 @@ def compiled_by(make_executable: Any, options: Mapping[str, str], *, text_is_eno
     )
     return replace(
         found,
-        diagnostics=stderr.diagnostics(),
+        diagnostics=stderr.diagnostics(shown),
         notes=tuple(notes),
         is_whole=full is None,
     )
@@ -170,7 +204,7 @@ def propagate(module: bytes | str, seen_by: str, *, origins: bool, numbered: boo
     try:
         return propagated(module, seen_by, origins=origins, numbered=numbered)
     except Exception as error:
-        said = str(error).strip().partition("\n")[0][:_SAID_CHARS]
+        said = identity.message_unmarked(str(error)).strip().partition("\n")[0][:_SAID_CHARS]
         raise ValueError(f"{type(error).__name__}: {said}") from None
 
 

@@ -140,8 +140,12 @@ def abstract_tree(
 
 
 def _dtype(spec: ArraySpec, text: str) -> Any:
+    if spec.dtype in KEY_IMPLEMENTATIONS:
+        return jax.eval_shape(lambda: jax.random.key(0, impl=KEY_IMPLEMENTATIONS[spec.dtype])).dtype
     if spec.dtype.startswith("key<"):
-        return _key_dtype(spec.dtype, text)
+        raise NotationError(
+            f"{text} names a random key type that JAX does not have", fix=f"use {' or '.join(KEY_IMPLEMENTATIONS)}"
+        )
     dtype = jnp.dtype(spec.dtype)
     if jax.dtypes.canonicalize_dtype(dtype) != dtype:
         raise NotationError(
@@ -150,15 +154,6 @@ def _dtype(spec: ArraySpec, text: str) -> Any:
             fix="set JAX_ENABLE_X64=1, or use a narrower type",
         )
     return dtype
-
-
-def _key_dtype(name: str, text: str) -> Any:
-    if name not in KEY_IMPLEMENTATIONS:
-        raise NotationError(
-            f"{text} names a random key type that JAX does not have", fix=f"use {' or '.join(KEY_IMPLEMENTATIONS)}"
-        )
-    implementation = KEY_IMPLEMENTATIONS[name]
-    return jax.eval_shape(lambda: jax.random.key(0, impl=implementation)).dtype
 
 
 def _sharding(spec: ArraySpec, text: str, mesh: jax.sharding.Mesh | None) -> jax.sharding.Sharding | None:

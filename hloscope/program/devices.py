@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache
 from math import prod
 from typing import Any, TypeVar
@@ -57,11 +57,9 @@ def own_devices(count: int) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def traced_afresh() -> Iterator[None]:
+def traced_afresh() -> AbstractContextManager[None]:
     """Lets nothing be taken from JAX's caches of traces meanwhile, which do not notice that a global was changed."""
-    with _keyed_apart(_new_cache()):
-        yield
+    return _keyed_apart(_new_cache())
 
 
 def own_device_count() -> int | None:
@@ -75,14 +73,15 @@ def _new_cache() -> Any:
     return _jax.PjitFunctionCache(capacity=4096)
 
 
-def _keyed_apart(cache: Any) -> Any:
+def _keyed_apart(cache: Any) -> AbstractContextManager[None]:
     """JAX's own context that says where compiled functions are kept, and is part of the key of every cache.
 
     One made with `jax.make_user_context` would do, but making it changes the keys of all that the user has compiled.
     """
     from jax._src import config
 
-    return config.jax_jit_cpp_cache_obj(cache)
+    context: AbstractContextManager[None] = config.jax_jit_cpp_cache_obj(cache)
+    return context
 
 
 @cache

@@ -146,14 +146,6 @@ class _Zstandard:
         return bytes(found)
 
 
-def _gunzip(data: bytes, name: str) -> bytes:
-    return _inflated(data, name, "gzip", lambda: zlib.decompressobj(wbits=_GZIP), (zlib.error,))
-
-
-def _unxz(data: bytes, name: str) -> bytes:
-    return _inflated(data, name, "xz", lambda: lzma.LZMADecompressor(memlimit=_MOST_MEMORY), (lzma.LZMAError,))
-
-
 def _unzstd(data: bytes, name: str) -> bytes:
     for module in _ZSTD_MODULES:
         try:
@@ -161,7 +153,7 @@ def _unzstd(data: bytes, name: str) -> bytes:
         except ImportError:
             continue
         make = zstd.ZstdDecompressor if module == "compression.zstd" else partial(_Zstandard, zstd)
-        return _inflated(data, name, "zstd", make, (zstd.ZstdError,))
+        return _inflated(data, name, kind="zstd", make=make, error=zstd.ZstdError)
     raise TargetError(
         f"{name} is compressed by zstd, and nothing here can read that",
         why="Python has zstd in its standard library from 3.14 on",
@@ -169,7 +161,7 @@ def _unzstd(data: bytes, name: str) -> bytes:
     )
 
 
-def _inflated(data: bytes, name: str, kind: str, make: Callable[[], Any], errors: tuple[type[Exception], ...]) -> bytes:
+def _inflated(data: bytes, name: str, *, kind: str, make: Callable[[], Any], error: type[Exception]) -> bytes:
     """All streams of a file, one behind the other, as long as they hold no more than `_MOST_BYTES` together.
 
     Args:
@@ -177,7 +169,7 @@ def _inflated(data: bytes, name: str, kind: str, make: Callable[[], Any], errors
         name: Its name, for errors.
         kind: The format, for errors.
         make: Makes a stream with `decompress(data, most)`, `eof` and `unused_data`, as zlib, lzma and zstd have it.
-        errors: What that raises.
+        error: What that raises.
     """
     parts: list[bytes] = []
     room, size = _MOST_BYTES, len(data)
@@ -185,8 +177,8 @@ def _inflated(data: bytes, name: str, kind: str, make: Callable[[], Any], errors
         stream = make()
         try:
             parts.append(stream.decompress(data, room + 1))
-        except errors as error:
-            raise _damaged(name, kind, error) from None
+        except error as damage:
+            raise _damaged(name, kind, damage) from None
         room -= len(parts[-1])
         if room < 0:
             raise _too_large(name, f"its {format_bytes(size)} hold more than {format_capacity(_MOST_BYTES)}")
@@ -210,8 +202,10 @@ def _damaged(name: str, kind: str, error: Exception) -> TargetError:
 
 
 _COMPRESSIONS: Mapping[bytes, Callable[[bytes, str], bytes]] = {
-    b"\x1f\x8b": _gunzip,
-    b"\xfd7zXZ\x00": _unxz,
+    b"\x1f\x8b": partial(_inflated, kind="gzip", make=partial(zlib.decompressobj, wbits=_GZIP), error=zlib.error),
+    b"\xfd7zXZ\x00": partial(
+        _inflated, kind="xz", make=partial(lzma.LZMADecompressor, memlimit=_MOST_MEMORY), error=lzma.LZMAError
+    ),
     b"\x28\xb5\x2f\xfd": _unzstd,
 }
 """How a file is unpacked, by the bytes that it begins with."""

@@ -157,12 +157,8 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        found = None
-        for finder in sys.meta_path:
-            if finder is not self and hasattr(finder, "find_spec"):
-                found = finder.find_spec(name, path, target)
-            if found is not None:
-                break
+        others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
+        found = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
         if found is None or type(found.loader) is not importlib.machinery.SourceFileLoader or found.origin is None:
             return found
         if self._world.covers(name, found.origin, self._world.top_names()):

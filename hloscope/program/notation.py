@@ -84,17 +84,13 @@ def parse_array(text: str, dims: Mapping[str, int] = _NO_DIMS) -> ArraySpec:
         dtype=_dtype(tokens_of(tree, "element_type")[0], source),
         dimensions=tuple(prod(_factor(token, dims, source) for token in size) for size in sizes),
         letters=tuple(str(size[0]) if [token.type for token in size] == ["NAME"] else None for size in sizes),
-        spec=tuple(_names(group) or None for group in axes),
-        unreduced=_names(unreduced),
+        spec=tuple(tuple(map(str, group)) or None for group in axes),
+        unreduced=tuple(map(str, unreduced)),
         unreduced_kind=unreduced_kind,
-        reduced=_names(reduced),
+        reduced=tuple(map(str, reduced)),
         memory_space=_memory_space(tokens_of(tree, "memory_space"), source),
         weak_type=bool(tokens_of(tree)),
     )
-
-
-def _names(tokens: list[Token]) -> tuple[str, ...]:
-    return tuple(str(token) for token in tokens)
 
 
 def _dtype(token: Token, source: Source) -> str:

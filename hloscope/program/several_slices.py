@@ -60,10 +60,8 @@ def slices_of_own_mesh(mesh: jax.sharding.Mesh, slice_count: int) -> tuple[int, 
     """
     per_slice = mesh.size // slice_count
     slice_of = np.array([device.id // per_slice for device in mesh.devices.flat]).reshape(mesh.devices.shape)
-    for candidate in product(range(1, slice_count + 1), repeat=mesh.devices.ndim):
-        if prod(candidate) == slice_count and _fits(candidate, slice_of):
-            return candidate
-    return None
+    candidates = product(range(1, slice_count + 1), repeat=mesh.devices.ndim)
+    return next((slices for slices in candidates if prod(slices) == slice_count and _fits(slices, slice_of)), None)
 
 
 def slice_of_position(mesh_shape: Sequence[int], slices: Sequence[int]) -> np.ndarray[Any, Any]:

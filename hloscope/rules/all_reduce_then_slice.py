@@ -15,21 +15,16 @@ compiler makes this of a `psum_scatter`: `tiled=True`, and one mesh axis at a ti
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
 
 from hloscope.analysis.model import Collective
 from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes
+from hloscope.rules.rule import BuiltinRule
 
 _SCATTERS = ("reduce_scatter", "psum_scatter")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllReduceThenSlice:
+class AllReduceThenSlice(BuiltinRule, name="all-reduce-then-slice", severity=Severity.WARNING):
     """An all-reduce of which each device keeps only its own part."""
-
-    name: ClassVar[str] = "all-reduce-then-slice"
-    severity: ClassVar[Severity] = Severity.WARNING
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each all-reduce of which only the device's own slices are read."""

@@ -15,25 +15,21 @@ the result; or shard a dimension that the loop does not index; or let the data t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
 
 from hloscope.analysis.model import Collective, ReasonKind
 from hloscope.analysis.vocabulary import Kind, Origin
 from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes
+from hloscope.rules.rule import BuiltinRule
 from hloscope.units import format_bytes, format_count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveInLoop:
+class CollectiveInLoop(BuiltinRule, name="collective-in-loop", severity=Severity.WARNING):
     """A collective that moves the same values in every iteration of a loop.
 
     Attributes:
         min_payload_bytes: Smaller transfers are not reported.
     """
 
-    name: ClassVar[str] = "collective-in-loop"
-    severity: ClassVar[Severity] = Severity.WARNING
     min_payload_bytes: int = 65_536
 
     def check(self, facts: Facts) -> Iterator[Finding]:

@@ -20,15 +20,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
 
 from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes
+from hloscope.rules.rule import BuiltinRule
 from hloscope.units import format_time
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveOnCriticalPath:
+class CollectiveOnCriticalPath(BuiltinRule, name="collective-on-critical-path", severity=Severity.NOTE):
     """A collective on the longest chain of operations that need each other.
 
     Attributes:
@@ -36,8 +34,6 @@ class CollectiveOnCriticalPath:
         share: The share of the critical path's time from which on it is reported.
     """
 
-    name: ClassVar[str] = "collective-on-critical-path"
-    severity: ClassVar[Severity] = Severity.NOTE
     active: bool = False
     share: float = 0.05
 

@@ -15,29 +15,25 @@ Use instead: bind the gathered array to a name and use it twice; under `jax.chec
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from operator import attrgetter
-from typing import ClassVar
 
 from hloscope.analysis.model import Collective
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes, place_of
+from hloscope.rules.rule import BuiltinRule
 
 _MAY_NOT_RUN = (Bound.AT_MOST, Bound.UNKNOWN)
 _WHAT_IT_DOES = attrgetter("kind", "groups", "moved_values", "reduction", "operand_shapes", "result_shapes")
 """Collectives of which these are equal bring the same arrays."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DuplicateCollective:
+class DuplicateCollective(BuiltinRule, name="duplicate-collective", severity=Severity.NOTE):
     """The same values moved twice in the same way.
 
     Attributes:
         min_payload_bytes: Smaller transfers are not reported.
     """
 
-    name: ClassVar[str] = "duplicate-collective"
-    severity: ClassVar[Severity] = Severity.NOTE
     min_payload_bytes: int = 1_000_000
 
     def check(self, facts: Facts) -> Iterator[Finding]:

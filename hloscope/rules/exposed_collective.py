@@ -14,13 +14,12 @@ travels, weights of the next layer fetched during this one, or gradients of one 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
 
 from hloscope.analysis.model import Collective, Relation
 from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import Kind
 from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes
+from hloscope.rules.rule import BuiltinRule
 from hloscope.units import format_time
 
 _RELATIONS = {
@@ -35,8 +34,7 @@ _AHEAD = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExposedCollective:
+class ExposedCollective(BuiltinRule, name="exposed-collective", severity=Severity.WARNING):
     """A collective that the step waits for.
 
     Attributes:
@@ -44,8 +42,6 @@ class ExposedCollective:
         min_exposed_us: Less time per step is not reported, whatever its share.
     """
 
-    name: ClassVar[str] = "exposed-collective"
-    severity: ClassVar[Severity] = Severity.WARNING
     share: float = 0.25
     min_exposed_us: float = 100.0
 

@@ -14,22 +14,17 @@ chip or slice.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
 
 from hloscope.analysis.places import users_line
 from hloscope.rules import Facts, Finding, Severity, array_type, finding_of
+from hloscope.rules.rule import BuiltinRule
 from hloscope.units import format_bytes, format_capacity
 
 _LARGEST_SHOWN = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HbmExceeded:
+class HbmExceeded(BuiltinRule, name="hbm-exceeded", severity=Severity.ERROR):
     """A program that does not fit into the memory of a device."""
-
-    name: ClassVar[str] = "hbm-exceeded"
-    severity: ClassVar[Severity] = Severity.ERROR
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields an error when the compiler says so, or the peak is more than there is."""

@@ -14,23 +14,19 @@ memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
 
 from hloscope.rules import Facts, Finding, Severity, finding_of
+from hloscope.rules.rule import BuiltinRule
 from hloscope.units import format_bytes, format_capacity
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HbmNearLimit:
+class HbmNearLimit(BuiltinRule, name="hbm-near-limit", severity=Severity.WARNING):
     """A program that nearly fills the memory of a device.
 
     Attributes:
         share: The share of HBM above which it is reported.
     """
 
-    name: ClassVar[str] = "hbm-near-limit"
-    severity: ClassVar[Severity] = Severity.WARNING
     share: float = 0.9
 
     def check(self, facts: Facts) -> Iterator[Finding]:

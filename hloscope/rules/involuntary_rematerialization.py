@@ -13,20 +13,15 @@ Use instead: a `with_sharding_constraint` to a sharding in between, from which e
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
 
 from hloscope.analysis.model import Rematerialization
 from hloscope.analysis.places import short_source, users_line
 from hloscope.rules import Facts, Finding, Severity, finding_of
+from hloscope.rules.rule import BuiltinRule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InvoluntaryRematerialization:
+class InvoluntaryRematerialization(BuiltinRule, name="involuntary-rematerialization", severity=Severity.WARNING):
     """An array that the partitioner replicates because it knows no other way between two shardings."""
-
-    name: ClassVar[str] = "involuntary-rematerialization"
-    severity: ClassVar[Severity] = Severity.WARNING
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each of the compiler's."""

@@ -14,12 +14,11 @@ Use instead: shard another dimension there; or `shard_map` with an algorithm tha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
 
 from hloscope.analysis.model.reason import ReasonKind
 from hloscope.analysis.vocabulary import Kind
 from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes
+from hloscope.rules.rule import BuiltinRule
 
 _MOVES = (Kind.ALL_GATHER, Kind.ALL_TO_ALL, Kind.ALL_REDUCE)
 """An all-reduce gathers too, where devices add zeros for what they do not have: XLA spells small gathers so."""
@@ -27,16 +26,13 @@ _MOVES = (Kind.ALL_GATHER, Kind.ALL_TO_ALL, Kind.ALL_REDUCE)
 _LOSING = (ReasonKind.NEEDS_WHOLE_DIMENSION, ReasonKind.MERGED_DIMENSIONS, ReasonKind.NO_RULE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LostSharding:
+class LostSharding(BuiltinRule, name="lost-sharding", severity=Severity.WARNING):
     """A dimension that loses its sharding because an operation cannot work on parts of it.
 
     Attributes:
         min_payload_bytes: Smaller transfers are not reported.
     """
 
-    name: ClassVar[str] = "lost-sharding"
-    severity: ClassVar[Severity] = Severity.WARNING
     min_payload_bytes: int = 65_536
 
     def check(self, facts: Facts) -> Iterator[Finding]:

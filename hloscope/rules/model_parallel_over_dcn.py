@@ -15,26 +15,22 @@ Use instead: let the axis across slices be one of data parallelism (`--dcn data=
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
 
 from hloscope.analysis.model import Collective
 from hloscope.analysis.vocabulary import SUMS, Kind, Link
 from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes
+from hloscope.rules.rule import BuiltinRule
 
 _CROSSING = (Link.DCN, Link.BOTH)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelParallelOverDcn:
+class ModelParallelOverDcn(BuiltinRule, name="model-parallel-over-dcn", severity=Severity.WARNING):
     """Traffic of every layer on the network between slices.
 
     Attributes:
         min_payload_bytes: Smaller transfers are not reported.
     """
 
-    name: ClassVar[str] = "model-parallel-over-dcn"
-    severity: ClassVar[Severity] = Severity.WARNING
     min_payload_bytes: int = 1_000_000
 
     def check(self, facts: Facts) -> Iterator[Finding]:

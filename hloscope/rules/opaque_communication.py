@@ -13,19 +13,14 @@ Use instead: keep the kernel, and account for its bytes by hand; or write the tr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
 
 from hloscope.analysis.vocabulary import Kind
 from hloscope.rules import Facts, Finding, Severity, finding_at
+from hloscope.rules.rule import BuiltinRule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpaqueCommunication:
+class OpaqueCommunication(BuiltinRule, name="opaque-communication", severity=Severity.WARNING):
     """A transfer whose bytes the compiled text does not tell."""
-
-    name: ClassVar[str] = "opaque-communication"
-    severity: ClassVar[Severity] = Severity.WARNING
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each opaque collective."""

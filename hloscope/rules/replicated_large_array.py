@@ -14,28 +14,25 @@ Use instead: shard one of its dimensions over an axis: `P('X', None)`; for an ou
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
-from typing import ClassVar
 
 from hloscope.analysis.model import ArrayFact, IntermediateFact
 from hloscope.analysis.places import users_line
 from hloscope.rules import Facts, Finding, Severity, array_type, finding_of
+from hloscope.rules.rule import BuiltinRule
 from hloscope.units import format_bytes
 
 Array = ArrayFact | IntermediateFact
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicatedLargeArray:
+class ReplicatedLargeArray(BuiltinRule, name="replicated-large-array", severity=Severity.WARNING):
     """A large array that every device holds whole.
 
     Attributes:
         min_bytes: A smaller array may be whole everywhere.
     """
 
-    name: ClassVar[str] = "replicated-large-array"
-    severity: ClassVar[Severity] = Severity.WARNING
     min_bytes: int = 100_000_000
 
     def check(self, facts: Facts) -> Iterator[Finding]:

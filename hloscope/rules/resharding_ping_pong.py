@@ -14,18 +14,13 @@ names the sharding of its operand.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
 
 from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes
+from hloscope.rules.rule import BuiltinRule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReshardingPingPong:
+class ReshardingPingPong(BuiltinRule, name="resharding-ping-pong", severity=Severity.WARNING):
     """An array that is gathered, and of which each device then takes its own part again."""
-
-    name: ClassVar[str] = "resharding-ping-pong"
-    severity: ClassVar[Severity] = Severity.WARNING
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each gather that is undone."""

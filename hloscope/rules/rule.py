@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from textwrap import dedent
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, dataclass_transform
 
 from hloscope.analysis.model import ArrayFact, Collective, IntermediateFact
 from hloscope.analysis.places import short_source, users_line
@@ -32,6 +32,18 @@ class Rule(Protocol):
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """What the rule finds."""
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class BuiltinRule:
+    """A rule that hloscope brings: a frozen dataclass, whose name and severity stand in the head of its class."""
+
+    name: ClassVar[str]
+    severity: ClassVar[Severity]
+
+    def __init_subclass__(cls, *, name: str, severity: Severity) -> None:
+        cls.name, cls.severity = name, severity
+        dataclass(frozen=True, kw_only=True)(cls)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,15 +15,15 @@ result of another one.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
-from typing import ClassVar
 
 from hloscope.analysis.model import Collective
+from hloscope.analysis.totals import grouped
 from hloscope.analysis.vocabulary import Kind
 from hloscope.rules import Facts, Finding, Severity, element_types, finding_at, over_axes
+from hloscope.rules.rule import BuiltinRule
 from hloscope.units import format_bytes, plural
 
 _COMBINED = {
@@ -37,8 +37,7 @@ _WHAT_COMBINES = attrgetter("computation", "loops", "kind", "groups", "reduction
 _REDUCING = {"maximum": "pmax", "minimum": "pmin"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SmallCollectives:
+class SmallCollectives(BuiltinRule, name="small-collectives", severity=Severity.WARNING):
     """Many small collectives that could be one.
 
     Attributes:
@@ -46,19 +45,14 @@ class SmallCollectives:
         min_collectives: Fewer of one kind in one place are not worth a word.
     """
 
-    name: ClassVar[str] = "small-collectives"
-    severity: ClassVar[Severity] = Severity.WARNING
     max_payload_bytes: int = 65_536
     min_collectives: int = 4
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields one warning for each group of small collectives, at the first of them."""
-        alike: dict[tuple[object, ...], list[Collective]] = defaultdict(list)
-        for collective in facts.sending:
-            known = collective.payload_bytes
-            if collective.kind in _COMBINED and known is not None and known <= self.max_payload_bytes:
-                alike[*_WHAT_COMBINES(collective), element_types(collective)].append(collective)
-        for group in alike.values():
+        sized = ((each, each.payload_bytes) for each in facts.sending if each.kind in _COMBINED)
+        small = (each for each, size in sized if size is not None and size <= self.max_payload_bytes)
+        for group in grouped(lambda each: (_WHAT_COMBINES(each), element_types(each)), small).values():
             if len(group) < self.min_collectives:
                 continue
             group.sort(key=lambda collective: collective.line)

@@ -14,31 +14,28 @@ Use instead: a size that divides: pad the vocabulary to 50,304, choose 8 or 16 h
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
+from itertools import chain
 
-from hloscope.analysis.model.reason import Reason, Tensor
 from hloscope.analysis.places import users_line
 from hloscope.rules import Facts, Finding, Severity, finding_of
+from hloscope.rules.rule import BuiltinRule
 from hloscope.units import plural
 from hloscope.why.reshards import axes_size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnevenSharding:
+class UnevenSharding(BuiltinRule, name="uneven-sharding", severity=Severity.WARNING):
     """A dimension that its mesh axes do not divide.
 
     Attributes:
         min_padding: The share of padding in what all devices hold together, from which on it is reported.
     """
 
-    name: ClassVar[str] = "uneven-sharding"
-    severity: ClassVar[Severity] = Severity.WARNING
     min_padding: float = 0.05
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each unevenly sharded dimension of an array that a collective is explained by."""
-        for tensor in dict.fromkeys(tensor for _, reason in facts.explained for tensor in _tensors(reason)):
+        known = [(reason.moved, *reason.operands, reason.result) for _, reason in facts.explained]
+        for tensor in dict.fromkeys(filter(None, chain.from_iterable(known))):
             for position, axes in enumerate(tensor.sharding or ()):
                 size, parts = tensor.shape[position], axes_size(axes, facts.axis_sizes)
                 each = -(-size // parts)
@@ -57,7 +54,3 @@ def _fix(size: int, parts: int) -> str:
     if size < parts:
         return "leave this dimension whole, with jax.lax.with_sharding_constraint, or shard another"
     return f"choose a multiple of {parts}, such as {-(-size // parts) * parts}"
-
-
-def _tensors(reason: Reason) -> Iterator[Tensor]:
-    yield from (tensor for tensor in (reason.moved, *reason.operands, reason.result) if tensor is not None)

@@ -15,24 +15,20 @@ Use instead: a sharding that needs no movement there, or an `allow` with the rea
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
 
 from hloscope.analysis.vocabulary import Origin
 from hloscope.contracts.model import Selector, format_selector
 from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes, place_of
+from hloscope.rules.rule import BuiltinRule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnexpectedCollective:
+class UnexpectedCollective(BuiltinRule, name="unexpected-collective", severity=Severity.ERROR):
     """A collective that nobody asked for.
 
     Attributes:
         active: Whether the author has said what to expect.
     """
 
-    name: ClassVar[str] = "unexpected-collective"
-    severity: ClassVar[Severity] = Severity.ERROR
     active: bool = False
 
     def check(self, facts: Facts) -> Iterator[Finding]:

@@ -17,20 +17,15 @@ Use instead: send each token to its expert: sort tokens by expert and exchange t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
 
 from hloscope.analysis.model.reason import Reason, Tensor
 from hloscope.analysis.vocabulary import Kind
 from hloscope.rules import Facts, Finding, Severity, finding_at, over_axes
+from hloscope.rules.rule import BuiltinRule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnfusedAllToAllAsAllGather:
+class UnfusedAllToAllAsAllGather(BuiltinRule, name="unfused-all-to-all-as-all-gather", severity=Severity.WARNING):
     """Tokens gathered to every expert, where each expert needs only its own."""
-
-    name: ClassVar[str] = "unfused-all-to-all-as-all-gather"
-    severity: ClassVar[Severity] = Severity.WARNING
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each gather of tokens in front of experts."""

@@ -14,19 +14,14 @@ Use instead: nothing, when the bound really is decided at run time; else a stati
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
 
 from hloscope.analysis.vocabulary import Kind
 from hloscope.rules import Facts, Finding, Severity, finding_of
+from hloscope.rules.rule import BuiltinRule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnmodelledText:
+class UnmodelledText(BuiltinRule, name="unmodelled-text", severity=Severity.WARNING):
     """Text that was read but not understood."""
-
-    name: ClassVar[str] = "unmodelled-text"
-    severity: ClassVar[Severity] = Severity.WARNING
 
     def check(self, facts: Facts) -> Iterator[Finding]:
         """Yields a warning for each thing that was not understood, opaque collectives aside."""

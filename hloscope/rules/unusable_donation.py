@@ -15,23 +15,19 @@ Use instead: return an array of the same shape, dtype and sharding as the argume
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
 
 from hloscope.rules import Facts, Finding, Severity, finding_of
+from hloscope.rules.rule import BuiltinRule
 from hloscope.units import format_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnusableDonation:
+class UnusableDonation(BuiltinRule, name="unusable-donation", severity=Severity.WARNING):
     """An argument that is donated in vain.
 
     Attributes:
         min_bytes: An argument that is smaller on a device is not worth a word.
     """
 
-    name: ClassVar[str] = "unusable-donation"
-    severity: ClassVar[Severity] = Severity.WARNING
     min_bytes: int = 1_000_000
 
     def check(self, facts: Facts) -> Iterator[Finding]:

@@ -15,13 +15,12 @@ Use instead: convert after the collective, where the precision of the sum allows
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import inf, prod
-from typing import ClassVar
 
 from hloscope.analysis.model import Collective
 from hloscope.analysis.vocabulary import SUMS
 from hloscope.rules import Facts, Finding, Severity, element_types, finding_at, over_axes
+from hloscope.rules.rule import BuiltinRule
 from hloscope.units import array_bytes, element_bits, format_bytes
 from hloscope.why.partitioned import dimensions_of
 
@@ -29,8 +28,7 @@ _LOGICAL = frozenset({"and", "or", "xor", "maximum", "minimum"})
 """Reductions of booleans that are booleans again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WidenedCollective:
+class WidenedCollective(BuiltinRule, name="widened-collective", severity=Severity.WARNING):
     """A collective that moves wider elements, or more padding, than the values need.
 
     Attributes:
@@ -38,8 +36,6 @@ class WidenedCollective:
         padding: Bytes with padding for each byte without it, from which on padding is reported.
     """
 
-    name: ClassVar[str] = "widened-collective"
-    severity: ClassVar[Severity] = Severity.WARNING
     min_payload_bytes: int = 1_000_000
     padding: float = 2.0
 

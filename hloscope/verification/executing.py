@@ -160,15 +160,18 @@ def _pullback(function: Function) -> Function:
         places = [index for index, leaf in enumerate(leaves) if _float(leaf)]
 
         def of_floats(floats: Sequence[Any]) -> list[Any]:
-            given = list(leaves)
-            for place, value in zip(places, floats, strict=True):
-                given[place] = value
-            again, keywords = jax.tree.unflatten(structure, given)
+            again, keywords = jax.tree.unflatten(structure, _exchanged(leaves, places, floats))
             return [leaf for leaf in jax.tree.leaves(function(*again, **keywords)) if _float(leaf)]
 
         return jax.vjp(of_floats, [leaves[place] for place in places])[1](list(cotangents))[0]
 
     return pullback
+
+
+def _exchanged(values: Sequence[Any], places: Sequence[int], others: Sequence[Any]) -> list[Any]:
+    """The values, with others at some places."""
+    other = dict(zip(places, others, strict=True))
+    return [other.get(place, value) for place, value in enumerate(values)]
 
 
 def run(program: Prepared, values: Sequence[Any]) -> list[tuple[Shard, ...]]:
@@ -242,10 +245,8 @@ def gradients(program: Prepared, values: Sequence[Any], positions: Sequence[int]
     generator = np.random.default_rng(0)
 
     def total(chosen: Sequence[Any], given: Sequence[Any]) -> Any:
-        every = list(given)
-        for position, value in zip(positions, chosen, strict=True):
-            every[position] = value
-        outputs = [output for output in evaluated(*every) if jnp.issubdtype(output.dtype, jnp.floating)]
+        every = evaluated(*_exchanged(given, positions, chosen))
+        outputs = [output for output in every if jnp.issubdtype(output.dtype, jnp.floating)]
         weights = [generator.uniform(0.5, 1.5, each.shape) * generator.choice((-1, 1), each.shape) for each in outputs]
         return sum(jnp.vdot(each.astype(jnp.float32), weight) for each, weight in zip(outputs, weights, strict=True))
 

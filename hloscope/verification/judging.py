@@ -166,13 +166,9 @@ def _wrong(of: str, output: OutputComparison) -> Finding:
     elements = f"{output.wrong:,} of {plural(output.elements, 'element')}"
     why = [f"every element is {_ratio_words(output, output.bias)}"] if output.bias is not None else []
     why += [*output.exchanged[:_SHARDS_SHOWN], *_worst_words(output)]
+    page, message = "wrong-result", f"{of} differs from {_against(output)} in {elements}, on {places}"
     if output.against == COPIES:
-        page, message = (
-            "copies-differ",
-            f"the copies of {of} differ in {elements}: those of {places} from the first",
-        )
-    else:
-        page, message = "wrong-result", f"{of} differs from {_against(output)} in {elements}, on {places}"
+        page, message = "copies-differ", f"the copies of {of} differ in {elements}: those of {places} from the first"
     return finding(page, message, why="; ".join(why) or None)
 
 

@@ -13,8 +13,7 @@ _SECTION = re.compile(rf"^(?:{'|'.join(SECTIONS)}): ", re.MULTILINE)
 
 
 def _page(name: str, severity: str, text: str) -> RuleDoc:
-    summary, *sections = (" ".join(part.split()) for part in _SECTION.split(text))
-    what, why, example, instead = sections
+    summary, what, why, example, instead = (" ".join(part.split()) for part in _SECTION.split(text))
     return page_of_finding(name, summary, what, why, example, instead, Severity(severity))
 
 

@@ -49,7 +49,8 @@ def check_sentence(kind, why):
         assert kind in (Kind.ALL_GATHER, *SUMS) or "made from the partitioner's all-gather" in why, why
     is_sum = re.search("(holds a|comes as a) partial", why) is not None
     if kind in SUMS and not is_sum and not why.startswith(("likely", "not known")):
-        assert "to which devices without them add zeros" in why or "written by the user" in why or "backward" in why
+        others = ("to which devices without them add zeros", "the user", "is summed there")
+        assert any(words in why for words in others), why
 
 
 def check_equations(kind, told, windowed=False):
@@ -197,14 +198,6 @@ def test_an_all_to_all_without_a_dimension_to_go_to_names_no_array(changed):
     other = collective("all-to-all", "f32[4,4,16]", "f32[4,4,16]", "scatter-add")
     found = agreed(replace(CONFLICT, **changed), [other], MESH)
     assert (found.kind, found.moved) == (ReasonKind.PARTITIONERS_CHOICE, None)
-
-
-def test_a_sum_at_a_scatter_adds_up_and_moves_no_zeros(says):
-    choice = replace(CONFLICT, kind=ReasonKind.PARTITIONERS_CHOICE)
-    found = agreed(choice, [collective("reduce-scatter", "f32[128,64]", "f32[32,64]", "scatter-add")], MESH)
-    assert found.kind is ReasonKind.PARTIAL_SUM
-    assert len(advice(found)) == 1
-    says([sentence(found, Kind.REDUCE_SCATTER), *advice(found)])
 
 
 @pytest.mark.parametrize(("element_type", "operand"), [("i32", "f32[4,64]"), ("f32", "f32[3,5]")])

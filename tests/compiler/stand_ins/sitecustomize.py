@@ -28,10 +28,10 @@ if "hloscope.compiler.worker" in sys.orig_argv and "STAND_IN" in os.environ:
             die()
         return compile_program(program)
 
-    def doomed_propagate(module, seen_by, *, origins):
+    def doomed_propagate(module, seen_by, *, origins, **how):
         text = module if isinstance(module, str) else module.decode(errors="replace")
         if "explained" in text and (origins or "inexplicable" in text):
             die()
-        return propagate(module, seen_by, origins=origins)
+        return propagate(module, seen_by, origins=origins, **how)
 
     step.compile_program, step.propagate = doomed_compile, doomed_propagate
