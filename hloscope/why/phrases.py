@@ -60,14 +60,10 @@ def subscript(axes: Axes) -> str:
 
 def equations(reason: Reason, kind: Kind) -> tuple[str, ...]:
     """What happens to the array, one equation for each step; empty when the array is not known."""
-    if (
-        reason.moved is None
-        or reason.kind is ReasonKind.AUTHORED
-        or reason.of_part
-        or kind not in _FUNCTIONS
-        or is_step(reason, kind)
-    ):
+    is_known = reason.moved is not None and kind in _FUNCTIONS and reason.kind is not ReasonKind.AUTHORED
+    if not is_known or reason.of_part or reason.realigns is not None or is_step(reason, kind):
         return ()
+    assert reason.moved is not None
     if kind is Kind.COLLECTIVE_PERMUTE and reason.rewritten_from in _PARTED:
         kind = Kind(reason.rewritten_from)  # permutes that do it step by step, while the product goes on
     moved, function = reason.moved, f"{_FUNCTIONS[kind]}_{subscript(reason.axes)}"

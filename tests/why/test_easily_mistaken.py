@@ -112,8 +112,10 @@ def test_of_collectives_combined_into_one_the_largest_is_told_and_the_others_are
 
 def test_what_the_user_wrote_has_the_users_name_and_its_gradient_is_no_users(says, explained):
     by = {one.kind.value: one for one in explained("easily_mistaken.py:gradient_of_a_shard_map").collectives}
-    for kind, name in (("all-gather", "all_gather"), ("reduce-scatter", "all_gather"), ("all-reduce", "psum")):
-        assert f": `{name}` (easily_mistaken.py:" in says(by[kind].why, kind)
+    for kind in ("all-gather", "reduce-scatter"):
+        assert ": `all_gather` (easily_mistaken.py:" in says(by[kind].why, kind)
+    assert by["all-reduce"].reason.weight.name == "w"  # nobody wrote that sum: differentiation did
+    says(by["all-reduce"].why, "all-reduce")
 
 
 def test_a_variable_with_the_name_of_an_argument_is_not_that_argument_and_a_dictionary_no_array(explained):
