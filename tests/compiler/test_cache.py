@@ -189,7 +189,7 @@ def test_another_compiler_compiles_anew(compiled, monkeypatch):
 @pytest.mark.tpu_compiler
 def test_a_damaged_entry_is_compiled_again(compiled):
     first, _ = compiled(SOURCE)
-    (entry,) = compiled.store.folder.glob("compile-*")
+    (entry,) = compiled.store.folder.glob("compiled-*")
     whole = entry.read_bytes()
     for damaged in (whole[: len(whole) // 2], b"", whole[:-1] + b"\0", b"\0" + whole[1:]):
         entry.write_bytes(damaged)
@@ -227,9 +227,9 @@ MAIN = ("/home/me/main.py", 3, 1)
 )
 def test_an_entry_of_an_older_shape_is_ignored(tmp_path, entry):
     store = Store(tmp_path)
-    store.put("compile", "key", zlib.compress(msgspec.msgpack.encode(entry)))
+    store.put("compiled", "key", zlib.compress(msgspec.msgpack.encode(entry)))
     kept = cache.Kept(key="key", locations=cache.locations_of(MLIR))
-    assert store.has("compile", "key")
+    assert store.has("compiled", "key")
     assert cache.CompileCache(store).get(kept, "step") is None
 
 
