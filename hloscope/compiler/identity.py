@@ -20,7 +20,7 @@ from hloscope.compiler.packed import renamed
 from hloscope.compiler.shardy_model import Identities, Identity
 
 _MARK = re.compile(r"#\d+/")
-_CALL = re.compile(r"[^#]*(?:#(?!\d+/)[^#]*)*#\d+/[^/]*/(?=.*#\d+/)")
+_CALL = re.compile(r"[^#]*(?:#(?!\d+/)[^#]*)*#\d+/[^/]*/(?=.*#\d+/)", re.DOTALL)
 _NUMBER = re.compile(r"#(\d+)/")
 _LIKE_A_MARK = re.compile(rb"#\d+[/\0]")
 _LIKE_A_MARK_IN_TEXT = re.compile(r'#\d+[/"]')

@@ -53,7 +53,7 @@ class Twice:
         merged_earlier = {name for name, of in numbered.partitioned_identities.items() if len(of) > 1}
         found = [*_differing(numbered.hlo_text, plain.hlo_text, merged)]
         found += _differing(numbered.partitioned_text or "", self.partitioned or "", merged_earlier)
-        same = ("diagnostics", "too_large", "notes", "memory_bytes", "arguments", "outputs")
+        same = ("diagnostics", "too_large", "memory_bytes", "arguments", "outputs")
         return found + [field for field in same if getattr(numbered, field) != getattr(plain, field)]
 
 

@@ -18,6 +18,7 @@ from hloscope.api.analyzing import analysis_of
 from hloscope.compiler import client, identity, jax_internals
 from hloscope.compiler.diagnostics import CapturedStderr
 from hloscope.compiler.pool import WorkerDied
+from hloscope.errors import DeviceCountError, TraceError
 from hloscope.program.compiling import start_compile
 from hloscope.program.lowering import lower
 from hloscope.program.target import make_facts
@@ -70,6 +71,14 @@ def _targets():
         yield from (f"{path.relative_to(ROOT)}:{node.name}" for node in functions if node.decorator_list)
 
 
+def lowered_here(target):
+    """The program, if there is one: some are there to be refused, and one is for more devices than tests have."""
+    try:
+        return lowered(f"{ROOT / target}")
+    except (TraceError, DeviceCountError) as error:
+        pytest.skip(error.what)
+
+
 TARGETS = tuple(_targets())
 OTHER_SLICES = ("v5p:2x2x2", "tpu7x:2x2x1", "v6e:2x4", "2*v5e:2x2")
 
@@ -78,7 +87,7 @@ OTHER_SLICES = ("v5p:2x2x2", "tpu7x:2x2x1", "v6e:2x4", "2*v5e:2x2")
 @pytest.mark.tpu_compiler
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_compiler_makes_the_same_of_every_program_with_numbers(tmp_path, target):
-    assert compiled_twice(lowered(f"{ROOT / target}"), tmp_path).differences == []
+    assert compiled_twice(lowered_here(target), tmp_path).differences == []
 
 
 @pytest.mark.long
@@ -86,7 +95,7 @@ def test_the_compiler_makes_the_same_of_every_program_with_numbers(tmp_path, tar
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_compiler_makes_the_same_on_another_slice(tmp_path, target):
     """Each program in turn on one of them."""
-    program = lowered(f"{ROOT / target}")
+    program = lowered_here(target)
     other = OTHER_SLICES[TARGETS.index(target) % len(OTHER_SLICES)]
     if program.slice.device_count != 8 or program.slice.chip is None or program.slice.slice_count > 1:
         pytest.skip("it is for a slice of another size")
