@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterator
 from io import BytesIO
 from typing import Any
 
+from hloscope.compiler.packed import renamed
 from hloscope.compiler.shardy_model import Identities, Identity
 
 _MARK = re.compile(r"#\d+/")
+_CALL = re.compile(r"[^#]*(?:#(?!\d+/)[^#]*)*#\d+/[^/]*/(?=.*#\d+/)", re.DOTALL)
 _NUMBER = re.compile(r"#(\d+)/")
 _LIKE_A_MARK = re.compile(rb"#\d+[/\0]")
 _LIKE_A_MARK_IN_TEXT = re.compile(r'#\d+[/"]')
@@ -28,7 +30,7 @@ _FEW_ELEMENTS = 16
 _KERNEL = "tpu_custom_call"
 _NAME = re.compile(r'(?<=[ {]op_name=")[^"\\#]*(?:\\.[^"\\#]*)*#[^"\\]*(?:\\.[^"\\]*)*(?=")')
 _NAMED = re.compile(
-    r'^ *(?:ROOT )?%?(?P<instruction>[\w.\-]+) = .*?[ {]op_name="(?P<name>(?:[^"\\#]|\\.)*#(?:[^"\\]|\\.)*)"',
+    r'^ *(?:ROOT )?%?(?P<instruction>[\w.\-]+) = .*?[ {]op_name="(?P<name>(?:[^"\\]|\\.)*?#\d+/(?:[^"\\]|\\.)*)"',
     re.MULTILINE,
 )
 
@@ -69,8 +71,10 @@ def _named(module: Any) -> list[Any] | None:
 
 
 def _marked(name: str, number: int, is_kernel: bool) -> str:
-    """A name with its number; without one where that would be what the compiler names a kernel after."""
+    """A name with its number; without one where that would be what the compiler names an instruction after."""
     scopes, slash, last = name.rpartition("/")
+    if not last:
+        return name
     if not is_kernel:
         return f"{scopes}{slash}#{number}/{last}"
     outer, outer_slash, inner = scopes.rpartition("/")
@@ -113,15 +117,39 @@ def identities_in(name: str) -> tuple[Identity, ...]:
 
 
 def unmarked(name: str) -> str:
-    """A name as it would be without numbers: one for all operations that share it."""
+    """A name as it would be without numbers: one for all operations that share it.
+
+    Names that became one in a function got the name of its call afterwards, which then stands before the first of them
+    only: `jit(f)/#3/call/#4/add;#5/add` is `jit(f)/call/add`.
+    """
     if not _MARK.search(name):
         return name
-    return _PARTS.join(dict.fromkeys(_MARK.sub("", name).split(_PARTS)))
+    kept: list[str] = []
+    known: set[str] = set()
+    for part in name.split(_PARTS):
+        names = _names_in_functions(part)
+        if names[-1] not in known:
+            kept.append(names[-1])
+            known.update(names)
+    return _PARTS.join(kept)
+
+
+def _names_in_functions(part: str) -> list[str]:
+    """The name of one operation without numbers, in the function that holds it, in its caller, …, in the program.
+
+    A name that begins with the call's already does not get it once more. Source: XLA's call_inliner.cc.
+    """
+    calls = _CALL.findall(part)
+    names = [_MARK.sub("", part[sum(map(len, calls)) :])]
+    for call in reversed(calls):
+        caller = _MARK.sub("", call).removesuffix("/")
+        names.append(names[-1] if names[-1].startswith(caller) else f"{caller}/{names[-1]}")
+    return names
 
 
 def text_unmarked(text: str) -> str:
     """HLO text with names as they would be without numbers."""
-    return _NAME.sub(lambda match: unmarked(match[0]), text)
+    return renamed(_NAME.sub(lambda match: unmarked(match[0]), text), unmarked)
 
 
 def shown_where(module: bytes | str) -> Callable[[str], str]:

@@ -124,8 +124,9 @@ def _of_weight(program: Program, maker: ShardyOp | None, reason: Reason) -> Reas
     original = differentiated(program, maker)
     if original is None or not program.graph.is_of_argument(original):
         return reason
-    root = program.graph.root(original)[0]
-    return replace(reason, weight=tensor_of(program, original, original.sharding or root.sharding))
+    root, _ = program.graph.root(original)
+    held = root.sharding if root.shape == original.shape else program.graph.unmoved(original).sharding
+    return replace(reason, weight=tensor_of(program, original, held or root.sharding))
 
 
 def with_written(program: Program, op: ShardyOp, reason: Reason) -> Reason:

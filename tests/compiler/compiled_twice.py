@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 
 from hloscope.compiler.step import read_dumps
@@ -13,7 +15,9 @@ from hloscope.program.loading import load
 from hloscope.program.lowering import Lowered, lower
 from hloscope.program.target import attached_facts
 
-LIKE_A_NUMBER = re.compile(r"#\d+(?:/|\\?\"|$)", re.MULTILINE)
+_FRAME = re.compile(r" stack_frame_id=\d+")
+_DEFINED = re.compile(r" *(?:ROOT )?%([\w.\-]+) = ")
+_LIKE_A_NUMBER = re.compile(r"#\d+/")
 DUMPS = {
     "xla_dump_hlo_as_text": True,
     "xla_dump_hlo_as_long_text": True,
@@ -39,14 +43,27 @@ class Twice:
 
     @property
     def differences(self) -> list[str]:
-        """Which texts differ, in whatever it is: names, places, schedules; a text that is missing on one side too."""
-        pairs = {
-            "final": (self.numbered.hlo_text, self.plain.hlo_text),
-            "partitioned": (self.numbered.partitioned_text, self.partitioned),
-            "diagnostics": (self.numbered.diagnostics, self.plain.diagnostics),
-            "too large": (self.numbered.too_large, self.plain.too_large),
-        }
-        return [name for name, (numbered, plain) in pairs.items() if numbered != plain]
+        """What differs: lines of the texts, down to names and places, and whatever else users see.
+
+        Where the compiler makes one instruction of several operations of the same name, it keeps one place if their
+        names are one and drops it if they differ, as numbers make them: the place is not compared there.
+        """
+        numbered, plain = self.numbered, self.plain
+        merged = {name for name, of in (numbered.identities or {}).items() if len(of) > 1}
+        merged_earlier = {name for name, of in numbered.partitioned_identities.items() if len(of) > 1}
+        found = [*_differing(numbered.hlo_text, plain.hlo_text, merged)]
+        found += _differing(numbered.partitioned_text or "", self.partitioned or "", merged_earlier)
+        same = ("diagnostics", "too_large", "memory_bytes", "arguments", "outputs")
+        return found + [field for field in same if getattr(numbered, field) != getattr(plain, field)]
+
+
+def _differing(numbered: str, plain: str, merged: set[str]) -> Iterator[str]:
+    """Lines of one text that are not those of the other."""
+    for here, there in zip_longest(numbered.splitlines(), plain.splitlines(), fillvalue=""):
+        defined = _DEFINED.match(here)
+        is_merged = defined is not None and defined[1] in merged
+        if here != there and not (is_merged and _FRAME.sub("", here) == _FRAME.sub("", there)):
+            yield f"{here}\ninstead of\n{there}"
 
 
 def lowered(target: str, **facts: object) -> Lowered:
@@ -68,7 +85,7 @@ def compiled_twice(program: Lowered, folder: Path) -> Twice:
     )
 
 
-def dumps_with_numbers(folder: Path) -> list[str]:
+def files_with_numbers(folder: Path) -> list[str]:
     """The files in a folder of dumps in which something looks like a number."""
     files = (path for path in folder.rglob("*") if path.is_file())
-    return [path.name for path in files if LIKE_A_NUMBER.search(path.read_text(errors="replace"))]
+    return [path.name for path in files if _LIKE_A_NUMBER.search(path.read_text(errors="replace"))]

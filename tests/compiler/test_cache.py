@@ -189,7 +189,7 @@ def test_another_compiler_compiles_anew(compiled, monkeypatch):
 @pytest.mark.tpu_compiler
 def test_a_damaged_entry_is_compiled_again(compiled):
     first, _ = compiled(SOURCE)
-    (entry,) = compiled.store.folder.glob("compile-*")
+    (entry,) = compiled.store.folder.glob("compiled-*")
     whole = entry.read_bytes()
     for damaged in (whole[: len(whole) // 2], b"", whole[:-1] + b"\0", b"\0" + whole[1:]):
         entry.write_bytes(damaged)
@@ -237,6 +237,33 @@ def test_locations_of_operations():
     places, names = locations_of(MLIR)
     assert places == ((HERE, MAIN), (HERE,), (), ())
     assert names == (('"x"',), ('"jit(f)/sin"', '"f"'), (), (), ())
+
+
+def test_what_stands_before_the_module_may_be_called_so():
+    first = '#loc9 = loc("/home/me/module.py":5:1 to :8)\n#loc8 = loc("<module>"(#loc9))\n'
+    inline = MLIR.replace('%arg0: tensor<8xf32> loc("x")', '%arg0: tensor<8xf32> loc("jit(f)"(#loc8))')
+    places, names = locations_of(first + inline)
+    known_places, known_names = locations_of(MLIR)
+    assert places == ((("/home/me/module.py", 5, 1),), *known_places)
+    assert names == ((), ('"jit(f)"', '"<module>"'), *known_names[1:])
+
+
+@pytest.mark.tpu_compiler
+def test_lines_of_a_function_with_arguments_of_its_own_move(tmp_path):
+    """Of these MLIR names places before the module: its file's among them."""
+    source = "import jax.numpy as jnp\n\n\ndef step(x, w):\n    return jnp.argmax(x @ w, axis=1)\n"
+    facts, store = replace(FACTS, out="P('X')"), Store(tmp_path / "cache")
+
+    def analysed(text):
+        program = lower(function_in(tmp_path, text, name="module.py"), facts, name="step")
+        pending = compiling.start_compile(program, store=store)
+        return pending.found is not None, analysis_of(pending.capture(), "step")
+
+    fresh, first = analysed(source)
+    kept, moved = analysed("# moved\n" * 3 + source)
+    assert (fresh, kept) == (False, True)
+    assert {line for _, line in lines(first)} == {5}
+    assert {line for _, line in lines(moved)} == {8}
 
 
 def test_frames_of_hloscope_and_of_its_callers_are_left_out():

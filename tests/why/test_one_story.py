@@ -39,7 +39,7 @@ def own_programs():
 
 
 def check_sentence(kind, why):
-    """What a sentence may say of a collective of a kind; one that realigns what another leaves tells that one's story."""
+    """What a sentence may say of a collective; one that realigns what another leaves tells the other's story."""
     if "realigns the padded parts" in why:
         assert kind is Kind.COLLECTIVE_PERMUTE
         return

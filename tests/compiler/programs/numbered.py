@@ -66,16 +66,26 @@ def explicit(x, w):
     return jnp.einsum("ij,jk->ik", x, w, out_sharding=P("X", "Y"))
 
 
-@target(args=("f32[1024@X,1024]",), out="P('X', None)")
-def kernel(x):
-    """A Pallas kernel on each device, and a sum beside it."""
+def twice(x):
+    """A kernel that doubles."""
 
-    def twice(x_ref, y_ref):
+    def body(x_ref, y_ref):
         y_ref[...] = x_ref[...] * 2
 
-    call = pl.pallas_call(twice, out_shape=jax.ShapeDtypeStruct((256, 1024), jnp.float32))
-    mapped_call = jax.shard_map(call, in_specs=P("X", None), out_specs=P("X", None), check_vma=False)
-    return mapped_call(x) / jnp.sum(x)
+    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+
+@target(args=("f32[1024@X,1024]",), out="P('X', None)")
+def kernels(x):
+    """Pallas kernels, after whose names libtpu names instructions: in a scope, in a function, in a loop."""
+
+    def part(x):
+        with jax.named_scope("scope"):
+            x = twice(x)
+        return jax.lax.scan(lambda carry, _: (twice(carry), None), jax.jit(twice)(x), length=4)[0]
+
+    mapped_part = jax.shard_map(part, in_specs=P("X", None), out_specs=P("X", None), check_vma=False)
+    return mapped_part(x) / jnp.sum(x)
 
 
 @target(mesh={"R": 2, "X": 8}, slice="2*v5e:2x4", dcn={"R": 2}, args=("bf16[1024@R,512]", "bf16[512,512@X]"))
@@ -88,3 +98,15 @@ def two_slices(x, w):
 def on_cpus(x, w):
     """A contraction on simulated devices."""
     return jnp.sort(x @ w, axis=1)
+
+
+@target(args=("bf16[1024@X,1024@Y]",), out="P('X', None)")
+def nested(x):
+    """Functions in functions with random numbers, and a condition on a sum of booleans, which libtpu packs away."""
+
+    @jax.jit
+    def noisy(x):
+        noise = jax.random.normal(jax.random.key(0), x.shape, x.dtype)
+        return jax.lax.cond(jnp.all(x > 0, axis=0)[0], lambda x: x @ x, lambda x: x, x + noise)
+
+    return jax.jit(noisy)(noisy(x))
