@@ -49,12 +49,13 @@ class Twice:
         names are one and drops it if they differ, as numbers make them: the place is not compared there.
         """
         numbered, plain = self.numbered, self.plain
-        merged = {name for name, of in (numbered.identities or {}).items() if len(of) > 1}
-        merged_earlier = {name for name, of in numbered.partitioned_identities.items() if len(of) > 1}
-        found = [*_differing(numbered.hlo_text, plain.hlo_text, merged)]
-        found += _differing(numbered.partitioned_text or "", self.partitioned or "", merged_earlier)
-        same = ("diagnostics", "too_large", "memory_bytes", "arguments", "outputs")
-        return found + [field for field in same if getattr(numbered, field) != getattr(plain, field)]
+        merged = {name for name, of in (numbered.compiled.identities or {}).items() if len(of) > 1}
+        merged_earlier = {name for name, of in numbered.compiled.partitioned_identities.items() if len(of) > 1}
+        found = [*_differing(numbered.compiled.text, plain.compiled.text, merged)]
+        found += _differing(numbered.compiled.partitioned or "", self.partitioned or "", merged_earlier)
+        said = ("diagnostics", "too_large", "memory_bytes")
+        found += [field for field in said if getattr(numbered.compiled, field) != getattr(plain.compiled, field)]
+        return found + [field for field in ("arguments", "outputs") if getattr(numbered, field) != getattr(plain, field)]
 
 
 def _differing(numbered: str, plain: str, merged: set[str]) -> Iterator[str]:

@@ -189,7 +189,7 @@ def test_another_compiler_compiles_anew(compiled, monkeypatch):
 @pytest.mark.tpu_compiler
 def test_a_damaged_entry_is_compiled_again(compiled):
     first, _ = compiled(SOURCE)
-    (entry,) = compiled.store.folder.glob("compiled-*")
+    (entry,) = compiled.store.folder.glob("compile-*")
     whole = entry.read_bytes()
     for damaged in (whole[: len(whole) // 2], b"", whole[:-1] + b"\0", b"\0" + whole[1:]):
         entry.write_bytes(damaged)

@@ -53,8 +53,8 @@ def is_numbered(program):
 @pytest.mark.parametrize("name", KINDS)
 def test_the_compiler_makes_the_same_of_a_program_with_numbers(tmp_path, name):
     twice = compiled_twice(lowered(f"{SMALL}:{name}"), tmp_path)
-    assert twice.plain.identities is None
-    assert twice.numbered.identities or twice.numbered.partitioned_identities
+    assert twice.plain.compiled.identities is None
+    assert twice.numbered.compiled.identities or twice.numbered.compiled.partitioned_identities
     assert twice.partitioned is not None
     assert twice.differences == []
 
@@ -111,7 +111,7 @@ def test_nobody_sees_a_number(tmp_path, name):
     kept = start_compile(program, store=store)
     assert kept.question is None
     for captured in (fresh, kept.capture()):
-        assert captured.partitioned_identities
+        assert captured.compiled.partitioned_identities
         assert NUMBER.findall(repr(captured)) == []
         analysis = analysis_of(captured, name)
         assert NUMBER.findall(repr(analysis)) == []
@@ -133,7 +133,7 @@ def test_dumps_that_users_ask_for_have_no_numbers(tmp_path):
 def test_dumps_that_the_environment_asks_for_have_no_numbers(tmp_path, monkeypatch):
     monkeypatch.setenv("LIBTPU_INIT_ARGS", f"--xla_jf_dump_to={tmp_path}")
     captured = start_compile(lowered(f"{SMALL}:scanned")).capture()
-    assert captured.identities is None
+    assert captured.compiled.identities is None
 
 
 @pytest.mark.tpu_compiler
@@ -143,7 +143,7 @@ def test_dumps_that_the_environment_asks_for_have_no_numbers(tmp_path, monkeypat
 )
 def test_odd_names_are_numbered_and_come_back_byte_for_byte(tmp_path, scope):
     twice = compiled_twice(product_in(scope), tmp_path)
-    assert twice.numbered.identities
+    assert twice.numbered.compiled.identities
     assert twice.differences == []
 
 
@@ -153,8 +153,8 @@ def test_names_that_look_like_numbers_switch_these_off(tmp_path, scope):
     program = product_in(scope)
     assert not is_numbered(program)
     twice = compiled_twice(program, tmp_path)
-    assert twice.numbered.identities is None
-    assert f"jit(step)/{scope}/dot_general" in twice.numbered.hlo_text
+    assert twice.numbered.compiled.identities is None
+    assert f"jit(step)/{scope}/dot_general" in twice.numbered.compiled.text
     assert twice.differences == []
 
 
