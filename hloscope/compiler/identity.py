@@ -24,6 +24,7 @@ _CALL = re.compile(r"[^#]*(?:#(?!\d+/)[^#]*)*#\d+/[^/]*/(?=.*#\d+/)", re.DOTALL)
 _NUMBER = re.compile(r"#(\d+)/")
 _LIKE_A_MARK = re.compile(rb"#\d+[/\0]")
 _LIKE_A_MARK_IN_TEXT = re.compile(r'#\d+[/"]')
+_JOINED = re.compile(r"\(((?:[^():]*#\d+/[^():]*:)+[^():]*#\d+/[^():]*)\)")
 _PARTS = ";"
 """What the compiler writes between the names of several operations that it made one instruction from."""
 _FEW_ELEMENTS = 16
@@ -112,8 +113,16 @@ def _blocks(op: Any) -> Iterator[Any]:
 
 def identities_in(name: str) -> tuple[Identity, ...]:
     """The operations that a name is of: several where the compiler made one of them, whose names `;` parts."""
-    each = (tuple(map(int, _NUMBER.findall(part))) for part in name.split(_PARTS))
+    each = (tuple(map(int, _NUMBER.findall(part))) for part in _joined_apart(name).split(_PARTS))
     return tuple(identity for identity in each if identity)
+
+
+def _joined_apart(name: str) -> str:
+    """A name in which XLA's combiner on CPU has joined several as `scope/(#3/psum:#4/psum)`, parted by `;` instead."""
+    joined = _JOINED.search(name)
+    if joined is None:
+        return name
+    return _PARTS.join(f"{name[: joined.start()]}{each}{name[joined.end() :]}" for each in joined[1].split(":"))
 
 
 def unmarked(name: str) -> str:
@@ -124,6 +133,7 @@ def unmarked(name: str) -> str:
     """
     if not _MARK.search(name):
         return name
+    name = _joined_apart(name)
     kept: list[str] = []
     known: set[str] = set()
     for part in name.split(_PARTS):
