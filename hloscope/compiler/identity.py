@@ -118,7 +118,7 @@ def identities_in(name: str) -> tuple[Identity, ...]:
 
 
 def _joined_apart(name: str) -> str:
-    """A name in which XLA's combiner on CPU has joined several as `scope/(#3/psum:#4/psum)`, parted by `;` instead."""
+    """A name of several, which XLA's combiner on CPU joins as `scope/(#3/psum:#4/psum)`, parted by `;` instead."""
     joined = _JOINED.search(name)
     if joined is None:
         return name

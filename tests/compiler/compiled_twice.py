@@ -55,7 +55,8 @@ class Twice:
         found += _differing(numbered.compiled.partitioned or "", self.partitioned or "", merged_earlier)
         said = ("diagnostics", "too_large", "memory_bytes")
         found += [field for field in said if getattr(numbered.compiled, field) != getattr(plain.compiled, field)]
-        return found + [field for field in ("arguments", "outputs") if getattr(numbered, field) != getattr(plain, field)]
+        arrays = ("arguments", "outputs")
+        return found + [field for field in arrays if getattr(numbered, field) != getattr(plain, field)]
 
 
 def _differing(numbered: str, plain: str, merged: set[str]) -> Iterator[str]:
