@@ -271,6 +271,10 @@ def shown_path(filename: str) -> str:
         return filename
 
 
+_AGAIN_S = 1.0
+"""An exception raised in a callback of the garbage collector, of which JAX has some, is lost: the alarm rings again."""
+
+
 @contextmanager
 def ended_after(limit_s: float | None, doing: str) -> Iterator[None]:
     """Ends what runs meanwhile after so long: in the main thread, where nobody else uses the system's alarm.
@@ -296,7 +300,7 @@ def ended_after(limit_s: float | None, doing: str) -> Iterator[None]:
         raise error
 
     signal.signal(alarm, ring)
-    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    signal.setitimer(signal.ITIMER_REAL, limit_s, _AGAIN_S)
     try:
         yield
     finally:
