@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from hloscope.analysis.model import Collective, Frame, SharedReason
+from hloscope.analysis.model import Collective, Frame, ReasonKind, SharedReason
 from hloscope.analysis.model.trial import Trials
 from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import Bound, Kind, Origin
@@ -231,5 +231,7 @@ def _cost(of: Collective) -> str:
 
 def _origin(of: Collective) -> str:
     words = _ORIGINS[of.origin.value]
+    if of.origin is Origin.AUTHORED and of.reason is not None and of.reason.kind is not ReasonKind.AUTHORED:
+        words = "added by differentiation, inside shard_map"
     was = of.reason.rewritten_from if of.reason is not None else None
     return f"{words}, from its {was}" if was else words

@@ -144,7 +144,7 @@ def _steps(reason: Reason, kind: Kind) -> Iterator[Step]:
         yield Step(what=words)
     if reason.kind is ReasonKind.PARTIAL_SUM:
         yield from _sum_steps(reason)
-    elif reason.moved is not None:
+    elif reason.moved is not None and reason.kind is not ReasonKind.AUTHORED:
         yield from _move_steps(reason, reason.moved, kind)
     if reason.kind is not ReasonKind.CONSTRAINT:
         for words in dict.fromkeys(map(asked_words, reason.asked_by)):

@@ -72,6 +72,8 @@ def equations(reason: Reason, kind: Kind) -> tuple[str, ...]:
         return (f"{notated(moved)} = {_computed(reason)}", f"{notated(moved, moved.sharding)} = {whole}")
     if reason.kind is not ReasonKind.PARTIAL_SUM and kind in SUMS:
         return ()  # nothing is added up: elements and zeros, as a way to hand them on
+    if reason.kind is ReasonKind.PARTIAL_SUM and reason.wanted is None:
+        return ()  # inside shard_map, where arrays are those of one device
     if reason.kind is ReasonKind.PARTIAL_SUM:
         made = () if reason.producer is None else (f"{notated(moved)} = {_computed(reason)}",)
         return (*made, *_added_up(reason, moved, kind, function))

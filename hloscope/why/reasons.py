@@ -8,7 +8,7 @@ from typing import Any
 
 from hloscope.analysis.model.reason import AskedBy, Axes, Reason, ReasonKind, Tensor
 from hloscope.compiler.shardy_model import ShardyOp, ShardyValue, ValueSharding
-from hloscope.why.graph import axes_in, is_asked_for, wholes
+from hloscope.why.graph import WRITTEN, axes_in, is_asked_for, wholes
 from hloscope.why.names import is_gradient, name_in_jax, search_name
 from hloscope.why.reshards import Reshard, dimensions_over, final_value, sharding_known, without
 from hloscope.why.tensors import (
@@ -26,7 +26,7 @@ from hloscope.why.tensors import (
     tensor_of,
 )
 
-_REGIONS = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if"})
+_REGIONS = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.manual_computation"})
 _CUTS = frozenset({"stablehlo.slice", "stablehlo.dynamic_slice"})
 _INDEXING = frozenset({"stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice", "stablehlo.gather"})
 
@@ -152,9 +152,11 @@ def reason_of_differentiation(program: Program, op: ShardyOp, axes: Axes) -> Rea
         return None
     if op.source[0] in program.written:
         return None
-    value = graph.value(op.operands[0])
-    reason = _sum_reason(program, graph.maker(value), axes, tensor_of(program, value, None, axes))
-    return _of_weight(program, graph.maker(value), replace(reason, wanted=None))
+    value = made = graph.value(op.operands[0])
+    while (maker := graph.maker(made)) is not None and maker.kind in WRITTEN:
+        made = graph.value(maker.operands[0])
+    reason = _sum_reason(program, maker, axes, tensor_of(program, value, None, axes))
+    return _of_weight(program, maker, replace(reason, wanted=None))
 
 
 def _in_loop(program: Program, moved: ShardyValue, loop: ShardyOp | None) -> dict[str, Any]:

@@ -114,6 +114,8 @@ def advice(reason: Reason, of: Collective | None = None) -> tuple[str, ...]:
         reason: Why the collective is there.
         of: The collective; None where only the reason is at hand.
     """
+    if reason.kind is ReasonKind.PARTIAL_SUM and reason.wanted is None:
+        return ()  # of a sum that differentiation put into a shard_map, which takes no constraints
     changes = (*_scattered(reason, of), *_WORDS[reason.kind].advice(reason))
     return tuple(_filled(change, reason) for change in changes)
 

@@ -114,7 +114,9 @@ def test_what_the_user_wrote_has_the_users_name_and_its_gradient_is_no_users(say
     by = {one.kind.value: one for one in explained("easily_mistaken.py:gradient_of_a_shard_map").collectives}
     for kind in ("all-gather", "reduce-scatter"):
         assert ": `all_gather` (easily_mistaken.py:" in says(by[kind].why, kind)
-    assert by["all-reduce"].reason.weight.name == "w"  # nobody wrote that sum: differentiation did
+    added = by["all-reduce"].reason  # nobody wrote that sum: differentiation did
+    assert (added.kind, added.producer.name) == (ReasonKind.PARTIAL_SUM, "dot_general")
+    assert advice(added, by["all-reduce"]) == ()
     says(by["all-reduce"].why, "all-reduce")
 
 
