@@ -125,7 +125,8 @@ def test_an_edited_file_is_imported_again(step):
         write("one/helper.py", "def scale(x):\\n    return x * 3\\n")
         write("two/model.py", "def step(x, w):\\n    from helper import VALUE\\n    return x * VALUE\\n")
         print(again("one/model.py:step"), again("two/model.py:step"))
-        print("model" in sys.modules, helper is sys.modules["helper"], helper.OWN, any(os.path.basename(p) == "one" for p in sys.path))
+        left = [os.path.basename(p) for p in sys.path]
+        print("model" in sys.modules, helper is sys.modules["helper"], helper.OWN, "one" in left)
     """)
     assert said == "[] ['all-reduce']\n['all-reduce']\n[] []\nFalse True 1 False\n"
 
