@@ -121,6 +121,11 @@ class ShardyOp:
     axes: Axes = ()
     groups: tuple[tuple[int, ...], ...] | None = None
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Its own number, as what a compiled instruction was made from has it; empty where it has none."""
+        return self.identity[-1:]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardyModule:

@@ -13,7 +13,7 @@ from hloscope.analysis.model import Collective
 from hloscope.analysis.model.reason import Axes, Operation, Reason, ReasonKind, Tensor
 from hloscope.analysis.vocabulary import SUMS, Kind
 from hloscope.why.graph import dimensions_cut
-from hloscope.why.matching import ends_alike
+from hloscope.why.names import ends_alike
 from hloscope.why.partitioned import dimensions_of, significant
 from hloscope.why.reshards import is_float, local_shape, without
 

@@ -10,8 +10,8 @@ from math import prod
 from hloscope.analysis.model.reason import Axes, Reason, ReasonKind
 from hloscope.analysis.vocabulary import SUMS, Kind
 from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue
-from hloscope.why.graph import BARRIERS, MOVES, WRITTEN, axes_in, place_of
-from hloscope.why.matching import SAME_PLACE, Clues, Match, Matcher, at_place, last_part
+from hloscope.why.graph import BARRIERS, MOVES, WRITTEN, axes_in
+from hloscope.why.matching import OWN, Clues, Match, Matcher
 from hloscope.why.partitioned import significant
 from hloscope.why.reasons import (
     kind_at,
@@ -26,7 +26,6 @@ from hloscope.why.tensors import Program, has_anothers_name
 
 _FITS = 2
 _SAME_ARGUMENT = 3
-_SAME_LINE = 2
 _CHOICE = ReasonKind.PARTITIONERS_CHOICE
 _SURE = (
     ReasonKind.HALO,
@@ -55,7 +54,7 @@ _NO_TRANSFER = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class AtOperand:
-    """A reason at an operand, and how well the operation's place fits, as `at_place` has it."""
+    """A reason at an operand, and whether the collective was compiled from the operation, as `Match.place` has it."""
 
     reason: Reason
     place: int
@@ -73,7 +72,7 @@ class _Candidate:
 
 
 class Candidates:
-    """A program with its operations by line and by name, so that each collective looks at few of them.
+    """A program with its operations by number, so that each collective looks at few of them.
 
     Attributes:
         program: The program.
@@ -85,18 +84,11 @@ class Candidates:
         module = program.graph.module
         self.matcher = Matcher(tuple(reshards_of(program.graph)), dict(module.mesh), self._argument_of)
         self._gone: list[ShardyOp] | None = None
-        self._by_line: dict[tuple[str, int], list[ShardyOp]] = defaultdict(list)
-        self._by_name: dict[str, list[ShardyOp]] = defaultdict(list)
         self._by_number: dict[int, list[ShardyOp]] = defaultdict(list)
         for op in module.ops:
-            if not _may_move(op) and op.kind not in BARRIERS:
-                continue
-            if (place := place_of(op.source)) is not None:
-                self._by_line[place].append(op)
-            for number in op.identity[-1:]:
-                self._by_number[number].append(op)
-            if op.op_name:
-                self._by_name[last_part(op.op_name)].append(op)
+            if _may_move(op) or op.kind in BARRIERS:
+                for number in op.numbers:
+                    self._by_number[number].append(op)
 
     def reason_of(self, match: Match) -> Reason:
         """The reason for a matched reshard, with the number of different places that fit as well."""
@@ -129,56 +121,48 @@ class Candidates:
         added_up = self._added_up(clues, near) if clues.kind in SUMS else None
         if added_up is not None:
             return added_up
-        best: list[_Candidate] = []
+        best: _Candidate | None = None
         for op in near:
             for number in range(len(op.operands)):
                 value = self.program.graph.value(op.operands[number])
-                place = at_place(clues, [op, *self.program.graph.makers(value)])
+                place = OWN * clues.are_of([op, *self.program.graph.makers(value)])
                 fit = self._fit(clues, value)
                 kind = kind_at(self.program, op, number, clues.axes) if place + fit > 1 else None
                 if kind is None or (clues.kind in SUMS and kind in _NO_SUMS):
                     continue
                 is_edge = kind is ReasonKind.HALO and clues.kind is Kind.COLLECTIVE_PERMUTE
-                own = _FITS * (is_edge and bool(clues.numbers & {*op.identity[-1:]}))
+                own = _FITS * (is_edge and clues.are_of([op]))
                 found = _Candidate(place + fit + own + 2 * (kind is not _CHOICE), op, number, place, fit)
-                if not best or found.strength >= best[0].strength:
-                    best = [*(candidate for candidate in best if candidate.strength == found.strength), found]
-        return self._reason_at(clues, best[0], len({candidate.op.index for candidate in best}) == 1) if best else None
+                if best is None or found.strength > best.strength:
+                    best = found
+        return None if best is None else self._reason_at(clues, best)
 
     def _added_up(self, clues: Clues, near: Iterable[ShardyOp]) -> AtOperand | None:
         """The contraction whose parts a sum adds up, although Shardy would have moved its operands instead."""
         mesh = dict(self.program.graph.module.mesh)
-        found: list[tuple[int, bool, ShardyOp]] = []
+        found: list[tuple[bool, ShardyOp]] = []
         for op in near:
-            place = at_place(clues, [op])
-            if place < SAME_PLACE or not sums_parts(self.program, op, clues.axes):
+            if not clues.are_of([op]) or not sums_parts(self.program, op, clues.axes):
                 continue
             result = self.program.graph.value(op.results[0])
             part = local_shape(result.shape, without(sharding_known(result), clues.axes), mesh)
             if any(prod(part) == prod(operand) for operand in clues.operands):
-                found.append((place, any(sorted(part) == sorted(operand) for operand in clues.operands), op))
+                found.append((any(sorted(part) == sorted(operand) for operand in clues.operands), op))
         if not found:
             return None
-        best = max((place, same) for place, same, _ in found)
-        fitting = [op for place, same, op in found if (place, same) == best]
+        best = any(same for same, _ in found)
+        fitting = [op for same, op in found if same == best]
         reason = sum_of_parts(self.program, fitting[0], clues.axes)
         cut = axes_in(reason.operands[-1].sharding) if reason.operands else frozenset()
-        certain = best[1] and {*clues.axes} <= cut
-        return AtOperand(replace(reason, certain=certain, candidates=len(fitting)), best[0])
+        certain = best and {*clues.axes} <= cut
+        return AtOperand(replace(reason, certain=certain, candidates=len(fitting)), OWN)
 
-    def _reason_at(self, clues: Clues, chosen: _Candidate, alone: bool) -> AtOperand | None:
-        """The reason at an operand, with how sure it is.
-
-        Where the collective moves an argument and has the line of a neighbour, the one operation on that line which
-        needs the argument is sure too.
-        """
+    def _reason_at(self, clues: Clues, chosen: _Candidate) -> AtOperand | None:
+        """The reason at an operand, with how sure it is."""
         reason = reason_at(self.program, chosen.op, chosen.number, clues.axes)
         if reason is None:
             return None
-        here = (bool(clues.numbers) and chosen.place >= SAME_PLACE) or (
-            alone and chosen.place >= _SAME_LINE and chosen.fit == _SAME_ARGUMENT
-        )
-        certain = here and (reason.kind in _SURE or chosen.fit >= _FITS) and reason.kind is not _CHOICE
+        certain = bool(chosen.place) and (reason.kind in _SURE or chosen.fit >= _FITS) and reason.kind is not _CHOICE
         moved = chosen.op.results[0] if reason.kind is ReasonKind.PARTIAL_SUM else chosen.op.operands[chosen.number]
         of_part = self._is_part(clues, self.program.graph.value(moved))
         return AtOperand(replace(reason, certain=certain, of_part=of_part), chosen.place)
@@ -191,7 +175,7 @@ class Candidates:
             compiled: The module that the compiler partitioned, which the operation is not in.
         """
         gone = self._expanded_in(compiled)
-        here = [op for op in gone if clues.numbers & {*op.identity} or self._lies_at(clues, op)]
+        here = [op for op in gone if not clues.numbers.isdisjoint(op.identity) or self._lies_at(clues, op)]
         if not here and (clues.numbers or len(gone) != 1):
             return None
         found = (reason_at(self.program, op, 0, clues.axes) for op in here or gone)
@@ -234,14 +218,10 @@ class Candidates:
         return all(prod(operand) != wanted for operand in clues.operands)
 
     def _near(self, clues: Clues) -> Iterator[ShardyOp]:
-        """Operations with the collective's line or name, and those that use their results."""
-        if clues.numbers:
-            found = [op for number in clues.numbers for op in self._by_number.get(number, ())]
-        else:
-            found = [op for place in clues.places for op in self._by_line.get(place, ())]
-            found += [op for name in clues.op_names for op in self._by_name.get(last_part(name), ())]
-        graph = self.program.graph
-        for op in found:
+        """The operations that a collective was compiled from, or lies at, and those that use their results."""
+        graph, around = self.program.graph, clues.between
+        numbers = sorted(clues.numbers or around.makers | around.users)
+        for op in (op for number in numbers for op in self._by_number.get(number, ())):
             if op.kind not in BARRIERS:
                 yield op
             for result in op.results:
@@ -253,7 +233,7 @@ class Candidates:
 
 
 def _number_of(op: ShardyOp | None) -> tuple[int, ...]:
-    return () if op is None else op.identity[-1:]
+    return () if op is None else op.numbers
 
 
 def _may_move(op: ShardyOp) -> bool:

@@ -1,4 +1,4 @@
-"""Which reshard of the program a compiled collective carries out: candidates scored by axes, kind, line and shape."""
+"""Which reshard of the program a compiled collective carries out, by operation, axes, kind and shape."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from math import prod
 from hloscope.analysis.model import Collective
 from hloscope.analysis.vocabulary import Kind
 from hloscope.compiler.shardy_model import ShardyOp, ShardyValue, ValueSharding
-from hloscope.why.graph import place_of, wholes
+from hloscope.why.graph import wholes
 from hloscope.why.partitioned import Between, Window, dimensions_of, significant
 from hloscope.why.reshards import Reshard, hlo_type, is_float, is_reshuffle, local_shape, without
 
+OWN = 4
+"""What a match is worth by being at the operation that a collective was compiled from."""
+PASSED = 3
+"""The same where that only lies on the way to it."""
 _ENOUGH = 3
-"""A match needs the same operation or line, or the same shape: axes and kind alone say too little."""
-SAME_PLACE = 4
-_HANDED_OUT = object()
+"""A match needs the same operation or the same shape: axes and kind alone say too little."""
 SUITS = 3
 _EXACT = 2
 _BOTH = 5
@@ -38,30 +40,28 @@ class Clues:
         axes: The mesh axes it runs over.
         numbers: Of the operations that it was compiled from; empty where that is not known.
         between: The operations around it, where those that it was compiled from are not known.
-        op_names: XLA's names of an operation: the consumer's, the producer's, or an argument's.
-        places: Innermost source lines, as file and line.
         operands: Dimensions of the operands on one device, for each text.
         results: Dimensions of the results.
         element_types: HLO types of the operands.
         argument: The program's argument that it moves; None when it moves something computed, or nothing shows which.
         window: The windowed einsum that it belongs to; None for others.
         in_loop: Whether it runs in a loop.
-        is_guess: Whether name and line are those of a neighbour.
     """
 
     kind: Kind
     axes: tuple[str, ...]
     numbers: frozenset[int]
     between: Between
-    op_names: tuple[str, ...]
-    places: frozenset[tuple[str, int]]
     operands: tuple[Shape, ...]
     results: tuple[Shape, ...]
     element_types: frozenset[str]
     argument: str | None
     window: Window | None
     in_loop: bool
-    is_guess: bool
+
+    def are_of(self, ops: Iterable[ShardyOp]) -> bool:
+        """Whether the collective was compiled from one of these operations."""
+        return any(number in self.numbers for op in ops for number in op.numbers)
 
 
 def clues_of(
@@ -81,15 +81,12 @@ def clues_of(
         axes=final.axes,
         numbers=numbers,
         between=between,
-        op_names=tuple(dict.fromkeys(text.op_name for text in texts if text.op_name)),
-        places=frozenset(place for text in texts if (place := place_of(text.source)) is not None),
         operands=dimensions_of(shape for text in texts for shape in text.operand_shapes),
         results=dimensions_of(shape for text in texts for shape in text.result_shapes),
         element_types=frozenset(shape.dtype for text in texts for shape in text.operand_shapes),
         argument=argument,
         window=window,
         in_loop=bool(final.loops) and window is None,
-        is_guess=all(text.source_of is not None for text in texts),
     )
 
 
@@ -100,7 +97,7 @@ class Match:
     Attributes:
         reshard: The one.
         key: What it is taken by.
-        place: As `at_place`.
+        place: `OWN`, `PASSED`, or 0 where the collective was compiled from none of its operations.
         shape: As `Matcher._shape`.
         is_certain: Whether operation, axes and shape agree.
         suits: Whether a collective of this kind does what it asks for, and not only a part of it.
@@ -117,7 +114,7 @@ class Match:
 
 
 class Matcher:
-    """Finds the reshard of a collective, among those that share a line, a name or a shape with it."""
+    """Finds the reshard of a collective, among those that share an operation or a shape with it."""
 
     def __init__(self, reshards: Sequence[Reshard], mesh: dict[str, int], argument_of: ArgumentOf) -> None:
         """Takes all reshards of a program, in text order.
@@ -136,8 +133,8 @@ class Matcher:
             for clue in self._clues_in(reshard):
                 self._by_clue[clue].add(number)
             if reshard.is_sum and reshard.loop is not None:
-                for loop in reshard.loop.identity[-1:]:
-                    self._added_in[loop].update(reshard.op.identity[-1:])
+                for loop in reshard.loop.numbers:
+                    self._added_in[loop].update(reshard.op.numbers)
 
     def within(self, numbers: Iterable[int]) -> frozenset[int]:
         """The operations whose results are added up in the bodies of loops of these numbers.
@@ -147,26 +144,16 @@ class Matcher:
         return frozenset(added for number in numbers for added in self._added_in.get(number, ()))
 
     def _clues_in(self, reshard: Reshard) -> Iterator[object]:
-        """What a collective must have one of to be this reshard's."""
-        if reshard.is_returned and not reshard.consumers:
-            yield _HANDED_OUT
+        """What a collective must have one of to be this reshard's: an operation's number, or a shape."""
         for op in (*_operations(reshard), *reshard.passed):
-            yield from op.identity[-1:]
-            if op.op_name:
-                yield last_part(op.op_name)
-            yield place_of(op.source)
+            yield from op.numbers
         for sharding in (reshard.before, reshard.after, reshard.final):
             yield significant(local_shape(reshard.value.shape, sharding, self._mesh))
 
     def _candidates(self, clues: Clues) -> list[Reshard]:
-        """The reshards that share a clue, in text order."""
+        """The reshards that share a clue, in text order; where the operation is known, only those at it."""
         shapes = [significant(dimensions) for dimensions in (*clues.operands, *clues.results)]
-        guessed = (_HANDED_OUT,) if clues.is_guess else ()
-        keys: list[object] = [*map(last_part, clues.op_names), *clues.places, *shapes, *guessed]
-        if clues.numbers:
-            keys = list(clues.numbers)
-        elif clues.between.makers | clues.between.users:
-            keys += [*clues.between.makers, *clues.between.users]
+        keys: Iterable[object] = clues.numbers or (*clues.between.makers, *clues.between.users, *shapes)
         numbers = set().union(*(self._by_clue.get(key, set()) for key in keys))
         return [self._reshards[number] for number in sorted(numbers)]
 
@@ -180,12 +167,12 @@ class Matcher:
             return None
         highest = max(score for score, _ in scored)
         ties = tuple(reshard for score, reshard in scored if score == highest)
-        chosen = next((reshard for reshard in ties if _key(reshard, clues) not in taken), ties[0])
+        left = tuple(reshard for reshard in ties if _key(reshard, clues) not in taken)
+        chosen = (left or ties)[0]
         place, shape = _place(clues, chosen), self._shape(clues, chosen)
         suits = _kind(clues, chosen) >= SUITS
-        enough = shape > 0 if suits else shape >= SUITS
-        is_certain = enough and (self._is_between(clues, chosen) if not clues.numbers else place >= SAME_PLACE)
-        left = tuple(reshard for reshard in ties if _key(reshard, clues) not in taken)
+        is_there = place == OWN if clues.numbers else all(self._sides(clues, chosen))
+        is_certain = is_there and (shape > 0 if suits else shape >= SUITS)
         return Match(chosen, _key(chosen, clues), place, shape, is_certain, suits, left or (chosen,))
 
     def _score(self, clues: Clues, reshard: Reshard) -> int:
@@ -194,25 +181,19 @@ class Matcher:
         if not kind or self._is_another_argument(clues, reshard) or _is_another_type(clues, reshard):
             return 0
         place, shape = _place(clues, reshard), self._shape(clues, reshard)
-        if reshard.is_returned and not reshard.consumers and clues.is_guess:
-            place = max(place, 1)
         if place + shape < _ENOUGH:
             return 0
         same_type = hlo_type(reshard.value.element_type) in clues.element_types
-        is_own = bool(clues.numbers & {*reshard.op.identity[-1:]})
-        sides = sum(self._sides(clues, reshard))
-        return axes + kind + place + shape + same_type + is_own + sides + (clues.in_loop == (reshard.loop is not None))
-
-    def _is_between(self, clues: Clues, reshard: Reshard) -> bool:
-        """Whether a reshard takes what a collective takes and makes what it makes: all of both, and nothing else."""
-        return all(self._sides(clues, reshard))
+        in_same_loop = clues.in_loop == (reshard.loop is not None)
+        at_it = clues.are_of([reshard.op]) + sum(self._sides(clues, reshard))
+        return axes + kind + place + shape + same_type + at_it + in_same_loop
 
     def _sides(self, clues: Clues, reshard: Reshard) -> tuple[bool, bool]:
-        """Whether a reshard takes what a collective takes, and whether it makes what that makes."""
+        """Whether a reshard takes what a collective takes, all of it and nothing else; and makes what that makes."""
         around = clues.between
         argument = self._argument_of(reshard.value) if reshard.producer is None else None
-        makers = frozenset(reshard.producer.identity[-1:]) if reshard.producer is not None else frozenset()
-        users = frozenset(number for consumer, _ in reshard.consumers for number in consumer.identity[-1:])
+        makers = frozenset(() if reshard.producer is None else reshard.producer.numbers)
+        users = frozenset(number for consumer, _ in reshard.consumers for number in consumer.numbers)
         comes_from_there = around.makers == makers and around.arguments == frozenset(filter(None, (argument,)))
         goes_there = around.users == users and bool(around.outputs) == reshard.is_returned
         return comes_from_there and bool(makers or argument), goes_there and bool(users or around.outputs)
@@ -281,29 +262,9 @@ def _operations(reshard: Reshard) -> list[ShardyOp]:
 
 
 def _place(clues: Clues, reshard: Reshard) -> int:
-    """As `at_place`; one less for the element-wise operations on the way."""
-    return max(at_place(clues, _operations(reshard)), at_place(clues, reshard.passed) - 1)
-
-
-def at_place(clues: Clues, ops: Iterable[ShardyOp]) -> int:
-    """4 when an operation has the collective's name and line, 2 for one of them, 0 for neither."""
-    return max((_place_of(clues, op) for op in ops), default=0)
-
-
-def _place_of(clues: Clues, op: ShardyOp) -> int:
-    if clues.numbers:
-        return SAME_PLACE if clues.numbers & {*op.identity[-1:]} else 0
-    same_name = op.op_name is not None and any(ends_alike(op.op_name, name) for name in clues.op_names)
-    same_line = place_of(op.source) in clues.places
-    return 2 * same_name + 2 * same_line
-
-
-def ends_alike(name: str, other: str) -> bool:
-    """Names agree, or one is relative to a function that the other is called in."""
-    short, long = sorted((name.rstrip(":"), other.rstrip(":")), key=len)
-    return long == short or long.endswith(f"/{short}")
-
-
-def last_part(name: str) -> str:
-    """The operation at the end of a name."""
-    return name.rpartition("/")[2].rstrip(":")
+    """Whether the collective was compiled from the reshard's operations, from those on the way, or lies at one."""
+    if clues.are_of(_operations(reshard)):
+        return OWN
+    around = clues.between.makers | clues.between.users
+    is_near = not clues.numbers and not around.isdisjoint(reshard.op.numbers)
+    return PASSED if is_near or clues.are_of(reshard.passed) else 0

@@ -130,3 +130,9 @@ def _name_of(node: ast.stmt) -> str | None:
         return node.targets[0].id if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name) else None
     target = getattr(node, "target", None)
     return target.id if isinstance(target, ast.Name) else None
+
+
+def ends_alike(name: str, other: str) -> bool:
+    """Whether op_names agree, or one is relative to a function that the other is called in."""
+    short, long = sorted((name.rstrip(":"), other.rstrip(":")), key=len)
+    return long == short or long.endswith(f"/{short}")

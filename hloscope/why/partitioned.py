@@ -1,9 +1,9 @@
 """From a collective of the final module back to the one that the partitioner put into the program, and to who wrote it.
 
-Source: measured on the programs of the tests and their like: names never survive, later passes renumber channels and
-reuse their numbers, and a combined collective keeps the metadata of its first part only, while each operand was still
-made by an operation with its own. So a channel counts together with kind and axes, and without a channel the operation,
-its line and its exact dimensions.
+Source: measured on the programs of the tests and their like: instructions are named anew, later passes renumber
+channels and reuse their numbers, and a combined collective keeps the metadata of its first part only, while each
+operand was still made by an operation with its own. So a channel counts together with kind, axes and operation, and
+without a channel the operation and the dimensions.
 
 XLA's spmd partitioner (dot_handler.cc) names the bodies of windowed einsums `windowed_dot_general_body_ag` where an
 operand is passed around in place of an all-gather, and `windowed_dot_general_body_rs` where partial sums are, in place
@@ -28,7 +28,6 @@ from hloscope.analysis.vocabulary import SUMS, Kind, Origin
 from hloscope.compiler.shardy_model import Identities
 from hloscope.hlo import HloInstruction, HloModule
 from hloscope.units import array_bytes
-from hloscope.why.graph import place_of
 
 _CHANNEL_DEPTH = 3
 _MOVES_ELEMENTS = frozenset({"bitcast", "copy", "reshape", "transpose", "slice", "dynamic-slice"})
@@ -57,8 +56,12 @@ class Partitioned:
         self._taken: frozenset[int] = frozenset()
         self._by_clue: dict[object, list[int]] = defaultdict(list)
         for number, (collective, channel) in enumerate(collectives):
-            for clue in _clues_in(collective, channel):
+            for clue in _clues_in(collective, channel, self.numbers_of(collective)):
                 self._by_clue[clue].append(number)
+
+    def numbers_of(self, collective: Collective) -> frozenset[int]:
+        """The operations that one of its collectives was made from."""
+        return numbers_of(collective.name, self.identities)
 
     def without(self, taken: Collective) -> Partitioned:
         """The same without one collective, which another of the final module is known to be made from."""
@@ -92,21 +95,23 @@ class Partitioned:
         return found
 
 
-def _clues_in(collective: Collective, channel: int | None) -> Iterator[object]:
+def numbers_of(name: str, identities: Identities) -> frozenset[int]:
+    """The operations that an instruction was made from, without the calls that lead to them."""
+    return frozenset(identity[-1] for identity in identities.get(name, ()))
+
+
+def _clues_in(collective: Collective, channel: int | None, numbers: frozenset[int]) -> Iterator[object]:
     """What a final collective is known to be made from this one by."""
-    kind, axes, place = collective.kind, collective.axes, place_of(collective.source)
+    kind, axes = collective.kind, collective.axes
     yield "size", _size(collective)
     if axes is None:
         return
     if channel is not None:
-        yield "channel", kind, axes, channel
-        yield "channel of another kind", axes, channel
+        yield "channel", axes, channel
     if kind in SUMS:
         yield "sum", axes, _significant(collective)
-    for simplified in _SIMPLIFIED:
-        shapes = simplified(collective)
-        yield "name", simplified, kind, axes, shapes, collective.op_name
-        yield "place", simplified, kind, axes, shapes, place, None if place else collective.op_name
+    for number in numbers:
+        yield "operation", kind, axes, number, _in_any_order(collective)
 
 
 def read_partitioned(module: HloModule, collectives: Iterable[Collective], identities: Identities) -> Partitioned:
@@ -168,37 +173,47 @@ def _outputs(earlier: Partitioned, passed: Iterable[HloInstruction]) -> Iterator
     return (number for instruction in passed for number in earlier.outputs.get(instruction.name, ()))
 
 
-def link(final: Collective, channel: int | None, earlier: Partitioned) -> Collective | None:
-    """The partitioner's collective that a final one is, or was made from; None when nothing shows it."""
-    kind, axes = final.kind, final.axes
-    same = earlier.having(("channel", kind, axes, channel))
-    found = next((candidate for candidate in same if _same_operation(candidate, final)), None)
-    for simplified in _SIMPLIFIED if found is None else ():
-        shapes = simplified(final)
-        clues: list[object] = [("name", simplified, kind, axes, shapes, final.op_name)]
-        if (place := place_of(final.source)) is not None:
-            unplaced = ("place", simplified, kind, axes, shapes, None, final.op_name)
-            clues = [unplaced, ("place", simplified, kind, axes, shapes, place, None)]
-        placed = earlier.having(*clues)
-        found = found or next((candidate for candidate in placed if _same_operation(candidate, final)), None)
-    return found
+def link(final: Collective, numbers: frozenset[int], channel: int | None, earlier: Partitioned) -> Collective | None:
+    """The partitioner's collective that a final one is, or was made from; None when nothing shows it.
+
+    Args:
+        final: A collective of the final module.
+        numbers: The operations that it was made from; empty where its text does not say.
+        channel: Its channel.
+        earlier: What the partitioner put in.
+    """
+    found = next((each for each in _by_channel(final, numbers, channel, earlier) if each.kind is final.kind), None)
+    shape = _in_any_order(final)
+    clues = (("operation", final.kind, final.axes, number, shape) for number in sorted(numbers))
+    return found or next(earlier.having(*clues), None)
 
 
-def ancestor_of(final: Collective, channel: int | None, earlier: Partitioned) -> Collective | None:
+def ancestor_of(
+    final: Collective, numbers: frozenset[int], channel: int | None, earlier: Partitioned
+) -> Collective | None:
     """The partitioner's collective of another kind that a later pass made a final one from; None when nothing shows it.
 
     A later pass keeps the channel and the metadata, or drops both: then what is left are axes and operands, and that a
-    reduce-scatter is an all-reduce of which a part is kept.
+    reduce-scatter is an all-reduce of which a part is kept. The arguments are those of `link`.
     """
-    for candidate in earlier.having(("channel of another kind", final.axes, channel)):
-        is_other = candidate.kind is not final.kind
-        if is_other and candidate.op_name == final.op_name and _same_line(candidate, final):
-            return candidate
+    others = (each for each in _by_channel(final, numbers, channel, earlier) if each.kind is not final.kind)
+    if (found := next(others, None)) is not None:
+        return found
     if final.source_of is None or final.kind not in SUMS:
         return None
     sums = earlier.having(("sum", final.axes, _significant(final)))
     alike = [*islice((candidate for candidate in sums if candidate.kind is not final.kind), 2)]
     return alike[0] if len(alike) == 1 else None
+
+
+def _by_channel(
+    final: Collective, numbers: frozenset[int], channel: int | None, earlier: Partitioned
+) -> Iterator[Collective]:
+    """Those with the channel and the axes of a final collective, and not of other operations where these are known."""
+    for candidate in earlier.having(("channel", final.axes, channel)):
+        others = earlier.numbers_of(candidate)
+        if not numbers or not others or not numbers.isdisjoint(others):
+            yield candidate
 
 
 def counted_by_size(finals: Iterable[Collective]) -> Counter[object]:
@@ -246,14 +261,16 @@ def is_authored(earlier: Collective) -> bool:
 
 def channel_of(module: HloModule, collective: Collective) -> int | None:
     """The channel of a collective, also inside what wraps it."""
+    return next((instruction.channel_id for instruction in sending(module, collective)), None)
+
+
+def sending(module: HloModule, collective: Collective) -> Iterator[HloInstruction]:
+    """The instructions with a channel that a collective is: itself, or what it wraps."""
     wrapping = [module.computation(collective.computation).instruction(collective.name)]
     for _ in range(_CHANNEL_DEPTH + 1):
-        channels = (instruction.channel_id for instruction in wrapping if instruction.channel_id is not None)
-        if (channel := next(channels, None)) is not None:
-            return channel
+        yield from (instruction for instruction in wrapping if instruction.channel_id is not None)
         called = [module.computation(name) for instruction in wrapping for _, name in instruction.called]
         wrapping = [inner for computation in called for inner in computation.instructions]
-    return None
 
 
 def argument_of(earlier: Partitioned, collective: Collective) -> str | None:
@@ -284,22 +301,6 @@ def _significant(collective: Collective) -> object:
 
 def _in_any_order(collective: Collective) -> object:
     return tuple(tuple(sorted(significant(each))) for each in dimensions_of(collective.operand_shapes))
-
-
-_SIMPLIFIED = (_significant, _in_any_order)
-
-
-def _same_operation(collective: Collective, other: Collective) -> bool:
-    """Whether two op_names name one operation: the partitioner's are relative inside shard_map, final ones are full."""
-    if collective.op_name is None or other.op_name is None:
-        return True
-    return collective.op_name.endswith(other.op_name) or other.op_name.endswith(collective.op_name)
-
-
-def _same_line(collective: Collective, other: Collective) -> bool:
-    if not collective.source or not other.source:
-        return collective.op_name == other.op_name
-    return place_of(collective.source) == place_of(other.source)
 
 
 def parts_of(combined: Collective, module: HloModule) -> tuple[Collective, ...]:

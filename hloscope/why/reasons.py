@@ -8,7 +8,7 @@ from typing import Any
 
 from hloscope.analysis.model.reason import AskedBy, Axes, Reason, ReasonKind, Tensor
 from hloscope.compiler.shardy_model import ShardyOp, ShardyValue, ValueSharding
-from hloscope.why.graph import WRITTEN, axes_in, is_asked_for, wholes
+from hloscope.why.graph import WRITTEN, axes_in, is_asked_for, whole_axis, wholes
 from hloscope.why.names import is_gradient, name_in_jax, search_name
 from hloscope.why.reshards import Reshard, dimensions_over, final_value, sharding_known, without
 from hloscope.why.tensors import (
@@ -248,7 +248,8 @@ def _conflict(program: Program, op: ShardyOp, operand: int, axes: Axes) -> _Conf
         (program.graph.unmoved(program.graph.value(index)), mapping)
         for index, mapping in zip(indices, mappings, strict=False)
     ]
-    mine = {axis: _factors_over(moved, own, axis) for axis in wholes(axes) & wholes(axes_in(sharding_known(moved)))}
+    cut = wholes(axes_in(sharding_known(moved)))
+    mine = {axis: _factors_over(moved, own, axis) for axis in dict.fromkeys(map(whole_axis, axes)) if axis in cut}
     for value, mapping in others:
         for axis, factors in mine.items():
             for dimension in dimensions_over(value, (axis,)):

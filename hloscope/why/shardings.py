@@ -14,7 +14,7 @@ from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue
 from hloscope.units import array_bytes
 from hloscope.why.graph import MOVES, ShardyGraph, is_written, place_of
 from hloscope.why.letters import Letters
-from hloscope.why.matching import ends_alike
+from hloscope.why.names import ends_alike
 from hloscope.why.reshards import hlo_type, local_shape, reshards_of, sharding_known
 from hloscope.why.tensors import Program, frames_of, own_name, program_of, spec_of
 

@@ -18,13 +18,14 @@ from hloscope.why import partitioned
 from hloscope.why.agreement import agreed
 from hloscope.why.candidates import AtOperand, Candidates
 from hloscope.why.graph import ShardyGraph, axes_in, dimensions_cut
-from hloscope.why.matching import SAME_PLACE, SUITS, Clues, Match, Taken, clues_of
+from hloscope.why.matching import OWN, SUITS, Clues, Match, Taken, clues_of
 from hloscope.why.names import name_in_jax
 from hloscope.why.partitioned import Between, Partitioned, Window, between
 from hloscope.why.reasons import with_written
 from hloscope.why.sentences import sentence
 from hloscope.why.shardings import with_shardings
 from hloscope.why.tensors import program_of
+from hloscope.why.unnumbered import identities_by_name, with_numbers
 from hloscope.why.warnings import rematerializations
 
 _NOT_CAPTURED = (
@@ -76,7 +77,7 @@ def _by_text_alone(final: Collective, missing: str) -> Collective:
 
 
 def _unknown(final: Collective, missing: str) -> Reason:
-    return Reason(kind=ReasonKind.UNKNOWN, axes=final.axes or (), missing=missing)
+    return Reason(kind=ReasonKind.UNKNOWN, axes=final.axes or (), missing=missing, certain=False)
 
 
 def _with_reason(final: Collective, reason: Reason, others: Sequence[Tensor | None] = ()) -> Collective:
@@ -139,7 +140,8 @@ class _Explainer:
     """Everything that is read once for all collectives of a program."""
 
     def __init__(self, analysis: Analysis, module: HloModule, captured: Capture) -> None:
-        self._module, self._compiled = module, captured.compiled
+        compiled = captured.compiled
+        self._module, self._shardy = module, compiled.shardy
         self._finals = analysis.collectives
         self._whole = set(map(id, self._finals))
         self._sizes = partitioned.counted_by_size(self._finals)
@@ -147,23 +149,35 @@ class _Explainer:
         for final in self._finals:
             if final.kind in SUMS:
                 self._sums[final.axes].add(final.name)
-        self._earlier: Partitioned | None = None
+        self._is_numbered = compiled.identities is not None
+        self._identities = compiled.identities or {}
+        if not self._is_numbered and self._shardy is not None:
+            self._shardy = with_numbers(self._shardy)
+            self._identities = identities_by_name(self._shardy, module)
         self.unread: str | None = None
+        self._earlier = self._partitioned(captured, analysis)
+        self._taken: set[Taken] = set()
+        self._windows: dict[Window, Reason] = {}
+        self._mesh = {} if self._shardy is None else dict(self._shardy.mesh)
+        self._candidates = _candidates(self._shardy, captured)
+        self._written = _candidates(compiled.shardy_as_written, captured)
+
+    def _partitioned(self, captured: Capture, analysis: Analysis) -> Partitioned | None:
+        """What the partitioner put in; None where its module was not kept, or cannot be read."""
+        text = captured.compiled.partitioned
+        if text is None:
+            return None
         try:
-            self._earlier = _partitioned(captured, analysis)
+            module = parse_module(text, name="partitioned")
         except HloParseError as error:
             self.unread = (
                 f"the module right after the partitioner cannot be read ({error.what}): reasons are less exact"
             )
-        self._candidates: Candidates | None = None
-        self._taken: set[Taken] = set()
-        self._windows: dict[Window, Reason] = {}
-        self._mesh = {} if captured.compiled.shardy is None else dict(captured.compiled.shardy.mesh)
-        if captured.compiled.shardy is not None:
-            self._candidates = _candidates(captured.compiled.shardy, captured)
-        self._written: Candidates | None = None
-        if captured.compiled.shardy_as_written is not None:
-            self._written = _candidates(captured.compiled.shardy_as_written, captured)
+            return None
+        identities = captured.compiled.partitioned_identities
+        if not self._is_numbered and self._shardy is not None:
+            identities = identities_by_name(self._shardy, module)
+        return partitioned.read_partitioned(module, collectives_alone(module, analysis.mesh), identities)
 
     def explain_all(self, collectives: Sequence[Collective]) -> tuple[Collective, ...]:
         """Every collective, in the order given; looked at in the order of the text, which unrolled layers keep."""
@@ -180,7 +194,7 @@ class _Explainer:
 
     def _realigned(self, final: Collective) -> str | None:
         """The reduce-scatter of a padded array, an edge of which a permute without an operation of its own sends on."""
-        if final.kind is not Kind.COLLECTIVE_PERMUTE or final.name in (self._compiled.identities or {final.name: ()}):
+        if final.kind is not Kind.COLLECTIVE_PERMUTE or final.name in self._identities:
             return None
         sums = self._sums[final.axes]
         instruction = self._module.computation(final.computation).instruction(final.name)
@@ -195,7 +209,7 @@ class _Explainer:
             return self._explain(final, partitioned.channel_of(self._module, final), self._earlier)
         reasoned, left = [], self._earlier
         for part in parts:
-            found = None if left is None else partitioned.link(part, None, left)
+            found = None if left is None else partitioned.link(part, self._numbers(part), None, left)
             reasoned.append(self._explain(part, None, left))
             left = left if left is None or found is None else left.without(found)
         if reasoned[0].reason is None or reasoned[0].reason.kind is ReasonKind.UNKNOWN:
@@ -203,16 +217,20 @@ class _Explainer:
         return _combined(final, reasoned)
 
     def _explain(self, final: Collective, channel: int | None, before: Partitioned | None) -> Collective:
-        earlier = None if before is None else partitioned.link(final, channel, before)
-        ancestor = None if before is None or earlier is not None else partitioned.ancestor_of(final, channel, before)
-        if before is not None and earlier is None and ancestor is None and id(final) in self._whole:
-            earlier = partitioned.link_by_size(final, self._sizes, before)
+        earlier = ancestor = None
+        if before is not None:
+            own = self._numbers(final)
+            earlier = partitioned.link(final, own, channel, before)
+            ancestor = None if earlier is not None else partitioned.ancestor_of(final, own, channel, before)
+            if earlier is None and ancestor is None and id(final) in self._whole:
+                earlier = partitioned.link_by_size(final, self._sizes, before)
         if final.origin is Origin.AUTHORED or (earlier is not None and partitioned.is_authored(earlier)):
             return self._of_user(final, earlier)
         if ancestor is not None and partitioned.is_authored(ancestor):
             reason = replace(_authored(ancestor), rewritten_from=ancestor.kind.value, axes=final.axes or ())
             return _with_reason(replace(final, origin=Origin.REWRITTEN), reason)
         reason = self._reason(final, earlier or ancestor)
+        reason = reason if self._is_numbered else replace(reason, certain=False)
         is_known = reason.kind is not ReasonKind.UNKNOWN
         origin, rewritten_from = partitioned.ancestry_of(final, earlier, ancestor, is_known)
         final = replace(final, origin=origin)
@@ -244,11 +262,14 @@ class _Explainer:
         added = _of_replicated(replace(added, in_loop=bool(final.loops)))
         return _with_reason(replace(final, origin=Origin.AUTHORED), added)
 
-    def _numbers(self, final: Collective, earlier: Collective | None) -> frozenset[int]:
+    def _numbers(self, final: Collective, earlier: Collective | None = None) -> frozenset[int]:
         """The operations that a collective was compiled from, by its own text or by the partitioner's."""
-        own = (self._compiled.identities or {}).get(final.name, ())
-        found = own or (() if earlier is None else self._compiled.partitioned_identities.get(earlier.name, ()))
-        return frozenset(identity[-1] for identity in found)
+        before = None if earlier is None or self._earlier is None else self._earlier.numbers_of(earlier)
+        names = [final.name]
+        if id(final) in self._whole:
+            names += (instruction.name for instruction in partitioned.sending(self._module, final))
+        own = next(filter(None, (partitioned.numbers_of(name, self._identities) for name in names)), None)
+        return own or before or frozenset()
 
     def _reason(self, final: Collective, earlier: Collective | None) -> Reason:
         if self._candidates is None:
@@ -270,6 +291,8 @@ class _Explainer:
             around = between(self._earlier, earlier)
             argument = partitioned.argument_of(self._earlier, earlier)
             window = partitioned.window_of(self._earlier.module, earlier)
+        elif not numbers and final.source_of is not None:
+            around = Between(makers=partitioned.numbers_of(final.source_of, self._identities))
         if final.kind in SUMS and self._candidates is not None:
             numbers |= self._candidates.matcher.within(numbers)
         return clues_of(final, earlier, numbers, around, argument, window)
@@ -301,19 +324,13 @@ def _fits_better(found: AtOperand, match: Match) -> bool:
 
 def _sums_here(match: Match) -> bool:
     """Whether a reshard is of partial sums, of the collective's own operation and line: padding may hide its shape."""
-    return match.reshard.is_sum and match.place >= SAME_PLACE
+    return match.reshard.is_sum and match.place == OWN
 
 
-def _candidates(module: ShardyModule, captured: Capture) -> Candidates:
+def _candidates(module: ShardyModule | None, captured: Capture) -> Candidates | None:
+    if module is None:
+        return None
     letters = [argument.letters for argument in captured.arguments or () if argument.used]
     outputs = captured.outputs or ()
     requested = (number for number, output in enumerate(outputs) if output.asked)
     return Candidates(program_of(ShardyGraph(module), letters, [output.name for output in outputs], requested))
-
-
-def _partitioned(captured: Capture, analysis: Analysis) -> Partitioned | None:
-    if captured.compiled.partitioned is None:
-        return None
-    module = parse_module(captured.compiled.partitioned, name="partitioned")
-    found = collectives_alone(module, analysis.mesh)
-    return partitioned.read_partitioned(module, found, captured.compiled.partitioned_identities)
