@@ -57,7 +57,7 @@ class Explanation:
         unread: Whether that is since HLO text names the file, and the user did not say that it may be read.
         steps: From who sharded the array to who needed it otherwise.
         equations: The same in the literature's notation.
-        advice: What to change, none of which was tried.
+        advice: Changes of the code, none of which was tried.
         trials: What became of changes that were tried; None where nobody thought of any.
     """
 
@@ -127,7 +127,7 @@ def _explanation(collective: Collective, number: int, copies: int, sources: Sour
         unread=place is not None and line is None,
         steps=tuple(_steps(reason, collective.kind)),
         equations=equations(reason, collective.kind),
-        advice=advice(reason, collective),
+        advice=advice(reason),
     )
 
 

@@ -1,24 +1,18 @@
-"""Each reason in words: in one or two sentences why a collective is there, and what to change.
+"""Each reason in words: in one or two sentences why a collective is there, and which change of code may do without it.
 
-Both are made from the typed evidence and from nothing else; `_WORDS` has them side by side, one entry for each kind.
-
-Source of the advice: each change was made to the programs of the tests and of `fixtures/programs` and compiled for v5e;
-those that left the collective as large as it was are left out.
+Both are made from the typed evidence and from nothing else. Changes of shardings are tried (`hloscope.search`); what
+is advised here unseen are only those that rewrite the program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Callable, Sequence
 
-from hloscope.analysis.model import Collective
 from hloscope.analysis.model.reason import AskedBy, Operation, Reason, ReasonKind, Tensor
 from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import SUMS, Kind
 from hloscope.why.graph import axes_in
 from hloscope.why.names import is_gradient
-from hloscope.why.partitioned import dimensions_of, significant
 from hloscope.why.phrases import (
     CONTRACTIONS,
     asked_words,
@@ -40,8 +34,7 @@ _NAMED_OTHERS = 3
 _LOOKUPS = ("gather", "take")
 _WINDOWS = ("conv_general_dilated", "reduce_window", "select_and_scatter")
 _FOREIGN = ("_call", "callback")
-_SCATTERED_ROWS = 8
-"""Of results with fewer rows on a device, libtpu 0.0.42 and its successors make no reduce-scatter (measured, v5e)."""
+_BROUGHT_WHOLE = (ReasonKind.OPERAND_CONFLICT, ReasonKind.INDEXED_IN_LOOP)
 
 
 def sentence(reason: Reason, kind: Kind, others: Sequence[Tensor | None] = ()) -> str:
@@ -55,7 +48,8 @@ def sentence(reason: Reason, kind: Kind, others: Sequence[Tensor | None] = ()) -
         kind: What it does.
         others: The arrays of the other parts, None for one that is not known; empty when nobody looked at them.
     """
-    body = _filled(_WORDS[reason.kind].sentence(reason), reason)
+    template = _SENTENCES[reason.kind]
+    body = (template if isinstance(template, str) else template(reason)).format_map(_Pieces(reason))
     if reason.realigns is not None:
         over = axes_words(reason)
         return f"likely: realigns the padded parts that %{reason.realigns} leaves: {kind} over {over}. {body}"
@@ -105,49 +99,23 @@ def _in_loop(reason: Reason) -> str:
     return " in every iteration, although it is the same in each" if reason.loop_invariant else " in every iteration"
 
 
-def advice(reason: Reason, of: Collective | None = None) -> tuple[str, ...]:
-    """Changes worth a thought, the likeliest first; none for what the user wrote or what is not known.
-
-    Whether a change pays depends on the rest of the program, so each names what it trades.
-
-    Args:
-        reason: Why the collective is there.
-        of: The collective; None where only the reason is at hand.
-    """
-    if reason.kind is ReasonKind.PARTIAL_SUM and reason.wanted is None:
-        return ()  # of a sum that differentiation put into a shard_map, which takes no constraints
-    changes = (*_scattered(reason, of), *_WORDS[reason.kind].advice(reason))
-    return tuple(_filled(change, reason) for change in changes)
-
-
-def _scattered(reason: Reason, of: Collective | None) -> Iterator[str]:
-    """Of an all-reduce, how to make a reduce-scatter of it."""
-    if of is None or of.kind is not Kind.ALL_REDUCE or reason.kind is not ReasonKind.PARTIAL_SUM:
-        return
-    local = max(dimensions_of(of.operand_shapes), key=prod, default=())
-    devices = of.group_size
-    is_vector = reason.moved is not None and len(significant(reason.moved.shape)) < 2  # libtpu adds dimensions of 1
-    if is_vector or len(local) < 2 or not devices or not any(size % devices == 0 for size in local):
-        return  # nothing is left to cut, and libtpu scatters no vectors
-    if local[-2] < _SCATTERED_ROWS:
-        yield (
-            f"give each device {_SCATTERED_ROWS} rows or more, and ask for the result sharded over {{axes}} too: TPU's "
-            "compiler makes no reduce-scatter of fewer, which moves half of what an all-reduce does"
-        )
-    elif kept_axes(reason):
-        yield (
-            "shard another dimension of the result over {axes}: where the compiler makes a reduce-scatter of it, that "
-            "moves half of what an all-reduce does"
-        )
-    else:
-        yield (
-            "ask for the result sharded over {axes} too: where the compiler makes a reduce-scatter of it, that moves "
-            "half of what an all-reduce does"
-        )
-
-
-def _filled(template: str, reason: Reason) -> str:
-    return template.format_map(_Pieces(reason))
+def advice(reason: Reason) -> tuple[str, ...]:
+    """Changes of the code worth a thought, none of which was tried; none where only shardings can be changed."""
+    kind, array = reason.kind, _array(reason)
+    found: list[str] = []
+    if kind in _BROUGHT_WHOLE and reason.loop_invariant:
+        found.append(f"gather {array} once, before the loop: a constraint outside it, at the price of keeping it whole")
+    if kind is ReasonKind.INDEXED_IN_LOOP:
+        found.append("send what is needed to where it is: an all-to-all under jax.shard_map")
+    if kind is ReasonKind.MERGED_DIMENSIONS:
+        found.append("keep the dimensions apart")
+    if kind is ReasonKind.NO_RULE and _consumer_name(reason).endswith(_FOREIGN):
+        found.append("call it under jax.shard_map, so that each device hands over its own part")
+        found.append("give it a rule: jax.experimental.custom_partitioning with a sharding_rule")
+    elif kind in (ReasonKind.NO_RULE, ReasonKind.NEEDS_WHOLE_DIMENSION):
+        does = _consumer_name(reason) or "the operation"
+        found.append(f"do what {does} does part by part under jax.shard_map, where a part is enough")
+    return tuple(found)
 
 
 class _Pieces(dict[str, str]):
@@ -175,15 +143,6 @@ def _sum_sentence(reason: Reason) -> str:
     return start + ", so each device holds a partial {part}; {demand}"
 
 
-def _sum_advice(reason: Reason) -> Iterator[str]:
-    if reason.producer is None:
-        yield "have {array} added up where it is made, unless only a part of it is needed there"
-    elif not reason.summed:
-        yield _SAY_HOW.replace("{operation}", "{maker}")
-    else:
-        yield "take {axes} off {summed}, and shard another dimension with it{held}"
-
-
 def _conflict_sentence(reason: Reason) -> str:
     if elsewhere_words(reason) is not None:
         return "{state}, and {consumer} needs it {elsewhere}{because}"
@@ -191,110 +150,30 @@ def _conflict_sentence(reason: Reason) -> str:
     return whole if reason.conflicting is None else whole + " because {cut} shards {conflicting} there"
 
 
-def _conflict_advice(reason: Reason) -> Iterator[str]:
-    if reason.loop_invariant:
-        yield "gather {array} once, before the loop: a sharding constraint outside it, at the price of keeping it whole"
-    yield "leave {cut} off {array}, where every device has room for all of it{held}"
-    yield "or shard {array} over an axis that nothing else here uses, along a dimension that is not summed over"
-    if reason.moved is not None and reason.moved.argument is not None:
-        yield "or keep it, where memory is what counts: what is gathered where it is used lies in parts (FSDP)"
-
-
-def _index_advice(reason: Reason) -> Iterator[str]:
-    yield "shard {array} along a dimension that the loop does not index{held}"
-    if reason.loop_invariant:
-        yield "or gather it once, before the loop: a sharding constraint outside it, at the price of keeping it whole"
-    yield "or send what is needed to where it is: an all-to-all under jax.shard_map"
-
-
-def _halo_advice(reason: Reason) -> Iterator[str]:
-    yield "shard another dimension than {lost}{held}"
-    if _consumer_name(reason).startswith(_WINDOWS):
-        yield "or leave it: only the edges move"
-
-
-def _no_rule_advice(reason: Reason) -> tuple[str, ...]:
-    if reason.consumer is not None and not reason.consumer.name.endswith(_FOREIGN):
-        return _BEFORE_IT
-    return (
-        "call it under jax.shard_map, so that each device hands over its own part",
-        "or give it a rule: jax.experimental.custom_partitioning with a sharding_rule",
-    )
-
-
 def _choice_sentence(reason: Reason) -> str:
-    way = "the partitioner's own way to {consumer}, which Shardy's shardings alone do not ask for"
-    return way if reason.moved is None else way + ": {moved} is sharded over {cut}"
+    does = "hand out {moved}" if reason.consumer is None else "{consumer}"
+    way = f"the partitioner's own way to {does}, which Shardy's shardings alone do not ask for"
+    return way if reason.moved is None or reason.consumer is None else way + ": {moved} is sharded over {cut}"
 
 
-_SAY_HOW = "say how the operands of {operation} are to be sharded, with jax.lax.with_sharding_constraint before it"
-_BEFORE_IT = (
-    "shard another dimension than {lost} before {operation}{held}",
-    "or do what {operation} does part by part under jax.shard_map, where a part is enough",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Words:
-    """The templates of a kind of reason.
-
-    Attributes:
-        sentence: Why data moves.
-        advice: Changes, the likeliest first; none for what the user wrote or what is not known.
-    """
-
-    sentence: Callable[[Reason], str]
-    advice: Callable[[Reason], Iterable[str]]
-
-
-def _words(
-    sentence: str | Callable[[Reason], str], *changes: str, advice: Callable[[Reason], Iterable[str]] | None = None
-) -> _Words:
-    """Templates that are always the same, or functions that choose them by the evidence."""
-    said = (lambda _: sentence) if isinstance(sentence, str) else sentence
-    return _Words(said, (lambda _: changes) if advice is None else advice)
-
-
-_WORDS = {
-    ReasonKind.AUTHORED: _words("{author}: {written} over {axes}{made_from}"),
-    ReasonKind.PARTIAL_SUM: _words(_sum_sentence, advice=_sum_advice),
-    ReasonKind.GATHERED_OPERAND: _words(
-        "{consumer} {sums} {lost} of {moved}, which is sharded over {cut}, and the partitioner hands it all of that "
-        "instead of adding up partial sums",
-        "take {cut} off {lost} of {array}, and shard another dimension with it{held}",
-    ),
-    ReasonKind.OPERAND_CONFLICT: _words(_conflict_sentence, advice=_conflict_advice),
-    ReasonKind.NEEDS_WHOLE_DIMENSION: _words(
-        "{consumer} needs {lost} of {moved} whole on each device, and it is sharded over {cut}", *_BEFORE_IT
-    ),
-    ReasonKind.INDEXED_IN_LOOP: _words(
-        "{state}, and {consumer} indexes that dimension at a position that the loop decides, so every device needs all "
-        "of it",
-        advice=_index_advice,
-    ),
-    ReasonKind.HALO: _words(
-        "{consumer} needs {neighbours} along {lost} of {moved}, which is sharded over {cut}", advice=_halo_advice
-    ),
-    ReasonKind.CONSTRAINT: _words(
-        "the sharding constraint {constraint} asks for another sharding than that of {moved}",
-        "drop or change the constraint: {asked}, and the array is {had}{held}",
-    ),
-    ReasonKind.REQUESTED_OUTPUT: _words(
-        "{moved} is computed as {computed}, and the requested output is {requested}",
-        "ask for the output as it is computed, {computed_as}, or leave its sharding open{held}",
-    ),
-    ReasonKind.MERGED_DIMENSIONS: _words(
-        "{state}, and {consumer} {merges}",
-        "shard the major one of the merged dimensions instead of {lost}{held}",
-        "or keep the dimensions apart",
-    ),
-    ReasonKind.NO_RULE: _words(
-        "Shardy has no sharding rule for {consumer}, so the partitioner {hands} {moved}, which is sharded over {cut}",
-        advice=_no_rule_advice,
-    ),
-    ReasonKind.PARTITIONERS_CHOICE: _words(_choice_sentence, _SAY_HOW),
-    ReasonKind.UNKNOWN: _words("not known: {missing}"),
+_SENTENCES: dict[ReasonKind, str | Callable[[Reason], str]] = {
+    ReasonKind.AUTHORED: "{author}: {written} over {axes}{made_from}",
+    ReasonKind.PARTIAL_SUM: _sum_sentence,
+    ReasonKind.OPERAND_CONFLICT: _conflict_sentence,
+    ReasonKind.NEEDS_WHOLE_DIMENSION: "{consumer} needs {lost} of {moved} whole on each device, and it is sharded over "
+    "{cut}",
+    ReasonKind.INDEXED_IN_LOOP: "{state}, and {consumer} indexes that dimension at a position that the loop decides, "
+    "so every device needs all of it",
+    ReasonKind.HALO: "{consumer} needs {neighbours} along {lost} of {moved}, which is sharded over {cut}",
+    ReasonKind.CONSTRAINT: "the sharding constraint {constraint} asks for another sharding than that of {moved}",
+    ReasonKind.REQUESTED_OUTPUT: "{moved} is computed as {computed}, and the requested output is {requested}",
+    ReasonKind.MERGED_DIMENSIONS: "{state}, and {consumer} {merges}",
+    ReasonKind.NO_RULE: "Shardy has no sharding rule for {consumer}, so the partitioner {hands} {moved}, which is "
+    "sharded over {cut}",
+    ReasonKind.PARTITIONERS_CHOICE: _choice_sentence,
+    ReasonKind.UNKNOWN: "not known: {missing}",
 }
+"""By kind: a template with pieces of the reason in braces, or what chooses one."""
 
 
 def _named(operation: Operation | None, otherwise: str) -> str:
@@ -303,6 +182,10 @@ def _named(operation: Operation | None, otherwise: str) -> str:
         return otherwise
     place = short_source(operation.source)
     return f"`{operation.name}`" + ("" if place is None else f" ({place})")
+
+
+def _array(reason: Reason) -> str:
+    return "the array" if reason.moved is None else reason.moved.name
 
 
 def _consumer_name(reason: Reason) -> str:
@@ -383,20 +266,12 @@ def _author(reason: Reason) -> str:
     return "the transpose of what the user wrote there" if backward else "written by the user"
 
 
-def _held(reason: Reason) -> str:
-    words = "; ".join(dict.fromkeys(map(asked_words, reason.held_by)))
-    return f" ({words})" if words else ""
-
-
 _PIECES: dict[str, Callable[[Reason], str]] = {
     "are": lambda reason: "is" if len(reason.summed) == 1 else "are",
-    "array": lambda reason: "the array" if reason.moved is None else reason.moved.name,
-    "asked": lambda reason: next(map(asked_words, reason.asked_by), "the sharding constraint"),
     "author": _author,
     "axes": axes_words,
     "because": lambda reason: "".join(f", because {asked_words(asker)}" for asker in reason.asked_by[:1]),
     "computed": lambda reason: _moved_spec(reason) or "another sharding",
-    "computed_as": lambda reason: str(_moved_spec(reason)),
     "conflicting": _conflicting,
     "constraint": _constraint,
     "consumer": lambda reason: _named(reason.consumer, "an operation"),
@@ -405,23 +280,18 @@ _PIECES: dict[str, Callable[[Reason], str]] = {
     "cut_operands": _cut_operands,
     "demand": _demand,
     "elsewhere": lambda reason: elsewhere_words(reason) or "",
-    "had": lambda reason: _moved_spec(reason) or "sharded otherwise",
     "hands": lambda reason: "decides what moves of" if reason.of_part else "hands it all of",
-    "held": _held,
     "lost": lost_words,
     "made_from": lambda reason: f", made from this {reason.rewritten_from}" if reason.rewritten_from else "",
-    "maker": lambda reason: "the operation" if reason.producer is None else reason.producer.name,
     "merges": _merges,
     "missing": lambda reason: str(reason.missing),
     "moved": _moved,
     "neighbours": _neighbours,
-    "operation": lambda reason: _consumer_name(reason) or "the operation",
     "part": part_words,
     "producer": lambda reason: _named(reason.producer, "an operation"),
     "requested": _requested,
     "state": lambda reason: f"{_moved(reason)} is sharded along {lost_words(reason)} over {cut_words(reason)}",
     "summed": summed_words,
-    "sums": lambda reason: "looks up along" if _consumer_name(reason) in _LOOKUPS else "sums over",
     "weight": lambda reason: "" if reason.weight is None else f"`{notated(reason.weight)}`",
     "written": lambda reason: _named(reason.producer, "`a collective`"),
 }

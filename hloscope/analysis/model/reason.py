@@ -43,7 +43,6 @@ class ReasonKind(StrEnum):
 
     AUTHORED = "authored"
     PARTIAL_SUM = "partial-sum"
-    GATHERED_OPERAND = "gathered-operand"
     OPERAND_CONFLICT = "operand-conflict"
     NEEDS_WHOLE_DIMENSION = "needs-whole-dimension"
     INDEXED_IN_LOOP = "indexed-in-loop"
