@@ -19,7 +19,7 @@ from hloscope.report.checkups import Checkup
 from hloscope.report.formats import Canvas, render
 from hloscope.report.price import Unpriced
 from hloscope.report.shardings import ShardingTable
-from hloscope.why.shardings import Role, ShardedArray
+from hloscope.shardy.shardings import Role, ShardedArray
 
 ROOT = Path(__file__).parent.parent
 PUBLISHED = sorted((ROOT / "hloscope" / "schemas").glob("*.json"))

@@ -11,7 +11,7 @@ from hloscope.errors import CompileError
 from hloscope.program.loading import name_of
 from hloscope.program.target import TargetFacts
 from hloscope.report.shardings import ShardingTable
-from hloscope.why.shardings import sharded_arrays
+from hloscope.shardy.shardings import sharded_arrays
 
 
 def shardings_of(

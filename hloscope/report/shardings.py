@@ -12,8 +12,8 @@ from hloscope.analysis.places import short_source
 from hloscope.documents import SCHEMA, Schema
 from hloscope.report.layout import Breaks, Column, column, fold, folded, hanging, section, table_lines
 from hloscope.report.words import part_of_axis, short_note
+from hloscope.shardy.shardings import Role, ShardedArray
 from hloscope.units import format_bytes
-from hloscope.why.shardings import Role, ShardedArray
 
 _TITLES = {
     Role.ARGUMENT: "Arguments",

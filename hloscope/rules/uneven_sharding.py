@@ -19,8 +19,8 @@ from itertools import chain
 from hloscope.analysis.places import users_line
 from hloscope.rules import Facts, Finding, Severity, finding_of
 from hloscope.rules.rule import BuiltinRule
+from hloscope.shardy.reshards import axes_size
 from hloscope.units import plural
-from hloscope.why.reshards import axes_size
 
 
 class UnevenSharding(BuiltinRule, name="uneven-sharding", severity=Severity.WARNING):

@@ -17,8 +17,8 @@ from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue, 
 from hloscope.program.capture import Capture
 from hloscope.program.change import Change, ConstraintChange, LeafChange, SizeChange
 from hloscope.search.leaves import Leaf, Leaves
-from hloscope.why.graph import ShardyGraph, axes_in, is_written
-from hloscope.why.tensors import frames_of
+from hloscope.shardy.graph import ShardyGraph, axes_in, is_written
+from hloscope.shardy.tensors import frames_of
 
 MOST = 60
 _MOST_PLACES = 8

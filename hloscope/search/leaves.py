@@ -11,7 +11,7 @@ from math import prod
 from hloscope.compiler.shardy_model import ShardyValue, ValueSharding
 from hloscope.program.capture import Capture, CapturedArray
 from hloscope.program.change import Change, LeafChange
-from hloscope.why.graph import ShardyGraph, axes_in
+from hloscope.shardy.graph import ShardyGraph, axes_in
 
 _PART = re.compile(r"\['([^']*)'\]|\[\"([^\"]*)\"\]|\[(\d+)\]|\.(\w+)")
 _NUMBER = re.compile(r"\d+")

@@ -6,14 +6,14 @@ the kind and the shapes of the collective show, the reason is given as the parti
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from hloscope.analysis.model import Collective
+from hloscope.analysis.model import ArrayShape, Collective
 from hloscope.analysis.model.reason import Reason, ReasonKind, Tensor
 from hloscope.analysis.vocabulary import SUMS, Kind
+from hloscope.shardy.reshards import is_float, local_shape, without
 from hloscope.why.partitioned import dimensions_of, significant
-from hloscope.why.reshards import is_float, local_shape
 
 
 def agreed(reason: Reason, seen: Sequence[Collective], mesh: Mapping[str, int]) -> Reason:
@@ -26,15 +26,24 @@ def agreed(reason: Reason, seen: Sequence[Collective], mesh: Mapping[str, int]) 
     """
     kind = seen[0].kind if reason.rewritten_from is None else Kind(reason.rewritten_from)
     if reason.kind is ReasonKind.PARTIAL_SUM and kind not in SUMS:
-        is_of_parts = kind is Kind.ALL_GATHER and _has_its_shape(reason.moved, seen, mesh)
-        return reason if is_of_parts else replace(_choice(reason), consumer=reason.producer)
+        return reason if _is_of_parts(reason, kind, seen, mesh) else replace(_choice(reason), consumer=reason.producer)
     if kind is Kind.ALL_TO_ALL and reason.kind is ReasonKind.OPERAND_CONFLICT and reason.wanted is None:
         return _choice(reason)  # makes nothing whole, and Shardy asks for nothing else
     if reason.kind is not ReasonKind.PARTITIONERS_CHOICE or reason.moved is None:
         return reason
-    floats = {is_float(shape.dtype) for collective in seen for shape in collective.operand_shapes}
-    is_moved = is_float(reason.moved.element_type) in floats and _has_its_shape(reason.moved, seen, mesh)
-    return reason if is_moved else replace(reason, moved=None)
+    shapes = [shape for collective in seen for shape in collective.operand_shapes]
+    is_moved = is_float(reason.moved.element_type) in {is_float(shape.dtype) for shape in shapes}
+    return reason if is_moved and _is_one_of(reason.moved, shapes, mesh) else replace(reason, moved=None)
+
+
+def _is_of_parts(reason: Reason, kind: Kind, seen: Sequence[Collective], mesh: Mapping[str, int]) -> bool:
+    """Whether a collective gathers the parts of a sum, and no operand for each device to make the sum of by itself."""
+    if kind is not Kind.ALL_GATHER or reason.moved is None:
+        return False
+    whole = [replace(operand, sharding=without(operand.sharding or (), reason.axes)) for operand in reason.operands]
+    results = [shape for collective in seen for shape in collective.result_shapes]
+    parts = [shape for collective in seen for shape in collective.operand_shapes]
+    return _is_one_of(reason.moved, parts, mesh) and not any(_is_one_of(operand, results, mesh) for operand in whole)
 
 
 def _choice(reason: Reason) -> Reason:
@@ -53,10 +62,7 @@ def _choice(reason: Reason) -> Reason:
     )
 
 
-def _has_its_shape(moved: Tensor | None, seen: Sequence[Collective], mesh: Mapping[str, int]) -> bool:
-    """Whether a collective's operand has the shape of an array's part on one device."""
-    if moved is None:
-        return False
-    part = local_shape(moved.shape, moved.sharding or ((),) * len(moved.shape), dict(mesh))
-    shapes = dimensions_of(shape for collective in seen for shape in collective.operand_shapes)
-    return significant(part) in map(significant, shapes)
+def _is_one_of(tensor: Tensor, shapes: Iterable[ArrayShape], mesh: Mapping[str, int]) -> bool:
+    """Whether an array's part on one device has one of these shapes."""
+    part = local_shape(tensor.shape, tensor.sharding or ((),) * len(tensor.shape), dict(mesh))
+    return significant(part) in map(significant, dimensions_of(shapes))

@@ -10,7 +10,9 @@ from math import prod
 from hloscope.analysis.model.reason import Axes, Reason, ReasonKind
 from hloscope.analysis.vocabulary import SUMS, Kind
 from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue
-from hloscope.why.graph import BARRIERS, MOVES, WRITTEN, axes_in
+from hloscope.shardy.graph import BARRIERS, MOVES, WRITTEN, axes_in
+from hloscope.shardy.reshards import local_shape, reshards_of, sharding_known, without
+from hloscope.shardy.tensors import Program, has_anothers_name
 from hloscope.why.matching import OWN, Clues, Match, Matcher
 from hloscope.why.partitioned import significant
 from hloscope.why.reasons import (
@@ -21,8 +23,6 @@ from hloscope.why.reasons import (
     sum_of_parts,
     sums_parts,
 )
-from hloscope.why.reshards import local_shape, reshards_of, sharding_known, without
-from hloscope.why.tensors import Program, has_anothers_name
 
 _FITS = 2
 _SAME_ARGUMENT = 3

@@ -10,9 +10,9 @@ from math import prod
 from hloscope.analysis.model import Collective
 from hloscope.analysis.vocabulary import Kind
 from hloscope.compiler.shardy_model import ShardyOp, ShardyValue, ValueSharding
-from hloscope.why.graph import wholes
+from hloscope.shardy.graph import wholes
+from hloscope.shardy.reshards import Reshard, hlo_type, is_float, is_reshuffle, local_shape, without
 from hloscope.why.partitioned import Between, Window, dimensions_of, significant
-from hloscope.why.reshards import Reshard, hlo_type, is_float, is_reshuffle, local_shape, without
 
 OWN = 4
 """What a match is worth by being at the operation that a collective was compiled from."""

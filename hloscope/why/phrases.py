@@ -13,8 +13,8 @@ from dataclasses import replace
 from hloscope.analysis.model.reason import AskedBy, Axes, Reason, ReasonKind, Tensor
 from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import SUMS, Kind
-from hloscope.why.graph import axes_in, whole_axis, wholes
-from hloscope.why.reshards import without
+from hloscope.shardy.graph import axes_in, whole_axis, wholes
+from hloscope.shardy.reshards import without
 
 _FUNCTIONS = {
     Kind.ALL_GATHER: "AllGather",

@@ -8,10 +8,10 @@ from typing import Any
 
 from hloscope.analysis.model.reason import AskedBy, Axes, Reason, ReasonKind, Tensor
 from hloscope.compiler.shardy_model import ShardyOp, ShardyValue, ValueSharding
-from hloscope.why.graph import WRITTEN, axes_in, is_asked_for, whole_axis, wholes
-from hloscope.why.names import is_gradient, name_in_jax, search_name
-from hloscope.why.reshards import Reshard, dimensions_over, final_value, sharding_known, without
-from hloscope.why.tensors import (
+from hloscope.shardy.graph import WRITTEN, axes_in, is_asked_for, whole_axis, wholes
+from hloscope.shardy.names import is_gradient, name_in_jax, search_name
+from hloscope.shardy.reshards import Reshard, dimensions_over, final_value, sharding_known, without
+from hloscope.shardy.tensors import (
     Program,
     asker_of,
     askers,

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from hloscope.analysis.model.reason import AskedBy, Operation, Reason, ReasonKind, Tensor
 from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import SUMS, Kind
-from hloscope.why.graph import axes_in
-from hloscope.why.names import is_gradient
+from hloscope.shardy.graph import axes_in
+from hloscope.shardy.names import is_gradient
+from hloscope.shardy.tensors import spec_of
 from hloscope.why.phrases import (
     CONTRACTIONS,
     asked_words,
@@ -28,7 +29,6 @@ from hloscope.why.phrases import (
     part_words,
     summed_words,
 )
-from hloscope.why.tensors import spec_of
 
 _NAMED_OTHERS = 3
 _LOOKUPS = ("gather", "take")

@@ -14,17 +14,17 @@ from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.errors import HloParseError
 from hloscope.hlo import HloModule, collector_paused, parse_module
 from hloscope.program.capture import Capture
+from hloscope.shardy.graph import ShardyGraph, axes_in, dimensions_cut
+from hloscope.shardy.names import name_in_jax
+from hloscope.shardy.shardings import with_shardings
+from hloscope.shardy.tensors import program_of
 from hloscope.why import partitioned
 from hloscope.why.agreement import agreed
 from hloscope.why.candidates import AtOperand, Candidates
-from hloscope.why.graph import ShardyGraph, axes_in, dimensions_cut
 from hloscope.why.matching import OWN, SUITS, Clues, Match, Taken, clues_of
-from hloscope.why.names import name_in_jax
 from hloscope.why.partitioned import Between, Partitioned, Window, between
 from hloscope.why.reasons import with_written
 from hloscope.why.sentences import sentence
-from hloscope.why.shardings import with_shardings
-from hloscope.why.tensors import program_of
 from hloscope.why.unnumbered import identities_by_name, with_numbers
 from hloscope.why.warnings import rematerializations
 

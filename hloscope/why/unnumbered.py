@@ -12,8 +12,8 @@ from dataclasses import replace
 from hloscope.analysis.provenance import source_frames
 from hloscope.compiler.shardy_model import Identities, Identity, ShardyModule, ShardyOp
 from hloscope.hlo import HloModule
-from hloscope.why.graph import place_of
-from hloscope.why.names import ends_alike
+from hloscope.shardy.graph import place_of
+from hloscope.shardy.names import ends_alike
 
 
 def with_numbers(module: ShardyModule) -> ShardyModule:

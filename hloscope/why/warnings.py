@@ -11,9 +11,9 @@ from hloscope.analysis.partition_specs import partition_spec
 from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.errors import HloscopeError
 from hloscope.hlo import Sharding, parse_module
-from hloscope.why.graph import ShardyGraph, is_written
-from hloscope.why.reshards import hlo_type, local_shape
-from hloscope.why.tensors import frames_of, spec_of
+from hloscope.shardy.graph import ShardyGraph, is_written
+from hloscope.shardy.reshards import hlo_type, local_shape
+from hloscope.shardy.tensors import frames_of, spec_of
 
 _WARNING = re.compile(
     r"^\[SPMD\] Involuntary full rematerialization\. The compiler cannot go from sharding (?P<before>\{.*?\}) to "

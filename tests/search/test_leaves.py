@@ -9,7 +9,7 @@ import pytest
 from hloscope.program.capture import CapturedArray
 from hloscope.search.candidates import pairs
 from hloscope.search.leaves import Leaf, Leaves
-from hloscope.why.graph import ShardyGraph
+from hloscope.shardy.graph import ShardyGraph
 
 pytestmark = pytest.mark.tpu_compiler
 ROWS, COLUMNS, WHOLE = (("X",), ()), ((), ("X",)), ((), ())

@@ -6,7 +6,7 @@ import pytest
 
 from hloscope.analysis.model import IntermediateFact
 from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue
-from hloscope.why.shardings import with_shardings
+from hloscope.shardy.shardings import with_shardings
 
 
 def test_a_large_array_has_its_whole_shape_and_sharding(explained):

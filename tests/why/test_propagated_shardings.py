@@ -7,9 +7,9 @@ import pytest
 from hloscope.api.shardings import shardings_of
 from hloscope.program.target import TargetFacts
 from hloscope.report.formats import Canvas, render
+from hloscope.shardy.shardings import Role
 from hloscope.why import explain
 from hloscope.why.phrases import equations
-from hloscope.why.shardings import Role
 
 pytestmark = pytest.mark.tpu_compiler
 
@@ -38,7 +38,7 @@ def test_a_constraint_on_an_argument_is_shown_with_what_it_asks_for(table):
 
 def test_an_array_of_an_element_type_without_a_size_is_among_the_largest(monkeypatch, table):
     monkeypatch.setattr(
-        "hloscope.why.shardings.array_bytes", lambda dtype, elements: None if dtype == "pred" else elements * 4
+        "hloscope.shardy.shardings.array_bytes", lambda dtype, elements: None if dtype == "pred" else elements * 4
     )
     found = [one for one in table("tests/why/programs/wide_layer.py:masks").arrays if one.role is Role.INTERMEDIATE]
     assert (found[0].element_type, found[0].bytes_per_device) == ("pred", None)

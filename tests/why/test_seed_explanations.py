@@ -41,7 +41,7 @@ def told(analysis) -> list[dict[str, object]]:
             "origin": one.origin.value,
             "why": one.why,
             "notation": equations(one.reason, one.kind),
-            "advice": advice(one.reason, one),
+            "advice": advice(one.reason),
         }
         for one in analysis.collectives
     ]

@@ -30,7 +30,7 @@ import networkx as nx
 
 from hloscope.analysis.model import Collective
 from hloscope.analysis.model.reason import Operation, Reason, ReasonKind
-from hloscope.why.names import RESULT, name_in_jax
+from hloscope.shardy.names import RESULT, name_in_jax
 
 PROGRAMS = Path(__file__).parent / "programs"
 MADE_BY_PRODUCERS = ("partial-sum", "replicated-weight", "requested-output", "realigned")

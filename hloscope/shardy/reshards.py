@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from math import prod
 
 from hloscope.compiler.shardy_model import Axes, ShardyOp, ShardyValue, ValueSharding
-from hloscope.why.graph import MOVES, RESHARDS, ShardyGraph, axes_in, dimensions_cut, is_asked_for, is_written, wholes
+from hloscope.shardy.graph import (
+    MOVES,
+    RESHARDS,
+    ShardyGraph,
+    axes_in,
+    dimensions_cut,
+    is_asked_for,
+    is_written,
+    wholes,
+)
 
 _SIGNED = {f"i{bits}": f"s{bits}" for bits in (2, 4, 8, 16, 32, 64)}
 _UNSIGNED = {f"ui{bits}": f"u{bits}" for bits in (2, 4, 8, 16, 32, 64)}

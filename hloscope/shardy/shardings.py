@@ -11,12 +11,12 @@ from math import inf, prod
 from hloscope.analysis.model import Frame, IntermediateFact, SourceFrame
 from hloscope.analysis.places import users_frame
 from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue
+from hloscope.shardy.graph import MOVES, ShardyGraph, is_written, place_of
+from hloscope.shardy.letters import Letters
+from hloscope.shardy.names import ends_alike
+from hloscope.shardy.reshards import hlo_type, local_shape, reshards_of, sharding_known
+from hloscope.shardy.tensors import Program, frames_of, own_name, program_of, spec_of
 from hloscope.units import array_bytes
-from hloscope.why.graph import MOVES, ShardyGraph, is_written, place_of
-from hloscope.why.letters import Letters
-from hloscope.why.names import ends_alike
-from hloscope.why.reshards import hlo_type, local_shape, reshards_of, sharding_known
-from hloscope.why.tensors import Program, frames_of, own_name, program_of, spec_of
 
 _HELD = frozenset({"func.func", "func.call", "stablehlo.constant", "sdy.constant", "stablehlo.while"})
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from hloscope.compiler.shardy_model import ShardyOp, ShardyValue
-from hloscope.why.graph import ShardyGraph
+from hloscope.shardy.graph import ShardyGraph
 
 _EINSUM = re.compile(r"(?:^|[/(])([A-Za-z.]+(?:,[A-Za-z.]+)*)->([A-Za-z.]*)[/)]")
 _GRADIENT = "transpose("

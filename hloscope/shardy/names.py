@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from hloscope.compiler.shardy_model import ShardyOp, ShardyValue
-from hloscope.why.graph import ShardyGraph
+from hloscope.shardy.graph import ShardyGraph
 
 RESULT = "Out"
 """What a value is called that a `return` hands out, as in the scaling literature."""

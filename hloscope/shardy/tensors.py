@@ -12,10 +12,10 @@ from hloscope.analysis.model import SourceFrame
 from hloscope.analysis.model.reason import AskedBy, Axes, Operation, Tensor
 from hloscope.compiler.shardy_model import CodePlace, ShardyOp, ShardyValue, ValueSharding
 from hloscope.program.capture import spec_text
-from hloscope.why.graph import WRITTEN, ShardyGraph, axes_in, is_written, whole_axis, wholes
-from hloscope.why.letters import Letters, letters_of_values, shown_letters
-from hloscope.why.names import assigned_name, is_gradient, search_name
-from hloscope.why.reshards import is_float
+from hloscope.shardy.graph import WRITTEN, ShardyGraph, axes_in, is_written, whole_axis, wholes
+from hloscope.shardy.letters import Letters, letters_of_values, shown_letters
+from hloscope.shardy.names import assigned_name, is_gradient, search_name
+from hloscope.shardy.reshards import is_float
 
 _READS = frozenset({"stablehlo.dynamic_slice", "stablehlo.reshape", "stablehlo.slice"})
 _REARRANGING = {
@@ -160,7 +160,7 @@ def _tensor(program: Program, value: ShardyValue, sharding: ValueSharding | None
     argument = root.name if graph.is_program_argument(root) else None
     alike = (before for before in graph.chain(value) if before.shape == value.shape)
     name = next((found for before in alike if (found := _name(graph, before))), None) or _carried_on(program, value)
-    maker = graph.maker(value) or graph.maker(root)
+    maker = _maker(graph, value) or graph.maker(root)
     if name is None and argument is not None:
         shown = f"part of {argument}" if rearranged else argument
     else:
@@ -176,6 +176,17 @@ def _tensor(program: Program, value: ShardyValue, sharding: ValueSharding | None
         argument=argument,
         source=frames_of(maker.source) if maker else (),
     )
+
+
+def _maker(graph: ShardyGraph, value: ShardyValue) -> ShardyOp | None:
+    """The operation that computes a value, looking through those that only convert it to another type."""
+    maker = graph.maker(value)
+    while maker is not None and maker.kind == "stablehlo.convert" and not is_gradient(maker.op_name):
+        before = graph.maker(graph.value(maker.operands[0]))
+        if before is None:
+            break
+        maker = before
+    return maker
 
 
 def operands_of(program: Program, op: ShardyOp, *, unmoved: bool = False) -> tuple[Tensor, ...]:
