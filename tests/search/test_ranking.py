@@ -71,7 +71,7 @@ def test_what_ends_the_worker_ranks_last_and_takes_no_other_with_it(subject_of, 
     monkeypatch.setattr(ranking.client, "Question", question)
     order = ranked(subject, (deadly, well), 600)
     assert [(one.change, one.time_us is None) for one in order] == [(well, False), (deadly, True)]
-    assert asked == [2, 1, 1]
+    assert asked == [3, 1, 2, 1, 1]  # the program as it is comes first
 
 
 def test_what_there_is_no_time_for_ranks_last(subject_of):
@@ -79,7 +79,7 @@ def test_what_there_is_no_time_for_ranks_last(subject_of):
     found = candidates(subject.captured, subject.analysis.collectives[0].reason, {})
     order = ranked(subject, found, 0)
     assert {(one.change, one.time_us) for one in order} == {(change, None) for change in found}
-    assert [one.change.frees_output for one in order] == sorted(change.frees_output for change in found)
+    assert [one.change.asks for one in order] == sorted(change.asks for change in found)
 
 
 def test_pairs_are_of_different_things():
