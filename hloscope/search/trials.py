@@ -189,10 +189,12 @@ def _best_first(trials: Sequence[tuple[Change, Trial]]) -> list[tuple[Change, Tr
     _order = {change: number for number, (change, _) in enumerate(trials)}
     judged = [(change, replace(trial, helps=False) if is_enough(change, trial) else trial) for change, trial in trials]
 
+    fastest = min((steps[change] for change, trial in judged if trial.helps), default=0.0)
+
     def key(item: tuple[Change, Trial]) -> tuple[bool, bool, float, int, int, int]:
         change, trial = item
         step_us = steps.get(change)
-        shown = float(f"{step_us:.2g}") if step_us else 0.0
+        shown = float(f"{step_us:.2g}") if step_us and step_us > (1 + FASTER) * fastest else 0.0
         return not trial.helps, step_us is None, shown, change.asks, change.widened, change.parts
 
     return sorted(judged, key=key)
