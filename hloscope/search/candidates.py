@@ -231,9 +231,13 @@ class _Thinker:
         elif self._is_auto and op.identity and value.shape:
             edit = ConstraintEdit(operation=op.identity[-1], operand=number, sharding=wanted)
             place = _place(op)
-            if place is not None:
+            if place is not None and self._runs_once(op):
                 array = self._named(value)
                 yield Change(constraints=(ConstraintChange(edits=(edit,), place=place, array=array),))
+
+    def _runs_once(self, op: ShardyOp) -> bool:
+        """Whether no other call of a private function runs the same operation, which would be constrained along."""
+        return len({other.identity for other in self._graph.module.ops if other.identity[-1:] == op.identity[-1:]}) == 1
 
     def carries(self) -> Iterator[Change | None]:
         """What a loop starts from, sharded as its body has it, or leaves it."""
