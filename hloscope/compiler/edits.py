@@ -78,6 +78,10 @@ def edited(module: bytes, edits: tuple[ConstraintEdit, ...]) -> ModuleTexts:
     with parsed.context:
         apply(parsed, ModuleEdit(constraints=edits))
         operation = parsed.operation
+        try:
+            operation.verify()
+        except Exception as error:  # MLIR's own type differs by version
+            raise ValueError(f"the edited module is none: {error}") from error
         located = operation.get_asm(enable_debug_info=True)
         return ModuleTexts(jax_internals.bytecode_of_module(parsed), operation.get_asm(), located)
 
@@ -145,6 +149,9 @@ def _constrain(operations: Mapping[int, Any], change: ConstraintEdit, meshes: Ma
     if change.operand is not None:
         if change.sharding is None or change.operand >= len(op.operands):
             raise ValueError(f"operation {change.operation} has no operand {change.operand}")
+        rank = len(ir.RankedTensorType(op.operands[change.operand].type).shape)
+        if rank != len(change.sharding):
+            raise ValueError(f"operand {change.operand} of operation {change.operation} has {rank} dimensions")
         with ir.InsertionPoint(op), op.location:
             added = sdy.ShardingConstraintOp(op.operands[change.operand], _sharding(change.sharding, meshes))
         op.operands[change.operand] = added.result

@@ -25,6 +25,7 @@ class LeafChange:
         before: Its sharding; None where it was left open.
         after: The one that it gets; None leaves it open, which only a result can be.
         replaces: Of a result: the argument whose place it takes in the next step; None where there is none.
+        moves: Of an argument: whether no result of the step comes to lie as it, so that whoever makes it has to.
     """
 
     index: int
@@ -32,6 +33,7 @@ class LeafChange:
     before: ValueSharding | None
     after: ValueSharding | None
     replaces: int | None = None
+    moves: bool = False
 
     @property
     def words(self) -> str:
@@ -112,6 +114,27 @@ class Change:
         return len(self.arguments) + len(self.results) + len(self.constraints) + len(self.sizes)
 
     @property
+    def moved(self) -> tuple[LeafChange, ...]:
+        """The arguments that whoever calls the program has to make otherwise."""
+        return tuple(leaf for leaf in self.arguments if leaf.moves)
+
+    @property
+    def asks(self) -> int:
+        """How much it asks of whoever calls the program: to make arguments otherwise, to read results otherwise."""
+        return bool(self.moved) + self.frees_output
+
+    @property
+    def is_loose(self) -> bool:
+        """Whether it is of constraints and of results left open alone, which propagation may decide as before."""
+        return not self.arguments and not self.sizes and all(leaf.after is None for leaf in self.results)
+
+    @property
+    def widened(self) -> int:
+        """How many axes arguments and results are no longer cut by: each makes arrays larger on every device."""
+        leaves = (leaf for leaf in (*self.arguments, *self.results) if leaf.before and leaf.after is not None)
+        return sum(max(_axes(leaf.before) - _axes(leaf.after), 0) for leaf in leaves)
+
+    @property
     def touched(self) -> frozenset[tuple[str, object]]:
         """The things that it changes, whatever to."""
         return frozenset(
@@ -148,6 +171,10 @@ def _leaf_words(noun: str, leaves: tuple[LeafChange, ...]) -> tuple[str, ...]:
     if len(named) <= _NAMED:
         return tuple(named)
     return (*named[:_NAMED], f"and {len(named) - _NAMED} more {noun}s likewise")
+
+
+def _axes(sharding: ValueSharding | None) -> int:
+    return sum(map(len, sharding or ()))
 
 
 def _spec(sharding: ValueSharding | None) -> str:

@@ -20,12 +20,12 @@ from hloscope.compiler.jax_internals import LoweredFacts, replaced_in_this_threa
 from hloscope.errors import HloscopeError, TraceError
 from hloscope.hardware.slices import Slice, default_slice
 from hloscope.program.arguments import Call, build_call, out_shardings
-from hloscope.program.change import Change
+from hloscope.program.change import Change, LeafChange
 from hloscope.program.devices import make_mesh, traced_afresh
 from hloscope.program.importing import is_library, modules_of
 from hloscope.program.loading import shown_path, user_code
 from hloscope.program.plan import Plan, choose_slice, make_plan, users_mesh
-from hloscope.program.retracing import DoesNotApplyError, changed_call, with_sizes
+from hloscope.program.retracing import DoesNotApplyError, changed_call, moving_call, with_sizes
 from hloscope.program.several_slices import simulated_hybrid_meshes
 from hloscope.program.target import TargetFacts
 from hloscope.store import Store
@@ -151,6 +151,23 @@ def lower_changed(function: Function, original: Lowered, change: Change, *, stor
     except Exception as error:  # of whatever type jaxlib chooses
         raise DoesNotApplyError("the change does not fit the program", why=str(error)) from error
     return replace(original, name=name, facts=facts, plan=plan, **made._asdict(), seen=named, edited=edits)
+
+
+def lower_moving(original: Lowered, changes: Sequence[LeafChange], *, store: Store | None = None) -> Lowered:
+    """Lowers the program that brings arguments from where they lie to where changes have them.
+
+    Args:
+        original: The program that they are arguments of.
+        changes: Of these arguments.
+        store: As for `lower`.
+
+    Raises:
+        HloscopeError: The changes cannot be made, or JAX refuses the program.
+    """
+    jitted, leaves = moving_call(original.argument_shardings, original.seen, original.mesh, changes)
+    facts = replace(original.facts, args=tuple(leaves), kwargs={}, static={}, out=None, donate=None)
+    plan = replace(original.plan, slice=original.slice, notes=[])
+    return lower(jitted, facts, name=f"{original.name}, moving arguments", plan=plan, store=store)
 
 
 def _types(seen: LoweredFacts) -> list[tuple[Any, ...]]:

@@ -57,9 +57,7 @@ def changed_call(
     leaves, structure = jax.tree.flatten((call.args, dict(call.kwargs)))
     if len(leaves) != len(seen.argument_avals) or len(given) != len(leaves):
         raise DoesNotApplyError("the program's arguments are not those of its pytrees")
-    own = {at: sharding for at, sharding in zip(seen.kept, seen.in_shardings, strict=True) if _is_said(sharding)}
-    shardings = [own.get(index, sharding) for index, sharding in enumerate(given)]
-    into = _placed(shardings, change.arguments, mesh)
+    into = _placed(_shardings(given, seen), change.arguments, mesh)
     out_of = _placed(seen.out_shardings, change.results, mesh)
     function, static = _bare(call.function), dict(call.static)
 
@@ -71,6 +69,46 @@ def changed_call(
     donated = tuple(index for index, gone in enumerate(seen.donated) if gone)
     jitted = jax.jit(flat, donate_argnums=donated, out_shardings=jax.tree.unflatten(results, out_of))
     return jitted, [_abstract(leaf, sharding) for leaf, sharding in zip(leaves, into, strict=True)]
+
+
+def moving_call(
+    given: Sequence[Any], seen: LoweredFacts, mesh: jax.sharding.Mesh | None, changes: Sequence[LeafChange]
+) -> tuple[Any, list[Any]]:
+    """A program that does nothing but bring arguments from where they lie to where changes have them.
+
+    Args:
+        given: The sharding that each argument leaf of the program was given.
+        seen: What was lowered of it.
+        mesh: The mesh that the new specs name.
+        changes: Of the arguments that are brought elsewhere.
+
+    Returns:
+        A jitted function of these arguments, and these.
+
+    Raises:
+        DoesNotApplyError: The program's leaves are not those that the changes know.
+    """
+    before = _shardings(given, seen)
+    after = _placed(before, changes, mesh)
+    places = [change.index for change in changes]
+
+    def moving(*arrays: Any) -> Any:
+        return tuple(map(_resharded, arrays, (after[place] for place in places)))
+
+    jitted = jax.jit(moving, out_shardings=tuple(after[place] for place in places))
+    return jitted, [_abstract(seen.argument_avals[place], before[place]) for place in places]
+
+
+def _resharded(array: Any, sharding: Any) -> Any:
+    """An array whose type says how it lies, with another type; any other as it is."""
+    kinds = set(sharding.mesh.axis_types) if isinstance(sharding, jax.sharding.NamedSharding) else set()
+    return jax.sharding.reshard(array, sharding) if jax.sharding.AxisType.Explicit in kinds else array
+
+
+def _shardings(given: Sequence[Any], seen: LoweredFacts) -> list[Any]:
+    """The sharding of each argument leaf: the program's own, else the one it was given."""
+    own = {at: sharding for at, sharding in zip(seen.kept, seen.in_shardings, strict=True) if _is_said(sharding)}
+    return [own.get(index, sharding) for index, sharding in enumerate(given)]
 
 
 def _bare(function: Callable[..., Any]) -> Callable[..., Any]:

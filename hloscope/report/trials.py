@@ -65,10 +65,28 @@ def gains(before: Figures | None, trial: Trial) -> str:
 
 
 def _conditions(trial: Trial) -> Iterator[str]:
+    if trial.moves:
+        yield _asked_of_callers(trial)
     if trial.frees_output:
         yield "where the result may be sharded otherwise than was asked for"
     if trial.pads:
         yield "what the wrapper costs that pads and cuts is not in these figures"
+
+
+def _asked_of_callers(trial: Trial) -> str:
+    """`where x can be made so: moving it there takes about 412 us`."""
+    names = list(trial.moves)
+    if len(names) > _SHOWN:
+        names[_SHOWN - 1 :] = [f"{len(names) - _SHOWN + 1} others"]
+    listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    them = "them" if len(names) > 1 else "it"
+    if trial.moving_us is None:
+        cost = f"what moving {them} there takes is not known"
+    elif trial.moving_us == 0:
+        cost = f"cutting {them} further moves nothing"
+    else:
+        cost = f"moving {them} there takes about {format_time(trial.moving_us)}"
+    return f"where {listed} can be made so: {cost}"
 
 
 def _step(figures: Figures) -> str:

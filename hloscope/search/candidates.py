@@ -7,7 +7,7 @@ and `trials` to find out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, combinations, islice
+from itertools import chain, combinations, islice, product
 from math import lcm, prod
 
 from hloscope.analysis.model.reason import AskedBy, Operation, Reason, ReasonKind
@@ -24,6 +24,7 @@ MOST = 60
 _MOST_PLACES = 8
 _MOST_RESULTS = 6
 _PAIRED = 7
+_TRIPLED = 3
 _WITHOUT_CHANGES = (ReasonKind.AUTHORED, ReasonKind.UNKNOWN)
 _LOOP = "stablehlo.while"
 _LOOP_BODY = 1
@@ -61,8 +62,23 @@ def pairs(best: Sequence[Change], known: Iterable[Change]) -> tuple[Change, ...]
         best: Changes, best first.
         known: Those that need not be made again.
     """
-    joined = (_joined(one, other) for one, other in combinations(best[:_PAIRED], 2))
+    return _together(combinations(best[:_PAIRED], 2), known)
+
+
+def triples(two: Sequence[Change], best: Sequence[Change], known: Iterable[Change]) -> tuple[Change, ...]:
+    """A third change to the best pairs, where it is of another thing.
+
+    Args:
+        two: Pairs, best first.
+        best: Changes, best first.
+        known: Those that need not be made again.
+    """
+    return _together(product(two[:_TRIPLED], best[:_PAIRED]), known)
+
+
+def _together(both: Iterable[tuple[Change, Change]], known: Iterable[Change]) -> tuple[Change, ...]:
     seen = set(known)
+    joined = (_joined(one, other) for one, other in both)
     return tuple(change for change in dict.fromkeys(filter(None, joined)) if change not in seen)
 
 
@@ -215,9 +231,13 @@ class _Thinker:
         elif self._is_auto and op.identity and value.shape:
             edit = ConstraintEdit(operation=op.identity[-1], operand=number, sharding=wanted)
             place = _place(op)
-            if place is not None:
+            if place is not None and self._runs_once(op):
                 array = self._named(value)
                 yield Change(constraints=(ConstraintChange(edits=(edit,), place=place, array=array),))
+
+    def _runs_once(self, op: ShardyOp) -> bool:
+        """Whether no other call of a private function runs the same operation, which would be constrained along."""
+        return len({other.identity for other in self._graph.module.ops if other.identity[-1:] == op.identity[-1:]}) == 1
 
     def carries(self) -> Iterator[Change | None]:
         """What a loop starts from, sharded as its body has it, or leaves it."""

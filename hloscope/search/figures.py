@@ -12,7 +12,12 @@ from hloscope.program.capture import Capture
 
 FASTER = 0.05
 """Of the step: what gains less is within what the model cannot tell apart."""
-_LESS_MEMORY = 0.01
+LESS_MEMORY = 0.1
+"""Of the memory: what frees less is no reason to change a program.
+
+What is live at once differs by a few percent with the compiler's schedule and fusions alone, so that a saving of that
+size is gone with the next edit; and memory is of use where a larger batch, or a layer's activations, come to fit.
+"""
 _NO_SLOWER = 0.005
 _NO_LESS = (Bound.EXACT, Bound.AT_MOST)
 """Bounds of a figure that the truth does not exceed."""
@@ -34,10 +39,11 @@ def figures_of(found: Analysis, program: Capture) -> Figures:
         ranged = (time.step_us / spread.median, time.step_us * spread.median)
     unknown = [item.what.partition("%")[0] for item in found.unmodelled]
     unknown += [f"bytes of a {move.kind}" for move in found.collectives if move.wire_bytes is None]
+    slight: list[str] = []
     if time is not None:
         unknown += [f"kernel {name}" for name in time.unpriced_kernels]
-        if time.rests_on_unknown:
-            unknown += [f"{item.count} {item.what}" for item in time.unknown_operations]
+        operations = [f"{item.count} {item.what}" for item in time.unknown_operations]
+        (unknown if time.rests_on_unknown else slight).extend(operations)
     if program.compiled.too_large is not None:
         unknown.append("it does not fit in memory")
     return Figures(
@@ -50,6 +56,7 @@ def figures_of(found: Analysis, program: Capture) -> Figures:
         hbm_bytes=memory_of(program).peak_bytes,
         collectives=totals.collectives,
         unknown=tuple(sorted(unknown)),
+        slight=tuple(sorted(slight)),
     )
 
 
@@ -61,22 +68,26 @@ def gain(before: Figures, after: Figures) -> float | None:
 
 
 def helps(before: Figures, after: Figures) -> bool:
-    """Whether a change is worth making: faster by more than `FASTER`, or smaller in memory and not slower.
+    """Whether a change is worth making: faster by more than `FASTER`, or not slower with `LESS_MEMORY` less memory.
 
     What is not known never counts for it: where the step after is a lower bound, or that before an upper one, only two
     programs with the same unknowns are compared.
     """
     gained = gain(before, after)
-    if gained is None or not set(after.unknown) <= set(before.unknown) or not _is_comparable(before, after):
+    known = {*before.unknown, *before.slight}
+    if gained is None or not known.issuperset(after.unknown) or not _is_comparable(before, after):
         return False
     if gained > FASTER:
         return True
     if before.hbm_bytes is None or after.hbm_bytes is None:
         return False
-    return after.hbm_bytes < (1 - _LESS_MEMORY) * before.hbm_bytes and gained >= -_NO_SLOWER
+    return after.hbm_bytes <= (1 - LESS_MEMORY) * before.hbm_bytes and gained >= -_NO_SLOWER
 
 
 def _is_comparable(before: Figures, after: Figures) -> bool:
+    """Whether steps can be compared. That bytes before are at most so many does not blur a step that is exact."""
     bounds = ((before.step_bound, after.step_bound), (before.wire_bound, after.wire_bound))
-    certain = all(old in _NO_MORE and new in _NO_LESS for old, new in bounds)
+    is_timed = before.step_bound in _NO_MORE and after.step_bound in _NO_LESS
+    is_counted = before.wire_bound is not Bound.UNKNOWN and after.wire_bound in _NO_LESS
+    certain = is_timed and is_counted
     return certain or (all(old == new for old, new in bounds) and before.unknown == after.unknown)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -190,13 +190,27 @@ class Leaves:
         if not specs or not all(self.fits(leaf.array, spec) for leaf, spec in specs):
             return None
         return Change(
-            arguments=tuple(_leaf_change(*into[index], into[index][0].sharding) for index in sorted(into)),
+            arguments=tuple(
+                replace(_leaf_change(*into[index], into[index][0].sharding), moves=self._moves(index, into, out_of))
+                for index in sorted(into)
+            ),
             results=tuple(
                 _leaf_change(*out_of[index], out_of[index][0].asked, self.replaces.get(index))
                 for index in sorted(out_of)
             ),
             frees_output=any(self._frees(index, spec, into) for index, (_, spec) in out_of.items()),
         )
+
+    def _moves(
+        self,
+        argument: int,
+        into: dict[int, tuple[Leaf, ValueSharding]],
+        out_of: dict[int, tuple[Leaf, ValueSharding | None]],
+    ) -> bool:
+        """Whether no result lies as an argument is to lie that it replaces."""
+        after = into[argument][1]
+        replacing = (index for index, replaced in self.replaces.items() if replaced == argument)
+        return all((out_of[index][1] if index in out_of else self.results[index].asked) != after for index in replacing)
 
     def _frees(self, index: int, spec: ValueSharding | None, into: dict[int, tuple[Leaf, ValueSharding]]) -> bool:
         is_asked = self.results[index].asked is not None

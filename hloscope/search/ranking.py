@@ -13,10 +13,12 @@ from hloscope.errors import CompilerDiedError, HloscopeError
 from hloscope.hardware.slices import Slice
 from hloscope.program.change import Change
 from hloscope.program.lowering import Lowered, lower_changed
-from hloscope.search.candidates import MOST, pairs
+from hloscope.search.candidates import MOST, pairs, triples
 from hloscope.search.subject import Subject
 
 _BATCH = 12
+_CLEARLY = 0.95
+"""Of the time: two changes that promise less than this part of what one promises may be worth a third."""
 _SHARE = 0.4
 """Of the time that may be spent: what is not ranked by then is ranked last."""
 
@@ -35,7 +37,9 @@ class Ranked:
 
 
 def ranked(subject: Subject, changes: Sequence[Change], seconds: float) -> tuple[Ranked, ...]:
-    """Changes and pairs of the best of them, those that promise most first; none is dropped.
+    """Changes, pairs of the best of them and triples of the best of these, what promises most first; none is dropped.
+
+    Constraints and open results that cost to the last digit what the program costs as it is come after all others.
 
     Args:
         subject: The program.
@@ -45,26 +49,40 @@ def ranked(subject: Subject, changes: Sequence[Change], seconds: float) -> tuple
     lowered = subject.lowered
     until = monotonic() + _SHARE * seconds
     module = lowered.bytecode
-    found: dict[Change, float | None] = {}
-    singles = _estimated(subject, module, changes, until)
-    found.update(zip(changes, singles, strict=True))
+    as_it_is, *singles = _estimated(subject, module, (Change(), *changes), until)
+    found: dict[Change, float | None] = dict(zip(changes, singles, strict=True))
     best = [change for change in _ordered(found) if found[change] is not None]
     best.sort(key=lambda change: not change.sizes)  # what is padded may need a partner
     more = pairs(best, found)[: MOST - len(found)]
     found.update(zip(more, _estimated(subject, module, more, until), strict=True))
-    return tuple(Ranked(change=change, time_us=found[change]) for change in _ordered(found))
+    two = _better_pairs(found, set(more))
+    more = triples(two, best, found)
+    found.update(zip(more, _estimated(subject, module, more, until), strict=True))
+
+    def is_late(change: Change) -> bool:
+        """Whether it asks for nothing that is not so already, likely, or nothing is known of it."""
+        return found[change] is None or (change.is_loose and found[change] == as_it_is)
+
+    order = sorted(_ordered(found), key=is_late)
+    return tuple(Ranked(change=change, time_us=found[change]) for change in order)
+
+
+def _better_pairs(found: dict[Change, float | None], two: set[Change]) -> list[Change]:
+    """Pairs that promise more than each single change, best first."""
+    single = min((time for change, time in found.items() if time is not None and change not in two), default=0.0)
+    return [change for change in _ordered(found) if change in two and (found[change] or single) < _CLEARLY * single]
 
 
 def _ordered(found: dict[Change, float | None]) -> list[Change]:
-    """Fastest first, then what changes least; unknown last."""
+    """Fastest first, then what asks and changes least; unknown last."""
     costs = [time for time in found.values() if time is not None]
     unknown = max(costs, default=0.0) + 1.0
     order = {change: number for number, change in enumerate(found)}
 
-    def key(change: Change) -> tuple[bool, float, bool, int, int]:
+    def key(change: Change) -> tuple[bool, float, int, int, int, int]:
         time = found[change]
         shown = unknown if time is None else time
-        return time is None, float(f"{shown:.2g}"), change.frees_output, change.parts, order[change]
+        return time is None, float(f"{shown:.2g}"), change.asks, change.widened, change.parts, order[change]
 
     return sorted(found, key=key)
 

@@ -14,8 +14,9 @@ from hloscope.program.change import Change
 from hloscope.program.compiling import start_compile
 from hloscope.program.lowering import lower_changed
 from hloscope.search.candidates import candidates
-from hloscope.search.figures import figures_of, figures_of_capture, gain, helps
+from hloscope.search.figures import FASTER, figures_of, figures_of_capture, gain, helps
 from hloscope.search.kept import KeptTrials
+from hloscope.search.moving import moving_us
 from hloscope.search.ranking import Ranked, ranked
 from hloscope.search.subject import Limits, Subject
 from hloscope.units import format_share, plural
@@ -23,6 +24,8 @@ from hloscope.units import format_share, plural
 _LITTLE = 0.01
 """Of the step: what a collective exposes less than, no change of it gains anything by."""
 _NOTHING = 5e-4
+_LEAST_S = 2.0
+"""For what a change asks of the caller, which is a program of copies and compiles at once, where all else took long."""
 _TIE = 0.01
 """What gains no more than this is no better."""
 
@@ -62,7 +65,7 @@ def _try(subject: Subject, collective: Collective, limits: Limits) -> Trials:
     subject.stage(f"ranking {plural(len(found), 'change')}")
     order = ranked(subject, found, limits.seconds)
     done, stopped = _tried(subject, before, order, limits, begun)
-    trials = _best_first(before, done)
+    trials = _with_moving(subject, _best_first(done), begun + limits.seconds)
     return Trials(
         before=before,
         trials=trials,
@@ -95,12 +98,28 @@ def _tried(
     return done, False
 
 
+def _with_moving(subject: Subject, done: Sequence[tuple[Change, Trial]], until: float) -> tuple[Trial, ...]:
+    """Trials, those that help with what they ask of whoever calls the program."""
+    found = []
+    for change, trial in done:
+        is_worth = trial.helps or not change.moved
+        seconds = max(until - monotonic(), _LEAST_S)
+        found.append(replace(trial, moving_us=moving_us(subject, change.moved, seconds) if is_worth else None))
+    return tuple(found)
+
+
 def _apart(order: Sequence[Ranked]) -> Iterator[Change]:
-    """In order, but last those that cost what a change costs that touches nothing else: more of it gains nothing."""
+    """In order, but last those that cost what a change costs that touches nothing else: more of it gains nothing.
+
+    Of what is done to the same things there are two, in case that Shardy does not tell which is better; where a result
+    is left open it is the same as one that asks for what it is computed in.
+    """
     taken: list[Ranked] = []
     later: list[Change] = []
     for found in order:
-        if any(_is_enough(other, found) for other in taken):
+        enough = [other.change for other in taken if _is_enough(other, found)]
+        alternatives = 1 if all(leaf.after is not None for leaf in found.change.results) else 0
+        if len(enough) > alternatives or any(change.touched < found.change.touched for change in enough):
             later.append(found.change)
             continue
         taken.append(found)
@@ -126,7 +145,13 @@ def tried(subject: Subject, before: Figures, change: Change, seconds: float) -> 
     Raises:
         TimeLimitError: It took longer.
     """
-    trial = Trial(change=change.words, after=None, frees_output=change.frees_output, pads=bool(change.sizes))
+    trial = Trial(
+        change=change.words,
+        after=None,
+        frees_output=change.frees_output,
+        pads=bool(change.sizes),
+        moves=tuple(leaf.name for leaf in change.moved),
+    )
     try:
         program = lower_changed(subject.function, subject.lowered, change, store=subject.store)
     except HloscopeError:
@@ -142,8 +167,8 @@ def tried(subject: Subject, before: Figures, change: Change, seconds: float) -> 
     return replace(trial, after=after, helps=helps(before, after))
 
 
-def _best_first(before: Figures, trials: Sequence[tuple[Change, Trial]]) -> tuple[Trial, ...]:
-    """Those that help first, fastest first; of two that differ little, the one that changes less.
+def _best_first(trials: Sequence[tuple[Change, Trial]]) -> list[tuple[Change, Trial]]:
+    """Those that help first, fastest first; of two that differ little, the one that asks and changes less.
 
     One that does all that another does, and gains nothing more, is not worth making, and does not help.
     """
@@ -158,19 +183,21 @@ def _best_first(before: Figures, trials: Sequence[tuple[Change, Trial]]) -> tupl
 
     def _no_better(small: Change, large: Change) -> bool:
         if small.touched == large.touched and steps[large] >= (1 - _TIE) * steps[small]:
-            return (steps[small], small.frees_output, _order[small]) < (steps[large], large.frees_output, _order[large])
+            return (steps[small], small.asks, _order[small]) < (steps[large], large.asks, _order[large])
         return small.touched < large.touched and steps[large] >= (1 - _TIE) * steps[small]
 
     _order = {change: number for number, (change, _) in enumerate(trials)}
     judged = [(change, replace(trial, helps=False) if is_enough(change, trial) else trial) for change, trial in trials]
 
-    def key(item: tuple[Change, Trial]) -> tuple[bool, bool, float, bool, int]:
+    fastest = min((steps[change] for change, trial in judged if trial.helps), default=0.0)
+
+    def key(item: tuple[Change, Trial]) -> tuple[bool, bool, float, int, int, int]:
         change, trial = item
         step_us = steps.get(change)
-        shown = float(f"{step_us:.2g}") if step_us else 0.0
-        return not trial.helps, step_us is None, shown, change.frees_output, change.parts
+        shown = float(f"{step_us:.2g}") if step_us and step_us > (1 + FASTER) * fastest else 0.0
+        return not trial.helps, step_us is None, shown, change.asks, change.widened, change.parts
 
-    return tuple(trial for _, trial in sorted(judged, key=key))
+    return sorted(judged, key=key)
 
 
 def _verdict(before: Figures, trials: Sequence[Trial], candidates: int, collective: Collective) -> str:
@@ -204,4 +231,6 @@ def _of_best(best: float | None) -> str:
         return f"the best of which is {format_share(-best)} slower"
     if best < _NOTHING:
         return "none of which makes it faster"
+    if best > FASTER:
+        return f"the best of which may be {format_share(best)} faster: not all of it is known"
     return f"the best of which is {format_share(best)} faster, which is less than can be told apart"

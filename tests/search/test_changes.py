@@ -178,6 +178,8 @@ def test_tokens_of_ordered_effects_are_not_counted():
 
 @pytest.mark.parametrize("edit", [
     {"operation": 10_000},
+    {"operation": 0, "operand": 0, "sharding": ((), (), ())},
+    {"operation": 0, "operand": 0, "sharding": (("X",), ("X",))},
     {"operation": 0, "operand": 7, "sharding": ROWS},
     {"operation": 0},
 ], ids=str)  # fmt: skip

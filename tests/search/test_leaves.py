@@ -101,6 +101,16 @@ def test_a_result_that_nobody_asked_for_is_free_but_for_its_argument(leaves):
     assert pairs((of_argument, of_result), ()) == ()
 
 
+def test_an_argument_moves_where_no_result_comes_to_lie_as_it(leaves):
+    found = leaves([array("p['w']"), array("x")], [array("result['w']"), array("result['loss']")])
+    assert [leaf.moves for leaf in found.change([(found.arguments[0], COLUMNS)]).arguments] == [False]
+    assert [leaf.moves for leaf in found.change([(found.arguments[1], COLUMNS)]).arguments] == [True]
+    parted = found.change([(found.arguments[0], WHOLE)], [(found.results[0], ROWS)])
+    assert [leaf.moves for leaf in parted.arguments] == [True]
+    unasked = leaves([array("p['w']")], [array("result['w']", asked=False)])
+    assert [leaf.moves for leaf in unasked.change([(unasked.arguments[0], COLUMNS)]).arguments] == [True]
+
+
 def test_layers_and_states_change_together(leaves):
     names = ["p['layers'][0]['w']", "p['layers'][1]['w']", "mu['layers'][0]['w']", "p['layers'][0]['b']"]
     found = leaves(map(array, names), [])

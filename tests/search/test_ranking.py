@@ -12,7 +12,7 @@ from hloscope.compiler.estimates import Rates
 from hloscope.errors import CompilerDiedError
 from hloscope.program.change import Change, ConstraintChange, LeafChange
 from hloscope.search import ranking
-from hloscope.search.candidates import candidates, pairs
+from hloscope.search.candidates import candidates, pairs, triples
 from hloscope.search.ranking import ranked
 
 pytestmark = pytest.mark.tpu_compiler
@@ -71,7 +71,7 @@ def test_what_ends_the_worker_ranks_last_and_takes_no_other_with_it(subject_of, 
     monkeypatch.setattr(ranking.client, "Question", question)
     order = ranked(subject, (deadly, well), 600)
     assert [(one.change, one.time_us is None) for one in order] == [(well, False), (deadly, True)]
-    assert asked == [2, 1, 1]
+    assert asked == [3, 1, 2, 1, 1]  # the program as it is comes first
 
 
 def test_what_there_is_no_time_for_ranks_last(subject_of):
@@ -79,7 +79,7 @@ def test_what_there_is_no_time_for_ranks_last(subject_of):
     found = candidates(subject.captured, subject.analysis.collectives[0].reason, {})
     order = ranked(subject, found, 0)
     assert {(one.change, one.time_us) for one in order} == {(change, None) for change in found}
-    assert [one.change.frees_output for one in order] == sorted(change.frees_output for change in found)
+    assert [one.change.asks for one in order] == sorted(change.asks for change in found)
 
 
 def test_pairs_are_of_different_things():
@@ -92,6 +92,39 @@ def test_pairs_are_of_different_things():
     assert not any(len(change.arguments) == 2 for change in joined)
     assert all(change.frees_output == bool(change.results) for change in joined)
     assert pairs((one, third), joined) == ()
+
+
+def test_a_third_change_joins_pairs_that_it_does_not_touch():
+    changes = [
+        Change(arguments=(LeafChange(index=number, name=name, before=ROWS, after=COLUMNS),))
+        for number, name in enumerate("abc")
+    ]
+    (pair, *_) = pairs(changes[:2], ())
+    (joined,) = triples((pair,), changes, (pair,))
+    assert [leaf.name for leaf in joined.arguments] == ["a", "b", "c"]
+    assert triples((pair,), changes, (pair, joined)) == ()
+
+
+def test_of_equals_the_one_that_asks_nothing_of_callers_then_the_one_that_stays_cut():
+    whole = Change(arguments=(LeafChange(index=0, name="x", before=ROWS, after=((), ()), moves=True),))
+    cut = Change(arguments=(LeafChange(index=0, name="x", before=ROWS, after=COLUMNS, moves=True),))
+    freed = Change(results=(LeafChange(index=0, name="r", before=ROWS, after=COLUMNS),), frees_output=True)
+    both = Change(arguments=cut.arguments, results=freed.results, frees_output=True)
+    own = Change(arguments=(LeafChange(index=1, name="w", before=ROWS, after=((), ())),))
+    order = ranking._ordered(dict.fromkeys((both, whole, cut, freed, own), 1.0))
+    assert order == [own, cut, freed, whole, both]
+
+
+def test_what_asks_for_what_is_so_already_comes_last(subject_of):
+    subject = subject_of("masked")
+    (op, *_) = [one for one in subject.captured.compiled.shardy.ops if one.kind == "stablehlo.multiply"]
+    same = ConstraintChange(
+        edits=(ConstraintEdit(operation=op.identity[-1], operand=0, sharding=ROWS),), place="a.py:1", array="x"
+    )
+    slower = Change(results=(LeafChange(index=0, name="result", before=ROWS, after=((), ())),), frees_output=True)
+    order = ranked(subject, (Change(constraints=(same,)), slower), 600)
+    assert order[-1].change.constraints == (same,)
+    assert order[-1].time_us < order[0].time_us
 
 
 def test_rates_make_a_time():

@@ -27,7 +27,8 @@ FASTER = replace(BEFORE, step_us=50.0, wire_bytes=0, wire_bytes_by_axis={}, coll
     ({"step_us": 94.0}, True),
     ({"step_us": 96.0}, False),
     ({"step_us": 100.0, "hbm_bytes": 900}, True),
-    ({"step_us": 100.0, "hbm_bytes": 999}, False),
+    ({"step_us": 100.0, "hbm_bytes": 910}, False),
+    ({"step_us": 100.0, "hbm_bytes": 980}, False),
     ({"step_us": 102.0, "hbm_bytes": 100}, False),
     ({"step_us": 50.0, "hbm_bytes": 5000}, True),
     ({"step_us": None}, False),
@@ -59,6 +60,18 @@ def test_two_programs_with_the_same_unknowns_are_compared():
     unknown = {"step_bound": Bound.AT_LEAST, "unknown": ("kernel splash",)}
     assert helps(replace(BEFORE, **unknown), replace(FASTER, **unknown))
     assert not helps(replace(BEFORE, **unknown), replace(FASTER, step_bound=Bound.AT_LEAST))
+
+
+def test_bytes_that_are_at_most_so_many_do_not_blur_a_step_that_is_exact():
+    assert helps(replace(BEFORE, wire_bound=Bound.AT_MOST), FASTER)
+    assert not helps(replace(BEFORE, wire_bound=Bound.UNKNOWN), FASTER)
+
+
+def test_what_was_too_small_to_matter_before_is_no_news():
+    found = replace(FASTER, unknown=("1 custom-call X64Combine",))
+    assert helps(replace(BEFORE, slight=found.unknown), found)
+    assert not helps(replace(BEFORE, slight=("2 custom-call X64Combine",)), found)
+    assert not helps(BEFORE, replace(found, slight=found.unknown))
 
 
 def test_gain_is_a_share_of_the_step():

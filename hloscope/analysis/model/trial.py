@@ -23,6 +23,7 @@ class Figures:
         collectives: Places of the program that start a transfer.
         unknown: What was not understood or priced, a word for each, in order: what two programs must share to be
             compared where their figures are lower bounds.
+        slight: What was not understood, and is too small a part of this step to matter; of a faster one, it may.
     """
 
     step_us: float | None
@@ -34,6 +35,7 @@ class Figures:
     hbm_bytes: int | None
     collectives: int
     unknown: tuple[str, ...] = ()
+    slight: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,10 @@ class Trial:
         frees_output: Whether a result comes out sharded otherwise than was asked for, and not as the argument that it
             replaces.
         pads: Whether it needs a wrapper that pads arguments and cuts results.
+        moves: The arguments that whoever calls the program has to make otherwise: no result of the step comes to lie
+            as they.
+        moving_us: What it takes to bring them once from where they lie to where the change has them; 0 where each
+            device has its part already, None where it is not known, or the change does not help.
     """
 
     change: tuple[str, ...]
@@ -57,6 +63,8 @@ class Trial:
     helps: bool = False
     frees_output: bool = False
     pads: bool = False
+    moves: tuple[str, ...] = ()
+    moving_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,96 @@
+"""What is tried first against programs whose reasons a person wrote down, and what it does (`fixes.toml`)."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from hloscope.analysis.places import Sources
+from hloscope.search import Limits, try_changes
+from hloscope.search.candidates import candidates
+from hloscope.why import explain
+
+pytestmark = pytest.mark.tpu_compiler
+KNOWN = Path(__file__).parent.parent / "why" / "programs"
+TABLE = tomllib.loads((Path(__file__).parent / "fixes.toml").read_text(encoding="utf-8"))
+LIMITS = Limits(changes=4, seconds=600)
+"""What `explain` tries by itself; the time is so long that a busy machine finds the same."""
+SAMPLE = (
+    "asking:two_constraints",
+    "asking:in_two_ways",
+    "by_hand:layers_by_hand",
+    "looping:same_table",
+    "normalising:masked_scores",
+    "training:momentum_turned",
+)
+LEAST_FASTER = 30
+FASTER = 0.95
+
+
+@pytest.fixture(scope="session")
+def tried(subject_of):
+    """What is tried against the first collective of `family:program`."""
+
+    def trials(program: str):
+        family, _, name = program.partition(":")
+        subject = subject_of(name, str(KNOWN / f"{family}.py"))
+        (first, *_) = explain(subject.analysis, None, sources=Sources())
+        return try_changes(subject, first.collective, LIMITS)
+
+    return trials
+
+
+def check(program: str, trials) -> None:
+    known = TABLE[program]
+    assert all(trial.after.step_us <= 1.005 * trials.before.step_us for trial in trials.helping)
+    if "left" in known:
+        assert not trials.helping
+        assert trials.verdict.startswith("leave it: ") if known["left"] == "leave it" else trials.not_tried
+        return
+    best = trials.helping[0]
+    assert [*best.change] == known["change"]
+    assert best.after.step_us / trials.before.step_us == pytest.approx(known["ratio"], abs=0.01)
+    assert (best.frees_output, [*best.moves]) == (known.get("frees_output", False), known.get("moves", []))
+    bound = [trial.after.step_us for trial in trials.helping if not trial.frees_output]
+    if "ratio_without_freeing" in known:
+        assert min(bound) / trials.before.step_us <= known["ratio_without_freeing"] + 0.01
+    assert best.moving_us == 0 if not best.moves else best.moving_us is None or best.moving_us >= 0
+
+
+@pytest.mark.parametrize("program", SAMPLE)
+def test_the_best_change_is_the_one_that_was_made_by_hand(tried, program):
+    check(program, tried(program))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("program", sorted(TABLE))
+def test_each_program_gets_the_change_that_was_made_by_hand(tried, program):
+    check(program, tried(program))
+
+
+def test_an_operation_that_two_calls_share_gets_no_constraint_of_its_own(subject_of):
+    subject = subject_of("flash_blocks", str(KNOWN / "attending.py"))
+    (reason, *_) = [one.reason for one in subject.analysis.collectives if one.reason.consumer.name == "dynamic_slice"]
+    found = candidates(subject.captured, reason, {})
+    assert any(change.arguments for change in found)
+    assert not any(change.constraints for change in found)
+
+
+def test_the_table_is_of_every_program_with_a_truth():
+    truths = {
+        f"{path.stem}:{name}"
+        for path in KNOWN.glob("*.toml")
+        for name in tomllib.loads(path.read_text(encoding="utf-8"))
+    }
+    assert {*TABLE} == truths
+
+
+def test_most_programs_that_a_person_could_help_are_helped_without_freeing_a_result():
+    faster = [
+        row
+        for row in TABLE.values()
+        if row.get("ratio_without_freeing", 1 if "frees_output" in row else row.get("ratio", 1)) < FASTER
+    ]
+    assert len(faster) >= LEAST_FASTER

@@ -1,0 +1,92 @@
+"""What a change asks of whoever calls the program: named, priced and said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hloscope.analysis.model.trial import Trial, Trials
+from hloscope.program.change import LeafChange
+from hloscope.report.trials import labelled
+from hloscope.search import Limits, try_changes
+from hloscope.search.moving import moving_us
+
+ROWS, COLUMNS, WHOLE = (("X",), ()), ((), ("X",)), ((), ())
+
+
+def moved(before, after) -> LeafChange:
+    return LeafChange(index=1, name="mask", before=before, after=after, moves=True)
+
+
+@pytest.mark.tpu_compiler
+def test_an_argument_that_becomes_whole_takes_its_bytes_over_the_links(subject_of):
+    subject = subject_of("masked")
+    array_bytes, link_bytes_per_s = 8192 * 4096 * 4, subject.lowered.slice.chip.ici_bytes_per_s
+    found = moving_us(subject, [moved(COLUMNS, WHOLE)], 60)
+    assert found > 1e6 * array_bytes * 7 / 8 / link_bytes_per_s
+    assert found > 2 * moving_us(subject, [moved(COLUMNS, ROWS)], 60) > 0
+
+
+@pytest.mark.tpu_compiler
+def test_what_is_only_cut_further_takes_nothing(subject_of):
+    subject = subject_of("scalar_loss")
+    cut = LeafChange(index=1, name="w", before=WHOLE, after=COLUMNS, moves=True)
+    assert moving_us(subject, [cut], 60) == 0
+    assert moving_us(subject, [], 60) == 0
+
+
+@pytest.mark.tpu_compiler
+def test_where_types_say_the_sharding_arrays_are_moved_too(subject_of):
+    subject = subject_of("explicit_sum")
+    assert moving_us(subject, [moved(ROWS, COLUMNS)], 60) > 0
+
+
+@pytest.mark.tpu_compiler
+def test_what_is_not_compiled_in_time_is_not_known(subject_of):
+    subject = replace(subject_of("masked"), store=None)
+    assert moving_us(subject, [moved(COLUMNS, WHOLE)], 0.001) is None
+
+
+@pytest.mark.tpu_compiler
+def test_trials_that_help_name_what_moves(subject_of):
+    subject = subject_of("masked")
+    trials = try_changes(subject, subject.analysis.collectives[0], Limits(changes=4, seconds=120))
+    (found,) = [one for one in trials.trials if one.change == ("argument mask: P(None, 'X') -> P('X', None)",)]
+    assert found.moves == ("mask",)
+    assert found.moving_us == moving_us(subject, [moved(COLUMNS, ROWS)], 60)
+    state = subject_of("momentum")
+    (best, *_) = try_changes(state, state.analysis.collectives[0], Limits(changes=4, seconds=120)).helping
+    assert (best.moves, best.moving_us) == ((), 0.0)
+
+
+@pytest.mark.parametrize(("moves", "us", "expected"), [
+    (("x",), 412.3, "where x can be made so: moving it there takes about 412 us"),
+    (("x",), 0.0, "where x can be made so: cutting it further moves nothing"),
+    (("x",), None, "where x can be made so: what moving it there takes is not known"),
+    (("x", "y"), 412.3, "where x and y can be made so: moving them there takes about 412 us"),
+    (("x", "y", "z"), 0.0, "where x, y and z can be made so: cutting them further moves nothing"),
+    (tuple("abcdef"), 0.0, "where a, b and 4 others can be made so: cutting them further moves nothing"),
+], ids=str)  # fmt: skip
+def test_what_it_takes_is_one_line(figures, moves, us, expected):
+    trial = Trial(change=("c",), after=figures, helps=True, moves=moves, moving_us=us)
+    lines = [words for _, words in labelled(Trials(before=figures, trials=(trial,)))]
+    assert lines[2:] == [expected]
+
+
+@pytest.fixture
+def figures():
+    """Of any program."""
+    from hloscope.analysis.model.trial import Figures
+    from hloscope.analysis.vocabulary import Bound
+
+    return Figures(
+        step_us=1.0,
+        step_us_range=None,
+        step_bound=Bound.EXACT,
+        wire_bytes=0,
+        wire_bytes_by_axis={},
+        wire_bound=Bound.EXACT,
+        hbm_bytes=None,
+        collectives=0,
+    )
