@@ -120,6 +120,8 @@ def _offender_lines(moved: Collective) -> Iterator[str]:
     yield f"  --> {where}{taken}: {amount_words(moved)}, %{moved.name} at HLO line {moved.line}{_guess(moved)}"
     if moved.why and not moved.why.startswith(_NO_REASON):
         yield f"      why: {moved.why}"
+    if moved.tried is not None:
+        yield f"      tried: {moved.tried}"
 
 
 def amount_words(moved: Collective) -> str:

@@ -20,7 +20,7 @@ INDENT = 2
 LEAST_WIDTH = 20
 
 _QUOTED = "   | "
-_LABEL = re.compile(r" +(?:-->|= +[\w ]+:|why:|(?=\S)) *")
+_LABEL = re.compile(r" +(?:-->|= +[\w ]+:|why:|tried:|(?=\S)) *")
 
 
 class Breaks(IntEnum):

@@ -104,6 +104,11 @@ def test_the_failure_text_with_times(says):
     assert "73.1 us" in says(verdict("none", program(timed)))
 
 
+def test_the_failure_text_has_what_was_tried_against_a_collective(says):
+    tried = "argument W: P('X', None) -> P(None, 'X'), 492 us -> 73.9 us"
+    assert f"tried: {tried}" in says(verdict("none", program(replace(GATHER, tried=tried))))
+
+
 def test_findings_point_at_the_source():
     (finding,) = verdict("no all-gather").findings
     assert (finding.rule, finding.severity, finding.source, finding.line) == (
