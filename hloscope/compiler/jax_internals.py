@@ -15,6 +15,9 @@ from typing import Any
 import jax
 import numpy as np
 
+_TRUTH = {"true": True, "false": False}
+"""Booleans: as text, options of XLA and of libtpu spell them differently."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweredFacts:
@@ -147,7 +150,7 @@ def compile_for(
     from jax._src.lib import xla_client
 
     made = xla_client.CompileOptions.ParseFromString(settings)
-    made.env_option_overrides = list(options.items())
+    made.env_option_overrides = [(name, _TRUTH.get(text, text)) for name, text in options.items()]
     made.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id for device in devices]]))
     client, chosen = devices[0].client, pxla._create_device_list(tuple(devices))
     return client.compile(module, chosen, made) if on_tpu else client.compile_and_load(module, chosen, made)

@@ -101,7 +101,8 @@ def _folded(text: str, width: int, level: Breaks = Breaks.BETWEEN_PARTS) -> tupl
 
 
 def hanging(text: Text, width: int, indent: int = 2) -> list[Text]:
-    """Folds a text; its second and further lines are indented."""
+    """Folds a text; its second and further lines are indented, by half of the width at most."""
+    indent = min(indent, width // 2)
     first, *others = fold(text, width)
     if not others:
         return [first]

@@ -194,6 +194,12 @@ def test_a_compiler_option_reaches_the_compiler(says, compiled):
     assert "'xla_no_such_option'" in says(caught.value.what)
 
 
+@pytest.mark.parametrize("option", ["xla_dump_hlo_as_text", "xla_tpu_enable_async_collective_fusion"])
+@pytest.mark.parametrize("value", [True, False, "true"])
+def test_options_of_xla_and_of_libtpu_take_booleans(compiled, option, value):
+    assert compiled("matmul.py:matmul", compiler_options={option: value}).compiled.text
+
+
 @pytest.mark.smoke
 def test_out_of_all_bounds_is_read_from_what_the_compiler_wrote_down(says, compiled):
     capture = compiled("modern.py:too_large")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from hloscope.report.layout import Breaks, fold, line_count, longest_piece
+from hloscope.report.layout import Breaks, fold, line_count, longest_piece, message_line
 
 
 def lines(text, width):
@@ -105,3 +105,10 @@ def test_a_number_that_fits_on_a_line_is_whole(text, width):
     if all(len(number) <= width for number in numbers):
         folded = lines(text, width)
         assert [number for line in folded for number in re.findall(r"\d+", line)] == numbers
+
+
+@given(st.text(alphabet="ab -", min_size=1, max_size=20), st.text(alphabet="cd ", min_size=1, max_size=60))
+def test_a_message_with_a_label_wider_than_the_line_loses_nothing(label, words):
+    text = f"       = {label}: {words}"
+    whole = "".join(line.plain for line in message_line(text, 20))
+    assert whole.replace(" ", "") == text.replace(" ", "")
