@@ -306,6 +306,11 @@ def _needed(
 ) -> Reason:
     """The reason for a sum with who needs it, and how."""
     consumer, operand = users[0] if users else (None, None)
+    while consumer is not None and consumer.kind == "stablehlo.convert":
+        onward = program.graph.real_users(program.graph.value(consumer.results[0]))
+        if len(onward) != 1 or not onward[0][0].source or onward[0][0].kind.endswith(".return"):
+            break
+        consumer, operand = onward[0]  # who needs it is not the one that only converts it
     return replace(
         reason,
         wanted=wanted,

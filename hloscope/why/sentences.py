@@ -130,7 +130,7 @@ class _Pieces(dict[str, str]):
 
 def _sum_sentence(reason: Reason) -> str:
     if reason.weight is not None:
-        return "{weight} is replicated over {axes}, so its gradient, of which {producer} makes a part, is summed there"
+        return "{weight} is replicated over {axes}, so its gradient, from {producer}, is summed there"
     if reason.producer is None:
         return "{moved} comes as a partial sum on each device; {demand}"
     if not reason.summed:
