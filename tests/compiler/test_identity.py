@@ -68,7 +68,9 @@ def _targets():
     )
     for path in sorted(path for folder in folders for path in folder.glob("*.py")):
         functions = (node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef))
-        yield from (f"{path.relative_to(ROOT)}:{node.name}" for node in functions if node.decorator_list)
+        for node in functions:
+            if any("target(" in ast.unparse(decorator) for decorator in node.decorator_list):
+                yield f"{path.relative_to(ROOT)}:{node.name}"
 
 
 def lowered_here(target):
