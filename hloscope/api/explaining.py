@@ -49,6 +49,7 @@ def explain_function(
     stage: Stage = lambda _: None,
     store: Store | None = None,
     when_compiled: Callable[[Capture], None] = lambda _: None,
+    when_explained: Callable[[Explanation], None] = lambda _: None,
 ) -> tuple[Explanation, ...]:
     """Explains the collectives of a function, and tries changes against those that are shown in full.
 
@@ -62,6 +63,7 @@ def explain_function(
         stage: Called with what is happening, for a progress display.
         store: Where compiles and trials are kept; None keeps none.
         when_compiled: Called with what the compiler made, before it is analysed.
+        when_explained: Called with the first explanation, as far as it is known before changes are tried.
 
     Raises:
         HloscopeError: Bad input, there is no such collective, or JAX or the compiler refuses the program.
@@ -92,6 +94,8 @@ def explain_function(
             stage=stage,
         )
         shown = len(found) if everything else min(1, len(found))
+        if found:
+            when_explained(replace(found[0], advice=()))
         return (*_with_trials(found[:shown], subject, trying), *found[shown:])
 
     return with_function(target, facts, explained, stage=stage, store=store)
@@ -101,6 +105,7 @@ def _with_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> 
     """With what became of changes, as long as there is time left for them."""
     from hloscope.search import Limits, try_changes
     from hloscope.search.candidates import MOST
+    from hloscope.search.kept import KeptTrials
 
     changes = _CHANGES if trying.seconds is None else MOST
     until = monotonic() + (_SECONDS if trying.seconds is None else trying.seconds)
@@ -111,7 +116,8 @@ def _with_trials(found: Sequence[Explanation], subject: Any, trying: Trying) -> 
         if why_not is None and (left <= 0 or changes <= 0):
             why_not = "the time for trying was spent on those before it: give it more with --try"
         if why_not is not None:
-            done.append(replace(explanation, trials=Trials(not_tried=why_not)))
+            known = KeptTrials(subject.store, subject.kept, explanation.collective).known
+            done.append(replace(explanation, trials=known or Trials(not_tried=why_not)))
             continue
         # of one collective the whole time counts, so that what was found once is found again
         seconds = left if done else _SECONDS if trying.seconds is None else trying.seconds

@@ -42,7 +42,10 @@ class _Span(click.ParamType):  # type: ignore[type-arg]
         match = _SPAN.fullmatch(str(value).strip())
         if match is None:
             self.fail(f"{value!r} is no span of time: write 30s, 5m or 2h", param, ctx)
-        return float(match["count"]) * _SECONDS[match["unit"]]
+        seconds = float(match["count"]) * _SECONDS[match["unit"]]
+        if not seconds:
+            self.fail("in no time nothing can be tried: write 30s, 5m or 2h, or --no-try", param, ctx)
+        return seconds
 
 
 def _subject(options: dict[str, Any]) -> str:
@@ -76,6 +79,8 @@ def command(
 
     Changes of shardings are compiled and priced before they are advised.
     """
+    if no_try and try_s is not None:
+        raise click.UsageError("--try and --no-try contradict each other: give one of them.")
     targets.start_compiler(target, options["slice"])
     from hloscope.analysis.places import Sources
     from hloscope.api.explaining import Trying

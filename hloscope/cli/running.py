@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 
 import click
 
@@ -176,14 +176,36 @@ def rules_failed(findings: Iterable[Finding]) -> bool:
     return failed is not None
 
 
+class Stages:
+    """Says what is happening, as a spinner with the elapsed time shows it; nothing where there is none."""
+
+    def __init__(self, shown: Any = None, task: Any = None) -> None:
+        """Takes rich's display and its one task."""
+        self._shown, self._task = shown, task
+
+    def __call__(self, stage: str) -> None:
+        """Shows another stage."""
+        if self._shown is not None:
+            self._shown.update(self._task, description=stage)
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Without the spinner meanwhile, where something else is written to the terminal."""
+        if self._shown is not None:
+            self._shown.stop()
+        yield
+        if self._shown is not None:
+            self._shown.start()
+
+
 @contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
+def progress() -> Iterator[Stages]:
     """A spinner with the stage and the elapsed time on a terminal's stderr; nothing anywhere else.
 
     It writes to a duplicate of file descriptor 2, because the compiler's own is kept quiet meanwhile.
     """
     if not sys.stderr.isatty():
-        yield lambda _stage: None
+        yield Stages()
         return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -193,7 +215,7 @@ def progress() -> Iterator[Callable[[str], None]]:
         columns: tuple[Any, ...] = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
         with Progress(*columns, console=console, transient=True) as shown:
             task = shown.add_task("starting", total=None, start_time=time.monotonic())
-            yield lambda stage: shown.update(task, description=stage)
+            yield Stages(shown, task)
 
 
 @contextmanager
@@ -205,9 +227,11 @@ def stdout_kept_for_the_report() -> Iterator[None]:
     sys.stdout.flush()
     saved = {number: os.dup(number) for number in (1, 2)}
     os.dup2(2, 1)
+    _kept.append(saved[1])
     try:
         yield
     finally:
+        _kept.pop()
         with suppress(OSError, ValueError):
             sys.stdout.flush()
         for number, copy in saved.items():
@@ -218,11 +242,43 @@ def stdout_kept_for_the_report() -> Iterator[None]:
                 setattr(sys, name, os.fdopen(number, "w", closefd=False))
 
 
+_kept: list[int] = []
+"""Duplicates of the standard output that is kept for the report."""
+_begun: list[str] = []
+"""What of the report stands there already."""
+
+
+def begin_report(subject: str, found: object, stages: Stages) -> None:
+    """Writes the beginning of a report on standard output while the rest is still looked for; only as text.
+
+    Args:
+        subject: As for `write_formatted`, which leaves out what was written here.
+        found: What is known so far.
+        stages: The display, which makes room.
+    """
+    from hloscope.report.formats import render
+
+    options = click.get_current_context().params
+    output = options["output"]
+    if options["format_name"] != "text" or output not in (None, "-") or not _kept:
+        return
+    with os.fdopen(os.dup(_kept[-1]), "w", errors="replace") as stream:
+        text = render(subject, "text", found, _canvas_of(output, stream)).rstrip("\n") + "\n"
+        with stages.hidden(), suppress(BrokenPipeError):
+            stream.write(text)
+            stream.flush()
+    _begun.append(text)
+
+
 def _canvas(output: str | None) -> Canvas:
+    return _canvas_of(output, sys.stdout)
+
+
+def _canvas_of(output: str | None, stream: TextIO) -> Canvas:
     """How wide a report may be and whether in colour, by where it goes."""
     from hloscope.report.formats import Canvas
 
-    to_terminal = output in (None, "-") and sys.stdout.isatty()
+    to_terminal = output in (None, "-") and stream.isatty()
     width = shutil.get_terminal_size((100, 24)).columns if to_terminal or "COLUMNS" in os.environ else 100
     colour = to_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return Canvas(width=width, colour=colour)
@@ -250,6 +306,10 @@ def write_report(text: str, output: str | None) -> None:
             Path(output).write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
         except OSError as error:
             raise HloscopeError(f"the report cannot be written to {output}", why=error.strerror) from error
+        return
+    begun = _begun.pop() if _begun else ""
+    text = text.removeprefix(begun)
+    if begun and not text.strip():
         return
     try:
         sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]

@@ -122,12 +122,23 @@ def explanation_of_target(
     """
     from hloscope.api.explaining import explain_function
 
-    return _of_function(
-        options,
-        lambda facts, **how: explain_function(
-            target, facts, named, everything=everything, sources=sources, trying=trying, **how
-        ),
-    )
+    def find(facts: TargetFacts, *, stage: running.Stages, **how: Any) -> tuple[Explanation, ...]:
+        def begin(found: Explanation) -> None:
+            running.begin_report("explanation", [found], stage)
+
+        return explain_function(
+            target,
+            facts,
+            named,
+            everything=everything,
+            sources=sources,
+            trying=trying,
+            stage=stage,
+            when_explained=begin,
+            **how,
+        )
+
+    return _of_function(options, find)
 
 
 def _of_function(options: Options, find: Callable[..., T]) -> T:

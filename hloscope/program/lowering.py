@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -137,7 +138,13 @@ def lower_changed(function: Function, original: Lowered, change: Change, *, stor
     facts = with_sizes(original.facts, change.sizes)
     plan = replace(original.plan, notes=list(original.plan.notes))
     attempt = _Attempt(function, facts, plan, original.name, store, (original, change))
-    with _watched_backend([] if plan.is_real else plan.notes), modules_of(function), simulated_hybrid_meshes():
+    with (
+        _watched_backend([] if plan.is_real else plan.notes),
+        modules_of(function),
+        simulated_hybrid_meshes(),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")  # what JAX says of changes is no news of the user's program
         made = attempt.made(original.strategy)
     if made is None:
         raise DoesNotApplyError("the program's arguments have no mesh any more")

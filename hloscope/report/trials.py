@@ -23,15 +23,15 @@ def labelled(trials: Trials | None) -> Iterator[tuple[str, str]]:
     rest = len(trials.helping) - len(worth[:_SHOWN])
     if rest:
         yield "tried", f"{plural(rest, 'other change')} that help{'s' * (rest == 1)} less"
-    if trials.verdict.startswith(_LEAVE):
-        yield _LEAVE.rstrip(": "), trials.verdict.removeprefix(_LEAVE)
+    if trials.verdict:
+        label, _, words = trials.verdict.partition(": ")
+        yield label, words
     if trials.not_tried is not None:
         yield "not tried", trials.not_tried
     elif trials.stopped:
         yield "not tried", "the rest of the changes, for want of time: --try gives more"
 
 
-_LEAVE = "leave it: "
 _NEAR = 1.5
 
 
@@ -68,7 +68,8 @@ def _conditions(trial: Trial) -> Iterator[str]:
     if trial.moves:
         yield _asked_of_callers(trial)
     if trial.frees_output:
-        yield "where the result may be sharded otherwise than was asked for"
+        comes = f": it comes as {', '.join(trial.opened)}" if trial.opened else ""
+        yield f"where the result may be sharded otherwise than was asked for{comes}"
     if trial.pads:
         yield "what the wrapper costs that pads and cuts is not in these figures"
 

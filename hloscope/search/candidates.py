@@ -182,16 +182,26 @@ class _Thinker:
     def results(self) -> Iterator[Change | None]:
         """A result as it is computed, open, or as the argument that it replaces; or that argument like the result."""
         for result in self._own_results():
-            if result.computed is not None and result.computed != result.asked:
-                yield self._leaves.change(results=[(result, result.computed)])
             number = self._leaves.replaces.get(result.index)
             argument = None if number is None else self._leaves.arguments[number]
             if argument is not None and argument.sharding is not None:
-                yield self._leaves.change(results=[(result, argument.sharding)])
-                if result.sharding is not None:
-                    yield self._with_alike(argument, result.sharding)
+                yield from self._carried(argument, result)
+                continue
+            if result.computed is not None and result.computed != result.asked:
+                yield self._leaves.change(results=[(result, result.computed)])
             if result.asked is not None:
                 yield self._leaves.change(results=[(result, None)])
+
+    def _carried(self, argument: Leaf, result: Leaf) -> Iterator[Change | None]:
+        """A state that one step hands the next, otherwise: argument and result together, or as either of them.
+
+        A result alone that comes to lie otherwise would be moved back before the next step.
+        """
+        yield self._leaves.change(results=[(result, argument.sharding)])
+        for sharding in dict.fromkeys((result.sharding, result.computed, *self._leaves.layouts(argument, self._axes))):
+            if sharding is not None:
+                yield self._with_alike(argument, sharding)
+                yield self._leaves.change([(other, sharding) for other in self._leaves.of_one_kind(argument)])
 
     def results_and_arguments(self) -> Iterator[Change | None]:
         """The arguments sharded as a result was asked for, where they have its shape."""

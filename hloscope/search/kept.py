@@ -42,6 +42,12 @@ class KeptTrials:
             self._key = " ".join((_FORM, kept.key, _places(kept), collective.computation, collective.name))
 
     @property
+    def known(self) -> Trials | None:
+        """What was found, whatever the limits, and whether or not that was all; None where nothing was tried."""
+        entry = self._entry()
+        return entry.trials if entry is not None and entry.trials.trials else None
+
+    @property
     def best(self) -> tuple[Trials, Trial] | None:
         """What was found, whatever the limits, and what of it helps most; None where nothing helps, or is known."""
         entry = self._entry()
@@ -60,9 +66,9 @@ class KeptTrials:
             return None
 
     def get(self, limits: Limits) -> Trials | None:
-        """What was found with these limits or wider ones, or with any that left nothing to try."""
+        """What was found with these limits or wider ones, or with any that left nothing to try; all of it, or None."""
         entry = self._entry()
-        if entry is None:
+        if entry is None or entry.trials.stopped:
             return None
         spent, found = entry.limits, entry.trials
         is_enough = spent.changes >= limits.changes and spent.seconds >= limits.seconds

@@ -139,6 +139,12 @@ class Leaves:
         same = (other for other in self.arguments if _NUMBER.sub("#", other.array.name) == pattern)
         return tuple(other for other in same if _same_type(leaf, other) and other.sharding == leaf.sharding)
 
+    def of_one_kind(self, leaf: Leaf) -> tuple[Leaf, ...]:
+        """The states of one shape, type and sharding, `leaf` among them, such as the caches of keys and of values."""
+        states = {*self.replaces.values()}
+        same = (other for other in self.arguments if other.index in states and _same_type(leaf, other))
+        return tuple(other for other in same if other.sharding == leaf.sharding)
+
     def states_of(self, leaf: Leaf) -> tuple[Leaf, ...]:
         """The arguments that belong to one, such as a weight's momenta: the same tail, shape and sharding."""
         return tuple(

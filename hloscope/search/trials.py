@@ -45,8 +45,7 @@ def try_changes(subject: Subject, collective: Collective, limits: Limits) -> Tri
     if known is not None:
         return known
     found = _try(subject, collective, limits)
-    if not found.stopped:
-        kept.put(limits, found)
+    kept.put(limits, found)
     return found
 
 
@@ -71,7 +70,7 @@ def _try(subject: Subject, collective: Collective, limits: Limits) -> Trials:
         trials=trials,
         candidates=len(order),
         not_tried=None if trials or stopped else f"JAX traces the program with none of {plural(len(order), 'change')}",
-        verdict=_verdict(before, trials, len(order), collective),
+        verdict=_verdict(before, trials, len(order), collective, stopped=stopped),
         stopped=stopped,
         seconds=monotonic() - begun,
     )
@@ -158,13 +157,16 @@ def tried(subject: Subject, before: Figures, change: Change, seconds: float) -> 
         return None
     limited = replace(program, facts=replace(program.facts, timeout_s=seconds))
     try:
-        pending = start_compile(limited, store=subject.store)
-        after = figures_of_capture(pending.capture(), program.name)
+        captured = start_compile(limited, store=subject.store).capture()
+        after = figures_of_capture(captured, program.name)
     except TimeLimitError:
         raise
     except HloscopeError as error:
         return replace(trial, problem=error.what)
-    return replace(trial, after=after, helps=helps(before, after))
+    outputs = captured.outputs or ()
+    left = [leaf for leaf in change.results if leaf.after is None and leaf.index < len(outputs)]
+    opened = tuple(f"{leaf.name}: {outputs[leaf.index].sharding or 'not known'}" for leaf in left)
+    return replace(trial, after=after, helps=helps(before, after), opened=opened)
 
 
 def _best_first(trials: Sequence[tuple[Change, Trial]]) -> list[tuple[Change, Trial]]:
@@ -200,8 +202,10 @@ def _best_first(trials: Sequence[tuple[Change, Trial]]) -> list[tuple[Change, Tr
     return sorted(judged, key=key)
 
 
-def _verdict(before: Figures, trials: Sequence[Trial], candidates: int, collective: Collective) -> str:
-    """What to make of it: the best change, or that it is better left as it is, and why."""
+def _verdict(
+    before: Figures, trials: Sequence[Trial], candidates: int, collective: Collective, *, stopped: bool = False
+) -> str:
+    """What to make of it: that it is better left as it is, and why; not before all was tried that was to be."""
     if any(trial.helps for trial in trials):
         return ""
     reasons = list(_why_left(before, collective))
@@ -210,7 +214,8 @@ def _verdict(before: Figures, trials: Sequence[Trial], candidates: int, collecti
     if trials:
         count = plural(candidates, "change") if candidates == len(trials) else f"{len(trials)} of {candidates} changes"
         reasons.append(f"tried {count}, {_of_best(best)}")
-    return "leave it: " + "; ".join(reasons) if reasons else ""
+    is_known = not stopped or len(reasons) > bool(trials)
+    return ("leave it: " if is_known else "nothing found yet: ") + "; ".join(reasons) if reasons else ""
 
 
 def _why_left(before: Figures, collective: Collective) -> Iterator[str]:

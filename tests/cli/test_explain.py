@@ -29,8 +29,8 @@ def test_the_whole_chain_as_text(says, root):
     assert lines[1] == "  --> matmul.py:19 in matmul"
     (origin,) = [line for line in lines if line.startswith("   = origin: ")]
     assert origin.split()[2] == "inserted"
-    (fix,) = [line for line in lines if line.startswith("   = fix, not tried: ")]
-    says([*lines[:cost], origin, fix])
+    assert "fix" not in done.stdout  # sharding differently is tried, or not told
+    says([*lines[:cost], origin])
 
 
 @pytest.mark.tpu_compiler
@@ -42,6 +42,7 @@ def test_the_largest_is_told_in_full_and_the_others_are_listed(says, root, tmp_p
     first, others = overview.stdout.split("\nOthers, most bytes per step first\n")
     assert re.match(r"all-gather over X .*\bbf16\[8,1024,1024\].* %", first)
     assert "   = chain" in first
+    assert "   = fix, not tried: " in first
     assert re.match(r"  2 all-gather over Y .*\bbf16\[128,1024\].* %", others)
     assert re.findall(r"explain TARGET \w+", says(others.splitlines()[-1])) == [
         "explain TARGET 2",
@@ -65,9 +66,7 @@ def test_a_change_that_helps_is_told_with_what_it_gains(root, tmp_path):
     done = hloscope(root, "explain", *how, **cache)
     assert (done.returncode, done.stderr) == (0, "")
     assert "   = tried: argument mask: P(None, 'X') -> P('X', None)" in done.stdout.splitlines()
-    assert (
-        done.stdout.index("   = why: ") < done.stdout.index("   = tried: ") < done.stdout.index("   = fix, not tried")
-    )
+    assert done.stdout.index("   = why: ") < done.stdout.index("   = tried: ")
     gained = " ".join(done.stdout.split("   = tried: ")[1].split())
     assert "% less; over X one device sends 14.7 MB -> 0 B per step;" in gained
     assert "1 -> 0 collectives" in gained
