@@ -95,6 +95,10 @@ def _whole(pipeline: str) -> str:
 
 _MAIN = "main"
 _ORIGIN_NAME = "sdy.sharding_origin_name"
+_RESHARD = "sdy.reshard"
+_ASKS_NOTHING = re.compile(r"@[\w.$-]+, \[(?:\{\?\}(?:, )?)+\]>")
+"""The sharding of a constraint that leaves every dimension open, as JAX writes one at each value of a `shard_map` with
+automatic axes."""
 _CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
 _FUNCTION = "func.func"
 _MANUAL = "sdy.manual_computation"
@@ -148,6 +152,7 @@ class _Reader:
         self._holders: list[int | None] = []
         self._values: list[ShardyValue] = []
         self._asked: dict[str, ValueSharding] = {}
+        self._unasking: set[str] = set()
         self._indices: dict[Any, int] = {}
         self._locations = _Locations()
         # what an attribute says: many operations and values share one
@@ -162,7 +167,9 @@ class _Reader:
         origin_name = _text(op.attributes, _ORIGIN_NAME)
         if origin_name is not None and op.name in _CONSTRAINTS:
             sharding = self._layouts(op, len(op.results))[0][0]
-            if sharding is not None:
+            if _ASKS_NOTHING.search(str(op.attributes["sharding"])):
+                self._unasking.add(origin_name)
+            elif sharding is not None:
                 self._asked[origin_name] = sharding
         for region in op.regions:
             for block in region.blocks:
@@ -211,9 +218,10 @@ class _Reader:
         name, frames = self._locations.of(op.location)
         rule = _given(attributes, "sdy.sharding_rule")
         origin_name = _text(attributes, _ORIGIN_NAME)
+        asks_nothing = origin_name in self._unasking
         return ShardyOp(
             index=index,
-            kind=op.name,
+            kind=_RESHARD if asks_nothing else op.name,
             operands=tuple(self._indices[operand] for operand in op.operands),
             results=(),
             op_name=unmarked(name) if name and self._numbered else name,
@@ -223,7 +231,7 @@ class _Reader:
             parent=parent,
             region=region,
             symbol=_text(attributes, _SYMBOLS.get(op.name, "")),
-            origin_name=origin_name,
+            origin_name=None if asks_nothing else origin_name,
             asked=None if origin_name is None else self._asked.get(origin_name),
             axes=_axes(op),
             groups=_groups_of(attributes),

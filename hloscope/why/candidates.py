@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -15,6 +15,7 @@ from hloscope.shardy.reshards import local_shape, reshards_of, sharding_known, w
 from hloscope.shardy.tensors import Program, has_anothers_name
 from hloscope.why.matching import OWN, Clues, Match, Matcher
 from hloscope.why.partitioned import significant
+from hloscope.why.phrases import elsewhere_words
 from hloscope.why.reasons import (
     kind_at,
     reason_at,
@@ -98,7 +99,16 @@ class Candidates:
         }
         chosen = reasons[match.ties.index(match.reshard)]
         borrowed = not match.reshard.is_sum and any(has_anothers_name(op) for op, _ in match.reshard.consumers[:1])
-        return replace(chosen, certain=match.is_certain and not borrowed, candidates=len(different))
+        is_shown = _says_why(chosen) or self._is_carried_by(match)
+        return replace(chosen, certain=match.is_certain and is_shown and not borrowed, candidates=len(different))
+
+    def _is_carried_by(self, match: Match) -> bool:
+        """Whether what needs an array is a loop or its like, which has no sharding rule that could say why."""
+        return any(consumer.kind in _NO_TRANSFER for consumer, _ in match.reshard.consumers[:1])
+
+    def of_number(self, number: int) -> Sequence[ShardyOp]:
+        """The operations of a number."""
+        return self._by_number.get(number, ())
 
     def written(self, numbers: Iterable[int]) -> ShardyOp | None:
         """The collective of the program, as it was before it was partitioned, of one of these numbers."""
@@ -163,6 +173,7 @@ class Candidates:
         if reason is None:
             return None
         certain = bool(chosen.place) and (reason.kind in _SURE or chosen.fit >= _FITS) and reason.kind is not _CHOICE
+        certain = certain and _says_why(reason)
         moved = chosen.op.results[0] if reason.kind is ReasonKind.PARTIAL_SUM else chosen.op.operands[chosen.number]
         of_part = self._is_part(clues, self.program.graph.value(moved))
         return AtOperand(replace(reason, certain=certain, of_part=of_part), chosen.place)
@@ -230,6 +241,12 @@ class Candidates:
     def _argument_of(self, value: ShardyValue) -> str | None:
         root, _ = self.program.graph.root(value)
         return root.name if self.program.graph.is_program_argument(root) else None
+
+
+def _says_why(reason: Reason) -> bool:
+    """Whether a reason for an array that is needed otherwise says what of."""
+    is_conflict = reason.kind is ReasonKind.OPERAND_CONFLICT
+    return not is_conflict or reason.conflicting is not None or elsewhere_words(reason) is not None
 
 
 def _number_of(op: ShardyOp | None) -> tuple[int, ...]:

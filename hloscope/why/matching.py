@@ -22,6 +22,14 @@ _ENOUGH = 3
 """A match needs the same operation or the same shape: axes and kind alone say too little."""
 SUITS = 3
 _EXACT = 2
+_COMBINES = {
+    "reduce_sum": "add",
+    "dot_general": "add",
+    "reduce_max": "maximum",
+    "reduce_min": "minimum",
+    "reduce_prod": "multiply",
+}
+"""JAX's reductions of which the compiler makes no other ones."""
 _BOTH = 5
 
 Shape = tuple[int, ...]
@@ -46,6 +54,7 @@ class Clues:
         argument: The program's argument that it moves; None when it moves something computed, or nothing shows which.
         window: The windowed einsum that it belongs to; None for others.
         in_loop: Whether it runs in a loop.
+        reduction: How it combines two elements, such as `add`; None where it does not, or that is not known.
     """
 
     kind: Kind
@@ -58,6 +67,7 @@ class Clues:
     argument: str | None
     window: Window | None
     in_loop: bool
+    reduction: str | None
 
     def are_of(self, ops: Iterable[ShardyOp]) -> bool:
         """Whether the collective was compiled from one of these operations."""
@@ -87,6 +97,7 @@ def clues_of(
         argument=argument,
         window=window,
         in_loop=bool(final.loops) and window is None,
+        reduction=final.reduction,
     )
 
 
@@ -180,6 +191,8 @@ class Matcher:
         kind = _kind(clues, reshard) if axes else 0
         if not kind or self._is_another_argument(clues, reshard) or _is_another_type(clues, reshard):
             return 0
+        if reshard.is_sum and reshard.producer is not None and combines_otherwise(reshard.producer, clues.reduction):
+            return 0
         place, shape = _place(clues, reshard), self._shape(clues, reshard)
         if place + shape < _ENOUGH:
             return 0
@@ -224,6 +237,13 @@ class Matcher:
 
 def _key(reshard: Reshard, clues: Clues) -> Taken:
     return reshard.op.index, clues.kind, clues.axes
+
+
+def combines_otherwise(op: ShardyOp, reduction: str | None) -> bool:
+    """Whether an operation combines elements, and in another way than a collective; False where either is not known."""
+    name = (op.op_name or "").partition(";")[0].rstrip(":").rpartition("/")[2]
+    own = _COMBINES.get(name)
+    return None not in (own, reduction) and own != reduction
 
 
 def _is_another_type(clues: Clues, reshard: Reshard) -> bool:

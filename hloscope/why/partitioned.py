@@ -24,7 +24,7 @@ from math import prod
 
 from hloscope.analysis.model import ArrayShape, Collective
 from hloscope.analysis.provenance import KIND_OF_PRIMITIVE, source_frames
-from hloscope.analysis.vocabulary import SUMS, Kind, Origin
+from hloscope.analysis.vocabulary import SUMS, Kind, Link, Origin
 from hloscope.compiler.shardy_model import Identities
 from hloscope.hlo import HloInstruction, HloModule
 from hloscope.units import array_bytes
@@ -209,10 +209,17 @@ def ancestor_of(
 def _by_channel(
     final: Collective, numbers: frozenset[int], channel: int | None, earlier: Partitioned
 ) -> Iterator[Collective]:
-    """Those with the channel and the axes of a final collective, and not of other operations where these are known."""
+    """Those with the channel and the axes of a final collective, and of its operation.
+
+    Across slices, where final texts say nothing of that and channels are given anew, it is the only one of its size.
+    """
     for candidate in earlier.having(("channel", final.axes, channel)):
         others = earlier.numbers_of(candidate)
-        if not numbers or not others or not numbers.isdisjoint(others):
+        if numbers and others:
+            is_same = not numbers.isdisjoint(others)
+        else:
+            is_same = final.link is Link.ICI or len([*islice(earlier.having(("size", _size(candidate))), 2)]) == 1
+        if is_same:
             yield candidate
 
 
@@ -242,6 +249,12 @@ def link_by_size(final: Collective, sizes: Counter[object], earlier: Partitioned
         return None
     is_one_place = len({(candidate.op_name, candidate.source) for candidate in alike}) == 1
     return alike[0] if is_one_place else replace(alike[0], op_name=None, source=(), origin=Origin.AUTHORED)
+
+
+def only_of_size(part: Collective, earlier: Partitioned) -> Collective | None:
+    """The partitioner's collective of a part of a combined one, where there is only one of its kind, axes and size."""
+    alike = [*islice(earlier.having(("size", _size(part))), 2)]
+    return alike[0] if part.axes is not None and len(alike) == 1 else None
 
 
 def _size(collective: Collective) -> object:

@@ -126,7 +126,9 @@ def _of_weight(program: Program, maker: ShardyOp | None, reason: Reason) -> Reas
         return reason
     root, _ = program.graph.root(original)
     held = root.sharding if root.shape == original.shape else program.graph.unmoved(original).sharding
-    return replace(reason, weight=tensor_of(program, original, held or root.sharding))
+    if not held:  # in a shard_map shapes are those of one device, and the argument is cut as it is outside
+        held = root.sharding if len(root.shape) == len(original.shape) else sharding_known(original)
+    return replace(reason, weight=tensor_of(program, original, held))
 
 
 def with_written(program: Program, op: ShardyOp, reason: Reason) -> Reason:
@@ -156,7 +158,14 @@ def reason_of_differentiation(program: Program, op: ShardyOp, axes: Axes) -> Rea
     while (maker := graph.maker(made)) is not None and maker.kind in WRITTEN:
         made = graph.value(maker.operands[0])
     reason = _sum_reason(program, maker, axes, tensor_of(program, value, None, axes))
-    return _of_weight(program, maker, replace(reason, wanted=None))
+    reason = _of_weight(program, maker, replace(reason, wanted=None))
+    # an unchecked psum transposes to a psum, whose line is not there where nothing reads the forward one
+    return reason if reason.weight is not None or _is_checked(op) else replace(reason, certain=False)
+
+
+def _is_checked(op: ShardyOp) -> bool:
+    """Whether JAX knows of each value in a `shard_map` which devices have the same, and sums where that is lost."""
+    return "_invariant" in (op.op_name or "").rpartition("/")[2]
 
 
 def _in_loop(program: Program, moved: ShardyValue, loop: ShardyOp | None) -> dict[str, Any]:

@@ -14,14 +14,14 @@ from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.errors import HloParseError
 from hloscope.hlo import HloModule, collector_paused, parse_module
 from hloscope.program.capture import Capture
-from hloscope.shardy.graph import ShardyGraph, axes_in, dimensions_cut
+from hloscope.shardy.graph import WRITTEN, ShardyGraph, axes_in, dimensions_cut
 from hloscope.shardy.names import name_in_jax
 from hloscope.shardy.shardings import with_shardings
 from hloscope.shardy.tensors import program_of
 from hloscope.why import partitioned
 from hloscope.why.agreement import agreed
 from hloscope.why.candidates import AtOperand, Candidates
-from hloscope.why.matching import OWN, SUITS, Clues, Match, Taken, clues_of
+from hloscope.why.matching import OWN, SUITS, Clues, Match, Taken, clues_of, combines_otherwise
 from hloscope.why.partitioned import Between, Partitioned, Window, between
 from hloscope.why.reasons import with_written
 from hloscope.why.sentences import sentence
@@ -205,10 +205,10 @@ class _Explainer:
     def explain(self, final: Collective) -> Collective:
         """One collective with reason, why and origin; of one that was combined, those of its largest part."""
         parts = partitioned.parts_of(final, self._module)
-        if len(parts) == 1 or final.origin is Origin.AUTHORED:
+        if len(parts) == 1:
             return self._explain(final, partitioned.channel_of(self._module, final), self._earlier)
         reasoned, left = [], self._earlier
-        for part in parts:
+        for part in (self._named(part, final) for part in parts):
             found = None if left is None else partitioned.link(part, self._numbers(part), None, left)
             reasoned.append(self._explain(part, None, left))
             left = left if left is None or found is None else left.without(found)
@@ -216,14 +216,34 @@ class _Explainer:
             return self._explain(final, partitioned.channel_of(self._module, final), self._earlier)
         return _combined(final, reasoned)
 
+    def _named(self, part: Collective, whole: Collective) -> Collective:
+        """One part of a combined collective, by the operation that it is of, and as the user's only if that is.
+
+        What made its array may do something else besides, as a fusion does whose name is that of another result: then
+        it is of the operation that the whole is named after.
+        """
+        if self._candidates is None:
+            return part
+        ops = [op for number in self._numbers(part) for op in self._candidates.of_number(number)]
+        if ops and all(combines_otherwise(op, whole.reduction) for op in ops):
+            part = replace(part, name=whole.name, op_name=whole.op_name, source=whole.source)
+            ops = [op for number in self._numbers(part) for op in self._candidates.of_number(number)]
+        is_users = not ops or any(op.kind in WRITTEN for op in ops)
+        return part if is_users or whole.origin is not Origin.AUTHORED else replace(part, origin=Origin.UNKNOWN)
+
     def _explain(self, final: Collective, channel: int | None, before: Partitioned | None) -> Collective:
         earlier = ancestor = None
         if before is not None:
             own = self._numbers(final)
             earlier = partitioned.link(final, own, channel, before)
             ancestor = None if earlier is not None else partitioned.ancestor_of(final, own, channel, before)
-            if earlier is None and ancestor is None and id(final) in self._whole:
-                earlier = partitioned.link_by_size(final, self._sizes, before)
+            if earlier is None and ancestor is None:
+                is_whole = id(final) in self._whole
+                earlier = (
+                    partitioned.link_by_size(final, self._sizes, before)
+                    if is_whole
+                    else partitioned.only_of_size(final, before)
+                )
         if final.origin is Origin.AUTHORED or (earlier is not None and partitioned.is_authored(earlier)):
             return self._of_user(final, earlier)
         if ancestor is not None and partitioned.is_authored(ancestor):
@@ -252,7 +272,9 @@ class _Explainer:
         """A collective of the program as it was written: the user's own, or one that differentiation added."""
         if self._candidates is None:
             return _of_user(final, earlier)
-        numbers = self._numbers(final, earlier)
+        numbers = self._numbers(final)
+        if earlier is not None and self._earlier is not None:
+            numbers |= self._earlier.numbers_of(earlier)
         added = self._candidates.differentiation(numbers, final.axes or ())
         if added is None:
             written, known = self._candidates.written(numbers), _of_user(final, earlier)
