@@ -68,7 +68,7 @@ def kept_compiles(tmp_path_factory: pytest.TempPathFactory) -> Store:
     Tests of the cache itself, and those that count compiles, have stores of their own.
     """
     own = tmp_path_factory.getbasetemp()
-    return Store((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "kept-compiles")
+    return Store((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "kept-compiles", most_bytes=1 << 30)
 
 
 @pytest.fixture

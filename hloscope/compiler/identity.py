@@ -29,8 +29,8 @@ _PARTS = ";"
 """What the compiler writes between the names of several operations that it made one instruction from."""
 _FEW_ELEMENTS = 16
 _KERNEL = "tpu_custom_call"
-_SPREAD = "stablehlo.broadcast_in_dim"
-"""What is merged with the operation that uses it: an instruction goes by all of a name without scopes, slashes too."""
+_SPREAD = "broadcast_in_dim"
+"""What is merged with the operation that uses it: without scopes an instruction goes by both names."""
 _NAME = re.compile(r'(?<=[ {]op_name=")[^"\\#]*(?:\\.[^"\\#]*)*#[^"\\]*(?:\\.[^"\\]*)*(?=")')
 _NAMED = re.compile(
     r'^ *(?:ROOT )?%?(?P<instruction>[\w.\-]+) = .*?[ {]op_name="(?P<name>(?:[^"\\]|\\.)*?#\d+/(?:[^"\\]|\\.)*)"',
@@ -54,7 +54,7 @@ def mark(module: Any) -> bool:
         return False
     with module.context:
         for number, op in enumerate(named):
-            if "/" in op.location.name_str or op.name != _SPREAD:
+            if op.location.name_str != _SPREAD:
                 name = _marked(op.location.name_str, number, _is_kernel(op))
                 op.location = ir.Location.name(name, op.location.child_loc)
     return True

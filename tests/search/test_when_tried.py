@@ -19,6 +19,8 @@ def subject(slice_name="v5e:2x4", compile_s=0.5, time=1.0):
         captured=SimpleNamespace(compiled=SimpleNamespace(seconds=compile_s)),
         analysis=SimpleNamespace(time=time),
         lowered=SimpleNamespace(slice=parse_slice(slice_name)),
+        store=None,
+        kept=None,
     )
 
 

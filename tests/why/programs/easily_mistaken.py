@@ -169,3 +169,34 @@ def letters_that_meet(weights, value, projection):
 def every_row(x):
     """Makes one truth value of each row, in a vector to which the compiler adds dimensions."""
     return jnp.all(x > 0, axis=1)
+
+
+@hloscope.target(mesh={"X": 8}, slice="v5e:2x4", args=("f32[512@X,1024]", "f32[4,1024,1024]"))
+def layers_of_a_stack(x, weights):
+    """The gradient of slices of a weight that nothing shards."""
+
+    def loss(weights):
+        hidden = x
+        for number in range(4):
+            hidden = jnp.tanh(hidden @ weights[number])
+        return jnp.mean(hidden**2)
+
+    return jax.grad(loss)(weights)
+
+
+@hloscope.target(mesh={"X": 8}, slice="v5e:2x4", args=("f32[512@X,1024]", "f32[512@X,1024]"))
+def sums_and_extremes(x, y):
+    """The sums go in one transfer, and what makes the first makes the maximum too."""
+    total = x.sum(0)
+    most = x.max(0)
+    other = y.sum(0)
+    least = y.min(0)
+    return total, most, other, least
+
+
+@hloscope.target(mesh={"X": 8}, slice="v5e:2x4", args=("f32[512@X,1024]", "f32[1024,1024]"))
+@jax.shard_map(in_specs=(P("X", None), P()), out_specs=P())
+def loss_and_gradient(x, w):
+    """The loss is summed by hand, four bytes; the gradient by differentiation, in the same transfer."""
+    loss, gradient = jax.value_and_grad(lambda w: (jnp.tanh(x @ w) ** 2).sum())(w)
+    return jax.lax.psum(loss, "X"), gradient
