@@ -68,8 +68,8 @@ def _conditions(trial: Trial) -> Iterator[str]:
     if trial.moves:
         yield _asked_of_callers(trial)
     if trial.frees_output:
-        comes = f": it comes as {', '.join(trial.opened)}" if trial.opened else ""
-        yield f"where the result may be sharded otherwise than was asked for{comes}"
+        becomes = f": {', '.join(trial.opened)}" if trial.opened else ""
+        yield f"where the result may be sharded otherwise than was asked for{becomes}"
     if trial.pads:
         yield "what the wrapper costs that pads and cuts is not in these figures"
 

@@ -165,7 +165,7 @@ def tried(subject: Subject, before: Figures, change: Change, seconds: float) -> 
         return replace(trial, problem=error.what)
     outputs = captured.outputs or ()
     left = [leaf for leaf in change.results if leaf.after is None and leaf.index < len(outputs)]
-    opened = tuple(f"{leaf.name}: {outputs[leaf.index].sharding or 'not known'}" for leaf in left)
+    opened = tuple(f"{leaf.name} becomes {outputs[leaf.index].sharding or 'nobody knows what'}" for leaf in left)
     return replace(trial, after=after, helps=helps(before, after), opened=opened)
 
 

@@ -50,7 +50,7 @@ class Trial:
             and nothing that is not known makes it look so.
         frees_output: Whether a result comes out sharded otherwise than was asked for, and not as the argument that it
             replaces.
-        opened: What the results that it leaves open come as, such as `result: P('X', None)`.
+        opened: What becomes of the results that it leaves open, such as `result becomes P('X', None)`.
         pads: Whether it needs a wrapper that pads arguments and cuts results.
         moves: The arguments that whoever calls the program has to make otherwise: no result of the step comes to lie
             as they.
