@@ -44,7 +44,7 @@ class _Span(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{value!r} is no span of time: write 30s, 5m or 2h", param, ctx)
         seconds = float(match["count"]) * _SECONDS[match["unit"]]
         if not seconds:
-            self.fail("in no time nothing can be tried: write 30s, 5m or 2h, or --no-try", param, ctx)
+            self.fail("it has to be longer than 0: write 30s, 5m or 2h, or --no-try to try nothing", param, ctx)
         return seconds
 
 

@@ -193,9 +193,11 @@ class Stages:
         """Without the spinner meanwhile, where something else is written to the terminal."""
         if self._shown is not None:
             self._shown.stop()
-        yield
-        if self._shown is not None:
-            self._shown.start()
+        try:
+            yield
+        finally:
+            if self._shown is not None:
+                self._shown.start()
 
 
 @contextmanager
@@ -262,12 +264,12 @@ def begin_report(subject: str, found: object, stages: Stages) -> None:
     output = options["output"]
     if options["format_name"] != "text" or output not in (None, "-") or not _kept:
         return
-    with os.fdopen(os.dup(_kept[-1]), "w", errors="replace") as stream:
+    with suppress(OSError), os.fdopen(os.dup(_kept[-1]), "w", errors="replace") as stream:
         text = render(subject, "text", found, _canvas_of(output, stream)).rstrip("\n") + "\n"
-        with stages.hidden(), suppress(BrokenPipeError):
+        with stages.hidden():
             stream.write(text)
             stream.flush()
-    _begun.append(text)
+        _begun.append(text)
 
 
 def _canvas(output: str | None) -> Canvas:
@@ -279,7 +281,8 @@ def _canvas_of(output: str | None, stream: TextIO) -> Canvas:
     from hloscope.report.formats import Canvas
 
     to_terminal = output in (None, "-") and stream.isatty()
-    width = shutil.get_terminal_size((100, 24)).columns if to_terminal or "COLUMNS" in os.environ else 100
+    own = os.get_terminal_size(stream.fileno()).columns or 100 if to_terminal else 100
+    width = shutil.get_terminal_size((own, 24)).columns if "COLUMNS" in os.environ else own
     colour = to_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return Canvas(width=width, colour=colour)
 

@@ -190,7 +190,7 @@ def _explanation(explanation: Explanation, width: int) -> Iterator[Text]:
         yield from _labelled(label, words, width) if label else hanging(Text(f"       {words}"), width, indent=9)
     for number, change in enumerate(explanation.advice):
         label = "fix, not tried" if number == 0 else "or"
-        yield from _labelled(label, change.removeprefix("or "), width)
+        yield from _labelled(label, change, width)
 
 
 def _headline(explanation: Explanation) -> Text:

@@ -24,8 +24,8 @@ from hloscope.units import format_share, plural
 _LITTLE = 0.01
 """Of the step: what a collective exposes less than, no change of it gains anything by."""
 _NOTHING = 5e-4
-_LEAST_S = 2.0
-"""For what a change asks of the caller, which is a program of copies and compiles at once, where all else took long."""
+_MORE_S = 2.0
+"""For what changes ask of the caller, programs of copies that compile at once, where trying them took all the time."""
 _TIE = 0.01
 """What gains no more than this is no better."""
 
@@ -45,7 +45,8 @@ def try_changes(subject: Subject, collective: Collective, limits: Limits) -> Tri
     if known is not None:
         return known
     found = _try(subject, collective, limits)
-    kept.put(limits, found)
+    if len(found.trials) >= len(kept.known.trials if kept.known is not None else ()):
+        kept.put(limits, found)
     return found
 
 
@@ -64,7 +65,7 @@ def _try(subject: Subject, collective: Collective, limits: Limits) -> Trials:
     subject.stage(f"ranking {plural(len(found), 'change')}")
     order = ranked(subject, found, limits.seconds)
     done, stopped = _tried(subject, before, order, limits, begun)
-    trials = _with_moving(subject, _best_first(done), begun + limits.seconds)
+    trials = _with_moving(subject, _best_first(done), begun + limits.seconds + _MORE_S)
     return Trials(
         before=before,
         trials=trials,
@@ -101,9 +102,9 @@ def _with_moving(subject: Subject, done: Sequence[tuple[Change, Trial]], until: 
     """Trials, those that help with what they ask of whoever calls the program."""
     found = []
     for change, trial in done:
-        is_worth = trial.helps or not change.moved
-        seconds = max(until - monotonic(), _LEAST_S)
-        found.append(replace(trial, moving_us=moving_us(subject, change.moved, seconds) if is_worth else None))
+        left = until - monotonic()
+        is_worth = not change.moved or (trial.helps and left > 0)
+        found.append(replace(trial, moving_us=moving_us(subject, change.moved, left) if is_worth else None))
     return tuple(found)
 
 
@@ -165,7 +166,7 @@ def tried(subject: Subject, before: Figures, change: Change, seconds: float) -> 
         return replace(trial, problem=error.what)
     outputs = captured.outputs or ()
     left = [leaf for leaf in change.results if leaf.after is None and leaf.index < len(outputs)]
-    opened = tuple(f"{leaf.name} becomes {outputs[leaf.index].sharding or 'nobody knows what'}" for leaf in left)
+    opened = tuple(f"{leaf.name} becomes {outputs[leaf.index].sharding or 'what is not known'}" for leaf in left)
     return replace(trial, after=after, helps=helps(before, after), opened=opened)
 
 
@@ -208,14 +209,15 @@ def _verdict(
     """What to make of it: that it is better left as it is, and why; not before all was tried that was to be."""
     if any(trial.helps for trial in trials):
         return ""
-    reasons = list(_why_left(before, collective))
+    hardly_matters = list(_why_left(before, collective))
+    reasons = [*hardly_matters]
     gains = [gain(before, trial.after) for trial in trials if trial.after is not None]
     best = max((gained for gained in gains if gained is not None), default=None)
     if trials:
         count = plural(candidates, "change") if candidates == len(trials) else f"{len(trials)} of {candidates} changes"
         reasons.append(f"tried {count}, {_of_best(best)}")
-    is_known = not stopped or len(reasons) > bool(trials)
-    return ("leave it: " if is_known else "nothing found yet: ") + "; ".join(reasons) if reasons else ""
+    label = "nothing found yet" if stopped and not hardly_matters else "leave it"
+    return f"{label}: {'; '.join(reasons)}" if reasons else ""
 
 
 def _why_left(before: Figures, collective: Collective) -> Iterator[str]:

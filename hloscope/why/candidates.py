@@ -13,7 +13,7 @@ from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue
 from hloscope.shardy.graph import BARRIERS, MOVES, WRITTEN, axes_in
 from hloscope.shardy.reshards import local_shape, reshards_of, sharding_known, without
 from hloscope.shardy.tensors import Program, has_anothers_name
-from hloscope.why.matching import OWN, Clues, Match, Matcher
+from hloscope.why.matching import OWN, Clues, Match, Matcher, combines_otherwise
 from hloscope.why.partitioned import significant
 from hloscope.why.phrases import elsewhere_words
 from hloscope.why.reasons import (
@@ -152,7 +152,9 @@ class Candidates:
         mesh = dict(self.program.graph.module.mesh)
         found: list[tuple[bool, ShardyOp]] = []
         for op in near:
-            if not clues.are_of([op]) or not sums_parts(self.program, op, clues.axes):
+            if not clues.are_of([op]) or combines_otherwise(op, clues.reduction):
+                continue
+            if not sums_parts(self.program, op, clues.axes):
                 continue
             result = self.program.graph.value(op.results[0])
             part = local_shape(result.shape, without(sharding_known(result), clues.axes), mesh)

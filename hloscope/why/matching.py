@@ -28,6 +28,7 @@ _COMBINES = {
     "reduce_max": "maximum",
     "reduce_min": "minimum",
     "reduce_prod": "multiply",
+    "reduce_xor": "xor",
 }
 """JAX's reductions of which the compiler makes no other ones."""
 _BOTH = 5

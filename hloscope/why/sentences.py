@@ -108,7 +108,7 @@ def advice(reason: Reason) -> tuple[str, ...]:
     if kind is ReasonKind.INDEXED_IN_LOOP:
         found.append("send what is needed to where it is: an all-to-all under jax.shard_map")
     if kind is ReasonKind.CONSTRAINT and _consumer_name(reason) == "reshard":
-        found.append(f"drop the reshard ({_constraint(reason)}), or have it ask for {_moved_spec(reason) or 'less'}")
+        found.append(f"drop the reshard to {_constraint(reason)}, after which the array stays as it is computed")
     if kind is ReasonKind.MERGED_DIMENSIONS:
         found.append("keep the dimensions apart")
     if kind is ReasonKind.NO_RULE and _consumer_name(reason).endswith(_FOREIGN):
