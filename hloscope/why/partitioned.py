@@ -257,6 +257,11 @@ def only_of_size(part: Collective, earlier: Partitioned) -> Collective | None:
     return alike[0] if part.axes is not None and len(alike) == 1 else None
 
 
+def are_of_one_size(collective: Collective, other: Collective) -> bool:
+    """Whether two collectives move as many elements of the same types, in the same way over the same axes."""
+    return _size(collective) == _size(other)
+
+
 def _size(collective: Collective) -> object:
     elements = tuple(sorted(prod(dimensions) for dimensions in dimensions_of(collective.operand_shapes)))
     types = tuple(sorted(shape.dtype for shape in collective.operand_shapes))

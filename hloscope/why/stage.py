@@ -250,7 +250,8 @@ class _Explainer:
             reason = replace(_authored(ancestor), rewritten_from=ancestor.kind.value, axes=final.axes or ())
             return _with_reason(replace(final, origin=Origin.REWRITTEN), reason)
         reason = self._reason(final, earlier or ancestor)
-        reason = reason if self._is_numbered else replace(reason, certain=False)
+        is_placed = bool(self._numbers(final)) or earlier is None or partitioned.are_of_one_size(final, earlier)
+        reason = reason if self._is_numbered and is_placed else replace(reason, certain=False)
         is_known = reason.kind is not ReasonKind.UNKNOWN
         origin, rewritten_from = partitioned.ancestry_of(final, earlier, ancestor, is_known)
         final = replace(final, origin=origin)

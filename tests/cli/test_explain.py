@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -77,6 +78,27 @@ def test_a_change_that_helps_is_told_with_what_it_gains(root, tmp_path):
     best = one["trials"]["trials"][0]
     assert (best["change"], best["helps"]) == (["argument mask: P(None, 'X') -> P('X', None)"], True)
     assert best["after"]["wire_bytes"] == 0 < one["trials"]["before"]["wire_bytes"] == one["wire_bytes_per_step"]
+
+
+@pytest.mark.tpu_compiler
+def test_the_reason_is_printed_before_anything_is_tried(root, tmp_path):
+    command = [sys.executable, "-m", "hloscope", "explain", FIXABLE, "--try", "5m"]
+    clean = {**os.environ, "HLOSCOPE_CACHE": "1", "HLOSCOPE_CACHE_DIR": str(tmp_path), "COLUMNS": "100"}
+    with subprocess.Popen(command, cwd=root, env=clean, stdout=-1, stderr=-1, text=True) as running:
+        lines = list(iter(running.stdout.readline, "   = origin: inserted by the partitioner\n"))
+        running.send_signal(signal.SIGINT)
+        rest, said = running.communicate()
+    assert any(line.startswith("   = why: `mask[") for line in lines)
+    assert (running.returncode, rest, said) == (130, "", "interrupted\n")
+
+
+@pytest.mark.tpu_compiler
+def test_a_reader_that_goes_away_while_changes_are_tried_is_no_error(root, tmp_path):
+    said = tmp_path / "said"
+    command = f"{sys.executable} -m hloscope explain {FIXABLE} --try 5s 2>{said} | head -1; exit ${{PIPESTATUS[0]}}"
+    clean = {**os.environ, "HLOSCOPE_CACHE": "1", "HLOSCOPE_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run(["bash", "-c", command], cwd=root, env=clean, capture_output=True, text=True, check=False)
+    assert (done.returncode, said.read_text(), done.stdout.count("\n")) == (0, "", 1)
 
 
 @pytest.mark.tpu_compiler

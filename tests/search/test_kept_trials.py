@@ -8,6 +8,7 @@ import pytest
 
 from hloscope.errors import TimeLimitError
 from hloscope.search import Limits, trials, try_changes
+from hloscope.search.kept import KeptTrials
 from hloscope.store import Store
 
 pytestmark = pytest.mark.tpu_compiler
@@ -46,6 +47,26 @@ def test_what_had_too_little_time_is_tried_again(subject, monkeypatch):
         assert (try_changes(subject, collective, LIMITS).stopped,) == (True,)
     again = try_changes(subject, collective, LIMITS)
     assert (again.stopped, len(again.trials)) == (False, 1)
+
+
+def test_what_time_ran_out_on_is_known_and_a_shorter_search_does_not_replace_it(subject, monkeypatch):
+    collective = subject.analysis.collectives[0]
+    start, begun = trials.start_compile, []
+
+    def late(*args, **options):
+        begun.append(args)
+        if len(begun) > 2:
+            raise TimeLimitError("compiling", 1.0)
+        return start(*args, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(trials, "start_compile", late)
+        found = try_changes(subject, collective, Limits(changes=9, seconds=120))
+    assert (found.stopped, len(found.trials)) == (True, 2)
+    kept = KeptTrials(subject.store, subject.kept, collective)
+    assert kept.known == found
+    assert len(try_changes(subject, collective, LIMITS).trials) == 1
+    assert kept.known == found
 
 
 def test_a_damaged_entry_is_none(subject):

@@ -103,6 +103,16 @@ def test_every_kind_of_reason_has_a_sentence_and_what_only_code_can_change_has_a
     says([change for changes in advised.values() for change in changes])
 
 
+def test_a_reshard_of_the_program_itself_is_for_code_to_drop(says):
+    asked = AskedBy(axis="fsdp", by="constraint", name=None, sharding="P('fsdp', None)")
+    written = Operation(name="reshard", op_name="jit(f)/reshard", source=())
+    reason = replace(CONFLICT, kind=ReasonKind.CONSTRAINT, consumer=written, asked_by=(asked,))
+    (change,) = advice(reason)
+    assert "P('fsdp', None)" in says(change)
+    constraint = replace(written, name="sharding_constraint")
+    assert advice(replace(reason, consumer=constraint)) == ()
+
+
 def test_several_axes_and_sizes_without_letters():
     several = tensor("x", ("1024", "D"), (("data", "fsdp"), ()))
     assert notated(several) == "x[1024_(data,fsdp), D]"
