@@ -59,7 +59,7 @@ def in_json(text: str) -> str:
 
 def kinds_in(kind: Any) -> Iterator[type]:
     """A type and all that it is made of, as far as a schema gives them a name."""
-    if is_dataclass(kind) or (isinstance(kind, type) and issubclass(kind, Enum)):
+    if isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, Enum)):
         yield kind
     for part in (*get_args(kind), *(get_type_hints(kind).values() if is_dataclass(kind) else ())):
         yield from kinds_in(part)
@@ -72,7 +72,7 @@ def docstring(kind: type) -> str:
 
 def attributes(kind: type) -> dict[str, str]:
     """What the docstrings of a type and of those that it extends say of each field."""
-    said = {}
+    said: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         section = docstring(base).partition("Attributes:\n")[2]
         said.update((name, in_json(text)) for name, text in re.findall(r"(?m)^ {4}(\w+): (.*(?:\n {8}.*)*)", section))
@@ -141,7 +141,7 @@ def in_tables(hint: Any) -> Iterator[tuple[Table, Any]]:
 
 def row(kind: Any) -> dict[str, Any]:
     """The schema of a table's rows."""
-    if is_dataclass(kind):
+    if isinstance(kind, type) and is_dataclass(kind):
         return {"$ref": f"#/$defs/{kind.__name__}"}
     return {"type": "array", "items": NUMBER}
 
@@ -161,7 +161,7 @@ def schema_of(name: str) -> dict[str, Any]:
     kinds = {kind.__name__: kind for kind in kinds_in(document)}
     _, found = msgspec.json.schema_components(
         [document],
-        schema_hook=lambda kind: {"type": "string", "pattern": kind.PATTERN},
+        schema_hook=lambda kind: {"type": "string", "pattern": vars(kind)["PATTERN"]},
         ref_template="#/$defs/{name}",
     )
     definitions = {kind: described(found[kind], kinds[kind]) for kind in sorted(found)}

@@ -71,7 +71,7 @@ def main() -> None:
     moments = [Span.now()]
     captured = []
 
-    def when_compiled(program):
+    def when_compiled(program: Any) -> None:
         captured.append(program)
         moments.append(Span.now())
 

@@ -22,7 +22,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hloscope.analysis.model import Analysis
+    from hloscope.program.capture import Capture
 
 DEVICES = 16
 LAYERS = (6, 12, 36)
@@ -91,11 +95,12 @@ def step_of(layers: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     return step, (weights, weights, "s32[B@data,S]")
 
 
-def captured(layers: int, keep: Path | None) -> Any:
+def captured(layers: int, keep: Path | None) -> Capture:
     """What one compile yields; from the folder, where it is kept there already."""
     kept = None if keep is None else keep / f"unrolled_{layers}.pickle"
     if kept is not None and kept.exists():
-        return pickle.loads(kept.read_bytes())
+        found: Capture = pickle.loads(kept.read_bytes())
+        return found
     from hloscope.api.analyzing import with_function
     from hloscope.program.compiling import start_compile
     from hloscope.program.lowering import lower
@@ -112,16 +117,14 @@ def captured(layers: int, keep: Path | None) -> Any:
     return found
 
 
-def explaining(capture: Any) -> tuple[float, Any]:
+def explaining(capture: Capture) -> tuple[float, Analysis]:
     """Median seconds of a processor of explaining a compiled program, and what was explained."""
-    from hloscope.analysis import analyze_module
-    from hloscope.cost import price_module
-    from hloscope.hlo import parse_module
-    from hloscope.why import explained
+    from hloscope.cost.captures import price_capture
+    from hloscope.hlo.parser import parse_module
+    from hloscope.why.stage import explained
 
-    module = parse_module(capture.hlo_text)
-    found = analyze_module(module, target="unrolled_step", mesh=capture.mesh)
-    found = price_module(found, module, capture.slice, device_ids=capture.device_ids)
+    module = parse_module(capture.compiled.text)
+    found = price_capture(capture, module, target="unrolled_step")
     seconds = []
     for _ in range(RUNS):
         gc.collect()
