@@ -31,6 +31,8 @@ QUIET_LIBTPU = {
     "TPU_SKIP_MDS_QUERY": "1",  # no metadata server to ask outside Google Cloud
     "TPU_STDERR_LOG_LEVEL": "1",  # the partitioner's warnings, which the report shows
 }
+_USUAL_DEVICES = 16
+"""CPU devices of every worker: they cost nothing, and it serves all programs that need no more of them."""
 DEFAULT_LIMIT_S = 30 * 60.0
 """Where nobody watches."""
 _SAID_LINES = 6
@@ -89,7 +91,8 @@ def workers_here(jobs: int | None = None) -> int:
 def environment(simulated_devices: int = 1) -> dict[str, str]:
     """What a worker sees as `os.environ`: this process's, with JAX kept to the CPU and libtpu quiet and shareable."""
     flags = flags_of_compiles()
-    found = {**QUIET_LIBTPU, **os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(simulated_devices)}
+    devices = str(max(simulated_devices, _USUAL_DEVICES))
+    found = {**QUIET_LIBTPU, **os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": devices}
     usual = libtpu.installed()
     if usual is not None and found.get("TPU_LIBRARY_PATH") == str(usual):
         del found["TPU_LIBRARY_PATH"]  # JAX sets it when it is imported, and says nothing new by it

@@ -33,6 +33,7 @@ _LAST_WORDS_BYTES = 1 << 20
 """Why it dies, a dying compiler says first: registers, stacks and maps of its many threads come behind that."""
 _DECIDES = re.compile(r"^(XLA|LIBTPU|TPU|JAX|MEGASCALE|LD|PYTHON|TMP|TEMP|HLOSCOPE)(_|$|DIR|HOME|PATH)")
 """Environment variables that a process reads when it starts: where one changes, another process is needed."""
+_DEVICES = "JAX_NUM_CPU_DEVICES"
 _CHANGES_NOTHING = ("HLOSCOPE_CACHE", "HLOSCOPE_CACHE_DIR", "HLOSCOPE_TIMEOUT")
 
 
@@ -176,6 +177,18 @@ def _words_file() -> IO[bytes]:
 def deciding(environment: Mapping[str, str]) -> dict[str, str]:
     """The part of an environment that processes read when they start."""
     return {name: value for name, value in environment.items() if _DECIDES.match(name) and name not in _CHANGES_NOTHING}
+
+
+def serves(environment: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    """Whether a process started in one environment does what one of another would; more devices than needed harm none.
+
+    Args:
+        environment: The `deciding` part of what it was started in.
+        wanted: The same part of what is asked for.
+    """
+    has, needs = environment.get(_DEVICES, "1"), wanted.get(_DEVICES, "1")
+    enough = has == needs or (has.isdecimal() and needs.isdecimal() and int(has) >= int(needs))
+    return enough and {**environment, _DEVICES: needs} == {**wanted, _DEVICES: needs}
 
 
 class _Task:
@@ -350,7 +363,7 @@ class WorkerPool(Executor):
                 self._release(worker)
 
     def _worker(self, environment: Mapping[str, str], task: _Task, prepare: str = "", *, waits: bool = True) -> Worker:
-        """An idle process that was started in the same environment, or a new one in place of the others.
+        """An idle process whose environment serves this one, or a new one in place of the others.
 
         Raises:
             OSError: None can be started, or none at once where nobody waits.
@@ -358,7 +371,7 @@ class WorkerPool(Executor):
         """
         wanted = deciding(environment)
         with self._lock:
-            fitting = [worker for worker in self._idle if worker.is_alive and worker.environment == wanted]
+            fitting = [worker for worker in self._idle if worker.is_alive and serves(worker.environment, wanted)]
             others = [worker for worker in self._idle if worker not in fitting]
             self._idle = fitting[:-1]
         for worker in others:

@@ -194,6 +194,24 @@ def test_a_worker_belongs_to_its_environment(workers, monkeypatch):
     assert third == workers.submit(os.getpid).result()
 
 
+def test_a_worker_with_devices_to_spare_serves_who_needs_fewer(workers):
+    def process(devices):
+        return workers.submit_in({**os.environ, "JAX_NUM_CPU_DEVICES": devices}, None, os.getpid).result()
+
+    first = process("16")
+    assert process("16") == process("4") == first
+    second = process("64")
+    assert second != first
+    assert process("16") == second
+    assert process("none") != second
+
+
+@pytest.mark.parametrize("needed", [1, 16])
+def test_every_worker_has_devices_for_most_programs(needed):
+    assert client.environment(needed)["JAX_NUM_CPU_DEVICES"] == "16"
+    assert client.environment(17)["JAX_NUM_CPU_DEVICES"] == "17"
+
+
 def test_a_worker_that_has_grown_is_replaced(workers, monkeypatch):
     monkeypatch.setattr(pool, "_GROWN_BYTES", 1)
     first = workers.submit(os.getpid).result()
