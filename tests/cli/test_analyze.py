@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import jsonschema
 import pytest
+from command_line import hloscope
 
 from hloscope.cli import running
 
@@ -17,7 +17,6 @@ ROOT = Path(__file__).parent.parent.parent
 PROGRAMS = "fixtures/programs"
 SCHEMA = json.loads((ROOT / "hloscope/schemas/analysis.json").read_text())
 M = f"{PROGRAMS}/matmul.py"
-CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("JAX_", "XLA_", "COLUMNS", "TPU_"))}
 
 ONE_ALL_REDUCE = """HloModule reduce, num_partitions=8
 
@@ -34,17 +33,7 @@ ENTRY main {
 """
 
 
-def hloscope(*arguments, stdin=None, cwd=ROOT, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "hloscope", *map(str, arguments)],
-        cwd=cwd,
-        input=stdin,
-        env={**CLEAN, "PYTHONPATH": str(ROOT), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+pytestmark = pytest.mark.usefixtures("cached")
 
 
 def document(*arguments, **options):

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command_line import hloscope as run
 
 import hloscope
 
 ROOT = Path(__file__).parent.parent.parent
 EXPERTS = ROOT / "fixtures/captured/mixture_of_experts.mixture_of_experts.jax-0.10.hlo"
 ON_V5E = (EXPERTS, "--mesh", "X=8", "--slice", "v5e:2x4", "--format", "json")
-CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("JAX_", "XLA_", "COLUMNS", "TPU_"))}
 HALF = "ici_bytes_per_s=22.5e9"
 
-
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "hloscope", *map(str, arguments)],
-        cwd=ROOT,
-        env={**CLEAN, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+pytestmark = pytest.mark.usefixtures("cached")
 
 
 def exposed_us(*more):

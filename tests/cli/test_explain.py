@@ -10,20 +10,15 @@ import subprocess
 import sys
 
 import pytest
+from command_line import hloscope
 
 MATMUL = "fixtures/programs/matmul.py:matmul"
 CAPTURED = "fixtures/captured/matmul.matmul.jax-0.10.hlo"
 
 
-def hloscope(root, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hloscope", *arguments]
-    clean = {key: value for key, value in os.environ.items() if not key.startswith(("JAX_", "XLA_", "COLUMNS", "TPU_"))}
-    return subprocess.run(command, cwd=root, env={**clean, **environment}, capture_output=True, text=True, check=False)
-
-
 @pytest.mark.tpu_compiler
-def test_the_whole_chain_as_text(says, root):
-    done = hloscope(root, "explain", MATMUL, "1", "--no-try")
+def test_the_whole_chain_as_text(says):
+    done = hloscope("explain", MATMUL, "1", "--no-try")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     cost = next(number for number, line in enumerate(lines) if line.startswith("   = cost: one device sends 32.8 kB"))
@@ -35,10 +30,10 @@ def test_the_whole_chain_as_text(says, root):
 
 
 @pytest.mark.tpu_compiler
-def test_the_largest_is_told_in_full_and_the_others_are_listed(says, root, tmp_path):
+def test_the_largest_is_told_in_full_and_the_others_are_listed(says, tmp_path):
     cache = {"HLOSCOPE_CACHE": "1", "HLOSCOPE_CACHE_DIR": str(tmp_path)}
     target = "fixtures/programs/moe_two_axes.py:two_axes"
-    overview = hloscope(root, "explain", target, "--no-try", **cache)
+    overview = hloscope("explain", target, "--no-try", **cache)
     assert (overview.returncode, overview.stderr) == (0, "")
     first, others = overview.stdout.split("\nOthers, most bytes per step first\n")
     assert re.match(r"all-gather over X .*\bbf16\[8,1024,1024\].* %", first)
@@ -51,7 +46,7 @@ def test_the_largest_is_told_in_full_and_the_others_are_listed(says, root, tmp_p
     ]
     (kept,) = tmp_path.glob("compile-*")
     written = kept.read_bytes()
-    everything = hloscope(root, "explain", target, "all", "--no-try", **cache)
+    everything = hloscope("explain", target, "all", "--no-try", **cache)
     assert everything.stdout.startswith(first)
     assert everything.stdout.count("   = chain") == 2
     assert [path.read_bytes() for path in tmp_path.glob("compile-*")] == [written]
@@ -61,20 +56,20 @@ FIXABLE = "tests/search/programs/fixable.py:masked"
 
 
 @pytest.mark.tpu_compiler
-def test_a_change_that_helps_is_told_with_what_it_gains(root, tmp_path):
+def test_a_change_that_helps_is_told_with_what_it_gains(tmp_path):
     cache = {"HLOSCOPE_CACHE": "1", "HLOSCOPE_CACHE_DIR": str(tmp_path)}
     how = (FIXABLE, "1", "--try", "5m")
-    done = hloscope(root, "explain", *how, **cache)
+    done = hloscope("explain", *how, **cache)
     assert (done.returncode, done.stderr) == (0, "")
     assert "   = tried: argument mask: P(None, 'X') -> P('X', None)" in done.stdout.splitlines()
     assert done.stdout.index("   = why: ") < done.stdout.index("   = tried: ")
     gained = " ".join(done.stdout.split("   = tried: ")[1].split())
     assert "% less; over X one device sends 14.7 MB -> 0 B per step;" in gained
     assert "1 -> 0 collectives" in gained
-    assert hloscope(root, "explain", *how, **cache).stdout == done.stdout
-    comment = hloscope(root, "explain", *how, "--format", "markdown", **cache).stdout
+    assert hloscope("explain", *how, **cache).stdout == done.stdout
+    comment = hloscope("explain", *how, "--format", "markdown", **cache).stdout
     assert "- **tried**: `argument mask: P(None, 'X') -> P('X', None)`" in comment
-    (one,) = json.loads(hloscope(root, "explain", *how, "--format", "json", **cache).stdout)["explanations"]
+    (one,) = json.loads(hloscope("explain", *how, "--format", "json", **cache).stdout)["explanations"]
     best = one["trials"]["trials"][0]
     assert (best["change"], best["helps"]) == (["argument mask: P(None, 'X') -> P('X', None)"], True)
     assert best["after"]["wire_bytes"] == 0 < one["trials"]["before"]["wire_bytes"] == one["wire_bytes_per_step"]
@@ -102,30 +97,30 @@ def test_a_reader_that_goes_away_while_changes_are_tried_is_no_error(root, tmp_p
 
 
 @pytest.mark.tpu_compiler
-def test_nothing_is_tried_where_nobody_wants_it(root):
-    done = hloscope(root, "explain", FIXABLE, "--no-try")
+def test_nothing_is_tried_where_nobody_wants_it():
+    done = hloscope("explain", FIXABLE, "--no-try")
     assert (done.returncode, done.stderr) == (0, "")
     assert "tried:" not in done.stdout.replace("not tried:", "")
-    (one,) = json.loads(hloscope(root, "explain", FIXABLE, "--no-try", "--format", "json").stdout)["explanations"]
+    (one,) = json.loads(hloscope("explain", FIXABLE, "--no-try", "--format", "json").stdout)["explanations"]
     assert one["trials"] is None
 
 
 @pytest.mark.tpu_compiler
-def test_nothing_is_tried_where_nothing_can_be_compared(says, root):
-    done = hloscope(root, "explain", FIXABLE, "--slice", "cpu:8", "--try", "5s")
+def test_nothing_is_tried_where_nothing_can_be_compared(says):
+    done = hloscope("explain", FIXABLE, "--slice", "cpu:8", "--try", "5s")
     assert (done.returncode, done.stderr) == (0, "")
     says([line for line in done.stdout.splitlines() if line.startswith("   = not tried")])
 
 
 @pytest.mark.parametrize("span", ["soon", "-5", "5d"])
-def test_a_span_of_time_is_a_number_with_its_unit(root, span):
-    done = hloscope(root, "explain", FIXABLE, f"--try={span}")
+def test_a_span_of_time_is_a_number_with_its_unit(span):
+    done = hloscope("explain", FIXABLE, f"--try={span}")
     assert (done.returncode, done.stdout) == (2, "")
     assert "write 30s, 5m or 2h" in done.stderr
 
 
-def test_a_bare_file_is_explained_as_far_as_it_goes(says, root):
-    done = hloscope(root, "explain", CAPTURED, "--mesh", "X=4,Y=2", "--format", "json")
+def test_a_bare_file_is_explained_as_far_as_it_goes(says):
+    done = hloscope("explain", CAPTURED, "--mesh", "X=4,Y=2", "--format", "json")
     assert (done.returncode, done.stderr) == (0, "")
     document = json.loads(done.stdout)
     (one,) = document["explanations"]
@@ -134,16 +129,16 @@ def test_a_bare_file_is_explained_as_far_as_it_goes(says, root):
     assert (document["frames"][one["place"]]["line"], one["wire_bytes"], one["executions"]) == (19, 32768, 1)
 
 
-def test_a_collective_that_is_not_there_is_one_message(says, root):
-    done = hloscope(root, "explain", CAPTURED, "all-gather.9")
+def test_a_collective_that_is_not_there_is_one_message(says):
+    done = hloscope("explain", CAPTURED, "all-gather.9")
     assert (done.returncode, done.stdout) == (2, "")
     text = says(done.stderr)
     assert ("'all-gather.9'" in text, "%all-reduce" in text) == (True, True)
 
 
 @pytest.mark.tpu_compiler
-def test_shardings_of_everything_without_a_compile(root):
-    done = hloscope(root, "shardings", MATMUL, "--format", "json")
+def test_shardings_of_everything_without_a_compile():
+    done = hloscope("shardings", MATMUL, "--format", "json")
     assert (done.returncode, done.stderr) == (0, "")
     table = json.loads(done.stdout)
     assert (table["target"], table["slice_name"], table["axis_sizes"]) == (MATMUL, "v5e:4x2", {"X": 4, "Y": 2})
@@ -157,8 +152,8 @@ def test_shardings_of_everything_without_a_compile(root):
     ]
 
 
-def test_shardings_need_a_function(says, root):
-    done = hloscope(root, "shardings", CAPTURED)
+def test_shardings_need_a_function(says):
+    done = hloscope("shardings", CAPTURED)
     assert (done.returncode, done.stdout) == (2, "")
     assert CAPTURED in says(done.stderr)
 
@@ -174,22 +169,22 @@ def test_text_prints_no_line_of_a_file_that_it_names(says, root, tmp_path):
     )
     file = tmp_path / "e.hlo"
     file.write_text(text)
-    done = hloscope(root, "explain", str(file))
+    done = hloscope("explain", str(file))
     assert (done.returncode, done.stderr) == (0, "")
     assert "hunter2" not in done.stdout
     place, unread = done.stdout.splitlines()[1:3]
     assert place == "  --> secret.py:2"
     assert "--source-root" in says(unread)
-    allowed = hloscope(root, "explain", str(file), "--source-root", str(secret.parent))
+    allowed = hloscope("explain", str(file), "--source-root", str(secret.parent))
     assert "   | password = 'hunter2'" in allowed.stdout.splitlines()
-    elsewhere = hloscope(root, "explain", str(file), "--source-root", str(root), "--format", "json")
+    elsewhere = hloscope("explain", str(file), "--source-root", str(root), "--format", "json")
     (one,) = json.loads(elsewhere.stdout)["explanations"]
     assert (one["excerpt"], one["excerpt_unread"]) == (None, True)
 
 
 def test_a_source_root_is_for_hlo_text(says, root, tmp_path):
     for command in ("analyze", "explain"):
-        done = hloscope(root, command, "fixtures/programs/two_layer.py:step", "--source-root", str(tmp_path))
+        done = hloscope(command, "fixtures/programs/two_layer.py:step", "--source-root", str(tmp_path))
         assert (done.returncode, done.stdout) == (2, "")
         assert "--source-root" in says(done.stderr, command)
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command_line import hloscope as run
 
 import hloscope
 from hloscope.api.pricing import price
@@ -16,7 +14,6 @@ from hloscope.errors import NotationError
 from hloscope.program.target import attached_facts, make_facts
 
 ROOT = Path(__file__).parent.parent.parent
-CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("JAX_", "XLA_", "COLUMNS", "TPU_"))}
 BLOCK = "f32[1024,1024]{1,0:T(8,128)}"
 TEXT = f"""HloModule step, is_scheduled=true
 %fused (p: f32[1024,1024]) -> f32[1024,1024] {{
@@ -46,16 +43,7 @@ def step(x):
 """
 
 
-def run(*arguments, cwd):
-    return subprocess.run(
-        [sys.executable, "-m", "hloscope", *map(str, arguments)],
-        cwd=cwd,
-        env={**CLEAN, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+pytestmark = pytest.mark.usefixtures("cached")
 
 
 @pytest.fixture

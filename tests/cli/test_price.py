@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command_line import hloscope
 
 ROOT = Path(__file__).parent.parent.parent
 EXPERTS = ROOT / "fixtures/captured/mixture_of_experts.mixture_of_experts.jax-0.10.hlo"
-CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("JAX_", "XLA_", "COLUMNS", "TPU_"))}
+
+
+pytestmark = pytest.mark.usefixtures("cached")
 
 
 def price(*arguments, stdin=None):
-    return subprocess.run(
-        [sys.executable, "-m", "hloscope", "price", *map(str, arguments)],
-        cwd=ROOT,
-        input=stdin,
-        env={**CLEAN, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    return hloscope("price", *arguments, stdin=stdin)
 
 
 def test_slices_stand_side_by_side():

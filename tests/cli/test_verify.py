@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command_line import hloscope
 
 ROOT = Path(__file__).parent.parent.parent
 SEEDS = "fixtures/programs"
 CODE = "tests/verification/user_code"
-CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("JAX_", "XLA_", "COLUMNS", "TPU_"))}
 
-pytestmark = pytest.mark.tpu_compiler
+pytestmark = [pytest.mark.tpu_compiler, pytest.mark.usefixtures("cached")]
 
 
 def verify(target, reference, *options, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "hloscope", "verify", target, "--reference", reference, *options],
-        cwd=ROOT,
-        env={**CLEAN, "PYTHONPATH": str(ROOT), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    return hloscope("verify", target, "--reference", reference, *options, **environment)
 
 
 @pytest.mark.smoke
@@ -89,12 +78,11 @@ def test_a_wrong_twin_breaks_the_build(says):
     says(finding)
 
 
-def test_what_is_untested_fails_a_strict_run_alone(says, kept_compiles):
+def test_what_is_untested_fails_a_strict_run_alone(says):
     names = (f"{CODE}/covered.py:of_each_device", f"{CODE}/covered.py:embedding")
     options = ("--range", "index=0:1024", "--ignore", "more-than-reference")
-    store = {"HLOSCOPE_CACHE": "1", "HLOSCOPE_CACHE_DIR": str(kept_compiles.folder)}
     for strict, code in (((), 0), (("--strict",), 1)):
-        done = verify(*names, *options, *strict, **store)
+        done = verify(*names, *options, *strict)
         assert done.returncode == code
         (summary,) = [line for line in done.stdout.splitlines() if line.startswith("passed")]
         assert "table on 6 of 8 devices" in says(summary, "strict" if strict else "")
