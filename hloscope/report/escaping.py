@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 
 from hloscope.documents import plain
 
@@ -61,7 +62,7 @@ def dumped(document: object) -> str:
 
 
 def _laid_out(data: object, depth: int) -> str:
-    """JSON with each list and each object on a line of its own where it fits there, else with each part on one."""
+    """JSON with each list and each object on a line of its own where it fits there, else its parts on several."""
     line = _ENCODER.encode(data)
     indent = _INDENT * (depth + 1)
     if len(line) + len(indent) <= _WIDTH or not data:
@@ -75,7 +76,20 @@ def _laid_out(data: object, depth: int) -> str:
     else:
         return line
     between = f",\n{indent}"
-    return f"{opening}\n{indent}{between.join(parts)}\n{_INDENT * depth}{closing}"
+    return f"{opening}\n{indent}{between.join(_filled(parts, len(indent)))}\n{_INDENT * depth}{closing}"
+
+
+def _filled(parts: list[str], indent: int) -> Iterator[str]:
+    """The parts, as many on a line as fit there; an object, and what takes several lines, keeps to itself."""
+    line: list[str] = []
+    columns = indent
+    for part in parts:
+        columns += len(part) + len(", ")
+        if line and (columns > _WIDTH or any("\n" in one or one.startswith("{") for one in (part, line[-1]))):
+            yield ", ".join(line)
+            line, columns = [], indent + len(part) + len(", ")
+        line.append(part)
+    yield ", ".join(line)
 
 
 def for_sarif(text: str) -> str:
