@@ -39,6 +39,8 @@ def long(session: nox.Session) -> None:
     session.install("-e", ".[test]")
     chosen = ["-m", "long"] if session.python == sys.executable else []
     session.run("pytest", "-n", "auto", *chosen, *session.posargs)
+    if chosen:
+        session.run("pytest", "-n", "auto", "tests/truth", env={"HLOSCOPE_RANDOM": "more"})
 
 
 @nox.session(python=OTHERS)

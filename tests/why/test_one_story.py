@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from true_reasons import each
 
 import hloscope
 from hloscope.analysis.model import Operation, Reason, ReasonKind, Tensor
@@ -85,7 +86,7 @@ def test_the_seeds_tell_one_story(target):
 
 
 @pytest.mark.tpu_compiler
-@pytest.mark.parametrize("target", list(own_programs()))
+@pytest.mark.parametrize("target", each(own_programs()))
 def test_the_programs_of_this_room_tell_one_story(explained, target):
     collectives = explained(target).collectives
     assert bool(collectives) is (target not in MOVES_NOTHING)

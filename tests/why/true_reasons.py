@@ -21,12 +21,13 @@ function, with its `story`, the `fix` that an engineer would apply, and what tha
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
+import pytest
 
 from hloscope.analysis.model import Collective
 from hloscope.analysis.model.reason import Operation, Reason, ReasonKind
@@ -34,6 +35,24 @@ from hloscope.shardy.names import RESULT, name_in_jax
 
 PROGRAMS = Path(__file__).parent / "programs"
 MADE_BY_PRODUCERS = ("partial-sum", "replicated-weight", "requested-output", "realigned")
+SLOW = {
+    "by_hand.py:gradient_of_layer_by_hand",
+    "looking_up.py:scattered_gradients",
+    "looking_up.py:table_gradient",
+    "looping.py:accumulated",
+    "normalising.py:clipped_step",
+    "normalising.py:small_clipped_step",
+    "rearranging.py:running_mean",
+    "training.py:fsdp_step",
+    "training.py:kept_in_parts",
+    "transforming.py:area_under_sums",
+    "transforming.py:causal_depthwise",
+    "transforming.py:loudest",
+    "transforming.py:loudest_of_all",
+    "transforming.py:spatial_convolution",
+    "transforming.py:spectrum",
+}
+"""Programs that take the compiler from six to seventeen seconds each."""
 Key = tuple[str, frozenset[str]]
 
 
@@ -93,6 +112,11 @@ def told_programs() -> Iterator[str]:
     """`FAMILY.py:FUNCTION` of every program whose truth is written down."""
     for family in sorted(PROGRAMS.glob("*.toml")):
         yield from (f"{family.stem}.py:{name}" for name in tomllib.loads(family.read_text()))
+
+
+def each(programs: Iterable[str]) -> list[Any]:
+    """Parameters of a test about each program; those of the slow ones are `long`."""
+    return [pytest.param(one, marks=pytest.mark.long) if one in SLOW else pytest.param(one) for one in programs]
 
 
 def moves_of(program: str) -> list[Move]:
