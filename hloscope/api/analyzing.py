@@ -187,7 +187,7 @@ def with_function(
     Raises:
         HloscopeError: Bad input.
     """
-    from hloscope.program.devices import check_attached, on_enough_devices
+    from hloscope.program.devices import check_seen, on_enough_devices
     from hloscope.program.importing import modules_of
     from hloscope.program.surroundings import one_call
 
@@ -195,7 +195,7 @@ def with_function(
         stage("importing")
         function = loaded(target, facts)
         known = facts.over(attached_facts(function))
-        check_attached(known)
+        check_seen(known)
         with modules_of(function):
             return use(function, known)
 

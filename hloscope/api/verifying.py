@@ -171,7 +171,7 @@ def _analyses(
 def _functions(
     target: Function | str, reference: Function | str, facts: TargetFacts, settings: Settings, stage: Stage
 ) -> tuple[Function, Function]:
-    from hloscope.program.devices import check_attached
+    from hloscope.program.devices import check_seen
 
     stage("importing")
     functions = loaded(target, facts, reference), loaded(reference, facts, target)
@@ -181,7 +181,7 @@ def _functions(
             fix="name another function, or add --against-single-device to compare it with itself on one device",
         )
     all_facts = facts.over(attached_facts(functions[0]))
-    check_attached(all_facts)
+    check_seen(all_facts)
     _check_scale(settings.scale, all_facts)
     return functions
 

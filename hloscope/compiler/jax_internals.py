@@ -7,8 +7,8 @@ is used here is what `jax.stages.Lowered.compile` itself does, with the devices 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -179,6 +179,30 @@ def no_persistent_cache() -> Iterator[None]:
             yield
     finally:
         compilation_cache.reset_cache()
+
+
+_caches: dict[Hashable, Any] = {}
+"""Where compiled functions are kept while the devices are others than the process's own, by what they are."""
+
+
+def kept_apart(devices: Hashable) -> AbstractContextManager[None]:
+    """JAX's own context that says where compiled functions are kept, and is part of the key of every cache.
+
+    One made with `jax.make_user_context` would do, but making it changes the keys of all that the user has compiled.
+
+    Args:
+        devices: What is seen meanwhile; None for a context that nothing was kept in.
+    """
+    from jax._src import config
+    from jax._src.lib import _jax
+
+    cache = None if devices is None else _caches.get(devices)
+    if cache is None:
+        cache = _jax.PjitFunctionCache(capacity=4096)
+        if devices is not None:
+            _caches[devices] = cache
+    context: AbstractContextManager[None] = config.jax_jit_cpp_cache_obj(cache)
+    return context
 
 
 @contextmanager

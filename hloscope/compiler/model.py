@@ -17,8 +17,8 @@ class Layout:
         device_count: Partitions of the program.
         mesh_shape: Sizes of the mesh's axes, major first; None where the devices are taken in their own order.
         dcn_shape: For several slices: how many of them each axis spans; None on one slice.
-        simulated_ids: The position in `jax.devices()` of the device at each mesh position, where the mesh crosses
-            slices in no regular arrangement; on simulated CPU devices that of each partition's device.
+        simulated_ids: The position in `jax.devices()` of each partition's device: of a mesh that the program itself
+            laid over a slice, and of simulated CPU devices.
         positions: The mesh position of each partition; None where they agree.
     """
 

@@ -31,12 +31,11 @@ def physical_devices(chosen: Slice, layout: Layout, notes: list[str]) -> list[An
         simulated = jax.devices("cpu")
         return [simulated[number] for number in layout.simulated_ids or range(layout.device_count)]
     physical = topology_devices(chosen)
+    if layout.simulated_ids is not None:
+        return [physical[number] for number in layout.simulated_ids]
     if layout.mesh_shape is None:
         return part_of(physical, layout.device_count)
-    if layout.simulated_ids is not None:
-        laid_out = _by_simulated_slice(layout.simulated_ids, physical, chosen.slice_count)
-    else:
-        laid_out = arrange(layout.mesh_shape, physical, layout.dcn_shape, notes)
+    laid_out = arrange(layout.mesh_shape, physical, layout.dcn_shape, notes)
     return laid_out if layout.positions is None else [laid_out[position] for position in layout.positions]
 
 
@@ -138,10 +137,3 @@ def _follows_axes(mesh_shape: Sequence[int], devices: Sequence[Any]) -> bool:
     except (NotImplementedError, ValueError, AssertionError):
         return False
     return True
-
-
-def _by_simulated_slice(simulated_ids: Sequence[int], physical: Sequence[Any], slice_count: int) -> list[Any]:
-    """Physical devices for a mesh of irregular arrangement: those of the same place in `jax.devices()`."""
-    per_slice = len(simulated_ids) // slice_count
-    in_slices = [[device for device in physical if device.slice_index == index] for index in range(slice_count)]
-    return [in_slices[number // per_slice][number % per_slice] for number in simulated_ids]

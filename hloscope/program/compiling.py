@@ -31,6 +31,7 @@ from hloscope.program.lowering import Lowered
 from hloscope.program.notation import short_dtype
 from hloscope.program.plan import Plan, axis_kinds
 from hloscope.program.several_slices import slices_of_own_mesh, slices_per_axis
+from hloscope.program.stand_ins import posed_slice
 from hloscope.program.surroundings import stop_where_interrupted
 from hloscope.store import Store
 
@@ -203,32 +204,35 @@ def _layout(program: Lowered) -> Layout:
         return Layout(device_count=seen.device_count, simulated_ids=tuple(device.id for device in seen.devices) or None)
     if mesh is None or seen.device_count != mesh.size:
         return Layout(device_count=seen.device_count)
+    devices = seen.devices or tuple(mesh.devices.flat)
+    simulated_ids = tuple(device.id for device in devices)
+    posed, is_own = posed_slice(), program.plan.axis_types is None and not program.plan.dcn
+    if is_own and posed is not None and posed.name == chosen.name and len(devices) == chosen.device_count:
+        return Layout(device_count=seen.device_count, simulated_ids=simulated_ids)
+    dcn_shape = _across_slices(mesh, chosen, program.plan)
+    if dcn_shape is None and chosen.slice_count > 1:
+        return Layout(device_count=seen.device_count, simulated_ids=simulated_ids)
     position = {device.id: index for index, device in enumerate(mesh.devices.flat)}
-    positions = tuple(position[device.id] for device in seen.devices)
-    dcn_shape, simulated_ids = _across_slices(mesh, chosen, program.plan)
+    positions = tuple(position[device.id] for device in devices)
     return Layout(
         device_count=seen.device_count,
         mesh_shape=tuple(mesh.axis_sizes),
         dcn_shape=dcn_shape,
-        simulated_ids=simulated_ids,
-        positions=None if positions in ((), tuple(range(mesh.size))) else positions,
+        positions=None if positions == tuple(range(mesh.size)) else positions,
     )
 
 
-def _across_slices(
-    mesh: jax.sharding.Mesh, chosen: Slice, plan: Plan
-) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-    """How many slices each axis spans, or else, for a mesh of no regular arrangement, its simulated devices."""
+def _across_slices(mesh: jax.sharding.Mesh, chosen: Slice, plan: Plan) -> tuple[int, ...] | None:
+    """How many slices each axis spans; None on one slice, and for a mesh of no regular arrangement."""
     if chosen.slice_count == 1:
         if plan.dcn:
             raise MeshError(
                 "--dcn needs a slice of several, such as 2*v5e:2x4", fix="drop --dcn, or name several slices"
             )
-        return None, None
+        return None
     if plan.axis_types is None and not plan.dcn:
-        across = slices_of_own_mesh(mesh, chosen.slice_count)
-        return across, None if across is not None else tuple(device.id for device in mesh.devices.flat)
-    return slices_per_axis(axis_sizes(mesh), chosen.slice_count, plan.dcn, plan.notes), None
+        return slices_of_own_mesh(mesh, chosen.slice_count)
+    return slices_per_axis(axis_sizes(mesh), chosen.slice_count, plan.dcn, plan.notes)
 
 
 def _reported_mesh(mesh: jax.sharding.Mesh | None, seen: jax_internals.LoweredFacts) -> Mesh | None:

@@ -18,19 +18,18 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from hloscope.compiler.jax_internals import backends_are_initialised, replaced_in_this_thread
+from hloscope.compiler.jax_internals import backends_are_initialised, kept_apart, replaced_in_this_thread
 from hloscope.compiler.jax_support import check_supported
-from hloscope.errors import DeviceCountError, MeshError
-from hloscope.hardware.slices import parse_slice
+from hloscope.errors import DeviceCountError, MeshError, SliceError
+from hloscope.hardware.slices import Slice, default_slice, parse_slice
 from hloscope.program.environment import DEFAULT_DEVICES
 from hloscope.program.notation import parse_axis_types
 from hloscope.program.several_slices import simulated_hybrid_meshes
+from hloscope.program.stand_ins import pose_as, posed_slice, posing_as
 from hloscope.program.target import TargetFacts, attached_facts
 from hloscope.units import plural
 
 T = TypeVar("T")
-
-_caches: dict[int, Any] = {}
 
 
 class _Seen(threading.local):
@@ -49,7 +48,7 @@ def own_devices(count: int) -> Iterator[None]:
     with ExitStack() as stack:
         for holder, name, replacement in _replacements():
             stack.enter_context(replaced_in_this_thread(holder, name, replacement))
-        stack.enter_context(_keyed_apart(_caches.setdefault(count, _new_cache())))
+        stack.enter_context(kept_apart(count))
         if jax.config.jax_default_device is not None:
             stack.enter_context(jax.default_device(None))
         _seen.client = client
@@ -59,29 +58,12 @@ def own_devices(count: int) -> Iterator[None]:
 
 def traced_afresh() -> AbstractContextManager[None]:
     """Lets nothing be taken from JAX's caches of traces meanwhile, which do not notice that a global was changed."""
-    return _keyed_apart(_new_cache())
+    return kept_apart(None)
 
 
 def own_device_count() -> int | None:
     """How many devices `own_devices` shows to this thread; None outside of it."""
     return None if _seen.client is None else int(_seen.client.device_count())
-
-
-def _new_cache() -> Any:
-    from jax._src.lib import _jax
-
-    return _jax.PjitFunctionCache(capacity=4096)
-
-
-def _keyed_apart(cache: Any) -> AbstractContextManager[None]:
-    """JAX's own context that says where compiled functions are kept, and is part of the key of every cache.
-
-    One made with `jax.make_user_context` would do, but making it changes the keys of all that the user has compiled.
-    """
-    from jax._src import config
-
-    context: AbstractContextManager[None] = config.jax_jit_cpp_cache_obj(cache)
-    return context
 
 
 @cache
@@ -126,18 +108,61 @@ def simulated_device_count() -> int | None:
     return None if jax.default_backend() != "cpu" else len(jax.devices())
 
 
-class _AttachedDevicesError(Exception):
-    """A program says of itself that it runs on attached devices, which only its import showed."""
+class _SeenOtherwiseError(Exception):
+    """A program says of itself what it runs on, which only its import showed, and was shown something else."""
+
+    def __init__(self, facts: TargetFacts) -> None:
+        super().__init__(facts.slice)
+        self.facts = facts
 
 
-def check_attached(facts: TargetFacts) -> None:
-    """Lets `on_enough_devices` begin anew where a program is for attached devices, and sees simulated ones.
+def check_seen(facts: TargetFacts) -> None:
+    """Lets `on_enough_devices` begin anew where a program was shown other devices than those that it is for.
 
     Raises:
-        AttachedDevicesError: It is so.
+        SeenOtherwiseError: It was.
     """
-    if facts.slice == "attached" and own_device_count() is not None:
-        raise _AttachedDevicesError
+    if facts.slice == "attached":
+        if own_device_count() is not None:
+            raise _SeenOtherwiseError(facts)
+        return
+    shown, seen = _slice_to_show(facts), posed_slice()
+    is_other = (shown is None) is not (seen is None) or (facts.slice is not None and _name(shown) != _name(seen))
+    if is_other and (shown is None or not pose_as(shown)):
+        raise _SeenOtherwiseError(facts)
+
+
+def _name(chosen: Slice | None) -> str | None:
+    return None if chosen is None else chosen.name
+
+
+def _slice_to_show(facts: TargetFacts) -> Slice | None:
+    """What the simulated devices pose as for a program; None where they say that they are CPU devices."""
+    if facts.platform == "cpu":
+        return None
+    if facts.slice is not None:
+        chosen = parse_slice(facts.slice)
+        return None if chosen.chip is None else chosen
+    count = simulated_device_count()
+    if count is None:
+        return None
+    try:
+        return default_slice(count)
+    except SliceError:
+        return None
+
+
+@contextmanager
+def _shown(facts: TargetFacts, count: int | None) -> Iterator[None]:
+    """Lets this thread see what a program is to be compiled for: simulated devices that pose as those of its slice."""
+    with ExitStack() as stack:
+        if count is not None:
+            stack.enter_context(own_devices(count))
+        chosen = None if facts.slice == "attached" else _slice_to_show(facts)
+        if chosen is not None:
+            client = jax.devices("cpu")[0].client
+            stack.enter_context(posing_as(chosen, client))
+        yield
 
 
 def on_enough_devices(targets: Sequence[Callable[..., Any] | str], facts: TargetFacts, work: Callable[[], T]) -> T:
@@ -155,15 +180,18 @@ def on_enough_devices(targets: Sequence[Callable[..., Any] | str], facts: Target
         MeshError: No number of devices suits the program.
     """
     check_supported()
+    facts = next((facts.over(attached_facts(target)) for target in targets if not isinstance(target, str)), facts)
     attached = facts.slice == "attached"
-    count = None if attached else _devices_to_begin_with(targets, facts)
+    by_name = all(isinstance(target, str) for target in targets)
+    count = None if attached else _devices_to_begin_with(facts, by_name)
     tried: list[int] = []
     while True:
         try:
-            with nullcontext() if count is None else own_devices(count):
+            with _shown(facts, count):
                 return work()
-        except _AttachedDevicesError:
-            attached, count = True, None
+        except _SeenOtherwiseError as error:
+            facts, attached = error.facts, error.facts.slice == "attached"
+            count = None if attached else _devices_to_begin_with(facts, by_name)
         except DeviceCountError as error:
             if attached:
                 raise MeshError(
@@ -193,9 +221,12 @@ def _no_count_fits(seen: int, error: DeviceCountError) -> MeshError:
     )
 
 
-def _devices_to_begin_with(targets: Sequence[Callable[..., Any] | str], facts: TargetFacts) -> int | None:
-    """How many devices of hloscope's own to show to programs; None for the process's."""
-    facts = next((facts.over(attached_facts(target)) for target in targets if not isinstance(target, str)), facts)
+def _devices_to_begin_with(facts: TargetFacts, by_name: bool) -> int | None:
+    """How many devices of hloscope's own to show to programs; None for the process's.
+
+    Functions may hold meshes over the process's devices, and see them where they suffice; modules that are imported
+    first may count devices, and see as many as a slice has.
+    """
     if isinstance(facts.mesh, jax.sharding.Mesh):
         return None
     if facts.mesh is not None:
@@ -203,9 +234,10 @@ def _devices_to_begin_with(targets: Sequence[Callable[..., Any] | str], facts: T
     else:
         wanted = parse_slice(facts.slice).device_count if facts.slice else 0
     if backends_are_initialised():
-        enough = jax.default_backend() == "cpu" and len(jax.devices()) >= max(wanted, 1)
+        available = len(jax.devices()) if jax.default_backend() == "cpu" else 0
     else:
-        enough = jax.config.jax_platforms == "cpu" and jax.config.jax_num_cpu_devices >= max(wanted, 1)
+        available = jax.config.jax_num_cpu_devices if jax.config.jax_platforms == "cpu" else 0
+    enough = available == wanted if by_name and wanted else available >= max(wanted, 1)
     return None if enough else wanted or DEFAULT_DEVICES
 
 
@@ -216,6 +248,7 @@ def seen_by_modules(facts: TargetFacts) -> Hashable:
         (
             simulated_device_count(),
             facts.slice == "attached",
+            _name(posed_slice()),
             facts.mesh,
             facts.axis_types,
             environment,

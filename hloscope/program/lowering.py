@@ -28,6 +28,7 @@ from hloscope.program.loading import shown_path, user_code
 from hloscope.program.plan import Plan, choose_slice, make_plan, users_mesh
 from hloscope.program.retracing import DoesNotApplyError, changed_call, moving_call, with_sizes
 from hloscope.program.several_slices import simulated_hybrid_meshes
+from hloscope.program.stand_ins import posed_slice
 from hloscope.program.target import TargetFacts
 from hloscope.store import Store
 
@@ -105,7 +106,7 @@ def lower(
     """
     plan = make_plan(facts) if plan is None else plan
     stage("tracing")
-    with _watched_backend([] if plan.is_real else plan.notes), modules_of(function), simulated_hybrid_meshes():
+    with _watched_backend(plan), modules_of(function), simulated_hybrid_meshes():
         made, strategy = _first_that_works(_Attempt(function, facts, plan, name, store))
     seen = jax_internals.lowered_facts(made.module)
     mesh = users_mesh(plan, seen)
@@ -139,7 +140,7 @@ def lower_changed(function: Function, original: Lowered, change: Change, *, stor
     plan = replace(original.plan, notes=list(original.plan.notes))
     attempt = _Attempt(function, facts, plan, original.name, store, (original, change))
     with (
-        _watched_backend([] if plan.is_real else plan.notes),
+        _watched_backend(plan),
         modules_of(function),
         simulated_hybrid_meshes(),
         warnings.catch_warnings(),
@@ -388,11 +389,15 @@ def _jitted(call: Call, mesh: jax.sharding.Mesh | None) -> Any:
 
 
 @contextmanager
-def _watched_backend(notes: list[str]) -> Iterator[None]:
+def _watched_backend(plan: Plan) -> Iterator[None]:
     """Adds a note for each place of the user's code that calls `jax.default_backend()` meanwhile.
 
-    Calls through a name that was imported before (`from jax import default_backend`) are not seen.
+    Where the devices pose as those of a slice, there is nothing to note. Calls through a name that was imported before
+    (`from jax import default_backend`) are not seen.
     """
+    if plan.is_real or posed_slice() is not None:
+        yield
+        return
     original = jax.default_backend
 
     def watching() -> str:
@@ -403,8 +408,8 @@ def _watched_backend(notes: list[str]) -> Iterator[None]:
             f"{shown_path(filename)}:{caller.f_lineno} asks jax.default_backend() and sees {backend!r}, because the "
             "program is traced on simulated devices: what it does on a TPU may differ"
         )
-        if not is_library(filename) and note not in notes:
-            notes.append(note)
+        if not is_library(filename) and note not in plan.notes:
+            plan.notes.append(note)
         return backend
 
     with replaced_in_this_thread(jax, "default_backend", watching):

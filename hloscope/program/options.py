@@ -168,6 +168,13 @@ def as_axis_types(value: Any) -> str | None:
     raise NotationError(f"axis_types must be text, not {value!r}", fix="write 'auto', 'explicit' or 'X=explicit'")
 
 
+def as_platform(value: Any) -> str | None:
+    """Reads what devices are to say that they are."""
+    if value in (None, "tpu", "cpu"):
+        return None if value is None else str(value)
+    raise NotationError(f"{value!r} is no platform that devices can say they are", fix="write 'tpu' or 'cpu'")
+
+
 def as_mapping(value: Mapping[str, Any] | None) -> dict[str, Any]:
     """Reads a table."""
     return dict(value or {})

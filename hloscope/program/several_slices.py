@@ -85,6 +85,7 @@ def simulated_hybrid_meshes() -> Iterator[None]:
     from jax.experimental import mesh_utils
 
     from hloscope.compiler.jax_internals import replaced_in_this_thread
+    from hloscope.program.stand_ins import posed_slice
 
     original = mesh_utils.create_hybrid_device_mesh
 
@@ -93,7 +94,7 @@ def simulated_hybrid_meshes() -> Iterator[None]:
 
         chosen = list(jax.devices() if devices is None else devices)
         slices = prod(dcn_mesh_shape)
-        if chosen[0].platform != "cpu" or prod(mesh_shape) * slices != len(chosen):
+        if posed_slice() is not None or chosen[0].platform != "cpu" or prod(mesh_shape) * slices != len(chosen):
             return original(mesh_shape, dcn_mesh_shape, devices, **options)
         dimensions, sizes = len(mesh_shape), np.multiply(dcn_mesh_shape, mesh_shape)
         apart = np.array(chosen, dtype=object).reshape(*dcn_mesh_shape, *mesh_shape)

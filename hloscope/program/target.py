@@ -118,6 +118,16 @@ class TargetFacts:
         fits=kinds.is_mesh,
         example="{ data = 2 }",
     )
+    platform: str | None = option(
+        says="What the devices say that they are while the program is imported and traced: `tpu`, the default for a "
+        "TPU slice, or `cpu`.",
+        python=kinds.as_platform,
+        shown="--platform tpu|cpu",
+        help="What the program sees of its devices.",
+        default="tpu",
+        fits=kinds.is_text,
+        example='"cpu"',
+    )
     compiler_options: Mapping[str, str] = option(
         says="XLA compiler options by name.",
         python=kinds.as_compiler_options,
@@ -212,6 +222,7 @@ class ProgramOptions(TypedDict, total=False):
     donate: int | tuple[int, ...] | None
     dims: Mapping[str, int] | None
     axis_types: str | None
+    platform: str | None
     dcn: Mapping[str, int] | str | None
     compiler_options: Mapping[str, str] | None
     chip_overrides: Sequence[str]
