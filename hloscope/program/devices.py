@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import cache
 from math import prod
 from typing import Any, TypeVar
@@ -306,10 +306,21 @@ def make_mesh(
         raise DeviceCountError(count, len(chosen))
     kinds = {"auto": jax.sharding.AxisType.Auto, "explicit": jax.sharding.AxisType.Explicit}
     return jax.sharding.Mesh(
-        np.array(chosen[:count], dtype=object).reshape(tuple(axis_sizes.values())),
+        _laid_out(chosen[:count], tuple(axis_sizes.values())),
         tuple(axis_sizes),
         axis_types=tuple(kinds[axis_types[name]] for name in axis_sizes),
     )
+
+
+def _laid_out(devices: Sequence[Any], sizes: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Devices in the order in which `jax.make_mesh` has them, so that a mesh that the program makes is the same one."""
+    posed = posed_slice()
+    if posed is not None and posed.slice_count == 1 and len(devices) == posed.device_count:
+        from jax.experimental import mesh_utils
+
+        with suppress(NotImplementedError, ValueError, AssertionError):  # it does not follow the physical axes
+            return np.asarray(mesh_utils.create_device_mesh(sizes, devices, allow_split_physical_axes=True))
+    return np.array(devices, dtype=object).reshape(sizes)
 
 
 _OURS = ("jax_num_cpu_devices", "jax_platforms", "jax_platform_name")

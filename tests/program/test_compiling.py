@@ -146,8 +146,9 @@ def test_two_slices(compiled, dcn):
     assert ("xla_megascale_runtime" in capture.compiled.text) is (dcn != {"Y": 2})
 
 
-def test_code_that_asks_for_the_backend_is_told(says, compiled):
-    (note,) = compiled("modern.py:asks_for_the_backend").notes
+def test_code_that_asks_for_the_backend_is_told_of_the_tpu_unless_that_is_turned_off(says, compiled):
+    assert compiled("modern.py:asks_for_the_backend").notes == ()
+    (note,) = compiled("modern.py:asks_for_the_backend", platform="cpu").notes
     assert note.startswith("tests/program/user_code/modern.py:")
     assert re.findall(r"jax\.default_backend\(\)|'cpu'", note) == ["jax.default_backend()", "'cpu'"]
     says(re.sub(r"modern\.py:\d+", "modern.py:LINE", note))
