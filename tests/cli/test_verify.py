@@ -88,6 +88,7 @@ def test_what_is_untested_fails_a_strict_run_alone(says):
         assert "table on 6 of 8 devices" in says(summary, "strict" if strict else "")
 
 
+@pytest.mark.long
 def test_a_hang_ends_in_time_and_breaks_the_build():
     done = verify(f"{CODE}/troubles.py:hangs", f"{CODE}/troubles.py:plain", "--timeout", "8")
     assert done.returncode == 1

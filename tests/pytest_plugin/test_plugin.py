@@ -348,6 +348,7 @@ ARGS = ("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]")
 """
 
 
+@pytest.mark.long
 @pytest.mark.tpu_compiler
 def test_compiled_functions_of_several_processes(suite, pytester):
     pytester.makepyfile(

@@ -239,6 +239,7 @@ def test_reduction_is_what_the_reducer_does():
     assert replace(one, reduction=None).reduction is None
 
 
+@pytest.mark.long
 @pytest.mark.tpu_compiler
 def test_zeros_that_start_a_sum_in_a_ring_are_no_array_of_the_users():
     found = judged_with(compiled("gradients_in_parts"), select=["collective-in-loop"])
