@@ -136,10 +136,12 @@ def _analyses(
     """Both programs, compiled for the target's slice, how to run them, and what came of that where it ran beside."""
     from hloscope.program.compiling import start_compile
     from hloscope.program.lowering import lower
+    from hloscope.program.stand_ins import posed_slice
     from hloscope.verification.machine import available_bytes
     from hloscope.verification.where import started_ahead
 
     functions = _functions(target, reference, facts, settings, stage)
+    posed = posed_slice()
     all_facts, store = facts.over(attached_facts(functions[0])), default_store()
     first = lower(functions[0], all_facts, name=name_of(target), stage=stage, store=store)
     _check_ranges(settings.ranges, dict(zip(first.seen.argument_names, first.seen.argument_avals, strict=True)))
@@ -156,6 +158,7 @@ def _analyses(
             facts=facts,
             settings=settings,
             memory_bytes=available_bytes(),
+            poses=None if posed is None else posed.name,
         )
         child = started_ahead(job)
         if child is not None:

@@ -27,7 +27,7 @@ Examples
 
 
 def _exit_code(found: Verification, options: dict[str, Any]) -> int:
-    broken = running.failing(found.findings, options["fail_on"]) or (options["strict"] and found.untested)
+    broken = running.failing(found.findings, options["fail_on"]) or (options["strict"] and found.exceptions)
     return EXIT_BROKEN if broken else EXIT_OK
 
 
@@ -70,7 +70,7 @@ def _exit_code(found: Verification, options: dict[str, Any]) -> int:
 @click.option("--rtol", type=click.FloatRange(min=0), help="Relative tolerance. [default: from rounding]")
 @click.option("--atol", type=click.FloatRange(min=0), help="Absolute tolerance. [default: from rounding]")
 @click.option("--ignore", multiple=True, metavar="RULE", help="Leave this finding out. Repeats.")
-@click.option("--strict", is_flag=True, help="Exit with 1 where inputs are untested too.")
+@click.option("--strict", is_flag=True, help="Exit with 1 where a verdict has exceptions, such as untested inputs.")
 @fail_on_option(default="error")
 @running.reports("verification", _exit_code)
 def command(target: str, reference: str, **options: Any) -> Verification:

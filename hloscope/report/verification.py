@@ -62,9 +62,9 @@ def _headline(found: Verification, width: int) -> Iterator[Text]:
 
 
 def _passed(found: Verification) -> Text:
-    if not found.untested:
+    if not found.exceptions:
         return Text("passed", style="bold green")
-    return Text(f"passed, except: untested {'; '.join(found.untested)}", style="bold yellow")
+    return Text(f"passed, except: {'; '.join(found.exceptions)}", style="bold yellow")
 
 
 def _numbers(found: Verification, width: int) -> Iterator[Text]:

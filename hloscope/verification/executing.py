@@ -28,6 +28,7 @@ from hloscope.units import known_sum
 from hloscope.verification.differences import Rounding, Shard, is_manual, rounding_of
 from hloscope.verification.job import Function
 from hloscope.verification.noise import noisy, plain
+from hloscope.verification.traced import differs_by_platform
 
 UNEVALUABLE = (
     HloscopeError,
@@ -61,6 +62,7 @@ class Prepared:
         is_manual: Whether a part of it is written for each device, by `shard_map`.
         adds_across: Whether it may add up over devices, each of which then rounds what it hands on.
         traced: What JAX traced, flat; None where a library hands out no such thing.
+        differs_by_platform: Whether `jax.lax.platform_dependent` chose for CPU devices what it would not on a TPU.
         moved: Its evaluations with values moved, once they were asked for, by the parts of sums.
     """
 
@@ -73,6 +75,7 @@ class Prepared:
     is_manual: bool
     adds_across: bool
     traced: ClosedJaxpr | None
+    differs_by_platform: bool = False
     moved: dict[int, Function] = field(default_factory=dict)
 
     @property
@@ -107,6 +110,7 @@ def prepare(function: Function, facts: TargetFacts, name: str) -> Prepared:
     seen = program.seen
     compiled = program.module.compile()
     text, hlo = program.module.as_text(), compiled.as_text()
+    traced = _jaxpr(program.traced)
     memory_bytes = _memory_of_one_device(compiled)
     return Prepared(
         function=function,
@@ -117,7 +121,8 @@ def prepare(function: Function, facts: TargetFacts, name: str) -> Prepared:
         memory_bytes=None if memory_bytes is None else memory_bytes * seen.device_count,
         is_manual=is_manual(text),
         adds_across=hlo is None or any(opcode in hlo for opcode in _ADDING),
-        traced=_jaxpr(program.traced),
+        traced=traced,
+        differs_by_platform=traced is not None and differs_by_platform(traced),
     )
 
 

@@ -13,6 +13,7 @@ from hloscope.compare import Change, Comparison, match
 from hloscope.findings import Finding, Severity
 from hloscope.units import format_bytes, known_sum, plural
 from hloscope.verification.model import (
+    ANOTHER_BRANCH,
     COPIES,
     UNTESTED,
     UNTESTED_WORDS,
@@ -90,6 +91,12 @@ def judge_numerics(numerics: Numerics) -> Iterator[Finding]:
         elif output.informative and output.blind_shards:
             yield _blind(output)
     yield from map(_untested, numerics.untested)
+    for branch in numerics.other_branches:
+        yield finding(
+            ANOTHER_BRANCH,
+            f"the numbers are not those of the program that was compiled: {branch}",
+            fix="run on an attached TPU (--on tpu), or name a function that takes the same branch everywhere",
+        )
 
 
 def _uninformative(output: OutputComparison) -> Finding:

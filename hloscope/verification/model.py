@@ -23,6 +23,7 @@ COPIES = "other copies"
 
 
 UNTESTED = "untested"
+ANOTHER_BRANCH = "another-branch"
 UNTESTED_WORDS = "no output of the reference depends on "
 UNTRIED_WORDS = "hloscope did not test whether any output of the reference depends on "
 
@@ -196,6 +197,7 @@ class Numerics:
         not_compared: What could not be compared, and why: `gradients` or `single device` that were asked for, an
             output of another shape.
         untested: Parts of arguments that no output depends on for the inputs that were tried.
+        other_branches: Where the numbers are not those of the branch that was compiled: what ran, and why.
         notes: Choices made for the user, one sentence each.
     """
 
@@ -210,6 +212,7 @@ class Numerics:
     available_bytes: int | None = None
     not_compared: Mapping[str, str] = field(default_factory=dict)
     untested: tuple[Untested, ...] = ()
+    other_branches: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -248,6 +251,13 @@ class Verification:
         """What no output depends on for the inputs that were tried: `table on 4 of 8 devices (X=4; X=5; ...)`."""
         messages = (finding.message for finding in self.findings if finding.rule == UNTESTED)
         return tuple(message.removeprefix(UNTESTED_WORDS).removeprefix(UNTRIED_WORDS) for message in messages)
+
+    @property
+    def exceptions(self) -> tuple[str, ...]:
+        """What a verdict does not cover, in words: inputs that are untested, numbers of another branch."""
+        untested = (f"untested {'; '.join(self.untested)}",) if self.untested else ()
+        is_other = any(finding.rule == ANOTHER_BRANCH for finding in self.findings)
+        return (*untested, *(("numbers of another branch",) if is_other else ()))
 
     @property
     def bytes_ratio(self) -> float | None:

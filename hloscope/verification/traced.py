@@ -322,3 +322,13 @@ def _passed(eqn: Any, known: list[_Origin]) -> _Origin:
         counted=max((source.counted for source in sources), default=0),
         shards=sources[0].shards if name in ("convert_element_type", "pvary", "pcast", "copy") else (),
     )
+
+
+def differs_by_platform(traced: ClosedJaxpr) -> bool:
+    """Whether `jax.lax.platform_dependent` chooses one branch for CPU devices and another one for a TPU."""
+    chosen = [eqn.params["platforms"] for eqn in every_equation(traced.jaxpr) if eqn.primitive.name == "platform_index"]
+    return any(_branch_for("cpu", branches) != _branch_for("tpu", branches) for branches in chosen)
+
+
+def _branch_for(platform: str, branches: Sequence[Sequence[str] | None]) -> int | None:
+    return next((at for at, those in enumerate(branches) if those is None or platform in those), None)
