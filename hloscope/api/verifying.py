@@ -136,7 +136,7 @@ def _analyses(
     """Both programs, compiled for the target's slice, how to run them, and what came of that where it ran beside."""
     from hloscope.program.compiling import start_compile
     from hloscope.program.lowering import lower
-    from hloscope.program.stand_ins import posed_slice
+    from hloscope.program.stand_ins import posed_processes, posed_slice
     from hloscope.verification.machine import available_bytes
     from hloscope.verification.where import started_ahead
 
@@ -158,7 +158,7 @@ def _analyses(
             facts=facts,
             settings=settings,
             memory_bytes=available_bytes(),
-            poses=None if posed is None else posed.name,
+            poses=None if posed is None else (posed.name, posed_processes()),
         )
         child = started_ahead(job)
         if child is not None:

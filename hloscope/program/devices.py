@@ -25,7 +25,7 @@ from hloscope.hardware.slices import Slice, default_slice, parse_slice
 from hloscope.program.environment import DEFAULT_DEVICES
 from hloscope.program.notation import parse_axis_types
 from hloscope.program.several_slices import simulated_hybrid_meshes
-from hloscope.program.stand_ins import pose_as, posed_slice, posing_as
+from hloscope.program.stand_ins import pose_as, posed_processes, posed_slice, posing_as
 from hloscope.program.target import TargetFacts, attached_facts
 from hloscope.units import plural
 
@@ -126,9 +126,13 @@ def check_seen(facts: TargetFacts) -> None:
         if own_device_count() is not None:
             raise _SeenOtherwiseError(facts)
         return
-    shown, seen = _slice_to_show(facts), posed_slice()
-    is_other = (shown is None) is not (seen is None) or (facts.slice is not None and _name(shown) != _name(seen))
-    if is_other and (shown is None or not pose_as(shown)):
+    shown, seen, processes = _slice_to_show(facts), posed_slice(), facts.processes or 1
+    if shown is None or seen is None:
+        is_other = shown is not seen
+    else:
+        is_named = facts.slice is not None
+        is_other = processes != posed_processes() or (is_named and shown.name != seen.name)
+    if is_other and (shown is None or not pose_as(shown, processes)):
         raise _SeenOtherwiseError(facts)
 
 
@@ -161,7 +165,7 @@ def _shown(facts: TargetFacts, count: int | None) -> Iterator[None]:
         chosen = None if facts.slice == "attached" else _slice_to_show(facts)
         if chosen is not None:
             client = jax.devices("cpu")[0].client
-            stack.enter_context(posing_as(chosen, client))
+            stack.enter_context(posing_as(chosen, client, facts.processes or 1))
         yield
 
 
@@ -249,6 +253,7 @@ def seen_by_modules(facts: TargetFacts) -> Hashable:
             simulated_device_count(),
             facts.slice == "attached",
             _name(posed_slice()),
+            posed_processes(),
             facts.mesh,
             facts.axis_types,
             environment,

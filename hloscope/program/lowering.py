@@ -28,7 +28,7 @@ from hloscope.program.loading import shown_path, user_code
 from hloscope.program.plan import Plan, choose_slice, make_plan, users_mesh
 from hloscope.program.retracing import DoesNotApplyError, changed_call, moving_call, with_sizes
 from hloscope.program.several_slices import simulated_hybrid_meshes
-from hloscope.program.stand_ins import posed_slice
+from hloscope.program.stand_ins import posed_slice, taken_notes
 from hloscope.program.target import TargetFacts
 from hloscope.store import Store
 
@@ -108,6 +108,7 @@ def lower(
     stage("tracing")
     with _watched_backend(plan), modules_of(function), simulated_hybrid_meshes():
         made, strategy = _first_that_works(_Attempt(function, facts, plan, name, store))
+    plan.notes.extend(note for note in taken_notes() if note not in plan.notes)
     seen = jax_internals.lowered_facts(made.module)
     mesh = users_mesh(plan, seen)
     chosen, chosen_by = choose_slice(plan, mesh, seen.device_count)

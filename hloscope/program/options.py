@@ -175,6 +175,15 @@ def as_platform(value: Any) -> str | None:
     raise NotationError(f"{value!r} is no platform that devices can say they are", fix="write 'tpu' or 'cpu'")
 
 
+def as_processes(value: Any) -> int | None:
+    """Reads how many processes share a slice."""
+    if value is None:
+        return None
+    if not str(value).isdecimal() or not int(str(value)):
+        raise NotationError(f"{value!r} is no number of processes", fix="write a number from 1 to the slice's hosts")
+    return int(str(value))
+
+
 def as_mapping(value: Mapping[str, Any] | None) -> dict[str, Any]:
     """Reads a table."""
     return dict(value or {})

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,15 @@ import jax
 import jaxlib
 
 import hloscope
+from hloscope.compiler.client import platform_version
 from hloscope.compiler.jax_internals import kept_apart, replaced_in_this_thread
+from hloscope.errors import SliceError
 from hloscope.hardware.chips import Chip
 from hloscope.hardware.devices import SliceDevice, slice_devices
 from hloscope.hardware.slices import Slice
+from hloscope.program.loading import shown_path
+from hloscope.store import default_store
+from hloscope.units import plural
 
 _MACHINERY = tuple(f"{Path(file).parent}/" for file in (jax.__file__, jaxlib.__file__, hloscope.__file__))
 _CHOOSES = ("mesh_utils.py", "sharding_impls.py", "mesh.py", "/pallas/", "/mosaic/")
@@ -35,7 +40,9 @@ class _Pose:
     """What a client's devices pose as.
 
     Attributes:
+        processes: How many processes share them.
         until: What is undone once they pose no more.
+        notes: What was asked that no stand-in can answer, a sentence each.
         was_asked: Whether anybody asked them what they are since.
     """
 
@@ -43,8 +50,15 @@ class _Pose:
     chip: Chip
     client: Any
     devices: Mapping[Any, SliceDevice]
+    processes: int
     until: ExitStack
+    notes: list[str] = field(default_factory=list)
     was_asked: bool = False
+
+    def process_of(self, known: SliceDevice) -> int:
+        """The process that a device belongs to: hosts share them out in their order."""
+        hosts = max(device.host for device in self.devices.values()) + 1
+        return known.host * self.processes // hosts
 
 
 class _Posing(threading.local):
@@ -59,7 +73,12 @@ def posed_slice() -> Slice | None:
     return None if _posing.pose is None else _posing.pose.slice
 
 
-def pose_as(chosen: Slice) -> bool:
+def posed_processes() -> int:
+    """The processes that share it."""
+    return 1 if _posing.pose is None else _posing.pose.processes
+
+
+def pose_as(chosen: Slice, processes: int = 1) -> bool:
     """Lets this thread's devices pose as another slice, unless somebody was told of the one that they posed as.
 
     Returns:
@@ -68,24 +87,41 @@ def pose_as(chosen: Slice) -> bool:
     pose = _posing.pose
     if pose is None or pose.was_asked:
         return False
-    _pose(chosen, pose.client, pose.until)
+    _pose(chosen, pose.client, processes, pose.until)
     return True
 
 
-def _pose(chosen: Slice, client: Any, until: ExitStack) -> None:
+def _pose(chosen: Slice, client: Any, processes: int, until: ExitStack) -> None:
     assert chosen.chip is not None
     until.enter_context(kept_apart((client.device_count(), chosen.name)))
-    known = dict(zip(client.devices(), slice_devices(chosen), strict=False))
-    _posing.pose = _Pose(chosen, chosen.chip, client, known, until)
+    listed = slice_devices(chosen)
+    hosts = listed[-1].host + 1
+    if hosts % processes:
+        raise SliceError(
+            f"{chosen.name} cannot be shared by {processes} processes",
+            why=f"it has {plural(hosts, 'host')}, and each runs as many processes as the others",
+            fix=f"give a number that divides {hosts}" if hosts > 1 else "leave --processes out",
+        )
+    known = dict(zip(client.devices(), listed, strict=False))
+    _posing.pose = _Pose(chosen, chosen.chip, client, known, processes, until)
+
+
+def taken_notes() -> list[str]:
+    """What user code asked meanwhile that no stand-in can answer."""
+    return [] if _posing.pose is None else list(dict.fromkeys(_posing.pose.notes))
 
 
 @contextmanager
-def posing_as(chosen: Slice, client: Any) -> Iterator[None]:
+def posing_as(chosen: Slice, client: Any, processes: int = 1) -> Iterator[None]:
     """Lets a client's devices answer as a slice's, in this thread and to all but JAX's own machinery.
 
     Args:
         chosen: A TPU slice; of more devices than the client has, the first ones.
         client: Of the simulated devices.
+        processes: How many processes share the slice; this is the first.
+
+    Raises:
+        SliceError: Its hosts cannot be shared out so.
     """
     from jax._src import xla_bridge
 
@@ -93,12 +129,13 @@ def posing_as(chosen: Slice, client: Any) -> Iterator[None]:
         stack.callback(setattr, _posing, "pose", _posing.pose)
         for name, answer in _OF_DEVICES.items():
             stack.enter_context(_answered(type(client.devices()[0]), name, answer))
-        stack.enter_context(_answered(type(client), "platform", lambda pose, _: _platform(pose)))
+        for name, answer in _OF_CLIENTS.items():
+            stack.enter_context(_answered(type(client), name, answer))
         for home, names in ((jax, _FUNCTIONS), (xla_bridge, (*_FUNCTIONS, "get_backend"))):
             for name in names:
-                stack.enter_context(replaced_in_this_thread(home, name, _for_a_slice(getattr(home, name))))
+                stack.enter_context(replaced_in_this_thread(home, name, _for_a_slice(name, getattr(home, name))))
             stack.enter_context(replaced_in_this_thread(home, "default_backend", _default_backend(home)))
-        _pose(chosen, client, stack)
+        _pose(chosen, client, processes, stack)
         yield
 
 
@@ -121,8 +158,21 @@ def _memory(pose: _Pose) -> dict[str, int]:
     return {"bytes_limit": limit, "bytes_reservable_limit": limit, **dict.fromkeys(unused, 0)}
 
 
-def _place(known: SliceDevice) -> str:
-    return ",".join(map(str, known.coords))
+def _asks_for_memory(pose: _Pose, _: SliceDevice) -> Callable[[], dict[str, int]]:
+    frame = sys._getframe(2)
+    place = f"{shown_path(frame.f_code.co_filename)}:{frame.f_lineno}"
+    note = f"{place} asks a device how much of its memory is in use, and is told 0 bytes: nothing runs on the slice"
+    pose.notes.append(note)
+    return lambda: _memory(pose)
+
+
+def _named(pose: _Pose, known: SliceDevice) -> str:
+    place = ",".join(map(str, known.coords))
+    return f"process_index={pose.process_of(known)}, coords=({place}), core_on_chip={known.core_on_chip}"
+
+
+def _shortly(pose: _Pose, known: SliceDevice) -> str:
+    return f"process={pose.process_of(known)},({','.join(map(str, (*known.coords, known.core_on_chip)))})"
 
 
 _Answer = Callable[[_Pose, SliceDevice], Any]
@@ -135,14 +185,17 @@ _OF_DEVICES: Mapping[str, _Answer] = {
     "core_on_chip": lambda _, known: known.core_on_chip,
     "num_cores": lambda pose, _: pose.chip.cores_per_chip // pose.chip.devices_per_chip,
     "slice_index": lambda _, known: known.slice_index,
-    "memory_stats": lambda pose, _: lambda: _memory(pose),
-    "__repr__": lambda _, known: (
-        f"TpuDevice(id={known.id}, process_index=0, coords=({_place(known)}), core_on_chip={known.core_on_chip})"
-    ),
-    "__str__": lambda _, known: f"TPU_{known.id}(process=0,({_place(known)},{known.core_on_chip}))",
+    "process_index": lambda pose, known: pose.process_of(known),
+    "memory_stats": _asks_for_memory,
+    "__repr__": lambda pose, known: f"TpuDevice(id={known.id}, {_named(pose, known)})",
+    "__str__": lambda pose, known: f"TPU_{known.id}({_shortly(pose, known)})",
 }
 """What a device of a slice says of itself, by the name of the attribute."""
-_NUMBERS = ("id", "__repr__", "__str__")
+_OF_CLIENTS: Mapping[str, Callable[[_Pose, Any], Any]] = {
+    "platform": lambda pose, _: _platform(pose),
+    "platform_version": lambda pose, _: platform_version(pose.slice, default_store()),
+}
+_NUMBERS = ("id", "process_index", "__repr__", "__str__")
 """What JAX tells devices apart by: no part of it is told the slice's."""
 
 
@@ -175,13 +228,31 @@ def _answered(kind: type, name: str, answer: Callable[[_Pose, Any], Any]) -> Ite
 _FUNCTIONS = ("devices", "local_devices", "device_count", "local_device_count", "process_index", "process_count")
 
 
-def _for_a_slice(original: Callable[..., Any]) -> Callable[..., Any]:
+def _of_processes(pose: _Pose, name: str, process_index: int | None = None, **_: Any) -> Any:
+    """What a function says in the first of several processes that share a slice."""
+    wanted = process_index if isinstance(process_index, int) and name == "local_devices" else 0
+    listed = list(pose.devices)
+    local = [device for device in listed if pose.process_of(pose.devices[device]) == wanted]
+    return {
+        "devices": listed,
+        "device_count": len(listed),
+        "local_devices": local,
+        "local_device_count": len(local),
+        "process_count": pose.processes,
+        "process_index": 0,
+        "get_backend": pose.client,
+    }[name]
+
+
+def _for_a_slice(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """One of JAX's functions that say which devices there are, where the backends are a TPU and its host's CPU."""
 
     def answering(*args: Any, **kwargs: Any) -> Any:
         pose = _posing.pose
         if pose is None:
             return original(*args, **kwargs)
+        if pose.processes > 1 and not _asked_by_machinery(2) and not {"cpu"} & {*args, *kwargs.values()}:
+            return _of_processes(pose, name, *args, **kwargs)
         backends = {"tpu": pose.client} if _asked_by_machinery(2) else {"tpu": pose.client, "cpu": _host()}
 
         def chosen(value: Any) -> Any:

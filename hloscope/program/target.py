@@ -128,6 +128,16 @@ class TargetFacts:
         fits=kinds.is_text,
         example='"cpu"',
     )
+    processes: int | None = option(
+        says="How many processes share the slice, of which the program is the first; by default one.",
+        python=kinds.as_processes,
+        shown="--processes N",
+        help="What the program sees: its devices in N processes.",
+        default="1",
+        read=kinds.as_processes,
+        fits=kinds.is_count,
+        example="2",
+    )
     compiler_options: Mapping[str, str] = option(
         says="XLA compiler options by name.",
         python=kinds.as_compiler_options,
@@ -223,6 +233,7 @@ class ProgramOptions(TypedDict, total=False):
     dims: Mapping[str, int] | None
     axis_types: str | None
     platform: str | None
+    processes: int | None
     dcn: Mapping[str, int] | str | None
     compiler_options: Mapping[str, str] | None
     chip_overrides: Sequence[str]

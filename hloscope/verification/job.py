@@ -112,8 +112,8 @@ class Job:
         settings: What he asks of the run.
         platform: `cpu` for simulated devices, or the platform of attached ones: `tpu`, `gpu`.
         memory_bytes: Memory that the run may take; None when it is not known.
-        poses: The slice that simulated devices answer as, so that the programs take the branches that were compiled;
-            None where they say that they are CPU devices.
+        poses: The slice that simulated devices answer as, and the processes that share it, so that the programs take
+            the branches that were compiled; None where they say that they are CPU devices.
         programs: What the programs are known by, as `fingerprint` says; None for one that is whatever its name imports.
     """
 
@@ -124,7 +124,7 @@ class Job:
     settings: Settings = field(default_factory=Settings)
     platform: str = "cpu"
     memory_bytes: int | None = None
-    poses: str | None = None
+    poses: tuple[str, int] | None = None
     programs: tuple[str | None, str | None] = (None, None)
 
     def came_to(self, status: NumericsStatus, message: str = "", *, ran_on: str = "") -> Numerics:

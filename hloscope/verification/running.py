@@ -48,25 +48,25 @@ def run_job(job: Job, stage: Stage = lambda _: None) -> Numerics:
     _check_programs(job, stage)
     with _posing(job):
         found = _run(job, stage)
-    if _pose_of(job) is None or found.status not in (NumericsStatus.FAILED, NumericsStatus.NOT_IMPLEMENTED):
+    pose = _pose_of(job)
+    if pose is None or found.status not in (NumericsStatus.FAILED, NumericsStatus.NOT_IMPLEMENTED):
         return found
     again = _run(job, stage)
     if again.status is not NumericsStatus.RAN:
         return found
-    why = f"what the program does on devices that say that they are {job.poses}'s cannot run here: {found.message}"
+    why = f"what the program does on devices that say that they are {pose[0].name}'s cannot run here: {found.message}"
     return replace(again, other_branches=(f"the branch for CPU devices ran: {why}",))
 
 
-def _pose_of(job: Job) -> Slice | None:
-    chosen = None if job.poses is None or job.platform != "cpu" else parse_slice(job.poses)
-    return chosen if chosen is not None and chosen.chip is not None else None
+def _pose_of(job: Job) -> tuple[Slice, int] | None:
+    return None if job.poses is None or job.platform != "cpu" else (parse_slice(job.poses[0]), job.poses[1])
 
 
 @contextmanager
 def _posing(job: Job) -> Iterator[None]:
     """Lets the simulated devices that a job runs on answer as those of the slice that it was compiled for."""
     pose = _pose_of(job)
-    with nullcontext() if pose is None else posing_as(pose, jax.devices("cpu")[0].client):
+    with nullcontext() if pose is None else posing_as(pose[0], jax.devices("cpu")[0].client, pose[1]):
         yield
 
 

@@ -12,6 +12,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import hloscope
+from hloscope.errors import SliceError
 from hloscope.hardware import parse_slice
 from hloscope.program.devices import own_devices
 from hloscope.program.stand_ins import pose_as, posed_slice, posing_as
@@ -102,6 +103,38 @@ def test_what_was_told_cannot_be_taken_back():
         assert jax.devices()[0].device_kind == parse_slice("v6e:2x4").chip.device_kind
         assert not pose_as(parse_slice("v5e:2x4"))
     assert not pose_as(parse_slice("v5e:2x4"))
+
+
+def test_a_slice_of_several_processes_shows_the_first():
+    with own_devices(16), posing_as(parse_slice("v5e:4x4"), jax.devices()[0].client, 2):
+        assert (jax.process_count(), jax.process_index(), jax.device_count(), jax.local_device_count()) == (2, 0, 16, 8)
+        assert jax.local_devices() == [device for device in jax.devices() if device.process_index == 0]
+        assert [device.process_index for device in jax.local_devices(process_index=1)] == [1] * 8
+        assert repr(jax.devices()[8]).startswith("TpuDevice(id=8, process_index=1, ")
+        assert float(jax.jit(jnp.sum)(jnp.ones(8))) == 8
+
+
+def test_processes_divide_the_hosts(says):
+    with (
+        own_devices(8),
+        pytest.raises(SliceError) as caught,
+        posing_as(parse_slice("v5e:2x4"), jax.devices()[0].client, 3),
+    ):
+        pass
+    says(caught)
+    assert posed_slice() is None
+
+
+@pytest.mark.tpu_compiler
+def test_what_no_stand_in_can_answer_is_noted(says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "asking.py").write_text(
+        "import jax\n\n"
+        "def step(x):\n    assert jax.devices()[0].memory_stats()['bytes_limit'] > 1e10\n    return x * 2\n"
+    )
+    (note,) = hloscope.analyze("asking:step", ("f32[8]",), slice="v5e:1x1").notes
+    says(note)
+    sys.modules.pop("asking", None)
 
 
 PROGRAM = """
