@@ -210,3 +210,11 @@ def is_library(filename: str) -> bool:
     return (
         filename.startswith(("<frozen", _OWN, _STANDARD)) or "site-packages" in filename or "dist-packages" in filename
     )
+
+
+def shown_path(filename: str) -> str:
+    """A path as the user would write it: relative to the current directory when it lies below."""
+    try:
+        return str(Path(filename).relative_to(Path.cwd()))
+    except ValueError:
+        return filename

@@ -23,7 +23,14 @@ from hloscope.errors import (
     TraceError,
     did_you_mean,
 )
-from hloscope.program.importing import World, imported, is_library, was_imported_by_user, was_imported_here
+from hloscope.program.importing import (
+    World,
+    imported,
+    is_library,
+    shown_path,
+    was_imported_by_user,
+    was_imported_here,
+)
 from hloscope.program.surroundings import streams_kept
 from hloscope.program.target import ATTRIBUTE, TargetFacts
 
@@ -261,14 +268,6 @@ def _user_place(frames: traceback.StackSummary) -> tuple[str | None, str | None]
         return None, None
     source = linecache.getline(chosen.filename, chosen.lineno or 0).strip()
     return f"{shown_path(chosen.filename)}:{chosen.lineno} in {chosen.name}", source or None
-
-
-def shown_path(filename: str) -> str:
-    """A path as the user would write it: relative to the current directory when it lies below."""
-    try:
-        return str(Path(filename).relative_to(Path.cwd()))
-    except ValueError:
-        return filename
 
 
 _AGAIN_S = 1.0

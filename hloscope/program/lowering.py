@@ -23,8 +23,8 @@ from hloscope.hardware.slices import Slice, default_slice
 from hloscope.program.arguments import Call, build_call, out_shardings
 from hloscope.program.change import Change, LeafChange
 from hloscope.program.devices import make_mesh, traced_afresh
-from hloscope.program.importing import is_library, modules_of
-from hloscope.program.loading import shown_path, user_code
+from hloscope.program.importing import is_library, modules_of, shown_path
+from hloscope.program.loading import user_code
 from hloscope.program.plan import Plan, choose_slice, make_plan, users_mesh
 from hloscope.program.retracing import DoesNotApplyError, changed_call, moving_call, with_sizes
 from hloscope.program.several_slices import simulated_hybrid_meshes

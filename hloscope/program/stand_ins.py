@@ -19,18 +19,19 @@ from typing import Any
 import jax
 import jaxlib
 
-import hloscope
 from hloscope.compiler.client import platform_version
 from hloscope.compiler.jax_internals import kept_apart, replaced_in_this_thread
 from hloscope.errors import SliceError
 from hloscope.hardware.chips import Chip
 from hloscope.hardware.devices import SliceDevice, slice_devices
 from hloscope.hardware.slices import Slice
-from hloscope.program.loading import shown_path
+from hloscope.program.importing import shown_path
 from hloscope.store import default_store
 from hloscope.units import plural
 
-_MACHINERY = tuple(f"{Path(file).parent}/" for file in (jax.__file__, jaxlib.__file__, hloscope.__file__))
+_MACHINERY = tuple(
+    f"{package}/" for package in (Path(jax.__file__).parent, Path(jaxlib.__file__).parent, Path(__file__).parents[1])
+)
 _CHOOSES = ("mesh_utils.py", "sharding_impls.py", "mesh.py", "/pallas/", "/mosaic/")
 """Parts of JAX that choose by what devices say of themselves, and run nothing on them."""
 
