@@ -32,7 +32,8 @@ from hloscope.units import plural
 _MACHINERY = tuple(
     f"{package}/" for package in (Path(jax.__file__).parent, Path(jaxlib.__file__).parent, Path(__file__).parents[1])
 )
-_CHOOSES = ("mesh_utils.py", "sharding_impls.py", "mesh.py", "/pallas/", "/mosaic/")
+_CHOOSING_FILES = ("/mesh_utils.py", "/sharding_impls.py", "/mesh.py", "/tpu_info.py")
+_CHOOSING_FOLDERS = ("/pallas/", "/mosaic/")
 """Parts of JAX that choose by what devices say of themselves, and run nothing on them."""
 
 
@@ -136,6 +137,8 @@ def posing_as(chosen: Slice, client: Any, processes: int = 1) -> Iterator[None]:
             for name in names:
                 stack.enter_context(replaced_in_this_thread(home, name, _for_a_slice(name, getattr(home, name))))
             stack.enter_context(replaced_in_this_thread(home, "default_backend", _default_backend(home)))
+        for name, answer in _OF_A_CLUSTER.items():
+            stack.enter_context(replaced_in_this_thread(jax.distributed, name, answer))
         _pose(chosen, client, processes, stack)
         yield
 
@@ -145,7 +148,7 @@ def _asked_by_machinery(depth: int, *, choosing_too: bool = False) -> bool:
     file = sys._getframe(depth + 1).f_code.co_filename
     if not file.startswith(_MACHINERY):
         return False
-    return choosing_too or not (file.endswith(_CHOOSES[:3]) or any(part in file for part in _CHOOSES[3:]))
+    return choosing_too or not (file.endswith(_CHOOSING_FILES) or any(folder in file for folder in _CHOOSING_FOLDERS))
 
 
 def _platform(_: _Pose) -> str:
@@ -159,10 +162,14 @@ def _memory(pose: _Pose) -> dict[str, int]:
     return {"bytes_limit": limit, "bytes_reservable_limit": limit, **dict.fromkeys(unused, 0)}
 
 
+def _place(depth: int) -> str:
+    """The line that runs so many frames above."""
+    frame = sys._getframe(depth)
+    return f"{shown_path(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
 def _asks_for_memory(pose: _Pose, _: SliceDevice) -> Callable[[], dict[str, int]]:
-    frame = sys._getframe(2)
-    place = f"{shown_path(frame.f_code.co_filename)}:{frame.f_lineno}"
-    note = f"{place} asks a device how much of its memory is in use, and is told 0 bytes: nothing runs on the slice"
+    note = f"{_place(3)} asks a device how much of its memory is in use, and is told 0 bytes: nothing runs on the slice"
     pose.notes.append(note)
     return lambda: _memory(pose)
 
@@ -270,6 +277,19 @@ def _host() -> Any:
     from jax._src.lib import xla_client
 
     return xla_client.make_cpu_client(asynchronous=True, num_devices=1)
+
+
+def _initialize(*_: Any, **__: Any) -> None:
+    """On a slice it finds the other processes; here it would wait for them."""
+    if _posing.pose is not None:
+        _posing.pose.notes.append(f"{_place(3)} calls jax.distributed.initialize(), which does nothing here")
+
+
+_OF_A_CLUSTER: Mapping[str, Callable[..., Any]] = {
+    "initialize": _initialize,
+    "is_initialized": lambda: True,
+    "shutdown": lambda: None,
+}
 
 
 def _default_backend(home: Any) -> Callable[[], Any]:
