@@ -31,7 +31,7 @@ from hloscope.program.lowering import Lowered
 from hloscope.program.notation import short_dtype
 from hloscope.program.plan import Plan, axis_kinds
 from hloscope.program.several_slices import slices_of_own_mesh, slices_per_axis
-from hloscope.program.stand_ins import posed_slice
+from hloscope.program.stand_ins import orders_meshes_as
 from hloscope.program.surroundings import stop_where_interrupted
 from hloscope.store import Store
 
@@ -206,8 +206,8 @@ def _layout(program: Lowered) -> Layout:
         return Layout(device_count=seen.device_count)
     devices = seen.devices or tuple(mesh.devices.flat)
     simulated_ids = tuple(device.id for device in devices)
-    posed, is_own = posed_slice(), program.plan.axis_types is None and not program.plan.dcn
-    if is_own and posed is not None and posed.name == chosen.name and len(devices) == chosen.device_count:
+    is_own = program.plan.axis_types is None and not program.plan.dcn and len(devices) == chosen.device_count
+    if is_own and orders_meshes_as(chosen):
         return Layout(device_count=seen.device_count, simulated_ids=simulated_ids)
     dcn_shape = _across_slices(mesh, chosen, program.plan)
     if dcn_shape is None and chosen.slice_count > 1:

@@ -157,15 +157,18 @@ def _slice_to_show(facts: TargetFacts) -> Slice | None:
 
 
 @contextmanager
-def _shown(facts: TargetFacts, count: int | None) -> Iterator[None]:
-    """Lets this thread see what a program is to be compiled for: simulated devices that pose as those of its slice."""
+def _shown(facts: TargetFacts, count: int | None, by_name: bool) -> Iterator[None]:
+    """Lets this thread see what a program is to be compiled for: simulated devices that pose as those of its slice.
+
+    The module of a function that is not given by name has been imported before, and may have made its meshes then.
+    """
     with ExitStack() as stack:
         if count is not None:
             stack.enter_context(own_devices(count))
         chosen = None if facts.slice == "attached" else _slice_to_show(facts)
         if chosen is not None:
             client = jax.devices("cpu")[0].client
-            stack.enter_context(posing_as(chosen, client, facts.processes or 1))
+            stack.enter_context(posing_as(chosen, client, facts.processes or 1, sees_meshes=by_name))
         yield
 
 
@@ -191,7 +194,7 @@ def on_enough_devices(targets: Sequence[Callable[..., Any] | str], facts: Target
     tried: list[int] = []
     while True:
         try:
-            with _shown(facts, count):
+            with _shown(facts, count, by_name):
                 return work()
         except _SeenOtherwiseError as error:
             facts, attached = error.facts, error.facts.slice == "attached"

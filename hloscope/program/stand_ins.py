@@ -43,6 +43,7 @@ class _Pose:
 
     Attributes:
         processes: How many processes share them.
+        sees_meshes: Whether the program makes all its meshes meanwhile, in the order that they have on the slice.
         until: What is undone once they pose no more.
         notes: What was asked that no stand-in can answer, a sentence each.
         was_asked: Whether anybody asked them what they are since.
@@ -53,6 +54,7 @@ class _Pose:
     client: Any
     devices: Mapping[Any, SliceDevice]
     processes: int
+    sees_meshes: bool
     until: ExitStack
     notes: list[str] = field(default_factory=list)
     was_asked: bool = False
@@ -75,6 +77,12 @@ def posed_slice() -> Slice | None:
     return None if _posing.pose is None else _posing.pose.slice
 
 
+def orders_meshes_as(chosen: Slice) -> bool:
+    """Whether the program's own meshes have the order that they have on a slice."""
+    pose = _posing.pose
+    return pose is not None and pose.sees_meshes and pose.slice.name == chosen.name
+
+
 def posed_processes() -> int:
     """The processes that share it."""
     return 1 if _posing.pose is None else _posing.pose.processes
@@ -89,11 +97,11 @@ def pose_as(chosen: Slice, processes: int = 1) -> bool:
     pose = _posing.pose
     if pose is None or pose.was_asked:
         return False
-    _pose(chosen, pose.client, processes, pose.until)
+    _pose(chosen, pose.client, processes, pose.sees_meshes, pose.until)
     return True
 
 
-def _pose(chosen: Slice, client: Any, processes: int, until: ExitStack) -> None:
+def _pose(chosen: Slice, client: Any, processes: int, sees_meshes: bool, until: ExitStack) -> None:
     assert chosen.chip is not None
     until.enter_context(kept_apart((client.device_count(), chosen.name)))
     listed = slice_devices(chosen)
@@ -105,7 +113,7 @@ def _pose(chosen: Slice, client: Any, processes: int, until: ExitStack) -> None:
             fix=f"give a number that divides {hosts}" if hosts > 1 else "leave --processes out",
         )
     known = dict(zip(client.devices(), listed, strict=False))
-    _posing.pose = _Pose(chosen, chosen.chip, client, known, processes, until)
+    _posing.pose = _Pose(chosen, chosen.chip, client, known, processes, sees_meshes, until)
 
 
 def taken_notes() -> list[str]:
@@ -114,13 +122,14 @@ def taken_notes() -> list[str]:
 
 
 @contextmanager
-def posing_as(chosen: Slice, client: Any, processes: int = 1) -> Iterator[None]:
+def posing_as(chosen: Slice, client: Any, processes: int = 1, *, sees_meshes: bool = True) -> Iterator[None]:
     """Lets a client's devices answer as a slice's, in this thread and to all but JAX's own machinery.
 
     Args:
         chosen: A TPU slice; of more devices than the client has, the first ones.
         client: Of the simulated devices.
         processes: How many processes share the slice; this is the first.
+        sees_meshes: Whether the program makes all its meshes meanwhile.
 
     Raises:
         SliceError: Its hosts cannot be shared out so.
@@ -139,7 +148,7 @@ def posing_as(chosen: Slice, client: Any, processes: int = 1) -> Iterator[None]:
             stack.enter_context(replaced_in_this_thread(home, "default_backend", _default_backend(home)))
         for name, answer in _OF_A_CLUSTER.items():
             stack.enter_context(replaced_in_this_thread(jax.distributed, name, answer))
-        _pose(chosen, client, processes, stack)
+        _pose(chosen, client, processes, sees_meshes, stack)
         yield
 
 

@@ -12,10 +12,14 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import hloscope
+from hloscope.api.analyzing import with_function
 from hloscope.errors import SliceError
 from hloscope.hardware import parse_slice
+from hloscope.program.compiling import start_compile
 from hloscope.program.devices import own_devices
+from hloscope.program.lowering import lower
 from hloscope.program.stand_ins import pose_as, posed_slice, posing_as
+from hloscope.program.target import make_facts
 
 ATTRIBUTES = ("id", "platform", "device_kind", "coords", "core_on_chip", "num_cores", "slice_index")
 
@@ -169,7 +173,27 @@ def test_a_mesh_by_coordinates_keeps_its_order_and_the_branch_is_the_tpus(tmp_pa
     assert not any("default_backend" in note for note in found.notes)
     (one,) = [one for one in found.collectives if one.kind.value == "all-reduce"]
     assert one.reduction == "add"
+    assert devices_of("by_place:total") == (0, 2, 4, 6, 1, 3, 5, 7)
     sys.modules.pop("by_place", None)
+
+
+def devices_of(target):
+    """The physical device of each partition."""
+    return with_function(
+        target, make_facts(), lambda function, known: start_compile(lower(function, known, name="it")).capture()
+    ).compiled.device_ids
+
+
+@pytest.mark.tpu_compiler
+def test_a_mesh_that_was_made_before_is_laid_out_as_make_mesh_would():
+    mesh = Mesh(np.array(jax.devices()[:8]), ("x",))
+    assert [device.id for device in mesh.devices] == list(range(8))
+
+    @hloscope.target(slice="v5e:2x4", args=("f32[8]",))
+    def total(x):
+        return jnp.sum(jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec("x"))))
+
+    assert devices_of(total) == (0, 1, 2, 3, 7, 6, 5, 4)
 
 
 def test_platform_cpu_turns_it_off(tmp_path, monkeypatch):
