@@ -202,16 +202,18 @@ def _layout(program: Lowered) -> Layout:
     seen, mesh, chosen = program.seen, program.mesh, program.slice
     if chosen.chip is None:
         return Layout(device_count=seen.device_count, simulated_ids=tuple(device.id for device in seen.devices) or None)
+    own = Layout(device_count=seen.device_count, simulated_ids=tuple(device.id for device in seen.devices))
+    plan = program.plan
+    asked = () if plan.mesh is None or plan.axis_types is None else tuple(plan.mesh.devices.flat)
+    is_own = not plan.dcn and tuple(seen.devices) != asked
+    if is_own and len(seen.devices) == chosen.device_count and orders_meshes_as(chosen):
+        return own
     if mesh is None or seen.device_count != mesh.size:
         return Layout(device_count=seen.device_count)
     devices = seen.devices or tuple(mesh.devices.flat)
-    simulated_ids = tuple(device.id for device in devices)
-    is_own = program.plan.axis_types is None and not program.plan.dcn and len(devices) == chosen.device_count
-    if is_own and orders_meshes_as(chosen):
-        return Layout(device_count=seen.device_count, simulated_ids=simulated_ids)
-    dcn_shape = _across_slices(mesh, chosen, program.plan)
+    dcn_shape = _across_slices(mesh, chosen, plan)
     if dcn_shape is None and chosen.slice_count > 1:
-        return Layout(device_count=seen.device_count, simulated_ids=simulated_ids)
+        return replace(own, simulated_ids=tuple(device.id for device in devices))
     position = {device.id: index for index, device in enumerate(mesh.devices.flat)}
     positions = tuple(position[device.id] for device in devices)
     return Layout(

@@ -174,13 +174,16 @@ def test_a_mesh_by_coordinates_keeps_its_order_and_the_branch_is_the_tpus(tmp_pa
     (one,) = [one for one in found.collectives if one.kind.value == "all-reduce"]
     assert one.reduction == "add"
     assert devices_of("by_place:total") == (0, 2, 4, 6, 1, 3, 5, 7)
+    assert devices_of("by_place:total", mesh={"a": 2, "b": 4}) == (0, 2, 4, 6, 1, 3, 5, 7)
     sys.modules.pop("by_place", None)
 
 
-def devices_of(target):
+def devices_of(target, **options):
     """The physical device of each partition."""
     return with_function(
-        target, make_facts(), lambda function, known: start_compile(lower(function, known, name="it")).capture()
+        target,
+        make_facts(**options),
+        lambda function, known: start_compile(lower(function, known, name="it")).capture(),
     ).compiled.device_ids
 
 
@@ -189,9 +192,11 @@ def test_a_mesh_that_was_made_before_is_laid_out_as_make_mesh_would():
     mesh = Mesh(np.array(jax.devices()[:8]), ("x",))
     assert [device.id for device in mesh.devices] == list(range(8))
 
-    @hloscope.target(slice="v5e:2x4", args=("f32[8]",))
+    @hloscope.target(
+        slice="v5e:2x4", args=(jax.ShapeDtypeStruct((8,), "float32", sharding=NamedSharding(mesh, PartitionSpec("x"))),)
+    )
     def total(x):
-        return jnp.sum(jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec("x"))))
+        return jnp.sum(x)
 
     assert devices_of(total) == (0, 1, 2, 3, 7, 6, 5, 4)
 
