@@ -80,8 +80,11 @@ def _unknown(final: Collective, missing: str) -> Reason:
     return Reason(kind=ReasonKind.UNKNOWN, axes=final.axes or (), missing=missing, certain=False)
 
 
-def _with_reason(final: Collective, reason: Reason, others: Sequence[Tensor | None] = ()) -> Collective:
-    reasoned = replace(final, reason=reason, why=sentence(reason, final.kind, others))
+def _with_reason(
+    final: Collective, reason: Reason, others: Sequence[Tensor | None] = (), *, origin: Origin | None = None
+) -> Collective:
+    why = sentence(reason, final.kind, others)
+    reasoned = replace(final, reason=reason, why=why, origin=final.origin if origin is None else origin)
     needed_by = reason.consumer.source if reason.consumer is not None and reason.kind in _NEEDED_BY_CONSUMER else ()
     if final.source_of is None or not needed_by or not reason.certain or reason.candidates > 1:
         return reasoned
@@ -103,9 +106,9 @@ def _of_user(final: Collective, earlier: Collective | None) -> Collective:
     """A collective that the user wrote; one without metadata of its own has those that the partitioner's has."""
     has_own = earlier is None or (final.op_name is not None and final.source_of is None)
     if has_own or earlier is None:
-        return _with_reason(replace(final, origin=Origin.AUTHORED), _authored(final))
+        return _with_reason(final, _authored(final), origin=Origin.AUTHORED)
     named = replace(final, op_name=earlier.op_name, source=earlier.source, source_of=None)
-    return _with_reason(replace(named if earlier.source else final, origin=Origin.AUTHORED), _authored(named))
+    return _with_reason(named if earlier.source else final, _authored(named), origin=Origin.AUTHORED)
 
 
 def _combined(final: Collective, reasoned: Sequence[Collective]) -> Collective:
@@ -116,7 +119,7 @@ def _combined(final: Collective, reasoned: Sequence[Collective]) -> Collective:
         reason = replace(reason, rewritten_from=reason.rewritten_from or final.kind.value)
     origin = Origin.AUTHORED if largest.origin is Origin.AUTHORED else Origin.REWRITTEN
     others = tuple(other.reason.moved for other in reasoned[1:] if other.reason is not None)
-    return _with_reason(replace(final, origin=origin), reason, others)
+    return _with_reason(final, reason, others, origin=origin)
 
 
 def _cut_by(reason: Reason, axes: Axes | None) -> tuple[int, ...]:
@@ -156,6 +159,7 @@ class _Explainer:
             self._identities = identities_by_name(self._shardy, module)
         self.unread: str | None = None
         self._earlier = self._partitioned(captured, analysis)
+        self._own_numbers: dict[tuple[str, bool], frozenset[int]] = {}
         self._taken: set[Taken] = set()
         self._windows: dict[Window, Reason] = {}
         self._mesh = {} if self._shardy is None else dict(self._shardy.mesh)
@@ -189,7 +193,7 @@ class _Explainer:
                 reasoned[final.name] = self.explain(final)
             else:
                 reason = replace(found.reason, realigns=found.name, certain=False, combined=1)
-                reasoned[final.name] = _with_reason(replace(final, origin=Origin.REWRITTEN), reason)
+                reasoned[final.name] = _with_reason(final, reason, origin=Origin.REWRITTEN)
         return tuple(reasoned[final.name] for final in collectives)
 
     def _realigned(self, final: Collective) -> str | None:
@@ -248,15 +252,14 @@ class _Explainer:
             return self._of_user(final, earlier)
         if ancestor is not None and partitioned.is_authored(ancestor):
             reason = replace(_authored(ancestor), rewritten_from=ancestor.kind.value, axes=final.axes or ())
-            return _with_reason(replace(final, origin=Origin.REWRITTEN), reason)
+            return _with_reason(final, reason, origin=Origin.REWRITTEN)
         reason = self._reason(final, earlier or ancestor)
         is_placed = bool(self._numbers(final)) or earlier is None or partitioned.are_of_one_size(final, earlier)
         reason = reason if self._is_numbered and is_placed else replace(reason, certain=False)
         is_known = reason.kind is not ReasonKind.UNKNOWN
         origin, rewritten_from = partitioned.ancestry_of(final, earlier, ancestor, is_known)
-        final = replace(final, origin=origin)
         if not is_known:
-            return _with_reason(final, reason)
+            return _with_reason(final, reason, origin=origin)
         reason = agreed(reason, [*filter(None, (earlier or ancestor,)), final], self._mesh)
         reason = replace(
             reason,
@@ -267,7 +270,7 @@ class _Explainer:
             in_loop=reason.in_loop and bool(final.loops),  # a pass may have moved it out of the loop
             loop_invariant=reason.loop_invariant and bool(final.loops),
         )
-        return _with_reason(final, _of_replicated(reason))
+        return _with_reason(final, _of_replicated(reason), origin=origin)
 
     def _of_user(self, final: Collective, earlier: Collective | None) -> Collective:
         """A collective of the program as it was written: the user's own, or one that differentiation added."""
@@ -283,16 +286,19 @@ class _Explainer:
                 return known
             return _with_reason(known, with_written(self._candidates.program, written, known.reason))
         added = _of_replicated(replace(added, in_loop=bool(final.loops)))
-        return _with_reason(replace(final, origin=Origin.AUTHORED), added)
+        return _with_reason(final, added, origin=Origin.AUTHORED)
 
     def _numbers(self, final: Collective, earlier: Collective | None = None) -> frozenset[int]:
         """The operations that a collective was compiled from, by its own text or by the partitioner's."""
         before = None if earlier is None or self._earlier is None else self._earlier.numbers_of(earlier)
-        names = [final.name]
-        if id(final) in self._whole:
-            names += (instruction.name for instruction in partitioned.sending(self._module, final))
-        own = next(filter(None, (partitioned.numbers_of(name, self._identities) for name in names)), None)
-        return own or before or frozenset()
+        key = final.name, id(final) in self._whole
+        if key not in self._own_numbers:
+            names = [final.name]
+            if key[1]:
+                names += (instruction.name for instruction in partitioned.sending(self._module, final))
+            found = (partitioned.numbers_of(name, self._identities) for name in names)
+            self._own_numbers[key] = next(filter(None, found), frozenset())
+        return self._own_numbers[key] or before or frozenset()
 
     def _reason(self, final: Collective, earlier: Collective | None) -> Reason:
         if self._candidates is None:
