@@ -34,7 +34,8 @@ _USED = {
         "xla_client.DeviceAssignment.create xla_client.HloSharding.from_proto xla_client.OpSharding "
         "xla_client.make_cpu_client",
         "jax._src.sharding_impls": "parse_flatten_op_sharding",
-        "jax._src.xla_bridge": "backends backends_are_initialized get_backend local_devices process_count",
+        "jax._src.xla_bridge": "backends backends_are_initialized default_backend device_count devices get_backend "
+        "local_device_count local_devices process_count process_index",
         "jaxlib.mlir.ir": "Module.parse",
     },
     REASONS: {

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jaxlib
 
 from hloscope.compiler.client import platform_version
 from hloscope.compiler.jax_internals import kept_apart, replaced_in_this_thread
@@ -29,9 +28,8 @@ from hloscope.program.importing import shown_path
 from hloscope.store import default_store
 from hloscope.units import plural
 
-_MACHINERY = tuple(
-    f"{package}/" for package in (Path(jax.__file__).parent, Path(jaxlib.__file__).parent, Path(__file__).parents[1])
-)
+_JAX = Path(jax.__file__).parent
+_MACHINERY = tuple(f"{package}/" for package in (_JAX, _JAX.with_name("jaxlib"), Path(__file__).parents[1]))
 _CHOOSING_FILES = ("/mesh_utils.py", "/sharding_impls.py", "/mesh.py", "/tpu_info.py")
 _CHOOSING_FOLDERS = ("/pallas/", "/mosaic/")
 """Parts of JAX that choose by what devices say of themselves, and run nothing on them."""
@@ -42,7 +40,8 @@ class _Pose:
     """What a client's devices pose as.
 
     Attributes:
-        processes: How many processes share them.
+        hosts: How many hosts the slice has.
+        processes: How many processes share it, host by host.
         sees_meshes: Whether the program makes all its meshes meanwhile, in the order that they have on the slice.
         until: What is undone once they pose no more.
         notes: What was asked that no stand-in can answer, a sentence each.
@@ -53,6 +52,7 @@ class _Pose:
     chip: Chip
     client: Any
     devices: Mapping[Any, SliceDevice]
+    hosts: int
     processes: int
     sees_meshes: bool
     until: ExitStack
@@ -60,9 +60,8 @@ class _Pose:
     was_asked: bool = False
 
     def process_of(self, known: SliceDevice) -> int:
-        """The process that a device belongs to: hosts share them out in their order."""
-        hosts = max(device.host for device in self.devices.values()) + 1
-        return known.host * self.processes // hosts
+        """The process that a device belongs to."""
+        return known.host * self.processes // self.hosts
 
 
 class _Posing(threading.local):
@@ -113,7 +112,7 @@ def _pose(chosen: Slice, client: Any, processes: int, sees_meshes: bool, until: 
             fix=f"give a number that divides {hosts}" if hosts > 1 else "leave --processes out",
         )
     known = dict(zip(client.devices(), listed, strict=False))
-    _posing.pose = _Pose(chosen, chosen.chip, client, known, processes, sees_meshes, until)
+    _posing.pose = _Pose(chosen, chosen.chip, client, known, hosts, processes, sees_meshes, until)
 
 
 def taken_notes() -> list[str]:
