@@ -184,15 +184,15 @@ def _error(builder: Builder, error: ReadError, base: int) -> HloParseError:
 def collector_paused() -> Iterator[None]:
     """Nothing that is made inside is cyclic and lost, and looking for cycles would take a third of the time.
 
-    What was made shortly before grows old first: the collection after the pause then does not go through the long lists
-    that are only filled inside.
+    What was made inside is old at once, so that the next collection of what is young does not go through all of it.
     """
     was_enabled = gc.isenabled()
-    if was_enabled:
-        gc.collect(1)
     gc.disable()
     try:
         yield
     finally:
         if was_enabled:
+            if not gc.get_freeze_count():  # else somebody's own frozen objects would thaw
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
