@@ -93,6 +93,7 @@ def test_the_experts_are_gathered_in_every_iteration():
     assert found["totals"]["bound"] == "exact"
 
 
+@pytest.mark.long
 @pytest.mark.tpu_compiler
 def test_the_naive_matmul_gathers_and_the_collective_one_permutes():
     naive = document(f"{PROGRAMS}/collective_matmul.py:naive")["collectives"]

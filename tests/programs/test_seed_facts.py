@@ -53,6 +53,7 @@ def test_what_a_seed_moves(file, program):
     assert all(FOLDER in {Path(frame.file).parent for frame in one.source} for one in found.collectives)
 
 
+@pytest.mark.long
 @pytest.mark.tpu_compiler
 @pytest.mark.usefixtures("cached")
 @pytest.mark.parametrize("file", [name for name in files() if name not in ("ambiguous_einsum", "moe_local")])

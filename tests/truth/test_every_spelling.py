@@ -116,6 +116,7 @@ def test_the_facts_of_a_spelling(name, version):
     assert differences(found, facts, version) == []
 
 
+@pytest.mark.long
 @pytest.mark.tpu_compiler
 @pytest.mark.parametrize("name", [name for name, facts in FACTS.items() if compiles_here(facts)])
 def test_the_program_of_a_spelling_compiled_anew(name):
