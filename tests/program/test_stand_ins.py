@@ -203,6 +203,11 @@ def test_a_mesh_that_was_made_before_is_laid_out_as_make_mesh_would():
     assert devices_of(total) == (0, 1, 2, 3, 7, 6, 5, 4)
 
 
+def test_processes_without_a_slice_are_not_passed_over_in_silence(says):
+    (note,) = hloscope.analyze(lambda x: x * 2, ("f32[8]",), slice="cpu:1", processes=2).notes
+    says(note)
+
+
 def test_platform_cpu_turns_it_off(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "as_it_is.py").write_text(
