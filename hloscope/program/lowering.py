@@ -110,7 +110,7 @@ def lower(
         made, strategy = _first_that_works(_Attempt(function, facts, plan, name, store))
     plan.notes.extend(note for note in taken_notes() if note not in plan.notes)
     if facts.processes is not None and posed_slice() is None:
-        plan.notes.append("the processes that were given are those of a TPU slice: here the program sees one")
+        plan.notes.append("processes share a TPU slice only: on these devices the program sees one")
     seen = jax_internals.lowered_facts(made.module)
     mesh = users_mesh(plan, seen)
     chosen, chosen_by = choose_slice(plan, mesh, seen.device_count)

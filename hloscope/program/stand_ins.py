@@ -177,7 +177,7 @@ def _place(depth: int) -> str:
 
 
 def _asks_for_memory(pose: _Pose, _: SliceDevice) -> Callable[[], dict[str, int]]:
-    note = f"{_place(3)} asks a device how much of its memory is in use, and is told 0 bytes: nothing runs on the slice"
+    note = f"{_place(3)} asks for memory statistics, and is told that 0 bytes are in use: nothing runs on the slice"
     pose.notes.append(note)
     return lambda: _memory(pose)
 

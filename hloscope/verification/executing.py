@@ -62,7 +62,7 @@ class Prepared:
         is_manual: Whether a part of it is written for each device, by `shard_map`.
         adds_across: Whether it may add up over devices, each of which then rounds what it hands on.
         traced: What JAX traced, flat; None where a library hands out no such thing.
-        differs_by_platform: Whether `jax.lax.platform_dependent` chose for CPU devices what it would not on a TPU.
+        differs_by_platform: Whether `jax.lax.platform_dependent` chose in it what it would not on a TPU.
         moved: Its evaluations with values moved, once they were asked for, by the parts of sums.
     """
 
@@ -122,7 +122,7 @@ def prepare(function: Function, facts: TargetFacts, name: str) -> Prepared:
         is_manual=is_manual(text),
         adds_across=hlo is None or any(opcode in hlo for opcode in _ADDING),
         traced=traced,
-        differs_by_platform=traced is not None and differs_by_platform(traced),
+        differs_by_platform=traced is not None and differs_by_platform(traced, jax.default_backend()),
     )
 
 

@@ -45,17 +45,16 @@ def run_job(job: Job, stage: Stage = lambda _: None) -> Numerics:
     refusal = _too_few_devices(job)
     if refusal:
         return job.came_to(NumericsStatus.NOT_RUN, refusal)
-    _check_programs(job, stage)
+    pose = _pose_of(job)
     with _posing(job):
         found = _run(job, stage)
-    pose = _pose_of(job)
     if pose is None or found.status not in (NumericsStatus.FAILED, NumericsStatus.NOT_IMPLEMENTED):
         return found
     again = _run(job, stage)
     if again.status is not NumericsStatus.RAN:
         return found
-    why = f"what the program does on devices that say that they are {pose[0].name}'s cannot run here: {found.message}"
-    return replace(again, other_branches=(f"the branch for CPU devices ran: {why}",))
+    why = f"simulated devices cannot run the branch for {pose[0].name}, so the one for CPU ran: {found.message}"
+    return replace(again, other_branches=(why,))
 
 
 def _pose_of(job: Job) -> tuple[Slice, int] | None:
@@ -72,9 +71,10 @@ def _posing(job: Job) -> Iterator[None]:
 
 def _run(job: Job, stage: Stage) -> Numerics:
     try:
+        _check_programs(job, stage)
         prepared = both_prepared(job, stage)
         found = compare_prepared(prepared, job, stage)
-        others = (f"{each.lowered.name}: {_BY_PLATFORM}" for each in prepared.values() if each.differs_by_platform)
+        others = (f"in {each.lowered.name} {_BY_PLATFORM}" for each in prepared.values() if each.differs_by_platform)
         return replace(found, other_branches=tuple(dict.fromkeys(others)))
     except (HloscopeError, NotImplementedError, jax.errors.JaxRuntimeError) as error:
         words = error.on_one_line() if isinstance(error, HloscopeError) else describe(error)
@@ -83,7 +83,7 @@ def _run(job: Job, stage: Stage) -> Numerics:
         return job.came_to(status, words, ran_on=_ran_on(job))
 
 
-_BY_PLATFORM = "jax.lax.platform_dependent took its branch for cpu"
+_BY_PLATFORM = "jax.lax.platform_dependent took another branch than on a TPU"
 
 
 def both_prepared(job: Job, stage: Stage = lambda _: None) -> dict[str, Prepared]:

@@ -324,10 +324,11 @@ def _passed(eqn: Any, known: list[_Origin]) -> _Origin:
     )
 
 
-def differs_by_platform(traced: ClosedJaxpr) -> bool:
-    """Whether `jax.lax.platform_dependent` chooses one branch for CPU devices and another one for a TPU."""
+def differs_by_platform(traced: ClosedJaxpr, backend: str) -> bool:
+    """Whether `jax.lax.platform_dependent` chooses one branch for a backend of JAX's and another one for a TPU."""
+    platform = {"gpu": "cuda"}.get(backend, backend)
     chosen = [eqn.params["platforms"] for eqn in every_equation(traced.jaxpr) if eqn.primitive.name == "platform_index"]
-    return any(_branch_for("cpu", branches) != _branch_for("tpu", branches) for branches in chosen)
+    return any(_branch_for(platform, branches) != _branch_for("tpu", branches) for branches in chosen)
 
 
 def _branch_for(platform: str, branches: Sequence[Sequence[str] | None]) -> int | None:

@@ -205,6 +205,7 @@ def test_a_mesh_that_was_made_before_is_laid_out_as_make_mesh_would():
 
 def test_processes_without_a_slice_are_not_passed_over_in_silence(says):
     (note,) = hloscope.analyze(lambda x: x * 2, ("f32[8]",), slice="cpu:1", processes=2).notes
+    assert "processes" in note
     says(note)
 
 

@@ -26,10 +26,17 @@ def test_numbers_of_the_branch_that_was_compiled_need_no_word(name):
 
 def test_with_devices_that_say_that_they_are_cpus_both_take_that_branch():
     found = verified("by_device", platform="cpu")
+    assert "wrong-result" in {finding.rule for finding in found.findings}
     assert not found.passed
 
 
-@pytest.mark.parametrize(("name", "shown"), [("by_lowering", "platform_dependent"), ("by_kernel", "cannot run here")])
+def test_a_program_for_cpu_devices_has_no_other_branch():
+    assert verified("by_lowering", slice="cpu:8").exceptions == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("by_lowering", "platform_dependent"), ("by_kernel", "cannot run the branch")]
+)
 def test_numbers_of_another_branch_are_called_that(says, name, shown):
     found = verified(name)
     assert found.numerics.agree
@@ -37,4 +44,4 @@ def test_numbers_of_another_branch_are_called_that(says, name, shown):
     assert found.exceptions == ("numbers of another branch",)
     [finding] = [one for one in found.findings if one.rule == ANOTHER_BRANCH]
     assert shown in finding.message
-    says(finding.message.partition("here: ")[0].replace(f"{Path(CODE).parent}/", ""))
+    says(finding.message.partition(" ran: ")[0].replace(f"{Path(CODE).parent}/", ""))
