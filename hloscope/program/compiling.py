@@ -154,7 +154,7 @@ def _asked(program: Lowered) -> Program:
         settings=jax_internals.compile_options(program.module, program.facts.compiler_options),
         options=_options(program.facts.compiler_options),
         slice=program.slice,
-        layout=_layout(program),
+        layout=program.layout or _layout(program),
     )
 
 

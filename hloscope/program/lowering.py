@@ -9,7 +9,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ import jax
 from hloscope.compiler import client, jax_internals
 from hloscope.compiler.edits import ModuleTexts, edited
 from hloscope.compiler.jax_internals import LoweredFacts, replaced_in_this_thread
+from hloscope.compiler.model import Layout
 from hloscope.errors import HloscopeError, TraceError
 from hloscope.hardware.slices import Slice, default_slice
 from hloscope.program.arguments import Call, build_call, out_shardings
@@ -52,6 +53,7 @@ class Lowered:
         slice_chosen_by: `user` or `default`.
         strategy: The surroundings in which it traced.
         edited: The module with other sharding constraints, which is compiled in place of `module`; None for that.
+        layout: Which device each partition runs on; None leaves it to the compile.
     """
 
     name: str
@@ -64,8 +66,9 @@ class Lowered:
     mesh: jax.sharding.Mesh | None
     slice: Slice
     slice_chosen_by: str
-    strategy: _Strategy
+    strategy: _Strategy | None = None
     edited: ModuleTexts | None = None
+    layout: Layout | None = None
 
     @property
     def texts(self) -> ModuleTexts:
@@ -149,7 +152,7 @@ def lower_changed(function: Function, original: Lowered, change: Change, *, stor
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")  # what JAX says of changes is no news of the user's program
-        made = attempt.made(original.strategy)
+        made = attempt.made(original.strategy or _STRATEGIES[0])
     if made is None:
         raise DoesNotApplyError("the program's arguments have no mesh any more")
     seen = jax_internals.lowered_facts(made.module)
@@ -269,7 +272,7 @@ class _Attempt:
         plan = self.plan
         if plan.is_real:
             return _trace_and_lower(call, plan.mesh, None, self.changed)
-        with jax_internals.lowering_for(_StandInClient(plan.slice or default_slice(8), self.store)):
+        with lowering_for_a_slice(plan.slice or default_slice(8), self.store):
             return _trace_and_lower(call, plan.mesh, "tpu", self.changed)
 
     def working_mode(self) -> str | None:
@@ -320,6 +323,11 @@ def _first_that_works(attempt: _Attempt) -> tuple[_Made, _Strategy]:
 def _shardings(call: Call) -> list[Any]:
     """The sharding of each argument leaf; None for what has none."""
     return [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves((call.args, dict(call.kwargs)))]
+
+
+def lowering_for_a_slice(chosen: Slice, store: Store | None) -> AbstractContextManager[None]:
+    """Lets what asks for the backend while it is lowered have a stand-in for that of a TPU slice."""
+    return jax_internals.lowering_for(_StandInClient(chosen, store))
 
 
 class _StandInClient:

@@ -20,6 +20,7 @@ from hloscope.errors import HloscopeError, TargetError
 from hloscope.hardware.slices import parse_slice
 from hloscope.program import devices
 from hloscope.program.arguments import KEY_IMPLEMENTATIONS, build_call
+from hloscope.program.jaxprs import differs_by_platform
 from hloscope.program.lowering import Lowered, lower
 from hloscope.program.plan import Plan, axis_kinds, make_plan
 from hloscope.program.target import TargetFacts
@@ -28,7 +29,6 @@ from hloscope.units import known_sum
 from hloscope.verification.differences import Rounding, Shard, is_manual, rounding_of
 from hloscope.verification.job import Function
 from hloscope.verification.noise import noisy, plain
-from hloscope.verification.traced import differs_by_platform
 
 UNEVALUABLE = (
     HloscopeError,
@@ -122,7 +122,7 @@ def prepare(function: Function, facts: TargetFacts, name: str) -> Prepared:
         is_manual=is_manual(text),
         adds_across=hlo is None or any(opcode in hlo for opcode in _ADDING),
         traced=traced,
-        differs_by_platform=traced is not None and differs_by_platform(traced, jax.default_backend()),
+        differs_by_platform=traced is not None and differs_by_platform(traced.jaxpr, jax.default_backend()),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from hloscope.program.jaxprs import every_equation
 from hloscope.program.loading import describe
 from hloscope.units import plural
 from hloscope.verification import executing, machine, spreads
@@ -28,7 +29,7 @@ from hloscope.verification.executing import Prepared
 from hloscope.verification.job import Job, Stage
 from hloscope.verification.model import Bias, OutputComparison, Roughness, Tolerance
 from hloscope.verification.spreads import Spread
-from hloscope.verification.traced import every_equation, means, narrow_carry, path_units, rounds
+from hloscope.verification.traced import means, narrow_carry, path_units, rounds
 
 _RUNS, _RUNS_OF_TARGET = range(1, 7), range(1, 3)
 _RUNS_OF_DECISIONS = range(7, 31)

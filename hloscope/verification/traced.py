@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, TypeVar
@@ -12,6 +12,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
 from hloscope.compiler.jax_internals import scan_sizes
+from hloscope.program.jaxprs import every_equation, inner_jaxprs, opened
 
 _EXACT = frozenset(
     "reshape transpose broadcast_in_dim slice dynamic_slice dynamic_update_slice gather scatter concatenate pad rev "
@@ -77,7 +78,7 @@ def _followed(program: Any, given: Sequence[T], nothing: T, step: Callable[[Any,
         nothing: What is known of a constant.
         step: What is known of an operation's results, by what is known of its operands.
     """
-    jaxpr = _open(program)
+    jaxpr = opened(program)
     env: dict[Any, T] = dict(zip(jaxpr.invars, given, strict=True))
 
     def read(atom: Any) -> T:
@@ -92,7 +93,7 @@ def _followed(program: Any, given: Sequence[T], nothing: T, step: Callable[[Any,
 
 def _followed_inside(eqn: Any, nothing: T, step: Callable[[Any, list[T]], Sequence[T]]) -> list[list[T]]:
     """The same for each program that an operation holds, of whose arguments nothing is known."""
-    return [_followed(inner, [nothing] * len(inner.invars), nothing, step) for inner in _inner_jaxprs(eqn)]
+    return [_followed(inner, [nothing] * len(inner.invars), nothing, step) for inner in inner_jaxprs(eqn)]
 
 
 _Divided = tuple[bool, frozenset[int]]
@@ -158,20 +159,6 @@ def narrow_carry(closed: ClosedJaxpr) -> str | None:
             often = f"of {steps:,} steps" if steps else "whose steps its values decide"
             return f"a loop {often} adds up in {narrow[0]}"
     return None
-
-
-def every_equation(jaxpr: Any) -> Iterator[Any]:
-    """The operations of a program, those of its loops, branches and calls included."""
-    for eqn in jaxpr.eqns:
-        yield eqn
-        for inner in _inner_jaxprs(eqn):
-            yield from every_equation(inner)
-
-
-def _inner_jaxprs(eqn: Any) -> list[Any]:
-    """The programs that an operation holds: the body of a loop, branches, a function that is called."""
-    params = [[param] if not isinstance(param, tuple | list) else param for param in eqn.params.values()]
-    return [_open(held) for held in chain(*params) if hasattr(_open(held), "eqns")]
 
 
 _PASSING = frozenset(
@@ -292,10 +279,6 @@ def _whole(eqn: Any, known: list[_Origin]) -> list[int]:
     return [size * part for size, part in zip(shape, known[0].shards or (1,) * len(shape), strict=True)]
 
 
-def _open(program: Any) -> Any:
-    return getattr(program, "jaxpr", program)
-
-
 def _parts(spec: Any, rank: int, sizes: Mapping[Any, int]) -> tuple[int, ...]:
     parts = [1] * rank
     for dim, axes in enumerate(tuple(spec)[:rank]):
@@ -322,14 +305,3 @@ def _passed(eqn: Any, known: list[_Origin]) -> _Origin:
         counted=max((source.counted for source in sources), default=0),
         shards=sources[0].shards if name in ("convert_element_type", "pvary", "pcast", "copy") else (),
     )
-
-
-def differs_by_platform(traced: ClosedJaxpr, backend: str) -> bool:
-    """Whether `jax.lax.platform_dependent` chooses one branch for a backend of JAX's and another one for a TPU."""
-    platform = {"gpu": "cuda"}.get(backend, backend)
-    chosen = [eqn.params["platforms"] for eqn in every_equation(traced.jaxpr) if eqn.primitive.name == "platform_index"]
-    return any(_branch_for(platform, branches) != _branch_for("tpu", branches) for branches in chosen)
-
-
-def _branch_for(platform: str, branches: Sequence[Sequence[str] | None]) -> int | None:
-    return next((at for at, those in enumerate(branches) if those is None or platform in those), None)

@@ -1,0 +1,154 @@
+"""What a recording knows of each program that JAX compiled meanwhile."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import jax
+
+from hloscope.compiler.model import Layout
+from hloscope.hardware.devices import SliceDevice, slice_devices
+from hloscope.hardware.slices import Slice, default_slice, slice_shapes
+from hloscope.program.compiling import Pending
+from hloscope.program.importing import is_library, shown_path
+from hloscope.program.lowering import Lowered
+from hloscope.program.notation import short_dtype
+from hloscope.units import array_bytes
+
+_SOURCE = re.compile(r"^(?P<function>.*) at (?P<file>.*):(?P<line>\d+)$")
+"""What JAX says of where a function that it traced stands."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Program:
+    """One program, as it was compiled for one set of argument types.
+
+    Attributes:
+        name: The function's.
+        place: Where it is written, as `file.py:12`; None where JAX does not know.
+        is_users: Whether it is written outside of JAX and other libraries.
+        lowered: For the slice that its devices are.
+        arguments: The type and the sharding of each argument leaf, by name.
+        flops: Of its matmuls and convolutions, on all devices together.
+        boundary_bytes: Of its arguments and results, whole.
+        digest: Of its text, without places.
+        calls: How often it was called.
+        faked: Why it was not executed; None where it was.
+        took_cpu_branch: Whether it was, and would take another branch of `platform_dependent` on a TPU.
+        pending: Its compile, once that has begun.
+        error: Why there is none.
+    """
+
+    name: str
+    place: str | None
+    is_users: bool
+    lowered: Lowered
+    arguments: Mapping[str, str]
+    flops: float
+    boundary_bytes: int
+    digest: str
+    calls: int = 0
+    faked: str | None = None
+    took_cpu_branch: bool = False
+    pending: Pending | None = None
+    error: Exception | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def function(self) -> tuple[str, str | None]:
+        """What it shares with the programs that the same function was compiled into."""
+        return self.name, self.place
+
+    @property
+    def least_seconds(self) -> float:
+        """How long one call takes at least: its matmuls at the chip's peak, its arguments and results read once."""
+        chip = self.lowered.slice.chip
+        count = self.lowered.seen.device_count
+        if chip is None:
+            return 0.0
+        per_chip = count / chip.devices_per_chip
+        return max(self.flops / chip.bf16_flops_per_s, self.boundary_bytes / chip.hbm_bytes_per_s) / per_chip
+
+
+def place_of(source: str | None) -> tuple[str | None, bool]:
+    """Where a function is written, of JAX's `func_src_info`, and whether that is the user's own code."""
+    found = _SOURCE.match(source or "")
+    if found is None:
+        return None, False
+    return f"{shown_path(found['file'])}:{found['line']}", not is_library(found["file"])
+
+
+def bytes_of(avals: Iterable[Any]) -> int:
+    """Bytes of whole arrays."""
+    return sum(prod(aval.shape) * getattr(aval.dtype, "itemsize", 4) for aval in avals if hasattr(aval, "shape"))
+
+
+def type_of(aval: Any, sharding: Any) -> str:
+    """An argument's type with its sharding, as `jax.typeof` writes it: `bf16[8@data,2048]`."""
+    spec = list(sharding.spec) if isinstance(sharding, jax.sharding.NamedSharding) else []
+    spec += [None] * (len(aval.shape) - len(spec))
+    axes = ["+".join(map(str, entry if isinstance(entry, tuple) else (entry,))) if entry else "" for entry in spec]
+    parts = (f"{size}@{axis}" if axis else str(size) for size, axis in zip(aval.shape, axes, strict=True))
+    return f"{short_dtype(str(aval.dtype)) or aval.dtype}[{','.join(parts)}]"
+
+
+def what_changed(before: Program, after: Program) -> str:
+    """In words, why the same function was compiled another time."""
+    old, new = before.arguments, after.arguments
+    changed = [f"{name} was {old[name]} and became {kind}" for name, kind in new.items() if old.get(name, kind) != kind]
+    others = [name for name in {**old, **new} if (name in old) != (name in new)]
+    if changed:
+        more = f", and {len(changed) - 1} more" if len(changed) > 1 else ""
+        return changed[0] + more
+    if others:
+        return (
+            f"it has {'no ' if others[0] in old else ''}{others[0]} any more"
+            if others[0] in old
+            else f"it got {others[0]}"
+        )
+    if before.lowered.slice.name != after.lowered.slice.name or _devices(before) != _devices(after):
+        return "it runs on other devices"
+    if before.digest == after.digest:
+        return "nothing in it: jax.jit was called again on a new function object"
+    return "the types are the same: a static argument, or a value that the function closes over, is another"
+
+
+def _devices(program: Program) -> tuple[int, ...]:
+    return tuple(device.id for device in program.lowered.seen.devices)
+
+
+def sub_slice(devices: Iterable[Any], known: Mapping[Any, SliceDevice], whole: Slice) -> tuple[Slice, Layout]:
+    """The slice that some devices of a slice are, and where on it each partition runs.
+
+    Args:
+        devices: In partition order.
+        known: What each device of the whole slice says of itself, in the order of `jax.devices()`.
+        whole: The slice that they pose as.
+
+    Returns:
+        The whole slice where all are used; else the block that they form where there is such a slice, in their own
+        order; else the smallest that has as many, in JAX's order.
+    """
+    chosen = [known[device] for device in devices]
+    position = {device.id: at for at, device in enumerate(known.values())}
+    if len(chosen) == whole.device_count:
+        return whole, Layout(device_count=len(chosen), simulated_ids=tuple(position[each.id] for each in chosen))
+    assert whole.chip is not None
+    low = [min(each.coords[axis] for each in chosen) for axis in range(3)]
+    edges = tuple(max(each.coords[axis] for each in chosen) - low[axis] + 1 for axis in range(3))
+    shape = next((shape for shape in slice_shapes(whole.chip) if (*shape, 1, 1)[:3] == edges), None)
+    block = None if shape is None else Slice(chip=whole.chip, shape=shape)
+    if block is not None and block.device_count == len(chosen):
+        there = {(each.coords, each.core_on_chip): at for at, each in enumerate(slice_devices(block))}
+        moved = [
+            (tuple(at - least for at, least in zip(each.coords, low, strict=True)), each.core_on_chip)
+            for each in chosen
+        ]
+        ids = [there.get(place) for place in moved]  # type: ignore[call-overload]
+        if None not in ids:
+            return block, Layout(device_count=len(chosen), simulated_ids=tuple(ids))
+    return default_slice(len(chosen), whole.chip.name), Layout(device_count=len(chosen))

@@ -1,0 +1,309 @@
+"""What JAX compiles and calls meanwhile: each program is lowered for the slice, small ones run, and large ones do not.
+
+One function of JAX's lies on the way of all of them, those that a user lowers and compiles himself included. What it
+returns is a computation whose executable is hloscope's: it counts its calls, and executes the program on simulated
+devices or makes up its results. JAX's own shortcut past Python does not take such executables.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+
+from hloscope.compiler import jax_internals
+from hloscope.errors import HloscopeError
+from hloscope.hardware.slices import Slice
+from hloscope.program.compiling import start_compile
+from hloscope.program.jaxprs import differs_by_platform, matmul_flops, opened
+from hloscope.program.lowering import Lowered, lowering_for_a_slice
+from hloscope.program.plan import Plan, users_mesh
+from hloscope.program.recording.fakes import Fakes
+from hloscope.program.recording.programs import Program, bytes_of, place_of, sub_slice, type_of
+from hloscope.program.stand_ins import posed_devices
+from hloscope.program.target import TargetFacts
+from hloscope.store import Store
+
+RUN_BELOW_BYTES = 64_000_000
+RUN_BELOW_FLOPS = 2e11
+"""What a simulated device computes in some seconds."""
+STOP_AFTER = 3
+_MANY = 16
+"""How many times as often a program that is not the dearest must be called before the script is ended."""
+_MOST_VERSIONS = 8
+"""So many programs of one function are compiled for the types of their results; later ones take those of an earlier."""
+
+
+class SeenEnoughError(BaseException):
+    """Ends a script whose programs are all known; not an `Exception`, which a script may catch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What is executed, and how long a recording goes on.
+
+    Attributes:
+        run_below_bytes: Programs with fewer bytes of arguments and results are executed.
+        run_all: All are that can be.
+        stop_after: Calls of the dearest program, with nothing new compiled in between, that end the script; 0 for
+            never. None is 3 once something was not executed.
+    """
+
+    run_below_bytes: int = RUN_BELOW_BYTES
+    run_all: bool = False
+    stop_after: int | None = None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Watch:
+    """A recording while it goes on.
+
+    Attributes:
+        whole: The slice that the devices pose as.
+        facts: What was said of all programs.
+        limits: What is executed, and for how long.
+        store: Where compiles are kept.
+        programs: In the order of their first calls.
+        fakes: The arrays whose values are not real.
+        stopped_by: The program whose calls ended the script.
+    """
+
+    whole: Slice
+    facts: TargetFacts
+    limits: Limits
+    store: Store | None
+    programs: list[Program] = field(default_factory=list)
+    fakes: Fakes = field(default_factory=Fakes)
+    stopped_by: Program | None = None
+    _known: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    _since_new: dict[int, int] = field(default_factory=dict)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Notices what is compiled meanwhile; JAX is afterwards as before."""
+        with ExitStack() as stack:
+            stack.enter_context(jax_internals.kept_apart(None))
+            stack.enter_context(jax_internals.resolving_as(self._resolved))
+            stack.enter_context(jax_internals.putting_as(self._put))
+            yield
+
+    # ---- what JAX asks for
+
+    def _resolved(self, original: Callable[..., Any], args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """In place of the computation that JAX has lowered for the simulated devices, ours."""
+        for_tpu = {**params, "lowering_platforms": ("tpu",)}
+        try:
+            with lowering_for_a_slice(self.whole, self.store):
+                computation = original(args, **for_tpu)
+        except Exception:
+            elsewhere = original(args, **params)
+            if self._is_ours(elsewhere):
+                raise
+            return elsewhere
+        if not self._is_ours(computation):
+            return original(args, **params)  # of the host's own CPU
+        found = self._known.get(id(computation))
+        if found is None:
+            program = self._noted(computation, args, params)
+            ours = copy.copy(computation)
+            executable = None
+
+            def compile(*_: Any, **__: Any) -> Any:
+                nonlocal executable
+                if executable is None:
+                    executable = self._executable(program, computation, lambda: original(args, **params))
+                return executable
+
+            ours.compile = compile
+            found = self._known[id(computation)] = (ours, computation)
+        return found[0]
+
+    def _is_ours(self, computation: Any) -> bool:
+        devices = jax_internals.devices_of(computation)
+        return bool(devices) and all(device in posed_devices() for device in devices)
+
+    def _put(self, array: Any, home: Any) -> Any:
+        """A faked array elsewhere, of which nothing is copied; None for what JAX is to do itself."""
+        if not isinstance(array, jax.Array) or array not in self.fakes or array.nbytes < self.limits.run_below_bytes:
+            return None
+        if isinstance(home, jax.Device):
+            home = jax.sharding.SingleDeviceSharding(home)
+        if not isinstance(home, jax.sharding.Sharding):
+            return None
+        return self.fakes.array(array.aval, home, committed=True)
+
+    # ---- what is noted of a program
+
+    def _noted(self, computation: Any, args: Sequence[Any], params: dict[str, Any]) -> Program:
+        jaxpr = opened(params["jaxpr"])
+        in_avals, out_avals = params["jaxpr"].in_avals, params["jaxpr"].out_avals
+        module = jax_internals.lowered_of(computation, in_avals, params["donated_invars"], len(out_avals))
+        place, is_users = place_of(jaxpr.debug_info.func_src_info)
+        program = Program(
+            name=params["name"],
+            place=place,
+            is_users=is_users,
+            lowered=self._lowered(module, params["name"], [arg.sharding for arg in args]),
+            arguments=_arguments(module, args, in_avals),
+            flops=matmul_flops(jaxpr),
+            boundary_bytes=bytes_of((*in_avals, *out_avals)),
+            digest=hashlib.sha256(module.as_text().encode()).hexdigest(),
+        )
+        program.faked = self._why_not(program)
+        program.took_cpu_branch = program.faked is None and differs_by_platform(jaxpr, "cpu")
+        self.programs.append(program)
+        if program.is_users or program.boundary_bytes > self.limits.run_below_bytes:
+            self._since_new.clear()
+        return program
+
+    def _lowered(self, module: jax.stages.Lowered, name: str, shardings: list[Any]) -> Lowered:
+        seen = jax_internals.lowered_facts(module)
+        chosen, layout = sub_slice(seen.devices, posed_devices(), self.whole)
+        plan = Plan(slice=chosen, mesh=None, axis_types=None)
+        return Lowered(
+            name=name,
+            facts=replace(self.facts, slice=chosen.name),
+            plan=plan,
+            module=module,
+            traced=None,
+            argument_shardings=shardings,
+            seen=seen,
+            mesh=users_mesh(plan, seen),
+            slice=chosen,
+            slice_chosen_by="user",
+            layout=layout,
+        )
+
+    def _why_not(self, program: Program) -> str | None:
+        if self.limits.run_all:
+            return None
+        if program.boundary_bytes > self.limits.run_below_bytes:
+            return "large"
+        return "long" if program.flops > RUN_BELOW_FLOPS else None
+
+    # ---- what is done when it is called
+
+    def _executable(self, program: Program, computation: Any, for_cpu: Callable[[], Any]) -> Any:
+        """What JAX calls in place of the compiled program."""
+        real = None
+        if program.faked is None:
+            try:
+                real = copy.copy(for_cpu().compile())
+            except Exception as error:  # of whatever type; a kernel for TPUs has no lowering for anything else
+                program.faked = "kernel"
+                program.notes.append(" ".join(str(error).split())[:200])
+        if real is None:
+            return jax_internals.faked_executable(
+                computation,
+                self._output_shardings(program, computation),
+                self._faked_call(program, computation),
+                self._said(program),
+            )
+        run = real.unsafe_call
+
+        def called(*args: Any) -> Any:
+            self._count(program)
+            results = run(*args)
+            if self.fakes.is_any and any(map(self.fakes.__contains__, args)):
+                for result in results:
+                    self.fakes.mark(result)
+            return results
+
+        real._unsafe_call = called
+        return real
+
+    def _faked_call(self, program: Program, computation: Any) -> Callable[..., list[Any]]:
+        committed = bool(computation.compile_args.get("committed", True))
+
+        def called(shardings: Sequence[Any]) -> list[Any]:
+            self._count(program)
+            avals = computation.compile_args["global_out_avals"]
+            return [
+                self.fakes.array(aval, sharding, committed=committed or len(sharding.device_set) > 1)
+                for aval, sharding in zip(avals, shardings, strict=True)
+            ]
+
+        return called
+
+    def _count(self, program: Program) -> None:
+        """Notes a call, or ends the script where enough is known."""
+        limit = self.limits.stop_after
+        if limit is None:
+            limit = STOP_AFTER if self.fakes.is_any else 0
+        seen = self._since_new.get(id(program), -1)
+        dearest = max(self.programs, key=lambda each: each.least_seconds)
+        if limit and seen >= (limit if program is dearest else limit * _MANY):
+            self.stopped_by = program
+            raise SeenEnoughError
+        self._since_new[id(program)] = seen + 1
+        program.calls += 1
+
+    def begin_compile(self, program: Program) -> None:
+        """Has a program's compile begun, once."""
+        if program.pending is None and program.error is None:
+            try:
+                program.pending = start_compile(program.lowered, store=self.store)
+            except HloscopeError as error:
+                program.error = error
+
+    def _output_shardings(self, program: Program, computation: Any) -> list[Any]:
+        """How the results of a program that is not executed lie; where JAX leaves that open, as the compiler says."""
+        asked = list(computation.compile_args["out_shardings"])
+        self.begin_compile(program)
+        if all(map(jax_internals.is_decided, asked)):
+            return asked
+        devices = program.lowered.seen.devices
+        if len(devices) == 1:
+            return [jax.sharding.SingleDeviceSharding(devices[0])] * len(asked)
+        chosen = self._compiled_shardings(program)
+        mesh = program.lowered.mesh
+        found = []
+        for one, serialized in zip(asked, chosen or [None] * len(asked), strict=True):
+            spec = None
+            if serialized is not None and mesh is not None:
+                spec = jax_internals.partition_spec(jax_internals.op_sharding(serialized), mesh)
+            own = jax.sharding.NamedSharding(mesh, spec or jax.sharding.PartitionSpec()) if mesh is not None else None
+            found.append(one if jax_internals.is_decided(one) else own or jax_internals.replicated_over(devices))
+        return found
+
+    def _compiled_shardings(self, program: Program) -> Sequence[bytes] | None:
+        """The compiler's, serialized; None where it gives none."""
+        versions = [other for other in self.programs if other.function == program.function and other is not program]
+        if len(versions) >= _MOST_VERSIONS:
+            program = versions[0]
+        if program.pending is None:
+            return None
+        try:
+            found = program.pending.capture().compiled.output_shardings
+        except HloscopeError as error:
+            program.error = error
+            return None
+        count = len(program.lowered.seen.result_avals)
+        return None if found is None or len(found) < count or not count else found[-count:]
+
+    def _said(self, program: Program) -> Any:
+        """What a compiled program says of itself when a script asks: what it would on the slice."""
+
+        def compiled() -> Any:
+            self.begin_compile(program)
+            if program.pending is None:
+                raise NotImplementedError
+            return program.pending.capture().compiled
+
+        return SimpleNamespace(
+            text=lambda: compiled().text,
+            memory=lambda: SimpleNamespace(**compiled().memory_bytes),
+            cost=lambda: {"flops": program.flops / max(program.lowered.seen.device_count, 1)},
+        )
+
+
+def _arguments(module: jax.stages.Lowered, args: Sequence[Any], avals: Sequence[Any]) -> dict[str, str]:
+    names = jax_internals.lowered_facts(module).argument_names[-len(avals) :] if avals else ()
+    rows = zip(names, args, avals, strict=False)
+    return {name: type_of(aval, arg.sharding) for name, arg, aval in rows if hasattr(aval, "shape")}
