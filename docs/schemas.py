@@ -22,6 +22,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from hloscope.analysis.model import Analysis  # noqa: E402
+from hloscope.analysis.model.recording import Recording  # noqa: E402
 from hloscope.documents import Table, tables_of  # noqa: E402
 from hloscope.report.checks import CheckDocument  # noqa: E402
 from hloscope.report.checkups import DoctorDocument  # noqa: E402
@@ -39,6 +40,7 @@ DOCUMENTS = {
     "doctor": DoctorDocument,
     "explain": ExplainDocument,
     "price": PriceDocument,
+    "record": Recording,
     "shardings": ShardingTable,
     "verify": VerificationDocument,
 }

@@ -13,6 +13,7 @@ from hloscope.version import __version__
 if TYPE_CHECKING:
     from hloscope.analysis.model import Analysis, Collective
     from hloscope.api.analyzing import analyze, analyze_text
+    from hloscope.api.recording import recording
     from hloscope.api.verifying import verify
     from hloscope.errors import HloscopeError
     from hloscope.program.target import target
@@ -24,6 +25,7 @@ _HOMES = {
     "HloscopeError": "hloscope.errors",
     "analyze": "hloscope.api.analyzing",
     "analyze_text": "hloscope.api.analyzing",
+    "recording": "hloscope.api.recording",
     "target": "hloscope.program.target",
     "Verification": "hloscope.verification.model",
     "verify": "hloscope.api.verifying",
@@ -37,6 +39,7 @@ __all__ = [
     "__version__",
     "analyze",
     "analyze_text",
+    "recording",
     "target",
     "verify",
 ]

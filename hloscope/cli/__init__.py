@@ -12,6 +12,7 @@ from hloscope.version import __version__
 
 _COMMANDS = {
     "analyze": ("hloscope.cli.analyze", "Compile a function for a TPU slice, or read HLO text, and report what moves."),
+    "record": ("hloscope.cli.record", "Run your own script as it is, and analyse every program that JAX compiles."),
     "price": ("hloscope.cli.price", "Predict how long a step takes on several slices, side by side."),
     "explain": ("hloscope.cli.explain", "Say why a collective is there: the whole chain, and what to change."),
     "shardings": ("hloscope.cli.shardings", "Show every array's sharding as Shardy propagates it; compiles nothing."),

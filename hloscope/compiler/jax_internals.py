@@ -56,7 +56,7 @@ def lowered_facts(lowered: jax.stages.Lowered) -> LoweredFacts:
     details = lowering.compile_args
     info = details["all_args_info"]
     donated = [leaf.donated for leaf in jax.tree.leaves(lowered.args_info)]
-    names = tuple(info.debug_info.arg_names)
+    names = tuple(info.debug_info.arg_names or [None] * len(info.in_avals))  # of eager operations there are none
     results = tuple(details["global_out_avals"])
     paths = info.debug_info.result_paths
     return LoweredFacts(

@@ -21,6 +21,7 @@ import numpy as np
 from hloscope.compiler.jax_internals import backends_are_initialised, kept_apart, replaced_in_this_thread
 from hloscope.compiler.jax_support import check_supported
 from hloscope.errors import DeviceCountError, MeshError, SliceError
+from hloscope.hardware.devices import SliceDevice, slice_devices
 from hloscope.hardware.slices import Slice, default_slice, parse_slice
 from hloscope.program.environment import DEFAULT_DEVICES
 from hloscope.program.notation import parse_axis_types
@@ -170,6 +171,20 @@ def _shown(facts: TargetFacts, count: int | None, by_name: bool) -> Iterator[Non
             client = jax.devices("cpu")[0].client
             stack.enter_context(posing_as(chosen, client, facts.processes or 1, sees_meshes=by_name))
         yield
+
+
+@contextmanager
+def shown_for_a_script(facts: TargetFacts, chosen: Slice) -> Iterator[Mapping[Any, SliceDevice]]:
+    """Lets code that runs as it is see a slice, and yields what each simulated device stands for.
+
+    Args:
+        facts: What was said of the code; the slice is in it.
+        chosen: The slice.
+    """
+    count = _devices_to_begin_with(facts, by_name=True)
+    with _shown(facts, count, by_name=True), simulated_hybrid_meshes(), _device_settings_ignored():
+        client = jax.devices("cpu")[0].client
+        yield dict(zip(client.devices(), slice_devices(chosen), strict=True))
 
 
 def on_enough_devices(targets: Sequence[Callable[..., Any] | str], facts: TargetFacts, work: Callable[[], T]) -> T:

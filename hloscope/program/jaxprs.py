@@ -52,11 +52,11 @@ def _flops_of(eqn: Any) -> float:
     if name == "dot_general":
         (contracted, _), _ = params["dimension_numbers"]
         lengths = [eqn.invars[0].aval.shape[dimension] for dimension in contracted]
-        return 2.0 * prod(eqn.outvars[0].aval.shape) * prod(lengths)
+        return float(2 * prod(eqn.outvars[0].aval.shape) * prod(lengths))
     if name == "conv_general_dilated":
         kernel = eqn.invars[1].aval.shape
         outputs = kernel[params["dimension_numbers"].rhs_spec[0]]
-        return 2.0 * prod(eqn.outvars[0].aval.shape) * prod(kernel) / max(outputs, 1)
+        return float(2 * prod(eqn.outvars[0].aval.shape) * prod(kernel) / max(outputs, 1))
     if name == "pallas_call":
         return float(getattr(params.get("cost_estimate"), "flops", 0) or 0)
     inner = [matmul_flops(held) for held in inner_jaxprs(eqn)]

@@ -76,11 +76,6 @@ def posed_slice() -> Slice | None:
     return None if _posing.pose is None else _posing.pose.slice
 
 
-def posed_devices() -> Mapping[Any, SliceDevice]:
-    """What each of this thread's devices answers as; nothing where they say that they are CPU devices."""
-    return {} if _posing.pose is None else _posing.pose.devices
-
-
 def orders_meshes_as(chosen: Slice) -> bool:
     """Whether the program's own meshes have the order that they have on a slice."""
     pose = _posing.pose

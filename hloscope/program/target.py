@@ -249,6 +249,19 @@ class TargetOptions(ProgramOptions, total=False):
     timeout_s: float | None
 
 
+class RecordingOptions(TypedDict, total=False):
+    """What can be said of all programs of a script."""
+
+    platform: str | None
+    processes: int | None
+    compiler_options: Mapping[str, str] | None
+    chip_overrides: Sequence[str]
+    kernel_costs: Mapping[str, tuple[float, float]] | Sequence[str]
+    allow: str | Sequence[str]
+    rule_options: Mapping[str, Any] | None
+    timeout_s: float | None
+
+
 def check_names(given: Iterable[str], taker: str) -> None:
     """Refuses keywords that are no options.
 

@@ -58,6 +58,7 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
         "markdown": "explanation:render_markdown",
     },
     "prices": {"text": "price:lines", "json": "price:as_document"},
+    "recording": {"text": "recording:lines", "json": "formats:itself"},
     "shardings": {"text": "shardings:lines", "json": "formats:itself"},
     "verification": {"text": "verification:lines", "json": "verification:as_document"},
 }

@@ -1,4 +1,4 @@
-"""Arrays that stand for what a program would have returned: zeros of the right type and sharding that take no memory."""
+"""Arrays that stand for what a program would have returned: zeros of its type and sharding that take no memory."""
 
 from __future__ import annotations
 

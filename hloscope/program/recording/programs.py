@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -11,13 +11,12 @@ from typing import Any
 import jax
 
 from hloscope.compiler.model import Layout
-from hloscope.hardware.devices import SliceDevice, slice_devices
+from hloscope.hardware.devices import Place, SliceDevice, slice_devices
 from hloscope.hardware.slices import Slice, default_slice, slice_shapes
 from hloscope.program.compiling import Pending
 from hloscope.program.importing import is_library, shown_path
 from hloscope.program.lowering import Lowered
 from hloscope.program.notation import short_dtype
-from hloscope.units import array_bytes
 
 _SOURCE = re.compile(r"^(?P<function>.*) at (?P<file>.*):(?P<line>\d+)$")
 """What JAX says of where a function that it traced stands."""
@@ -144,11 +143,12 @@ def sub_slice(devices: Iterable[Any], known: Mapping[Any, SliceDevice], whole: S
     block = None if shape is None else Slice(chip=whole.chip, shape=shape)
     if block is not None and block.device_count == len(chosen):
         there = {(each.coords, each.core_on_chip): at for at, each in enumerate(slice_devices(block))}
-        moved = [
-            (tuple(at - least for at, least in zip(each.coords, low, strict=True)), each.core_on_chip)
-            for each in chosen
-        ]
-        ids = [there.get(place) for place in moved]  # type: ignore[call-overload]
+        ids = [there.get((_less(each.coords, low), each.core_on_chip)) for each in chosen]
         if None not in ids:
-            return block, Layout(device_count=len(chosen), simulated_ids=tuple(ids))
+            return block, Layout(device_count=len(chosen), simulated_ids=tuple(at for at in ids if at is not None))
     return default_slice(len(chosen), whole.chip.name), Layout(device_count=len(chosen))
+
+
+def _less(place: Place, corner: Sequence[int]) -> Place:
+    x, y, z = (at - least for at, least in zip(place, corner, strict=True))
+    return x, y, z

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -19,6 +19,7 @@ import jax
 
 from hloscope.compiler import jax_internals
 from hloscope.errors import HloscopeError
+from hloscope.hardware.devices import SliceDevice
 from hloscope.hardware.slices import Slice
 from hloscope.program.compiling import start_compile
 from hloscope.program.jaxprs import differs_by_platform, matmul_flops, opened
@@ -26,7 +27,6 @@ from hloscope.program.lowering import Lowered, lowering_for_a_slice
 from hloscope.program.plan import Plan, users_mesh
 from hloscope.program.recording.fakes import Fakes
 from hloscope.program.recording.programs import Program, bytes_of, place_of, sub_slice, type_of
-from hloscope.program.stand_ins import posed_devices
 from hloscope.program.target import TargetFacts
 from hloscope.store import Store
 
@@ -65,22 +65,26 @@ class Watch:
     """A recording while it goes on.
 
     Attributes:
-        whole: The slice that the devices pose as.
+        whole: The slice that the program is for.
+        devices: What each simulated device stands for, in the order of `jax.devices()`.
         facts: What was said of all programs.
         limits: What is executed, and for how long.
         store: Where compiles are kept.
         programs: In the order of their first calls.
         fakes: The arrays whose values are not real.
         stopped_by: The program whose calls ended the script.
+        missed: What could not be recorded, a sentence each.
     """
 
     whole: Slice
+    devices: Mapping[Any, SliceDevice]
     facts: TargetFacts
     limits: Limits
     store: Store | None
     programs: list[Program] = field(default_factory=list)
     fakes: Fakes = field(default_factory=Fakes)
     stopped_by: Program | None = None
+    missed: list[str] = field(default_factory=list)
     _known: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     _since_new: dict[int, int] = field(default_factory=dict)
 
@@ -110,7 +114,11 @@ class Watch:
             return original(args, **params)  # of the host's own CPU
         found = self._known.get(id(computation))
         if found is None:
-            program = self._noted(computation, args, params)
+            try:
+                program = self._noted(computation, args, params)
+            except Exception as error:  # it is ours, and not for the script to fail over
+                self.missed.append(f"{params.get('name')} could not be recorded: {type(error).__name__}: {error}")
+                return original(args, **params)
             ours = copy.copy(computation)
             executable = None
 
@@ -126,7 +134,7 @@ class Watch:
 
     def _is_ours(self, computation: Any) -> bool:
         devices = jax_internals.devices_of(computation)
-        return bool(devices) and all(device in posed_devices() for device in devices)
+        return bool(devices) and all(device in self.devices for device in devices)
 
     def _put(self, array: Any, home: Any) -> Any:
         """A faked array elsewhere, of which nothing is copied; None for what JAX is to do itself."""
@@ -164,7 +172,7 @@ class Watch:
 
     def _lowered(self, module: jax.stages.Lowered, name: str, shardings: list[Any]) -> Lowered:
         seen = jax_internals.lowered_facts(module)
-        chosen, layout = sub_slice(seen.devices, posed_devices(), self.whole)
+        chosen, layout = sub_slice(seen.devices, self.devices, self.whole)
         plan = Plan(slice=chosen, mesh=None, axis_types=None)
         return Lowered(
             name=name,
@@ -261,10 +269,10 @@ class Watch:
         devices = program.lowered.seen.devices
         if len(devices) == 1:
             return [jax.sharding.SingleDeviceSharding(devices[0])] * len(asked)
-        chosen = self._compiled_shardings(program)
+        chosen: Sequence[bytes | None] = self._compiled_shardings(program) or [None] * len(asked)
         mesh = program.lowered.mesh
         found = []
-        for one, serialized in zip(asked, chosen or [None] * len(asked), strict=True):
+        for one, serialized in zip(asked, chosen, strict=True):
             spec = None
             if serialized is not None and mesh is not None:
                 spec = jax_internals.partition_spec(jax_internals.op_sharding(serialized), mesh)

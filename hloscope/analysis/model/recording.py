@@ -1,0 +1,137 @@
+"""What came of a script that ran while its programs were watched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hloscope.analysis.model.analysis import Analysis
+from hloscope.documents import SCHEMA, Schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedProgram:
+    """One program that JAX compiled, for one set of argument types.
+
+    Attributes:
+        name: The function's name.
+        place: Where it is written, as `file.py:12`; None where JAX does not know.
+        calls: How often the script called it.
+        faked: Why it was not executed, so that its results were zeros: `large`, `long` (it computes too much for a
+            simulated device) or `kernel` (it has a kernel that only a TPU runs); None where it was executed.
+        took_cpu_branch: Whether it was executed and took another branch of `jax.lax.platform_dependent` than on a TPU:
+            its numbers are not the priced program's.
+        slice_name: What it was compiled for: the part of the slice that its devices are.
+        device_count: Devices that it runs on.
+        boundary_bytes: Of its arguments and results, whole.
+        flops: Of its matmuls and convolutions, on all devices together; kernels without a cost estimate are not in it.
+        least_us: What one call takes at least: its matmuls at the chip's peak, its arguments and results read once.
+        analysis: What moves in it, and how long a call takes; None where it was not analysed.
+        error: Why it could not be analysed; None where it could, or was not asked for.
+    """
+
+    name: str
+    place: str | None
+    calls: int
+    faked: str | None
+    took_cpu_branch: bool
+    slice_name: str
+    device_count: int
+    boundary_bytes: int
+    flops: float
+    least_us: float
+    analysis: Analysis | None
+    error: str | None
+
+    @property
+    def call_us(self) -> float:
+        """What one call takes, as predicted, or at least where it was not analysed."""
+        time = None if self.analysis is None else self.analysis.time
+        return self.least_us if time is None or time.step_us is None else max(time.step_us, self.least_us)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmallPrograms:
+    """Programs of JAX's own, such as `jnp.add` outside of `jax.jit`, which are not worth a line each.
+
+    Attributes:
+        programs: How many.
+        calls: Of all of them.
+        names: Each name once, most calls first.
+        boundary_bytes: Arguments and results of the largest.
+        least_us: What all calls take at least together.
+    """
+
+    programs: int
+    calls: int
+    names: tuple[str, ...]
+    boundary_bytes: int
+    least_us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recompiled:
+    """A function that was compiled more than once.
+
+    Attributes:
+        name: Its name.
+        place: Where it is written.
+        versions: How often.
+        changes: What was other each time after the first than the time before, a sentence each; equal ones once.
+    """
+
+    name: str
+    place: str | None
+    versions: int
+    changes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptWrite:
+    """Something that the script would have written, removed or sent, and that did not happen.
+
+    Attributes:
+        what: What it did, such as `open for writing`.
+        target: Where to.
+        became: What became of it.
+        where: The script's line.
+        times: How often.
+    """
+
+    what: str
+    target: str
+    became: str
+    where: str | None
+    times: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """A script's programs.
+
+    Attributes:
+        schema: Version of this document's shape.
+        command: What was run.
+        slice_name: The slice that the script saw.
+        ended: How the script ended: `ended`, `stopped` (its programs were known), `raised`, `interrupted`.
+        exit_status: The script's own; None where it did not get so far.
+        said: How it ended, in a sentence.
+        programs: Most predicted time first, calls times time.
+        small: Programs not worth a line each; None where there are none.
+        recompiled: Functions that were compiled more than once.
+        kept_writes: What was not written, removed or sent.
+        notes: One sentence each.
+        versions: Versions of jax, jaxlib, libtpu and hloscope.
+    """
+
+    schema: Schema = SCHEMA
+    command: tuple[str, ...]
+    slice_name: str
+    ended: str
+    exit_status: int | None
+    said: str
+    programs: tuple[RecordedProgram, ...]
+    small: SmallPrograms | None
+    recompiled: tuple[Recompiled, ...]
+    kept_writes: tuple[KeptWrite, ...]
+    notes: tuple[str, ...]
+    versions: dict[str, str]

@@ -1,0 +1,370 @@
+"""A script, or a block of Python, runs while each program that JAX compiles is noticed, retargeted and analysed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from itertools import pairwise
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Unpack
+
+from hloscope.analysis.model.recording import Recompiled, RecordedProgram, Recording, SmallPrograms
+from hloscope.api.analyzing import analysis_of
+from hloscope.api.python_words import python_words
+from hloscope.documents import plain
+from hloscope.errors import HloscopeError, SliceError, did_you_mean
+from hloscope.hardware.slices import Slice, parse_slice
+from hloscope.program.target import RecordingOptions, TargetFacts, make_facts, with_options
+from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection
+from hloscope.store import Store, default_store
+
+if TYPE_CHECKING:
+    from hloscope.program.recording.programs import Program
+    from hloscope.program.recording.scripts import Script
+    from hloscope.program.recording.watching import Limits, Watch
+
+Stage = Callable[[str], None]
+DEFAULT_SLICE = "v5e:2x4"
+DEFAULT_TOP = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """Which of the programs are analysed.
+
+    Attributes:
+        only: Functions by name, or a pattern of names such as `train_*`; empty for all.
+        top: At most so many, the dearest ones.
+    """
+
+    only: tuple[str, ...] = ()
+    top: int = DEFAULT_TOP
+
+    def takes(self, program: Program) -> bool:
+        """Whether a program is named."""
+        return not self.only or any(fnmatchcase(program.name, pattern) for pattern in self.only)
+
+
+def recorded_slice(facts: TargetFacts) -> Slice:
+    """The slice that a script is to see.
+
+    Raises:
+        SliceError: It is no TPU slice.
+    """
+    chosen = parse_slice(facts.slice or DEFAULT_SLICE)
+    if chosen.chip is None:
+        raise SliceError(
+            f"a script is recorded for a TPU slice, and {chosen.name} is none", fix="write --slice v5e:2x4, for example"
+        )
+    return chosen
+
+
+@contextmanager
+def watched(facts: TargetFacts, limits: Limits, store: Store | None) -> Iterator[tuple[Watch, Callable[[], Any]]]:
+    """Lets JAX's devices be those of a slice, and yields the watch with what switches it on.
+
+    Raises:
+        HloscopeError: The slice is no TPU slice, or JAX is not one that hloscope can compile with.
+    """
+    from hloscope.compiler.jax_support import check_supported
+    from hloscope.program.devices import shown_for_a_script
+    from hloscope.program.recording.watching import Watch
+    from hloscope.program.surroundings import one_call
+
+    chosen = recorded_slice(facts)
+    facts = replace(facts, slice=chosen.name)
+    check_supported()
+    with one_call(), shown_for_a_script(facts, chosen) as devices:
+        watch = Watch(whole=chosen, devices=devices, facts=facts, limits=limits, store=store)
+        yield watch, watch.watching
+
+
+def record_script(
+    script: Script,
+    facts: TargetFacts,
+    *,
+    limits: Limits,
+    chosen: Chosen = Chosen(),
+    judging: RuleSelection = DEFAULT_SELECTION,
+    stage: Stage = lambda _: None,
+    store: Store | None = None,
+    running: Callable[[], Any] = ExitStack,
+    when_compiled: Callable[[RecordedProgram, str], None] = lambda _program, _text: None,
+) -> Recording:
+    """Runs a script and analyses what JAX compiled meanwhile.
+
+    Args:
+        script: What to run.
+        facts: The slice, and what else is said of all programs.
+        limits: What is executed, and how long it goes on.
+        chosen: Which programs are analysed.
+        judging: Which rules run and what is accepted.
+        stage: Called with what is happening.
+        store: Where compiles are kept.
+        running: A context in which the script runs, such as one that marks what it prints.
+        when_compiled: Called with each analysed program and its compiled text.
+
+    Raises:
+        TargetError: The script compiled no program.
+        HloscopeError: Bad input.
+    """
+    from hloscope.program.recording.scripts import run_to_its_end
+
+    with watched(facts, limits, store) as (watch, watching):
+        stage("running the script")
+        with running(), watching():
+            ending = run_to_its_end(script.run)
+        return recording_of(
+            watch, script.words, ending, chosen=chosen, judging=judging, stage=stage, when_compiled=when_compiled
+        )
+
+
+def recording_of(
+    watch: Watch,
+    command: Sequence[str],
+    ending: Any,
+    *,
+    chosen: Chosen,
+    judging: RuleSelection = DEFAULT_SELECTION,
+    stage: Stage = lambda _: None,
+    when_compiled: Callable[[RecordedProgram, str], None] = lambda _program, _text: None,
+) -> Recording:
+    """What came of a script, its programs analysed.
+
+    Raises:
+        TargetError: It compiled none, or none of those that are asked for.
+    """
+    programs = _merged(watch.programs)
+    _check_any(programs, chosen, ending)
+    large = [each for each in programs if each.is_users or each.faked is not None]
+    asked = sorted(filter(chosen.takes, large), key=lambda each: -each.least_seconds * each.calls)[: chosen.top]
+    notes = _notes(watch)
+    for program in asked:
+        watch.begin_compile(program)
+    found: list[RecordedProgram] = []
+    try:
+        for program in asked:
+            stage(f"compiling {program.name} for {program.lowered.slice.name}")
+            found.append(_analysed(program, judging, when_compiled))
+    except KeyboardInterrupt:
+        notes.append("Ctrl-C ended the analysis: programs without figures were not analysed")
+    done = set(map(id, asked[: len(found)]))
+    rest = [_record(each) for each in large if id(each) not in done and chosen.takes(each)]
+    return Recording(
+        command=tuple(command),
+        slice_name=watch.whole.name,
+        ended=ending.kind,
+        exit_status=ending.status,
+        said=ending.said or _stopped(watch),
+        programs=tuple(sorted([*found, *rest], key=lambda each: (each.analysis is None, -each.call_us * each.calls))),
+        small=_small([each for each in programs if each not in large]),
+        recompiled=_recompiled(watch.programs),
+        kept_writes=(),
+        notes=tuple(dict.fromkeys(notes)),
+        versions=dict(next((each.analysis.versions for each in found if each.analysis is not None), {})),
+    )
+
+
+def _merged(programs: Sequence[Program]) -> list[Program]:
+    """Each program once: one function compiled twice into the same text is one program."""
+    found: dict[Any, Program] = {}
+    for program in programs:
+        same = found.setdefault((program.function, program.digest, program.lowered.layout), program)
+        if same is not program:
+            same.calls += program.calls
+            program.calls = 0
+    return [program for program in found.values() if program.calls]
+
+
+def _check_any(programs: Sequence[Program], chosen: Chosen, ending: Any) -> None:
+    from hloscope.errors import TargetError
+
+    if not programs:
+        raise TargetError(
+            "the script compiled no program",
+            why=ending.said or None,
+            fix="check that it reaches its first jax.jit call with these arguments",
+        )
+    names = sorted({program.name for program in programs})
+    for pattern in chosen.only:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            hint = did_you_mean(pattern, names, f"it compiled {', '.join(names[:20])}")
+            raise TargetError(f"the script compiled no program named {pattern}", fix=hint)
+
+
+def _record(program: Program, analysis: Any = None) -> RecordedProgram:
+    return RecordedProgram(
+        name=program.name,
+        place=program.place,
+        calls=program.calls,
+        faked=program.faked,
+        took_cpu_branch=program.took_cpu_branch,
+        slice_name=program.lowered.slice.name,
+        device_count=program.lowered.seen.device_count,
+        boundary_bytes=program.boundary_bytes,
+        flops=program.flops,
+        least_us=program.least_seconds * 1e6,
+        analysis=analysis,
+        error=None if program.error is None else _words(program.error),
+    )
+
+
+def _words(error: Exception) -> str:
+    return error.on_one_line() if isinstance(error, HloscopeError) else f"{type(error).__name__}: {error}"
+
+
+def _analysed(
+    program: Program, judging: RuleSelection, when_compiled: Callable[[RecordedProgram, str], None]
+) -> RecordedProgram:
+    if program.error is None and program.pending is not None:
+        try:
+            capture = program.pending.capture()
+            found = _record(program, analysis_of(capture, program.name, judging))
+            when_compiled(found, capture.compiled.text)
+            return found
+        except HloscopeError as error:
+            program.error = error
+    return _record(program)
+
+
+def _small(programs: Sequence[Program]) -> SmallPrograms | None:
+    if not programs:
+        return None
+    by_calls = sorted(programs, key=lambda each: -each.calls)
+    return SmallPrograms(
+        programs=len(programs),
+        calls=sum(each.calls for each in programs),
+        names=tuple(dict.fromkeys(each.name for each in by_calls)),
+        boundary_bytes=max(each.boundary_bytes for each in programs),
+        least_us=sum(each.least_seconds * each.calls for each in programs) * 1e6,
+    )
+
+
+def _recompiled(programs: Sequence[Program]) -> tuple[Recompiled, ...]:
+    """The user's functions with more than one program, most versions first."""
+    from hloscope.program.recording.programs import what_changed
+
+    by_function: dict[Any, list[Program]] = {}
+    for program in programs:
+        if program.is_users:
+            by_function.setdefault(program.function, []).append(program)
+    found = [
+        Recompiled(
+            name=versions[0].name,
+            place=versions[0].place,
+            versions=len(versions),
+            changes=tuple(dict.fromkeys(what_changed(*pair) for pair in pairwise(versions))),
+        )
+        for versions in by_function.values()
+        if len(versions) > 1
+    ]
+    return tuple(sorted(found, key=lambda each: -each.versions))
+
+
+def _stopped(watch: Watch) -> str:
+    program = watch.stopped_by
+    assert program is not None
+    return (
+        f"the script was ended once {program.name} had been called {program.calls} times with nothing new compiled in "
+        "between: programs that it would compile later are not here (--stop-after N)"
+    )
+
+
+def _notes(watch: Watch) -> list[str]:
+    from hloscope.program.stand_ins import taken_notes
+
+    return [*taken_notes(), *watch.missed, *(note for program in watch.programs for note in program.notes if program.is_users)]
+
+
+class Recorder:
+    """A recording in a `with` block: what `hloscope.recording` returns.
+
+    Attributes:
+        result: The recording, once the block has ended; None before, and where nothing was compiled.
+    """
+
+    def __init__(self, facts: TargetFacts, chosen: Chosen, limits: Limits) -> None:
+        """Takes what the recording is to be; nothing happens yet."""
+        self.result: Recording | None = None
+        self._facts, self._chosen, self._limits = facts, chosen, limits
+        self._devices, self._watching = ExitStack(), ExitStack()
+        self._watch: Watch | None = None
+
+    @property
+    def programs(self) -> tuple[RecordedProgram, ...]:
+        """What was compiled, most predicted time first; empty before the block has ended."""
+        return () if self.result is None else self.result.programs
+
+    def to_dict(self) -> dict[str, object]:
+        """The recording as plain data; empty before the block has ended."""
+        return {} if self.result is None else plain(self.result)
+
+    def __enter__(self) -> Recorder:
+        """Begins to watch."""
+        if self._watch is not None:
+            raise HloscopeError(
+                "this recording has been used", fix="begin another: with hloscope.recording(...) as rec:"
+            )
+        self._watch, watching = self._devices.enter_context(watched(self._facts, self._limits, default_store()))
+        self._watching.enter_context(watching())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Makes JAX as it was, and analyses what was compiled."""
+        from hloscope.program.recording.scripts import ending_of
+        from hloscope.program.recording.watching import SeenEnoughError
+
+        self._watching.close()
+        watch = self._watch
+        with self._devices:
+            if watch is not None and any(program.calls for program in watch.programs):
+                self.result = recording_of(watch, (), ending_of(error), chosen=self._chosen)
+        return isinstance(error, SeenEnoughError)
+
+
+@python_words()
+@with_options(RecordingOptions)
+def recording(
+    slice: str = DEFAULT_SLICE,
+    *,
+    only: str | Sequence[str] = (),
+    top: int = DEFAULT_TOP,
+    run: bool = False,
+    run_below_bytes: int | None = None,
+    stop_after: int | None = None,
+    **options: Unpack[RecordingOptions],
+) -> Recorder:
+    """Watches what JAX compiles in a `with` block, and analyses it for a TPU slice at its end.
+
+    Programs with large arguments or results are not executed: their results are zeros that take no memory.
+
+    Example:
+        >>> with hloscope.recording("v5e:2x4") as rec:
+        ...     train(config)
+        >>> [(program.name, program.calls) for program in rec.programs]
+        [('train_step', 4)]
+
+    Args:
+        slice: A TPU slice, such as `v5e:2x4`.
+        only: Names of functions, or patterns such as `train_*`, of which alone programs are analysed.
+        top: At most so many programs are analysed, the dearest ones.
+        run: Execute every program that can be on simulated devices.
+        run_below_bytes: Execute programs with fewer bytes of arguments and results; by default 64 MB.
+        stop_after: End the block once its dearest program was called so often with nothing new compiled in between;
+            0 for never. By default 3, once anything was not executed.
+        {options}
+
+    Raises:
+        HloscopeError: Bad input; at the end of the block, where none of the named functions was compiled.
+    """
+    from hloscope.program.recording.watching import RUN_BELOW_BYTES, Limits
+
+    facts = make_facts(slice=slice, **options)
+    recorded_slice(facts)
+    below = RUN_BELOW_BYTES if run_below_bytes is None else run_below_bytes
+    limits = Limits(run_below_bytes=below, run_all=run, stop_after=stop_after)
+    return Recorder(facts, Chosen(only=(only,) if isinstance(only, str) else tuple(only), top=top), limits)

@@ -1,0 +1,154 @@
+"""`hloscope record`: the user's own command line, watched."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hloscope.cli import running, targets
+from hloscope.cli.options import fail_on_option, rule_options, target_options
+from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, NotationError
+
+if TYPE_CHECKING:
+    from hloscope.analysis.model.recording import RecordedProgram, Recording
+
+_EPILOG = """\b
+Examples
+  hloscope record -- train.py --steps 100
+  hloscope record --slice v5p:2x2x2 --only train_step -- -m mypackage.train config.yml
+  hloscope record --slice v6e:4x4 --save programs/ --format json -o programs.json -- my-console-script
+"""
+_UNSAID = ("mesh", "args", "kwargs", "out", "static", "donate", "dims", "axis_types", "dcn", "slice")
+_UNITS = {"": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_SIZE = re.compile(r"(?P<number>\d+(?:\.\d*)?)\s*(?P<unit>[A-Za-z]*)")
+
+
+def _exit_code(found: Recording, options: dict[str, Any]) -> int:
+    """0 where a report was made, whatever became of the script."""
+    analyses = [program.analysis for program in found.programs if program.analysis is not None]
+    broken = running.failing([finding for each in analyses for finding in each.findings], options["fail_on"])
+    if not broken:
+        return EXIT_OK
+    return EXIT_COULD_NOT_RUN if running.rules_failed(broken) else EXIT_BROKEN
+
+
+def _leave(found: Recording, options: dict[str, Any]) -> None:
+    """Ends the process at once where the script left threads behind that Python would wait for."""
+    left = [each for each in threading.enumerate() if each is not threading.main_thread() and not each.daemon]
+    if any("hloscope" not in each.name for each in left):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(_exit_code(found, options))
+
+
+def _bytes(_context: object, _option: object, text: str) -> int:
+    found = _SIZE.fullmatch(text.strip())
+    if found is None or found["unit"].lower() not in _UNITS:
+        raise click.BadParameter(f"{text!r} is no size; write it as 64MB, 512MiB or 1GB")
+    return int(float(found["number"]) * _UNITS[found["unit"].lower()])
+
+
+@click.command(epilog=_EPILOG, context_settings={"ignore_unknown_options": False})
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- SCRIPT.py [ARGS]...")
+@click.option("--slice", metavar="NAME", help="What the script sees: v5e:2x4, v5p-16, 2*v5e:2x4. [default: v5e:2x4]")
+@click.option(
+    "--only", multiple=True, metavar="NAME", help="Analyse these functions, in full: train_step, 'eval_*'. Repeats."
+)
+@click.option(
+    "--top", type=click.IntRange(1), default=12, show_default=True, help="Analyse this many programs, the dearest."
+)
+@click.option(
+    "--run-below",
+    "run_below_bytes",
+    default="64MB",
+    show_default=True,
+    callback=_bytes,
+    metavar="SIZE",
+    help="Execute programs whose arguments and results are smaller.",
+)
+@click.option("--run", "run_all", is_flag=True, help="Execute every program that simulated devices can execute.")
+@click.option(
+    "--stop-after",
+    type=click.IntRange(0),
+    metavar="N",
+    help="End the script after N more calls of its dearest program with nothing new compiled; 0 is never. "
+    "[default: 3, once anything was not executed]",
+)
+@click.option("--save", metavar="DIR", help="Write each analysed program to DIR, as HLO and as JSON.")
+@target_options(without=_UNSAID)
+@rule_options
+@fail_on_option()
+@running.reports("recording", _exit_code, then=_leave)
+def command(command: tuple[str, ...], **options: Any) -> Recording:
+    """Run a Python script unmodified, and analyse every program that JAX compiles meanwhile for a TPU slice.
+
+    The script sees the slice's devices. Programs with large arguments or results are not executed: their results are
+    zeros. Its own words come out on stderr, marked.
+    """
+    from hloscope.api.recording import DEFAULT_SLICE, Chosen, record_script, recorded_slice
+    from hloscope.store import default_store
+
+    judging = targets.judging_of({**options, "source_root": None})
+    options["slice"] = options["slice"] or DEFAULT_SLICE
+    facts = targets.prepared_facts(options)
+    recorded_slice(facts)
+    from hloscope.program.recording.scripts import find_script, marked_output
+    from hloscope.program.recording.watching import Limits
+
+    script = find_script(command)
+    limits = Limits(
+        run_below_bytes=options["run_below_bytes"], run_all=options["run_all"], stop_after=options["stop_after"]
+    )
+    saved = _Saved(options["save"])
+    with (
+        running.stdout_kept_for_the_report(),
+        os.fdopen(os.dup(2), "w", errors="replace") as stderr,
+        running.progress() as stage,
+    ):
+        return record_script(
+            script,
+            facts,
+            limits=limits,
+            chosen=Chosen(only=options["only"], top=options["top"]),
+            judging=judging,
+            stage=stage,
+            store=default_store(),
+            running=lambda: marked_output(stderr, "script| "),
+            when_compiled=saved.write,
+        )
+
+
+class _Saved:
+    """The folder of `--save`, made before anything runs.
+
+    Raises:
+        NotationError: It cannot be made.
+    """
+
+    def __init__(self, folder: str | None) -> None:
+        """Takes the folder; None for none."""
+        self._folder = None if folder is None else Path(folder)
+        self._written: dict[str, int] = {}
+        if self._folder is not None:
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise NotationError(f"--save {folder} cannot be made", why=error.strerror) from error
+
+    def write(self, program: RecordedProgram, text: str) -> None:
+        """Writes one program, under its name; a second one of that name gets a number."""
+        if self._folder is None or program.analysis is None:
+            return
+        from hloscope.report.escaping import dumped
+
+        stem = re.sub(r"[^\w.-]+", "_", program.name) or "program"
+        count = self._written[stem] = self._written.get(stem, 0) + 1
+        stem += f".{count}" if count > 1 else ""
+        running.write_report(text, str(self._folder / f"{stem}.hlo"))
+        running.write_report(dumped(program.analysis), str(self._folder / f"{stem}.json"))

@@ -1,0 +1,235 @@
+"""A user's own command line, run in this process as Python would run it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import runpy
+import shutil
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import IO, Any
+
+from hloscope.errors import TargetError
+from hloscope.program.importing import is_library, shown_path
+from hloscope.program.recording.watching import SeenEnoughError
+
+_PYTHON = re.compile(r"^python[\d.]*$")
+_FLAGS = re.compile(r"^-[uOBsSEIiqvbd]+$")
+"""Of the interpreter's, which change nothing here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """What to run.
+
+    Attributes:
+        words: What the user typed, less the interpreter.
+        path: The script's file; None for a module or an entry point.
+        module: The module that `-m` names.
+        entry: The function of a console script, as `package.module:function`.
+        arguments: What follows.
+    """
+
+    words: tuple[str, ...]
+    path: Path | None = None
+    module: str | None = None
+    entry: str | None = None
+    arguments: tuple[str, ...] = ()
+
+    def run(self) -> None:
+        """Runs it as `__main__`, with its own arguments and path."""
+        sys.argv = [str(self.path or self.module or self.words[0]), *self.arguments]
+        if self.path is not None:
+            sys.path.insert(0, str(self.path.resolve().parent))
+            runpy.run_path(str(self.path), run_name="__main__")
+        elif self.module is not None:
+            sys.path.insert(0, os.getcwd())
+            runpy.run_module(self.module, run_name="__main__", alter_sys=True)
+        else:
+            assert self.entry is not None
+            home, _, name = self.entry.partition(":")
+            found: Any = importlib.import_module(home)
+            for part in name.split("."):
+                found = getattr(found, part)
+            sys.exit(found())
+
+
+def find_script(words: Sequence[str]) -> Script:
+    """What a command line runs: `script.py args…`, `-m package.module args…` or a console script, `python` before it.
+
+    Raises:
+        TargetError: It runs nothing that Python can run here.
+    """
+    given = tuple(words)
+    if given and _PYTHON.match(Path(given[0]).name):
+        given = given[1:]
+        while given and _FLAGS.match(given[0]):
+            given = given[1:]
+    if not given:
+        raise TargetError("no script is named", fix="write it after --: hloscope record -- train.py --steps 100")
+    first, rest = given[0], given[1:]
+    if first == "-c":
+        raise TargetError("code on the command line has no lines to refer to", fix="write it to a file, and name that")
+    if first == "-m":
+        return _module(given, rest)
+    if Path(first).is_file() or first.endswith(".py"):
+        return _file(given, Path(first), rest)
+    for entry in metadata.entry_points(group="console_scripts"):
+        if entry.name == Path(first).name:
+            return Script(words=given, entry=entry.value, arguments=rest)
+    found = shutil.which(first)
+    if found is not None:
+        return _file(given, Path(found), rest)
+    raise TargetError(
+        f"{first} is no script, and no command of an installed package",
+        fix="name a file, or a module as -m package.module",
+    )
+
+
+def _module(given: tuple[str, ...], rest: tuple[str, ...]) -> Script:
+    if not rest:
+        raise TargetError("-m names no module", fix="write -m package.module")
+    before = list(sys.path)
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = importlib.util.find_spec(rest[0])
+    except (ImportError, ValueError) as error:
+        raise TargetError(f"there is no module {rest[0]}", why=str(error)) from error
+    finally:
+        sys.path[:] = before
+    if found is None:
+        raise TargetError(f"there is no module {rest[0]}", fix="call from the folder that its package is in")
+    return Script(words=given, module=rest[0], arguments=rest[1:])
+
+
+def _file(given: tuple[str, ...], path: Path, rest: tuple[str, ...]) -> Script:
+    if not path.exists():
+        raise TargetError(f"there is no file {path}")
+    if path.is_dir():
+        raise TargetError(f"{path} is a folder", fix=f"name the script in it, such as {path}/train.py")
+    if path.suffix not in (".py", ".pyw"):
+        with path.open("rb") as file:
+            first = file.readline(200)
+        if not (first.startswith(b"#!") and b"python" in first):
+            raise TargetError(f"{path} is not written in Python", fix="name the Python script that it starts")
+    return Script(words=given, path=path, arguments=rest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a script ended.
+
+    Attributes:
+        kind: `ended`, `stopped`, `raised` or `interrupted`.
+        status: The exit status that it would have had; None where it was stopped.
+        said: In a sentence.
+    """
+
+    kind: str
+    status: int | None
+    said: str
+
+
+def run_to_its_end(run: Callable[[], None]) -> Ending:
+    """Runs a script, and tells how it ended; what it raises is printed as Python would."""
+    before, before_path, before_exit = sys.argv, list(sys.path), os._exit
+    os._exit = _exit  # type: ignore[assignment]
+    try:
+        run()
+    except BaseException as error:
+        ending = ending_of(error)
+        if isinstance(error, SystemExit) and ending.status and not isinstance(error.code, int):
+            sys.stderr.write(f"{error.code}\n")
+        elif ending.kind == "raised":
+            _print_users_part(error)
+        return ending
+    finally:
+        os._exit = before_exit
+        sys.argv, sys.path[:] = before, before_path
+    return ending_of(None)
+
+
+def ending_of(error: BaseException | None) -> Ending:
+    """How code ended that raised something, or None."""
+    if isinstance(error, SeenEnoughError):
+        return Ending(kind="stopped", status=None, said="")
+    if isinstance(error, KeyboardInterrupt):
+        return Ending(kind="interrupted", status=130, said="Ctrl-C ended the script")
+    if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
+        return Ending(kind="ended", status=0, said="the script ran to its end")
+    if isinstance(error, SystemExit):
+        status = error.code if isinstance(error.code, int) else 1
+        return Ending(kind="ended", status=status, said=f"the script ended with exit status {status}")
+    return Ending(kind="raised", status=1, said=f"the script raised {_shortly(error)}")
+
+
+def _exit(status: int) -> None:
+    """In place of `os._exit`, which would end this process too."""
+    raise SystemExit(status)
+
+
+def _print_users_part(error: BaseException) -> None:
+    """The traceback from the script's first frame on."""
+    trace = error.__traceback__
+    while trace is not None and is_library(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    traceback.print_exception(error.with_traceback(trace or error.__traceback__))
+
+
+def _shortly(error: BaseException) -> str:
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if not is_library(each.filename)]
+    where = f" at {shown_path(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+    words = str(error).strip().splitlines()
+    return f"{type(error).__name__}{f': {words[0]}' if words else ''}{where}"
+
+
+@contextmanager
+def marked_output(stream: IO[str], mark: str) -> Iterator[None]:
+    """What is written to standard output and standard error meanwhile goes to a stream, its lines marked.
+
+    Args:
+        stream: Where to.
+        mark: What each line begins with.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = {number: os.dup(number) for number in (1, 2)}
+    reading, writing = os.pipe()
+    for number in saved:
+        os.dup2(writing, number)
+    os.close(writing)
+    copying = threading.Thread(target=_copy_marked, args=(reading, stream, mark), daemon=True)
+    copying.start()
+    try:
+        yield
+    finally:
+        for name, number in (("stdout", 1), ("stderr", 2)):
+            with suppress(OSError, ValueError, AttributeError):
+                getattr(sys, name).flush()
+            os.dup2(saved[number], number)
+            os.close(saved[number])
+            if getattr(getattr(sys, name), "closed", False):
+                setattr(sys, name, os.fdopen(number, "w", closefd=False))
+        copying.join(timeout=1.0)  # a process that the script left behind may hold the other end
+
+
+def _copy_marked(reading: int, stream: IO[str], mark: str) -> None:
+    with os.fdopen(reading, "rb", buffering=0) as source:
+        begins = True
+        while chunk := source.read(65536):
+            text = chunk.decode("utf-8", "replace")
+            for piece in re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text):
+                stream.write((mark if begins else "") + piece)
+                begins = piece[-1] in "\r\n"
+            stream.flush()
+        if not begins:
+            stream.write("\n")
+            stream.flush()

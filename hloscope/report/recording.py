@@ -1,0 +1,114 @@
+"""`hloscope record` as text: the script's programs, dearest first, and what was not done for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from hloscope.analysis.model import Analysis
+from hloscope.analysis.model.recording import RecordedProgram, Recording
+from hloscope.report.layout import INDENT, Column, column, fold, hanging, section, table_lines
+from hloscope.report.words import notes_section, versions_line
+from hloscope.units import format_bytes, format_share, format_time, plural
+
+_FAKED = {
+    "large": "its arguments and results are large",
+    "long": "it computes too much for a simulated device",
+    "kernel": "it has a kernel that only a TPU runs",
+}
+_NAMES_SHOWN = 6
+
+
+def lines(found: Recording, width: int) -> Iterator[Text]:
+    """Lays the recording out for a terminal."""
+    inner = width - INDENT
+    yield from fold(Text.assemble((" ".join(found.command), "bold"), f" on {found.slice_name}"), width)
+    yield from fold(Text(f"{found.said[:1].upper()}{found.said[1:]}."), width)
+    yield from section("Programs, most predicted time first", _programs(found, inner), inner)
+    if found.recompiled:
+        yield from section("Compiled more than once", _recompiled(found, inner), inner)
+    unreal = list(_unreal(found, inner))
+    if unreal:
+        yield from section("What was not real", unreal, inner)
+    yield from notes_section(found.notes, inner)
+    yield from versions_line(found.versions, width)
+
+
+def _programs(found: Recording, width: int) -> Iterator[Text]:
+    if found.programs:
+        yield from table_lines(_columns(found.programs), width)
+    for program in found.programs:
+        if program.error is not None:
+            yield from hanging(Text(f"{program.name} has no figures: {program.error}", style="yellow"), width)
+    small = found.small
+    if small is not None:
+        names = ", ".join(small.names[:_NAMES_SHOWN]) + (", …" if len(small.names) > _NAMES_SHOWN else "")
+        yield from hanging(
+            Text(
+                f"and {plural(small.programs, 'small program')} of JAX's own ({names}): {plural(small.calls, 'call')}, "
+                f"at least {format_time(small.least_us)} together, not compiled for the slice",
+                style="dim",
+            ),
+            width,
+        )
+
+
+def _columns(programs: tuple[RecordedProgram, ...]) -> list[Column]:
+    total = sum(program.call_us * program.calls for program in programs)
+    return [
+        column(programs, "program", lambda each: each.name, style="bold"),
+        column(programs, "calls", lambda each: f"{each.calls:,}", right=True),
+        column(programs, "one call", _time, right=True),
+        column(
+            programs, "share", lambda each: format_share(each.call_us * each.calls / total) if total else "", right=True
+        ),
+        column(programs, "sends", lambda each: _moved(each.analysis), right=True, below="sends {}", given_up=2),
+        column(programs, "HBM", lambda each: _memory(each.analysis), right=True, below="{} of HBM", given_up=1),
+        column(programs, "on", lambda each: each.slice_name, below="on {}", given_up=3),
+        column(programs, "at", lambda each: each.place or "", style="dim", below="{}", given_up=0),
+    ]
+
+
+def _time(program: RecordedProgram) -> Text:
+    known = program.analysis is not None and program.analysis.time is not None
+    return Text(("" if known else ">") + format_time(program.call_us))
+
+
+def _moved(analysis: Analysis | None) -> Text:
+    if analysis is None:
+        return Text("?")
+    return Text(analysis.totals.bound.marked(format_bytes(analysis.totals.wire_bytes)))
+
+
+def _memory(analysis: Analysis | None) -> Text:
+    peak = None if analysis is None else analysis.memory.peak_bytes
+    over = analysis is not None and analysis.memory.fits is False
+    return Text("?" if peak is None else format_bytes(peak), style="bold red" if over else "")
+
+
+def _recompiled(found: Recording, width: int) -> Iterator[Text]:
+    for each in found.recompiled:
+        place = f" ({each.place})" if each.place else ""
+        text = f"{each.name}{place}, {each.versions} times: {'; '.join(each.changes[:3])}"
+        yield from hanging(Text(text), width)
+
+
+def _unreal(found: Recording, width: int) -> Iterator[Text]:
+    by_reason: dict[str, list[str]] = {}
+    for program in found.programs:
+        if program.faked is not None:
+            by_reason.setdefault(program.faked, []).append(program.name)
+    for reason, names in by_reason.items():
+        listed = ", ".join(dict.fromkeys(names))
+        yield from hanging(Text(f"not executed, its results are zeros: {listed} ({_FAKED[reason]})"), width)
+    for program in found.programs:
+        if program.took_cpu_branch:
+            text = f"{program.name} was executed, and took its branch for CPUs: its values are of another branch"
+            yield from hanging(Text(text, style="yellow"), width)
+    for write in found.kept_writes:
+        times = f", {write.times} times" if write.times > 1 else ""
+        place = f" ({write.where})" if write.where else ""
+        yield from hanging(Text(f"{write.what} {write.target}{place}: {write.became}{times}"), width)
+    if by_reason:
+        yield from hanging(Text("what the script printed after that is not real, its losses and rates included"), width)
