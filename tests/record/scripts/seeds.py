@@ -1,6 +1,6 @@
 """Calls programs of the seeds as a script would: meshes over the devices at hand, arrays put there, `jax.jit`.
 
-    python seeds.py FOLDER [FILE:FUNCTION ...]
+python seeds.py FOLDER [FILE:FUNCTION ...]
 """
 
 import importlib

@@ -1,6 +1,6 @@
 """A main with flags and a config: abstract initialisation, a jitted step compiled ahead of time, metrics and a log.
 
-    python train_main.py --config.layers=2 --workdir=/tmp/run
+python train_main.py --config.layers=2 --workdir=/tmp/run
 """
 
 import dataclasses
@@ -107,7 +107,10 @@ def main(_):
     batch_at = NamedSharding(mesh, P("data"))
     tokens = jax.ShapeDtypeStruct((config.batch, config.length + 1), jnp.int32, sharding=batch_at)
     step = jax.jit(
-        functools.partial(train_step, config), in_shardings=(placed, batch_at), out_shardings=(placed, None), donate_argnums=0
+        functools.partial(train_step, config),
+        in_shardings=(placed, batch_at),
+        out_shardings=(placed, None),
+        donate_argnums=0,
     )
     compiled = step.lower(abstract, tokens).compile()
     print(f"temporaries: {compiled.memory_analysis().temp_size_in_bytes / 1e9:.2f} GB")

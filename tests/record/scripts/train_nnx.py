@@ -1,6 +1,6 @@
 """An FSDP training loop in Flax NNX: optax, batches from an iterator, and checkpoints by orbax.
 
-    python train_nnx.py [--steps N] [--checkpoints FOLDER]
+python train_nnx.py [--steps N] [--checkpoints FOLDER]
 """
 
 import argparse

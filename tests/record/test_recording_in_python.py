@@ -1,0 +1,134 @@
+"""`with hloscope.recording(...)`: what it sees, what it makes up, and that JAX is afterwards as before."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax._src import dispatch, pjit, xla_bridge
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import hloscope
+
+pytestmark = [pytest.mark.tpu_compiler, pytest.mark.usefixtures("cached")]
+
+
+@jax.jit
+def double(x):
+    return x * 2
+
+
+@jax.jit
+def large(x, w):
+    return jnp.tanh(x @ w)
+
+
+def line():
+    return jax.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,))
+
+
+def weights(mesh):
+    return jnp.zeros((4096, 8192), jnp.bfloat16, device=NamedSharding(mesh, P(None, "x")))
+
+
+def test_programs_are_counted_and_jax_is_as_before():
+    watched = (pjit._resolve_and_lower, dispatch._device_put_impl, xla_bridge.devices, type(jax.devices()[0]).platform)
+    before = float(double(jnp.float32(3)))
+    with hloscope.recording("v5e:2x4") as rec:
+        assert jax.devices()[0].platform == "tpu" and jax.device_count() == 8
+        assert [float(double(jnp.float32(3))) for _ in range(5)] == [before] * 5
+    (program,) = rec.programs
+    assert (program.name, program.calls, program.faked, program.slice_name) == ("double", 5, None, "v5e:1x1")
+    assert program.analysis.collectives == ()
+    assert jax.devices()[0].platform == "cpu" and float(double(jnp.float32(3))) == before
+    assert watched == (
+        pjit._resolve_and_lower,
+        dispatch._device_put_impl,
+        xla_bridge.devices,
+        type(jax.devices()[0]).platform,
+    )
+
+
+def test_large_programs_give_zeros_with_the_compilers_sharding():
+    with hloscope.recording("v5e:2x4") as rec:
+        mesh = line()
+        w = weights(mesh)
+        x = jax.device_put(np.ones((64, 4096), jnp.bfloat16), NamedSharding(mesh, P()))
+        y = large(x, w)
+        assert y.sharding.spec == P(None, "x") and y.shape == (64, 8192)
+        assert float(jnp.abs(y).sum()) == 0.0
+        y = jax.device_put(w, NamedSharding(mesh, P("x")))
+        assert y.sharding.spec == P("x")
+    found = {program.name: program for program in rec.programs}
+    assert found["large"].faked == "large"
+    assert found["large"].analysis.slice.name == "v5e:2x4"
+    assert rec.to_dict()["programs"][0]["name"] == rec.programs[0].name
+
+
+def test_a_block_ends_when_its_dearest_program_is_known():
+    calls = 0
+    with hloscope.recording("v5e:2x4") as rec:
+        mesh = line()
+        w, x = weights(mesh), jnp.zeros((64, 4096), jnp.bfloat16, device=NamedSharding(mesh, P()))
+        while True:
+            large(x, w)
+            calls += 1
+    assert calls == 4
+    assert rec.result.ended == "stopped"
+
+
+def test_what_a_block_raises_is_raised_and_what_it_compiled_is_there():
+    with pytest.raises(ZeroDivisionError), hloscope.recording("v5e:2x4") as rec:
+        double(jnp.float32(3))
+        raise ZeroDivisionError
+    assert [program.name for program in rec.programs] == ["double"]
+    assert "ZeroDivisionError" in rec.result.said
+    assert jax.default_backend() == "cpu"
+
+
+def test_a_mesh_of_some_devices_keeps_their_order():
+    with hloscope.recording("v5e:2x4") as rec:
+        devices = jax.devices()
+        mesh = jax.sharding.Mesh(np.array([devices[6], devices[4], devices[5], devices[7]]), ("x",))
+        jax.jit(lambda x: x.sum(0))(jax.device_put(np.ones((8, 8), np.float32), NamedSharding(mesh, P("x"))))
+    (program,) = rec.programs
+    assert program.slice_name == "v5e:2x2"
+    assert program.analysis.slice.used_devices == 4
+
+
+def test_a_slice_that_is_no_tpu_is_refused():
+    with pytest.raises(hloscope.HloscopeError, match="recorded for a TPU slice"):
+        hloscope.recording("cpu:8")
+
+
+def test_names_that_were_not_compiled_are_refused():
+    with pytest.raises(hloscope.HloscopeError, match="no program named dubble"), hloscope.recording(only="dubble"):
+        double(jnp.float32(3))
+
+
+def test_a_kernel_that_only_a_tpu_runs_is_faked_and_named():
+    from jax.experimental import pallas as pl
+
+    def kernel(x_ref, o_ref):
+        o_ref[...] = x_ref[...] * 2
+
+    @jax.jit
+    def doubled(x):
+        return pl.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+    with hloscope.recording("v5e:2x4", run=True) as rec:
+        assert float(doubled(jnp.ones((8, 128), jnp.float32)).sum()) == 0.0
+    program = next(each for each in rec.programs if each.name == "doubled")
+    assert program.faked == "kernel"
+
+
+def test_a_branch_for_cpus_that_was_taken_is_told():
+    @jax.jit
+    def chosen(x):
+        return jax.lax.platform_dependent(x, tpu=lambda x: x * 2, default=lambda x: x + 5)
+
+    with hloscope.recording("v5e:2x4") as rec:
+        assert float(chosen(jnp.float32(1))) == 6.0
+    assert rec.programs[0].took_cpu_branch
