@@ -19,6 +19,7 @@ PUBLIC = [
     "__version__",
     "analyze",
     "analyze_text",
+    "recording",
     "target",
     "Verification",
     "verify",

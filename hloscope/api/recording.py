@@ -68,14 +68,14 @@ def watched(facts: TargetFacts, limits: Limits, store: Store | None) -> Iterator
     Raises:
         HloscopeError: The slice is no TPU slice, or JAX is not one that hloscope can compile with.
     """
-    from hloscope.compiler.jax_support import check_supported
+    from hloscope.compiler.jax_support import RECORDING, check_supported
     from hloscope.program.devices import shown_for_a_script
     from hloscope.program.recording.watching import Watch
     from hloscope.program.surroundings import one_call
 
     chosen = recorded_slice(facts)
     facts = replace(facts, slice=chosen.name)
-    check_supported()
+    check_supported(RECORDING)
     with one_call(), shown_for_a_script(facts, chosen) as devices:
         watch = Watch(whole=chosen, devices=devices, facts=facts, limits=limits, store=store)
         yield watch, watch.watching
@@ -138,7 +138,7 @@ def recording_of(
     """
     programs = _merged(watch.programs)
     _check_any(programs, chosen, ending)
-    large = [each for each in programs if each.is_users or each.faked is not None]
+    large = [each for each in programs if not each.is_jaxs or each.faked is not None]
     asked = sorted(filter(chosen.takes, large), key=lambda each: -each.least_seconds * each.calls)[: chosen.top]
     notes = _notes(watch)
     for program in asked:
@@ -248,7 +248,7 @@ def _recompiled(programs: Sequence[Program]) -> tuple[Recompiled, ...]:
 
     by_function: dict[Any, list[Program]] = {}
     for program in programs:
-        if program.is_users:
+        if not program.is_jaxs:
             by_function.setdefault(program.function, []).append(program)
     found = [
         Recompiled(
@@ -275,7 +275,11 @@ def _stopped(watch: Watch) -> str:
 def _notes(watch: Watch) -> list[str]:
     from hloscope.program.stand_ins import taken_notes
 
-    return [*taken_notes(), *watch.missed, *(note for program in watch.programs for note in program.notes if program.is_users)]
+    return [
+        *taken_notes(),
+        *watch.missed,
+        *(note for program in watch.programs for note in program.notes if not program.is_jaxs),
+    ]
 
 
 class Recorder:

@@ -20,6 +20,7 @@ TO_INSTALL = f"pip install 'jax[tpu]=={TESTED[sys.version_info >= (3, 12)]}.*'"
 """The tested one that this Python gets, with the libtpu that matches it."""
 
 COMPILING = "compiling functions"
+RECORDING = "recording a script"
 REASONS = "why a collective is there"
 PROTOS = "reading serialized HLO"
 
@@ -37,6 +38,12 @@ _USED = {
         "jax._src.xla_bridge": "backends backends_are_initialized default_backend device_count devices get_backend "
         "local_device_count local_devices process_count process_index",
         "jaxlib.mlir.ir": "Module.parse",
+    },
+    RECORDING: {
+        "jax._src.array": "ArrayImpl._value",
+        "jax._src.dispatch": "_device_put_impl",
+        "jax._src.interpreters.pxla": "MeshComputation.compile MeshExecutable.unsafe_call check_arg_avals_for_call",
+        "jax._src.pjit": "_resolve_and_lower",
     },
     REASONS: {
         "jaxlib.mlir.passmanager": "PassManager.parse",
@@ -70,13 +77,16 @@ def _is_there(part: str) -> bool:
     return True
 
 
-def check_supported() -> None:
-    """Checks that the installed JAX has what compiling needs of it, before anything is compiled; imports JAX.
+def check_supported(*purposes: str) -> None:
+    """Checks that the installed JAX has what is needed of it, before anything is compiled; imports JAX.
+
+    Args:
+        purposes: What for, beside compiling.
 
     Raises:
         UnsupportedJaxError: It lacks something.
     """
-    missing = missing_parts()
+    missing = [part for purpose in (COMPILING, *purposes) for part in missing_parts(purpose)]
     if missing:
         raise UnsupportedJaxError(
             f"JAX {metadata.version('jax')} is not one that hloscope can compile with",

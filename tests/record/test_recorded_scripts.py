@@ -13,7 +13,7 @@ import pytest
 import hloscope
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
-from command_line import hloscope as run  # noqa: E402
+from command_line import hloscope as run
 
 SCRIPTS = Path(__file__).parent / "scripts"
 FOLDER = Path(__file__).parent.parent.parent / "fixtures" / "programs"
@@ -54,7 +54,7 @@ def test_a_training_loop_of_flax():
     programs = by_name(document)
     assert (programs["train_step"]["calls"], programs["train_step"]["faked"]) == (4, "large")
     assert (programs["create"]["calls"], programs["create"]["slice_name"]) == (1, "v5e:2x4")
-    assert document["ended"] == "stopped" and document["exit_status"] is None
+    assert (document["ended"], document["exit_status"]) == ("stopped", None)
     kinds = {one["kind"] for one in programs["train_step"]["analysis"]["collectives"]}
     assert {"all-gather", "reduce-scatter"} & kinds
     assert "script| step 0: loss 0.000" in said
@@ -64,7 +64,8 @@ def test_serving_takes_the_kernel_of_a_tpu_and_an_endless_decode_ends():
     document, _ = recorded(script="serve.py")
     programs = by_name(document)
     assert {"prefill", "decode", "init"} <= set(programs)
-    assert programs["prefill"]["calls"] == 1 and programs["decode"]["calls"] > 3
+    assert programs["prefill"]["calls"] == 1
+    assert programs["decode"]["calls"] > 3
     assert any("jax.distributed.initialize" in note for note in document["notes"])
     assert {name: programs[name]["faked"] for name in ("prefill", "decode")} == {"prefill": "large", "decode": "large"}
 
@@ -80,7 +81,7 @@ def test_a_notebook_of_small_programs_runs_for_real():
         ("shifted", "v5e:2x4"),
     }
     assert all(each["faked"] is None for each in programs)
-    assert document["ended"] == "ended" and document["exit_status"] == 0
+    assert (document["ended"], document["exit_status"]) == ("ended", 0)
     assert "script| 24 48384.0" in said  # what it computed is right
     (again,) = document["recompiled"]
     assert (again["name"], again["versions"]) == ("matmul", 4)

@@ -22,7 +22,7 @@ class RecordedProgram:
             its numbers are not the priced program's.
         slice_name: What it was compiled for: the part of the slice that its devices are.
         device_count: Devices that it runs on.
-        boundary_bytes: Of its arguments and results, whole.
+        boundary_bytes: Bytes of its arguments and results, whole.
         flops: Of its matmuls and convolutions, on all devices together; kernels without a cost estimate are not in it.
         least_us: What one call takes at least: its matmuls at the chip's peak, its arguments and results read once.
         analysis: What moves in it, and how long a call takes; None where it was not analysed.
@@ -57,7 +57,7 @@ class SmallPrograms:
         programs: How many.
         calls: Of all of them.
         names: Each name once, most calls first.
-        boundary_bytes: Arguments and results of the largest.
+        boundary_bytes: Bytes of the arguments and results of the largest.
         least_us: What all calls take at least together.
     """
 

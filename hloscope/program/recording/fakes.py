@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from hloscope.compiler.jax_internals import give_host_value
+from hloscope.compiler.jax_watching import give_host_value
 from hloscope.errors import HloscopeError
 from hloscope.program.arguments import KEY_IMPLEMENTATIONS
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ from hloscope.compiler.model import Layout
 from hloscope.hardware.devices import Place, SliceDevice, slice_devices
 from hloscope.hardware.slices import Slice, default_slice, slice_shapes
 from hloscope.program.compiling import Pending
-from hloscope.program.importing import is_library, shown_path
+from hloscope.program.importing import shown_path
 from hloscope.program.lowering import Lowered
 from hloscope.program.notation import short_dtype
 
@@ -29,7 +30,7 @@ class Program:
     Attributes:
         name: The function's.
         place: Where it is written, as `file.py:12`; None where JAX does not know.
-        is_users: Whether it is written outside of JAX and other libraries.
+        is_jaxs: Whether it is written in JAX itself, such as `jnp.add` outside of `jax.jit`.
         lowered: For the slice that its devices are.
         arguments: The type and the sharding of each argument leaf, by name.
         flops: Of its matmuls and convolutions, on all devices together.
@@ -44,7 +45,7 @@ class Program:
 
     name: str
     place: str | None
-    is_users: bool
+    is_jaxs: bool
     lowered: Lowered
     arguments: Mapping[str, str]
     flops: float
@@ -73,12 +74,15 @@ class Program:
         return max(self.flops / chip.bf16_flops_per_s, self.boundary_bytes / chip.hbm_bytes_per_s) / per_chip
 
 
+_JAX = str(Path(jax.__file__).parent)
+
+
 def place_of(source: str | None) -> tuple[str | None, bool]:
-    """Where a function is written, of JAX's `func_src_info`, and whether that is the user's own code."""
+    """Where a function is written, of JAX's `func_src_info`, and whether that is JAX itself."""
     found = _SOURCE.match(source or "")
     if found is None:
-        return None, False
-    return f"{shown_path(found['file'])}:{found['line']}", not is_library(found["file"])
+        return None, True
+    return f"{shown_path(found['file'])}:{found['line']}", found["file"].startswith(_JAX)
 
 
 def bytes_of(avals: Iterable[Any]) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 
 import jax
 
-from hloscope.compiler import jax_internals
+from hloscope.compiler import jax_internals, jax_watching
 from hloscope.errors import HloscopeError
 from hloscope.hardware.devices import SliceDevice
 from hloscope.hardware.slices import Slice
@@ -93,8 +93,8 @@ class Watch:
         """Notices what is compiled meanwhile; JAX is afterwards as before."""
         with ExitStack() as stack:
             stack.enter_context(jax_internals.kept_apart(None))
-            stack.enter_context(jax_internals.resolving_as(self._resolved))
-            stack.enter_context(jax_internals.putting_as(self._put))
+            stack.enter_context(jax_watching.resolving_as(self._resolved))
+            stack.enter_context(jax_watching.putting_as(self._put))
             yield
 
     # ---- what JAX asks for
@@ -133,7 +133,7 @@ class Watch:
         return found[0]
 
     def _is_ours(self, computation: Any) -> bool:
-        devices = jax_internals.devices_of(computation)
+        devices = jax_watching.devices_of(computation)
         return bool(devices) and all(device in self.devices for device in devices)
 
     def _put(self, array: Any, home: Any) -> Any:
@@ -151,12 +151,12 @@ class Watch:
     def _noted(self, computation: Any, args: Sequence[Any], params: dict[str, Any]) -> Program:
         jaxpr = opened(params["jaxpr"])
         in_avals, out_avals = params["jaxpr"].in_avals, params["jaxpr"].out_avals
-        module = jax_internals.lowered_of(computation, in_avals, params["donated_invars"], len(out_avals))
-        place, is_users = place_of(jaxpr.debug_info.func_src_info)
+        module = jax_watching.lowered_of(computation, in_avals, params["donated_invars"], len(out_avals))
+        place, is_jaxs = place_of(jaxpr.debug_info.func_src_info)
         program = Program(
             name=params["name"],
             place=place,
-            is_users=is_users,
+            is_jaxs=is_jaxs,
             lowered=self._lowered(module, params["name"], [arg.sharding for arg in args]),
             arguments=_arguments(module, args, in_avals),
             flops=matmul_flops(jaxpr),
@@ -166,7 +166,7 @@ class Watch:
         program.faked = self._why_not(program)
         program.took_cpu_branch = program.faked is None and differs_by_platform(jaxpr, "cpu")
         self.programs.append(program)
-        if program.is_users or program.boundary_bytes > self.limits.run_below_bytes:
+        if not program.is_jaxs or program.boundary_bytes > self.limits.run_below_bytes:
             self._since_new.clear()
         return program
 
@@ -207,7 +207,7 @@ class Watch:
                 program.faked = "kernel"
                 program.notes.append(" ".join(str(error).split())[:200])
         if real is None:
-            return jax_internals.faked_executable(
+            return jax_watching.faked_executable(
                 computation,
                 self._output_shardings(program, computation),
                 self._faked_call(program, computation),
@@ -245,8 +245,8 @@ class Watch:
         if limit is None:
             limit = STOP_AFTER if self.fakes.is_any else 0
         seen = self._since_new.get(id(program), -1)
-        dearest = max(self.programs, key=lambda each: each.least_seconds)
-        if limit and seen >= (limit if program is dearest else limit * _MANY):
+        dearest = max(self.programs, key=lambda each: (not each.is_jaxs, each.least_seconds))
+        if limit and not program.is_jaxs and seen >= (limit if program is dearest else limit * _MANY):
             self.stopped_by = program
             raise SeenEnoughError
         self._since_new[id(program)] = seen + 1
@@ -264,7 +264,7 @@ class Watch:
         """How the results of a program that is not executed lie; where JAX leaves that open, as the compiler says."""
         asked = list(computation.compile_args["out_shardings"])
         self.begin_compile(program)
-        if all(map(jax_internals.is_decided, asked)):
+        if all(map(jax_watching.is_decided, asked)):
             return asked
         devices = program.lowered.seen.devices
         if len(devices) == 1:
@@ -277,7 +277,7 @@ class Watch:
             if serialized is not None and mesh is not None:
                 spec = jax_internals.partition_spec(jax_internals.op_sharding(serialized), mesh)
             own = jax.sharding.NamedSharding(mesh, spec or jax.sharding.PartitionSpec()) if mesh is not None else None
-            found.append(one if jax_internals.is_decided(one) else own or jax_internals.replicated_over(devices))
+            found.append(one if jax_watching.is_decided(one) else own or jax_watching.replicated_over(devices))
         return found
 
     def _compiled_shardings(self, program: Program) -> Sequence[bytes] | None:
@@ -295,7 +295,7 @@ class Watch:
         count = len(program.lowered.seen.result_avals)
         return None if found is None or len(found) < count or not count else found[-count:]
 
-    def _said(self, program: Program) -> Any:
+    def _said(self, program: Program) -> jax_watching.Said:
         """What a compiled program says of itself when a script asks: what it would on the slice."""
 
         def compiled() -> Any:
@@ -304,7 +304,7 @@ class Watch:
                 raise NotImplementedError
             return program.pending.capture().compiled
 
-        return SimpleNamespace(
+        return jax_watching.Said(
             text=lambda: compiled().text,
             memory=lambda: SimpleNamespace(**compiled().memory_bytes),
             cost=lambda: {"flops": program.flops / max(program.lowered.seen.device_count, 1)},

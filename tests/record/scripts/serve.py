@@ -1,4 +1,4 @@
-"""Prefill and decode with a cache, an attention kernel where there is a TPU, and greedy sampling until the end token."""
+"""Prefill and decode with a cache, an attention kernel where there is a TPU, and greedy sampling to the end token."""
 
 from functools import partial
 

@@ -7,7 +7,6 @@ import argparse
 import sys
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx

@@ -1,0 +1,155 @@
+"""Every private part of JAX that recording a script needs: where programs pass by, and executables of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src import dispatch, pjit
+from jax._src.interpreters import pxla
+
+from hloscope.compiler.jax_internals import replaced_in_this_thread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What a compiled program says of itself where a script asks; each raises `NotImplementedError` for "unknown".
+
+    Attributes:
+        text: Its HLO.
+        memory: What it takes of a device's memory.
+        cost: What it costs, by name.
+    """
+
+    text: Callable[[], str]
+    memory: Callable[[], Any]
+    cost: Callable[[], dict[str, float]]
+
+
+@contextmanager
+def resolving_as(stand_in: Callable[[Callable[..., Any], Sequence[Any], dict[str, Any]], Any]) -> Iterator[None]:
+    """Lets every program that is lowered for the devices at hand be what `stand_in` makes of it, in this thread.
+
+    Args:
+        stand_in: Is given JAX's function, the types of the arguments, and what else it is called with.
+    """
+    original = pjit._resolve_and_lower
+
+    def resolved(args: Sequence[Any], **params: Any) -> Any:
+        args = tuple(args)
+        if params.get("lowering_platforms") is not None:
+            return original(args, **params)
+        return stand_in(original, args, params)
+
+    with replaced_in_this_thread(pjit, "_resolve_and_lower", resolved):
+        yield
+
+
+@contextmanager
+def putting_as(stand_in: Callable[[Any, Any], Any]) -> Iterator[None]:
+    """Lets `jax.device_put` of an array return what `stand_in` returns of the array and its new home, unless None."""
+    original = dispatch._device_put_impl
+
+    def put(array: Any, *, device: Any, **how: Any) -> Any:
+        found = stand_in(array, device)
+        return original(array, device=device, **how) if found is None else found
+
+    with replaced_in_this_thread(dispatch, "_device_put_impl", put):
+        yield
+
+
+def devices_of(computation: Any) -> tuple[Any, ...]:
+    """The devices of a `MeshComputation`, in partition order."""
+    return tuple(computation._device_list or ())
+
+
+def is_decided(sharding: Any) -> bool:
+    """Whether an output's sharding says how each dimension lies."""
+    if isinstance(sharding, jax.sharding.NamedSharding):
+        return jax.sharding.PartitionSpec.UNCONSTRAINED not in tuple(sharding.spec)
+    return isinstance(sharding, jax.sharding.Sharding)
+
+
+def replicated_over(devices: Sequence[Any]) -> jax.sharding.Sharding:
+    """A sharding of copies, over devices without a mesh."""
+    mesh = jax.sharding.Mesh(np.array(devices, dtype=object), ("devices",))
+    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+
+
+def give_host_value(array: Any, value: np.ndarray[Any, Any]) -> None:
+    """Says what `numpy.asarray` returns of an array, which would be gathered from its devices."""
+    value.flags.writeable = False
+    array._npy_value = value
+
+
+def lowered_of(
+    computation: Any, avals: Sequence[Any], donated: Sequence[bool], result_count: int
+) -> jax.stages.Lowered:
+    """A computation as `jax.jit(...).lower` hands it out, with flat arguments and results."""
+    info = tuple(jax.stages.ArgInfo(aval, gone) for aval, gone in zip(avals, donated, strict=True))
+    return jax.stages.Lowered(computation, (info, {}), jax.tree.structure([0] * result_count))
+
+
+class _Faked(pxla.MeshExecutable):  # type: ignore[misc]
+    """An executable that computes nothing."""
+
+    __slots__ = ("_said",)
+
+    def __init__(self, said: Said, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._said = said
+
+    def as_text(self) -> str:
+        return self._said.text()
+
+    def memory_analysis(self) -> Any:
+        return self._said.memory()
+
+    def cost_analysis(self) -> Any:
+        return self._said.cost()
+
+    def runtime_executable(self) -> None:
+        return None
+
+    def shard_const_args(self, const_args: Sequence[Any]) -> list[Any]:
+        return list(const_args)
+
+    def call(self, *args: Any) -> Any:
+        info = self._all_args_info
+        if info is not None:
+            pxla.check_arg_avals_for_call(info.in_avals, [jax.typeof(arg) for arg in args], info.debug_info)
+        return self.unsafe_call(*args)
+
+
+def faked_executable(
+    computation: Any, shardings: Sequence[Any], call: Callable[[Sequence[Any]], list[Any]], said: Said
+) -> Any:
+    """An executable that computes nothing.
+
+    Args:
+        computation: What it is of.
+        shardings: Of its results.
+        call: Makes them, of these shardings.
+        said: What it says of itself.
+    """
+    details = computation.compile_args
+    count = len(details["global_in_avals"])
+    return _Faked(
+        said,
+        None,
+        lambda: lambda *_: call(shardings),
+        details["global_in_avals"],
+        details["global_out_avals"],
+        list(details["in_shardings"]),
+        list(shardings),
+        details["kept_var_idx"],
+        [None] * count,
+        [None] * count,
+        [None] * len(shardings),
+        None,
+        details["all_args_info"],
+    )
