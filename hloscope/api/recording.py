@@ -155,9 +155,9 @@ def recording_of(
     return Recording(
         command=tuple(command),
         slice_name=watch.whole.name,
-        ended=ending.kind,
-        exit_status=ending.status,
-        said=ending.said or _stopped(watch),
+        ended=ending.kind if watch.stopped_by is None else "stopped",
+        exit_status=ending.status if watch.stopped_by is None else None,
+        said=ending.said if watch.stopped_by is None else _stopped(watch.stopped_by),
         programs=tuple(sorted([*found, *rest], key=lambda each: (each.analysis is None, -each.call_us * each.calls))),
         small=_small([each for each in programs if each not in large]),
         recompiled=_recompiled(watch.programs),
@@ -263,9 +263,7 @@ def _recompiled(programs: Sequence[Program]) -> tuple[Recompiled, ...]:
     return tuple(sorted(found, key=lambda each: -each.versions))
 
 
-def _stopped(watch: Watch) -> str:
-    program = watch.stopped_by
-    assert program is not None
+def _stopped(program: Program) -> str:
     return (
         f"the script was ended once {program.name} had been called {program.calls} times with nothing new compiled in "
         "between: programs that it would compile later are not here (--stop-after N)"
@@ -327,7 +325,8 @@ class Recorder:
         with self._devices:
             if watch is not None and any(program.calls for program in watch.programs):
                 self.result = recording_of(watch, (), ending_of(error), chosen=self._chosen)
-        return isinstance(error, SeenEnoughError)
+        ended_by_us = watch is not None and watch.stopped_by is not None
+        return isinstance(error, SeenEnoughError) or (ended_by_us and isinstance(error, KeyboardInterrupt))
 
 
 @python_words()

@@ -206,8 +206,10 @@ def kept_apart(devices: Hashable) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def replaced_in_this_thread(holder: Any, name: str, replacement: Callable[..., Any]) -> Iterator[None]:
-    """Replaces a function for the thread that asks for it; all others go on with the original.
+def replaced_in_this_thread(
+    holder: Any, name: str, replacement: Callable[..., Any], *, in_all: bool = False
+) -> Iterator[None]:
+    """Replaces a function for the thread that asks for it; all others go on with the original, unless `in_all`.
 
     The stand-in stays harmless where it was imported by name and is called afterwards.
     """
@@ -215,7 +217,8 @@ def replaced_in_this_thread(holder: Any, name: str, replacement: Callable[..., A
     owner: int | None = threading.get_ident()
 
     def stand_in(*args: Any, **kwargs: Any) -> Any:
-        chosen = replacement if threading.get_ident() == owner else original
+        mine = owner is not None and (in_all or threading.get_ident() == owner)
+        chosen = replacement if mine else original
         return chosen(*args, **kwargs)
 
     stand_in.__name__ = name

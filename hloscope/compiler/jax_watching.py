@@ -32,7 +32,7 @@ class Said:
 
 @contextmanager
 def resolving_as(stand_in: Callable[[Callable[..., Any], Sequence[Any], dict[str, Any]], Any]) -> Iterator[None]:
-    """Lets every program that is lowered for the devices at hand be what `stand_in` makes of it, in this thread.
+    """Lets every program that is lowered for the devices at hand be what `stand_in` makes of it, in every thread.
 
     Args:
         stand_in: Is given JAX's function, the types of the arguments, and what else it is called with.
@@ -45,7 +45,7 @@ def resolving_as(stand_in: Callable[[Callable[..., Any], Sequence[Any], dict[str
             return original(args, **params)
         return stand_in(original, args, params)
 
-    with replaced_in_this_thread(pjit, "_resolve_and_lower", resolved):
+    with replaced_in_this_thread(pjit, "_resolve_and_lower", resolved, in_all=True):
         yield
 
 
@@ -58,7 +58,7 @@ def putting_as(stand_in: Callable[[Any, Any], Any]) -> Iterator[None]:
         found = stand_in(array, device)
         return original(array, device=device, **how) if found is None else found
 
-    with replaced_in_this_thread(dispatch, "_device_put_impl", put):
+    with replaced_in_this_thread(dispatch, "_device_put_impl", put, in_all=True):
         yield
 
 

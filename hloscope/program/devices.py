@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class _Seen(threading.local):
-    """What a thread sees instead of the process's own backend; None for that."""
+    """What a thread sees instead of the process's own backend; None for that. The class's is for all other threads."""
 
     client: Any = None
 
@@ -43,17 +43,20 @@ _seen = _Seen()
 
 
 @contextmanager
-def own_devices(count: int) -> Iterator[None]:
-    """Lets this thread see `count` simulated CPU devices and no others, whatever JAX was started with."""
+def own_devices(count: int, *, in_all: bool = False) -> Iterator[None]:
+    """Lets this thread, or all, see `count` simulated CPU devices and no others, whatever JAX was started with."""
     client, before = _own_client(count), _seen.client
     with ExitStack() as stack:
         for holder, name, replacement in _replacements():
-            stack.enter_context(replaced_in_this_thread(holder, name, replacement))
+            stack.enter_context(replaced_in_this_thread(holder, name, replacement, in_all=in_all))
         stack.enter_context(kept_apart(count))
         if jax.config.jax_default_device is not None:
             stack.enter_context(jax.default_device(None))
         _seen.client = client
         stack.callback(setattr, _seen, "client", before)
+        if in_all:
+            _Seen.client = client
+            stack.callback(setattr, _Seen, "client", None)
         yield
 
 
@@ -158,18 +161,18 @@ def _slice_to_show(facts: TargetFacts) -> Slice | None:
 
 
 @contextmanager
-def _shown(facts: TargetFacts, count: int | None, by_name: bool) -> Iterator[None]:
+def _shown(facts: TargetFacts, count: int | None, by_name: bool, *, in_all: bool = False) -> Iterator[None]:
     """Lets this thread see what a program is to be compiled for: simulated devices that pose as those of its slice.
 
     The module of a function that is not given by name has been imported before, and may have made its meshes then.
     """
     with ExitStack() as stack:
         if count is not None:
-            stack.enter_context(own_devices(count))
+            stack.enter_context(own_devices(count, in_all=in_all))
         chosen = None if facts.slice == "attached" else _slice_to_show(facts)
         if chosen is not None:
             client = jax.devices("cpu")[0].client
-            stack.enter_context(posing_as(chosen, client, facts.processes or 1, sees_meshes=by_name))
+            stack.enter_context(posing_as(chosen, client, facts.processes or 1, sees_meshes=by_name, in_all=in_all))
         yield
 
 
@@ -182,7 +185,7 @@ def shown_for_a_script(facts: TargetFacts, chosen: Slice) -> Iterator[Mapping[An
         chosen: The slice.
     """
     count = _devices_to_begin_with(facts, by_name=True)
-    with _shown(facts, count, by_name=True), simulated_hybrid_meshes(), _device_settings_ignored():
+    with _shown(facts, count, by_name=True, in_all=True), simulated_hybrid_meshes(), _device_settings_ignored():
         client = jax.devices("cpu")[0].client
         yield dict(zip(client.devices(), slice_devices(chosen), strict=True))
 

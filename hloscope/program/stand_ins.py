@@ -65,6 +65,8 @@ class _Pose:
 
 
 class _Posing(threading.local):
+    """What a thread's devices pose as; the class's own is for threads that have none."""
+
     pose: _Pose | None = None
 
 
@@ -121,7 +123,9 @@ def taken_notes() -> list[str]:
 
 
 @contextmanager
-def posing_as(chosen: Slice, client: Any, processes: int = 1, *, sees_meshes: bool = True) -> Iterator[None]:
+def posing_as(
+    chosen: Slice, client: Any, processes: int = 1, *, sees_meshes: bool = True, in_all: bool = False
+) -> Iterator[None]:
     """Lets a client's devices answer as a slice's, in this thread and to all but JAX's own machinery.
 
     Args:
@@ -129,6 +133,7 @@ def posing_as(chosen: Slice, client: Any, processes: int = 1, *, sees_meshes: bo
         client: Of the simulated devices.
         processes: How many processes share the slice; this is the first.
         sees_meshes: Whether the program makes all its meshes meanwhile.
+        in_all: In every thread, and not in this one only.
 
     Raises:
         SliceError: Its hosts cannot be shared out so.
@@ -143,11 +148,16 @@ def posing_as(chosen: Slice, client: Any, processes: int = 1, *, sees_meshes: bo
             stack.enter_context(_answered(type(client), name, answer))
         for home, names in ((jax, _FUNCTIONS), (xla_bridge, (*_FUNCTIONS, "get_backend"))):
             for name in names:
-                stack.enter_context(replaced_in_this_thread(home, name, _for_a_slice(name, getattr(home, name))))
-            stack.enter_context(replaced_in_this_thread(home, "default_backend", _default_backend(home)))
-        for name, answer in _OF_A_CLUSTER.items():
-            stack.enter_context(replaced_in_this_thread(jax.distributed, name, answer))
+                stand_in = _for_a_slice(name, getattr(home, name))
+                stack.enter_context(replaced_in_this_thread(home, name, stand_in, in_all=in_all))
+            backend = _default_backend(home)
+            stack.enter_context(replaced_in_this_thread(home, "default_backend", backend, in_all=in_all))
+        for name, said in _OF_A_CLUSTER.items():
+            stack.enter_context(replaced_in_this_thread(jax.distributed, name, said, in_all=in_all))
         _pose(chosen, client, processes, sees_meshes, stack)
+        if in_all:
+            stack.callback(setattr, _Posing, "pose", None)
+            _Posing.pose = _posing.pose
         yield
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -132,3 +134,21 @@ def test_a_branch_for_cpus_that_was_taken_is_told():
     with hloscope.recording("v5e:2x4") as rec:
         assert float(chosen(jnp.float32(1))) == 6.0
     assert rec.programs[0].took_cpu_branch
+
+
+def test_other_threads_see_the_slice_and_end_the_block_too():
+    seen = []
+
+    def work():
+        seen.append((jax.devices()[0].platform, jax.default_backend()))
+        mesh = line()
+        w, x = weights(mesh), jnp.zeros((64, 4096), jnp.bfloat16, device=NamedSharding(mesh, P()))
+        while True:
+            large(x, w)
+
+    with hloscope.recording("v5e:2x4") as rec:
+        threading.Thread(target=work, daemon=True).start()
+        threading.Event().wait(60)
+    assert seen == [("tpu", "tpu")]
+    assert (rec.result.ended, {each.name: each.calls for each in rec.programs}["large"]) == ("stopped", 4)
+    assert jax.devices()[0].platform == "cpu"

@@ -7,8 +7,10 @@ devices or makes up its results. JAX's own shortcut past Python does not take su
 
 from __future__ import annotations
 
+import _thread
 import copy
 import hashlib
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -248,6 +250,9 @@ class Watch:
         dearest = max(self.programs, key=lambda each: (not each.is_jaxs, each.least_seconds))
         if limit and not program.is_jaxs and seen >= (limit if program is dearest else limit * _MANY):
             self.stopped_by = program
+            if threading.current_thread() is not threading.main_thread():
+                _thread.interrupt_main()
+                raise SystemExit  # which ends a thread without a word
             raise SeenEnoughError
         self._since_new[id(program)] = seen + 1
         program.calls += 1

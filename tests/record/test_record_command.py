@@ -1,0 +1,133 @@
+"""`hloscope record` with scripts that end in every way, and command lines that name none."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
+from command_line import environment
+from command_line import hloscope as run
+
+pytestmark = [pytest.mark.tpu_compiler, pytest.mark.usefixtures("cached")]
+STEP = """\
+import jax, jax.numpy as jnp, sys, os
+@jax.jit
+def step(x):
+    return jnp.tanh(x) * 2
+"""
+
+
+def script(folder, text, name="train.py"):
+    """A script with a step, and what it does with it."""
+    path = folder / name
+    path.write_text(STEP + text)
+    return path
+
+
+def document(done):
+    """The recording, of a command that made one."""
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def record(*words, options=(), **how):
+    """The command, as JSON."""
+    return run("record", "--format", "json", *options, "--", *words, **how)
+
+
+ENDINGS = {
+    "step(jnp.ones(8)); print('done')": ("ended", 0, "ran to its end"),
+    "step(jnp.ones(8)); sys.exit(3)": ("ended", 3, "exit status 3"),
+    "step(jnp.ones(8)); sys.exit('no data')": ("ended", 1, "exit status 1"),
+    "step(jnp.ones(8)); os._exit(4)": ("ended", 4, "exit status 4"),
+    "step(jnp.ones(8)); open('/nowhere/data')": ("raised", 1, "FileNotFoundError"),
+    "step(jnp.ones(8)); raise KeyboardInterrupt": ("interrupted", 130, "Ctrl-C"),
+}
+
+
+def test_every_way_to_end_leaves_a_report(tmp_path):
+    for text, (kind, status, words) in ENDINGS.items():
+        found = document(record(script(tmp_path, text)))
+        assert (found["ended"], found["exit_status"]) == (kind, status)
+        assert words in found["said"]
+        assert [each["name"] for each in found["programs"]] == ["step"]
+
+
+def test_what_a_script_prints_is_marked_and_never_in_the_report(tmp_path):
+    text = "step(jnp.ones(8)); print('one\\ntwo'); os.system('echo three'); print('no end', end='')"
+    done = record(script(tmp_path, text))
+    assert document(done)["programs"]
+    assert [line for line in done.stderr.splitlines() if line.startswith("script| ")] == [
+        "script| one",
+        "script| two",
+        "script| three",
+        "script| no end",
+    ] or set(done.stderr.splitlines()) >= {"script| one", "script| two", "script| three", "script| no end"}
+
+
+def test_arguments_modules_and_an_interpreter(tmp_path):
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    script(package, "step(jnp.ones(int(sys.argv[1]))); assert __name__ == '__main__'\nprint(sys.argv)", name="main.py")
+    for words in (["package/main.py", "8"], ["python3", "-u", "package/main.py", "8"], ["-m", "package.main", "8"]):
+        done = record(*words, cwd=tmp_path)
+        assert document(done)["programs"][0]["name"] == "step"
+        assert "'8']" in done.stderr
+
+
+REFUSED = {
+    ("missing.py",): "there is no file missing.py",
+    ("-m", "no.such.module"): "there is no module no.such.module",
+    ("-c", "print(1)"): "code on the command line",
+    ("no-such-command",): "no-such-command is no script",
+    ("/bin/sh", "run.sh"): "not written in Python",
+    ("quiet.py",): "the script compiled no program",
+}
+
+
+def test_what_runs_no_program_is_refused(tmp_path):
+    (tmp_path / "quiet.py").write_text("print('nothing')")
+    for words, message in REFUSED.items():
+        done = record(*words, cwd=tmp_path)
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_programs_are_saved_and_named(tmp_path):
+    path = script(tmp_path, "step(jnp.ones(8)); step(jnp.ones(16))\njax.jit(lambda x: x + 1)(jnp.ones(3))")
+    found = document(record(path, options=["--only", "step", "--save", tmp_path / "kept"]))
+    assert [each["name"] for each in found["programs"]] == ["step", "step"]
+    assert sorted(os.listdir(tmp_path / "kept")) == ["step.2.hlo", "step.2.json", "step.hlo", "step.json"]
+    kept = json.loads((tmp_path / "kept" / "step.json").read_text())
+    assert kept["totals"] == found["programs"][0]["analysis"]["totals"]
+    assert run("analyze", tmp_path / "kept" / "step.hlo").returncode == 0
+
+
+def test_ctrl_c_leaves_a_report(tmp_path):
+    path = script(tmp_path, "step(jnp.ones(8)); print('ready', flush=True)\nimport time; time.sleep(100)")
+    command = [sys.executable, "-m", "hloscope", "record", "--format", "json", "--", str(path)]
+    running = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert running.stderr is not None
+    assert "ready" in next(line for line in running.stderr if "script| " in line)
+    time.sleep(0.2)
+    running.send_signal(signal.SIGINT)
+    out, _ = running.communicate(timeout=120)
+    assert running.returncode == 0
+    assert json.loads(out)["ended"] == "interrupted"
+
+
+def test_threads_that_are_left_behind_do_not_keep_the_command(tmp_path):
+    text = "import threading, time; threading.Thread(target=time.sleep, args=(500,)).start(); step(jnp.ones(8))"
+    begun = time.monotonic()
+    assert document(record(script(tmp_path, text)))["programs"]
+    assert time.monotonic() - begun < 200
