@@ -42,7 +42,8 @@ _USED = {
     RECORDING: {
         "jax._src.array": "ArrayImpl._value",
         "jax._src.dispatch": "_device_put_impl",
-        "jax._src.interpreters.pxla": "MeshComputation.compile MeshExecutable.unsafe_call check_arg_avals_for_call",
+        "jax._src.interpreters.pxla": "MeshComputation.compile MeshExecutable.unsafe_call batched_device_put "
+        "check_arg_avals_for_call",
         "jax._src.pjit": "_resolve_and_lower",
     },
     REASONS: {

@@ -50,15 +50,25 @@ def resolving_as(stand_in: Callable[[Callable[..., Any], Sequence[Any], dict[str
 
 
 @contextmanager
-def putting_as(stand_in: Callable[[Any, Any], Any]) -> Iterator[None]:
-    """Lets `jax.device_put` of an array return what `stand_in` returns of the array and its new home, unless None."""
-    original = dispatch._device_put_impl
+def putting_as(stand_in: Callable[[Sequence[Any], Any, Any, Callable[[], Any]], Any]) -> Iterator[None]:
+    """Lets arrays that are brought to devices be what `stand_in` returns, in every thread.
+
+    Args:
+        stand_in: Is given the arrays or shards, the type of the whole where JAX has it, where it is to lie, and what
+            brings it there.
+    """
+    original, of_shards = dispatch._device_put_impl, pxla.batched_device_put
 
     def put(array: Any, *, device: Any, **how: Any) -> Any:
-        found = stand_in(array, device)
-        return original(array, device=device, **how) if found is None else found
+        return stand_in([array], None, device, lambda: original(array, device=device, **how))
 
-    with replaced_in_this_thread(dispatch, "_device_put_impl", put, in_all=True):
+    def put_shards(aval: Any, sharding: Any, shards: Sequence[Any], *rest: Any, **how: Any) -> Any:
+        return stand_in(shards, aval, sharding, lambda: of_shards(aval, sharding, shards, *rest, **how))
+
+    with (
+        replaced_in_this_thread(dispatch, "_device_put_impl", put, in_all=True),
+        replaced_in_this_thread(pxla, "batched_device_put", put_shards, in_all=True),
+    ):
         yield
 
 
@@ -84,6 +94,14 @@ def give_host_value(array: Any, value: np.ndarray[Any, Any]) -> None:
     """Says what `numpy.asarray` returns of an array, which would be gathered from its devices."""
     value.flags.writeable = False
     array._npy_value = value
+
+
+def first_address(array: Any) -> int | None:
+    """Where an array's part on its first device begins in memory; None where it has none."""
+    try:
+        return int(array.addressable_data(0).unsafe_buffer_pointer())
+    except Exception:  # it was deleted, or is of a type without a buffer of its own
+        return None
 
 
 def lowered_of(

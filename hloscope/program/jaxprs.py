@@ -7,6 +7,9 @@ from itertools import chain
 from math import prod
 from typing import Any
 
+import jax
+import numpy as np
+
 
 def opened(program: Any) -> Any:
     """A jaxpr without the constants that it is closed over."""
@@ -36,6 +39,24 @@ def differs_by_platform(jaxpr: Any, backend: str) -> bool:
 
 def _branch_for(platform: str, branches: Sequence[Sequence[str] | None]) -> int | None:
     return next((at for at, those in enumerate(branches) if those is None or platform in those), None)
+
+
+def mesh_in(jaxpr: Any, devices: Sequence[Any]) -> jax.sharding.Mesh | None:
+    """The mesh that a program's constraints, or its `shard_map`, name; None where none has as many devices.
+
+    Args:
+        jaxpr: The program.
+        devices: What it runs on, in partition order: those of a mesh without devices.
+    """
+    for eqn in every_equation(jaxpr):
+        named = (eqn.params.get("mesh"), getattr(eqn.params.get("sharding"), "mesh", None))
+        for mesh in named:
+            if isinstance(mesh, jax.sharding.Mesh) and mesh.size == len(devices):
+                return mesh
+            if isinstance(mesh, jax.sharding.AbstractMesh) and mesh.size == len(devices):
+                laid_out = np.array(devices, dtype=object).reshape(mesh.axis_sizes)
+                return jax.sharding.Mesh(laid_out, mesh.axis_names, axis_types=mesh.axis_types)
+    return None
 
 
 def matmul_flops(jaxpr: Any) -> float:

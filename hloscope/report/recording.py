@@ -15,6 +15,7 @@ from hloscope.units import format_bytes, format_share, format_time, plural
 _FAKED = {
     "large": "its arguments and results are large",
     "long": "it computes too much for a simulated device",
+    "memory": "the arrays that are real take much memory already",
     "kernel": "it has a kernel that only a TPU runs",
 }
 _NAMES_SHOWN = 6

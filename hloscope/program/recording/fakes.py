@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import mmap
+import threading
 import weakref
+from bisect import bisect_right, insort
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -11,9 +13,35 @@ from typing import Any
 import jax
 import numpy as np
 
-from hloscope.compiler.jax_watching import give_host_value
+from hloscope.compiler.jax_watching import first_address, give_host_value
 from hloscope.errors import HloscopeError
 from hloscope.program.arguments import KEY_IMPLEMENTATIONS
+
+COUNTED_BYTES = 1_000_000
+
+
+class Held:
+    """How many bytes the arrays take that are real, as long as they are there."""
+
+    def __init__(self) -> None:
+        """Begins with none."""
+        self._arrays: dict[int, weakref.ref[Any]] = {}
+        self.total_bytes = 0
+
+    def add(self, array: Any) -> None:
+        """Counts an array of JAX's, where it is large enough to count; one that is counted is not counted again."""
+        count = getattr(array, "nbytes", 0)
+        if count < COUNTED_BYTES or id(array) in self._arrays or not isinstance(array, jax.Array):
+            return
+        local = prod(array.sharding.shard_shape(array.shape)) * array.dtype.itemsize
+        held = local * len(array.sharding.addressable_devices)
+        key = id(array)
+        self.total_bytes += held
+        self._arrays[key] = weakref.ref(array, lambda _: self._remove(key, held))
+
+    def _remove(self, key: int, held: int) -> None:
+        self._arrays.pop(key, None)
+        self.total_bytes -= held
 
 
 class Fakes:
@@ -22,16 +50,38 @@ class Fakes:
     def __init__(self) -> None:
         """Begins with none."""
         self._arrays: dict[int, weakref.ref[Any]] = {}
-        self._regions: dict[int, int] = {}
+        self._starts: list[int] = []
+        self._ends: dict[int, int] = {}
+        self._lock = threading.RLock()
+        self._making = threading.local()
         self.is_any = False
 
     def __contains__(self, value: object) -> bool:
         """Whether the values of an array of JAX's, or of NumPy's over the same memory, are not real."""
         if isinstance(value, np.ndarray):
-            address = value.__array_interface__["data"][0]
-            return any(start <= address < end for start, end in list(self._regions.items()))
+            return self._is_ours(value.__array_interface__["data"][0])
         known = self._arrays.get(id(value))
-        return known is not None and known() is value
+        if known is not None and known() is value:
+            return True
+        is_large = self.is_any and isinstance(value, jax.Array) and value.nbytes >= COUNTED_BYTES
+        return is_large and self._is_ours(first_address(value))
+
+    def _is_ours(self, address: int | None) -> bool:
+        """Whether an address is of memory that nobody has written: a part of an array of ours, or a view of it."""
+        if address is None:
+            return False
+        with self._lock:
+            at = bisect_right(self._starts, address) - 1
+            return at >= 0 and address < self._ends[self._starts[at]]
+
+    def _forget(self, start: int) -> None:
+        with self._lock:
+            self._starts.remove(start)
+            del self._ends[start]
+
+    def are_made_here(self) -> bool:
+        """Whether this thread is making one, for which JAX is asked to put zeros on devices."""
+        return getattr(self._making, "depth", 0) > 0
 
     def mark(self, array: Any) -> None:
         """Says of an array that its values come from such ones."""
@@ -50,8 +100,16 @@ class Fakes:
         Raises:
             HloscopeError: The system gives no address space for it.
         """
-        if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
-            return self._keys(aval, sharding, committed=committed)
+        self._making.depth = getattr(self._making, "depth", 0) + 1
+        try:
+            is_key = jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key)
+            made = (self._keys if is_key else self._made)(aval, sharding, committed=committed)
+        finally:
+            self._making.depth -= 1
+        self.mark(made)
+        return made
+
+    def _made(self, aval: Any, sharding: jax.sharding.Sharding, *, committed: bool) -> Any:
         local, devices = sharding.shard_shape(aval.shape), sharding.addressable_devices
         parts = self._zeros(local, aval.dtype, len(devices))
         if not committed and len(devices) == 1:
@@ -64,7 +122,6 @@ class Fakes:
             made = jax.make_array_from_single_device_arrays(aval.shape, sharding, shards)
             if len(parts) > 1:
                 give_host_value(made, self._zeros(aval.shape, aval.dtype, 1)[0])
-        self.mark(made)
         return made
 
     def _keys(self, aval: Any, sharding: jax.sharding.Sharding, *, committed: bool) -> Any:
@@ -74,9 +131,7 @@ class Fakes:
             spec = [*sharding.spec, *[None] * (len(shape.shape) - len(sharding.spec))]
             sharding = jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec(*spec))
         data = self.array(shape, sharding, committed=committed)
-        keys = jax.random.wrap_key_data(data, impl=KEY_IMPLEMENTATIONS.get(str(aval.dtype)))
-        self.mark(keys)
-        return keys
+        return jax.random.wrap_key_data(data, impl=KEY_IMPLEMENTATIONS.get(str(aval.dtype)))
 
     def _zeros(self, shape: Sequence[int], dtype: Any, count: int) -> list[np.ndarray[Any, Any]]:
         """So many arrays over memory that the system backs only where it is written."""
@@ -95,7 +150,9 @@ class Fakes:
             ) from error
         whole = np.frombuffer(region, np.uint8)
         start = whole.__array_interface__["data"][0]
-        self._regions[start] = start + len(whole)
-        weakref.finalize(whole, self._regions.pop, start, None)
+        with self._lock:
+            insort(self._starts, start)
+            self._ends[start] = start + len(whole)
+        weakref.finalize(whole, self._forget, start)
         used = prod(shape) * dtype.itemsize
         return [whole[at : at + used].view(dtype).reshape(shape) for at in range(0, len(whole), part_bytes)]

@@ -24,15 +24,17 @@ from hloscope.errors import HloscopeError
 from hloscope.hardware.devices import SliceDevice
 from hloscope.hardware.slices import Slice
 from hloscope.program.compiling import start_compile
-from hloscope.program.jaxprs import differs_by_platform, matmul_flops, opened
+from hloscope.program.jaxprs import differs_by_platform, matmul_flops, mesh_in, opened
 from hloscope.program.lowering import Lowered, lowering_for_a_slice
 from hloscope.program.plan import Plan, users_mesh
-from hloscope.program.recording.fakes import Fakes
+from hloscope.program.recording.fakes import COUNTED_BYTES, Fakes, Held
 from hloscope.program.recording.programs import Program, bytes_of, place_of, sub_slice, type_of
 from hloscope.program.target import TargetFacts
 from hloscope.store import Store
 
 RUN_BELOW_BYTES = 64_000_000
+_MOST_HELD = 8
+"""How many times as many bytes the results of executed programs may take together before no more are executed."""
 RUN_BELOW_FLOPS = 2e11
 """What a simulated device computes in some seconds."""
 STOP_AFTER = 3
@@ -74,6 +76,7 @@ class Watch:
         store: Where compiles are kept.
         programs: In the order of their first calls.
         fakes: The arrays whose values are not real.
+        held: What those take that are.
         stopped_by: The program whose calls ended the script.
         missed: What could not be recorded, a sentence each.
     """
@@ -85,6 +88,7 @@ class Watch:
     store: Store | None
     programs: list[Program] = field(default_factory=list)
     fakes: Fakes = field(default_factory=Fakes)
+    held: Held = field(default_factory=Held)
     stopped_by: Program | None = None
     missed: list[str] = field(default_factory=list)
     _known: dict[int, tuple[Any, Any]] = field(default_factory=dict)
@@ -138,15 +142,24 @@ class Watch:
         devices = jax_watching.devices_of(computation)
         return bool(devices) and all(device in self.devices for device in devices)
 
-    def _put(self, array: Any, home: Any) -> Any:
-        """A faked array elsewhere, of which nothing is copied; None for what JAX is to do itself."""
-        if not isinstance(array, jax.Array) or array not in self.fakes or array.nbytes < self.limits.run_below_bytes:
-            return None
+    def _put(self, arrays: Sequence[Any], aval: Any, home: Any, really: Callable[[], Any]) -> Any:
+        """Arrays elsewhere; of faked ones, and of large ones where too many are real already, nothing is copied."""
         if isinstance(home, jax.Device):
             home = jax.sharding.SingleDeviceSharding(home)
-        if not isinstance(home, jax.sharding.Sharding):
-            return None
-        return self.fakes.array(array.aval, home, committed=True)
+        if self.fakes.are_made_here() or not isinstance(home, jax.sharding.Sharding):
+            return really()
+        if not all(device in self.devices for device in home.device_set):
+            return really()
+        too_many = self._holds_too_much() and sum(getattr(x, "nbytes", 0) for x in arrays) > COUNTED_BYTES
+        if too_many or any(map(self.fakes.__contains__, arrays)):
+            return self.fakes.array(jax.typeof(arrays[0]) if aval is None else aval, home, committed=True)
+        found = really()
+        self.held.add(found)
+        return found
+
+    def _holds_too_much(self) -> bool:
+        most = max(self.limits.run_below_bytes, RUN_BELOW_BYTES) * _MOST_HELD
+        return not self.limits.run_all and self.held.total_bytes > most
 
     # ---- what is noted of a program
 
@@ -159,7 +172,7 @@ class Watch:
             name=params["name"],
             place=place,
             is_jaxs=is_jaxs,
-            lowered=self._lowered(module, params["name"], [arg.sharding for arg in args]),
+            lowered=self._lowered(module, jaxpr, params["name"], [arg.sharding for arg in args]),
             arguments=_arguments(module, args, in_avals),
             flops=matmul_flops(jaxpr),
             boundary_bytes=bytes_of((*in_avals, *out_avals)),
@@ -172,7 +185,7 @@ class Watch:
             self._since_new.clear()
         return program
 
-    def _lowered(self, module: jax.stages.Lowered, name: str, shardings: list[Any]) -> Lowered:
+    def _lowered(self, module: jax.stages.Lowered, jaxpr: Any, name: str, shardings: list[Any]) -> Lowered:
         seen = jax_internals.lowered_facts(module)
         chosen, layout = sub_slice(seen.devices, self.devices, self.whole)
         plan = Plan(slice=chosen, mesh=None, axis_types=None)
@@ -184,7 +197,7 @@ class Watch:
             traced=None,
             argument_shardings=shardings,
             seen=seen,
-            mesh=users_mesh(plan, seen),
+            mesh=users_mesh(plan, seen) or mesh_in(jaxpr, seen.devices),
             slice=chosen,
             slice_chosen_by="user",
             layout=layout,
@@ -209,24 +222,32 @@ class Watch:
                 program.faked = "kernel"
                 program.notes.append(" ".join(str(error).split())[:200])
         if real is None:
-            return jax_watching.faked_executable(
-                computation,
-                self._output_shardings(program, computation),
-                self._faked_call(program, computation),
-                self._said(program),
-            )
+            return self._faked_executable(program, computation)
         run = real.unsafe_call
 
+        faked = None
+
         def called(*args: Any) -> Any:
+            nonlocal faked
+            if self._holds_too_much() and program.boundary_bytes > COUNTED_BYTES:
+                program.faked = "memory"
+                faked = faked or self._faked_executable(program, computation)
+                return faked.unsafe_call(*args)
             self._count(program)
             results = run(*args)
-            if self.fakes.is_any and any(map(self.fakes.__contains__, args)):
-                for result in results:
-                    self.fakes.mark(result)
+            is_fake = self.fakes.is_any and any(map(self.fakes.__contains__, args))
+            for result in results:
+                self.fakes.mark(result) if is_fake else self.held.add(result)
             return results
 
         real._unsafe_call = called
         return real
+
+    def _faked_executable(self, program: Program, computation: Any) -> Any:
+        """What JAX calls in place of a program that is not executed."""
+        shardings = self._output_shardings(program, computation)
+        call, said = self._faked_call(program, computation), self._said(program)
+        return jax_watching.faked_executable(computation, shardings, call, said)
 
     def _faked_call(self, program: Program, computation: Any) -> Callable[..., list[Any]]:
         committed = bool(computation.compile_args.get("committed", True))
@@ -275,15 +296,22 @@ class Watch:
         if len(devices) == 1:
             return [jax.sharding.SingleDeviceSharding(devices[0])] * len(asked)
         chosen: Sequence[bytes | None] = self._compiled_shardings(program) or [None] * len(asked)
-        mesh = program.lowered.mesh
-        found = []
-        for one, serialized in zip(asked, chosen, strict=True):
-            spec = None
-            if serialized is not None and mesh is not None:
-                spec = jax_internals.partition_spec(jax_internals.op_sharding(serialized), mesh)
-            own = jax.sharding.NamedSharding(mesh, spec or jax.sharding.PartitionSpec()) if mesh is not None else None
-            found.append(one if jax_watching.is_decided(one) else own or jax_watching.replicated_over(devices))
-        return found
+        return [
+            one if jax_watching.is_decided(one) else self._as_compiled(program, serialized)
+            for one, serialized in zip(asked, chosen, strict=True)
+        ]
+
+    def _as_compiled(self, program: Program, serialized: bytes | None) -> jax.sharding.Sharding:
+        """The sharding that the compiler chose for a result, in axes of the program's mesh; else copies."""
+        mesh, spec = program.lowered.mesh, None
+        if serialized is not None and mesh is not None:
+            spec = jax_internals.partition_spec(jax_internals.op_sharding(serialized), mesh)
+        if spec is None:
+            note = f"results of {program.name} lie as copies on all devices here: the compiler's sharding is not known"
+            program.notes.extend({note} - set(program.notes))
+        if mesh is None:
+            return jax_watching.replicated_over(program.lowered.seen.devices)
+        return jax.sharding.NamedSharding(mesh, spec or jax.sharding.PartitionSpec())
 
     def _compiled_shardings(self, program: Program) -> Sequence[bytes] | None:
         """The compiler's, serialized; None where it gives none."""
