@@ -1,0 +1,318 @@
+"""What the doors to the user's files and services share: whether a call may pass, the list of those that did not."""
+
+from __future__ import annotations
+
+import functools
+import os
+import stat
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from types import FrameType, MethodType, ModuleType
+from typing import Any, Literal, TypeVar
+
+from hloscope.program.importing import is_library, shown_path
+from hloscope.program.recording.overlay import Overlay, Path, lies_in
+from hloscope.store import default_store
+
+T = TypeVar("T")
+Outcome = Literal["redirected", "refused", "skipped", "stood in for", "ran unseen"]
+"""What became of a call: it was done in the scratch folder; it raised an error; it did nothing, and answered as if it
+had; something that keeps nothing took its part; it went ahead, and hloscope cannot see what it wrote."""
+
+_HOME = os.path.dirname(__file__)
+_DOORS = frozenset(
+    f"{_HOME}/{name}.py" for name in ("guard", "overlay", "file_doors", "library_doors", "checkpoints", "writes")
+)
+_PACKAGE = os.path.dirname(os.path.dirname(_HOME)) + "/"
+_OF_JAX = ("jax/_src/compilation_cache.py", "jax/_src/lru_cache.py", "jax/_src/gfile_cache.py")
+_ALWAYS_REAL = ("/dev/", "/proc/", "/sys/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteEntry:
+    """Calls that would have changed something of the user's.
+
+    Attributes:
+        what: The function, as the user knows it: `open`, `os.remove`, `wandb.init`.
+        destination: The path, address or command that it was given; empty where it has none.
+        outcome: What became of it.
+        went_to: The file in the scratch folder; None where nothing was written.
+        place: The user's line, `train.py:31`, or the name of the thread where none of his lines runs.
+        times: How often.
+    """
+
+    what: str
+    destination: str
+    outcome: Outcome
+    went_to: str | None
+    place: str
+    times: int
+
+
+class WriteLog:
+    """The list of what did not go where it was to go.
+
+    Args:
+        scratch: The folder that holds what was redirected; removed when the recording ends.
+        on_first_fake: What is done then.
+    """
+
+    def __init__(self, scratch: str, on_first_fake: Callable[[], None]) -> None:
+        self.scratch = scratch
+        self.faking_begins = on_first_fake
+        """To be called right before the first output is faked: files that are open for writing are redirected then."""
+        self._times: dict[tuple[Any, ...], int] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def entries(self) -> tuple[WriteEntry, ...]:
+        """One for each function, destination, outcome and line, in the order in which they came first."""
+        with self._lock:
+            listed = list(self._times.items())
+        names = ("what", "destination", "outcome", "went_to", "place")
+        return tuple(WriteEntry(**dict(zip(names, key, strict=True)), times=times) for key, times in listed)
+
+    def add(self, what: str, destination: str, outcome: Outcome, went_to: str | None, place: str) -> None:
+        """Lists a call."""
+        key = (what, destination, outcome, went_to, place)
+        with self._lock:
+            self._times[key] = self._times.get(key, 0) + 1
+
+
+class FakedWriteError(PermissionError):
+    """A write that can neither be redirected nor skipped would have harmed something of the user's."""
+
+
+class _Inside(threading.local):
+    on = False
+
+
+class Guard:
+    """Decides which calls pass, and puts what the doors replace in its place again.
+
+    Args:
+        has_faked: Whether an output was faked in this recording.
+        is_faked: Whether an array is a faked one.
+        scratch: A folder of its own.
+    """
+
+    def __init__(self, has_faked: Callable[[], bool], is_faked: Callable[[Any], bool], scratch: str) -> None:
+        self.is_faked = is_faked
+        self.is_on = True
+        self.mirror = os.path.join(scratch, "files")
+        os.mkdir(self.mirror)
+        self.overlay = Overlay(self.mirror)
+        self.log = WriteLog(scratch, self.begin)
+        self.lock = threading.RLock()
+        self.at_first_fake: list[Callable[[], None]] = []
+        self.at_end: list[Callable[[], object]] = []
+        self._has_faked, self._is_live, self._is_beginning = has_faked, False, False
+        self._inside = _Inside()
+        self._replaced: list[tuple[Any, str, Any, Any]] = []
+        self._frames = _frames_of_this_thread()
+        store = default_store()
+        kept = [scratch, *([] if store is None else [str(store.folder)])]
+        self._real = {os.path.realpath(folder) for folder in kept}
+        self._temporary = os.path.realpath(tempfile.gettempdir())
+
+    def live(self) -> bool:
+        """Whether anything was faked yet; at the first time, what is under way is seen to."""
+        if self._is_live:
+            return True
+        if self._is_beginning or not self.is_on or not self._has_faked():
+            return False
+        self.begin()
+        return True
+
+    def was_live(self) -> bool:
+        """Whether anything was faked, also when it is over."""
+        return self._is_live
+
+    def begin(self) -> None:
+        """Takes outputs as faked from now on; lets what the script writes in other threads pass until it is done."""
+        with self.lock:
+            if self._is_live or self._is_beginning or not self.is_on:
+                return
+            self._is_beginning = True
+            try:
+                for see_to in self.at_first_fake:
+                    self.apart(see_to)
+            finally:
+                self._is_live, self._is_beginning = True, False
+
+    def apart(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Calls a function of hloscope's own, which meets no door."""
+        before, self._inside.on = self._inside.on, True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self._inside.on = before
+
+    def is_apart(self) -> bool:
+        """Whether this thread is hloscope's for the moment, or the recording is over."""
+        return self._inside.on or not self.is_on
+
+    def seen(self, path: Path, dir_fd: int | None = None, *, follow: bool = True) -> Path | str:
+        """Where a path is to be read: the path itself where nothing was redirected."""
+        if not self.overlay.is_used or isinstance(path, int) or self.is_apart():
+            return path
+        try:
+            name = self.overlay.name(path, dir_fd, follow=follow)
+        except (OSError, ValueError, TypeError):
+            return path
+        place = self.overlay.place(name)
+        return path if place == name else place
+
+    def target(self, path: Path, dir_fd: int | None = None, *, follow: bool = True) -> str | None:
+        """The name of a path that may not be written; None where the call passes."""
+        if self.is_apart() or isinstance(path, int) or not self.live():
+            return None
+        try:
+            name = self.overlay.name(path, dir_fd, follow=follow)
+        except (OSError, ValueError, TypeError):
+            return None  # the real function says what is wrong with it
+        if self.is_real(name) or self.is_ours():
+            return None
+        if self._is_made_by_tempfile(name):
+            self._real.add(name)
+            return None
+        return name
+
+    def is_real(self, name: str) -> bool:
+        """Whether a name is the machine's, hloscope's or a cache's."""
+        if name.startswith(_ALWAYS_REAL) or "/__pycache__/" in name or name.endswith("/__pycache__"):
+            return True
+        if any(lies_in(name, folder) for folder in [*self._real, *_cache_of_jax()]):
+            return True
+        with suppress(OSError, ValueError):
+            mode = self.apart(os.stat, self.overlay.place(name)).st_mode
+            return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+        return False
+
+    def _is_made_by_tempfile(self, name: str) -> bool:
+        if os.path.dirname(name) != self._temporary or self.overlay.exists(name):
+            return False
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename in _DOORS:
+            frame = frame.f_back
+        return frame is not None and frame.f_code.co_filename == tempfile.__file__
+
+    def is_ours(self) -> bool:
+        """Whether the caller is hloscope, or JAX for its own cache."""
+        return self._caller() is None
+
+    def place(self) -> str:
+        """The user's line that runs, or the name of the thread."""
+        return self._caller() or f"thread {threading.current_thread().name}"
+
+    def _caller(self) -> str | None:
+        """The innermost line of the user's, empty where there is none; None where hloscope's is further inside."""
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None:
+            code, is_main = frame.f_code.co_filename, frame.f_globals.get("__name__") == "__main__"
+            if frame in self._frames and code.startswith(_PACKAGE):
+                return ""
+            if code not in _DOORS:
+                if code.endswith(_OF_JAX) or (code.startswith(_PACKAGE) and not is_main):
+                    return None
+                if is_main or not is_library(code):
+                    return f"{self.apart(shown_path, code)}:{frame.f_lineno}"
+            frame = frame.f_back
+        return ""
+
+    def note(self, what: str, destination: object, outcome: Outcome, went_to: str | None = None) -> None:
+        """Lists a call."""
+        self.log.add(what, str(destination), outcome, went_to, self.place())
+
+    def replace(self, holder: Any, name: str, replacement: Any) -> None:
+        """Puts something in the place of an attribute until the recording ends."""
+        before = vars(holder)[name] if name in vars(holder) else _NONE
+        self._replaced.append((holder, name, before, replacement))
+        setattr(holder, name, replacement)
+
+    def wrap(self, holder: Any, name: str, handle: Callable[..., Any], *, everywhere: bool = False) -> None:
+        """Has calls of a function go through `handle(real, *args, **kwargs)` until the recording ends.
+
+        What user code keeps of the replacement calls the real function afterwards.
+
+        Args:
+            holder: A module or a class.
+            name: Of the function.
+            handle: Called with the real function first.
+            everywhere: Whether it is replaced in all modules that imported it by this name.
+        """
+        real = getattr(holder, name)
+        if isinstance(holder, type):
+
+            @functools.wraps(real)
+            def door(*args: Any, **kwargs: Any) -> Any:
+                return real(*args, **kwargs) if self.is_apart() else handle(real, *args, **kwargs)
+
+            is_static = isinstance(vars(holder).get(name), staticmethod | classmethod)
+            self.replace(holder, name, staticmethod(door) if is_static else door)
+            return
+
+        @functools.wraps(real)
+        def function_door(guard: Guard, /, *args: Any, **kwargs: Any) -> Any:
+            return real(*args, **kwargs) if guard.is_apart() else handle(real, *args, **kwargs)
+
+        fixed = MethodType(function_door, self)  # which takes no `self` as an attribute of a class, like a built-in one
+        self.replace(holder, name, fixed)
+        if everywhere:
+            for module in list(sys.modules.values()):
+                if module is not holder and isinstance(module, ModuleType) and vars(module).get(name) is real:
+                    self.replace(module, name, fixed)
+        for kinds in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
+            if real in kinds:
+                kinds.add(fixed)
+
+    def undo(self) -> None:
+        """Ends it: everything is in its place again, in the reverse order; Ctrl-C waits until it is."""
+        self.is_on, stopped = False, None
+        while self._replaced:
+            try:
+                holder, name, before, replacement = self._replaced[-1]
+                self._put_back(holder, name, before, replacement)
+                self._replaced.pop()
+            except KeyboardInterrupt as error:
+                stopped = error
+        while self.at_end:
+            with suppress(Exception):
+                self.at_end.pop()()
+        self._frames = frozenset()
+        if stopped is not None:
+            raise stopped
+
+    @staticmethod
+    def _put_back(holder: Any, name: str, before: Any, replacement: Any) -> None:
+        for kinds in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
+            if isinstance(replacement, MethodType):
+                kinds.discard(replacement)
+        if vars(holder).get(name) is not replacement:
+            return  # the user's own, put over it
+        if before is _NONE:
+            delattr(holder, name)
+        else:
+            setattr(holder, name, before)
+
+
+_NONE = object()
+
+
+def _frames_of_this_thread() -> frozenset[FrameType]:
+    """Those that were there before the recording: hloscope's among them run the script, and are not its writers."""
+    found, frame = [], sys._getframe(1).f_back
+    while frame is not None:
+        found.append(frame)
+        frame = frame.f_back
+    return frozenset(found)
+
+
+def _cache_of_jax() -> list[str]:
+    jax = sys.modules.get("jax")
+    folder = getattr(getattr(jax, "config", None), "jax_compilation_cache_dir", None)
+    return [os.path.abspath(folder)] if folder else []

@@ -1,0 +1,227 @@
+"""Nothing of the user's is harmed while a script runs on faked outputs: the front door of the guard.
+
+What is faked reaches the user's files and services as text, bytes and numbers that nothing tells from real ones. So
+from the first faked output on, whatever the script writes goes to a scratch folder that mirrors the file system, where
+the script itself finds it again; what it removes or renames is gone for the script alone; checkpoint libraries that
+write in C++ keep what they save in memory. Trackers are stood in for from the beginning: a run on a company's server is
+harm too. Before the first fake all files are the script's own business.
+
+The doors (`file_doors`, `library_doors`, `checkpoints`) are what a script calls; what slips past them, because it was
+bound before or is called from C, meets a net of Python's audit events, which refuses with `FakedWriteError`. The hook of
+the net cannot be taken away again, as Python has it; after the recording it returns at once.
+
+What neither catches:
+
+* code outside of Python that opens files itself and has no door here (OpenCV, Arrow's own writers, GNU dbm);
+* other processes, whose start is listed; those that are forked are guarded, and their lists are lost;
+* what is sent over a socket, but by the trackers and stores that have doors;
+* memory that was mapped to a file, and databases that were opened, before the first fake;
+* descriptors of files that were opened for writing before the recording began: those opened in it are redirected at the
+  first fake.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+from hloscope.program.recording.checkpoints import Blank, checkpoint_doors
+from hloscope.program.recording.file_doors import FileDoors, writes
+from hloscope.program.recording.guard import FakedWriteError, Guard, WriteEntry, WriteLog
+from hloscope.program.recording.library_doors import LateDoors, library_doors
+from hloscope.program.recording.overlay import Path, lies_in
+
+__all__ = ["FakedWriteError", "WriteEntry", "WriteLog", "writes_guarded"]
+
+_one = threading.Lock()
+_REFUSED = {
+    "os.remove": "os.remove",
+    "os.rmdir": "os.rmdir",
+    "os.mkdir": "os.mkdir",
+    "os.truncate": "os.truncate",
+    "os.chmod": "os.chmod",
+    "os.chown": "os.chown",
+    "os.link": "os.link",
+    "os.symlink": "os.symlink",
+    "os.rename": "os.rename",
+    "sqlite3.connect": "sqlite3.connect",
+}
+"""Audit events whose arguments begin with one or two paths that are changed."""
+_UNSEEN = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn")
+
+
+@contextmanager
+def writes_guarded(
+    has_faked: Callable[[], bool], is_faked: Callable[[Any], bool], *, blank: Blank | None = None
+) -> Iterator[WriteLog]:
+    """Guards the user's files and services until the end, whatever ends it.
+
+    Args:
+        has_faked: Whether an output was faked yet; called often.
+        is_faked: Whether an array, of JAX's or NumPy's, is a faked one.
+        blank: Makes an array of a shape, a dtype and a sharding (None for NumPy's) with nothing in it, for what is
+            restored from a checkpoint that was not written; of zeros in memory when not given.
+
+    Yields:
+        What did not go where it was to go, so far; readable afterwards too.
+
+    Raises:
+        RuntimeError: Another recording is guarded.
+    """
+    if not _one.acquire(blocking=False):
+        raise RuntimeError("another recording guards the files of this process")
+    with ExitStack() as stack:
+        stack.callback(_one.release)
+        scratch = os.path.realpath(tempfile.mkdtemp(prefix="hloscope-"))
+        stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+        files = _OpenFiles()
+        guard = Guard(has_faked, is_faked, scratch)
+        guard.at_first_fake.append(lambda: files.redirect(guard))
+        known = set(threading.enumerate())
+        stack.callback(_net.leave, guard, known)
+        stack.callback(files.put_back, guard)
+        stack.callback(guard.undo)
+        doors = FileDoors(guard, files.note)
+        doors.install()
+        late = LateDoors([*library_doors(guard, doors), *checkpoint_doors(guard, blank)])
+        late.install(guard)
+        _net.enter(guard)
+        yield guard.log
+
+
+class _OpenFiles:
+    """Files that the script opened for writing before anything was faked."""
+
+    def __init__(self) -> None:
+        self._opened: list[tuple[weakref.ref[Any] | int, str]] = []
+        self._moved: list[tuple[int, int, str]] = []
+
+    def note(self, opened: Any, path: Path) -> None:
+        """Remembers one: a file object, or a descriptor."""
+        with suppress(TypeError, OSError, ValueError):
+            reference = opened if isinstance(opened, int) else weakref.ref(opened)
+            self._opened.append((reference, os.path.realpath(os.fsdecode(path))))
+
+    def _still_open(self) -> Iterator[tuple[Any, int, str]]:
+        """(the file or its descriptor, the descriptor, path)."""
+        for reference, path in self._opened:
+            opened = reference if isinstance(reference, int) else reference()
+            with suppress(OSError, ValueError):
+                descriptor = opened if isinstance(opened, int) else opened.fileno() if opened is not None else -1
+                is_same = descriptor >= 0 and os.path.samestat(os.fstat(descriptor), os.stat(path))
+                if is_same and fcntl.fcntl(descriptor, fcntl.F_GETFL) & (os.O_WRONLY | os.O_RDWR):
+                    yield opened, descriptor, path
+
+    def redirect(self, guard: Guard) -> None:
+        """Has those that are still open go on in copies: the first output is faked now."""
+        for opened, descriptor, path in self._still_open():
+            name = guard.overlay.name(path)
+            if guard.is_real(name):
+                continue
+            with suppress(OSError, ValueError):
+                if not isinstance(opened, int):
+                    opened.flush()
+                copy = guard.overlay.written(name, copied=True)
+                self._swap(descriptor, copy)
+                guard.note("a file that was open", name, "redirected", copy)
+
+    def _swap(self, descriptor: int, copy: str) -> None:
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+        other = os.open(copy, flags & (os.O_ACCMODE | os.O_APPEND))
+        with suppress(OSError):
+            os.lseek(other, os.lseek(descriptor, 0, os.SEEK_CUR), os.SEEK_SET)
+        self._moved.append((descriptor, os.dup(descriptor), copy))
+        os.dup2(other, descriptor, inheritable=os.get_inheritable(descriptor))
+        os.close(other)
+
+    def put_back(self, guard: Guard) -> None:
+        """Has them go on where they were, without what was written meanwhile."""
+        for reference, _ in self._opened:
+            opened = None if isinstance(reference, int) else reference()
+            with suppress(OSError, ValueError, AttributeError):
+                if isinstance(opened, io.IOBase) and self._moved:
+                    opened.flush()
+        for descriptor, kept, copy in self._moved:
+            with suppress(OSError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(copy)):
+                    os.dup2(kept, descriptor, inheritable=os.get_inheritable(descriptor))
+            os.close(kept)
+        self._moved.clear()
+
+
+class _Net:
+    """The audit hook, which is added once; nothing is looked at while no recording is guarded."""
+
+    def __init__(self) -> None:
+        self._guard: Guard | None = None
+        self._is_added = False
+        self._left: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+
+    def enter(self, guard: Guard) -> None:
+        """Watches for a guard."""
+        import sys
+
+        if not self._is_added:
+            sys.addaudithook(self._heard)
+            self._is_added = True
+        self._guard = guard
+
+    def leave(self, guard: Guard, known: set[threading.Thread]) -> None:
+        """Watches no longer, but for threads that began meanwhile and have faked arrays in hand."""
+        self._guard = None
+        if guard.was_live():
+            self._left.update(thread for thread in threading.enumerate() if thread not in known)
+
+    def _heard(self, event: str, args: tuple[Any, ...]) -> None:
+        guard = self._guard
+        if guard is None:
+            if self._left and event == "open":
+                self._of_left_thread(args)
+        elif event == "open":
+            if args[0] is not None and not isinstance(args[0], int) and writes(args[1], args[2]):
+                _refuse(guard, "open", args[0])
+        elif event in _REFUSED:
+            for path in args[: 2 if event == "os.rename" else 1]:
+                _refuse(guard, _REFUSED[event], path)
+        elif event in _UNSEEN and not guard.is_apart() and guard.live() and not guard.is_ours():
+            guard.note(event, _command(args), "ran unseen")
+
+    def _of_left_thread(self, args: tuple[Any, ...]) -> None:
+        if writes(args[1], args[2]) and threading.current_thread() in self._left:
+            raise FakedWriteError(_words(args[0]))
+
+
+_net = _Net()
+
+
+def _refuse(guard: Guard, what: str, path: Any) -> None:
+    if guard.is_apart() or isinstance(path, int) or path in ("", ":memory:", b""):
+        return
+    text = os.fsdecode(path)
+    if lies_in(text, guard.log.scratch):
+        return
+    name = guard.target(text)
+    if name is None or (what == "open" and guard.apart(os.path.isdir, name)):
+        return
+    guard.note(what, name, "refused")
+    raise FakedWriteError(_words(name))
+
+
+def _words(path: object) -> str:
+    return (
+        f"{path} is not written: outputs are faked in this recording, and what is derived from them is worth nothing; "
+        "`--allow-writes` lets it happen"
+    )
+
+
+def _command(args: tuple[Any, ...]) -> str:
+    words = args[1] if len(args) > 1 and isinstance(args[1], list | tuple) else args[:1]
+    return " ".join(os.fsdecode(word) if isinstance(word, str | bytes | os.PathLike) else str(word) for word in words)
