@@ -162,8 +162,10 @@ class _Kept:
 
         if not isinstance(leaf, _Leaf):
             return leaf
-        sharding, dtype = getattr(asked, "sharding", None), getattr(asked, "dtype", None)
-        sharding, dtype = sharding if sharding is not None else leaf.sharding, dtype if dtype is not None else leaf.dtype
+        sharding, dtype = (
+            getattr(leaf, name) if getattr(asked, name, None) is None else getattr(asked, name)
+            for name in ("sharding", "dtype")
+        )
         shape = tuple(getattr(asked, "shape", None) or leaf.shape)
         if leaf.value is None or shape != leaf.shape:
             return self._blank(shape, dtype, sharding)
@@ -211,7 +213,8 @@ class _Kept:
     def _composite(self, name: str, wanted: Any, items: Any) -> Any:
         saved = self._trees[name]
         if not _is_composite(saved):
-            return self._restored(name, items if wanted is None else _item(wanted), getattr(wanted, "restore_args", None))
+            item = items if wanted is None else _item(wanted)
+            return self._restored(name, item, getattr(wanted, "restore_args", None))
         self._guard.note("restore", name, "stood in for")
         asked = dict(wanted.items()) if _is_composite(wanted) else dict.fromkeys(saved.keys())
         made = {
@@ -233,13 +236,17 @@ class _Kept:
             if name in vars(kind):
                 self._guard.wrap(kind, name, handle)
 
+    def _check_new(self, directory: Any) -> None:
+        """Says, as Orbax does, that a checkpoint is there."""
+        if "://" not in os.fspath(directory) and self._guard.overlay.exists(self._name(directory)):
+            raise ValueError(f"Destination {os.fspath(directory)} already exists.")
+
     def _save(self, real: Any, checkpointer: Any, directory: Any, *args: Any, **kwargs: Any) -> Any:
         if not self._takes_over():
             self._under_way.add(checkpointer)
             return real(checkpointer, directory, *args, **kwargs)
-        if "://" not in os.fspath(directory) and self._guard.overlay.exists(self._name(directory)):
-            if not kwargs.get("force"):
-                raise ValueError(f"Destination {os.fspath(directory)} already exists.")
+        if not kwargs.get("force"):
+            self._check_new(directory)
         given = next((kwargs[key] for key in ("args", "state", "item") if key in kwargs), args[0] if args else None)
         return self._keep(f"{type(checkpointer).__name__}.save", directory, _item(given))
 
@@ -261,8 +268,8 @@ class _Kept:
     def _new_save(self, real: Any, path: Any, checkpointables: Any, **kwargs: Any) -> Any:
         if not self._takes_over():
             return real(path, checkpointables, **kwargs)
-        if not kwargs.get("overwrite") and "://" not in os.fspath(path) and self._guard.overlay.exists(self._name(path)):
-            raise ValueError(f"Destination {os.fspath(path)} already exists.")
+        if not kwargs.get("overwrite"):
+            self._check_new(path)
         self._keep("orbax.checkpoint.save", path, dict(checkpointables))
         return _Done()
 
@@ -296,10 +303,7 @@ class _Kept:
         """Has Flax's older functions keep what they save."""
         for name in ("save_checkpoint", "save_checkpoint_multiprocess"):
             self._guard.wrap(module, name, self._flax_save, everywhere=True)
-        latest = module.latest_checkpoint
-        self._guard.wrap(
-            module, "restore_checkpoint", lambda real, *a, **k: self._flax_restore(real, latest, *a, **k), everywhere=True
-        )
+        self._guard.wrap(module, "restore_checkpoint", self._flax_restore, everywhere=True)
 
     def _flax_save(
         self, real: Any, ckpt_dir: Any, target: Any, step: Any, prefix: str = "checkpoint_", *args: Any, **kwargs: Any
@@ -311,20 +315,27 @@ class _Kept:
         return path
 
     def _flax_restore(
-        self, real: Any, latest: Any, ckpt_dir: Any, target: Any, step: Any = None, prefix: str = "checkpoint_",
-        *args: Any, **kwargs: Any,
-    ) -> Any:  # fmt: skip
+        self,
+        real: Any,
+        ckpt_dir: Any,
+        target: Any,
+        step: Any = None,
+        prefix: str = "checkpoint_",
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
         if not self._trees:
             return real(ckpt_dir, target, step, prefix, *args, **kwargs)
+        from flax import serialization
+        from flax.training.checkpoints import latest_checkpoint
+
         folder = os.fspath(ckpt_dir)
-        path = os.path.join(folder, f"{prefix}{step}") if step is not None else latest(ckpt_dir, prefix)
+        path = os.path.join(folder, f"{prefix}{step}") if step is not None else latest_checkpoint(ckpt_dir, prefix)
         name = self._find(folder) or (None if path is None else self._find(path))
         if name is None:
             return real(ckpt_dir, target, step, prefix, *args, **kwargs)
         if target is not None:
             return self._restored(name, target)
-        from flax import serialization
-
         return serialization.to_state_dict(self._restored(name, None))
 
 
@@ -332,8 +343,9 @@ def _item(args: Any) -> Any:
     """What Orbax's arguments for saving or restoring hold."""
     if _is_composite(args):
         return type(args)(**{key: _item(each) for key, each in args.items()})
-    is_wrapped = type(args).__module__.startswith("orbax.") and hasattr(args, "item")
-    return args.item if is_wrapped else args
+    if not type(args).__module__.startswith("orbax."):
+        return args
+    return getattr(args, "item", getattr(args, "checkpointable", args))
 
 
 def _is_composite(args: Any) -> bool:
@@ -382,9 +394,11 @@ def _tensorstore_doors(guard: Guard, module: ModuleType) -> None:
 
     def skipped(what: str) -> Callable[..., Any]:
         def skip(real: Any, store: Any, *args: Any, **kwargs: Any) -> Any:
-            if not guard.live() or guard.is_ours():
+            where = getattr(getattr(store, "kvstore", store), "url", None)
+            in_memory = where is None or (where.startswith("memory:") and _UNWRITTEN not in where)
+            if in_memory or not guard.live() or guard.is_ours():
                 return real(store, *args, **kwargs)
-            guard.note(what, getattr(getattr(store, "kvstore", store), "url", ""), "skipped")
+            guard.note(what, where, "skipped")
             return _Done()
 
         return skip
@@ -405,6 +419,7 @@ def _tensorstore_doors(guard: Guard, module: ModuleType) -> None:
     guard.wrap(module, "open", opened)
 
 
+_UNWRITTEN = "hloscope-unwritten"
 _KV_WRITES = ("write", "delete_range", "__setitem__", "__delitem__", "experimental_copy_range_to")
 
 
@@ -417,7 +432,7 @@ def _in_memory(spec: Any) -> str:
     where = ""
     for key in list(spec):
         if key == "kvstore":
-            where, spec[key] = json.dumps(spec[key]), {"driver": "memory"}
+            where, spec[key] = json.dumps(spec[key]), {"driver": "memory", "path": f"{_UNWRITTEN}/"}
         elif isinstance(spec[key], dict):
             where = _in_memory(spec[key]) or where
     return where

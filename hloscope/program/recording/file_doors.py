@@ -5,8 +5,10 @@ Reading passes through with one look at whether anything was written yet.
 
 from __future__ import annotations
 
+import _io
 import builtins
 import errno
+import gc
 import glob
 import io
 import os
@@ -17,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from hloscope.program.recording.guard import Guard
-from hloscope.program.recording.overlay import Path, failure
+from hloscope.program.recording.overlay import Path, failure, lies_in
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _NAMELESS = getattr(os, "O_TMPFILE", 0)
@@ -48,34 +50,54 @@ class FileDoors:
     def install(self) -> None:
         """Puts them up."""
         wrap = self._guard.wrap
-        for holder, name in _names_of_open():
-            wrap(holder, name, self._open)
-        for name in _READERS:
+        bound = _tables_with(builtins.open)
+        for module in (builtins, io, _io):
+            wrap(module, "open", self._open)
+        for table, key in bound:
+            self._guard.replace_in(table, key, io.open)
+        for name, handle in self._of_os():
             if hasattr(os, name):
-                wrap(os, name, self._reader(name))
-        for name in _OF_FILES:
-            if hasattr(os, name):
-                wrap(os, name, self._attributes(name))
-        for name in ("remove", "unlink", "rmdir", "mkdir", "truncate", "link", "symlink", "mkfifo"):
-            wrap(os, name, getattr(self, f"_{name}"))
-        for name in ("rename", "replace"):
-            wrap(os, name, self._moving(name))
-        wrap(os, "open", self._os_open)
+                wrap(os, name, handle)
         wrap(shutil, "rmtree", self._rmtree)
         for module in (sqlite3, sqlite3.dbapi2):
             wrap(module, "connect", self._connect)
-        bound = getattr(glob, "_StringGlobber", None)  # Python 3.13 binds it when it is imported
-        if bound is not None:
-            self._guard.replace(bound, "scandir", staticmethod(os.scandir))
+        globber = getattr(glob, "_StringGlobber", None)  # of Python 3.13, which binds it when it is imported
+        if globber is not None:
+            self._guard.replace(globber, "scandir", staticmethod(os.scandir))
+        self._guard.at_end.append(self._leave_mirror)
+
+    def _of_os(self) -> Iterator[tuple[str, _Real]]:
+        yield from ((name, self._reader(name)) for name in _READERS)
+        yield from ((name, self._attributes(name)) for name in _OF_FILES)
+        yield from ((name, self._moving(name)) for name in ("rename", "replace"))
+        yield from ((name, lambda real: self._working_folder(real())) for name in ("getcwd", "getcwdb"))
+        changing = ("remove", "unlink", "rmdir", "mkdir", "truncate", "link", "symlink", "mkfifo")
+        yield from ((name, getattr(self, f"_{name}")) for name in changing)
+        yield "open", self._os_open
+
+    def _working_folder(self, folder: Any) -> Any:
+        name = self._overlay.absolute(folder)
+        return os.fsencode(name) if isinstance(folder, bytes) else name
+
+    def _leave_mirror(self) -> None:
+        """Goes where the script believes to be, or as near as there is a folder."""
+        name = self._overlay.absolute(".")
+        if lies_in(os.path.realpath("."), self._guard.mirror):
+            while not os.path.isdir(name):
+                name = os.path.dirname(name)
+            os.chdir(name)
 
     def redirected(self, what: str, path: Path, *, copied: bool, dir_fd: int | None = None) -> str | None:
         """The place to write a path; None where it may be written as it is."""
         name = self._guard.target(path, dir_fd)
         if name is None:
             return None
+        if not self._overlay.is_folder(os.path.dirname(name)):
+            raise failure(errno.ENOENT, path)
         with self._guard.lock:
             place = self._guard.apart(self._overlay.written, name, copied=copied)
-        self._guard.note(what, name, "redirected", place)
+        if not lies_in(os.fsdecode(path), self._guard.mirror):
+            self._guard.note(what, name, "redirected", place)
         return place
 
     def _open(self, real: _Real, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
@@ -86,7 +108,7 @@ class FileDoors:
             return real(file, mode, *args, **kwargs)
         self._check_new(file, "x" in mode)
         place = self.redirected("open", file, copied=not set(mode) & set("wx"))
-        opened = real(file if place is None else place, mode, *args, **kwargs)
+        opened = _named_as(file, real, file if place is None else place, mode, *args, **kwargs)
         if place is None:
             self._noted(opened, file)
         return opened
@@ -272,17 +294,16 @@ class FileDoors:
         return real(self.redirected("sqlite3.connect", text, copied=True) or database, *args, **kwargs)
 
 
-def _names_of_open() -> Iterator[tuple[Any, str]]:
-    """Where Python's `open` is looked up, and what modules bound when they were imported."""
-    import bz2
-    import lzma
-    import tarfile
-
-    import _io
-
-    found = [(builtins, "open"), (io, "open"), (_io, "open")]
-    bound = [(bz2, "_builtin_open"), (lzma, "_builtin_open"), (tarfile, "bltn_open")]
-    yield from (*found, *((module, name) for module, name in bound if hasattr(module, name)))
+def _tables_with(function: object) -> list[tuple[dict[Any, Any], Any]]:
+    """Where a function was bound when a module was imported: the names of modules, and tables of theirs."""
+    known = [vars(module) for module in (builtins, io, _io)]
+    tables = [table for table in gc.get_referrers(function) if type(table) is dict]
+    return [
+        (table, key)
+        for table in tables
+        if not any(table is one for one in known)
+        for key in [key for key, value in table.items() if value is function]
+    ]
 
 
 def _named_as(path: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType, MethodType, ModuleType
 from typing import Any, Literal, TypeVar
 
@@ -112,7 +113,6 @@ class Guard:
         self.at_end: list[Callable[[], object]] = []
         self._has_faked, self._is_live, self._is_beginning = has_faked, False, False
         self._inside = _Inside()
-        self._replaced: list[tuple[Any, str, Any, Any]] = []
         self._frames = _frames_of_this_thread()
         store = default_store()
         kept = [scratch, *([] if store is None else [str(store.folder)])]
@@ -230,9 +230,19 @@ class Guard:
 
     def replace(self, holder: Any, name: str, replacement: Any) -> None:
         """Puts something in the place of an attribute until the recording ends."""
-        before = vars(holder)[name] if name in vars(holder) else _NONE
-        self._replaced.append((holder, name, before, replacement))
+        before = vars(holder).get(name, _NONE)
+        self.at_end.append(lambda: _put_back(holder, name, before, replacement))
         setattr(holder, name, replacement)
+
+    def replace_in(self, table: dict[Any, Any], key: Any, replacement: Any) -> None:
+        """Puts something in the place of a value of a table until the recording ends."""
+        before, table[key] = table[key], replacement
+
+        def put_back() -> None:
+            if table.get(key) is replacement:
+                table[key] = before
+
+        self.at_end.append(put_back)
 
     def wrap(self, holder: Any, name: str, handle: Callable[..., Any], *, everywhere: bool = False) -> None:
         """Has calls of a function go through `handle(real, *args, **kwargs)` until the recording ends.
@@ -266,41 +276,38 @@ class Guard:
             for module in list(sys.modules.values()):
                 if module is not holder and isinstance(module, ModuleType) and vars(module).get(name) is real:
                     self.replace(module, name, fixed)
-        for kinds in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
-            if real in kinds:
-                kinds.add(fixed)
+        for able in _ABLE:
+            if real in able:
+                able.add(fixed)
+                self.at_end.append(partial(able.discard, fixed))
 
     def undo(self) -> None:
         """Ends it: everything is in its place again, in the reverse order; Ctrl-C waits until it is."""
         self.is_on, stopped = False, None
-        while self._replaced:
+        while self.at_end:
             try:
-                holder, name, before, replacement = self._replaced[-1]
-                self._put_back(holder, name, before, replacement)
-                self._replaced.pop()
+                with suppress(Exception):
+                    self.at_end[-1]()
+                self.at_end.pop()
             except KeyboardInterrupt as error:
                 stopped = error
-        while self.at_end:
-            with suppress(Exception):
-                self.at_end.pop()()
         self._frames = frozenset()
         if stopped is not None:
             raise stopped
 
-    @staticmethod
-    def _put_back(holder: Any, name: str, before: Any, replacement: Any) -> None:
-        for kinds in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
-            if isinstance(replacement, MethodType):
-                kinds.discard(replacement)
-        if vars(holder).get(name) is not replacement:
-            return  # the user's own, put over it
-        if before is _NONE:
-            delattr(holder, name)
-        else:
-            setattr(holder, name, before)
+
+def _put_back(holder: Any, name: str, before: Any, replacement: Any) -> None:
+    if vars(holder).get(name) is not replacement:
+        return  # the user's own, put over it
+    if before is _NONE:
+        delattr(holder, name)
+    else:
+        setattr(holder, name, before)
 
 
 _NONE = object()
+_ABLE = (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids)
+"""Which of the functions of `os` take what."""
 
 
 def _frames_of_this_thread() -> frozenset[FrameType]:

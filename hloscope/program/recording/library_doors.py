@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import builtins
+import glob
 import importlib.abc
 import importlib.machinery
 import io
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -15,7 +17,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from hloscope.program.recording.file_doors import FileDoors
+from hloscope.program.recording.file_doors import FileDoors, writes
 from hloscope.program.recording.guard import Guard
 
 _LARGE_BYTES = 1 << 28
@@ -49,6 +51,8 @@ class LateDoors(importlib.abc.MetaPathFinder):
         self._guard = guard
         guard.at_end.append(lambda: sys.meta_path.remove(self) if self in sys.meta_path else None)
         sys.meta_path.insert(0, self)
+        for variable, value in _VARIABLES.items():
+            _set(guard, variable, value.format(scratch=guard.log.scratch))
         for name in self._doors:
             module = sys.modules.get(name)
             if module is not None:
@@ -64,6 +68,7 @@ class LateDoors(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
+        """Finds a module as the other finders do, and has its doors put up."""
         if name not in self._doors:
             return None
         others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
@@ -105,6 +110,7 @@ class StandIn:
         return StandIn()
 
     def __call__(self, *_: Any, **__: Any) -> Any:
+        """Is accepted, too."""
         return StandIn()
 
     def __enter__(self) -> Any:
@@ -133,14 +139,15 @@ class StandIn:
 _SWITCHED: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
     "wandb": (("init", {"mode": "disabled"}),),
     "tensorboardX.writer": (("SummaryWriter.__init__", {"write_to_disk": False}),),
-    "neptune": (("init_run", {"mode": "debug"}), ("init_model", {"mode": "debug"}), ("init_project", {"mode": "debug"})),
+    "neptune": tuple((name, {"mode": "debug"}) for name in ("init_run", "init_model", "init_project")),
 }
 """What has a switch of its own: the keywords that turn it off."""
 _STOOD_IN: dict[str, tuple[str, ...]] = {
     "wandb": ("login",),
     "comet_ml": (
-        "start init login Experiment ExistingExperiment OfflineExperiment ExistingOfflineExperiment APIExperiment"
-    ).split(),  # type: ignore[dict-item]
+        *("start", "init", "login", "Experiment", "ExistingExperiment", "OfflineExperiment"),
+        *("ExistingOfflineExperiment", "APIExperiment"),
+    ),
     "aim": ("Run", "Session"),
     "clearml": ("Task",),
     "swanlab": ("init", "login", "log", "finish"),
@@ -151,28 +158,27 @@ _LOGGED_ELSEWHERE: dict[str, tuple[tuple[str, str], ...]] = {
     "flax.metrics.tensorboard": (("SummaryWriter.__init__", "log_dir"),),
     "tensorflow.python.ops.summary_ops_v2": (("create_file_writer_v2", "logdir"), ("create_file_writer", "logdir")),
     "tensorflow.summary": (("create_file_writer", "logdir"),),
+    "jax.profiler": (("start_trace", "log_dir"),),
     "clu.metric_writers.summary_writer": (("SummaryWriter.__init__", "logdir"),),
     "clu.metric_writers.torch_tensorboard_writer": (("TorchTensorboardWriter.__init__", "logdir"),),
 }
-"""Writers of TensorBoard's event files, with their folder's argument, which becomes one in the scratch folder."""
+"""Writers of TensorBoard's files, with their folder's argument, which becomes one in the scratch folder."""
 _SENT: dict[str, tuple[str, ...]] = {
     "wandb.sdk.wandb_run": ("Run.log", "Run.log_artifact", "Run.save", "Run.log_model", "Run.define_metric"),
     "google.cloud.storage.blob": tuple(
         f"Blob.{name}" for name in "upload_from_filename upload_from_file upload_from_string delete rewrite".split()
     ),
-    "google.cloud.storage.bucket": ("Bucket.delete_blob", "Bucket.delete_blobs", "Bucket.rename_blob", "Bucket.copy_blob"),
+    "google.cloud.storage.bucket": tuple(f"Bucket.{name}_blob" for name in ("delete", "rename", "copy")),
     "huggingface_hub.hf_api": tuple(
         f"HfApi.{name}"
-        for name in "upload_file upload_folder upload_large_folder create_commit create_repo delete_file delete_repo".split()
+        for name in "upload_file upload_folder create_commit create_repo delete_file delete_folder delete_repo".split()
     ),
     "fsspec.spec": tuple(
         f"AbstractFileSystem.{name}" for name in "rm rm_file put put_file pipe pipe_file touch mv copy delete".split()
     ),
-    "tensorflow.python.lib.io.file_io": tuple(
-        "delete_file_v2 delete_recursively_v2 copy_v2 rename_v2 create_dir_v2 recursive_create_dir_v2".split()
-    ),
 }
-"""What changes something on another machine, or in C++: from the first fake on it does nothing."""
+"""What changes something on another machine: from the first fake on it does nothing."""
+_READS = frozenset({"file_exists_v2", "is_directory_v2", "list_directory_v2", "get_matching_files_v2"})
 _BY_PATH: dict[str, tuple[tuple[str, int, str], ...]] = {
     "h5py._hl.files": (("File.__init__", 1, "name"),),
     "torch.serialization": (("save", 1, "f"), ("load", 0, "f")),
@@ -186,6 +192,29 @@ _BY_PATH: dict[str, tuple[tuple[str, int, str], ...]] = {
 _READING = ("load", "safe_open")
 
 
+_VARIABLES = {
+    "WANDB_MODE": "disabled",
+    "MLFLOW_TRACKING_URI": "file://{scratch}/trackers/mlflow",
+    "MLFLOW_ALLOW_FILE_STORE": "true",
+    "NEPTUNE_MODE": "debug",
+    "NEPTUNE_DATA_DIRECTORY": "{scratch}/trackers/neptune",
+}
+"""What turns trackers off in processes that the script starts, too."""
+
+
+def _set(guard: Guard, variable: str, value: str) -> None:
+    before = os.environ.get(variable)
+    os.environ[variable] = value
+
+    def put_back() -> None:
+        if os.environ.get(variable) == value:
+            del os.environ[variable]
+            if before is not None:
+                os.environ[variable] = before
+
+    guard.at_end.append(put_back)
+
+
 def library_doors(guard: Guard, files: FileDoors) -> list[LateDoor]:
     """The doors of all known libraries."""
     doors = _Doors(guard, files)
@@ -196,8 +225,9 @@ def library_doors(guard: Guard, files: FileDoors) -> list[LateDoor]:
         (_LOGGED_ELSEWHERE, doors.logged_elsewhere),
         (_SENT, doors.sent),
         (_BY_PATH, doors.by_path),
+        ({"tensorflow.python.lib.io.file_io": tuple(_like_tensorflow())}, doors.as_python),
     ):
-        made += [LateDoor(module=name, put_up=partial(_each, put_up, listed)) for name, listed in table.items()]  # type: ignore[attr-defined]
+        made += [LateDoor(module=name, put_up=partial(_each, put_up, listed)) for name, listed in table.items()]
     made.append(LateDoor(module="mlflow", put_up=doors.mlflow))
     made.append(LateDoor(module="fsspec.spec", put_up=doors.fsspec))
     made.append(LateDoor(module="numpy.lib._format_impl", put_up=doors.numpy_format))
@@ -247,7 +277,8 @@ class _Doors:
         if not isinstance(real, type):
             self._wrap(module, name, lambda _, *args, **kwargs: call())
             return
-        kind = type(real.__name__, (StandIn,), {"__init__": lambda *_, **__: call() and None, "__module__": real.__module__})
+        body = {"__init__": lambda *_, **__: call() and None, "__module__": real.__module__}
+        kind = type(real.__name__, (StandIn,), body)
         self._guard.replace(module, name, kind)
         for other in list(sys.modules.values()):
             if isinstance(other, ModuleType) and other is not module and vars(other).get(name) is real:
@@ -275,6 +306,18 @@ class _Doors:
 
         self._wrap(module, name, call)
 
+    def as_python(self, module: ModuleType, name: str) -> None:
+        def call(real: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self._guard.live() or self._guard.is_ours():
+                return real(*args, **kwargs)
+            if any("://" in os.fsdecode(arg) for arg in args if isinstance(arg, str | bytes | os.PathLike)):
+                if name in _READS:
+                    return real(*args, **kwargs)
+                return self._guard.note(f"{module.__name__}.{name}", args[0], "skipped")
+            return _like_tensorflow()[name](*args, **kwargs)
+
+        self._wrap(module, name, call)
+
     def by_path(self, module: ModuleType, one: tuple[str, int, str]) -> None:
         name, position, argument = one
         what = f"{module.__name__}.{name.removesuffix('.__init__')}"
@@ -284,8 +327,8 @@ class _Doors:
             if not isinstance(path, str | bytes | os.PathLike) or "://" in str(path):
                 return real(*args, **kwargs)
             mode = kwargs.get("mode", args[position + 1] if len(args) > position + 1 else None)
-            writing = (name not in _READING) if not name.endswith("__init__") else str(mode or "r")[0] in "wax" or "+" in str(mode)
-            if not writing:
+            is_read = not writes(str(mode), None) if name.endswith("__init__") else name in _READING
+            if is_read:
                 return _with_path(real, self._guard.seen(path), position, argument, args, kwargs)
             if name == "save_file" and self._is_large(args[0] if args else kwargs.get("tensors")):
                 self._guard.note(what, self._guard.target(path) or path, "skipped")
@@ -302,24 +345,26 @@ class _Doors:
 
     def mlflow(self, module: ModuleType) -> None:
         """Has its runs kept in the scratch folder, whatever server it is told of."""
-        elsewhere = f"sqlite:///{self._guard.log.scratch}/mlflow.db"
-        if "skinny" in str(getattr(module, "__file__", "")) or importlib.util.find_spec("sqlalchemy") is None:
-            elsewhere = f"file://{self._guard.log.scratch}/mlflow"
-        before, real = module.get_tracking_uri(), module.set_tracking_uri
+        elsewhere, guard = f"file://{self._guard.log.scratch}/trackers/mlflow", self._guard
+        before, chosen = os.environ.get("MLFLOW_TRACKING_URI"), module.set_tracking_uri
 
-        def call(_: Any, uri: Any = None, *args: Any, **kwargs: Any) -> None:
-            self._guard.note("mlflow.set_tracking_uri", uri, "redirected", elsewhere)
+        def told(_: Any, uri: Any = None) -> None:
+            guard.note("mlflow.set_tracking_uri", uri, "redirected", elsewhere)
 
-        real(elsewhere)
-        self._guard.at_end.append(lambda: real(before))
-        self._guard.wrap(module, "set_tracking_uri", call, everywhere=True)
-        start = module.start_run
+        def started(real: Any, *args: Any, **kwargs: Any) -> Any:
+            guard.note("mlflow.start_run", "", "redirected", elsewhere)
+            return real(*args, **kwargs)
 
-        def started(_: Any, *args: Any, **kwargs: Any) -> Any:
-            self._guard.note("mlflow.start_run", "", "redirected", elsewhere)
-            return start(*args, **kwargs)
+        def made(real: Any, client: Any, tracking_uri: Any = None, *_: Any, **__: Any) -> None:
+            if tracking_uri not in (None, elsewhere):
+                guard.note("mlflow.MlflowClient", tracking_uri, "redirected", elsewhere)
+            real(client, elsewhere)
 
-        self._guard.wrap(module, "start_run", started, everywhere=True)
+        chosen(elsewhere)
+        guard.at_end.append(lambda: chosen(before))
+        guard.wrap(module, "set_tracking_uri", told, everywhere=True)
+        guard.wrap(module, "start_run", started, everywhere=True)
+        guard.wrap(module.MlflowClient, "__init__", made)
 
     def fsspec(self, module: ModuleType) -> None:
         """Files of other machines are written to the scratch folder; local ones pass through Python's `open`."""
@@ -358,13 +403,30 @@ class _Doors:
                 self._guard.note("multiprocessing.Process", process.name, "ran unseen")
             real(process)
 
-        self._guard.wrap(module.BaseProcess, "start", call)  # type: ignore[attr-defined]
+        self._guard.wrap(module.BaseProcess, "start", call)
+
+
+def _like_tensorflow() -> dict[str, Callable[..., Any]]:
+    """TensorFlow's functions for files, with what does the same through the doors of Python's own."""
+    return {
+        "delete_file_v2": os.remove,
+        "delete_recursively_v2": shutil.rmtree,
+        "copy_v2": lambda src, dst, overwrite=False: shutil.copyfile(src, dst),
+        "rename_v2": lambda src, dst, overwrite=False: os.replace(src, dst),
+        "create_dir_v2": lambda path: os.makedirs(path, exist_ok=True),
+        "recursive_create_dir_v2": lambda path: os.makedirs(path, exist_ok=True),
+        "file_exists_v2": os.path.exists,
+        "is_directory_v2": os.path.isdir,
+        "list_directory_v2": os.listdir,
+        "get_matching_files_v2": glob.glob,
+    }
 
 
 def _is_local(system: Any) -> bool:
-    """Whether a file system of fsspec's is this machine's, and goes through Python's functions for files."""
+    """Whether a file system of fsspec's is this machine's: in memory, or with Python's functions for files."""
     protocol = getattr(system, "protocol", None)
-    return protocol is not None and "file" in ((protocol,) if isinstance(protocol, str) else tuple(protocol))
+    names = (protocol,) if isinstance(protocol, str) else tuple(protocol or ())
+    return bool({"file", "local", "memory"} & set(names))
 
 
 def _opened_new(place: str, mode: str) -> Any:
@@ -372,7 +434,7 @@ def _opened_new(place: str, mode: str) -> Any:
     return builtins.open(place, mode)
 
 
-def _with_path(real: Any, path: Any, position: int, argument: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _with_path(real: Any, path: Any, position: int, argument: str, args: Any, kwargs: dict[str, Any]) -> Any:
     if argument in kwargs:
         return real(*args, **kwargs | {argument: path})
     return real(*args[:position], path, *args[position + 1 :], **kwargs)

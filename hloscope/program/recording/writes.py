@@ -7,8 +7,8 @@ write in C++ keep what they save in memory. Trackers are stood in for from the b
 harm too. Before the first fake all files are the script's own business.
 
 The doors (`file_doors`, `library_doors`, `checkpoints`) are what a script calls; what slips past them, because it was
-bound before or is called from C, meets a net of Python's audit events, which refuses with `FakedWriteError`. The hook of
-the net cannot be taken away again, as Python has it; after the recording it returns at once.
+bound before or is called from C, meets a net of Python's audit events, which refuses with `FakedWriteError`. The hook
+of the net cannot be taken away again, as Python has it; after the recording it returns at once.
 
 What neither catches:
 
@@ -26,6 +26,7 @@ import fcntl
 import io
 import os
 import shutil
+import sys
 import tempfile
 import threading
 import weakref
@@ -81,7 +82,7 @@ def writes_guarded(
     with ExitStack() as stack:
         stack.callback(_one.release)
         scratch = os.path.realpath(tempfile.mkdtemp(prefix="hloscope-"))
-        stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+        stack.callback(_remove, scratch, os.getpid())
         files = _OpenFiles()
         guard = Guard(has_faked, is_faked, scratch)
         guard.at_first_fake.append(lambda: files.redirect(guard))
@@ -95,6 +96,11 @@ def writes_guarded(
         late.install(guard)
         _net.enter(guard)
         yield guard.log
+
+
+def _remove(scratch: str, process: int) -> None:
+    if os.getpid() == process:  # a forked one may end the recording too
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 class _OpenFiles:
@@ -167,8 +173,6 @@ class _Net:
 
     def enter(self, guard: Guard) -> None:
         """Watches for a guard."""
-        import sys
-
         if not self._is_added:
             sys.addaudithook(self._heard)
             self._is_added = True
