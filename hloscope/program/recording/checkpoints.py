@@ -100,7 +100,7 @@ class _Kept:
         if self._guard.overlay.is_folder(name):
             self._guard.overlay.rmtree(name)
         folder, now = self._guard.overlay.above(name), time.time_ns()
-        self._guard.overlay.is_used = True
+        self._guard.overlay.holds_tree(name)
         os.makedirs(folder, exist_ok=True)
         stamps = {"init_timestamp_nsecs": now, "commit_timestamp_nsecs": now}
         with open(os.path.join(folder, "_CHECKPOINT_METADATA"), "w") as file:
@@ -394,9 +394,10 @@ def _tensorstore_doors(guard: Guard, module: ModuleType) -> None:
 
     def skipped(what: str) -> Callable[..., Any]:
         def skip(real: Any, store: Any, *args: Any, **kwargs: Any) -> Any:
-            where = getattr(getattr(store, "kvstore", store), "url", None)
-            in_memory = where is None or (where.startswith("memory:") and _UNWRITTEN not in where)
-            if in_memory or not guard.live() or guard.is_ours():
+            if not guard.live() or guard.is_ours():
+                return real(store, *args, **kwargs)
+            where = _where(store)
+            if where is None or (where.startswith("memory:") and _UNWRITTEN not in where):
                 return real(store, *args, **kwargs)
             guard.note(what, where, "skipped")
             return _Done()
@@ -417,6 +418,15 @@ def _tensorstore_doors(guard: Guard, module: ModuleType) -> None:
         return real(told, *args, **{key: value for key, value in kwargs.items() if key != "context"})
 
     guard.wrap(module, "open", opened)
+
+
+def _where(store: Any) -> str | None:
+    """The address of what a store writes to; None for an array in memory, as TensorStore itself makes to read into."""
+    below = getattr(store, "kvstore", store)
+    try:
+        return None if below is None else str(below.url)
+    except ValueError:  # it has none
+        return str(below.spec().to_json())
 
 
 _UNWRITTEN = "hloscope-unwritten"

@@ -122,7 +122,8 @@ class FileDoors:
         if name is not None and not flags & os.O_CREAT and not self._overlay.exists(name):
             raise failure(errno.ENOENT, path)
         redirected = self.redirected("os.open", path, copied=not flags & os.O_TRUNC, dir_fd=dir_fd) if name else None
-        opened = int(real(redirected or path, flags, mode, dir_fd=None if redirected else dir_fd))
+        # The net hears nothing of `dir_fd`, and this is decided.
+        opened = int(self._guard.apart(real, redirected or path, flags, mode, dir_fd=None if redirected else dir_fd))
         if redirected is None:
             self._noted(opened, path)
         return opened

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from types import FrameType, MethodType, ModuleType
 from typing import Any, Literal, TypeVar
 
@@ -165,7 +165,7 @@ class Guard:
         except (OSError, ValueError, TypeError):
             return path
         place = self.overlay.place(name)
-        return path if place == name else place
+        return path if place == name and not self.overlay.is_lost(path, dir_fd) else place
 
     def target(self, path: Path, dir_fd: int | None = None, *, follow: bool = True) -> str | None:
         """The name of a path that may not be written; None where the call passes."""
@@ -213,14 +213,13 @@ class Guard:
         """The innermost line of the user's, empty where there is none; None where hloscope's is further inside."""
         frame: FrameType | None = sys._getframe(2)
         while frame is not None:
-            code, is_main = frame.f_code.co_filename, frame.f_globals.get("__name__") == "__main__"
-            if frame in self._frames and code.startswith(_PACKAGE):
+            kind = _kind(frame.f_code.co_filename)
+            if kind == "hloscope" and frame in self._frames:
                 return ""
-            if code not in _DOORS:
-                if code.endswith(_OF_JAX) or (code.startswith(_PACKAGE) and not is_main):
-                    return None
-                if is_main or not is_library(code):
-                    return f"{self.apart(shown_path, code)}:{frame.f_lineno}"
+            if kind == "user" or (kind != "door" and frame.f_globals.get("__name__") == "__main__"):
+                return f"{self.apart(_shown, frame.f_code.co_filename)}:{frame.f_lineno}"
+            if kind in ("hloscope", "cache"):
+                return None
             frame = frame.f_back
         return ""
 
@@ -308,6 +307,23 @@ def _put_back(holder: Any, name: str, before: Any, replacement: Any) -> None:
 _NONE = object()
 _ABLE = (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids)
 """Which of the functions of `os` take what."""
+
+
+@cache
+def _kind(file: str) -> str:
+    """Whose a source file is."""
+    if file in _DOORS:
+        return "door"
+    if file.startswith(_PACKAGE):
+        return "hloscope"
+    if file.endswith(_OF_JAX):
+        return "cache"
+    return "library" if is_library(file) else "user"
+
+
+@cache
+def _shown(file: str) -> str:
+    return shown_path(file)
 
 
 def _frames_of_this_thread() -> frozenset[FrameType]:

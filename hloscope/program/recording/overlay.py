@@ -44,6 +44,8 @@ class Overlay:
         self.is_used = False
         self._below: dict[str, str | None] = {}
         self._folders: dict[str, str] = {}
+        self._filled: set[str] = set()
+        self._trees: set[str] = set()
 
     def absolute(self, path: Path, dir_fd: int | None = None) -> str:
         """A path as the user means it, also where it was read off a file that lies above."""
@@ -52,6 +54,12 @@ class Overlay:
             folder = _getcwd() if dir_fd is None else _readlink(f"/proc/self/fd/{dir_fd}")
             text = f"{folder}/{text}"
         return text[len(self.root) :] or "/" if lies_in(text, self.root) else text
+
+    def is_lost(self, path: Path, dir_fd: int | None) -> bool:
+        """Whether a path begins in a folder above, where what lies below is not found by it."""
+        if os.fsdecode(path).startswith("/"):
+            return False
+        return lies_in(_getcwd() if dir_fd is None else _readlink(f"/proc/self/fd/{dir_fd}"), self.root)
 
     def name(self, path: Path, dir_fd: int | None = None, *, follow: bool = True) -> str:
         """The name of a path.
@@ -78,7 +86,10 @@ class Overlay:
     def _followed(self, name: str, links: int) -> str | None:
         """What a link leads to; None where it is none."""
         try:
-            target = _readlink(self.place(name))
+            place = self.place(name)
+            if not stat.S_ISLNK(_lstat(place).st_mode):
+                return None
+            target = _readlink(place)
         except OSError:
             return None
         if links > _MOST_LINKS:
@@ -121,11 +132,26 @@ class Overlay:
         """Where a name lies; where nothing lies, a place with nothing."""
         if not self.is_used:
             return name
-        above = self.above(name)
-        if _is_there(above):
-            return above
+        if self._may_be_above(name):
+            above = self.above(name)
+            if _is_there(above):
+                return above
         below = self.below(name)
-        return above if below is None else below
+        return self.above(name) if below is None else below
+
+    def _may_be_above(self, name: str) -> bool:
+        """Whether something may have been written by a name, as far as the table of folders says."""
+        if name.rpartition("/")[0] in self._filled:
+            return True
+        return bool(self._trees) and any(lies_in(name, tree) for tree in self._trees)
+
+    def holds_tree(self, name: str) -> None:
+        """Notes that folders are made above by others."""
+        self.is_used = True
+        self._trees.add(name)
+        while name:
+            name = name.rpartition("/")[0]
+            self._filled.add(name)
 
     def exists(self, name: str) -> bool:
         """Whether something has a name."""
@@ -179,10 +205,12 @@ class Overlay:
     def _make_folder(self, name: str) -> None:
         self.is_used = True
         above = self.above(name)
-        if _is_there(above) or not self.is_folder(name):
-            return
-        self._make_folder(os.path.dirname(name))
-        _mkdir(above)
+        if not _is_there(above):
+            if not self.is_folder(name):
+                return
+            self._make_folder(os.path.dirname(name))
+            _mkdir(above)
+        self._filled.add(name.rstrip("/"))
 
     def mkdir(self, name: str) -> None:
         """Makes a folder.
@@ -255,6 +283,7 @@ class Overlay:
         self._forget(new)
         if _is_there(self.above(old)):
             _rename(self.above(old), above)
+            self._trees.add(new)
         self._clear(old)
         self._below[new] = below
         self._below |= {new + path[len(old) :]: place for path, place in moved}
@@ -276,6 +305,7 @@ class Overlay:
         _clear_place(above)
         self._forget(name)
         shutil.move(path, above)
+        self._trees.add(name)
         if self.is_below(name):
             self._below[name] = None
 
@@ -289,6 +319,7 @@ class Overlay:
         if self.exists(new):
             raise failure(errno.EEXIST, new)
         _copy(self.place(old), self.written(new))
+        self._trees.add(new)
 
     def symlink(self, target: str, name: str) -> None:
         """Makes a symbolic link.

@@ -43,20 +43,22 @@ from hloscope.program.recording.overlay import Path, lies_in
 __all__ = ["FakedWriteError", "WriteEntry", "WriteLog", "writes_guarded"]
 
 _one = threading.Lock()
-_REFUSED = {
-    "os.remove": "os.remove",
-    "os.rmdir": "os.rmdir",
-    "os.mkdir": "os.mkdir",
-    "os.truncate": "os.truncate",
-    "os.chmod": "os.chmod",
-    "os.chown": "os.chown",
-    "os.link": "os.link",
-    "os.symlink": "os.symlink",
-    "os.rename": "os.rename",
-    "sqlite3.connect": "sqlite3.connect",
+_UNSEEN = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn"})
+_PATHS: dict[str, tuple[tuple[int, int], ...]] = {
+    "open": ((0, -1),),
+    "sqlite3.connect": ((0, -1),),
+    "os.chmod": ((0, 2),),
+    "os.chown": ((0, 3),),
+    "os.link": ((1, 3),),
+    "os.mkdir": ((0, 2),),
+    "os.remove": ((0, 1),),
+    "os.rename": ((0, 2), (1, 3)),
+    "os.rmdir": ((0, 1),),
+    "os.symlink": ((1, 2),),
+    "os.truncate": ((0, -1),),
 }
-"""Audit events whose arguments begin with one or two paths that are changed."""
-_UNSEEN = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn")
+"""Audit events that change paths: where among their arguments each is, and the folder that it begins in."""
+_EVENTS = _UNSEEN | set(_PATHS)
 
 
 @contextmanager
@@ -167,52 +169,49 @@ class _Net:
     """The audit hook, which is added once; nothing is looked at while no recording is guarded."""
 
     def __init__(self) -> None:
-        self._guard: Guard | None = None
+        self.guard: Guard | None = None
+        self.left: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self._is_added = False
-        self._left: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
     def enter(self, guard: Guard) -> None:
         """Watches for a guard."""
         if not self._is_added:
-            sys.addaudithook(self._heard)
+            sys.addaudithook(_heard)
             self._is_added = True
-        self._guard = guard
+        self.guard = guard
 
     def leave(self, guard: Guard, known: set[threading.Thread]) -> None:
         """Watches no longer, but for threads that began meanwhile and have faked arrays in hand."""
-        self._guard = None
         if guard.was_live():
-            self._left.update(thread for thread in threading.enumerate() if thread not in known)
-
-    def _heard(self, event: str, args: tuple[Any, ...]) -> None:
-        guard = self._guard
-        if guard is None:
-            if self._left and event == "open":
-                self._of_left_thread(args)
-        elif event == "open":
-            if args[0] is not None and not isinstance(args[0], int) and writes(args[1], args[2]):
-                _refuse(guard, "open", args[0])
-        elif event in _REFUSED:
-            for path in args[: 2 if event == "os.rename" else 1]:
-                _refuse(guard, _REFUSED[event], path)
-        elif event in _UNSEEN and not guard.is_apart() and guard.live() and not guard.is_ours():
-            guard.note(event, _command(args), "ran unseen")
-
-    def _of_left_thread(self, args: tuple[Any, ...]) -> None:
-        if writes(args[1], args[2]) and threading.current_thread() in self._left:
-            raise FakedWriteError(_words(args[0]))
+            self.left.update(thread for thread in threading.enumerate() if thread not in known)
+        self.guard = None
 
 
 _net = _Net()
 
 
-def _refuse(guard: Guard, what: str, path: Any) -> None:
-    if guard.is_apart() or isinstance(path, int) or path in ("", ":memory:", b""):
+def _heard(event: str, args: tuple[Any, ...]) -> None:
+    """Called for every event of the process: a plain function, which Python calls fastest."""
+    if event not in _EVENTS:
         return
-    text = os.fsdecode(path)
-    if lies_in(text, guard.log.scratch):
+    guard = _net.guard
+    if guard is None:
+        if event == "open" and _net.left and writes(*args[1:3]) and threading.current_thread() in _net.left:
+            raise FakedWriteError(_words(args[0]))
+    elif event in _UNSEEN:
+        if not guard.is_apart() and guard.live() and not guard.is_ours():
+            guard.note(event, _command(args), "ran unseen")
+    elif event != "open" or writes(*args[1:3]):
+        for path, folder in _PATHS[event]:
+            _refuse(guard, event, args[path], args[folder] if folder > 0 else None)
+
+
+def _refuse(guard: Guard, what: str, path: Any, folder: int | None) -> None:
+    if guard.is_apart() or path is None or isinstance(path, int) or path in ("", ":memory:", b""):
         return
-    name = guard.target(text)
+    if lies_in(os.fsdecode(path), guard.log.scratch):
+        return
+    name = guard.target(path, None if folder == -1 else folder)
     if name is None or (what == "open" and guard.apart(os.path.isdir, name)):
         return
     guard.note(what, name, "refused")
