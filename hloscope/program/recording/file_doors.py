@@ -41,10 +41,10 @@ class FileDoors:
 
     Args:
         guard: Decides what passes.
-        noted: Told of every file that is opened for writing while nothing is faked yet.
+        noted: Told of every file that is opened for writing while nothing is faked yet, and of the user's line.
     """
 
-    def __init__(self, guard: Guard, noted: Callable[[Any, Path], None]) -> None:
+    def __init__(self, guard: Guard, noted: Callable[[Any, Path, str], None]) -> None:
         self._guard, self._overlay, self._noted = guard, guard.overlay, noted
 
     def install(self) -> None:
@@ -110,8 +110,12 @@ class FileDoors:
         place = self.redirected("open", file, copied=not set(mode) & set("wx"))
         opened = _named_as(file, real, file if place is None else place, mode, *args, **kwargs)
         if place is None:
-            self._noted(opened, file)
+            self._remember(opened, file)
         return opened
+
+    def _remember(self, opened: Any, path: Any) -> None:
+        if not self._guard.was_live() and not self._guard.is_ours():
+            self._noted(opened, path, self._guard.place())
 
     def _os_open(self, real: _Real, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         if not writes(None, flags):
@@ -125,7 +129,7 @@ class FileDoors:
         # The net hears nothing of `dir_fd`, and this is decided.
         opened = int(self._guard.apart(real, redirected or path, flags, mode, dir_fd=None if redirected else dir_fd))
         if redirected is None:
-            self._noted(opened, path)
+            self._remember(opened, path)
         return opened
 
     def _check_new(self, path: Path, is_new: bool, dir_fd: int | None = None) -> None:

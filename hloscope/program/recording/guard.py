@@ -28,6 +28,8 @@ _HOME = os.path.dirname(__file__)
 _DOORS = frozenset(
     f"{_HOME}/{name}.py" for name in ("guard", "overlay", "file_doors", "library_doors", "checkpoints", "writes")
 )
+_RUNNER = f"{_HOME}/scripts.py"
+"""Calls the script: a command of an installed package has no line of the user's."""
 _PACKAGE = os.path.dirname(os.path.dirname(_HOME)) + "/"
 _OF_JAX = ("jax/_src/compilation_cache.py", "jax/_src/lru_cache.py", "jax/_src/gfile_cache.py")
 _ALWAYS_REAL = ("/dev/", "/proc/", "/sys/")
@@ -214,7 +216,7 @@ class Guard:
         frame: FrameType | None = sys._getframe(2)
         while frame is not None:
             kind = _kind(frame.f_code.co_filename)
-            if kind == "hloscope" and frame in self._frames:
+            if kind == "runner" or (kind == "hloscope" and frame in self._frames):
                 return ""
             if kind == "user" or (kind != "door" and frame.f_globals.get("__name__") == "__main__"):
                 return f"{self.apart(_shown, frame.f_code.co_filename)}:{frame.f_lineno}"
@@ -314,6 +316,8 @@ def _kind(file: str) -> str:
     """Whose a source file is."""
     if file in _DOORS:
         return "door"
+    if file == _RUNNER:
+        return "runner"
     if file.startswith(_PACKAGE):
         return "hloscope"
     if file.endswith(_OF_JAX):

@@ -109,28 +109,28 @@ class _OpenFiles:
     """Files that the script opened for writing before anything was faked."""
 
     def __init__(self) -> None:
-        self._opened: list[tuple[weakref.ref[Any] | int, str]] = []
+        self._opened: list[tuple[weakref.ref[Any] | int, str, str]] = []
         self._moved: list[tuple[int, int, str]] = []
 
-    def note(self, opened: Any, path: Path) -> None:
-        """Remembers one: a file object, or a descriptor."""
+    def note(self, opened: Any, path: Path, place: str) -> None:
+        """Remembers one: a file object, or a descriptor; and the user's line."""
         with suppress(TypeError, OSError, ValueError):
             reference = opened if isinstance(opened, int) else weakref.ref(opened)
-            self._opened.append((reference, os.path.realpath(os.fsdecode(path))))
+            self._opened.append((reference, os.path.realpath(os.fsdecode(path)), place))
 
-    def _still_open(self) -> Iterator[tuple[Any, int, str]]:
-        """(the file or its descriptor, the descriptor, path)."""
-        for reference, path in self._opened:
+    def _still_open(self) -> Iterator[tuple[Any, int, str, str]]:
+        """(the file or its descriptor, the descriptor, path, the user's line)."""
+        for reference, path, place in self._opened:
             opened = reference if isinstance(reference, int) else reference()
             with suppress(OSError, ValueError):
                 descriptor = opened if isinstance(opened, int) else opened.fileno() if opened is not None else -1
                 is_same = descriptor >= 0 and os.path.samestat(os.fstat(descriptor), os.stat(path))
                 if is_same and fcntl.fcntl(descriptor, fcntl.F_GETFL) & (os.O_WRONLY | os.O_RDWR):
-                    yield opened, descriptor, path
+                    yield opened, descriptor, path, place
 
     def redirect(self, guard: Guard) -> None:
         """Has those that are still open go on in copies: the first output is faked now."""
-        for opened, descriptor, path in self._still_open():
+        for opened, descriptor, path, place in self._still_open():
             name = guard.overlay.name(path)
             if guard.is_real(name):
                 continue
@@ -139,7 +139,7 @@ class _OpenFiles:
                     opened.flush()
                 copy = guard.overlay.written(name, copied=True)
                 self._swap(descriptor, copy)
-                guard.note("a file that was open", name, "redirected", copy)
+                guard.log.add("a file that was open", name, "redirected", copy, place)
 
     def _swap(self, descriptor: int, copy: str) -> None:
         flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
@@ -152,7 +152,7 @@ class _OpenFiles:
 
     def put_back(self, guard: Guard) -> None:
         """Has them go on where they were, without what was written meanwhile."""
-        for reference, _ in self._opened:
+        for reference, *_ in self._opened:
             opened = None if isinstance(reference, int) else reference()
             with suppress(OSError, ValueError, AttributeError):
                 if isinstance(opened, io.IOBase) and self._moved:

@@ -1,4 +1,4 @@
-"""Orbax, Flax and TensorStore: what is saved of faked outputs is restored again, and real checkpoints stay as they are."""
+"""Orbax, Flax and TensorStore: what is saved of faked outputs is restored, and real checkpoints stay as they are."""
 
 from __future__ import annotations
 

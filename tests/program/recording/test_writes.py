@@ -1,3 +1,4 @@
+# ruff: noqa: SIM115
 """Scripts that write in every way they know, while outputs are faked: the user's folder stays byte-equal."""
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ import pytest
 
 from hloscope.program.recording.writes import FakedWriteError, writes_guarded
 
-open_as_default = (lambda opened=open: opened)()
+
+def open_as_default(*args, opened=open):
+    return opened(*args)
+
+
 remove_bound_before = os.remove
 
 
@@ -201,9 +206,11 @@ def in_a_folder_of_its_own(folder):
 
 
 def bound_before(folder):
-    with open_of_io("a", "w") as file, open_as_default("b", "w"):
+    with open_of_io("a", "w") as file:  # noqa: UP020
         file.write("a")
-    return os.path.exists("a") and os.path.exists("b")
+    with pytest.raises(FakedWriteError):
+        open_as_default("b", "w")
+    return os.path.exists("a") and not os.path.exists("b")
 
 
 def through_libraries(folder):
@@ -284,6 +291,7 @@ def test_files_that_are_open_go_on_in_copies(home, faking):
     assert (home / "train.log").read_text() == "real\nreal again\n"
     assert (home / "raw").read_bytes() == b"real"
     assert [entry.what for entry in log.entries[:2]] == ["a file that was open"] * 2
+    assert "test_writes.py:" in log.entries[0].place
 
 
 def test_what_no_door_sees_is_refused(home, faking):
@@ -407,7 +415,7 @@ def test_everything_is_undone(error, home, faking):
         elif error is not None:
             raise error
     assert {(holder, name): getattr(holder, name) for holder, name in NAMES} == before
-    assert builtins.open is opened is open_of_io is open_as_default
+    assert builtins.open is opened is open_of_io
     assert (set(os.supports_dir_fd), list(sys.meta_path), os.getcwd()) == (able, finders, folder)
     assert dict(os.environ) == environment
     with kept("real", "w") as file:
