@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -74,13 +75,14 @@ class _Kept:
     def __init__(self, guard: Guard, blank: Blank) -> None:
         self._guard, self._blank = guard, blank
         self._trees: dict[str, Any] = {}
-        self._under_way: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._under_way: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         guard.at_first_fake.append(self._finish)
 
     def _finish(self) -> None:
-        """Waits for what was saved before anything was faked."""
-        for saving in list(self._under_way):
-            getattr(saving, "wait_until_finished", lambda: None)()
+        """Waits for what this thread saved before anything was faked."""
+        for saving, thread in list(self._under_way.items()):
+            if thread == threading.get_ident():
+                getattr(saving, "wait_until_finished", lambda: None)()
 
     def _takes_over(self) -> bool:
         return self._guard.live() and not self._guard.is_ours()
@@ -183,7 +185,7 @@ class _Kept:
 
     def _manager_save(self, real: Any, manager: Any, step: int, *args: Any, **kwargs: Any) -> Any:
         if not self._takes_over():
-            self._under_way.add(manager)
+            self._under_way[manager] = threading.get_ident()
             return real(manager, step, *args, **kwargs)
         given = dict(zip(("items", "save_kwargs", "metrics", "force", "args"), args, strict=False)) | kwargs
         if not given.get("force") and not manager.should_save(step):
@@ -243,7 +245,7 @@ class _Kept:
 
     def _save(self, real: Any, checkpointer: Any, directory: Any, *args: Any, **kwargs: Any) -> Any:
         if not self._takes_over():
-            self._under_way.add(checkpointer)
+            self._under_way[checkpointer] = threading.get_ident()
             return real(checkpointer, directory, *args, **kwargs)
         if not kwargs.get("force"):
             self._check_new(directory)

@@ -31,9 +31,9 @@ _Real = Callable[..., Any]
 
 def writes(mode: object, flags: object) -> bool:
     """Whether a file that is opened so may be written."""
-    if isinstance(flags, int) and flags & _WRITING:
-        return not (_NAMELESS and flags & _NAMELESS == _NAMELESS)
-    return isinstance(mode, str) and bool(set(mode) & set("wax+"))
+    if isinstance(flags, int):
+        return bool(flags & _WRITING) and not (_NAMELESS and flags & _NAMELESS == _NAMELESS)
+    return isinstance(mode, str) and any(letter in mode for letter in "wax+")
 
 
 class FileDoors:
@@ -101,11 +101,12 @@ class FileDoors:
         return place
 
     def _open(self, real: _Real, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-        is_named = not isinstance(file, int) and len(args) < 6 and kwargs.get("opener") is None
-        if not writes(mode, None):
-            return real(self._guard.seen(file) if is_named else file, mode, *args, **kwargs)
-        if not is_named:
+        if isinstance(file, int):
             return real(file, mode, *args, **kwargs)
+        if not writes(mode, None):
+            return real(self._guard.seen(file), mode, *args, **kwargs)
+        if (len(args) > 5 or kwargs.get("opener") is not None) and self._guard.apart(os.path.isdir, file):
+            return real(file, mode, *args, **kwargs)  # as `tempfile` does, whose opener makes a file in it
         self._check_new(file, "x" in mode)
         place = self.redirected("open", file, copied=not set(mode) & set("wx"))
         opened = _named_as(file, real, file if place is None else place, mode, *args, **kwargs)
@@ -175,7 +176,7 @@ class FileDoors:
         if name is None:
             return real(path)
         names = _named_as(path, self._guard.apart, self._overlay.listdir, name)
-        return _Entries(os.fsdecode("." if path is None else path), names)
+        return _Entries("." if path is None else os.fspath(path), names)
 
     def _attributes(self, name: str) -> _Real:
         def change(real: _Real, path: Any, *args: Any, **kwargs: Any) -> Any:
@@ -302,7 +303,8 @@ class FileDoors:
 def _tables_with(function: object) -> list[tuple[dict[Any, Any], Any]]:
     """Where a function was bound when a module was imported: the names of modules, and tables of theirs."""
     known = [vars(module) for module in (builtins, io, _io)]
-    tables = [table for table in gc.get_referrers(function) if type(table) is dict]
+    # The tables of classes are Python's own affair: it remembers what it looked up in them.
+    tables = [table for table in gc.get_referrers(function) if type(table) is dict and "__module__" not in table]
     return [
         (table, key)
         for table in tables
@@ -324,8 +326,9 @@ def _named_as(path: Any, function: Callable[..., Any], *args: Any, **kwargs: Any
 class _Entries:
     """What `os.scandir` answers for a folder that lies in two places."""
 
-    def __init__(self, folder: str, names: list[str]) -> None:
-        self._entries = iter([_Entry(folder, name) for name in names])
+    def __init__(self, folder: Any, names: list[str]) -> None:
+        encoded = map(os.fsencode, names) if isinstance(folder, bytes) else names
+        self._entries = iter([_Entry(folder, name) for name in encoded])
 
     def __iter__(self) -> Iterator[_Entry]:
         return self
@@ -346,10 +349,10 @@ class _Entries:
 class _Entry:
     """An entry of it, which answers as an `os.DirEntry` does."""
 
-    def __init__(self, folder: str, name: str) -> None:
+    def __init__(self, folder: Any, name: Any) -> None:
         self.name, self.path = name, os.path.join(folder, name)
 
-    def __fspath__(self) -> str:
+    def __fspath__(self) -> Any:
         return self.path
 
     def __repr__(self) -> str:

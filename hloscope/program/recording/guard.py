@@ -111,6 +111,7 @@ class Guard:
         self.overlay = Overlay(self.mirror)
         self.log = WriteLog(scratch, self.begin)
         self.lock = threading.RLock()
+        self._beginning = threading.Lock()
         self.at_first_fake: list[Callable[[], None]] = []
         self.at_end: list[Callable[[], object]] = []
         self._has_faked, self._is_live, self._is_beginning = has_faked, False, False
@@ -128,23 +129,28 @@ class Guard:
         if self._is_beginning or not self.is_on or not self._has_faked():
             return False
         self.begin()
-        return True
+        return self._is_live
 
     def was_live(self) -> bool:
         """Whether anything was faked, also when it is over."""
         return self._is_live
 
     def begin(self) -> None:
-        """Takes outputs as faked from now on; lets what the script writes in other threads pass until it is done."""
-        with self.lock:
-            if self._is_live or self._is_beginning or not self.is_on:
-                return
-            self._is_beginning = True
-            try:
+        """Takes outputs as faked from now on.
+
+        What other threads write passes until it is done: a save that began before is waited for.
+        """
+        if not self._beginning.acquire(blocking=False):
+            return
+        try:
+            if self.is_on and not self._is_live:
+                self._is_beginning = True
                 for see_to in self.at_first_fake:
                     self.apart(see_to)
-            finally:
-                self._is_live, self._is_beginning = True, False
+                self._is_live = True
+        finally:
+            self._is_beginning = False
+            self._beginning.release()
 
     def apart(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Calls a function of hloscope's own, which meets no door."""
@@ -284,6 +290,7 @@ class Guard:
 
     def undo(self) -> None:
         """Ends it: everything is in its place again, in the reverse order; Ctrl-C waits until it is."""
+        self._is_live = self._is_live or self._has_faked()
         self.is_on, stopped = False, None
         while self.at_end:
             try:
@@ -309,6 +316,26 @@ def _put_back(holder: Any, name: str, before: Any, replacement: Any) -> None:
 _NONE = object()
 _ABLE = (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids)
 """Which of the functions of `os` take what."""
+
+
+def runs_in_hloscope() -> bool:
+    """Whether this thread is one of hloscope's own."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if _kind(frame.f_code.co_filename) == "hloscope":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def is_called_by_user() -> bool:
+    """Whether the caller of a door is a line of the user's, rather than a library's."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _kind(frame.f_code.co_filename) == "door":
+        frame = frame.f_back
+    return frame is not None and (
+        _kind(frame.f_code.co_filename) == "user" or frame.f_globals.get("__name__") == "__main__"
+    )
 
 
 @cache

@@ -157,7 +157,7 @@ _LOGGED_ELSEWHERE: dict[str, tuple[tuple[str, str], ...]] = {
     "torch.utils.tensorboard.writer": (("SummaryWriter.__init__", "log_dir"),),
     "flax.metrics.tensorboard": (("SummaryWriter.__init__", "log_dir"),),
     "tensorflow.python.ops.summary_ops_v2": (("create_file_writer_v2", "logdir"), ("create_file_writer", "logdir")),
-    "tensorflow.summary": (("create_file_writer", "logdir"),),
+    "tensorflow._api.v2.summary": (("create_file_writer", "logdir"),),
     "jax.profiler": (("start_trace", "log_dir"),),
     "clu.metric_writers.summary_writer": (("SummaryWriter.__init__", "logdir"),),
     "clu.metric_writers.torch_tensorboard_writer": (("TorchTensorboardWriter.__init__", "logdir"),),
@@ -290,6 +290,8 @@ class _Doors:
         def call(real: Any, *args: Any, **kwargs: Any) -> Any:
             position = 1 if name.endswith("__init__") else 0
             folder = kwargs.pop(argument, args[position] if len(args) > position else "runs")
+            if str(folder).startswith(self._guard.log.scratch):  # another door's
+                return real(*args[:position], folder, *args[position + 1 :], **kwargs)
             elsewhere = os.path.join(self._guard.log.scratch, "trackers", str(folder or "runs").lstrip("/"))
             self._guard.note(f"{module.__name__}.{name.removesuffix('.__init__')}", folder, "redirected", elsewhere)
             return real(*args[:position], elsewhere, *args[position + 1 :], **kwargs)

@@ -4,7 +4,8 @@ What is faked reaches the user's files and services as text, bytes and numbers t
 from the first faked output on, whatever the script writes goes to a scratch folder that mirrors the file system, where
 the script itself finds it again; what it removes or renames is gone for the script alone; checkpoint libraries that
 write in C++ keep what they save in memory. Trackers are stood in for from the beginning: a run on a company's server is
-harm too. Before the first fake all files are the script's own business.
+harm too. Before the first fake all files are the script's own business. What the script
+registered to be done at exit is not done once anything was faked: that would be after the recording.
 
 The doors (`file_doors`, `library_doors`, `checkpoints`) are what a script calls; what slips past them, because it was
 bound before or is called from C, meets a net of Python's audit events, which refuses with `FakedWriteError`. The hook
@@ -12,7 +13,8 @@ of the net cannot be taken away again, as Python has it; after the recording it 
 
 What neither catches:
 
-* code outside of Python that opens files itself and has no door here (OpenCV, Arrow's own writers, GNU dbm);
+* code outside of Python that opens files itself and has no door here (OpenCV, Arrow's own writers, GNU dbm); it does
+  not find by its path what was redirected, either;
 * other processes, whose start is listed; those that are forked are guarded, and their lists are lost;
 * what is sent over a socket, but by the trackers and stores that have doors;
 * memory that was mapped to a file, and databases that were opened, before the first fake;
@@ -22,6 +24,7 @@ What neither catches:
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import io
 import os
@@ -36,7 +39,14 @@ from typing import Any
 
 from hloscope.program.recording.checkpoints import Blank, checkpoint_doors
 from hloscope.program.recording.file_doors import FileDoors, writes
-from hloscope.program.recording.guard import FakedWriteError, Guard, WriteEntry, WriteLog
+from hloscope.program.recording.guard import (
+    FakedWriteError,
+    Guard,
+    WriteEntry,
+    WriteLog,
+    is_called_by_user,
+    runs_in_hloscope,
+)
 from hloscope.program.recording.library_doors import LateDoors, library_doors
 from hloscope.program.recording.overlay import Path, lies_in
 
@@ -94,10 +104,33 @@ def writes_guarded(
         stack.callback(guard.undo)
         doors = FileDoors(guard, files.note)
         doors.install()
+        guard.wrap(atexit, "register", lambda real, *args, **kwargs: _register(guard, real, *args, **kwargs))
         late = LateDoors([*library_doors(guard, doors), *checkpoint_doors(guard, blank)])
         late.install(guard)
         _net.enter(guard)
         yield guard.log
+
+
+class _AtExit:
+    """What the script has done when the process ends, unless outputs were faked: that is after the recording."""
+
+    def __init__(self, guard: Guard, function: Callable[..., Any]) -> None:
+        self._guard, self._function = guard, function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        if self._guard.is_on or not self._guard.was_live():
+            self._function(*args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return self._function == other
+
+    def __hash__(self) -> int:
+        return hash(self._function)
+
+
+def _register(guard: Guard, real: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+    real(_AtExit(guard, function) if is_called_by_user() else function, *args, **kwargs)
+    return function
 
 
 def _remove(scratch: str, process: int) -> None:
@@ -196,8 +229,9 @@ def _heard(event: str, args: tuple[Any, ...]) -> None:
         return
     guard = _net.guard
     if guard is None:
-        if event == "open" and _net.left and writes(*args[1:3]) and threading.current_thread() in _net.left:
-            raise FakedWriteError(_words(args[0]))
+        changes = event in _PATHS and (event != "open" or writes(*args[1:3]))
+        if changes and len(_net.left) and threading.current_thread() in _net.left and not runs_in_hloscope():
+            raise FakedWriteError(_words(args[_PATHS[event][0][0]]))
     elif event in _UNSEEN:
         if not guard.is_apart() and guard.live() and not guard.is_ours():
             guard.note(event, _command(args), "ran unseen")

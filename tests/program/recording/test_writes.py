@@ -32,8 +32,12 @@ import pytest
 from hloscope.program.recording.writes import FakedWriteError, writes_guarded
 
 
-def open_as_default(*args, opened=open):
-    return opened(*args)
+def open_as_default(path, mode, opened=open):
+    return opened(path, mode)
+
+
+def open_as_keyword(path, mode, *, opened=open):
+    return opened(path, mode)
 
 
 remove_bound_before = os.remove
@@ -206,11 +210,26 @@ def in_a_folder_of_its_own(folder):
 
 
 def bound_before(folder):
-    with open_of_io("a", "w") as file:  # noqa: UP020
+    with open_of_io("a", "w") as file, open_as_keyword("c", "w"):  # noqa: UP020
         file.write("a")
     with pytest.raises(FakedWriteError):
         open_as_default("b", "w")
     return os.path.exists("a") and not os.path.exists("b")
+
+
+def with_an_opener(folder):
+    parent = os.open("ckpt", os.O_RDONLY)
+    with open("ckpt/b", "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        file.write("b")
+    os.mkdir("inner", dir_fd=parent)
+    with open(os.open("inner/c", os.O_WRONLY | os.O_CREAT, dir_fd=parent), "w") as file:
+        file.write("c")
+    os.rename("inner/c", "d", src_dir_fd=parent, dst_dir_fd=parent)
+    os.unlink("latest", dir_fd=parent)
+    os.close(parent)
+    return sorted(os.listdir(b"ckpt")) == [b"b", b"d", b"inner", b"step_1"] and {
+        entry.path for entry in os.scandir(b"ckpt")
+    } == {b"ckpt/b", b"ckpt/d", b"ckpt/inner", b"ckpt/step_1"}
 
 
 def through_libraries(folder):
@@ -231,7 +250,17 @@ def logged(folder):
 
 WAYS = [
     *(atomically, through_a_descriptor, mapped, appended, compressed, of_numpy, into_a_database, pickled, pruned),
-    *(renamed, copied, linked, attributes_changed, in_a_folder_of_its_own, bound_before, through_libraries, logged),
+    *(
+        renamed,
+        copied,
+        linked,
+        attributes_changed,
+        in_a_folder_of_its_own,
+        bound_before,
+        with_an_opener,
+        through_libraries,
+    ),
+    logged,
 ]
 
 
@@ -454,3 +483,38 @@ def test_doors_are_no_methods_where_a_class_holds_them(home, faking):
 
         with Reader().opened("metrics.jsonl") as file:
             assert file.read()
+
+
+def test_nothing_is_done_at_exit_once_outputs_were_faked(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import atexit, pathlib\n"
+        "from hloscope.program.recording.writes import writes_guarded\n"
+        "faked = []\n"
+        "def save(name): pathlib.Path(name).write_text('saved')\n"
+        "def unwanted(): save('unwanted')\n"
+        "with writes_guarded(lambda: bool(faked), lambda _: False):\n"
+        "    atexit.register(unwanted)\n"
+        "    atexit.unregister(unwanted)\n"
+        "    assert atexit.register(save, 'faked') is save\n"
+        "    faked.append(1)\n"
+        "with writes_guarded(lambda: False, lambda _: False):\n"
+        "    atexit.register(save, 'real')\n"
+    )
+    root = pathlib.Path(__file__).parents[3]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    subprocess.run([sys.executable, str(script)], cwd=tmp_path, env=environment, check=True)
+    assert sorted(os.listdir(tmp_path)) == ["real", "script.py"]
+
+
+def test_forked_processes_are_guarded(home, faking):
+    before = state_of(home)
+    with faking.guarded() as log:
+        faking.begun = True
+        child = os.fork()
+        if not child:
+            (home / "metrics.jsonl").write_text("faked")
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert os.path.exists(log.scratch)
+    assert state_of(home) == before
