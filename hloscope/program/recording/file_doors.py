@@ -164,19 +164,21 @@ class FileDoors:
         is_touched = self._guard.apart(os.path.lexists, above) or self._overlay.place(name) != name
         return name if is_touched or self._overlay.hides_in(name) else None
 
+    def _names_in(self, path: Any) -> list[str] | None:
+        """What a folder holds that does not lie in one place only; None for all others."""
+        with self._guard.lock:
+            name = self._folder("." if path is None else path)
+            return None if name is None else _named_as(path, self._guard.apart, self._overlay.listdir, name)
+
     def _listdir(self, real: _Real, path: Any = None) -> Any:
-        name = self._folder("." if path is None else path)
-        if name is None:
+        names = self._names_in(path)
+        if names is None:
             return real(path)
-        names = _named_as(path, self._guard.apart, self._overlay.listdir, name)
         return [os.fsencode(each) for each in names] if isinstance(path, bytes) else names
 
     def _scandir(self, real: _Real, path: Any = None) -> Any:
-        name = self._folder("." if path is None else path)
-        if name is None:
-            return real(path)
-        names = _named_as(path, self._guard.apart, self._overlay.listdir, name)
-        return _Entries("." if path is None else os.fspath(path), names)
+        names = self._names_in(path)
+        return real(path) if names is None else _Entries("." if path is None else os.fspath(path), names)
 
     def _attributes(self, name: str) -> _Real:
         def change(real: _Real, path: Any, *args: Any, **kwargs: Any) -> Any:

@@ -168,11 +168,12 @@ class Guard:
         """Where a path is to be read: the path itself where nothing was redirected."""
         if not self.overlay.is_used or isinstance(path, int) or self.is_apart():
             return path
-        try:
-            name = self.overlay.name(path, dir_fd, follow=follow)
-        except (OSError, ValueError, TypeError):
-            return path
-        place = self.overlay.place(name)
+        with self.lock:
+            try:
+                name = self.overlay.name(path, dir_fd, follow=follow)
+            except (OSError, ValueError, TypeError):
+                return path
+            place = self.overlay.place(name)
         return path if place == name and not self.overlay.is_lost(path, dir_fd) else place
 
     def target(self, path: Path, dir_fd: int | None = None, *, follow: bool = True) -> str | None:
@@ -194,7 +195,7 @@ class Guard:
         """Whether a name is the machine's, hloscope's or a cache's."""
         if name.startswith(_ALWAYS_REAL) or "/__pycache__/" in name or name.endswith("/__pycache__"):
             return True
-        if any(lies_in(name, folder) for folder in [*self._real, *_cache_of_jax()]):
+        if any(lies_in(name, folder) for folder in [*self._real, *self.apart(_cache_of_jax)]):
             return True
         with suppress(OSError, ValueError):
             mode = self.apart(os.stat, self.overlay.place(name)).st_mode
@@ -369,4 +370,4 @@ def _frames_of_this_thread() -> frozenset[FrameType]:
 def _cache_of_jax() -> list[str]:
     jax = sys.modules.get("jax")
     folder = getattr(getattr(jax, "config", None), "jax_compilation_cache_dir", None)
-    return [os.path.abspath(folder)] if folder else []
+    return [os.path.realpath(folder)] if folder else []

@@ -10,7 +10,7 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -138,10 +138,10 @@ class StandIn:
 
 _SWITCHED: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
     "wandb": (("init", {"mode": "disabled"}),),
-    "tensorboardX.writer": (("SummaryWriter.__init__", {"write_to_disk": False}),),
     "neptune": tuple((name, {"mode": "debug"}) for name in ("init_run", "init_model", "init_project")),
 }
 """What has a switch of its own: the keywords that turn it off."""
+_UNWRITTEN = {"tensorboardX.writer": (("SummaryWriter.__init__", {"write_to_disk": False}),)}
 _STOOD_IN: dict[str, tuple[str, ...]] = {
     "wandb": ("login",),
     "comet_ml": (
@@ -215,24 +215,38 @@ def _set(guard: Guard, variable: str, value: str) -> None:
     guard.at_end.append(put_back)
 
 
-def library_doors(guard: Guard, files: FileDoors) -> list[LateDoor]:
-    """The doors of all known libraries."""
+def tracker_doors(guard: Guard, files: FileDoors) -> list[LateDoor]:
+    """The doors of trackers that send what they are told to a server."""
     doors = _Doors(guard, files)
-    made: list[LateDoor] = []
-    for table, put_up in (
-        (_SWITCHED, doors.switched),
-        (_STOOD_IN, doors.stood_in),
+    logged = {"wandb.sdk.wandb_run": _SENT["wandb.sdk.wandb_run"]}
+    tables = ((_SWITCHED, doors.switched), (_STOOD_IN, doors.stood_in), (logged, doors.sent))
+    return [*_late(tables), LateDoor(module="mlflow", put_up=doors.mlflow)]
+
+
+def writer_doors(guard: Guard, files: FileDoors) -> list[LateDoor]:
+    """The doors of what writes files, here or elsewhere."""
+    doors = _Doors(guard, files)
+    sent = {name: listed for name, listed in _SENT.items() if not name.startswith("wandb")}
+    in_cpp = {"tensorflow.python.lib.io.file_io": tuple(_like_tensorflow())}
+    tables = (
+        (_UNWRITTEN, doors.switched),
         (_LOGGED_ELSEWHERE, doors.logged_elsewhere),
-        (_SENT, doors.sent),
+        (sent, doors.sent),
         (_BY_PATH, doors.by_path),
-        ({"tensorflow.python.lib.io.file_io": tuple(_like_tensorflow())}, doors.as_python),
-    ):
-        made += [LateDoor(module=name, put_up=partial(_each, put_up, listed)) for name, listed in table.items()]
-    made.append(LateDoor(module="mlflow", put_up=doors.mlflow))
-    made.append(LateDoor(module="fsspec.spec", put_up=doors.fsspec))
-    made.append(LateDoor(module="numpy.lib._format_impl", put_up=doors.numpy_format))
-    made.append(LateDoor(module="multiprocessing.process", put_up=doors.processes))
-    return made
+        (in_cpp, doors.as_python),
+    )
+    return [
+        *_late(tables),
+        LateDoor(module="fsspec.spec", put_up=doors.fsspec),
+        LateDoor(module="numpy.lib._format_impl", put_up=doors.numpy_format),
+        LateDoor(module="multiprocessing.process", put_up=doors.processes),
+    ]
+
+
+def _late(tables: Iterable[tuple[Mapping[str, Any], Callable[[ModuleType, Any], None]]]) -> Iterator[LateDoor]:
+    for table, put_up in tables:
+        for name, listed in table.items():
+            yield LateDoor(module=name, put_up=partial(_each, put_up, listed))
 
 
 def _each(put_up: Callable[[ModuleType, Any], None], listed: Any, module: ModuleType) -> None:

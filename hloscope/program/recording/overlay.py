@@ -31,7 +31,7 @@ def failure(code: int, path: object) -> OSError:
 
 
 class Overlay:
-    """The view.
+    """The view; whoever changes it, or reads it while others may, holds a lock of theirs.
 
     A *name* is a user's path: absolute, without links in its folders. Methods that take names change nothing below.
 
@@ -143,7 +143,7 @@ class Overlay:
         """Whether something may have been written by a name, as far as the table of folders says."""
         if name.rpartition("/")[0] in self._filled:
             return True
-        return bool(self._trees) and any(lies_in(name, tree) for tree in self._trees)
+        return bool(self._trees) and any(lies_in(name, tree) for tree in tuple(self._trees))
 
     def holds_tree(self, name: str) -> None:
         """Notes that folders are made above by others."""
@@ -168,7 +168,7 @@ class Overlay:
 
     def hides_in(self, name: str) -> bool:
         """Whether something right in a folder was removed, or moved there."""
-        return any(path.rpartition("/")[0] == name.rstrip("/") for path in self._below)
+        return any(path.rpartition("/")[0] == name.rstrip("/") for path in list(self._below))
 
     def listdir(self, name: str) -> list[str]:
         """What a folder holds.
@@ -181,7 +181,7 @@ class Overlay:
         if below is not None and below != place and _is_folder(below):
             listed |= dict.fromkeys(_listdir(below))
         prefix = name.rstrip("/") + "/"
-        inside = {path[len(prefix) :]: path for path in self._below if path.startswith(prefix)}
+        inside = {path[len(prefix) :]: path for path in list(self._below) if path.startswith(prefix)}
         listed |= dict.fromkeys(last for last, path in inside.items() if "/" not in last and self.exists(path))
         return [last for last in listed if last not in inside or self.exists(prefix + last)]
 
@@ -261,7 +261,7 @@ class Overlay:
         self.is_used = True
 
     def _forget(self, name: str) -> None:
-        for known in [path for path in self._below if lies_in(path, name)]:
+        for known in [path for path in list(self._below) if lies_in(path, name)]:
             del self._below[known]
         self._folders.clear()
 

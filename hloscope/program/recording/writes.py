@@ -47,7 +47,7 @@ from hloscope.program.recording.guard import (
     is_called_by_user,
     runs_in_hloscope,
 )
-from hloscope.program.recording.library_doors import LateDoors, library_doors
+from hloscope.program.recording.library_doors import LateDoors, tracker_doors, writer_doors
 from hloscope.program.recording.overlay import Path, lies_in
 
 __all__ = ["FakedWriteError", "WriteEntry", "WriteLog", "writes_guarded"]
@@ -73,7 +73,11 @@ _EVENTS = _UNSEEN | set(_PATHS)
 
 @contextmanager
 def writes_guarded(
-    has_faked: Callable[[], bool], is_faked: Callable[[Any], bool], *, blank: Blank | None = None
+    has_faked: Callable[[], bool],
+    is_faked: Callable[[Any], bool],
+    *,
+    blank: Blank | None = None,
+    allow_writes: bool = False,
 ) -> Iterator[WriteLog]:
     """Guards the user's files and services until the end, whatever ends it.
 
@@ -82,6 +86,7 @@ def writes_guarded(
         is_faked: Whether an array, of JAX's or NumPy's, is a faked one.
         blank: Makes an array of a shape, a dtype and a sharding (None for NumPy's) with nothing in it, for what is
             restored from a checkpoint that was not written; of zeros in memory when not given.
+        allow_writes: Lets everything be written; trackers of runs are stood in for all the same.
 
     Yields:
         What did not go where it was to go, so far; readable afterwards too.
@@ -103,11 +108,13 @@ def writes_guarded(
         stack.callback(files.put_back, guard)
         stack.callback(guard.undo)
         doors = FileDoors(guard, files.note)
-        doors.install()
-        guard.wrap(atexit, "register", lambda real, *args, **kwargs: _register(guard, real, *args, **kwargs))
-        late = LateDoors([*library_doors(guard, doors), *checkpoint_doors(guard, blank)])
-        late.install(guard)
-        _net.enter(guard)
+        late = tracker_doors(guard, doors)
+        if not allow_writes:
+            doors.install()
+            guard.wrap(atexit, "register", lambda real, *args, **kwargs: _register(guard, real, *args, **kwargs))
+            late += [*writer_doors(guard, doors), *checkpoint_doors(guard, blank)]
+            _net.enter(guard)
+        LateDoors(late).install(guard)
         yield guard.log
 
 
@@ -215,7 +222,7 @@ class _Net:
 
     def leave(self, guard: Guard, known: set[threading.Thread]) -> None:
         """Watches no longer, but for threads that began meanwhile and have faked arrays in hand."""
-        if guard.was_live():
+        if self.guard is guard and guard.was_live():
             self.left.update(thread for thread in threading.enumerate() if thread not in known)
         self.guard = None
 

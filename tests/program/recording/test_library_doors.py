@@ -238,6 +238,14 @@ def test_tensorflows_functions_for_files_take_the_doors_of_python(site, live):
     assert [entry.destination for entry in log.entries][-1] == "gs://bucket/old"
 
 
+def test_writes_may_be_allowed_and_runs_are_still_not_registered(site, live):
+    with writes_guarded(lambda: True, lambda _: False, allow_writes=True) as log:
+        assert use_wandb() == use_comet() == use_mlflow() == []
+        (site / "file").write_text("faked")
+    assert (site / "file").read_text() == "faked"
+    assert {entry.outcome for entry in log.entries} == {"stood in for", "redirected"}
+
+
 def test_processes_that_the_script_starts_find_trackers_turned_off(site, live):
     with guarded(live):
         done = subprocess.run(["sh", "-c", "echo $WANDB_MODE"], capture_output=True, text=True, check=True)

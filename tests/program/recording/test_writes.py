@@ -24,11 +24,13 @@ import tarfile
 import tempfile
 import threading
 import zipfile
+from concurrent import futures
 from io import open as open_of_io
 
 import numpy as np
 import pytest
 
+from hloscope.program.recording.guard import Guard
 from hloscope.program.recording.writes import FakedWriteError, writes_guarded
 
 
@@ -396,6 +398,22 @@ def test_threads_are_guarded_and_so_are_those_that_outlive_the_recording(home, f
     assert len(caught) == 1
 
 
+def test_jaxs_compilation_cache_is_written(home, faking):
+    import jax
+
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", str(home / "cache"))
+    try:
+        with faking.guarded() as log:
+            faking.begun = True
+            os.makedirs(home / "cache" / "inner")
+            (home / "cache" / "entry").write_text("compiled")
+        assert log.entries == ()
+        assert (home / "cache" / "entry").read_text() == "compiled"
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+
+
 def test_what_tempfile_makes_in_the_temporary_folder_is_real(faking):
     with faking.guarded() as log:
         faking.begun = True
@@ -450,6 +468,46 @@ def test_everything_is_undone(error, home, faking):
     with kept("real", "w") as file:
         file.write("real")
     assert (home / "real").read_text() == "real"
+
+
+def test_ctrl_c_waits_until_everything_is_in_its_place(tmp_path):
+    class Held:
+        first, last = "before", "before"
+
+    presses = [KeyboardInterrupt, KeyboardInterrupt]
+
+    def pressed():
+        if presses:
+            raise presses.pop()
+
+    guard = Guard(lambda: False, lambda _: False, str(tmp_path))
+    guard.replace(Held, "first", "replaced")
+    guard.at_end.append(pressed)
+    guard.replace(Held, "last", "replaced")
+    with pytest.raises(KeyboardInterrupt):
+        guard.undo()
+    assert (Held.first, Held.last) == ("before", "before")
+
+
+def test_many_threads(home, faking):
+    def work(number):
+        folder = pathlib.Path(f"folder{number % 5}")
+        folder.mkdir(exist_ok=True)
+        (folder / f"{number}.tmp").write_text(str(number))
+        os.replace(folder / f"{number}.tmp", folder / f"{number}")
+        if number % 3 == 0:
+            os.remove(folder / f"{number}")
+            return None
+        assert os.listdir(folder)
+        return int((folder / f"{number}").read_text())
+
+    before = state_of(home)
+    with faking.guarded():
+        faking.begun = True
+        with futures.ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(work, range(150)))
+    assert found == [None if number % 3 == 0 else number for number in range(150)]
+    assert state_of(home) == before
 
 
 def test_what_the_user_put_over_a_door_stays(home, faking, monkeypatch):
