@@ -22,6 +22,7 @@ from hloscope.program.recording.guard import Guard
 from hloscope.program.recording.overlay import Path, failure, lies_in
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_READING = ("r", "rb", "rt")
 _NAMELESS = getattr(os, "O_TMPFILE", 0)
 _READERS = "access chdir getxattr listdir listxattr lstat pathconf readlink scandir stat statvfs".split()
 _NOT_FOLLOWING = ("lstat", "readlink", "lchown")
@@ -33,7 +34,7 @@ def writes(mode: object, flags: object) -> bool:
     """Whether a file that is opened so may be written."""
     if isinstance(flags, int):
         return bool(flags & _WRITING) and not (_NAMELESS and flags & _NAMELESS == _NAMELESS)
-    return isinstance(mode, str) and any(letter in mode for letter in "wax+")
+    return isinstance(mode, str) and mode not in _READING and any(letter in mode for letter in "wax+")
 
 
 class FileDoors:
@@ -104,7 +105,7 @@ class FileDoors:
         if isinstance(file, int):
             return real(file, mode, *args, **kwargs)
         if not writes(mode, None):
-            return real(self._guard.seen(file), mode, *args, **kwargs)
+            return real(self._guard.seen(file) if self._overlay.is_used else file, mode, *args, **kwargs)
         if (len(args) > 5 or kwargs.get("opener") is not None) and self._guard.apart(os.path.isdir, file):
             return real(file, mode, *args, **kwargs)  # as `tempfile` does, whose opener makes a file in it
         self._check_new(file, "x" in mode)
