@@ -31,6 +31,7 @@ _DOORS = frozenset(
 _RUNNER = f"{_HOME}/scripts.py"
 """Calls the script: a command of an installed package has no line of the user's."""
 _PACKAGE = os.path.dirname(os.path.dirname(_HOME)) + "/"
+_STANDARD = os.path.dirname(os.__file__) + "/"
 _OF_JAX = ("jax/_src/compilation_cache.py", "jax/_src/lru_cache.py", "jax/_src/gfile_cache.py")
 _ALWAYS_REAL = ("/dev/", "/proc/", "/sys/")
 
@@ -327,6 +328,11 @@ def runs_in_hloscope() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def is_standard(file: str) -> bool:
+    """Whether a source file is Python's own."""
+    return file.startswith(("<frozen", _STANDARD)) and "-packages" not in file
 
 
 def is_called_by_user() -> bool:

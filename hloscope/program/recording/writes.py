@@ -35,6 +35,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from types import FrameType
 from typing import Any
 
 from hloscope.program.recording.checkpoints import Blank, checkpoint_doors
@@ -45,6 +46,7 @@ from hloscope.program.recording.guard import (
     WriteEntry,
     WriteLog,
     is_called_by_user,
+    is_standard,
     runs_in_hloscope,
 )
 from hloscope.program.recording.library_doors import LateDoors, tracker_doors, writer_doors
@@ -210,7 +212,7 @@ class _Net:
 
     def __init__(self) -> None:
         self.guard: Guard | None = None
-        self.left: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+        self.left: dict[int, frozenset[FrameType]] = {}
         self._is_added = False
 
     def enter(self, guard: Guard) -> None:
@@ -221,10 +223,33 @@ class _Net:
         self.guard = guard
 
     def leave(self, guard: Guard, known: set[threading.Thread]) -> None:
-        """Watches no longer, but for threads that began meanwhile and have faked arrays in hand."""
+        """Watches no longer, but for what other threads still do that began meanwhile, with faked arrays in hand."""
         if self.guard is guard and guard.was_live():
-            self.left.update(thread for thread in threading.enumerate() if thread not in known)
+            threads = {thread.ident for thread in threading.enumerate() if thread not in known}
+            running = {number: top for number, top in sys._current_frames().items() if number in threads}
+            self.left = {number: _work(top) for number, top in running.items()}
         self.guard = None
+
+    def is_left(self) -> bool:
+        """Whether this thread still does what it did when a recording ended; a pool's may do something else by now."""
+        before = self.left.get(threading.get_ident())
+        if before is None:
+            return False
+        if before & _work(sys._getframe(1)):
+            return not runs_in_hloscope()
+        del self.left[threading.get_ident()]
+        return False
+
+
+def _work(top: FrameType) -> frozenset[FrameType]:
+    """The frames of a thread that are not of Python's own modules, which wait in pools and loops."""
+    found: list[FrameType] = []
+    frame: FrameType | None = top
+    while frame is not None:
+        if not is_standard(frame.f_code.co_filename) and frame.f_code.co_filename != __file__:
+            found.append(frame)
+        frame = frame.f_back
+    return frozenset(found)
 
 
 _net = _Net()
@@ -237,7 +262,7 @@ def _heard(event: str, args: tuple[Any, ...]) -> None:
     guard = _net.guard
     if guard is None:
         changes = event in _PATHS and (event != "open" or writes(*args[1:3]))
-        if changes and len(_net.left) and threading.current_thread() in _net.left and not runs_in_hloscope():
+        if changes and _net.left and _net.is_left():
             raise FakedWriteError(_words(args[_PATHS[event][0][0]]))
     elif event in _UNSEEN:
         if not guard.is_apart() and guard.live() and not guard.is_ours():

@@ -414,6 +414,17 @@ def test_jaxs_compilation_cache_is_written(home, faking):
         jax.config.update("jax_compilation_cache_dir", before)
 
 
+def test_threads_of_a_pool_are_free_for_other_work_afterwards(home, faking):
+    with futures.ThreadPoolExecutor(1) as pool:
+        with faking.guarded() as log:
+            faking.begun = True
+            pool.submit((home / "faked").write_text, "faked").result()
+        pool.submit((home / "real").write_text, "real").result()
+    assert [entry.destination for entry in log.entries] == [str(home / "faked")]
+    assert (home / "real").read_text() == "real"
+    assert not (home / "faked").exists()
+
+
 def test_what_tempfile_makes_in_the_temporary_folder_is_real(faking):
     with faking.guarded() as log:
         faking.begun = True
@@ -571,8 +582,11 @@ def test_forked_processes_are_guarded(home, faking):
         faking.begun = True
         child = os.fork()
         if not child:
-            (home / "metrics.jsonl").write_text("faked")
-            os._exit(0)
+            try:
+                (home / "metrics.jsonl").write_text("faked")
+                os._exit(0)
+            finally:
+                os._exit(1)
         assert os.waitpid(child, 0)[1] == 0
         assert os.path.exists(log.scratch)
     assert state_of(home) == before
