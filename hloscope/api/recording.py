@@ -10,7 +10,13 @@ from itertools import pairwise
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from hloscope.analysis.model.recording import Recompiled, RecordedProgram, Recording, SmallPrograms
+from hloscope.analysis.model.recording import (
+    KeptWrite,
+    Recompiled,
+    RecordedProgram,
+    Recording,
+    SmallPrograms,
+)
 from hloscope.api.analyzing import analysis_of
 from hloscope.api.python_words import python_words
 from hloscope.documents import plain
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
     from hloscope.program.recording.programs import Program
     from hloscope.program.recording.scripts import Script
     from hloscope.program.recording.watching import Limits, Watch
+    from hloscope.program.recording.writes import WriteEntry
 
 Stage = Callable[[str], None]
 DEFAULT_SLICE = "v5e:2x4"
@@ -161,7 +168,7 @@ def recording_of(
         programs=tuple(sorted([*found, *rest], key=lambda each: (each.analysis is None, -each.call_us * each.calls))),
         small=_small([each for each in programs if each not in large]),
         recompiled=_recompiled(watch.programs),
-        kept_writes=(),
+        kept_writes=() if watch.writes is None else tuple(map(_kept_write, watch.writes.entries)),
         notes=tuple(dict.fromkeys(notes)),
         versions=dict(next((each.analysis.versions for each in found if each.analysis is not None), {})),
     )
@@ -208,6 +215,12 @@ def _record(program: Program, analysis: Any = None) -> RecordedProgram:
         least_us=program.least_seconds * 1e6,
         analysis=analysis,
         error=None if program.error is None else _words(program.error),
+    )
+
+
+def _kept_write(entry: WriteEntry) -> KeptWrite:
+    return KeptWrite(
+        what=entry.what, target=entry.destination, became=entry.outcome, where=entry.place, times=entry.times
     )
 
 
@@ -339,6 +352,7 @@ def recording(
     run: bool = False,
     run_below_bytes: int | None = None,
     stop_after: int | None = None,
+    allow_writes: bool = False,
     **options: Unpack[RecordingOptions],
 ) -> Recorder:
     """Watches what JAX compiles in a `with` block, and analyses it for a TPU slice at its end.
@@ -359,6 +373,7 @@ def recording(
         run_below_bytes: Execute programs with fewer bytes of arguments and results; by default 64 MB.
         stop_after: End the block once its dearest program was called so often with nothing new compiled in between;
             0 for never. By default 3, once anything was not executed.
+        allow_writes: Write and remove files though values are not real; by default that happens to copies.
         {options}
 
     Raises:
@@ -369,5 +384,5 @@ def recording(
     facts = make_facts(slice=slice, **options)
     recorded_slice(facts)
     below = RUN_BELOW_BYTES if run_below_bytes is None else run_below_bytes
-    limits = Limits(run_below_bytes=below, run_all=run, stop_after=stop_after)
+    limits = Limits(run_below_bytes=below, run_all=run, stop_after=stop_after, allow_writes=allow_writes)
     return Recorder(facts, Chosen(only=(only,) if isinstance(only, str) else tuple(only), top=top), limits)

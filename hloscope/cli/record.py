@@ -80,6 +80,7 @@ def _bytes(_context: object, _option: object, text: str) -> int:
     help="End the script after N more calls of its dearest program with nothing new compiled; 0 is never. "
     "[default: 3, once anything was not executed]",
 )
+@click.option("--allow-writes", is_flag=True, help="Let the script write files though its values are not real.")
 @click.option("--save", metavar="DIR", help="Write each analysed program to DIR, as HLO and as JSON.")
 @target_options(without=_UNSAID)
 @rule_options
@@ -103,7 +104,10 @@ def command(command: tuple[str, ...], **options: Any) -> Recording:
 
     script = find_script(command)
     limits = Limits(
-        run_below_bytes=options["run_below_bytes"], run_all=options["run_all"], stop_after=options["stop_after"]
+        run_below_bytes=options["run_below_bytes"],
+        run_all=options["run_all"],
+        stop_after=options["stop_after"],
+        allow_writes=options["allow_writes"],
     )
     saved = _Saved(options["save"])
     with (

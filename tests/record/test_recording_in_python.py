@@ -136,6 +136,7 @@ def test_a_branch_for_cpus_that_was_taken_is_told():
     assert rec.programs[0].took_cpu_branch
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_other_threads_see_the_slice_and_end_the_block_too():
     seen = []
 

@@ -6,7 +6,7 @@ import mmap
 import threading
 import weakref
 from bisect import bisect_right, insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -47,8 +47,9 @@ class Held:
 class Fakes:
     """The arrays of a recording whose values are not real: made up, or computed from what is."""
 
-    def __init__(self) -> None:
-        """Begins with none."""
+    def __init__(self, before_the_first: Callable[[], None] = lambda: None) -> None:
+        """Begins with none; `before_the_first` is called before there is one."""
+        self._before_the_first = before_the_first
         self._arrays: dict[int, weakref.ref[Any]] = {}
         self._starts: list[int] = []
         self._ends: dict[int, int] = {}
@@ -83,9 +84,20 @@ class Fakes:
         """Whether this thread is making one, for which JAX is asked to put zeros on devices."""
         return getattr(self._making, "depth", 0) > 0
 
+    def _begin(self) -> None:
+        if not self.is_any:
+            self._before_the_first()
+            self.is_any = True
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any, sharding: jax.sharding.Sharding | None) -> Any:
+        """An array of JAX's, or of NumPy's where there is no sharding, of zeros that nobody has written down."""
+        if sharding is None:
+            return self._zeros(shape, dtype, 1)[0]
+        return self.array(jax.ShapeDtypeStruct(shape, dtype), sharding, committed=True)
+
     def mark(self, array: Any) -> None:
         """Says of an array that its values come from such ones."""
-        self.is_any = True
+        self._begin()
         key = id(array)
         self._arrays[key] = weakref.ref(array, lambda _: self._arrays.pop(key, None))
 
@@ -100,6 +112,7 @@ class Fakes:
         Raises:
             HloscopeError: The system gives no address space for it.
         """
+        self._begin()
         self._making.depth = getattr(self._making, "depth", 0) + 1
         try:
             is_key = jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key)

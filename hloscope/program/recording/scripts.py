@@ -140,8 +140,15 @@ class Ending:
 
 def run_to_its_end(run: Callable[[], None]) -> Ending:
     """Runs a script, and tells how it ended; what it raises is printed as Python would."""
-    before, before_path, before_exit = sys.argv, list(sys.path), os._exit
-    os._exit = _exit  # type: ignore[assignment]
+    before, before_path, before_exit, process = sys.argv, list(sys.path), os._exit, os.getpid()
+
+    def leave(status: int) -> None:
+        """In place of `os._exit`, which would end this process too; a forked one may go."""
+        if os.getpid() != process:
+            before_exit(status)
+        raise SystemExit(status)
+
+    os._exit = leave  # type: ignore[assignment]
     try:
         run()
     except BaseException as error:
@@ -169,11 +176,6 @@ def ending_of(error: BaseException | None) -> Ending:
         status = error.code if isinstance(error.code, int) else 1
         return Ending(kind="ended", status=status, said=f"the script ended with exit status {status}")
     return Ending(kind="raised", status=1, said=f"the script raised {_shortly(error)}")
-
-
-def _exit(status: int) -> None:
-    """In place of `os._exit`, which would end this process too."""
-    raise SystemExit(status)
 
 
 def _print_users_part(error: BaseException) -> None:

@@ -7,9 +7,9 @@ devices or makes up its results. JAX's own shortcut past Python does not take su
 
 from __future__ import annotations
 
-import _thread
 import copy
 import hashlib
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -29,6 +29,7 @@ from hloscope.program.lowering import Lowered, lowering_for_a_slice
 from hloscope.program.plan import Plan, users_mesh
 from hloscope.program.recording.fakes import COUNTED_BYTES, Fakes, Held
 from hloscope.program.recording.programs import Program, bytes_of, place_of, sub_slice, type_of
+from hloscope.program.recording.writes import WriteLog, writes_guarded
 from hloscope.program.target import TargetFacts
 from hloscope.store import Store
 
@@ -57,11 +58,13 @@ class Limits:
         run_all: All are that can be.
         stop_after: Calls of the dearest program, with nothing new compiled in between, that end the script; 0 for
             never. None is 3 once something was not executed.
+        allow_writes: Files are written and removed though values are not real.
     """
 
     run_below_bytes: int = RUN_BELOW_BYTES
     run_all: bool = False
     stop_after: int | None = None
+    allow_writes: bool = False
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -79,6 +82,7 @@ class Watch:
         held: What those take that are.
         stopped_by: The program whose calls ended the script.
         missed: What could not be recorded, a sentence each.
+        writes: What the script would have written, removed or sent.
     """
 
     whole: Slice
@@ -87,17 +91,33 @@ class Watch:
     limits: Limits
     store: Store | None
     programs: list[Program] = field(default_factory=list)
-    fakes: Fakes = field(default_factory=Fakes)
+    fakes: Fakes = field(init=False)
     held: Held = field(default_factory=Held)
     stopped_by: Program | None = None
     missed: list[str] = field(default_factory=list)
+    writes: WriteLog | None = None
     _known: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     _since_new: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """The first fake is told to the guard of what is written."""
+        self.fakes = Fakes(self._begin_faking)
+
+    def _begin_faking(self) -> None:
+        if self.writes is not None:
+            self.writes.faking_begins()
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Notices what is compiled meanwhile; JAX is afterwards as before."""
         with ExitStack() as stack:
+            guard = writes_guarded(
+                lambda: self.fakes.is_any,
+                self.fakes.__contains__,
+                blank=self.fakes.zeros,
+                allow_writes=self.limits.allow_writes,
+            )
+            self.writes = stack.enter_context(guard)
             stack.enter_context(jax_internals.kept_apart(None))
             stack.enter_context(jax_watching.resolving_as(self._resolved))
             stack.enter_context(jax_watching.putting_as(self._put))
@@ -272,7 +292,7 @@ class Watch:
         if limit and not program.is_jaxs and seen >= (limit if program is dearest else limit * _MANY):
             self.stopped_by = program
             if threading.current_thread() is not threading.main_thread():
-                _thread.interrupt_main()
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
                 raise SystemExit  # which ends a thread without a word
             raise SeenEnoughError
         self._since_new[id(program)] = seen + 1
