@@ -21,12 +21,14 @@ class Mesh:
         axis_sizes: Devices along each axis.
         axis_types: `auto`, `explicit` or `manual` for each axis; None when unknown (HLO text).
         partition_ids: The partition id at each mesh position in row-major order; None means 0, 1, 2, …
+        made_up: Whether the names are hloscope's own, `axis_0` and so on, because nothing names the axes of HLO text.
     """
 
     axis_names: tuple[str, ...]
     axis_sizes: tuple[int, ...]
     axis_types: tuple[str, ...] | None = None
     partition_ids: tuple[int, ...] | None = None
+    made_up: bool = False
 
     def __post_init__(self) -> None:
         if len(self.axis_names) != len(self.axis_sizes):
