@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hloscope.analysis.unnamed_axes import unnamed_mesh
 from hloscope.compiler.model import Compiled
+from hloscope.cost.generation import guessed_slice
 from hloscope.errors import HloscopeError, MeshError, SliceError, TargetError
+from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import Slice
 from hloscope.hlo import HloModule, module_text
 from hloscope.program.capture import Capture, Mesh
+from hloscope.program.dump_facts import Beside
 from hloscope.program.files import read_hlo, split_module
 from hloscope.program.target import BY_NAME, TargetFacts
 
@@ -43,6 +48,66 @@ def capture_of_text(text: str, module: HloModule, facts: TargetFacts, chosen: Sl
         devices_per_slice=per_slice if slices > 1 else None,
         kernel_costs=facts.kernel_costs,
     )
+
+
+def with_dump(program: Capture, module: HloModule, beside: Beside, facts: TargetFacts, *, name: str) -> Capture:
+    """What is known of a program whose text lies in a dump, with what lies beside it; what the user says goes first.
+
+    Args:
+        program: The program by its text.
+        module: The parsed text.
+        beside: What the dump says of it.
+        facts: The mesh, the axes over DCN and the figures of the chip.
+        name: The file's name, for messages.
+
+    Raises:
+        SliceError: A figure given for the chip is not one.
+        MeshError: The mesh does not have as many devices as the program.
+    """
+    said, notes = beside.slice, list(beside.notes)
+    if program.slice is None and said is not None:
+        if said.devices_per_slice < module.device_count:
+            notes.append(
+                f"the dump says {said.name}, which has {said.device_count} devices, and the program is for "
+                f"{module.device_count}: it is not priced"
+            )
+        else:
+            chosen = overridden(said, facts.chip_overrides or ())
+            program = capture_of_text(program.compiled.text, module, facts, chosen, name=name)
+            program = replace(program, slice_chosen_by="dump")
+    is_one = program.slice is not None and program.slice_chosen_by == "dump" and said is not None and said.slice_count == 1
+    compiled = replace(
+        program.compiled,
+        memory_bytes=beside.memory_bytes,
+        partitioned=beside.partitioned,
+        shardy=beside.shardy,
+        shardy_as_written=beside.shardy_as_written,
+        device_ids=beside.device_ids if is_one and len(beside.device_ids) == module.device_count else (),
+    )
+    mesh = program.mesh or beside.mesh_of(program.used_devices)
+    return replace(program, compiled=compiled, mesh=mesh, notes=(*program.notes, *notes))
+
+
+def with_guesses(program: Capture, module: HloModule, facts: TargetFacts) -> Capture:
+    """With the names of axes, and the slice, that nobody has said, as far as the text lets them be guessed.
+
+    Raises:
+        SliceError: A figure given for the chip is not one.
+    """
+    if program.mesh is None:
+        program = replace(program, mesh=unnamed_mesh(module))
+    if program.slice is not None:
+        return program
+    guess = guessed_slice(module)
+    if guess is None:
+        return program
+    chosen, (generation, _, block) = guess.slice, guess.slice.name.partition(":")
+    note = (
+        f"{generation} is a guess from the text: {guess.because}; {block} is the usual block of {chosen.chip_count} "
+        "chips; --slice says which it is"
+    )
+    chosen = overridden(chosen, facts.chip_overrides or ())
+    return replace(program, slice=chosen, slice_chosen_by="guess", notes=(*program.notes, note))
 
 
 def refuse_beside_text(target: object, given: Mapping[str, Any]) -> None:

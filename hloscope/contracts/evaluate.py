@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hloscope.analysis.model import Analysis, Collective, Mesh, StepTime
 from hloscope.analysis.totals import bytes_bound, totals_of
+from hloscope.analysis.unnamed_axes import without_made_up_names
 from hloscope.analysis.vocabulary import Bound
 from hloscope.compare.equivalence import respelled
 from hloscope.contracts.model import (
@@ -60,6 +61,7 @@ def evaluate(contract: Contract, analysis: Analysis, *, root: Path | None = None
         analysis: What the program does.
         root: The project's folder, to tell a ban on a file that is not there; None to believe that it is.
     """
+    analysis = without_made_up_names(analysis)
     counted, remarks, unused = _with_trips(contract, analysis)
     breaches = [*unused, *undecided(contract, counted), *missing_files(contract, counted, root)]
     moving = [collective for collective in counted.collectives if not _stays(collective)]
