@@ -88,7 +88,7 @@ def analyze(
     described = {"args": args, **{name: value for name, value in options.items() if name not in of_rules}}
     if isinstance(target, str | Path) and names_hlo(target):
         beside = beside_text(target, described)
-        return analyze_text(hlo_text(target), name=str(target), judging=rules, **beside)
+        return analyze_text(hlo_text(target), name=str(target), judging=rules, guesses=True, **beside)
     if isinstance(target, Path):
         raise TargetError(f"{target} names no function", fix=f"write '{target}:FUNCTION'")
     refuse_source_root("source_root", source_root)
