@@ -264,7 +264,7 @@ def analyze_text(
     if beside is not None:
         program = with_dump(program, module, beside, facts, name=name)
     if guesses:
-        program = with_guesses(program, module, facts)
+        program = with_guesses(program, module, facts, is_said=beside is not None and beside.slice is not None)
     overridden(program.slice, chip_overrides if program.slice is None else ())
     return analysis_of(program, name, judging, module)
 

@@ -66,12 +66,21 @@ def analyze_dumped(module: DumpedModule, how: HowToAnalyze, *, with_reasons: boo
     Raises:
         HloscopeError: The module cannot be read, or what is said of it does not fit.
     """
-    beside = facts_beside(module)
+    beside = facts_beside(module, on_the_way=with_reasons)
     if with_reasons:
         beside = _asked(beside, module)
+    text = _with_partitions(read_hlo(module.path), beside)
     return analyze_text(
-        read_hlo(module.path), name=str(module.path), judging=how.judging, guesses=True, beside=beside, **how.beside
+        text, name=str(module.path), judging=how.judging, guesses=True, beside=beside, **how.beside
     )
+
+
+def _with_partitions(text: str, beside: Beside) -> str:
+    """A text whose header says how many partitions it has, which serialized modules do not keep."""
+    header, end, rest = text.partition("\n")
+    if not beside.partitions or beside.partitions < 2 or not header.startswith("HloModule ") or "num_part" in header:
+        return text
+    return f"{header}, num_partitions={beside.partitions}{end}{rest}"
 
 
 def _asked(beside: Beside, module: DumpedModule) -> Beside:
@@ -97,9 +106,9 @@ def _asked(beside: Beside, module: DumpedModule) -> Beside:
 
 
 def _propagated(text: str, seen_by: str, notes: list[str]) -> ShardyModule | None:
-    """What Shardy makes of a module; None where it cannot be asked, and where that names no lines."""
+    """What Shardy makes of a module; None where it cannot be asked, and where its operations have lost their names."""
     found, _ = client.propagate(text, seen_by, notes, timeout_s=None)
-    return found if found is not None and any(op.source for op in found.ops) else None
+    return found if found is not None and any(op.op_name for op in found.ops) else None
 
 
 def analyze_all(
@@ -208,4 +217,5 @@ def _too_large(module: DumpedModule, bound: int) -> DumpedResult:
 def _with_error(result: DumpedResult, failed: HloscopeError | None) -> DumpedResult:
     if failed is None:
         return result
-    return replace(result, error=str(failed), problem=" ".join(failed.what.split()))
+    what = " ".join(failed.what.split()).replace(str(result.module.path), "it", 1)
+    return replace(result, error=str(failed), problem=what)

@@ -10,6 +10,7 @@ from typing import Any
 from hloscope.analysis.unnamed_axes import unnamed_mesh
 from hloscope.compiler.model import Compiled
 from hloscope.cost.generation import guessed_slice
+from hloscope.cost.price import is_from_tpu
 from hloscope.errors import HloscopeError, MeshError, SliceError, TargetError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import Slice
@@ -88,19 +89,29 @@ def with_dump(program: Capture, module: HloModule, beside: Beside, facts: Target
     return replace(program, compiled=compiled, mesh=mesh, notes=(*program.notes, *notes))
 
 
-def with_guesses(program: Capture, module: HloModule, facts: TargetFacts) -> Capture:
+_NO_TIMES = "nothing tells what the text was compiled for, so there are no times: --slice v5e:2x4, for example, would"
+
+
+def with_guesses(program: Capture, module: HloModule, facts: TargetFacts, *, is_said: bool = False) -> Capture:
     """With the names of axes, and the slice, that nobody has said, as far as the text lets them be guessed.
+
+    Args:
+        program: What is known.
+        module: The parsed text.
+        facts: The figures of the chip.
+        is_said: Whether the slice is said, and is only none that the program can be priced on.
 
     Raises:
         SliceError: A figure given for the chip is not one.
     """
-    if program.mesh is None:
-        program = replace(program, mesh=unnamed_mesh(module))
-    if program.slice is not None:
+    mesh = unnamed_mesh(module) if program.mesh is None else None
+    if mesh is not None:
+        program = replace(program, mesh=mesh, notes=(*program.notes, _about_names(mesh)))
+    if program.slice is not None or is_said:
         return program
     guess = guessed_slice(module)
     if guess is None:
-        return program
+        return replace(program, notes=(*program.notes, _NO_TIMES)) if is_from_tpu(module) else program
     chosen, (generation, _, block) = guess.slice, guess.slice.name.partition(":")
     note = (
         f"{generation} is a guess from the text: {guess.because}; {block} is the usual block of {chosen.chip_count} "
@@ -108,6 +119,16 @@ def with_guesses(program: Capture, module: HloModule, facts: TargetFacts) -> Cap
     )
     chosen = overridden(chosen, facts.chip_overrides or ())
     return replace(program, slice=chosen, slice_chosen_by="guess", notes=(*program.notes, note))
+
+
+def _about_names(mesh: Mesh) -> str:
+    """That the names of the axes are hloscope's, and how they get the user's."""
+    one = len(mesh.axis_names) == 1
+    named = ",".join(f"{letter}={size}" for letter, size in zip("XYZUVW", mesh.axis_sizes, strict=False))
+    return (
+        f"{'axis_0 is a name' if one else 'axis_0, axis_1 and so on are names'} of hloscope's own for what the text does "
+        f"not name, read off its groups of devices: --mesh {named} gives {'it another' if one else 'them others'}"
+    )
 
 
 def refuse_beside_text(target: object, given: Mapping[str, Any]) -> None:

@@ -70,6 +70,6 @@ _folder_options = together(
 def command(target: str, **options: Any) -> Analysis:
     """Compile TARGET for a TPU slice, and report which collectives move how many bytes over which mesh axis."""
     if folders.is_named(target, options):
-        return folders.analysis_of_folder(target, options, targets.judging_of(options))
+        return folders.analysis_of_folder(target, options)
     targets.start_compiler(target, options["slice"])
     return targets.analysis_of_target(target, options, targets.judging_of(options))

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from hloscope.api.dumps import HowToAnalyze
     from hloscope.program.dumps import Dump
     from hloscope.report.dumps import DumpedResult
-    from hloscope.rules.selection import RuleSelection
 
 _OF_ALL = ("text", "json")
 _NAMED = 5
@@ -54,12 +53,12 @@ def is_named(target: str, options: targets.Options) -> bool:
     given = {"--only": options["only"], "--all": options["everything"], "--memory": options["memory"], "--jobs": options["jobs"]}
     for name, value in given.items():
         if value:
-            what = "which there is none of" if not Path(target).exists() else f"and {target} is none"
-            raise TargetError(f"{name} is for a folder that XLA dumped into, {what}", fix="leave it out")
+            what = f"{target} is none" if Path(target).exists() else f"there is no folder {target}"
+            raise TargetError(f"{name} is for a folder that XLA dumped into, and {what}", fix="leave it out")
     return False
 
 
-def analysis_of_folder(target: str, options: targets.Options, judging: RuleSelection) -> Analysis:
+def analysis_of_folder(target: str, options: targets.Options) -> Analysis:
     """The analysis of the largest module in a folder, or of the one that is named, below a list of all of them.
 
     With `--all` every module is reported as it is done, and the command ends here.
@@ -71,20 +70,25 @@ def analysis_of_folder(target: str, options: targets.Options, judging: RuleSelec
     from hloscope.program.dumps import read_dump
 
     targets.refuse_options_of_functions(target, options)
-    how = HowToAnalyze(judging=judging, beside=targets.text_facts(options))
-    dump = read_dump(target)
+    dump, only, beside = read_dump(target), options["only"], targets.text_facts(options)
     if options["everything"]:
-        _all(dump, how, options)
+        _all(dump, HowToAnalyze(judging=targets.judging_of(options), beside=beside), options)
     for name in ("memory", "jobs"):
         if options[name]:
             raise TargetError(f"--{name} goes with --all", fix="leave it out, or analyse every module: --all")
-    only = options["only"]
     module = dump.modules[0] if only is None else dump.named(only)
     with running.stdout_kept_for_the_report(), running.progress() as stage:
         if only is None and len(dump.modules) > 1:
-            running.begin_report("dump", dump, stage)
+            running.begin_report("dump", dump, stage, apart=True)
         stage(f"analysing {module.file}")
-        return analyze_dumped(module, how)
+        how = HowToAnalyze(judging=targets.judging_of(options), beside=beside)
+        try:
+            return analyze_dumped(module, how)
+        except HloscopeError as error:
+            if only is None and len(dump.modules) > 1:
+                error.fix = "; ".join(filter(None, (error.fix, "or analyse another one: --only NAME, --all")))
+                error.args = (str(error),)
+            raise
 
 
 def _all(dump: Dump, how: HowToAnalyze, options: targets.Options) -> NoReturn:

@@ -250,13 +250,14 @@ _begun: list[str] = []
 """What of the report stands there already."""
 
 
-def begin_report(subject: str, found: object, stages: Stages) -> None:
+def begin_report(subject: str, found: object, stages: Stages, *, apart: bool = False) -> None:
     """Writes the beginning of a report on standard output while the rest is still looked for; only as text.
 
     Args:
         subject: As for `write_formatted`, which leaves out what was written here.
         found: What is known so far.
         stages: The display, which makes room.
+        apart: Whether an empty line follows.
     """
     from hloscope.report.formats import render
 
@@ -265,7 +266,7 @@ def begin_report(subject: str, found: object, stages: Stages) -> None:
     if options["format_name"] != "text" or output not in (None, "-") or not _kept:
         return
     with suppress(OSError), os.fdopen(os.dup(_kept[-1]), "w", errors="replace") as stream:
-        text = render(subject, "text", found, _canvas_of(output, stream)).rstrip("\n") + "\n"
+        text = render(subject, "text", found, _canvas_of(output, stream)).rstrip("\n") + "\n" * (2 if apart else 1)
         with stages.hidden():
             stream.write(text)
             stream.flush()

@@ -97,7 +97,7 @@ class Capture:
         compiled: What the compiler made of it: the final scheduled module, and what it says beside it; of HLO text the
             text alone.
         slice: What it was compiled for; None for text that is not said to be for any.
-        slice_chosen_by: `user` or `default`.
+        slice_chosen_by: As `SliceFact.chosen_by`.
         used_devices: Devices that the program uses.
         mesh: The user's mesh; None for a program that has none.
         devices_per_slice: Where the program runs on several slices: devices of one of them.

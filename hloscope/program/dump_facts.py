@@ -33,6 +33,7 @@ _ARGUMENTS = re.compile(
 )
 _EDGE = re.compile(r"\b([xyz]): (\d+)")
 _DEVICE = re.compile(r"computation_devices \{\s*replica_device_ids: (\d+)\s*\}")
+_PARTITIONS = re.compile(r"^num_partitions: (\d+)$|\bmhlo\.num_partitions = (\d+)\b", re.MULTILINE)
 _MOST_BYTES = 1 << 20
 """Of a file with settings."""
 _HEADER_BYTES = 1 << 18
@@ -46,6 +47,7 @@ class Beside:
     Attributes:
         slice: What it was compiled for; None where the dump does not say.
         device_ids: The device of each partition; empty where the dump does not say.
+        partitions: Partitions of the program; None where the dump does not say.
         meshes: Meshes of the program as JAX lowered it, with the user's names.
         memory_bytes: As `Compiled.memory_bytes`, but for the code.
         partitioned: The module right after the partitioner; None where that pass was not dumped.
@@ -58,6 +60,7 @@ class Beside:
 
     slice: Slice | None = None
     device_ids: tuple[int, ...] = ()
+    partitions: int | None = None
     meshes: tuple[Mesh, ...] = ()
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
     partitioned: str | None = None
@@ -74,7 +77,7 @@ class Beside:
 
 def slice_of(module: DumpedModule) -> Slice | None:
     """The slice that a module was compiled for, as libtpu writes down beside it; None where it does not."""
-    text = _text(module.beside(".target_arguments.txt"), _MOST_BYTES)
+    text = _text(module.beside("target_arguments.txt"), _MOST_BYTES)
     said = {(match["version"], match["variant"] or "", _edges(match)) for match in _ARGUMENTS.finditer(text)}
     if len(said) != 1:  # slices of several kinds, or nothing that is understood
         return None
@@ -95,25 +98,32 @@ def _edges(match: re.Match[str]) -> tuple[int, ...]:
     return tuple(int(host.get(axis, 1)) * int(hosts.get(axis, 1)) for axis in "xyz")
 
 
-def facts_beside(module: DumpedModule) -> Beside:
-    """All that a dump says beside a module's text; what cannot be read is as if it were not there."""
-    options = _text(module.beside(".execution_options.txt"), _MOST_BYTES)
+def facts_beside(module: DumpedModule, *, on_the_way: bool = True) -> Beside:
+    """What a dump says beside a module's text; what cannot be read is as if it were not there.
+
+    Args:
+        module: The module.
+        on_the_way: Whether to read what it was before it was compiled, which reasons need.
+    """
+    options = _text(module.beside("execution_options.txt"), _MOST_BYTES)
     devices = tuple(int(device) for device in _DEVICE.findall(options))
-    lowered = _text(module.as_jax_lowered_it) or None
+    header = _text(module.as_jax_lowered_it, _HEADER_BYTES)
+    partitions = _PARTITIONS.search(options) or _PARTITIONS.search(header)
     return Beside(
         slice=slice_of(module),
         device_ids=devices if sorted(devices) == list(range(len(devices))) else (),
-        meshes=tuple(dict.fromkeys(_meshes(module, lowered))),
-        memory_bytes=memory_of_assignment(_text(module.beside("after_optimizations-buffer-assignment.txt"))),
-        partitioned=_text(module.matching(PARTITIONED)) or None,
-        before_propagation=_text(module.before_propagation) or None,
-        lowered=lowered,
+        partitions=int(partitions[1] or partitions[2]) if partitions is not None else None,
+        meshes=tuple(dict.fromkeys((*shardy_meshes(header), *_meshes_before(module)))),
+        memory_bytes=memory_of_assignment(_text(module.beside(f"{module.on}after_optimizations-buffer-assignment.txt"))),
+        partitioned=(_text(module.matching(PARTITIONED)) or None) if on_the_way else None,
+        before_propagation=(_text(module.before_propagation) or None) if on_the_way else None,
+        lowered=(_text(module.as_jax_lowered_it) or None) if on_the_way else None,
     )
 
 
-def _meshes(module: DumpedModule, lowered: str | None) -> Iterator[Mesh]:
-    yield from shardy_meshes((lowered or "")[:_HEADER_BYTES])
-    yield from shardy_meshes(_text(module.beside(".before_optimizations.txt"), _HEADER_BYTES))
+def _meshes_before(module: DumpedModule) -> Iterator[Mesh]:
+    """The meshes that the module names before optimization, whose text alone keeps them where JAX's is not there."""
+    return shardy_meshes(_text(module.beside("before_optimizations.txt"), _HEADER_BYTES))
 
 
 def _text(path: Path | None, most: int = -1) -> str:

@@ -13,13 +13,14 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 
 from hloscope.errors import TargetError
 from hloscope.units import plural
 
 _FINAL = re.compile(
-    r"(?P<module>(?:.+\.)?module_(?P<number>\d+)\.(?P<name>.+?))(?:\.cl_\d+)?"
+    r"(?P<stem>(?P<module>(?:.+\.)?module_(?P<number>\d+)\.(?P<name>.+?))(?:\.cl_\d+)?)"
     r"\.(?P<stage>after_codegen|(?P<on>[A-Za-z]\w*?(?:\.\d+\w*)?_)?after_optimizations)"
     r"\.(?P<ending>txt|hlo|pb|hlo\.pb)(?P<compressed>\.(?:gz|gzip|xz|zst|zstd))?"
 )
@@ -47,7 +48,9 @@ class DumpedModule:
         file: The same from the dump's folder.
         platform: `tpu`, `gpu` or `cpu`, by the file's name; None where that does not say.
         size_bytes: Size of the file; None when it cannot be read.
-        prefix: What the names of its files begin with, before a dot.
+        prefix: Number and name, as all its files' names have them: `module_0092.jit_step`.
+        stem: What the names of its files begin with, before a dot: `module_0092.jit_step.cl_933746096`.
+        on: What stands before its stage: `cpu_`, `sm_8.0_gpu_`, and nothing on TPU.
     """
 
     name: str
@@ -57,6 +60,8 @@ class DumpedModule:
     platform: str | None
     size_bytes: int | None
     prefix: str
+    stem: str
+    on: str
 
     @property
     def label(self) -> str:
@@ -72,40 +77,30 @@ class DumpedModule:
         )
 
     def beside(self, ending: str) -> Path | None:
-        """A file of the same module whose name ends so; the largest of several, None where there is none."""
-        found = (path for path in self._own_files if path.name.endswith(ending))
-        return max(found, key=_size_of, default=None)
+        """The file of the same module whose name has this in place of the stage; None where there is none."""
+        path = self.path.with_name(f"{self.stem}.{ending}")
+        return path if self.number and path.is_file() else None
 
     def matching(self, pattern: re.Pattern[str]) -> Path | None:
-        """A file of the same module whose name has a match, as text; the largest of several."""
-        found = (path for path in self._own_files if path.suffix == ".txt" and pattern.search(path.name))
-        return max(found, key=_size_of, default=None)
-
-    @property
-    def _own_files(self) -> Iterator[Path]:
-        if not self.number:
-            return
+        """A text of the same module whose name has a match; the largest of several. It looks through the folder."""
         try:
-            entries = sorted(os.scandir(self.path.parent), key=lambda entry: entry.name)
+            names = sorted(os.listdir(self.path.parent)) if self.number else []
         except OSError:
-            return
-        yield from (Path(entry.path) for entry in entries if entry.name.startswith(f"{self.prefix}."))
+            return None
+        own = (name for name in names if name.startswith(f"{self.stem}.") and name.endswith(".txt"))
+        return max((self.path.with_name(name) for name in own if pattern.search(name)), key=_size_of, default=None)
 
     @property
     def as_jax_lowered_it(self) -> Path | None:
-        """The module as JAX handed it to the compiler, in MLIR, which JAX writes into a folder beside."""
-        own = sorted(self.path.parent.glob(f"{_escaped(self.prefix)}*/module.mlir")) if self.number else []
-        return next((path for path in own if re.fullmatch(r"(\.cl_\d+)?", path.parent.name[len(self.prefix) :])), None)
+        """The module as JAX handed it to the compiler, in MLIR, which lies in a folder beside."""
+        path = self.path.with_name(self.stem) / "module.mlir"
+        return path if self.number and path.is_file() else None
 
     @property
     def before_propagation(self) -> Path | None:
         """The module that Shardy was about to propagate, in MLIR, where its pass was dumped."""
         path = self.path.parent / "shardy" / self.prefix / "01.before_propagation.mlir"
         return path if self.number and path.is_file() else None
-
-
-def _escaped(name: str) -> str:
-    return re.sub(r"([*?\[])", r"[\1]", name)
 
 
 def _size_of(path: Path) -> int:
@@ -147,13 +142,13 @@ class Dump:
         exact = [module for module in found if module.name == name.strip()] or found
         if len(exact) == 1:
             return exact[0]
-        labels = [f"{module.label}" for module in exact or self.modules]
+        labels = [module.label for module in exact or self.modules]
         listed = ", ".join(labels[:_NAMED]) + (f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else "")
         if exact:
             raise TargetError(
                 f"{len(exact)} modules in {self.folder} are named {name}",
                 why=f"they are {listed}",
-                fix=f"name one by its number: --only {exact[0].number or exact[0].file}",
+                fix=f"name one of these, such as --only {exact[0].label}",
             )
         raise TargetError(f"no module in {self.folder} is named {name}", why=f"it holds {listed}", fix="name one of them")
 
@@ -216,6 +211,8 @@ def _module(match: re.Match[str], path: Path, root: Path) -> DumpedModule:
         platform=_platform(groups),
         size_bytes=None if size < 0 else size,
         prefix=groups.get("module") or groups["name"],
+        stem=groups.get("stem") or groups["name"],
+        on=groups.get("on") or "",
     )
 
 
@@ -235,7 +232,7 @@ def _files(folder: Path, notes: list[str]) -> Iterator[Path]:
         here, depth = waiting.pop()
         try:
             status = here.stat()
-            entries = sorted(os.scandir(here), key=lambda entry: entry.name)
+            entries = sorted(os.scandir(here), key=attrgetter("name"))
         except OSError as error:
             if here == folder:
                 raise TargetError(
@@ -248,7 +245,8 @@ def _files(folder: Path, notes: list[str]) -> Iterator[Path]:
         seen.add((status.st_dev, status.st_ino))
         for entry in entries:
             if not entry.is_dir():
-                yield Path(entry.path)
+                if entry.is_file() or entry.is_symlink():  # no pipes, on which reading would wait for ever
+                    yield Path(entry.path)
             elif not _MODULES_OWN_FOLDER.fullmatch(entry.name) and depth < _DEEPEST:
                 waiting.append((Path(entry.path), depth + 1))
 

@@ -105,7 +105,6 @@ def lines(dump: Dump, width: int) -> Iterator[Text]:
         remarks.append(Text(words, style="dim"))
     remarks += [Text(f"note: {note}", style="dim") for note in dump.notes]
     yield from (Text(" " * INDENT) + line for line in folded(remarks, width - INDENT))
-    yield Text()
 
 
 def _headline(dump: Dump) -> Text:
@@ -213,13 +212,18 @@ def summary(dump: Dump, results: Sequence[DumpedResult], seconds: float) -> Iter
     yield Text(count, style="bold")
     if any(_is_guess(result) for result in done):
         yield Text(f"{GUESSED} marks slices that are guessed from the text; --slice says which it is", style="dim")
-    if any(result.analysis is not None and result.analysis.time is None for result in done):
-        yield Text("no time: nothing says what the module runs on; --slice v5e:2x4 would", style="dim")
+    if any(map(_lacks_slice, done)):
+        yield Text("no step: nothing says what the module was compiled for; --slice v5e:2x4, for example, would", style="dim")
     yield from _longest(done)
 
 
 def _is_guess(result: DumpedResult) -> bool:
     return result.analysis is not None and result.analysis.slice is not None and result.analysis.slice.chosen_by == "guess"
+
+
+def _lacks_slice(result: DumpedResult) -> bool:
+    found = result.analysis
+    return found is not None and found.slice is None and result.module.platform in ("tpu", None)
 
 
 def _longest(done: Iterable[DumpedResult]) -> Iterator[Text]:
