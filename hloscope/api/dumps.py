@@ -70,9 +70,7 @@ def analyze_dumped(module: DumpedModule, how: HowToAnalyze, *, with_reasons: boo
     if with_reasons:
         beside = _asked(beside, module)
     text = _with_partitions(read_hlo(module.path), beside)
-    return analyze_text(
-        text, name=str(module.path), judging=how.judging, guesses=True, beside=beside, **how.beside
-    )
+    return analyze_text(text, name=str(module.path), judging=how.judging, guesses=True, beside=beside, **how.beside)
 
 
 def _with_partitions(text: str, beside: Beside) -> str:
@@ -125,7 +123,7 @@ def analyze_all(
         workers: Processes at once; by default as many as cores and memory allow.
         memory_bytes: What all processes may take together; by default half of what is free.
     """
-    bound = memory_bytes or system_bytes("SC_AVPHYS_PAGES") // _SHARE_OF_FREE or _PROCESS_BYTES
+    bound = memory_bytes or (system_bytes("SC_AVPHYS_PAGES") or 0) // _SHARE_OF_FREE or 2 * _PROCESS_BYTES
     most = max(1, min(workers or _cores(), len(dump.modules), bound // _PROCESS_BYTES))
     pool = WorkerPool(most, counted=False)
     try:
@@ -194,7 +192,10 @@ def _result(future: Future[DumpedResult], module: DumpedModule) -> DumpedResult:
     if error is None:
         return future.result()
     if isinstance(error, WorkerDied):
-        why, fix = how_it_ended(error.returncode), "most likely the machine ran out of memory: try it alone, with --only"
+        why, fix = (
+            how_it_ended(error.returncode),
+            "most likely the machine ran out of memory: try it alone, with --only",
+        )
     elif isinstance(error, TimeoutError):
         why, fix = "it took too long", "HLOSCOPE_TIMEOUT=0 sets no limit"
     elif isinstance(error, Exception):

@@ -76,7 +76,9 @@ def with_dump(program: Capture, module: HloModule, beside: Beside, facts: Target
             chosen = overridden(said, facts.chip_overrides or ())
             program = capture_of_text(program.compiled.text, module, facts, chosen, name=name)
             program = replace(program, slice_chosen_by="dump")
-    is_one = program.slice is not None and program.slice_chosen_by == "dump" and said is not None and said.slice_count == 1
+    is_one = (
+        program.slice is not None and program.slice_chosen_by == "dump" and said is not None and said.slice_count == 1
+    )
     compiled = replace(
         program.compiled,
         memory_bytes=beside.memory_bytes,
@@ -126,8 +128,8 @@ def _about_names(mesh: Mesh) -> str:
     one = len(mesh.axis_names) == 1
     named = ",".join(f"{letter}={size}" for letter, size in zip("XYZUVW", mesh.axis_sizes, strict=False))
     return (
-        f"{'axis_0 is a name' if one else 'axis_0, axis_1 and so on are names'} of hloscope's own for what the text does "
-        f"not name, read off its groups of devices: --mesh {named} gives {'it another' if one else 'them others'}"
+        f"{'axis_0 is a name' if one else 'axis_0, axis_1 and so on are names'} of hloscope's own for what the text "
+        f"does not name, read off its groups of devices: --mesh {named} gives {'it another' if one else 'them others'}"
     )
 
 

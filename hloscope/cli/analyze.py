@@ -53,7 +53,9 @@ def _exit_code(found: Analysis, options: dict[str, Any]) -> int:
 _folder_options = together(
     click.option("--only", metavar="NAME", help="Of a folder of dumps: the module of this name, number or file."),
     click.option("--all", "everything", is_flag=True, help="Of a folder of dumps: every module, as each is done."),
-    click.option("--memory", type=folders.Capacity(), metavar="SIZE", help="What --all may take. [default: half of what is free]"),
+    click.option(
+        "--memory", type=folders.Capacity(), metavar="SIZE", help="What --all may take. [default: half of what is free]"
+    ),
     jobs_option,
 )
 

@@ -50,7 +50,12 @@ def is_named(target: str, options: targets.Options) -> bool:
 
     if is_folder(target):
         return True
-    given = {"--only": options["only"], "--all": options["everything"], "--memory": options["memory"], "--jobs": options["jobs"]}
+    given = {
+        "--only": options["only"],
+        "--all": options["everything"],
+        "--memory": options["memory"],
+        "--jobs": options["jobs"],
+    }
     for name, value in given.items():
         if value:
             what = f"{target} is none" if Path(target).exists() else f"there is no folder {target}"
@@ -167,6 +172,7 @@ def _report(output: str | None, stage: running.Stages) -> Iterator[Callable[[str
         HloscopeError: The report cannot be written.
     """
     if output is None or output == "-":
+
         def write(text: str) -> None:
             with stage.hidden():
                 running.write_report(text, None, is_last=False)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from hloscope.cost.operations import cycles_of
 from hloscope.cost.price import SPARSE_CORE, WITHOUT_SPARSE_CORES, is_from_tpu
 from hloscope.cost.work import MATMULS, Work, work_by_computation, work_of
+from hloscope.errors import SliceError
 from hloscope.graph import HloGraph
 from hloscope.hardware.chips import CHIPS, Chip
 from hloscope.hardware.slices import Slice, default_slice
-from hloscope.errors import SliceError
 from hloscope.hlo import HloInstruction, HloModule, collector_paused
 from hloscope.units import array_bytes, format_share
 

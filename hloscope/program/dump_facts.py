@@ -25,7 +25,7 @@ _GENERATIONS = {
     "GHOSTLITE": "v6e",
     "6acc60406": "v7x",
 }
-"""What libtpu calls them. Source: `target_arguments.txt` of one compile for each, by the libtpu of JAX 0.10 and 0.12."""
+"""What libtpu calls them. Source: `target_arguments.txt` of a compile for each, by JAX 0.10 and 0.12."""
 
 _ARGUMENTS = re.compile(
     r'tpu_topology_args \{\s*version: TPU_VERSION_(?P<version>\w+)(?:\s*variant: "(?P<variant>\w*)")?'
@@ -114,7 +114,9 @@ def facts_beside(module: DumpedModule, *, on_the_way: bool = True) -> Beside:
         device_ids=devices if sorted(devices) == list(range(len(devices))) else (),
         partitions=int(partitions[1] or partitions[2]) if partitions is not None else None,
         meshes=tuple(dict.fromkeys((*shardy_meshes(header), *_meshes_before(module)))),
-        memory_bytes=memory_of_assignment(_text(module.beside(f"{module.on}after_optimizations-buffer-assignment.txt"))),
+        memory_bytes=memory_of_assignment(
+            _text(module.beside(f"{module.on}after_optimizations-buffer-assignment.txt"))
+        ),
         partitioned=(_text(module.matching(PARTITIONED)) or None) if on_the_way else None,
         before_propagation=(_text(module.before_propagation) or None) if on_the_way else None,
         lowered=(_text(module.as_jax_lowered_it) or None) if on_the_way else None,

@@ -1,9 +1,8 @@
 """Folders that XLA dumps into (`xla_dump_to`): the final modules in one, and what lies beside each.
 
 XLA names a file by its module and by when it was written: `module_0092.jit_step.cl_933746096.after_codegen.txt` on TPU,
-`module_0092.jit_step.cpu_after_optimizations.txt`, `module_0092.jit_step.sm_8.0_gpu_after_optimizations.txt`, each also
-as `.hlo.pb`, and any of them may have been compressed since. A dump holds dozens of other files for each module; nothing
-is read to list it but names and sizes.
+`….cpu_after_optimizations.txt` on CPUs, `….sm_8.0_gpu_after_optimizations.txt` on GPUs, each also as `.hlo.pb`; any of
+them may have been compressed since. A dump holds dozens of other files for each module, of which listing it reads none.
 """
 
 from __future__ import annotations
@@ -150,7 +149,9 @@ class Dump:
                 why=f"they are {listed}",
                 fix=f"name one of these, such as --only {exact[0].label}",
             )
-        raise TargetError(f"no module in {self.folder} is named {name}", why=f"it holds {listed}", fix="name one of them")
+        raise TargetError(
+            f"no module in {self.folder} is named {name}", why=f"it holds {listed}", fix="name one of them"
+        )
 
 
 def is_folder(target: object) -> bool:

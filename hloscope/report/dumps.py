@@ -125,7 +125,7 @@ def _name(module: DumpedModule) -> str:
 
 
 def _file(module: DumpedModule) -> str:
-    """The file, where its name says more than the module and its number, as it does of compressed and serialized ones."""
+    """The file, where its name says more than the module and its number: of compressed and serialized ones."""
     return "" if module.number and module.path.suffix == ".txt" else module.path.name
 
 
@@ -191,7 +191,9 @@ class Rows:
 
     def _row(self, *cells: str) -> str:
         widths = (-self.name, 6, 8, -15, 10, 11, 9, 8)
-        parts = (f"{cell:<{-wide}}" if wide < 0 else f"{cell:>{wide}}" for cell, wide in zip(cells, widths, strict=False))
+        parts = (
+            f"{cell:<{-wide}}" if wide < 0 else f"{cell:>{wide}}" for cell, wide in zip(cells, widths, strict=False)
+        )
         return "  ".join(parts)
 
 
@@ -213,12 +215,16 @@ def summary(dump: Dump, results: Sequence[DumpedResult], seconds: float) -> Iter
     if any(_is_guess(result) for result in done):
         yield Text(f"{GUESSED} marks slices that are guessed from the text; --slice says which it is", style="dim")
     if any(map(_lacks_slice, done)):
-        yield Text("no step: nothing says what the module was compiled for; --slice v5e:2x4, for example, would", style="dim")
+        yield Text(
+            "no step: nothing says what the module was compiled for; --slice v5e:2x4, for example, would", style="dim"
+        )
     yield from _longest(done)
 
 
 def _is_guess(result: DumpedResult) -> bool:
-    return result.analysis is not None and result.analysis.slice is not None and result.analysis.slice.chosen_by == "guess"
+    return (
+        result.analysis is not None and result.analysis.slice is not None and result.analysis.slice.chosen_by == "guess"
+    )
 
 
 def _lacks_slice(result: DumpedResult) -> bool:
