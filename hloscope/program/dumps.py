@@ -23,7 +23,7 @@ _FINAL = re.compile(
     r"\.(?P<stage>after_codegen|(?P<on>[A-Za-z]\w*?(?:\.\d+\w*)?_)?after_optimizations)"
     r"\.(?P<ending>txt|hlo|pb|hlo\.pb)(?P<compressed>\.(?:gz|gzip|xz|zst|zstd))?"
 )
-"""Source: `FilenameFor` and `DumpHloModule` in xla/service/dump.cc; dumps of libtpu and XLA:CPU of JAX 0.10 and 0.12."""
+"""Source: `FilenameFor` and `DumpHloModule` in xla/service/dump.cc; dumps of JAX 0.10 and 0.12 for TPU and CPU."""
 
 _PLAIN = re.compile(r"(?P<name>.+?)\.(?P<ending>hlo|hlo\.txt|hlo\.pb)(?P<compressed>\.(?:gz|gzip|xz|zst|zstd))?")
 """Files of HLO that somebody else has named, for folders in which XLA has named none."""
