@@ -90,7 +90,7 @@ def _by_marks(module: HloModule) -> tuple[dict[str, Chip], list[str]]:
     """The generations that print what the text does, and in words what tells."""
     left, because = {chip.name: chip for chip in CHIPS}, []
     for mark, names, words in _MARKS:
-        if module.mentions(mark):
+        if module.mentions(mark) and not left.keys() <= names:
             left = {name: chip for name, chip in left.items() if name in names}
             because.append(words)
     old = _has_old_scalars(module)
@@ -100,7 +100,7 @@ def _by_marks(module: HloModule) -> tuple[dict[str, Chip], list[str]]:
         left.pop("v7x", None)
     if any(module.mentions(word) for word in SPARSE_CORE):
         left = {name: chip for name, chip in left.items() if name not in WITHOUT_SPARSE_CORES}
-    return left, because[:1] if len(left) == 1 else because
+    return left, because
 
 
 def _has_old_scalars(module: HloModule) -> bool | None:
