@@ -6,7 +6,6 @@ The names are this file's, and nothing that a user writes down may rest on them:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from math import prod
 
@@ -14,9 +13,8 @@ import numpy as np
 
 from hloscope.analysis.groups import Groups, SubAxis, device_groups, digit_of_pairs, digits_of_groups
 from hloscope.analysis.mesh_text import mesh_from_text
-from hloscope.analysis.model import Analysis, Mesh
+from hloscope.analysis.model import Mesh
 from hloscope.analysis.opcodes import KIND_OF_OPCODE, base_opcode
-from hloscope.analysis.totals import totals_of
 from hloscope.analysis.vocabulary import Kind
 from hloscope.graph import entry_of
 from hloscope.hlo import HloModule, Sharding
@@ -45,15 +43,6 @@ def unnamed_mesh(module: HloModule) -> Mesh | None:
         return None
     sizes = tuple(after // before for before, after in pairwise(ends))[::-1]
     return Mesh(axis_names=tuple(f"axis_{number}" for number in range(len(sizes))), axis_sizes=sizes, made_up=True)
-
-
-def without_made_up_names(analysis: Analysis) -> Analysis:
-    """An analysis as it is without a mesh whose names nobody but hloscope has chosen."""
-    if analysis.mesh is None or not analysis.mesh.made_up:
-        return analysis
-    collectives = tuple(replace(collective, axes=None) for collective in analysis.collectives)
-    totals = totals_of(collectives, hidden=bool(analysis.unmodelled))
-    return replace(analysis, mesh=None, collectives=collectives, totals=totals)
 
 
 def _cuts(digits: Iterable[SubAxis]) -> set[int]:

@@ -11,6 +11,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from hloscope.analysis.guesses import without_guessed_times
 from hloscope.analysis.memory import memory_of
 from hloscope.analysis.model import Analysis, ArrayFact, SliceFact
 from hloscope.analysis.places import CAPTURED, Sources
@@ -18,7 +19,6 @@ from hloscope.api.python_words import python_words
 from hloscope.api.texts import beside_text, capture_of_text, hlo_text, refuse_source_root, with_dump, with_guesses
 from hloscope.compiler.client import start_ahead
 from hloscope.cost.captures import price_capture
-from hloscope.cost.price import without_times
 from hloscope.errors import TargetError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice
@@ -159,11 +159,11 @@ def analysis_of(
     is_alone = program.is_text and program.compiled.shardy is None
     found = unexplained(found) if is_alone else explained(found, module, program)
     found = _with_compiler_facts(found, program)
-    is_guess = program.slice_chosen_by == "guess"  # on which no finding is to rest
-    judged_on, chosen = (without_times(found), None) if is_guess else (found, program.slice)
+    judged_on = without_guessed_times(found)
+    chosen = None if judged_on.slice is None else program.slice
     facts = Facts(judged_on, module, chosen, kernel_costs=program.kernel_costs)
     known = judged(facts, _rules_for(program, judging))
-    return replace(found, findings=known.findings, notes=known.notes) if is_guess else known
+    return replace(found, findings=known.findings, notes=known.notes)
 
 
 def _rules_for(program: Capture, judging: RuleSelection) -> RuleSelection:

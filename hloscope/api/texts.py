@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hloscope.analysis.guesses import GUESS
 from hloscope.analysis.unnamed_axes import unnamed_mesh
 from hloscope.compiler.model import Compiled
 from hloscope.cost.generation import guessed_slice
@@ -120,7 +121,7 @@ def with_guesses(program: Capture, module: HloModule, facts: TargetFacts, *, is_
         "chips; --slice says which it is"
     )
     chosen = overridden(chosen, facts.chip_overrides or ())
-    return replace(program, slice=chosen, slice_chosen_by="guess", notes=(*program.notes, note))
+    return replace(program, slice=chosen, slice_chosen_by=GUESS, notes=(*program.notes, note))
 
 
 def _about_names(mesh: Mesh) -> str:

@@ -74,8 +74,8 @@ def analysis_of_folder(target: str, options: targets.Options) -> Analysis:
     from hloscope.api.dumps import HowToAnalyze, analyze_dumped
     from hloscope.program.dumps import read_dump
 
-    targets.refuse_options_of_functions(target, options)
     dump, only, beside = read_dump(target), options["only"], targets.text_facts(options)
+    targets.refuse_options_of_functions(target, options)
     if options["everything"]:
         _all(dump, HowToAnalyze(judging=targets.judging_of(options), beside=beside), options)
     for name in ("memory", "jobs"):

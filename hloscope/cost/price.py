@@ -92,15 +92,6 @@ def price_module(
     return replace(analysis, collectives=collectives, time=replace(time, is_scheduled=module.is_scheduled, notes=notes))
 
 
-def without_times(analysis: Analysis) -> Analysis:
-    """The analysis as it is without a slice: nothing that a chip's figures have gone into."""
-    collectives = tuple(
-        replace(collective, time_us=None, exposed_us=None, overlap=None) for collective in analysis.collectives
-    )
-    memory = replace(analysis.memory, hbm_bytes=None, fits=None)
-    return replace(analysis, slice=None, time=None, collectives=collectives, memory=memory)
-
-
 def _make_possible(sums: Sums, chip: Chip) -> None:
     """A step never takes less than its bytes take through memory, or its FLOPs through the matrix units.
 

@@ -8,6 +8,7 @@ from math import inf
 
 from rich.text import Text
 
+from hloscope.analysis.guesses import GUESS
 from hloscope.analysis.model import Analysis, ArrayFact, IntermediateFact, Memory, Mesh
 from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import Bound
@@ -66,7 +67,7 @@ def _place(analysis: Analysis) -> Text:
     if analysis.slice is not None:
         used, devices = analysis.slice.used_devices, analysis.slice.devices
         place.append(f"on {analysis.slice.name}", style="bold")
-        guessed = "guessed, " if analysis.slice.chosen_by == "guess" else ""
+        guessed = "guessed, " if analysis.slice.chosen_by == GUESS else ""
         place.append(f" ({guessed}{f'{used:,} of ' if used < devices else ''}{plural(devices, 'device')})")
     if analysis.mesh is not None:
         place.append(f"{', ' if place.plain else 'on '}mesh {_mesh_words(analysis.mesh)}")

@@ -8,6 +8,7 @@ from functools import partial
 
 from rich.text import Text
 
+from hloscope.analysis.guesses import GUESS
 from hloscope.analysis.model import Analysis, SliceFact
 from hloscope.documents import SCHEMA, Schema
 from hloscope.hardware.slices import Slice
@@ -201,7 +202,7 @@ def _compiled_for(found: Analysis, module: DumpedModule) -> str:
     """`v5e:2x4`, with a mark where it is a guess; what is known of the platform else."""
     chosen: SliceFact | None = found.slice
     if chosen is not None:
-        return chosen.name + (GUESSED if chosen.chosen_by == "guess" else "")
+        return chosen.name + (GUESSED if chosen.chosen_by == GUESS else "")
     platform = _PLATFORMS[module.platform]
     return f"{platform}, {plural(found.num_partitions, 'device')}" if found.num_partitions > 1 else platform
 
@@ -223,7 +224,7 @@ def summary(dump: Dump, results: Sequence[DumpedResult], seconds: float) -> Iter
 
 def _is_guess(result: DumpedResult) -> bool:
     return (
-        result.analysis is not None and result.analysis.slice is not None and result.analysis.slice.chosen_by == "guess"
+        result.analysis is not None and result.analysis.slice is not None and result.analysis.slice.chosen_by == GUESS
     )
 
 

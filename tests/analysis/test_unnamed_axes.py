@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.analysis.unnamed_axes import unnamed_mesh, without_made_up_names
+from hloscope.analysis.guesses import without_guesses
+from hloscope.analysis.unnamed_axes import unnamed_mesh
 from hloscope.api.analyzing import analyze_text
 from hloscope.contracts.evaluate import evaluate
 from hloscope.contracts.notation import parse_contract
@@ -24,7 +25,10 @@ ENTRY main {{
   ROOT r = f32[16,128] negate(p)
 }}
 """
-SUM = "  sum.{n} = f32[16,128] all-reduce(p), channel_id={n}, replica_groups={groups}, use_global_device_ids=true, to_apply=add"
+SUM = (
+    "  sum.{n} = f32[16,128] all-reduce(p), channel_id={n}, replica_groups={groups}, use_global_device_ids=true, "
+    "to_apply=add"
+)
 RING = "  c = f32[16,128] collective-permute(p), channel_id=9, source_target_pairs={{{pairs}}}"
 
 
@@ -92,4 +96,4 @@ def test_no_contract_is_met_by_names_that_are_made_up(contract):
 
 def test_without_the_names_it_is_as_before():
     written = text(8, "[4,2]<=[8]", "[1,8]<=[8]")
-    assert without_made_up_names(analyze_text(written, guesses=True)).totals == analyze_text(written).totals
+    assert without_guesses(analyze_text(written, guesses=True)).totals == analyze_text(written).totals

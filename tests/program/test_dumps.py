@@ -117,11 +117,11 @@ def test_names_of_a_module(tmp_path, name):
 
 def test_a_name_that_several_have(tmp_path):
     found = dump(tmp_path, "module_0001.jit_f.after_codegen.txt", "module_0002.jit_f.after_codegen.txt")
-    with pytest.raises(TargetError, match="2 modules in .* are named f") as raised:
+    with pytest.raises(TargetError, match=r"2 modules in .* are named f") as raised:
         found.named("f")
     assert "module_0001.jit_f" in str(raised.value.why)
     assert found.named("module_0002.jit_f").number == "0002"
-    with pytest.raises(TargetError, match="no module in .* is named g"):
+    with pytest.raises(TargetError, match=r"no module in .* is named g"):
         found.named("g")
 
 
