@@ -16,7 +16,15 @@ from hloscope.analysis.memory import memory_of
 from hloscope.analysis.model import Analysis, ArrayFact, SliceFact
 from hloscope.analysis.places import CAPTURED, Sources
 from hloscope.api.python_words import python_words
-from hloscope.api.texts import beside_text, capture_of_text, hlo_text, refuse_source_root, with_dump, with_guesses
+from hloscope.api.texts import (
+    beside_text,
+    capture_of_text,
+    dump_beside,
+    hlo_text,
+    refuse_source_root,
+    with_dump,
+    with_guesses,
+)
 from hloscope.compiler.client import start_ahead
 from hloscope.cost.captures import price_capture
 from hloscope.errors import TargetError
@@ -88,7 +96,8 @@ def analyze(
     described = {"args": args, **{name: value for name, value in options.items() if name not in of_rules}}
     if isinstance(target, str | Path) and names_hlo(target):
         beside = beside_text(target, described)
-        return analyze_text(hlo_text(target), name=str(target), judging=rules, guesses=True, **beside)
+        text, in_dump = hlo_text(target), dump_beside(target)
+        return analyze_text(text, name=str(target), judging=rules, guesses=True, beside=in_dump, **beside)
     if isinstance(target, Path):
         raise TargetError(f"{target} names no function", fix=f"write '{target}:FUNCTION'")
     refuse_source_root("source_root", source_root)

@@ -17,7 +17,8 @@ from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import Slice
 from hloscope.hlo import HloModule, module_text
 from hloscope.program.capture import Capture, Mesh
-from hloscope.program.dump_facts import Beside
+from hloscope.program.dump_facts import Beside, facts_beside
+from hloscope.program.dumps import module_at
 from hloscope.program.files import read_hlo, split_module
 from hloscope.program.target import BY_NAME, TargetFacts
 
@@ -50,6 +51,18 @@ def capture_of_text(text: str, module: HloModule, facts: TargetFacts, chosen: Sl
         devices_per_slice=per_slice if slices > 1 else None,
         kernel_costs=facts.kernel_costs,
     )
+
+
+def dump_beside(target: str | Path) -> Beside | None:
+    """What lies beside a file of a dump that is named by itself, as far as it is read without JAX."""
+    module = module_at(target)
+    if module is None:
+        return None
+    beside = facts_beside(module, on_the_way=False)
+    if module.as_jax_lowered_it is None and module.before_propagation is None:
+        return beside
+    note = f"reasons are looked for in a dump's folder: hloscope analyze {module.path.parent} --only {module.prefix}"
+    return replace(beside, notes=(*beside.notes, note))
 
 
 def with_dump(program: Capture, module: HloModule, beside: Beside, facts: TargetFacts, *, name: str) -> Capture:

@@ -159,6 +159,13 @@ def is_folder(target: object) -> bool:
     return isinstance(target, str | Path) and bool(str(target)) and Path(target).is_dir()
 
 
+def module_at(path: str | Path) -> DumpedModule | None:
+    """The module whose file this is, by its name; None for a file that XLA has not named as it does in a dump."""
+    file = Path(path)
+    match = _FINAL.fullmatch(file.name)
+    return None if match is None else _module(match, file, file.parent)
+
+
 def read_dump(folder: str | Path) -> Dump:
     """The final modules in a folder and in those in it, by their files' names and sizes.
 

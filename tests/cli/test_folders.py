@@ -93,6 +93,14 @@ def test_one_in_full_with_likely_reasons(folder, named):
     assert collective["why"].startswith("likely: ")
 
 
+def test_a_file_by_itself_has_what_lies_beside_it():
+    found = json.loads(hloscope("analyze", MLP / f"{STEM}.after_codegen.txt", "--format", "json").stdout)
+    assert (found["slice"]["name"], found["slice"]["chosen_by"]) == ("v5e:2x4", "dump")
+    assert (found["mesh"]["axis_names"], found["mesh"]["made_up"]) == (["data", "model"], False)
+    assert found["reasons"][found["collectives"][0]["reason"]]["kind"] == "unknown"
+    assert any("--only module_0000.jit_mlp" in note for note in found["notes"])
+
+
 def test_the_list_comes_first(folder):
     done = hloscope("analyze", folder)
     assert done.returncode == 0
