@@ -27,6 +27,7 @@ from hloscope.documents import Table, tables_of  # noqa: E402
 from hloscope.report.checks import CheckDocument  # noqa: E402
 from hloscope.report.checkups import DoctorDocument  # noqa: E402
 from hloscope.report.diffs import DiffDocument  # noqa: E402
+from hloscope.report.dumps import DumpedModuleDocument  # noqa: E402
 from hloscope.report.explanation import ExplainDocument  # noqa: E402
 from hloscope.report.price import PriceDocument  # noqa: E402
 from hloscope.report.shardings import ShardingTable  # noqa: E402
@@ -38,6 +39,7 @@ DOCUMENTS = {
     "check": CheckDocument,
     "diff": DiffDocument,
     "doctor": DoctorDocument,
+    "dumped_module": DumpedModuleDocument,
     "explain": ExplainDocument,
     "price": PriceDocument,
     "record": Recording,

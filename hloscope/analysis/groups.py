@@ -60,6 +60,12 @@ def axes_of_groups(groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
     Returns:
         Axis names, major first, without axes of size 1; None when the groups are no product of (sub-)axes.
     """
+    digits = digits_of_groups(groups, mesh)
+    return None if digits is None else tuple(digit.name(mesh) for digit in digits)
+
+
+def digits_of_groups(groups: Groups, mesh: Mesh) -> list[SubAxis] | None:
+    """The same as (sub-)axes."""
     positions = _mesh_positions(mesh)
     if not all(device in positions for group in groups for device in group):
         return None
@@ -67,9 +73,7 @@ def axes_of_groups(groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
     if not placed or sum(len(group) for group in groups) != mesh.device_count:
         return None
     digits = _digits_of_group(placed[0], mesh)
-    if digits is None or set(placed) != _groups_over(digits, mesh):
-        return None
-    return tuple(digit.name(mesh) for digit in digits)
+    return None if digits is None or set(placed) != _groups_over(digits, mesh) else digits
 
 
 @lru_cache(maxsize=_MOST_GROUPS)
@@ -97,6 +101,13 @@ def axes_of_pairs(pairs: Groups, mesh: Mesh, *, whole_axes: bool = False) -> tup
         if steps:
             names.append(_changing_digit(axis, steps, mesh, whole=whole_axes).name(mesh))
     return tuple(names)
+
+
+def digit_of_pairs(pairs: Groups, line: Mesh) -> SubAxis | None:
+    """The part of the one axis of a mesh whose value a permute changes; None for a permute that moves nothing."""
+    steps = {(source, target) for source, target in pairs if source != target}
+    inside = all(0 <= device < line.device_count for step in steps for device in step)
+    return _changing_digit(0, steps, line, whole=False) if steps and inside else None
 
 
 @lru_cache(maxsize=8)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain
-from math import prod
 
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.opcodes import KIND_OF_OPCODE, base_opcode
 from hloscope.graph import entry_of
 from hloscope.hlo import HloModule
 from hloscope.hlo.replica_groups import NamedMesh
+from hloscope.program.shardy_meshes import mesh_of, shardy_device_counts, shardy_meshes
 
-_SHARDY_MESH = re.compile(r"#sdy\.mesh<\[(?P<axes>[^\]]*)\](?:\s*,\s*device_ids\s*=\s*\[(?P<ids>[^\]]*)\])?\s*>")
-_SHARDY_AXIS = re.compile(r'\\?"(?P<name>(?:[^"\\]|\\.)+?)\\?"\s*=\s*(?P<size>\d+)')
 _INVENTED = re.compile(r"axis_\d+|_axis_\d+|mesh_axis_\d+")
 
 
@@ -33,7 +31,7 @@ def mesh_from_text(module: HloModule) -> Mesh | None:
 
 def meshes_in_text(module: HloModule) -> Iterator[Mesh]:
     """All meshes of the user's that a module names, as `mesh_from_text` reads them; one of them may come again."""
-    for mesh in chain(_shardy_meshes(module), _named_meshes(module)):
+    for mesh in chain(shardy_meshes(module.header.get("frontend_attributes", "")), _named_meshes(module)):
         if mesh.device_count > 1 and mesh.device_count % module.device_count == 0:
             yield mesh
 
@@ -41,22 +39,14 @@ def meshes_in_text(module: HloModule) -> Iterator[Mesh]:
 def shardy_devices(module: HloModule) -> int | None:
     """Devices of the largest mesh that Shardy put into the header; None when it holds none, or one not understood."""
     text = module.header.get("frontend_attributes", "")
-    meshes = list(_SHARDY_MESH.finditer(text))
-    if not meshes or len(meshes) != text.count("#sdy.mesh<"):
-        return None
-    return max(prod(int(axis["size"]) for axis in _SHARDY_AXIS.finditer(match["axes"])) for match in meshes)
-
-
-def _shardy_meshes(module: HloModule) -> Iterator[Mesh]:
-    for match in _SHARDY_MESH.finditer(module.header.get("frontend_attributes", "")):
-        axes = [(axis["name"], int(axis["size"])) for axis in _SHARDY_AXIS.finditer(match["axes"])]
-        yield from _mesh_of(axes, _integers(match["ids"]) if match["ids"] else None)
+    counts = shardy_device_counts(text)
+    return max(counts) if counts and len(counts) == text.count("#sdy.mesh<") else None
 
 
 def _named_meshes(module: HloModule) -> Iterator[Mesh]:
     for mesh in dict.fromkeys(_printed_meshes(module)):
         if not any(_INVENTED.fullmatch(name) for name, _ in mesh.axes):
-            yield from _mesh_of(mesh.axes, mesh.device_ids)
+            yield from mesh_of(mesh.axes, mesh.device_ids)
 
 
 def _printed_meshes(module: HloModule) -> Iterator[NamedMesh]:
@@ -72,16 +62,3 @@ def _printed_meshes(module: HloModule) -> Iterator[NamedMesh]:
         groups = instruction.replica_groups
         if groups is not None and groups.mesh is not None:
             yield groups.mesh
-
-
-def _mesh_of(axes: Sequence[tuple[str, int]], ids: tuple[int, ...] | None) -> Iterator[Mesh]:
-    names, sizes = tuple(name for name, _ in axes), tuple(size for _, size in axes)
-    if not axes or len(set(names)) != len(names):
-        return
-    if ids is not None and (ids == tuple(range(prod(sizes))) or len(ids) != prod(sizes)):
-        ids = None
-    yield Mesh(axis_names=names, axis_sizes=sizes, partition_ids=ids)
-
-
-def _integers(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", text))

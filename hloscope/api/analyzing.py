@@ -11,11 +11,20 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from hloscope.analysis.guesses import without_guessed_times
 from hloscope.analysis.memory import memory_of
 from hloscope.analysis.model import Analysis, ArrayFact, SliceFact
 from hloscope.analysis.places import CAPTURED, Sources
 from hloscope.api.python_words import python_words
-from hloscope.api.texts import beside_text, capture_of_text, hlo_text, refuse_source_root
+from hloscope.api.texts import (
+    beside_text,
+    capture_of_text,
+    dump_beside,
+    hlo_text,
+    refuse_source_root,
+    with_dump,
+    with_guesses,
+)
 from hloscope.compiler.client import start_ahead
 from hloscope.cost.captures import price_capture
 from hloscope.errors import TargetError
@@ -23,6 +32,7 @@ from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice
 from hloscope.hlo import HloModule, parse_module
 from hloscope.program.capture import Capture, CapturedArray
+from hloscope.program.dump_facts import Beside
 from hloscope.program.files import names_hlo
 from hloscope.program.loading import loaded, name_of
 from hloscope.program.target import TargetFacts, TargetOptions, attached_facts, check_names, make_facts, with_options
@@ -86,7 +96,8 @@ def analyze(
     described = {"args": args, **{name: value for name, value in options.items() if name not in of_rules}}
     if isinstance(target, str | Path) and names_hlo(target):
         beside = beside_text(target, described)
-        return analyze_text(hlo_text(target), name=str(target), judging=rules, **beside)
+        text, in_dump = hlo_text(target), dump_beside(target)
+        return analyze_text(text, name=str(target), judging=rules, guesses=True, beside=in_dump, **beside)
     if isinstance(target, Path):
         raise TargetError(f"{target} names no function", fix=f"write '{target}:FUNCTION'")
     refuse_source_root("source_root", source_root)
@@ -154,9 +165,14 @@ def analysis_of(
     """
     module = parse_module(program.compiled.text, name=f"{name} (compiled)") if module is None else module
     found = price_capture(program, module, target=name)
-    found = unexplained(found) if program.is_text else explained(found, module, program)
-    facts = Facts(_with_compiler_facts(found, program), module, program.slice, kernel_costs=program.kernel_costs)
-    return judged(facts, _rules_for(program, judging))
+    is_alone = program.is_text and program.compiled.shardy is None
+    found = unexplained(found) if is_alone else explained(found, module, program)
+    found = _with_compiler_facts(found, program)
+    judged_on = without_guessed_times(found)
+    chosen = None if judged_on.slice is None else program.slice
+    facts = Facts(judged_on, module, chosen, kernel_costs=program.kernel_costs)
+    known = judged(facts, _rules_for(program, judging))
+    return replace(found, findings=known.findings, notes=known.notes)
 
 
 def _rules_for(program: Capture, judging: RuleSelection) -> RuleSelection:
@@ -222,6 +238,8 @@ def analyze_text(
     kernel_costs: KernelCosts = (),
     judging: RuleSelection = DEFAULT_SELECTION,
     source_root: str | Path | None = None,
+    guesses: bool = False,
+    beside: Beside | None = None,
 ) -> Analysis:
     """Says what moves in a compiled program's HLO text; needs no JAX.
 
@@ -236,18 +254,28 @@ def analyze_text(
         kernel_costs: FLOPs and bytes of Pallas kernels by name.
         judging: Which rules run and what is accepted, as `hloscope.rules.selection.make_selection` makes it.
         source_root: The folder in which files that the text names may be read, for comments that accept findings.
+        guesses: Whether axes without names get some, and a generation that nobody names is guessed; what is to be held
+            against a contract must not rest on either.
+        beside: What lies beside the text in its dump; None for text that is in none.
 
     Raises:
         HloParseError: The text is not HLO.
         MeshError: The mesh does not have as many devices as the program.
         SliceError: The slice has fewer devices than the program.
     """
-    facts = make_facts(mesh=mesh, slice=slice, dcn=dcn, kernel_costs=kernel_costs)
-    chosen = overridden(parse_slice(slice) if slice else None, chip_overrides)
+    facts = make_facts(mesh=mesh, slice=slice, dcn=dcn, kernel_costs=kernel_costs, chip_overrides=chip_overrides)
+    may_follow = slice is None and (guesses or beside is not None)
+    chosen = overridden(parse_slice(slice) if slice else None, () if may_follow else chip_overrides)
     if source_root is not None:
         judging = replace(judging, sources=Sources(root=Path(source_root)))
     module = parse_module(text, name=name)
-    return analysis_of(capture_of_text(text, module, facts, chosen, name=name), name, judging, module)
+    program = capture_of_text(text, module, facts, chosen, name=name)
+    if beside is not None:
+        program = with_dump(program, module, beside, facts, name=name)
+    if guesses:
+        program = with_guesses(program, module, facts, is_said=beside is not None and beside.slice is not None)
+    overridden(program.slice, chip_overrides if program.slice is None else ())
+    return analysis_of(program, name, judging, module)
 
 
 # ---- what JAX and the compiler know of a program beside its text, joined to the facts in the text

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hloscope.analysis.guesses import without_guesses
 from hloscope.analysis.model import Analysis
 from hloscope.api.jobs import Checkout, Job, jobs_of, run_jobs
 from hloscope.api.texts import hlo_text
@@ -41,8 +42,9 @@ class Side:
 
     @classmethod
     def of(cls, name: str, analysis: Analysis) -> Side:
-        """A program that was analysed."""
-        return cls(name=name, baseline=baseline_of(analysis), analysis=analysis)
+        """A program that was analysed; what was guessed of it compares with nothing."""
+        known = without_guesses(analysis)
+        return cls(name=name, baseline=baseline_of(known), analysis=known)
 
     @property
     def step_us(self) -> float | None:

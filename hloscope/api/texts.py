@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hloscope.analysis.guesses import GUESS
+from hloscope.analysis.unnamed_axes import unnamed_mesh
 from hloscope.compiler.model import Compiled
+from hloscope.cost.generation import guessed_slice
+from hloscope.cost.price import is_from_tpu
 from hloscope.errors import HloscopeError, MeshError, SliceError, TargetError
+from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import Slice
 from hloscope.hlo import HloModule, module_text
 from hloscope.program.capture import Capture, Mesh
+from hloscope.program.dump_facts import Beside, facts_beside
+from hloscope.program.dumps import module_at
 from hloscope.program.files import read_hlo, split_module
 from hloscope.program.target import BY_NAME, TargetFacts
 
@@ -42,6 +50,100 @@ def capture_of_text(text: str, module: HloModule, facts: TargetFacts, chosen: Sl
         mesh=mesh,
         devices_per_slice=per_slice if slices > 1 else None,
         kernel_costs=facts.kernel_costs,
+    )
+
+
+def dump_beside(target: str | Path) -> Beside | None:
+    """What lies beside a file of a dump that is named by itself, as far as it is read without JAX."""
+    module = module_at(target)
+    if module is None:
+        return None
+    beside = facts_beside(module, on_the_way=False)
+    if module.as_jax_lowered_it is None and module.before_propagation is None:
+        return beside
+    note = f"reasons are looked for in a dump's folder: hloscope analyze {module.path.parent} --only {module.prefix}"
+    return replace(beside, notes=(*beside.notes, note))
+
+
+def with_dump(program: Capture, module: HloModule, beside: Beside, facts: TargetFacts, *, name: str) -> Capture:
+    """What is known of a program whose text lies in a dump, with what lies beside it; what the user says goes first.
+
+    Args:
+        program: The program by its text.
+        module: The parsed text.
+        beside: What the dump says of it.
+        facts: The mesh, the axes over DCN and the figures of the chip.
+        name: The file's name, for messages.
+
+    Raises:
+        SliceError: A figure given for the chip is not one.
+        MeshError: The mesh does not have as many devices as the program.
+    """
+    said, notes = beside.slice, list(beside.notes)
+    if program.slice is None and said is not None:
+        if said.devices_per_slice < module.device_count:
+            notes.append(
+                f"the dump says {said.name}, which has {said.device_count} devices, and the program is for "
+                f"{module.device_count}: it is not priced"
+            )
+        else:
+            chosen = overridden(said, facts.chip_overrides or ())
+            program = capture_of_text(program.compiled.text, module, facts, chosen, name=name)
+            program = replace(program, slice_chosen_by="dump")
+    is_one = (
+        program.slice is not None and program.slice_chosen_by == "dump" and said is not None and said.slice_count == 1
+    )
+    compiled = replace(
+        program.compiled,
+        memory_bytes=beside.memory_bytes,
+        partitioned=beside.partitioned,
+        shardy=beside.shardy,
+        shardy_as_written=beside.shardy_as_written,
+        device_ids=beside.device_ids if is_one and len(beside.device_ids) == module.device_count else (),
+    )
+    mesh = program.mesh or beside.mesh_of(program.used_devices)
+    return replace(program, compiled=compiled, mesh=mesh, notes=(*program.notes, *notes))
+
+
+_NO_TIMES = "nothing tells what the text was compiled for, so there are no times: --slice v5e:2x4, for example, would"
+
+
+def with_guesses(program: Capture, module: HloModule, facts: TargetFacts, *, is_said: bool = False) -> Capture:
+    """With the names of axes, and the slice, that nobody has said, as far as the text lets them be guessed.
+
+    Args:
+        program: What is known.
+        module: The parsed text.
+        facts: The figures of the chip.
+        is_said: Whether the slice is said, and is only none that the program can be priced on.
+
+    Raises:
+        SliceError: A figure given for the chip is not one.
+    """
+    mesh = unnamed_mesh(module) if program.mesh is None else None
+    if mesh is not None:
+        program = replace(program, mesh=mesh, notes=(*program.notes, _about_names(mesh)))
+    if program.slice is not None or is_said:
+        return program
+    guess = guessed_slice(module)
+    if guess is None:
+        return replace(program, notes=(*program.notes, _NO_TIMES)) if is_from_tpu(module) else program
+    chosen, (generation, _, block) = guess.slice, guess.slice.name.partition(":")
+    note = (
+        f"{generation} is a guess from the text: {guess.because}; {block} is the usual block of {chosen.chip_count} "
+        "chips; --slice says which it is"
+    )
+    chosen = overridden(chosen, facts.chip_overrides or ())
+    return replace(program, slice=chosen, slice_chosen_by=GUESS, notes=(*program.notes, note))
+
+
+def _about_names(mesh: Mesh) -> str:
+    """That the names of the axes are hloscope's, and how they get the user's."""
+    one = len(mesh.axis_names) == 1
+    named = ",".join(f"{letter}={size}" for letter, size in zip("XYZUVW", mesh.axis_sizes, strict=False))
+    return (
+        f"{'axis_0 is a name' if one else 'axis_0, axis_1 and so on are names'} of hloscope's own for what the text "
+        f"does not name, read off its groups of devices: --mesh {named} gives {'it another' if one else 'them others'}"
     )
 
 

@@ -6,8 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hloscope.cli import running, targets
-from hloscope.cli.options import fail_on_option, rule_options, source_root_option, target_options
+from hloscope.cli import folders, running, targets
+from hloscope.cli.options import (
+    fail_on_option,
+    jobs_option,
+    rule_options,
+    source_root_option,
+    target_options,
+    together,
+)
 from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK
 from hloscope.units import plural
 
@@ -19,6 +26,7 @@ TARGET is one of
   package.module:fn     a function, a jitted or shard_mapped one, or a factory returning (fn, args)
   path/to/file.py:fn    the same, by file
   step.hlo, step.txt    HLO text, such as compiled.as_text() prints; also .gz, .xz, .zst, .pb
+  dump/                 a folder that XLA dumped into (xla_dump_to): the largest of its compiled modules
   -                     HLO text on standard input
 
 \b
@@ -26,6 +34,8 @@ Examples
   hloscope analyze model.py:step --mesh data=4,model=2 --arg 'bf16[8@data,2048]' --arg 'bf16[2048,8192@model]'
   hloscope analyze model.py:step --mesh X=16 --arg 'f32[S@X,D]' --dim S=4096,D=512 --slice v5p:2x2x4
   hloscope analyze step.hlo --mesh data=4,model=2 --format json
+  hloscope analyze dump/ --only jit_train_step
+  hloscope analyze dump/ --all --format json -o modules.jsonl
 """
 
 
@@ -40,8 +50,19 @@ def _exit_code(found: Analysis, options: dict[str, Any]) -> int:
     return EXIT_BROKEN
 
 
+_folder_options = together(
+    click.option("--only", metavar="NAME", help="Of a folder of dumps: the module of this name, number or file."),
+    click.option("--all", "everything", is_flag=True, help="Of a folder of dumps: every module, as each is done."),
+    click.option(
+        "--memory", type=folders.Capacity(), metavar="SIZE", help="What --all may take. [default: half of what is free]"
+    ),
+    jobs_option,
+)
+
+
 @click.command(epilog=_EPILOG)
 @click.argument("target")
+@_folder_options
 @target_options()
 @click.option("--save-hlo", metavar="FILE", help="Write the compiled HLO text, which the report's lines refer to.")
 @source_root_option
@@ -50,5 +71,7 @@ def _exit_code(found: Analysis, options: dict[str, Any]) -> int:
 @running.reports("analysis", _exit_code)
 def command(target: str, **options: Any) -> Analysis:
     """Compile TARGET for a TPU slice, and report which collectives move how many bytes over which mesh axis."""
+    if folders.is_named(target, options):
+        return folders.analysis_of_folder(target, options)
     targets.start_compiler(target, options["slice"])
     return targets.analysis_of_target(target, options, targets.judging_of(options))

@@ -250,13 +250,14 @@ _begun: list[str] = []
 """What of the report stands there already."""
 
 
-def begin_report(subject: str, found: object, stages: Stages) -> None:
+def begin_report(subject: str, found: object, stages: Stages, *, apart: bool = False) -> None:
     """Writes the beginning of a report on standard output while the rest is still looked for; only as text.
 
     Args:
         subject: As for `write_formatted`, which leaves out what was written here.
         found: What is known so far.
         stages: The display, which makes room.
+        apart: Whether an empty line follows.
     """
     from hloscope.report.formats import render
 
@@ -265,19 +266,19 @@ def begin_report(subject: str, found: object, stages: Stages) -> None:
     if options["format_name"] != "text" or output not in (None, "-") or not _kept:
         return
     with suppress(OSError), os.fdopen(os.dup(_kept[-1]), "w", errors="replace") as stream:
-        text = render(subject, "text", found, _canvas_of(output, stream)).rstrip("\n") + "\n"
+        text = render(subject, "text", found, _canvas_of(output, stream)).rstrip("\n") + "\n" * (2 if apart else 1)
         with stages.hidden():
             stream.write(text)
             stream.flush()
         _begun.append(text)
 
 
-def _canvas(output: str | None) -> Canvas:
+def canvas(output: str | None) -> Canvas:
+    """How wide a report may be and whether in colour, by where it goes."""
     return _canvas_of(output, sys.stdout)
 
 
 def _canvas_of(output: str | None, stream: TextIO) -> Canvas:
-    """How wide a report may be and whether in colour, by where it goes."""
     from hloscope.report.formats import Canvas
 
     to_terminal = output in (None, "-") and stream.isatty()
@@ -295,11 +296,16 @@ def write_formatted(subject: str, format_name: str, found: object, output: str |
     """
     from hloscope.report.formats import render
 
-    write_report(render(subject, format_name, found, _canvas(output)), output)
+    write_report(render(subject, format_name, found, canvas(output)), output)
 
 
-def write_report(text: str, output: str | None) -> None:
+def write_report(text: str, output: str | None, *, is_last: bool = True) -> None:
     """Writes a finished report to a file, or to stdout; a reader that went away is no error.
+
+    Args:
+        text: The report, or a part of it.
+        output: The file; None or `-` for stdout.
+        is_last: Whether nothing follows; a reader that went away ends the command where something does.
 
     Raises:
         HloscopeError: It cannot be written.
@@ -322,5 +328,8 @@ def write_report(text: str, output: str | None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if not isinstance(error, BrokenPipeError):
             raise HloscopeError("the report cannot be written to standard output", why=error.strerror) from error
+        if not is_last:
+            raise SystemExit(EXIT_OK) from None
     else:
-        os.dup2(2, 1)  # what the user's code prints at exit is not the report
+        if is_last:
+            os.dup2(2, 1)  # what the user's code prints at exit is not the report

@@ -52,14 +52,25 @@ def read_text(target: str, options: Options) -> tuple[str, str]:
         TargetError: There is no such file, or an option is given that only a function can obey.
         HloscopeError: The file cannot be read.
     """
-    from hloscope.api.texts import hlo_text, refuse_beside_text
+    from hloscope.api.texts import hlo_text
     from hloscope.program.files import decode_hlo
 
-    given = {option.flags[0]: options.get(option.name) for option in OPTIONS if option.flags and not option.of_text}
-    refuse_beside_text(target, {**given, "--save-hlo": options.get("save_hlo")})
+    refuse_options_of_functions(target, options)
     if target == "-":
         return "<stdin>", decode_hlo(sys.stdin.buffer.read(), name="<stdin>")
     return target, hlo_text(target)
+
+
+def refuse_options_of_functions(target: str, options: Options) -> None:
+    """Refuses, beside what is compiled already, options that only a function can obey.
+
+    Raises:
+        TargetError: One is given.
+    """
+    from hloscope.api.texts import refuse_beside_text
+
+    given = {option.flags[0]: options.get(option.name) for option in OPTIONS if option.flags and not option.of_text}
+    refuse_beside_text(target, {**given, "--save-hlo": options.get("save_hlo")})
 
 
 def text_facts(options: Options) -> Options:
@@ -99,13 +110,15 @@ def analysis_of_target(target: str, options: Options, judging: RuleSelection | N
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
     from hloscope.api.analyzing import analyze_function, analyze_text
+    from hloscope.api.texts import dump_beside
     from hloscope.rules.selection import DEFAULT_SELECTION
 
     rules = DEFAULT_SELECTION if judging is None else judging
     if is_text(target):
         name, text = read_text(target, options)
         with running.stdout_kept_for_the_report():
-            return analyze_text(text, name=name, judging=rules, **text_facts(options))
+            beside = dump_beside(target)
+            return analyze_text(text, name=name, judging=rules, guesses=True, beside=beside, **text_facts(options))
     return _of_function(
         options,
         lambda facts, **how: analyze_function(target, facts, judging=rules, **how),

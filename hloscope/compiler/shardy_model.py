@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+EXPANDED = re.compile(r"\bstablehlo\.(fft|reduce_window)\b")
+"""Operations that the TPU compiler expands into others before it partitions: Shardy is asked of both modules then."""
 
 Axes = tuple[str, ...]
 """Mesh axes that cut one dimension, major first; part of an axis as `X:(1)2`."""

@@ -264,7 +264,7 @@ _OPTIONS: Mapping[str, Any] = {
     "xla_dump_hlo_as_long_text": True,
     "xla_dump_hlo_pass_re": "shardy-xla|spmd-partitioning",
 }
-_PARTITIONED = re.compile(r"after_(tpu-)?spmd-partitioning\.")
+PARTITIONED = re.compile(r"after_(tpu-)?spmd-partitioning\.")
 _ALLOCATION = re.compile(r"^allocation \d+: size (?P<size>\d+)(?:, color (?P<color>\d+))?(?P<roles>.*):$", re.MULTILINE)
 _ROLES = {
     "parameter": "argument_size_in_bytes",
@@ -304,17 +304,17 @@ def read_dumps(folder: Path | None) -> Compiled:
     """What matters of all that a compile wrote; its text is empty where it did not write the program down."""
     if folder is None:
         return Compiled(text="", memory_bytes={})
-    partitioned = [path for path in folder.glob("*.txt") if _PARTITIONED.search(path.name)]
+    partitioned = [path for path in folder.glob("*.txt") if PARTITIONED.search(path.name)]
     final = next((found for pattern in _FINAL if (found := sorted(folder.glob(pattern)))), [])
     return Compiled(
         text=_largest(final) or "",
         before_propagation=_largest(folder.glob("shardy/*/01.before_propagation.mlir")),
         partitioned=_largest(partitioned),
-        memory_bytes=_memory_bytes(_largest(folder.glob("*after_optimizations-buffer-assignment.txt")) or ""),
+        memory_bytes=memory_of_assignment(_largest(folder.glob("*after_optimizations-buffer-assignment.txt")) or ""),
     )
 
 
-def _memory_bytes(assignment: str) -> dict[str, int]:
+def memory_of_assignment(assignment: str) -> dict[str, int]:
     """Sums of a buffer assignment's allocations in the memory of color 0, the device's main one.
 
     Source: `BufferAllocation::ToString` of xla/service/buffer_assignment.cc.

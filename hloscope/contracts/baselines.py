@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path, PurePath
 
+from hloscope.analysis.guesses import without_guesses
 from hloscope.analysis.model import Analysis, Collective, Memory, SourceFrame
 from hloscope.analysis.places import path_of, users_frame, users_line
 from hloscope.analysis.totals import bytes_bound, grouped
@@ -109,13 +110,14 @@ class Baseline:
 
 
 def baseline_of(analysis: Analysis, *, target: str | None = None, root: Path | None = None) -> Baseline:
-    """The baseline of a program.
+    """The baseline of a program, without what was guessed of it.
 
     Args:
         analysis: The program.
         target: Its name in the baseline; the analysis' own when None.
         root: The project's folder: files below it are named relative to it, others by their last two parts.
     """
+    analysis = without_guesses(analysis)
 
     def key(moved: Collective) -> Hashable:
         return moved.kind, moved.axes, moved.link, _place(moved, root)

@@ -8,6 +8,7 @@ from functools import reduce
 from math import prod
 from pathlib import Path
 
+from hloscope.analysis.guesses import without_guesses
 from hloscope.analysis.model import Analysis, Collective, Mesh, StepTime
 from hloscope.analysis.totals import bytes_bound, totals_of
 from hloscope.analysis.vocabulary import Bound
@@ -54,12 +55,14 @@ def evaluate(contract: Contract, analysis: Analysis, *, root: Path | None = None
     A contract that speaks of collectives fails over anything that was not understood, unless it says `at-least-ok`;
     it fails where nothing could have broken it; and a limit on what is not known, such as the time of a program that
     was not priced, fails.
+    What was guessed of HLO text, names of axes and times, is not known here.
 
     Args:
         contract: What is expected.
         analysis: What the program does.
         root: The project's folder, to tell a ban on a file that is not there; None to believe that it is.
     """
+    analysis = without_guesses(analysis)
     counted, remarks, unused = _with_trips(contract, analysis)
     breaches = [*unused, *undecided(contract, counted), *missing_files(contract, counted, root)]
     moving = [collective for collective in counted.collectives if not _stays(collective)]

@@ -149,7 +149,7 @@ class Operations:
             return self.host_time(instruction)
         if opcode == "custom-call":
             return self._custom_call(instruction)
-        cycles = _cycles_of(instruction)
+        cycles = cycles_of(instruction)
         if opcode in _MOVES:
             return self._moved(instruction, cycles)
         work = self._work_in(instruction)
@@ -271,7 +271,7 @@ class Operations:
         """A custom call: what is said of its cost, or the traffic of something that is not known."""
         if instruction.custom_call_target in _FREE_CALLS:
             return FREE
-        said, cycles = self.said_of(instruction), _cycles_of(instruction)
+        said, cycles = self.said_of(instruction), cycles_of(instruction)
         if cycles is not None and said is None:
             return self._counted(instruction, cycles, _NO_WORK)
         said = said or (0.0, 0.0)
@@ -284,7 +284,7 @@ class Operations:
         said = next((self.kernel_costs[name] for name in kernel_names(call) if name in self.kernel_costs), None)
         if said is not None:
             return said
-        if _cycles_of(call) is not None:
+        if cycles_of(call) is not None:
             return None
         estimate = dict(_COST_ESTIMATE.findall(call.attributes.get("backend_config", "")))
         return float(estimate.get("flops", 0)), float(estimate.get("bytes_accessed", 0))
@@ -349,7 +349,7 @@ def kernel_names(call: HloInstruction) -> tuple[str, ...]:
     return (_NUMBERED.sub("", call.name), call.name, *path, call.custom_call_target or "")
 
 
-def _cycles_of(instruction: HloInstruction) -> int | None:
+def cycles_of(instruction: HloInstruction) -> int | None:
     """The compiler's cycles; None where it prints none, or that it does not know them."""
     found = _CYCLES.search(instruction.attributes.get("backend_config", ""))
     return None if found is None or int(found[1]) >= _NO_CYCLES else int(found[1])

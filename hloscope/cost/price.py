@@ -29,8 +29,8 @@ from hloscope.units import format_bytes
 _MICROSECONDS = 1e6
 _ENDLESS = "the step is not priced: by their trip counts its loops never come to an end"
 _ONLY_TPU_PRINTS = ("estimated_cycles", "used_scoped_memory_configs")
-_SPARSE_CORE = ("DEVICE_TYPE_SPARSECORE", 'execution_thread="sparsecore"')
-_WITHOUT_SPARSE_CORES = frozenset({"v2", "v3", "v5e"})
+SPARSE_CORE = ("DEVICE_TYPE_SPARSECORE", 'execution_thread="sparsecore"')
+WITHOUT_SPARSE_CORES = frozenset({"v2", "v3", "v5e"})
 """Source: Google Cloud's page of each TPU version."""
 
 _TOO_DENSE = 1.1
@@ -108,7 +108,7 @@ def _basis(sums: Sums, module: HloModule) -> str:
     by_basis = sums.by_basis
     if sums.compute_us == 0:
         return "none"
-    if not module.mentions("estimated_cycles") and not _is_from_tpu(module):
+    if not module.mentions("estimated_cycles") and not is_from_tpu(module):
         return "roofline"
     if by_basis[Basis.CYCLES] > 0:
         return "cycles"
@@ -178,7 +178,7 @@ def _unknown(sums: Sums) -> tuple[UnknownOperation, ...]:
     return tuple(sorted(found, key=lambda operation: operation.time_us, reverse=True))
 
 
-def _is_from_tpu(module: HloModule) -> bool:
+def is_from_tpu(module: HloModule) -> bool:
     """Whether the TPU compiler has printed a text."""
     return any(module.mentions(word) for word in _ONLY_TPU_PRINTS)
 
@@ -189,7 +189,7 @@ def _about_text(module: HloModule, *, is_roofline: bool) -> Iterator[str]:
         yield "the text carries no schedule: its order is taken as one, and what would overlap is not known"
     if is_roofline:
         yield "the text carries no cycle estimates: computation is a roofline of FLOPs and bytes, a lower bound"
-        if not _is_from_tpu(module):
+        if not is_from_tpu(module):
             yield "the text does not look compiled for a TPU, which would choose other fusions and collectives"
 
 
@@ -214,7 +214,7 @@ def _about_kernels(module: HloModule, operations: Operations) -> Iterator[str]:
 
 def _about_generation(module: HloModule, sums: Sums, chip: Chip) -> Iterator[str]:
     """Why a text cannot have been compiled for a chip; the figures are the table's, whatever was overridden."""
-    if chip.name in _WITHOUT_SPARSE_CORES and any(module.mentions(word) for word in _SPARSE_CORE):
+    if chip.name in WITHOUT_SPARSE_CORES and any(module.mentions(word) for word in SPARSE_CORE):
         yield f"the text was compiled for a generation with SparseCores, which {chip.name} does not have"
         return
     usual = find_chip(chip.name)

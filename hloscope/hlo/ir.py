@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
@@ -101,6 +102,10 @@ class HloModule:
     def mentions(self, words: str) -> bool:
         """Whether the text holds some words, in whatever place."""
         return words in self._columns.text
+
+    def first_match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """The first place in the text that a pattern matches."""
+        return pattern.search(self._columns.text)
 
     def _instruction(self, index: int) -> HloInstruction:
         return self.computations[bisect_right(self._first_indexes, index) - 1].instruction_at(index)

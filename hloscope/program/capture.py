@@ -21,12 +21,14 @@ class Mesh:
         axis_sizes: Devices along each axis.
         axis_types: `auto`, `explicit` or `manual` for each axis; None when unknown (HLO text).
         partition_ids: The partition id at each mesh position in row-major order; None means 0, 1, 2, …
+        made_up: Whether the names are hloscope's own, `axis_0` and so on, because nothing names the axes of HLO text.
     """
 
     axis_names: tuple[str, ...]
     axis_sizes: tuple[int, ...]
     axis_types: tuple[str, ...] | None = None
     partition_ids: tuple[int, ...] | None = None
+    made_up: bool = False
 
     def __post_init__(self) -> None:
         if len(self.axis_names) != len(self.axis_sizes):
@@ -95,7 +97,7 @@ class Capture:
         compiled: What the compiler made of it: the final scheduled module, and what it says beside it; of HLO text the
             text alone.
         slice: What it was compiled for; None for text that is not said to be for any.
-        slice_chosen_by: `user` or `default`.
+        slice_chosen_by: As `SliceFact.chosen_by`.
         used_devices: Devices that the program uses.
         mesh: The user's mesh; None for a program that has none.
         devices_per_slice: Where the program runs on several slices: devices of one of them.

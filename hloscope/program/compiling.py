@@ -7,7 +7,6 @@ own. Only what is compiled for the very devices of this process is compiled in i
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +19,7 @@ from hloscope.compiler.diagnostics import compiler_errors
 from hloscope.compiler.jax_internals import op_sharding, partition_spec
 from hloscope.compiler.model import Compiled, Layout, Program
 from hloscope.compiler.placing import require_libtpu
+from hloscope.compiler.shardy_model import EXPANDED
 from hloscope.compiler.step import compiled_by
 from hloscope.errors import MeshError, TimeLimitError
 from hloscope.hardware.overrides import overridden
@@ -36,7 +36,6 @@ from hloscope.program.surroundings import stop_where_interrupted
 from hloscope.store import Store
 
 Stage = Callable[[str], None]
-_EXPANDED = re.compile(r"\bstablehlo\.(fft|reduce_window)\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +180,7 @@ def _explained(program: Lowered, found: Compiled) -> Compiled:
             is_whole = is_whole and is_final
         if shardy is not None and not any(op.source for op in shardy.ops):
             shardy = None
-        if shardy is None or _EXPANDED.search(program.texts.plain):
+        if shardy is None or EXPANDED.search(program.texts.plain):
             as_written, is_final = client.propagate(program.bytecode, "jax", notes, timeout_s=limit)
             is_whole = is_whole and is_final
     except TimeLimitError as error:

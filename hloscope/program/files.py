@@ -45,6 +45,16 @@ def names_hlo(target: object) -> bool:
     return plain.endswith(_PLAIN_ENDINGS) or (not target.endswith(".py") and Path(target).is_file())
 
 
+def is_compressed(name: str) -> bool:
+    """Whether a file's name says that it is compressed."""
+    return _COMPRESSED.search(name) is not None
+
+
+def is_proto(name: str) -> bool:
+    """Whether a file's name says that it holds a serialized module."""
+    return _COMPRESSED.sub("", name).endswith(".pb")
+
+
 def split_module(target: str | Path) -> tuple[str, str | None]:
     """The file that a target names, and which of its modules: `many.hlo#step`; None for the one that it holds.
 
@@ -82,14 +92,14 @@ def decode_hlo(data: bytes, *, name: str) -> str:
         HloParseError: As for `read_hlo`.
     """
     decompress = next((way for mark, way in _COMPRESSIONS.items() if data.startswith(mark)), None)
-    plain = name
+    said = name.endswith(".pb") if decompress is None else is_proto(name)
     if decompress is not None:
-        data, plain = decompress(data, name), _COMPRESSED.sub("", name)
-    return _decode_plain(data, name, is_proto=plain.endswith(".pb"))
+        data = decompress(data, name)
+    return _decode_plain(data, name, as_proto=said)
 
 
-def _decode_plain(data: bytes, name: str, *, is_proto: bool) -> str:
-    if is_proto or _looks_like_a_proto(data):
+def _decode_plain(data: bytes, name: str, *, as_proto: bool) -> str:
+    if as_proto or _looks_like_a_proto(data):
         return _proto_text(data, name)
     if data.startswith(_UTF16_MARKS):
         raise TargetError(

@@ -153,7 +153,7 @@ def _module_of_file(path: Path, target: str) -> tuple[str, Path]:
     """The dotted name of a Python file and the folder to import it from; packages are climbed to their root."""
     if not path.is_file():
         if path.is_dir():
-            raise TargetError(f"{path} is a folder", fix="name a file: path/to/file.py:fn")
+            raise TargetError(f"{path} is a folder", fix="name a file: path/to/file.py:fn, or one of HLO")
         files = [file.name for file in path.parent.glob("*.py")]
         fix = did_you_mean(path.name, files, most=3, cutoff=0.8)
         place = f"the current folder, {Path.cwd()}" if fix is None and not path.is_absolute() else None

@@ -8,6 +8,7 @@ from math import inf
 
 from rich.text import Text
 
+from hloscope.analysis.guesses import GUESS
 from hloscope.analysis.model import Analysis, ArrayFact, IntermediateFact, Memory, Mesh
 from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import Bound
@@ -66,7 +67,8 @@ def _place(analysis: Analysis) -> Text:
     if analysis.slice is not None:
         used, devices = analysis.slice.used_devices, analysis.slice.devices
         place.append(f"on {analysis.slice.name}", style="bold")
-        place.append(f" ({f'{used:,} of ' if used < devices else ''}{plural(devices, 'device')})")
+        guessed = "guessed, " if analysis.slice.chosen_by == GUESS else ""
+        place.append(f" ({guessed}{f'{used:,} of ' if used < devices else ''}{plural(devices, 'device')})")
     if analysis.mesh is not None:
         place.append(f"{', ' if place.plain else 'on '}mesh {_mesh_words(analysis.mesh)}")
     return place
@@ -132,6 +134,8 @@ def _memory(memory: Memory, width: int) -> Iterator[Text]:
 def _peak(memory: Memory) -> Text:
     if memory.peak_bytes is None and memory.fits is False:
         return Text("more than there is; the compiler does not tell what the program's code takes", style="bold red")
+    if memory.peak_bytes is None and memory.temp_bytes is not None:
+        return Text("not known as a whole: nothing says what the program's code takes")
     if memory.peak_bytes is None:
         return Text("not known: HLO text does not tell what the compiler allocates")
     text = Text.assemble((format_bytes(memory.peak_bytes), "bold"))

@@ -47,6 +47,8 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
     },
     "checkups": {"text": "checkups:lines", "json": "checkups:as_document"},
     "difference": {"text": "diffs:lines", "json": "formats:itself", "markdown": "diffs:render_markdown"},
+    "dump": {"text": "dumps:lines"},
+    "dumped": {"json": "dumps:as_document"},
     "explanation": {
         "text": "explanation:lines",
         "json": "explanation:as_document",

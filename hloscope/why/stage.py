@@ -57,11 +57,12 @@ def _explained(analysis: Analysis, module: HloModule, captured: Capture) -> Anal
     intermediates = analysis.intermediates
     if captured.compiled.shardy is not None:
         intermediates = with_shardings(intermediates, captured.compiled.shardy)
+    collectives = explainer.explain_all(analysis.collectives)
     return replace(
         analysis,
         intermediates=intermediates,
         notes=(*analysis.notes, *unread),
-        collectives=explainer.explain_all(analysis.collectives),
+        collectives=tuple(map(_likely, collectives)) if captured.is_text else collectives,
         rematerializations=rematerializations(captured.compiled.diagnostics, captured.compiled.shardy, analysis.mesh),
     )
 
@@ -89,6 +90,14 @@ def _with_reason(
     if final.source_of is None or not needed_by or not reason.certain or reason.candidates > 1:
         return reasoned
     return replace(reasoned, source=needed_by, source_of=None)  # better than the line of a neighbour
+
+
+def _likely(final: Collective) -> Collective:
+    """A collective of a dump, whose reason was found by names and lines; what its own text tells is certain."""
+    reason = final.reason
+    if reason is None or not reason.certain or reason.kind is ReasonKind.AUTHORED:
+        return final
+    return _with_reason(final, replace(reason, certain=False), origin=final.origin)
 
 
 def _authored(final: Collective) -> Reason:

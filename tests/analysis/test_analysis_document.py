@@ -136,6 +136,7 @@ def test_top_level_keys_and_values(full):
         "axis_sizes": [2, 4],
         "axis_types": ["auto", "explicit"],
         "partition_ids": None,
+        "made_up": False,
     }
     assert list(document["totals"]) == [
         "wire_bytes", "payload_bytes", "collectives", "executions", "bound", "by_axis", "by_kind", "by_link",

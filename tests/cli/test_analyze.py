@@ -194,8 +194,10 @@ def test_a_text_file_of_another_ending(tmp_path):
 
 def test_hlo_text_on_standard_input_without_a_mesh():
     done = hloscope("analyze", "-", "--format", "json", stdin=ONE_ALL_REDUCE)
-    (collective,) = json.loads(done.stdout)["collectives"]
-    assert collective["axes"] is None
+    found = json.loads(done.stdout)
+    (collective,) = found["collectives"]
+    assert collective["axes"] == ["axis_1"]
+    assert (found["mesh"]["axis_sizes"], found["mesh"]["made_up"]) == ([4, 2], True)
     assert collective["groups"] == [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 

@@ -1,0 +1,35 @@
+"""An analysis without what hloscope has guessed: nothing that a user writes down is held against a guess."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hloscope.analysis.model import Analysis
+from hloscope.analysis.totals import totals_of
+
+GUESS = "guess"
+"""`SliceFact.chosen_by` of a slice that was guessed from a text."""
+
+
+def without_guesses(analysis: Analysis) -> Analysis:
+    """As it is for text that names neither axes nor a slice: for contracts, baselines and comparisons."""
+    return _without_made_up_names(without_guessed_times(analysis))
+
+
+def without_guessed_times(analysis: Analysis) -> Analysis:
+    """Without anything that the figures of a guessed chip have gone into."""
+    if analysis.slice is None or analysis.slice.chosen_by != GUESS:
+        return analysis
+    collectives = tuple(
+        replace(collective, time_us=None, exposed_us=None, overlap=None) for collective in analysis.collectives
+    )
+    memory = replace(analysis.memory, hbm_bytes=None, fits=None)
+    return replace(analysis, slice=None, time=None, collectives=collectives, memory=memory)
+
+
+def _without_made_up_names(analysis: Analysis) -> Analysis:
+    if analysis.mesh is None or not analysis.mesh.made_up:
+        return analysis
+    collectives = tuple(replace(collective, axes=None) for collective in analysis.collectives)
+    totals = totals_of(collectives, hidden=bool(analysis.unmodelled))
+    return replace(analysis, mesh=None, collectives=collectives, totals=totals)

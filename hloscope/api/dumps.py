@@ -1,0 +1,222 @@
+"""Folders that XLA dumped into: one module in full, with reasons, or all of them in processes side by side."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hloscope.analysis.model import Analysis
+from hloscope.api.analyzing import analyze_text
+from hloscope.api.own_rules import load_project_plugins
+from hloscope.compiler import client
+from hloscope.compiler.client import how_it_ended, time_limit, workers_here
+from hloscope.compiler.pool import WorkerDied, WorkerPool
+from hloscope.compiler.shardy_model import EXPANDED, ShardyModule
+from hloscope.compiler.slots import system_bytes
+from hloscope.errors import HloscopeError, TimeLimitError
+from hloscope.program.dump_facts import Beside, facts_beside
+from hloscope.program.dumps import Dump, DumpedModule
+from hloscope.program.files import is_compressed, is_proto, read_hlo
+from hloscope.report.dumps import DumpedResult
+from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection
+from hloscope.units import format_capacity
+
+_PROCESS_BYTES = 100 << 20
+"""A process that analyses text, without the text."""
+_BYTES_PER_BYTE = 8
+"""Of text: 3.7 to 4.6 where it is large, measured on programs of 3 to 37 MB, and a document made of it."""
+_UNPACKED = 40
+"""What a byte of a compressed file may stand for: real modules are packed 30 times by xz."""
+_PROTO_PROCESS_BYTES = 600 << 20
+"""A serialized module is read by a process that holds JAX."""
+_SHARE_OF_FREE = 2
+"""By default half of the free memory is used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HowToAnalyze:
+    """What the user says of all modules.
+
+    Attributes:
+        judging: Which rules run and what is accepted.
+        beside: The options of a target that go with text, by name.
+        folder: Where the user's project is, whose plug-ins bring rules.
+    """
+
+    judging: RuleSelection = DEFAULT_SELECTION
+    beside: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path = field(default_factory=Path.cwd)
+
+
+def analyze_dumped(module: DumpedModule, how: HowToAnalyze, *, with_reasons: bool = True) -> Analysis:
+    """One module of a dump, with what lies beside it.
+
+    Args:
+        module: The module.
+        how: What the user says of it.
+        with_reasons: Whether Shardy is asked why its collectives are there, as far as the dump holds what it is asked;
+            that takes a process with JAX.
+
+    Raises:
+        HloscopeError: The module cannot be read, or what is said of it does not fit.
+    """
+    beside = facts_beside(module, on_the_way=with_reasons)
+    if with_reasons:
+        beside = _asked(beside, module)
+    text = _with_partitions(read_hlo(module.path), beside)
+    return analyze_text(text, name=str(module.path), judging=how.judging, guesses=True, beside=beside, **how.beside)
+
+
+def _with_partitions(text: str, beside: Beside) -> str:
+    """A text whose header says how many partitions it has, which serialized modules do not keep."""
+    header, end, rest = text.partition("\n")
+    if not beside.partitions or beside.partitions < 2 or not header.startswith("HloModule ") or "num_part" in header:
+        return text
+    return f"{header}, num_partitions={beside.partitions}{end}{rest}"
+
+
+def _asked(beside: Beside, module: DumpedModule) -> Beside:
+    """With what Shardy says of the module before it was partitioned.
+
+    It is asked of the compiler's own module where that keeps source lines, as on TPU; else of what JAX lowered.
+    """
+    notes: list[str] = []
+    shardy = as_written = None
+    try:
+        if beside.before_propagation is not None:
+            shardy = _propagated(beside.before_propagation, "compiler", notes)
+        if beside.lowered is not None and (shardy is None or EXPANDED.search(beside.lowered)):
+            as_written = _propagated(beside.lowered, "jax", notes)
+    except (TimeLimitError, OSError) as error:
+        notes.append(f"{getattr(error, 'what', error)}: reasons are missing")
+    return replace(
+        beside,
+        shardy=shardy or as_written,
+        shardy_as_written=None if shardy is None else as_written,
+        notes=(*beside.notes, *dict.fromkeys(notes)),
+    )
+
+
+def _propagated(text: str, seen_by: str, notes: list[str]) -> ShardyModule | None:
+    """What Shardy makes of a module; None where it cannot be asked, and where its operations have lost their names."""
+    found, _ = client.propagate(text, seen_by, notes, timeout_s=None)
+    return found if found is not None and any(op.op_name for op in found.ops) else None
+
+
+def analyze_all(
+    dump: Dump, how: HowToAnalyze, *, workers: int | None = None, memory_bytes: int | None = None
+) -> Iterator[DumpedResult]:
+    """Analyses every module of a dump, the largest first, without reasons; each is there as soon as it is done.
+
+    A module that cannot be read, or whose process dies, stops no other. Modules wait while those that run are reckoned
+    to take all the memory there is for them.
+
+    Args:
+        dump: The dump.
+        how: What the user says of the modules.
+        workers: Processes at once; by default as many as cores and memory allow.
+        memory_bytes: What all processes may take together; by default half of what is free.
+    """
+    bound = memory_bytes or (system_bytes("SC_AVPHYS_PAGES") or 0) // _SHARE_OF_FREE or 2 * _PROCESS_BYTES
+    most = max(1, min(workers or _cores(), len(dump.modules), bound // _PROCESS_BYTES))
+    pool = WorkerPool(most, counted=False)
+    try:
+        yield from _run_all(pool, most, bound, dump.modules, how)
+    except BaseException:
+        pool.kill_all()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _cores() -> int:
+    return workers_here() if not hasattr(os, "sched_getaffinity") else len(os.sched_getaffinity(0))
+
+
+def needed_bytes(module: DumpedModule) -> int:
+    """The memory that a module's analysis is reckoned to take, its process included."""
+    size, name = module.size_bytes or 0, module.path.name
+    text = size * (_UNPACKED if is_compressed(name) else 1)
+    return _PROCESS_BYTES + text * _BYTES_PER_BYTE + (_PROTO_PROCESS_BYTES if is_proto(name) else 0)
+
+
+def _run_all(
+    pool: WorkerPool, most: int, bound: int, modules: Sequence[DumpedModule], how: HowToAnalyze
+) -> Iterator[DumpedResult]:
+    waiting = list(modules)
+    running: dict[Future[DumpedResult], DumpedModule] = {}
+    while waiting or running:
+        taken = sum(map(needed_bytes, running.values()))
+        fitting = next((module for module in waiting if taken + needed_bytes(module) <= bound), None)
+        if fitting is not None and len(running) < most:
+            waiting.remove(fitting)
+            running[pool.submit_in(dict(os.environ), time_limit(None), _analyzed, fitting, how)] = fitting
+        elif running:
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                yield _result(future, running.pop(future))
+        else:
+            yield _too_large(waiting.pop(0), bound)
+
+
+def _analyzed(module: DumpedModule, how: HowToAnalyze) -> DumpedResult:
+    """Analyses one module in this process, which is one of the pool's."""
+    begun, analysis, failed = time.monotonic(), None, None
+    try:
+        _load_plugins(how.folder)
+        analysis = analyze_dumped(module, how, with_reasons=False)
+    except HloscopeError as error:
+        failed = error
+    except Exception as error:
+        failed = HloscopeError(
+            f"hloscope itself failed: {type(error).__name__}: {error}",
+            where=str(module.path),
+            fix="run hloscope analyze --debug on this file and report the traceback",
+        )
+    return _with_error(DumpedResult(module=module, analysis=analysis, seconds=time.monotonic() - begun), failed)
+
+
+@cache
+def _load_plugins(folder: Path) -> None:
+    load_project_plugins(folder)
+
+
+def _result(future: Future[DumpedResult], module: DumpedModule) -> DumpedResult:
+    """What became of a module: whatever its process raised or could not begin is its own, and ends no other."""
+    error = future.exception()
+    if error is None:
+        return future.result()
+    if isinstance(error, WorkerDied):
+        why, fix = (
+            how_it_ended(error.returncode),
+            "most likely the machine ran out of memory: try it alone, with --only",
+        )
+    elif isinstance(error, TimeoutError):
+        why, fix = "it took too long", "HLOSCOPE_TIMEOUT=0 sets no limit"
+    elif isinstance(error, Exception):
+        why, fix = f"{type(error).__name__}: {error}".removesuffix(": "), "try it alone, with --only"
+    else:
+        raise error
+    failed = HloscopeError(f"{module.file} could not be analysed", why=why, fix=fix)
+    return _with_error(DumpedResult(module=module), failed)
+
+
+def _too_large(module: DumpedModule, bound: int) -> DumpedResult:
+    needed = format_capacity(needed_bytes(module))
+    failed = HloscopeError(
+        f"{module.file} would take about {needed}, and {format_capacity(bound)} may be taken",
+        fix=f"allow more, such as --memory {needed.replace(' ', '')}, or analyse it alone, with --only",
+    )
+    return _with_error(DumpedResult(module=module), failed)
+
+
+def _with_error(result: DumpedResult, failed: HloscopeError | None) -> DumpedResult:
+    if failed is None:
+        return result
+    what = " ".join(failed.what.split()).replace(str(result.module.path), "it", 1)
+    return replace(result, error=str(failed), problem=what)

@@ -1,0 +1,205 @@
+"""`hloscope analyze` of a folder that XLA dumped into: its largest module, the one that is named, or all of them."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from hloscope.cli import running, targets
+from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, HloscopeError, TargetError
+from hloscope.units import plural
+
+if TYPE_CHECKING:
+    from hloscope.analysis.model import Analysis
+    from hloscope.api.dumps import HowToAnalyze
+    from hloscope.program.dumps import Dump
+    from hloscope.report.dumps import DumpedResult
+
+_OF_ALL = ("text", "json")
+_NAMED = 5
+_SIZE = re.compile(r"(?P<count>\d+(?:\.\d+)?)\s*(?P<unit>[kmgt]?)(?P<binary>i?)b?", re.IGNORECASE)
+
+
+class Capacity(click.ParamType):  # type: ignore[type-arg]
+    """A size of memory: `4GiB`, `500MB`."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Bytes."""
+        match = _SIZE.fullmatch(str(value).strip())
+        if match is None:
+            self.fail(f"{value!r} is no size of memory: write 4GiB or 500MB", param, ctx)
+        step = 1024 if match["binary"] else 1000
+        return int(float(match["count"]) * step ** " kmgt".index(match["unit"].lower() or " "))
+
+
+def is_named(target: str, options: targets.Options) -> bool:
+    """Whether a target is a folder.
+
+    Raises:
+        TargetError: It is none, and an option is given that only a folder can obey.
+    """
+    from hloscope.program.dumps import is_folder
+
+    if is_folder(target):
+        return True
+    given = {
+        "--only": options["only"],
+        "--all": options["everything"],
+        "--memory": options["memory"],
+        "--jobs": options["jobs"],
+    }
+    for name, value in given.items():
+        if value:
+            what = f"{target} is none" if Path(target).exists() else f"there is no folder {target}"
+            raise TargetError(f"{name} is for a folder that XLA dumped into, and {what}", fix="leave it out")
+    return False
+
+
+def analysis_of_folder(target: str, options: targets.Options) -> Analysis:
+    """The analysis of the largest module in a folder, or of the one that is named, below a list of all of them.
+
+    With `--all` every module is reported as it is done, and the command ends here.
+
+    Raises:
+        HloscopeError: There is no such module, it cannot be read, or options do not go together.
+    """
+    from hloscope.api.dumps import HowToAnalyze, analyze_dumped
+    from hloscope.program.dumps import read_dump
+
+    dump, only, beside = read_dump(target), options["only"], targets.text_facts(options)
+    targets.refuse_options_of_functions(target, options)
+    if options["everything"]:
+        _all(dump, HowToAnalyze(judging=targets.judging_of(options), beside=beside), options)
+    for name in ("memory", "jobs"):
+        if options[name]:
+            raise TargetError(f"--{name} goes with --all", fix="leave it out, or analyse every module: --all")
+    module = dump.modules[0] if only is None else dump.named(only)
+    with running.stdout_kept_for_the_report(), running.progress() as stage:
+        if only is None and len(dump.modules) > 1:
+            running.begin_report("dump", dump, stage, apart=True)
+        stage(f"analysing {module.file}")
+        how = HowToAnalyze(judging=targets.judging_of(options), beside=beside)
+        try:
+            return analyze_dumped(module, how)
+        except HloscopeError as error:
+            if only is None and len(dump.modules) > 1:
+                error.fix = "; ".join(filter(None, (error.fix, "or analyse another one: --only NAME, --all")))
+                error.args = (str(error),)
+            raise
+
+
+def _all(dump: Dump, how: HowToAnalyze, options: targets.Options) -> NoReturn:
+    """Reports every module as it is done, and ends the command."""
+    from hloscope.api.dumps import analyze_all
+
+    params = click.get_current_context().params
+    form, output = params["format_name"], params["output"]
+    if options["only"] is not None:
+        raise TargetError("--only and --all do not go together", fix="leave one of them out")
+    if form not in _OF_ALL:
+        raise TargetError(f"--format {form} is a report on one module", fix=f"--all has {' and '.join(_OF_ALL)}")
+    results: list[DumpedResult] = []
+    begun = time.monotonic()
+    with running.progress() as stage, _report(output, stage) as write:
+        rows = _Rows(dump, write, output) if form == "text" else _Documents(write)
+        stage(f"analysing {plural(len(dump.modules), 'module')}")
+        try:
+            for result in analyze_all(dump, how, workers=options["jobs"], memory_bytes=options["memory"]):
+                results.append(result)
+                rows.add(result)
+                stage(f"{len(results)} of {len(dump.modules)} modules analysed")
+        finally:
+            rows.end(results, time.monotonic() - begun)
+    raise SystemExit(_exit_code(results, options["fail_on"]))
+
+
+class _Documents:
+    """A document on each line."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+
+    def add(self, result: DumpedResult) -> None:
+        """Writes the document of one module."""
+        from hloscope.documents import written
+        from hloscope.report.dumps import as_document
+
+        self._write(written(as_document(result)))
+
+    def end(self, results: list[DumpedResult], seconds: float) -> None:
+        """Nothing: what is written is whole at any time."""
+
+
+class _Rows:
+    """A row for each module, below a headline and above a summary."""
+
+    def __init__(self, dump: Dump, write: Callable[[str], None], output: str | None) -> None:
+        from hloscope.report.dumps import Rows
+
+        self._write, self._canvas, self._dump = write, running.canvas(output), dump
+        self._rows = Rows.of(dump, self._canvas.width)
+        self._draw(self._rows.head(dump))
+
+    def add(self, result: DumpedResult) -> None:
+        """Writes the row of one module."""
+        self._draw([self._rows.row(result)])
+
+    def end(self, results: list[DumpedResult], seconds: float) -> None:
+        """Writes what there is in all."""
+        from hloscope.report.dumps import summary
+
+        self._draw(summary(self._dump, results, seconds))
+
+    def _draw(self, lines: Any) -> None:
+        from hloscope.report.layout import drawn
+
+        self._write(drawn(lines, self._canvas.width, self._canvas.colour).rstrip("\n"))
+
+
+@contextmanager
+def _report(output: str | None, stage: running.Stages) -> Iterator[Callable[[str], None]]:
+    """Writes to the report what is to be read at once, line by line.
+
+    Raises:
+        HloscopeError: The report cannot be written.
+    """
+    if output is None or output == "-":
+
+        def write(text: str) -> None:
+            with stage.hidden():
+                running.write_report(text, None, is_last=False)
+
+        yield write
+        return
+    try:
+        with open(output, "w", encoding="utf-8", buffering=1) as stream:
+            yield lambda text: print(text, file=stream, flush=True)
+    except OSError as error:
+        raise HloscopeError(f"the report cannot be written to {output}", why=error.strerror) from error
+
+
+def _exit_code(results: list[DumpedResult], fail_on: str | None) -> int:
+    unread = [result.module.file for result in results if result.analysis is None]
+    if unread:
+        more = f" and {len(unread) - _NAMED} more" if len(unread) > _NAMED else ""
+        named = ", ".join(unread[:_NAMED]) + more
+        running.say(f"error: {len(unread)} of {plural(len(results), 'module')} could not be analysed: {named}")
+        return EXIT_COULD_NOT_RUN
+    broken = [
+        finding
+        for result in results
+        if result.analysis is not None
+        for finding in running.failing(result.analysis.findings, fail_on)
+    ]
+    if not broken:
+        return EXIT_OK
+    running.say(f"failed: {plural(len(broken), 'finding')} as severe as --fail-on {fail_on}: {broken[0].message}")
+    return EXIT_COULD_NOT_RUN if running.rules_failed(broken) else EXIT_BROKEN

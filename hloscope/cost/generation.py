@@ -1,0 +1,146 @@
+"""Which TPU generation HLO text was likely compiled for, where nobody says it: by what only some generations print.
+
+A guess is made only where all that the text shows leaves one generation; it says what it rests on. Each mark was seen
+in programs compiled for v2 to 7x by the libtpu of JAX 0.10 and 0.12, and the guesses were then counted on others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hloscope.cost.operations import cycles_of
+from hloscope.cost.price import SPARSE_CORE, WITHOUT_SPARSE_CORES, is_from_tpu
+from hloscope.cost.work import MATMULS, Work, work_by_computation, work_of
+from hloscope.errors import SliceError
+from hloscope.graph import HloGraph
+from hloscope.hardware.chips import CHIPS, Chip
+from hloscope.hardware.slices import Slice, default_slice
+from hloscope.hlo import HloInstruction, HloModule, collector_paused
+from hloscope.units import array_bytes, format_share
+
+_SCALAR_TILE = re.compile(r"\b(?:f32|s32|u32)\[\]\{:T\((\d+)\)|\bbf16\[\]\{:T\((\d+)\)")
+_MARKS: tuple[tuple[str, frozenset[str], str], ...] = (
+    ("S(3)", frozenset({"v4"}), "it uses the common memory (CMEM) that only v4 has"),
+    ("T(16,128)(2,1)", frozenset({"v7x"}), "it has tiles of 16 rows, which only 7x has"),
+    ("S(1)", frozenset({"v5e", "v5p", "v6e", "v7x"}), "it keeps arrays in vector memory between operations"),
+    ("megacore_config", frozenset({"v4", "v5p"}), "it splits operations over two cores (megacore)"),
+)
+"""What a text mentions, the generations that print it, and in words."""
+
+_WIDENED = "float_type_correction_info"
+"""Arithmetic in bf16 that is done in f32 instead, on all generations before 7x."""
+
+_SPLITS = "megacore_config"
+_LEAST_FLOPS = 1e9
+_LEAST_INTENSITY = 600.0
+"""FLOPs per byte: above what any generation's memory slows down."""
+_SHARES = (0.56, 1.1)
+"""What such a matmul reaches of its own generation's peak, in the compiler's cycles: 0.57 to 0.98 in those compiled.
+
+Peaks per cycle differ by factors of two from v2 to v5e, v5p and v6e, so that no share of two of them lies here; v4 and
+v5p are alike, and so are v6e and 7x.
+"""
+_NARROW = dict.fromkeys(("s8", "u8", "s4", "u4", "s2", "u2", "f8e5m2", "f8e4m3fn", "f8e4m3b11fnuz", "f8e4m3"), 0.0)
+"""Types whose pace beside bf16's differs between generations: no work is counted of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guess:
+    """A slice that nobody has named.
+
+    Attributes:
+        slice: The guessed generation, in the usual block of as many devices.
+        because: What the guess rests on, in words.
+    """
+
+    slice: Slice
+    because: str
+
+
+@collector_paused()
+def guessed_slice(module: HloModule) -> Guess | None:
+    """The slice that a text was likely compiled for.
+
+    Returns:
+        A guess; None where the text is of no TPU, where it fits several generations or none, and where no single slice
+        of the generation has as many devices, as of text that is one slice's part of several.
+    """
+    if not is_from_tpu(module) or module.truncated or module.mentions("_xla_megascale"):
+        return None
+    left, because = _by_marks(module)
+    density = _density(module)
+    if density > 0:
+        left = {name: chip for name, chip in left.items() if _reaches(chip, density, module)}
+    if len(left) != 1:
+        return None
+    (chip,) = left.values()
+    if density > 0:
+        share = format_share(density / _peak_per_cycle(chip))
+        because.append(f"a matmul reaches {share} of its peak in the compiler's cycles")
+    try:
+        found = default_slice(module.device_count, chip.name)
+    except SliceError:
+        return None
+    return Guess(slice=found, because=" and ".join(because)) if found.device_count == module.device_count else None
+
+
+def _by_marks(module: HloModule) -> tuple[dict[str, Chip], list[str]]:
+    """The generations that print what the text does, and in words what tells."""
+    left, because = {chip.name: chip for chip in CHIPS}, []
+    for mark, names, words in _MARKS:
+        if module.mentions(mark) and not left.keys() <= names:
+            left = {name: chip for name, chip in left.items() if name in names}
+            because.append(words)
+    old = _has_old_scalars(module)
+    if old is not None:
+        left = {name: chip for name, chip in left.items() if (name in ("v2", "v3")) is old}
+    if module.mentions(_WIDENED):
+        left.pop("v7x", None)
+    if any(module.mentions(word) for word in SPARSE_CORE):
+        left = {name: chip for name, chip in left.items() if name not in WITHOUT_SPARSE_CORES}
+    return left, because
+
+
+def _has_old_scalars(module: HloModule) -> bool | None:
+    """Whether scalars have the tiles of v2 and v3, twice as wide as later ones; None where the text has none."""
+    match = module.first_match(_SCALAR_TILE)
+    if match is None:
+        return None
+    return int(match[1]) > 128 if match[1] else int(match[2]) > 256
+
+
+def _reaches(chip: Chip, density: float, module: HloModule) -> bool:
+    """Whether a matmul of such a density may be one of a generation; with two cores to a device it is split."""
+    low, high = _SHARES
+    is_split = chip.cores_per_chip > chip.devices_per_chip
+    return low <= density / _peak_per_cycle(chip) <= high and (not is_split or module.mentions(_SPLITS))
+
+
+def _peak_per_cycle(chip: Chip) -> float:
+    """A device's bf16 peak in FLOPs per cycle of the clock that the compiler counts."""
+    return chip.bf16_flops_per_s / chip.devices_per_chip / chip.clock_hz
+
+
+def _density(module: HloModule) -> float:
+    """FLOPs per cycle of the densest matmul that no memory slows down; 0 without one."""
+    graph = HloGraph(module)
+    inside = work_by_computation(graph, _NARROW)
+    return max(_densities(module, inside), default=0.0)
+
+
+def _densities(module: HloModule, inside: dict[str, Work]) -> Iterator[float]:
+    for instruction in module.with_opcodes({"fusion", *MATMULS}):
+        cycles = cycles_of(instruction)
+        if cycles:
+            is_fusion = instruction.opcode == "fusion"
+            work = inside.get(instruction.called[0][1]) if is_fusion else work_of(instruction, _NARROW)
+            if work is not None and work.is_whole and _is_dense(instruction, work.bf16_flops):
+                yield work.bf16_flops / cycles
+
+
+def _is_dense(instruction: HloInstruction, flops: float) -> bool:
+    shapes = (instruction.shape, *(operand.shape for operand in instruction.operands))
+    sizes = [array_bytes(leaf.element_type, leaf.element_count) or 0 for shape in shapes for leaf in shape.leaves()]
+    return flops >= max(_LEAST_FLOPS, _LEAST_INTENSITY * sum(sizes))

@@ -1,0 +1,278 @@
+"""Folders that XLA dumps into (`xla_dump_to`): the final modules in one, and what lies beside each.
+
+XLA names a file by its module and by when it was written: `module_0092.jit_step.cl_933746096.after_codegen.txt` on TPU,
+`….cpu_after_optimizations.txt` on CPUs, `….sm_8.0_gpu_after_optimizations.txt` on GPUs, each also as `.hlo.pb`; any of
+them may have been compressed since. A dump holds dozens of other files for each module, of which listing it reads none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
+from pathlib import Path
+
+from hloscope.errors import TargetError
+from hloscope.units import plural
+
+_FINAL = re.compile(
+    r"(?P<stem>(?P<module>(?:.+\.)?module_(?P<number>\d+)\.(?P<name>.+?))(?:\.cl_\d+)?)"
+    r"\.(?P<stage>after_codegen|(?P<on>[A-Za-z]\w*?(?:\.\d+\w*)?_)?after_optimizations)"
+    r"\.(?P<ending>txt|hlo|pb|hlo\.pb)(?P<compressed>\.(?:gz|gzip|xz|zst|zstd))?"
+)
+"""Source: `FilenameFor` and `DumpHloModule` in xla/service/dump.cc; dumps of JAX 0.10 and 0.12 for TPU and CPU."""
+
+_PLAIN = re.compile(r"(?P<name>.+?)\.(?P<ending>hlo|hlo\.txt|hlo\.pb)(?P<compressed>\.(?:gz|gzip|xz|zst|zstd))?")
+"""Files of HLO that somebody else has named, for folders in which XLA has named none."""
+
+_EARLIER = re.compile(r"(?:.+\.)?module_\d+\..+\.before_optimizations\.(?:txt|hlo\.pb|pb)")
+_MODULES_OWN_FOLDER = re.compile(r"module_\d+\..+|shardy")
+_DEEPEST = 4
+"""Folders in folders: one for each process or each run."""
+_NAMED = 8
+"""Modules that a message names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpedModule:
+    """One final module of a dump.
+
+    Attributes:
+        name: The module's name: `jit_step`.
+        number: The number that XLA gave it, as printed: `0092`; empty in files that XLA has not named.
+        path: The file that holds it: as text if there is such a file, and after code generation, which tells most.
+        file: The same from the dump's folder.
+        platform: `tpu`, `gpu` or `cpu`, by the file's name; None where that does not say.
+        size_bytes: Size of the file; None when it cannot be read.
+        prefix: Number and name, as all its files' names have them: `module_0092.jit_step`.
+        stem: What the names of its files begin with, before a dot: `module_0092.jit_step.cl_933746096`.
+        on: What stands before its stage: `cpu_`, `sm_8.0_gpu_`, and nothing on TPU.
+    """
+
+    name: str
+    number: str
+    path: Path
+    file: str
+    platform: str | None
+    size_bytes: int | None
+    prefix: str
+    stem: str
+    on: str
+
+    @property
+    def label(self) -> str:
+        """What it is called where another may have its name: `module_0092.jit_step`, with its folder."""
+        return str(Path(self.file).parent / self.prefix)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All that it may be called by."""
+        number = {self.number, self.number.lstrip("0") or "0", f"module_{self.number}"} if self.number else set()
+        return frozenset(
+            {self.name, self.name.removeprefix("jit_"), self.label, self.prefix, self.file, self.path.name, *number}
+        )
+
+    def beside(self, ending: str) -> Path | None:
+        """The file of the same module whose name has this in place of the stage; None where there is none."""
+        path = self.path.with_name(f"{self.stem}.{ending}")
+        return path if self.number and path.is_file() else None
+
+    def matching(self, pattern: re.Pattern[str]) -> Path | None:
+        """A text of the same module whose name has a match; the largest of several. It looks through the folder."""
+        try:
+            names = sorted(os.listdir(self.path.parent)) if self.number else []
+        except OSError:
+            return None
+        own = (name for name in names if name.startswith(f"{self.stem}.") and name.endswith(".txt"))
+        return max((self.path.with_name(name) for name in own if pattern.search(name)), key=_size_of, default=None)
+
+    @property
+    def as_jax_lowered_it(self) -> Path | None:
+        """The module as JAX handed it to the compiler, in MLIR, which lies in a folder beside."""
+        path = self.path.with_name(self.stem) / "module.mlir"
+        return path if self.number and path.is_file() else None
+
+    @property
+    def before_propagation(self) -> Path | None:
+        """The module that Shardy was about to propagate, in MLIR, where its pass was dumped."""
+        path = self.path.parent / "shardy" / self.prefix / "01.before_propagation.mlir"
+        return path if self.number and path.is_file() else None
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dump:
+    """A folder with final modules.
+
+    Attributes:
+        folder: The folder.
+        modules: Its final modules, the largest first; those that cannot be read last.
+        notes: What of it could not be looked at, one sentence each.
+    """
+
+    folder: Path
+    modules: tuple[DumpedModule, ...]
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def _of_name(self) -> dict[str, list[DumpedModule]]:
+        found: dict[str, list[DumpedModule]] = {}
+        for module in self.modules:
+            for name in module.names:
+                found.setdefault(name, []).append(module)
+        return found
+
+    def named(self, name: str) -> DumpedModule:
+        """The module of a name: its own, with or without `jit_`, its number, or its file.
+
+        Raises:
+            TargetError: There is none, or several.
+        """
+        found = self._of_name.get(name.strip(), [])
+        exact = [module for module in found if module.name == name.strip()] or found
+        if len(exact) == 1:
+            return exact[0]
+        labels = [module.label for module in exact or self.modules]
+        listed = ", ".join(labels[:_NAMED]) + (f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else "")
+        if exact:
+            raise TargetError(
+                f"{len(exact)} modules in {self.folder} are named {name}",
+                why=f"they are {listed}",
+                fix=f"name one of these, such as --only {exact[0].label}",
+            )
+        raise TargetError(
+            f"no module in {self.folder} is named {name}", why=f"it holds {listed}", fix="name one of them"
+        )
+
+
+def is_folder(target: object) -> bool:
+    """Whether a target is a folder, which only a dump is named by."""
+    return isinstance(target, str | Path) and bool(str(target)) and Path(target).is_dir()
+
+
+def module_at(path: str | Path) -> DumpedModule | None:
+    """The module whose file this is, by its name; None for a file that XLA has not named as it does in a dump."""
+    file = Path(path)
+    match = _FINAL.fullmatch(file.name)
+    return None if match is None else _module(match, file, file.parent)
+
+
+def read_dump(folder: str | Path) -> Dump:
+    """The final modules in a folder and in those in it, by their files' names and sizes.
+
+    Raises:
+        TargetError: The folder cannot be read, or holds no final module.
+    """
+    notes: list[str] = []
+    root, files = Path(folder), list(_files(Path(folder), notes))
+    chosen = _best_of_each(_matched(files, _FINAL)) or _best_of_each(_matched(files, _PLAIN))
+    if not chosen:
+        raise _without_modules(root, files, notes)
+    modules = [_module(match, path, root) for match, path in chosen]
+    modules.sort(key=lambda module: (-1 if module.size_bytes is None else module.size_bytes, module.file), reverse=True)
+    return Dump(folder=root, modules=tuple(modules), notes=tuple(notes))
+
+
+_Found = tuple[re.Match[str], Path]
+
+
+def _matched(files: Iterable[Path], pattern: re.Pattern[str]) -> Iterator[_Found]:
+    for path in files:
+        match = pattern.fullmatch(path.name)
+        if match is not None:
+            yield match, path
+
+
+def _best_of_each(found: Iterable[_Found]) -> list[_Found]:
+    """Of the files that hold one module the one that tells most and is read soonest; an empty one only by itself."""
+    best: dict[tuple[Path, str], tuple[tuple[bool, bool, bool, bool], _Found]] = {}
+    for match, path in found:
+        groups = match.groupdict()
+        rank = (
+            _size_of(path) <= 0,
+            groups.get("stage", "after_codegen") != "after_codegen",
+            "pb" in groups["ending"],
+            groups["compressed"] is not None,
+        )
+        key = (path.parent, groups.get("module") or groups["name"])
+        if key not in best or rank < best[key][0]:
+            best[key] = rank, (match, path)
+    return [chosen for _, chosen in best.values()]
+
+
+def _module(match: re.Match[str], path: Path, root: Path) -> DumpedModule:
+    groups, size = match.groupdict(), _size_of(path)
+    return DumpedModule(
+        name=groups["name"],
+        number=groups.get("number") or "",
+        path=path,
+        file=str(path.relative_to(root)),
+        platform=_platform(groups),
+        size_bytes=None if size < 0 else size,
+        prefix=groups.get("module") or groups["name"],
+        stem=groups.get("stem") or groups["name"],
+        on=groups.get("on") or "",
+    )
+
+
+def _platform(groups: dict[str, str | None]) -> str | None:
+    """What a final module was compiled for, by its file's name: TPU's have nothing before their stage."""
+    if not groups.get("number"):
+        return None
+    on = groups.get("on") or ""
+    return "gpu" if "gpu" in on else "cpu" if "cpu" in on else None if on else "tpu"
+
+
+def _files(folder: Path, notes: list[str]) -> Iterator[Path]:
+    """The files in a folder and below, without the folders that XLA makes for a module's own; each folder once."""
+    seen: set[tuple[int, int]] = set()
+    waiting = [(folder, 0)]
+    while waiting:
+        here, depth = waiting.pop()
+        try:
+            status = here.stat()
+            entries = sorted(os.scandir(here), key=attrgetter("name"))
+        except OSError as error:
+            if here == folder:
+                raise TargetError(
+                    f"the folder {folder} cannot be read", why=error.strerror, fix="check its permissions"
+                ) from None
+            notes.append(f"the folder {here.relative_to(folder)} cannot be read: {error.strerror}")
+            continue
+        if (status.st_dev, status.st_ino) in seen:
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        for entry in entries:
+            if not entry.is_dir():
+                if entry.is_file() or entry.is_symlink():  # no pipes, on which reading would wait for ever
+                    yield Path(entry.path)
+            elif not _MODULES_OWN_FOLDER.fullmatch(entry.name) and depth < _DEEPEST:
+                waiting.append((Path(entry.path), depth + 1))
+
+
+def _without_modules(folder: Path, files: Sequence[Path], notes: Sequence[str]) -> TargetError:
+    """Why a folder cannot be analysed."""
+    earlier = sum(_EARLIER.fullmatch(path.name) is not None for path in files)
+    fix = (
+        "name a folder that XLA_FLAGS=--xla_dump_to=DIR or the compiler option xla_dump_to=DIR has filled, or write "
+        "FILE.py:FUNCTION"
+    )
+    if earlier:
+        return TargetError(
+            f"{folder} holds no compiled module",
+            why=f"it holds {plural(earlier, 'module')} before optimization: the compile has failed or was ended, or "
+            "the final modules were left out of the dump",
+            fix="dump once more, and let the compile end",
+        )
+    count = f"it holds {plural(len(files), 'file')}, none of them named as XLA names a final module" if files else None
+    why = "; ".join([count or "it is empty", *notes])
+    return TargetError(f"{folder} holds no compiled module", why=why, fix=fix)

@@ -1,0 +1,245 @@
+"""Folders that XLA dumped into: the list of modules, a row for each as it is analysed, and a document for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from rich.text import Text
+
+from hloscope.analysis.guesses import GUESS
+from hloscope.analysis.model import Analysis, SliceFact
+from hloscope.documents import SCHEMA, Schema
+from hloscope.hardware.slices import Slice
+from hloscope.program.dump_facts import slice_of
+from hloscope.program.dumps import Dump, DumpedModule
+from hloscope.report.layout import INDENT, column, fold, folded, table_lines
+from hloscope.report.words import GUESSED
+from hloscope.units import format_bytes, format_time, plural
+
+_LISTED = 20
+_SLOWEST = 5
+_WIDEST_NAME = 44
+_PLATFORMS = {"tpu": "TPU", "gpu": "GPU", "cpu": "CPU", None: ""}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpedResult:
+    """What became of one module of a dump.
+
+    Attributes:
+        module: The module.
+        analysis: What was found; None when it could not be analysed.
+        error: Why not, as it is printed; None when it was.
+        problem: The same on one line.
+        seconds: How long it took.
+    """
+
+    module: DumpedModule
+    analysis: Analysis | None = None
+    error: str | None = None
+    problem: str | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpedModuleDocument:
+    """One module of a folder that XLA dumped into; `hloscope analyze DIR --all --format json` prints one on each line.
+
+    Attributes:
+        schema: Version of this document's shape.
+        name: The module's name: `jit_step`.
+        number: The number that XLA gave it, as its file's name has it: `0092`; empty where that has none.
+        file: The file that was read, from the folder.
+        platform: `tpu`, `gpu` or `cpu`, by the file's name; None where that does not say.
+        size_bytes: Size of the file; None when it cannot be read.
+        seconds: How long its analysis took.
+        error: Why it could not be analysed; None when it was.
+        analysis: What was found; None when it could not be analysed.
+    """
+
+    schema: Schema = SCHEMA
+    name: str
+    number: str
+    file: str
+    platform: str | None
+    size_bytes: int | None
+    seconds: float
+    error: str | None
+    analysis: Analysis | None
+
+
+def as_document(result: DumpedResult) -> DumpedModuleDocument:
+    """The document of one module."""
+    module = result.module
+    return DumpedModuleDocument(
+        name=module.name,
+        number=module.number,
+        file=module.file,
+        platform=module.platform,
+        size_bytes=module.size_bytes,
+        seconds=round(result.seconds, 3),
+        error=result.error,
+        analysis=result.analysis,
+    )
+
+
+def lines(dump: Dump, width: int) -> Iterator[Text]:
+    """The largest modules, by what the folder tells without reading them."""
+    yield from fold(_headline(dump), width)
+    yield Text()
+    shown = dump.modules[:_LISTED]
+    cell = partial(column, shown)
+    columns = (
+        cell("module", _name, style="bold"),
+        cell("number", lambda module: module.number, right=True, given_up=3),
+        cell("text", lambda module: format_bytes(module.size_bytes), right=True),
+        cell("compiled for", _place, given_up=2),
+        cell("file", _file, style="dim", given_up=1),
+    )
+    yield from (Text(" " * INDENT) + line for line in table_lines(columns, width - INDENT))
+    rest = dump.modules[len(shown) :]
+    remarks = [Text(f"+{plural(len(rest), 'smaller module')}", style="dim")] if rest else []
+    if len(dump.modules) > 1:
+        words = "--only NAME has another one in full, --all analyses every one"
+        remarks.append(Text(words, style="dim"))
+    remarks += [Text(f"note: {note}", style="dim") for note in dump.notes]
+    yield from (Text(" " * INDENT) + line for line in folded(remarks, width - INDENT))
+
+
+def _headline(dump: Dump) -> Text:
+    sizes = [module.size_bytes for module in dump.modules if module.size_bytes is not None]
+    counts: dict[str, int] = {}
+    for module in dump.modules:
+        counts[_PLATFORMS[module.platform]] = counts.get(_PLATFORMS[module.platform], 0) + 1
+    kinds = ", ".join(f"{count} for {kind}" for kind, count in counts.items() if kind) if len(counts) > 1 else ""
+    only = next(iter(counts)) if len(counts) == 1 else ""
+    words = f": {plural(len(dump.modules), 'compiled module')}{f' for {only}' if only else ''}"
+    words += f" ({kinds})" if kinds else ""
+    return Text.assemble((str(dump.folder), "bold"), f"{words}, {format_bytes(sum(sizes))}")
+
+
+def _name(module: DumpedModule) -> str:
+    folder, _, _ = module.file.rpartition("/")
+    return f"{folder}/{module.name}" if folder else module.name
+
+
+def _file(module: DumpedModule) -> str:
+    """The file, where its name says more than the module and its number: of compressed and serialized ones."""
+    return "" if module.number and module.path.suffix == ".txt" else module.path.name
+
+
+def _place(module: DumpedModule) -> str:
+    found: Slice | None = slice_of(module) if module.platform == "tpu" else None
+    return _PLATFORMS[module.platform] if found is None else found.name
+
+
+# ---- rows that are printed one by one, while others are still analysed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """The rows of a table whose columns are known before its cells are.
+
+    Attributes:
+        name: Columns of the modules' names.
+        width: Columns of the terminal.
+    """
+
+    name: int
+    width: int
+
+    @staticmethod
+    def of(dump: Dump, width: int) -> Rows:
+        """Rows for the modules of a dump."""
+        widest = max(len(_name(module)) for module in dump.modules)
+        return Rows(name=max(len("module"), min(widest, _WIDEST_NAME)), width=width)
+
+    def head(self, dump: Dump) -> Iterator[Text]:
+        """What stands above the rows."""
+        yield from fold(_headline(dump), self.width)
+        yield from (line for note in dump.notes for line in fold(Text(f"note: {note}", style="dim"), self.width))
+        yield Text()
+        header = self._row("module", "number", "text", "compiled for", "step", "moves/step", "transfers", "findings")
+        yield Text(header, style="dim")
+        yield Text("─" * len(header), style="dim")
+
+    def row(self, result: DumpedResult) -> Text:
+        """One module."""
+        module, found = result.module, result.analysis
+        name, size = _name(module), format_bytes(module.size_bytes)
+        if len(name) > self.name:
+            name = f"…{name[1 - self.name :]}"
+        if found is None:
+            row = self._row(name, module.number, size, _PLATFORMS[module.platform])
+            return Text.assemble(row.rstrip(), "  ", (f"not analysed: {result.problem}", "red"))
+        total, step = found.totals, None if found.time is None else found.time.step_us
+        counted = sum(finding.allowed is None for finding in found.findings)
+        moves = total.bound.marked(format_bytes(total.wire_bytes)) if found.collectives else "nothing"
+        return Text(
+            self._row(
+                name,
+                module.number,
+                size,
+                _compiled_for(found, module),
+                "" if step is None or found.time is None else found.time.bound.marked(format_time(step)),
+                moves,
+                str(total.executions) if found.collectives else "",
+                str(counted) if counted else "",
+            )
+        )
+
+    def _row(self, *cells: str) -> str:
+        widths = (-self.name, 6, 8, -15, 10, 11, 9, 8)
+        parts = (
+            f"{cell:<{-wide}}" if wide < 0 else f"{cell:>{wide}}" for cell, wide in zip(cells, widths, strict=False)
+        )
+        return "  ".join(parts)
+
+
+def _compiled_for(found: Analysis, module: DumpedModule) -> str:
+    """`v5e:2x4`, with a mark where it is a guess; what is known of the platform else."""
+    chosen: SliceFact | None = found.slice
+    if chosen is not None:
+        return chosen.name + (GUESSED if chosen.chosen_by == GUESS else "")
+    platform = _PLATFORMS[module.platform]
+    return f"{platform}, {plural(found.num_partitions, 'device')}" if found.num_partitions > 1 else platform
+
+
+def summary(dump: Dump, results: Sequence[DumpedResult], seconds: float) -> Iterator[Text]:
+    """What stands below the rows: how many there are, and which take longest."""
+    done = [result for result in results if result.analysis is not None]
+    yield Text()
+    count = f"{len(done)} of {plural(len(dump.modules), 'module')} analysed in {format_time(seconds * 1e6)}"
+    yield Text(count, style="bold")
+    if any(_is_guess(result) for result in done):
+        yield Text(f"{GUESSED} marks slices that are guessed from the text; --slice says which it is", style="dim")
+    if any(map(_lacks_slice, done)):
+        yield Text(
+            "no step: nothing says what the module was compiled for; --slice v5e:2x4, for example, would", style="dim"
+        )
+    yield from _longest(done)
+
+
+def _is_guess(result: DumpedResult) -> bool:
+    return (
+        result.analysis is not None and result.analysis.slice is not None and result.analysis.slice.chosen_by == GUESS
+    )
+
+
+def _lacks_slice(result: DumpedResult) -> bool:
+    found = result.analysis
+    return found is not None and found.slice is None and result.module.platform in ("tpu", None)
+
+
+def _longest(done: Iterable[DumpedResult]) -> Iterator[Text]:
+    timed = [
+        (result.analysis.time.step_us, result.module)
+        for result in done
+        if result.analysis is not None and result.analysis.time is not None
+    ]
+    longest = sorted(timed, key=lambda pair: pair[0], reverse=True)[:_SLOWEST]
+    if len(timed) > 1:
+        named = ", ".join(f"{_name(module)} {format_time(step)}" for step, module in longest)
+        yield Text(f"longest steps: {named}")
