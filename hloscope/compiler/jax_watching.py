@@ -112,23 +112,25 @@ def lowered_of(
     return jax.stages.Lowered(computation, (info, {}), jax.tree.structure([0] * result_count))
 
 
-class _Faked(pxla.MeshExecutable):  # type: ignore[misc]
-    """An executable that computes nothing."""
+class _Watched(pxla.MeshExecutable):  # type: ignore[misc]
+    """An executable that says of itself what the TPU's compiler does."""
 
     __slots__ = ("_said",)
 
-    def __init__(self, said: Said, *parts: Any) -> None:
-        super().__init__(*parts)
-        self._said = said
-
     def as_text(self) -> str:
-        return self._said.text()
+        return str(self._said.text())
 
     def memory_analysis(self) -> Any:
         return self._said.memory()
 
     def cost_analysis(self) -> Any:
         return self._said.cost()
+
+
+class _Faked(_Watched):
+    """An executable that computes nothing."""
+
+    __slots__ = ()
 
     def runtime_executable(self) -> None:
         return None
@@ -141,6 +143,22 @@ class _Faked(pxla.MeshExecutable):  # type: ignore[misc]
         if info is not None:
             pxla.check_arg_avals_for_call(info.in_avals, [jax.typeof(arg) for arg in args], info.debug_info)
         return self.unsafe_call(*args)
+
+
+def watched_executable(real: Any, call: Callable[..., Any], said: Said) -> Any:
+    """An executable of JAX's that passes by a function when it is called.
+
+    Args:
+        real: JAX's.
+        call: Is given what JAX gives the executable, and returns what it returns.
+        said: What it says of itself.
+    """
+    made = object.__new__(_Watched)
+    for name in pxla.MeshExecutable.__slots__:
+        setattr(made, name, getattr(real, name))
+    made._unsafe_call = call
+    made._said = said
+    return made
 
 
 def faked_executable(
@@ -156,8 +174,7 @@ def faked_executable(
     """
     details = computation.compile_args
     count = len(details["global_in_avals"])
-    return _Faked(
-        said,
+    made = _Faked(
         None,
         lambda: lambda *_: call(shardings),
         details["global_in_avals"],
@@ -171,3 +188,5 @@ def faked_executable(
         None,
         details["all_args_info"],
     )
+    made._said = said
+    return made

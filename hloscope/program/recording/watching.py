@@ -118,6 +118,7 @@ class Watch:
                 allow_writes=self.limits.allow_writes,
             )
             self.writes = stack.enter_context(guard)
+            stack.enter_context(jax_internals.no_persistent_cache())
             stack.enter_context(jax_internals.kept_apart(None))
             stack.enter_context(jax_watching.resolving_as(self._resolved))
             stack.enter_context(jax_watching.putting_as(self._put))
@@ -131,10 +132,10 @@ class Watch:
         try:
             with lowering_for_a_slice(self.whole, self.store):
                 computation = original(args, **for_tpu)
-        except Exception:
-            elsewhere = original(args, **params)
-            if self._is_ours(elsewhere):
-                raise
+        except Exception as error:
+            elsewhere = self._elsewhere(original, args, params)
+            if elsewhere is None:
+                raise error from None
             return elsewhere
         if not self._is_ours(computation):
             return original(args, **params)  # of the host's own CPU
@@ -157,6 +158,14 @@ class Watch:
             ours.compile = compile
             found = self._known[id(computation)] = (ours, computation)
         return found[0]
+
+    def _elsewhere(self, original: Callable[..., Any], args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """A program that has no lowering for TPU, where it runs on the host's own CPU; None where it does not."""
+        try:
+            computation = original(args, **params)
+        except Exception:  # neither has it one for CPU: JAX's words on the first attempt are the ones to show
+            return None
+        return None if self._is_ours(computation) else computation
 
     def _is_ours(self, computation: Any) -> bool:
         devices = jax_watching.devices_of(computation)
@@ -237,7 +246,7 @@ class Watch:
         real = None
         if program.faked is None:
             try:
-                real = copy.copy(for_cpu().compile())
+                real = for_cpu().compile()
             except Exception as error:  # of whatever type; a kernel for TPUs has no lowering for anything else
                 program.faked = "kernel"
                 program.notes.append(" ".join(str(error).split())[:200])
@@ -260,8 +269,7 @@ class Watch:
                 self.fakes.mark(result) if is_fake else self.held.add(result)
             return results
 
-        real._unsafe_call = called
-        return real
+        return jax_watching.watched_executable(real, called, self._said(program))
 
     def _faked_executable(self, program: Program, computation: Any) -> Any:
         """What JAX calls in place of a program that is not executed."""
