@@ -17,7 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from heapq import merge
 from itertools import islice
 from math import prod
@@ -308,6 +308,7 @@ def dimensions_of(shapes: Iterable[ArrayShape]) -> tuple[Dimensions, ...]:
     return tuple(shape.dimensions for shape in shapes if shape.dimensions is not None)
 
 
+@lru_cache(maxsize=4096)
 def significant(dimensions: Dimensions) -> Dimensions:
     """Dimensions without those of size 1, which compilers add and drop."""
     return tuple(size for size in dimensions if size != 1)
