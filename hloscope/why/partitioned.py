@@ -50,7 +50,7 @@ class Partitioned:
     def __init__(
         self, module: HloModule, collectives: Sequence[tuple[Collective, int | None]], identities: Identities
     ) -> None:
-        """Takes its collectives by place in the text, each with its channel."""
+        """Takes its collectives in the order of the text, each with its channel."""
         self.module, self.identities = module, identities
         self._collectives = collectives
         self._taken: frozenset[int] = frozenset()
@@ -112,11 +112,6 @@ def _clues_in(collective: Collective, channel: int | None, numbers: frozenset[in
         yield "sum", axes, _significant(collective)
     for number in numbers:
         yield "operation", kind, axes, number, _in_any_order(collective)
-
-
-def read_partitioned(module: HloModule, collectives: Iterable[Collective], identities: Identities) -> Partitioned:
-    """The collectives of the module right after the partitioner, given in the order of its text."""
-    return Partitioned(module, tuple((each, channel_of(module, each)) for each in collectives), identities)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,9 @@ def reason_of_reshard(program: Program, reshard: Reshard) -> Reason:
         result = final_value(graph, graph.value(reshard.op.results[0]))
         needed = _needed(program, reshard.axes, reshard.final, reshard.consumers, result)
         known = needed | _in_loop(program, reshard.value, reshard.loop)
-        return _of_weight(program, reshard.producer, _sum_reason(program, reshard.producer, reshard.axes, partial, known))
+        return _of_weight(
+            program, reshard.producer, _sum_reason(program, reshard.producer, reshard.axes, partial, known)
+        )
     if reshard.is_constraint:
         return _of_reshard(program, reshard, ReasonKind.CONSTRAINT, _constraint(reshard))
     if not reshard.consumers:
