@@ -22,7 +22,6 @@ from hloscope.analysis.volume import common_narrower, narrower, sizes_of, wire_b
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloComputation, HloInstruction, Shape
 
-
 _NO_VOLUME: Mapping[str, Any] = {"payload_bytes": None, "wire_bytes": None, "bytes_bound": Bound.UNKNOWN}
 """What a record says of its bytes where nobody asks."""
 

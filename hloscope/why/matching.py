@@ -78,18 +78,17 @@ class Clues:
 def clues_of(
     final: Collective,
     earlier: Collective | None,
+    axes: tuple[str, ...],
     numbers: frozenset[int],
     between: Between,
     argument: str | None = None,
     window: Window | None = None,
-) -> Clues | None:
-    """The clues of a collective; None when its axes are not known."""
-    if final.axes is None:
-        return None
+) -> Clues:
+    """The clues of a collective."""
     texts = [final] if earlier is None else [earlier, final]
     return Clues(
         kind=texts[0].kind if window is None else window.stands_for,
-        axes=final.axes,
+        axes=axes,
         numbers=numbers,
         between=between,
         operands=dimensions_of(shape for text in texts for shape in text.operand_shapes),

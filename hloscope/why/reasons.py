@@ -308,10 +308,8 @@ def _of_reshard(
 
 def _other_than(asked_by: Iterable[AskedBy], held_by: Iterable[AskedBy]) -> tuple[AskedBy, ...]:
     """Who sharded an array, without those that ask for it otherwise: Shardy hands their axes backwards too."""
-    asking = {replace(asker, axis="") for asker in asked_by}
-    if not asking:
-        return tuple(held_by)
-    return tuple(holder for holder in held_by if replace(holder, axis="") not in asking)
+    asking = [(asker.by, asker.name, asker.sharding, asker.source) for asker in asked_by]
+    return tuple(holder for holder in held_by if (holder.by, holder.name, holder.sharding, holder.source) not in asking)
 
 
 def _needed(

@@ -279,8 +279,7 @@ class _Explainer:
         if not is_known:
             return _Told(final, reason, origin)
         reason = agreed(reason, [*filter(None, (earlier or ancestor,)), final], self._mesh)
-        reason = replace(
-            reason,
+        reason = reason.with_(
             axes=final.axes or reason.axes,
             dimensions=_cut_by(reason, final.axes),
             rewritten_from=reason.rewritten_from or rewritten_from,
@@ -319,28 +318,30 @@ class _Explainer:
     def _reason(self, final: Collective, earlier: Collective | None) -> Reason:
         if self._candidates is None:
             return _unknown(final, _NOT_ASKED)
-        clues = self._clues(final, earlier)
-        if clues is None:
+        if final.axes is None:
             return _unknown(final, _NO_AXES)
-        if clues.window is not None and clues.window in self._windows:
-            return self._windows[clues.window]
+        window = None
+        if earlier is not None and self._earlier is not None:
+            window = partitioned.window_of(self._earlier.module, earlier)
+        if window in self._windows:
+            return self._windows[window]
+        clues = self._clues(final, earlier, final.axes, window)
         if self._written is not None:
             expanded = self._written.expanded(clues, self._candidates.program.graph.module)
             if expanded is not None:
                 return expanded
         return self._matched(clues, self._candidates) or _unknown(final, _NO_MATCH)
 
-    def _clues(self, final: Collective, earlier: Collective | None) -> Clues | None:
-        numbers, around, argument, window = self._numbers(final, earlier), Between(), None, None
+    def _clues(self, final: Collective, earlier: Collective | None, axes: Axes, window: Window | None) -> Clues:
+        numbers, around, argument = self._numbers(final, earlier), Between(), None
         if earlier is not None and self._earlier is not None:
             around = between(self._earlier, earlier)
             argument = partitioned.argument_of(self._earlier, earlier)
-            window = partitioned.window_of(self._earlier.module, earlier)
         elif not numbers and final.source_of is not None:
             around = Between(makers=partitioned.numbers_of(final.source_of, self._identities))
         if final.kind in SUMS and self._candidates is not None:
             numbers |= self._candidates.matcher.within(numbers)
-        return clues_of(final, earlier, numbers, around, argument, window)
+        return clues_of(final, earlier, axes, numbers, around, argument, window)
 
     def _matched(self, clues: Clues, candidates: Candidates) -> Reason | None:
         """The reason at the reshard that a collective carries out, or at the operand that it moves."""
