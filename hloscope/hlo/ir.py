@@ -225,8 +225,9 @@ class HloComputation:
         return tuple(map(self.instruction_at, ordered))
 
     @cached_property
-    def _by_name(self) -> dict[str, HloInstruction]:
-        return {instruction.name: instruction for instruction in self.instructions}
+    def _indexes(self) -> dict[str, int]:
+        rows = range(self._row.first, self._row.end)
+        return dict(zip(self._columns.names[rows.start : rows.stop], rows, strict=True))
 
     def instruction(self, name: str) -> HloInstruction:
         """The instruction of that name, without `%`.
@@ -234,7 +235,7 @@ class HloComputation:
         Raises:
             KeyError: There is none.
         """
-        return self._by_name[name]
+        return self.instruction_at(self._indexes[name])
 
 
 class HloInstruction:

@@ -301,7 +301,8 @@ def has_anothers_name(op: ShardyOp) -> bool:
     return op.kind in _REARRANGING and bool(last) and last not in _REARRANGING[op.kind]
 
 
-def frames_of(places: Iterable[CodePlace]) -> tuple[SourceFrame, ...]:
+@lru_cache(maxsize=4096)
+def frames_of(places: tuple[CodePlace, ...]) -> tuple[SourceFrame, ...]:
     """MLIR's frames as the report's."""
     return tuple(
         SourceFrame(file=place.file, line=place.line, function=place.function or None, column=place.column)
