@@ -94,6 +94,11 @@ class HloModule:
         indexes = sorted(index for opcode in set(wanted) for index in self._by_opcode.get(opcode, ()))
         return tuple(self._instruction(index) for index in indexes)
 
+    def named(self, wanted: Collection[str]) -> dict[str, HloInstruction]:
+        """The instructions of these names, of whatever computations; no other instruction is looked at."""
+        names = enumerate(self._columns.names)
+        return {name: self._instruction(index) for index, name in names if name in wanted}
+
     @property
     def opcodes(self) -> Collection[str]:
         """Every opcode that the text prints, once."""
