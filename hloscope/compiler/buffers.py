@@ -4,7 +4,8 @@ Source: `BufferAssignment::ToString`, `BufferAllocation::ToString` and `HloLiveR
 Temporaries lie at offsets of one allocation, the heap; a value is there from the instruction that defines it to the
 last one that reads it, both included. Values at one place are one buffer, which loops and updates in place hand on.
 Arguments, outputs and constants have allocations of their own, for the whole program. What is so found to be there at
-the peak is what libtpu 0.0.42.1 says in `peak_memory_in_bytes`, but for a few kilobytes.
+the peak is what libtpu 0.0.42.1 says in `peak_memory_in_bytes`, but for at most 10 kB, of programs whose temporaries
+lie in HBM; where more of them lie in the vector memory on the chip, that figure counts those.
 """
 
 from __future__ import annotations
