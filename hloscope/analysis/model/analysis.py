@@ -219,10 +219,10 @@ class MemoryPeak:
         at: The HLO instruction that runs then.
         op_name: Its `op_name`; None when not known.
         source: Where it was written, innermost frame first; empty when not known.
-        live_bytes: All that is there.
-        fragmentation_bytes: What the compiler keeps for temporaries, and is not taken then.
+        live_bytes: Bytes of all that is there.
+        fragmentation_bytes: Bytes that the compiler keeps for temporaries, and that are not taken then.
         buffers: What is there, most bytes first.
-        other_bytes: What is there besides: buffers too small to be told.
+        other_bytes: Bytes of what is there besides: buffers too small to be told.
     """
 
     at: str
