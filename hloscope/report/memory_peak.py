@@ -23,11 +23,11 @@ _WORDS = {
     BufferRole.CONSTANT: "constant",
 }
 _FREED_BY = {
-    BufferRole.SAVED: "computing it again: jax.checkpoint around the layer",
-    BufferRole.GATHERED: "gathering less at a time, or keeping it sharded",
+    BufferRole.SAVED: "jax.checkpoint around the layer",
+    BufferRole.GATHERED: "gather less at a time",
 }
 """Changes that do without a buffer of a role, none of which was tried."""
-_DONATED = "donating it: an output of its size has memory of its own"
+_DONATED = "donate it, for an output of its size"
 
 
 def memory_peak_section(analysis: Analysis, width: int) -> Iterator[Text]:
@@ -51,7 +51,7 @@ def _lines(peak: MemoryPeak, width: int) -> Iterator[Text]:
         column(shown, "What", lambda one: _WORDS[one.role]),
         column(shown, "Array", _array, breaks=Breaks.AFTER_PUNCTUATION),
         column(shown, "Made at", lambda one: short_source(one.source) or "", given_up=2),
-        column(shown, "Would free it (not tried)", freed_by, given_up=1),
+        column(shown, "Would free it (not tried)", freed_by, below=_freed_by_words, given_up=1),
     ]
     yield from table_lines(columns, width)
     others = sum(one.bytes * one.count for one in rest) + peak.other_bytes
@@ -78,3 +78,8 @@ def _array(buffer: PeakBuffer) -> str:
 def freed_by(buffer: PeakBuffer) -> str:
     """What would free a buffer, of what the facts show; empty where they show nothing."""
     return _DONATED if buffer.donation_frees else _FREED_BY.get(buffer.role, "")
+
+
+def _freed_by_words(buffer: PeakBuffer) -> str:
+    by = freed_by(buffer)
+    return by and f"would free it (not tried): {by}"
