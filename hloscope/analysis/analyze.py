@@ -44,13 +44,14 @@ def analyze_module(
         return _analysis(module, target, mesh, devices_per_slice, placement)
 
 
-def collectives_alone(module: HloModule, mesh: Mesh | None) -> tuple[Collective, ...]:
-    """The collectives of a module in the order of its text, without their data flow and executions."""
+def collectives_alone(module: HloModule, mesh: Mesh | None) -> tuple[tuple[Collective, int | None], ...]:
+    """The collectives of a module in the order of its text, without bytes, data flow and executions; their channels."""
     with collector_paused():
         mesh = mesh_from_text(module) if mesh is None else mesh
         layout = lay_out(module.device_count, mesh)
         found = find_collectives(HloGraph(module), mesh, layout, follows=False)
-    return tuple(sorted((move.collective for move in found.moves), key=lambda collective: collective.line))
+    in_order = sorted(found.moves, key=lambda move: move.collective.line)
+    return tuple((move.collective, move.transfer.op.channel_id) for move in in_order)
 
 
 def _analysis(

@@ -54,7 +54,8 @@ def find_collectives(graph: HloGraph, mesh: Mesh | None, layout: Layout, *, foll
         graph: The module.
         mesh: The user's mesh, to name axes.
         layout: How ids in the text are to be read, when the program spans several slices.
-        follows: Whether the values that they move are followed to where they are made and used, and trips counted.
+        follows: Whether the values that they move are counted, and followed to where they are made and used, and trips
+            read.
     """
     candidates = _candidates(graph.module)
     continued = _continued(graph.module, candidates)

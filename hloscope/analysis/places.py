@@ -29,8 +29,13 @@ def users_frame(frames: Sequence[SourceFrame]) -> SourceFrame | None:
 
 def path_of(frame: SourceFrame) -> PurePath:
     """The file of a frame, with folders that can be told apart also where Windows wrote them."""
-    is_windows = "\\" in frame.file and "/" not in frame.file
-    return PureWindowsPath(frame.file) if is_windows else PurePath(frame.file)
+    return _path(frame.file)
+
+
+@lru_cache(maxsize=256)
+def _path(file: str) -> PurePath:
+    is_windows = "\\" in file and "/" not in file
+    return PureWindowsPath(file) if is_windows else PurePath(file)
 
 
 def users_line(frames: Sequence[SourceFrame]) -> str | None:

@@ -78,15 +78,17 @@ def provenance_of(
     start = start or own[0]
     names = (own[0].name, start.name)
     own_op_name = next((instruction.op_name for instruction in own if instruction.op_name), None)
-    written = next((instruction for instruction in own if source_frames(instruction)), None)
+    printed = ((instruction, source_frames(instruction)) for instruction in own)
+    written, source = next((found for found in printed if found[1]), (None, ()))
     nearest = _nearest(graph, start, end or start) if written is None else None
-    written = written or nearest
+    if written is None:
+        written, source = nearest, () if nearest is None else source_frames(nearest)
     if written is None:
         return Provenance(op_name=own_op_name, own_op_name=own_op_name, source=(), source_of=None)
     return Provenance(
         op_name=own_op_name or written.op_name,
         own_op_name=own_op_name,
-        source=source_frames(written),
+        source=source,
         source_of=None if written.name in names else written.name,
         nearest=nearest,
     )

@@ -17,10 +17,13 @@ from hloscope.analysis.result_uses import narrower_uses, result_slices, undone_b
 from hloscope.analysis.spellings import may_transfer
 from hloscope.analysis.totals import Reach, reach_of
 from hloscope.analysis.transfers import Place, Transfer
-from hloscope.analysis.vocabulary import SUMS, Kind, Link, Origin
+from hloscope.analysis.vocabulary import SUMS, Bound, Kind, Link, Origin
 from hloscope.analysis.volume import common_narrower, narrower, sizes_of, wire_bytes_of
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloComputation, HloInstruction, Shape
+
+_NO_VOLUME: Mapping[str, Any] = {"payload_bytes": None, "wire_bytes": None, "bytes_bound": Bound.UNKNOWN}
+"""What a record says of its bytes where nobody asks."""
 
 
 class Move(NamedTuple):
@@ -55,7 +58,7 @@ class Recorder:
         layout: How ids in the text are to be read.
         chain_ends: The last fusion of each asynchronous collective fusion, by `chain_id`.
         holders: Names of the computations that hold something that may be a transfer.
-        follows: Whether the values that a transfer moves are followed to where they are made and used.
+        follows: Whether the values that a transfer moves are counted, and followed to where they are made and used.
     """
 
     graph: HloGraph
@@ -95,9 +98,7 @@ class Recorder:
         kind, context = transfer.kind, place.context
         is_permute = kind is Kind.COLLECTIVE_PERMUTE
         everywhere = self._everywhere(transfer)
-        reducer = _reducer_of(transfer.op)
-        wide = _wire_type(transfer.op, reducer)
-        sizes = sizes_of(kind, _sent(transfer.operands, wide), _sent(transfer.results, wide), transfer.operand_bytes)
+        more = self._volume_and_dataflow(context, transfer, results) if self.follows else _NO_VOLUME
         return Collective(
             kind=kind,
             name=transfer.start.name,
@@ -110,25 +111,34 @@ class Recorder:
             link=link,
             operand_shapes=shapes_of(*transfer.operands),
             result_shapes=shapes_of(*transfer.results),
-            payload_bytes=sizes.payload_bytes,
-            wire_bytes=wire_bytes_of(kind, sizes.payload_bytes, transfer.groups),
             executions=context.executions,
             executions_bound=context.bound,
-            bytes_bound=sizes.bound,
-            payload_bytes_at_least=sizes.at_least,
-            wire_bytes_at_least=wire_bytes_of(kind, sizes.at_least, transfer.groups),
-            padded_bytes=sizes.padded,
             permute=pattern_of_pairs(everywhere, self.mesh) if is_permute and everywhere and self.mesh else None,
             loops=context.loops,
             loop_trips=context.trips,
-            reduction=_reduction_of(transfer.op, reducer) if kind in SUMS else None,
             origin=self._origin(transfer, own, provenance),
             asynchronous=transfer.asynchronous,
             op_name=provenance.op_name,
             source=provenance.source,
             source_of=provenance.source_of,
-            **(self._dataflow(context, transfer, results, wide) if self.follows else {}),
+            **more,
         )
+
+    def _volume_and_dataflow(self, context: Context, transfer: Transfer, results: tuple[Value, ...]) -> dict[str, Any]:
+        """The fields of a record that say how much is moved, how it is reduced, and what the data flow decides."""
+        kind, reducer = transfer.kind, _reducer_of(transfer.op)
+        wide = _wire_type(transfer.op, reducer)
+        sizes = sizes_of(kind, _sent(transfer.operands, wide), _sent(transfer.results, wide), transfer.operand_bytes)
+        return {
+            "payload_bytes": sizes.payload_bytes,
+            "wire_bytes": wire_bytes_of(kind, sizes.payload_bytes, transfer.groups),
+            "bytes_bound": sizes.bound,
+            "payload_bytes_at_least": sizes.at_least,
+            "wire_bytes_at_least": wire_bytes_of(kind, sizes.at_least, transfer.groups),
+            "padded_bytes": sizes.padded,
+            "reduction": _reduction_of(transfer.op, reducer) if kind in SUMS else None,
+            **self._dataflow(context, transfer, results, wide),
+        }
 
     def _dataflow(
         self, context: Context, transfer: Transfer, results: tuple[Value, ...], wide: str | None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from hloscope.analysis.guesses import without_guessed_times
-from hloscope.analysis.memory import memory_of
+from hloscope.analysis.memory import memory_of, memory_peak
 from hloscope.analysis.model import Analysis, ArrayFact, SliceFact
 from hloscope.analysis.places import CAPTURED, Sources
 from hloscope.api.python_words import python_words
@@ -167,7 +167,7 @@ def analysis_of(
     found = price_capture(program, module, target=name)
     is_alone = program.is_text and program.compiled.shardy is None
     found = unexplained(found) if is_alone else explained(found, module, program)
-    found = _with_compiler_facts(found, program)
+    found = _with_compiler_facts(found, module, program)
     judged_on = without_guessed_times(found)
     chosen = None if judged_on.slice is None else program.slice
     facts = Facts(judged_on, module, chosen, kernel_costs=program.kernel_costs)
@@ -281,7 +281,7 @@ def analyze_text(
 # ---- what JAX and the compiler know of a program beside its text, joined to the facts in the text
 
 
-def _with_compiler_facts(found: Analysis, program: Capture) -> Analysis:
+def _with_compiler_facts(found: Analysis, module: HloModule, program: Capture) -> Analysis:
     """The analysis with its slice, memory, names, shardings, notes and versions; of HLO text what is known of them."""
     refused = "the compiler refuses the program: {}. It was compiled once more without that limit"
     known = {warning.text for warning in found.rematerializations}
@@ -291,6 +291,7 @@ def _with_compiler_facts(found: Analysis, program: Capture) -> Analysis:
         arguments=found.arguments if program.arguments is None else _arrays(program.arguments, found.arguments),
         outputs=found.outputs if program.outputs is None else _arrays(program.outputs, found.outputs),
         memory=memory_of(program),
+        memory_peak=memory_peak(program, module, found.collectives),
         notes=(
             *program.notes,
             *([] if program.compiled.too_large is None else [refused.format(program.compiled.too_large)]),

@@ -29,8 +29,8 @@ from hloscope.version import __version__
 T = TypeVar("T")
 
 _KIND = "compile"
-_FORMAT = 3
-"""What an entry holds: numbers of operations since 2, how long the compile took since 3."""
+_FORMAT = 4
+"""What an entry holds: numbers of operations since 2, how long the compile took since 3, HBM at its peak since 4."""
 _HINT = "target"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hloscope.compiler.buffers import HbmPeak
 from hloscope.compiler.shardy_model import Identities, ShardyModule
 from hloscope.hardware.slices import Slice
 
@@ -72,6 +73,7 @@ class Compiled:
         partitioned_identities: The same for `partitioned`.
         seconds: What the compile took, or all its threads together where that is less, as on a machine that has other
             things to do; None where this process compiled.
+        hbm_peak: What lies in HBM when most of it is taken; None where the compiler did not write that down.
     """
 
     text: str
@@ -91,3 +93,4 @@ class Compiled:
     identities: Identities | None = None
     partitioned_identities: Identities = field(default_factory=dict)
     seconds: float | None = field(default=None, compare=False)
+    hbm_peak: HbmPeak | None = None

@@ -18,6 +18,7 @@ from time import monotonic, process_time
 from typing import Any
 
 from hloscope.compiler import identity
+from hloscope.compiler.buffers import peak_of
 from hloscope.compiler.diagnostics import captured_stderr, compiler_errors
 from hloscope.compiler.edits import ModuleEdit
 from hloscope.compiler.estimates import Estimate, estimate
@@ -306,11 +307,13 @@ def read_dumps(folder: Path | None) -> Compiled:
         return Compiled(text="", memory_bytes={})
     partitioned = [path for path in folder.glob("*.txt") if PARTITIONED.search(path.name)]
     final = next((found for pattern in _FINAL if (found := sorted(folder.glob(pattern)))), [])
+    assignment = _largest(folder.glob("*after_optimizations-buffer-assignment.txt")) or ""
     return Compiled(
         text=_largest(final) or "",
         before_propagation=_largest(folder.glob("shardy/*/01.before_propagation.mlir")),
         partitioned=_largest(partitioned),
-        memory_bytes=memory_of_assignment(_largest(folder.glob("*after_optimizations-buffer-assignment.txt")) or ""),
+        memory_bytes=memory_of_assignment(assignment),
+        hbm_peak=peak_of(assignment, _largest(folder.glob("*after_optimizations-live-range.txt")) or ""),
     )
 
 

@@ -94,6 +94,11 @@ class HloModule:
         indexes = sorted(index for opcode in set(wanted) for index in self._by_opcode.get(opcode, ()))
         return tuple(self._instruction(index) for index in indexes)
 
+    def named(self, wanted: Collection[str]) -> dict[str, HloInstruction]:
+        """The instructions of these names, of whatever computations; no other instruction is looked at."""
+        names = enumerate(self._columns.names)
+        return {name: self._instruction(index) for index, name in names if name in wanted}
+
     @property
     def opcodes(self) -> Collection[str]:
         """Every opcode that the text prints, once."""
@@ -225,8 +230,9 @@ class HloComputation:
         return tuple(map(self.instruction_at, ordered))
 
     @cached_property
-    def _by_name(self) -> dict[str, HloInstruction]:
-        return {instruction.name: instruction for instruction in self.instructions}
+    def _indexes(self) -> dict[str, int]:
+        rows = range(self._row.first, self._row.end)
+        return dict(zip(self._columns.names[rows.start : rows.stop], rows, strict=True))
 
     def instruction(self, name: str) -> HloInstruction:
         """The instruction of that name, without `%`.
@@ -234,7 +240,7 @@ class HloComputation:
         Raises:
             KeyError: There is none.
         """
-        return self._by_name[name]
+        return self.instruction_at(self._indexes[name])
 
 
 class HloInstruction:

@@ -109,6 +109,10 @@ class Shape:
                 yield from element.leaves()
 
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         if self.is_tuple:
             return f"({', '.join(map(str, self.elements))})"
         if self.element_type == "buffer":

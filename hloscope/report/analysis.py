@@ -15,6 +15,7 @@ from hloscope.analysis.vocabulary import Bound
 from hloscope.report.collectives import axis_lines, collective_lines
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, section, table_lines
+from hloscope.report.memory_peak import memory_peak_section
 from hloscope.report.price import time_lines
 from hloscope.report.words import (
     ELSEWHERE,
@@ -35,6 +36,7 @@ def lines(analysis: Analysis, width: int) -> Iterator[Text]:
     """Lays the analysis out for a terminal."""
     inner = width - INDENT
     yield from _headline(analysis, width)
+    yield from memory_peak_section(analysis, inner)
     if analysis.time is not None:
         yield from section("Predicted time of one step", time_lines(analysis.time, inner), inner)
     yield from _traffic(analysis, inner)

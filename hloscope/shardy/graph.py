@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from hloscope.analysis.model import SourceFrame
-from hloscope.compiler.shardy_model import CodePlace, ShardyModule, ShardyOp, ShardyValue, ValueSharding
+from hloscope.compiler.shardy_model import Axes, CodePlace, ShardyModule, ShardyOp, ShardyValue, ValueSharding
 
 _CONSTRAINT = "sdy.sharding_constraint"
 RESHARDS = frozenset({"sdy.reshard", _CONSTRAINT})
@@ -323,6 +323,7 @@ class ShardyGraph:
         return False
 
 
+@lru_cache(maxsize=4096)
 def axes_in(sharding: ValueSharding | None) -> frozenset[str]:
     """All axes of a sharding."""
     return frozenset(axis for axes in sharding or () for axis in axes)
@@ -338,7 +339,8 @@ def wholes(axes: Iterable[str]) -> set[str]:
     return set(map(whole_axis, axes))
 
 
-def dimensions_cut(sharding: ValueSharding | None, axes: Iterable[str]) -> tuple[int, ...]:
+@lru_cache(maxsize=4096)
+def dimensions_cut(sharding: ValueSharding | None, axes: Axes) -> tuple[int, ...]:
     """The dimensions that any of these axes shards, in part or as a whole."""
     own = wholes(axes)
     return tuple(number for number, here in enumerate(sharding or ()) if own & wholes(here))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from hloscope.compiler.shardy_model import ShardyOp, ShardyValue
 from hloscope.shardy.graph import ShardyGraph
@@ -53,7 +54,8 @@ def _of_result(
 ) -> None:
     op = graph.module.ops[value.owner]
     if op.rule is not None and value.number < len(op.rule.results):
-        factors = {**_operand_factors(op, known), **spelled.get(op.index, {})}
+        factors = _operand_factors(op.rule.operands, tuple(known.get(operand, ()) for operand in op.operands))
+        factors = {**factors, **spelled[op.index]} if op.index in spelled else factors
         _give((value.index,), (op.rule.results[value.number],), factors, graph, known)
         return
     before = graph.before(value)
@@ -79,11 +81,14 @@ def shown_letters(value: ShardyValue, known: Mapping[int, Letters]) -> tuple[str
     )
 
 
-def _operand_factors(op: ShardyOp, known: Mapping[int, Letters]) -> dict[int, str]:
+@lru_cache(maxsize=4096)
+def _operand_factors(
+    mappings: tuple[tuple[tuple[int, ...], ...], ...], operands: tuple[Letters, ...]
+) -> Mapping[int, str]:
     """The letter of each factor; of none whose letter another dimension of the operands has too."""
     factors: dict[int, str] = {}
-    for operand, mapping in zip(op.operands, op.rule.operands if op.rule else (), strict=False):
-        for letter, dimension in zip(known.get(operand, ()), mapping, strict=False):
+    for letters, mapping in zip(operands, mappings, strict=False):
+        for letter, dimension in zip(letters, mapping, strict=False):
             if letter is not None and len(dimension) == 1:
                 factors.setdefault(dimension[0], letter)
     each = list(factors.values())

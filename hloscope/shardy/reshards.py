@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from math import prod
 
 from hloscope.compiler.shardy_model import Axes, ShardyOp, ShardyValue, ValueSharding
@@ -130,6 +131,11 @@ def sharding_known(value: ShardyValue) -> ValueSharding:
 def local_shape(shape: tuple[int, ...], sharding: ValueSharding, mesh: dict[str, int]) -> tuple[int, ...]:
     """The shape on one device, rounded up."""
     return tuple(-(-size // axes_size(axes, mesh)) for size, axes in zip(shape, sharding, strict=True))
+
+
+def local_shapes(mesh: dict[str, int]) -> Callable[[tuple[int, ...], ValueSharding], tuple[int, ...]]:
+    """`local_shape` on a mesh, each answer found once: the layers of a model have the same few shapes."""
+    return cache(partial(local_shape, mesh=mesh))
 
 
 def axes_size(axes: Axes, mesh: dict[str, int]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -14,7 +13,7 @@ from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue
 from hloscope.shardy.graph import MOVES, ShardyGraph, is_written, place_of
 from hloscope.shardy.letters import Letters
 from hloscope.shardy.names import ends_alike
-from hloscope.shardy.reshards import hlo_type, local_shape, reshards_of, sharding_known
+from hloscope.shardy.reshards import hlo_type, local_shape, local_shapes, reshards_of, sharding_known
 from hloscope.shardy.tensors import Program, frames_of, own_name, program_of, spec_of
 from hloscope.units import array_bytes
 
@@ -138,7 +137,7 @@ class _Reader:
         return inf if known is None else known
 
 
-def with_shardings(found: Iterable[IntermediateFact], module: ShardyModule) -> tuple[IntermediateFact, ...]:
+def with_shardings(found: Sequence[IntermediateFact], module: ShardyModule) -> tuple[IntermediateFact, ...]:
     """Gives each array the whole shape and the sharding of the value that it is a device's part of.
 
     That is the value which is cut to this array's shape and was made by the operation of its name, in whatever type the
@@ -149,14 +148,15 @@ def with_shardings(found: Iterable[IntermediateFact], module: ShardyModule) -> t
         found: Large arrays of the compiled program.
         module: The program after Shardy's propagation.
     """
-    graph, mesh = ShardyGraph(module), dict(module.mesh)
-    cut: dict[tuple[int, ...], list[ShardyValue]] = defaultdict(list)
+    graph, cut_to = ShardyGraph(module), local_shapes(dict(module.mesh))
+    cut: dict[tuple[int, ...], list[ShardyValue]] = {fact.local_shape: [] for fact in found}
     for value in module.values:
-        maker = module.ops[value.owner]
-        if value.is_argument or not value.shape or maker.kind in MOVES or graph.in_manual(maker):
+        if value.is_argument or not value.shape:
             continue
-        cut[local_shape(value.shape, sharding_known(value), mesh)].append(value)
-    return tuple(_with_sharding(fact, cut.get(fact.local_shape, ()), module) for fact in found)
+        alike, maker = cut.get(cut_to(value.shape, sharding_known(value))), module.ops[value.owner]
+        if alike is not None and maker.kind not in MOVES and not graph.in_manual(maker):
+            alike.append(value)
+    return tuple(_with_sharding(fact, cut[fact.local_shape], module) for fact in found)
 
 
 def _with_sharding(fact: IntermediateFact, values: Iterable[ShardyValue], module: ShardyModule) -> IntermediateFact:

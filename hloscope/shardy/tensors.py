@@ -6,6 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import islice
 
 from hloscope.analysis.model import SourceFrame
@@ -206,7 +207,8 @@ def operands_of(program: Program, op: ShardyOp, *, unmoved: bool = False) -> tup
     for tensor, mapping in zip(found, op.rule.operands, strict=True):
         dimensions = zip(tensor.letters, tensor.shape, mapping, strict=False)
         letters = tuple(_letter(letter, size, made, factors) for letter, size, made in dimensions)
-        lettered.append(replace(tensor, letters=letters) if len(letters) == len(tensor.letters) else tensor)
+        is_other = letters != tensor.letters and len(letters) == len(tensor.letters)
+        lettered.append(replace(tensor, letters=letters) if is_other else tensor)
     return tuple(lettered)
 
 
@@ -299,7 +301,8 @@ def has_anothers_name(op: ShardyOp) -> bool:
     return op.kind in _REARRANGING and bool(last) and last not in _REARRANGING[op.kind]
 
 
-def frames_of(places: Iterable[CodePlace]) -> tuple[SourceFrame, ...]:
+@lru_cache(maxsize=4096)
+def frames_of(places: tuple[CodePlace, ...]) -> tuple[SourceFrame, ...]:
     """MLIR's frames as the report's."""
     return tuple(
         SourceFrame(file=place.file, line=place.line, function=place.function or None, column=place.column)
@@ -307,6 +310,7 @@ def frames_of(places: Iterable[CodePlace]) -> tuple[SourceFrame, ...]:
     )
 
 
+@lru_cache(maxsize=1024)
 def spec_of(sharding: ValueSharding | None, unreduced: Axes = ()) -> str | None:
     """A sharding as the user would write it; None when it is not known."""
     return None if sharding is None else spec_text(sharding, unreduced=unreduced)

@@ -100,7 +100,7 @@ class Candidates:
         chosen = reasons[match.ties.index(match.reshard)]
         borrowed = not match.reshard.is_sum and any(has_anothers_name(op) for op, _ in match.reshard.consumers[:1])
         is_shown = _says_why(chosen) or self._is_carried_by(match)
-        return replace(chosen, certain=match.is_certain and is_shown and not borrowed, candidates=len(different))
+        return chosen.with_(certain=match.is_certain and is_shown and not borrowed, candidates=len(different))
 
     def _is_carried_by(self, match: Match) -> bool:
         """Whether what needs an array is a loop or its like, which has no sharding rule that could say why."""

@@ -11,7 +11,7 @@ from hloscope.analysis.model import Collective
 from hloscope.analysis.vocabulary import Kind
 from hloscope.compiler.shardy_model import ShardyOp, ShardyValue, ValueSharding
 from hloscope.shardy.graph import wholes
-from hloscope.shardy.reshards import Reshard, hlo_type, is_float, is_reshuffle, local_shape, without
+from hloscope.shardy.reshards import Reshard, hlo_type, is_float, is_reshuffle, local_shapes, without
 from hloscope.why.partitioned import Between, Window, dimensions_of, significant
 
 OWN = 4
@@ -78,18 +78,17 @@ class Clues:
 def clues_of(
     final: Collective,
     earlier: Collective | None,
+    axes: tuple[str, ...],
     numbers: frozenset[int],
     between: Between,
     argument: str | None = None,
     window: Window | None = None,
-) -> Clues | None:
-    """The clues of a collective; None when its axes are not known."""
-    if final.axes is None:
-        return None
+) -> Clues:
+    """The clues of a collective."""
     texts = [final] if earlier is None else [earlier, final]
     return Clues(
         kind=texts[0].kind if window is None else window.stands_for,
-        axes=final.axes,
+        axes=axes,
         numbers=numbers,
         between=between,
         operands=dimensions_of(shape for text in texts for shape in text.operand_shapes),
@@ -137,7 +136,7 @@ class Matcher:
             argument_of: The program's argument that a value is, up to element-wise operations and rearrangement.
         """
         self._reshards = reshards
-        self._mesh = mesh
+        self._local_shape = local_shapes(mesh)
         self._argument_of = argument_of
         self._added_in: dict[int, set[int]] = defaultdict(set)
         self._by_clue: dict[object, set[int]] = defaultdict(set)
@@ -160,7 +159,7 @@ class Matcher:
         for op in (*_operations(reshard), *reshard.passed):
             yield from op.numbers
         for sharding in (reshard.before, reshard.after, reshard.final):
-            yield significant(local_shape(reshard.value.shape, sharding, self._mesh))
+            yield significant(self._local_shape(reshard.value.shape, sharding))
 
     def _candidates(self, clues: Clues) -> list[Reshard]:
         """The reshards that share a clue, in text order; where the operation is known, only those at it."""
@@ -229,7 +228,7 @@ class Matcher:
 
     def alike(self, value: ShardyValue, sharding: ValueSharding, given: Iterable[Shape]) -> int:
         """2 when the part on one device has one of these shapes, 1 when it has its sizes or its elements, else 0."""
-        wanted = significant(local_shape(value.shape, sharding, self._mesh))
+        wanted = significant(self._local_shape(value.shape, sharding))
         found = [significant(shape) for shape in given]
         if wanted in found:
             return _EXACT

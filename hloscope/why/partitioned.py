@@ -17,7 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from heapq import merge
 from itertools import islice
 from math import prod
@@ -50,7 +50,7 @@ class Partitioned:
     def __init__(
         self, module: HloModule, collectives: Sequence[tuple[Collective, int | None]], identities: Identities
     ) -> None:
-        """Takes its collectives by place in the text, each with its channel."""
+        """Takes its collectives in the order of the text, each with its channel."""
         self.module, self.identities = module, identities
         self._collectives = collectives
         self._taken: frozenset[int] = frozenset()
@@ -112,11 +112,6 @@ def _clues_in(collective: Collective, channel: int | None, numbers: frozenset[in
         yield "sum", axes, _significant(collective)
     for number in numbers:
         yield "operation", kind, axes, number, _in_any_order(collective)
-
-
-def read_partitioned(module: HloModule, collectives: Iterable[Collective], identities: Identities) -> Partitioned:
-    """The collectives of the module right after the partitioner, given in the order of its text."""
-    return Partitioned(module, tuple((each, channel_of(module, each)) for each in collectives), identities)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +303,7 @@ def dimensions_of(shapes: Iterable[ArrayShape]) -> tuple[Dimensions, ...]:
     return tuple(shape.dimensions for shape in shapes if shape.dimensions is not None)
 
 
+@lru_cache(maxsize=4096)
 def significant(dimensions: Dimensions) -> Dimensions:
     """Dimensions without those of size 1, which compilers add and drop."""
     return tuple(size for size in dimensions if size != 1)

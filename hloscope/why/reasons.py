@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from hloscope.analysis.model.reason import AskedBy, Axes, Reason, ReasonKind, Tensor
@@ -36,11 +37,12 @@ def reason_of_reshard(program: Program, reshard: Reshard) -> Reason:
     graph = program.graph
     if reshard.is_sum:
         partial = tensor_of(program, reshard.value, reshard.before, reshard.axes)
-        reason = _sum_reason(program, reshard.producer, reshard.axes, partial)
-        loop = _in_loop(program, reshard.value, reshard.loop)
         result = final_value(graph, graph.value(reshard.op.results[0]))
-        reason = replace(_needed(program, reason, reshard.final, reshard.consumers, result), **loop)
-        return _of_weight(program, reshard.producer, reason)
+        needed = _needed(program, reshard.axes, reshard.final, reshard.consumers, result)
+        known = needed | _in_loop(program, reshard.value, reshard.loop)
+        return _of_weight(
+            program, reshard.producer, _sum_reason(program, reshard.producer, reshard.axes, partial, known)
+        )
     if reshard.is_constraint:
         return _of_reshard(program, reshard, ReasonKind.CONSTRAINT, _constraint(reshard))
     if not reshard.consumers:
@@ -306,28 +308,27 @@ def _of_reshard(
 
 def _other_than(asked_by: Iterable[AskedBy], held_by: Iterable[AskedBy]) -> tuple[AskedBy, ...]:
     """Who sharded an array, without those that ask for it otherwise: Shardy hands their axes backwards too."""
-    asking = {replace(asker, axis="") for asker in asked_by}
-    return tuple(holder for holder in held_by if replace(holder, axis="") not in asking)
+    asking = [(asker.by, asker.name, asker.sharding, asker.source) for asker in asked_by]
+    return tuple(holder for holder in held_by if (holder.by, holder.name, holder.sharding, holder.source) not in asking)
 
 
 def _needed(
-    program: Program, reason: Reason, wanted: ValueSharding, users: Sequence[tuple[ShardyOp, int]], result: ShardyValue
-) -> Reason:
-    """The reason for a sum with who needs it, and how."""
+    program: Program, axes: Axes, wanted: ValueSharding, users: Sequence[tuple[ShardyOp, int]], result: ShardyValue
+) -> dict[str, Any]:
+    """Who needs a sum over some axes, and how."""
     consumer, operand = users[0] if users else (None, None)
     while consumer is not None and consumer.kind == "stablehlo.convert":
         onward = program.graph.real_users(program.graph.value(consumer.results[0]))
         if len(onward) != 1 or not onward[0][0].source or onward[0][0].kind.endswith(".return"):
             break
         consumer, operand = onward[0]  # who needs it is not the one that only converts it
-    return replace(
-        reason,
-        wanted=wanted,
-        consumer=operation_of(program, consumer),
-        operand=operand,
-        asked_by=_outputs(program, result, reason.axes)
-        or askers(program, result, (axis for axis in reason.axes if axis in axes_in(wanted))),
-    )
+    return {
+        "wanted": wanted,
+        "consumer": operation_of(program, consumer),
+        "operand": operand,
+        "asked_by": _outputs(program, result, axes)
+        or askers(program, result, (axis for axis in axes if axis in axes_in(wanted))),
+    }
 
 
 def _outputs(program: Program, value: ShardyValue, axes: Axes) -> tuple[AskedBy, ...]:
@@ -345,7 +346,13 @@ def _constraint(reshard: Reshard) -> tuple[AskedBy, ...]:
 
 
 def _sum_reason(
-    program: Program, maker: ShardyOp | None, axes: Axes, partial: Tensor, *, unmoved: bool = False
+    program: Program,
+    maker: ShardyOp | None,
+    axes: Axes,
+    partial: Tensor,
+    known: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    unmoved: bool = False,
 ) -> Reason:
     """The partial result of an operation that sums over a sharded dimension.
 
@@ -354,6 +361,7 @@ def _sum_reason(
         maker: The operation; None when it is not known.
         axes: The axes over which the sum is to be finished.
         partial: Its result.
+        known: What is known besides, by field of the reason, such as who needs the sum.
         unmoved: Whether its operands are those from before Shardy would move them for it.
     """
     graph, seen = program.graph, _seen(program, unmoved)
@@ -363,18 +371,18 @@ def _sum_reason(
     if maker is not None and search_name(graph, maker) is not None:
         operands = operands[:1]  # the positions beside it are JAX's
     held_by = [asker for array in arrays if dimensions_over(array, axes) for asker in holders(program, array, axes)]
+    unsaid = {"wanted": partial.sharding, "in_loop": maker is not None and graph.loop(maker) is not None}
     return Reason(
         kind=ReasonKind.PARTIAL_SUM,
         axes=axes,
         moved=partial,
-        wanted=partial.sharding,
         dimensions=dimensions,
         producer=operation_of(program, maker),
         operands=tuple(operand for operand in operands if operand.shape),
         result=partial,
         summed=summed,
         held_by=tuple(dict.fromkeys(held_by)),
-        in_loop=maker is not None and graph.loop(maker) is not None,
+        **(unsaid | {**known}),
     )
 
 
@@ -406,8 +414,8 @@ def sum_of_parts(program: Program, op: ShardyOp, axes: Axes) -> Reason:
     wanted = sharding_known(result)
     partial = tensor_of(program, result, without(wanted, axes), axes)
     users = [user for user in program.graph.real_users(result) if not user[0].kind.endswith(".return")]
-    reason = _needed(program, _sum_reason(program, op, axes, partial, unmoved=True), wanted, users, result)
-    return _of_weight(program, op, reason)
+    needed = _needed(program, axes, wanted, users, result)
+    return _of_weight(program, op, _sum_reason(program, op, axes, partial, needed, unmoved=True))
 
 
 def _seen(program: Program, unmoved: bool) -> Callable[[int], ShardyValue]:

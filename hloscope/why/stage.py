@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
+from typing import NamedTuple
 
 from hloscope.analysis.analyze import collectives_alone
 from hloscope.analysis.model import Analysis, Collective
@@ -81,6 +83,14 @@ def _unknown(final: Collective, missing: str) -> Reason:
     return Reason(kind=ReasonKind.UNKNOWN, axes=final.axes or (), missing=missing, certain=False)
 
 
+class _Told(NamedTuple):
+    """A collective, perhaps with another place, and what is found out about it; not put in words yet."""
+
+    final: Collective
+    reason: Reason
+    origin: Origin
+
+
 def _with_reason(
     final: Collective, reason: Reason, others: Sequence[Tensor | None] = (), *, origin: Origin | None = None
 ) -> Collective:
@@ -111,23 +121,23 @@ def _authored(final: Collective) -> Reason:
     )
 
 
-def _of_user(final: Collective, earlier: Collective | None) -> Collective:
+def _of_user(final: Collective, earlier: Collective | None) -> _Told:
     """A collective that the user wrote; one without metadata of its own has those that the partitioner's has."""
     has_own = earlier is None or (final.op_name is not None and final.source_of is None)
     if has_own or earlier is None:
-        return _with_reason(final, _authored(final), origin=Origin.AUTHORED)
+        return _Told(final, _authored(final), Origin.AUTHORED)
     named = replace(final, op_name=earlier.op_name, source=earlier.source, source_of=None)
-    return _with_reason(named if earlier.source else final, _authored(named), origin=Origin.AUTHORED)
+    return _Told(named if earlier.source else final, _authored(named), Origin.AUTHORED)
 
 
-def _combined(final: Collective, reasoned: Sequence[Collective]) -> Collective:
+def _combined(final: Collective, parts: Sequence[_Told]) -> Collective:
     """A combined collective with the reason for its largest part, and the names of what else it moves."""
-    largest = reasoned[0]
-    reason = replace(largest.reason or Reason(kind=ReasonKind.UNKNOWN), combined=len(reasoned))
+    largest = parts[0]
+    reason = replace(largest.reason, combined=len(parts))
     if reason.kind is not ReasonKind.AUTHORED:
         reason = replace(reason, rewritten_from=reason.rewritten_from or final.kind.value)
     origin = Origin.AUTHORED if largest.origin is Origin.AUTHORED else Origin.REWRITTEN
-    others = tuple(other.reason.moved for other in reasoned[1:] if other.reason is not None)
+    others = tuple(other.reason.moved for other in parts[1:])
     return _with_reason(final, reason, others, origin=origin)
 
 
@@ -190,7 +200,7 @@ class _Explainer:
         identities = captured.compiled.partitioned_identities
         if not self._is_numbered and self._shardy is not None:
             identities = identities_by_name(self._shardy, module)
-        return partitioned.read_partitioned(module, collectives_alone(module, analysis.mesh), identities)
+        return Partitioned(module, collectives_alone(module, analysis.mesh), identities)
 
     def explain_all(self, collectives: Sequence[Collective]) -> tuple[Collective, ...]:
         """Every collective, in the order given; looked at in the order of the text, which unrolled layers keep."""
@@ -218,16 +228,15 @@ class _Explainer:
     def explain(self, final: Collective) -> Collective:
         """One collective with reason, why and origin; of one that was combined, those of its largest part."""
         parts = partitioned.parts_of(final, self._module)
-        if len(parts) == 1:
-            return self._explain(final, partitioned.channel_of(self._module, final), self._earlier)
-        reasoned, left = [], self._earlier
-        for part in (self._named(part, final) for part in parts):
+        told, left = [], self._earlier
+        for part in (self._named(part, final) for part in parts if len(parts) > 1):
             found = None if left is None else partitioned.link(part, self._numbers(part), None, left)
-            reasoned.append(self._explain(part, None, left))
+            told.append(self._told(part, None, left))
             left = left if left is None or found is None else left.without(found)
-        if reasoned[0].reason is None or reasoned[0].reason.kind is ReasonKind.UNKNOWN:
-            return self._explain(final, partitioned.channel_of(self._module, final), self._earlier)
-        return _combined(final, reasoned)
+        if told and told[0].reason.kind is not ReasonKind.UNKNOWN:
+            return _combined(final, told)
+        whole = self._told(final, partitioned.channel_of(self._module, final), self._earlier)
+        return _with_reason(whole.final, whole.reason, origin=whole.origin)
 
     def _named(self, part: Collective, whole: Collective) -> Collective:
         """One part of a combined collective, by the operation that it is of, and as the user's only if that is.
@@ -244,7 +253,7 @@ class _Explainer:
         is_users = not ops or any(op.kind in WRITTEN for op in ops)
         return part if is_users or whole.origin is not Origin.AUTHORED else replace(part, origin=Origin.UNKNOWN)
 
-    def _explain(self, final: Collective, channel: int | None, before: Partitioned | None) -> Collective:
+    def _told(self, final: Collective, channel: int | None, before: Partitioned | None) -> _Told:
         earlier = ancestor = None
         if before is not None:
             own = self._numbers(final)
@@ -261,17 +270,16 @@ class _Explainer:
             return self._of_user(final, earlier)
         if ancestor is not None and partitioned.is_authored(ancestor):
             reason = replace(_authored(ancestor), rewritten_from=ancestor.kind.value, axes=final.axes or ())
-            return _with_reason(final, reason, origin=Origin.REWRITTEN)
+            return _Told(final, reason, Origin.REWRITTEN)
         reason = self._reason(final, earlier or ancestor)
         is_placed = bool(self._numbers(final)) or earlier is None or partitioned.are_of_one_size(final, earlier)
         reason = reason if self._is_numbered and is_placed else replace(reason, certain=False)
         is_known = reason.kind is not ReasonKind.UNKNOWN
         origin, rewritten_from = partitioned.ancestry_of(final, earlier, ancestor, is_known)
         if not is_known:
-            return _with_reason(final, reason, origin=origin)
+            return _Told(final, reason, origin)
         reason = agreed(reason, [*filter(None, (earlier or ancestor,)), final], self._mesh)
-        reason = replace(
-            reason,
+        reason = reason.with_(
             axes=final.axes or reason.axes,
             dimensions=_cut_by(reason, final.axes),
             rewritten_from=reason.rewritten_from or rewritten_from,
@@ -279,9 +287,9 @@ class _Explainer:
             in_loop=reason.in_loop and bool(final.loops),  # a pass may have moved it out of the loop
             loop_invariant=reason.loop_invariant and bool(final.loops),
         )
-        return _with_reason(final, _of_replicated(reason), origin=origin)
+        return _Told(final, _of_replicated(reason), origin)
 
-    def _of_user(self, final: Collective, earlier: Collective | None) -> Collective:
+    def _of_user(self, final: Collective, earlier: Collective | None) -> _Told:
         """A collective of the program as it was written: the user's own, or one that differentiation added."""
         if self._candidates is None:
             return _of_user(final, earlier)
@@ -291,20 +299,18 @@ class _Explainer:
         added = self._candidates.differentiation(numbers, final.axes or ())
         if added is None:
             written, known = self._candidates.written(numbers), _of_user(final, earlier)
-            if written is None or known.reason is None:
+            if written is None:
                 return known
-            return _with_reason(known, with_written(self._candidates.program, written, known.reason))
-        added = _of_replicated(replace(added, in_loop=bool(final.loops)))
-        return _with_reason(final, added, origin=Origin.AUTHORED)
+            return known._replace(reason=with_written(self._candidates.program, written, known.reason))
+        return _Told(final, _of_replicated(replace(added, in_loop=bool(final.loops))), Origin.AUTHORED)
 
     def _numbers(self, final: Collective, earlier: Collective | None = None) -> frozenset[int]:
         """The operations that a collective was compiled from, by its own text or by the partitioner's."""
         before = None if earlier is None or self._earlier is None else self._earlier.numbers_of(earlier)
         key = final.name, id(final) in self._whole
         if key not in self._own_numbers:
-            names = [final.name]
-            if key[1]:
-                names += (instruction.name for instruction in partitioned.sending(self._module, final))
+            inner = partitioned.sending(self._module, final) if key[1] else ()
+            names = chain([final.name], (instruction.name for instruction in inner))
             found = (partitioned.numbers_of(name, self._identities) for name in names)
             self._own_numbers[key] = next(filter(None, found), frozenset())
         return self._own_numbers[key] or before or frozenset()
@@ -312,28 +318,30 @@ class _Explainer:
     def _reason(self, final: Collective, earlier: Collective | None) -> Reason:
         if self._candidates is None:
             return _unknown(final, _NOT_ASKED)
-        clues = self._clues(final, earlier)
-        if clues is None:
+        if final.axes is None:
             return _unknown(final, _NO_AXES)
-        if clues.window is not None and clues.window in self._windows:
-            return self._windows[clues.window]
+        window = None
+        if earlier is not None and self._earlier is not None:
+            window = partitioned.window_of(self._earlier.module, earlier)
+        if window in self._windows:
+            return self._windows[window]
+        clues = self._clues(final, earlier, final.axes, window)
         if self._written is not None:
             expanded = self._written.expanded(clues, self._candidates.program.graph.module)
             if expanded is not None:
                 return expanded
         return self._matched(clues, self._candidates) or _unknown(final, _NO_MATCH)
 
-    def _clues(self, final: Collective, earlier: Collective | None) -> Clues | None:
-        numbers, around, argument, window = self._numbers(final, earlier), Between(), None, None
+    def _clues(self, final: Collective, earlier: Collective | None, axes: Axes, window: Window | None) -> Clues:
+        numbers, around, argument = self._numbers(final, earlier), Between(), None
         if earlier is not None and self._earlier is not None:
             around = between(self._earlier, earlier)
             argument = partitioned.argument_of(self._earlier, earlier)
-            window = partitioned.window_of(self._earlier.module, earlier)
         elif not numbers and final.source_of is not None:
             around = Between(makers=partitioned.numbers_of(final.source_of, self._identities))
         if final.kind in SUMS and self._candidates is not None:
             numbers |= self._candidates.matcher.within(numbers)
-        return clues_of(final, earlier, numbers, around, argument, window)
+        return clues_of(final, earlier, axes, numbers, around, argument, window)
 
     def _matched(self, clues: Clues, candidates: Candidates) -> Reason | None:
         """The reason at the reshard that a collective carries out, or at the operand that it moves."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -28,3 +29,36 @@ def hloscope(*arguments, stdin=None, cwd=ROOT, **changes) -> subprocess.Complete
         check=False,
         timeout=300,
     )
+
+
+_ONE_BY_ONE = """
+import contextlib, io, json, sys
+from hloscope.cli import group
+
+ended = []
+for arguments in json.load(sys.stdin):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = group(arguments, prog_name="hloscope")
+        except SystemExit as exit:
+            code = exit.code
+    ended.append([code, out.getvalue(), err.getvalue()])
+print(json.dumps(ended))
+"""
+
+
+def hloscope_one_by_one(commands) -> list[subprocess.CompletedProcess[str]]:
+    """What `hloscope` ends with for each of several commands, all in one process, which imports JAX once."""
+    done = subprocess.run(
+        [sys.executable, "-c", _ONE_BY_ONE],
+        cwd=ROOT,
+        input=json.dumps([[str(argument) for argument in command] for command in commands]),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    ended = json.loads(done.stdout)
+    return [subprocess.CompletedProcess(command, *each) for command, each in zip(commands, ended, strict=True)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from command_line import hloscope
+from command_line import hloscope, hloscope_one_by_one
 
 from hloscope.cli import running
 
@@ -257,29 +257,40 @@ def test_text_cut_off_inside_entry_is_read_and_every_total_is_a_lower_bound(says
     assert failed.returncode == 1
 
 
+BAD_INPUT = [
+    (["nothing_here:f"], "nothing_here"),
+    ([f"{M}:matmull"], "matmull"),
+    ([M], M),
+    ([f"{PROGRAMS}/matmull.py:f"], "matmull.py"),
+    (["nowhere/step.py:f"], "nowhere/step.py"),
+    (["nothing.hlo"], "nothing.hlo"),
+    ([f"{M}:MESH"], f"{M}:MESH"),
+    ([f"{M}:matmul", "--slice", "v5x:2x2"], "v5x"),
+    ([f"{M}:matmul", "--slice", "v5e:3x3"], "3x3"),
+    ([f"{M}:matmul", "--mesh", "X=4,X=2"], "X"),
+    ([f"{M}:matmul", "--arg", "bf17[8]"], "bf17"),
+    ([f"{M}:matmul", "--arg", "bf16[Q]"], "Q"),
+    ([f"{M}:matmul", "--compiler-option", "x"], "x"),
+    ([f"{M}:matmul", "--arg", "z=bf16[8]"], "z"),
+    ([f"{M}:matmul", "--arg", "{'w': bf16[8]}"], "{'w': bf16[8]}"),
+]
+
+
+@pytest.fixture(scope="module")
+def of_bad_input():
+    """How each command ends; the first one, which no other has been before, also in a process of its own."""
+    commands = [["analyze", *arguments] for arguments, _ in BAD_INPUT]
+    ended = hloscope_one_by_one(commands)
+    alone = hloscope(*commands[0])
+    assert (alone.returncode, alone.stdout, alone.stderr) == (ended[0].returncode, ended[0].stdout, ended[0].stderr)
+    return {str(arguments): done for (arguments, _), done in zip(BAD_INPUT, ended, strict=True)}
+
+
 @pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["nothing_here:f"], "nothing_here"),
-        ([f"{M}:matmull"], "matmull"),
-        ([M], M),
-        ([f"{PROGRAMS}/matmull.py:f"], "matmull.py"),
-        (["nowhere/step.py:f"], "nowhere/step.py"),
-        (["nothing.hlo"], "nothing.hlo"),
-        ([f"{M}:MESH"], f"{M}:MESH"),
-        ([f"{M}:matmul", "--slice", "v5x:2x2"], "v5x"),
-        ([f"{M}:matmul", "--slice", "v5e:3x3"], "3x3"),
-        ([f"{M}:matmul", "--mesh", "X=4,X=2"], "X"),
-        ([f"{M}:matmul", "--arg", "bf17[8]"], "bf17"),
-        ([f"{M}:matmul", "--arg", "bf16[Q]"], "Q"),
-        ([f"{M}:matmul", "--compiler-option", "x"], "x"),
-        ([f"{M}:matmul", "--arg", "z=bf16[8]"], "z"),
-        ([f"{M}:matmul", "--arg", "{'w': bf16[8]}"], "{'w': bf16[8]}"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+    ("arguments", "named"), BAD_INPUT, ids=lambda value: value if isinstance(value, str) else " ".join(value)
 )
-def test_bad_input_gets_one_message_and_exit_code_2(says, arguments, named):
-    done = hloscope("analyze", *arguments)
+def test_bad_input_gets_one_message_and_exit_code_2(says, of_bad_input, arguments, named):
+    done = of_bad_input[str(arguments)]
     assert (done.returncode, done.stdout) == (2, "")
     first = done.stderr.splitlines()[0]
     assert first.startswith("error: ")

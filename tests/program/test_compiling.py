@@ -209,6 +209,18 @@ def test_out_of_all_bounds_is_read_from_what_the_compiler_wrote_down(says, compi
     says(capture.compiled.too_large.splitlines()[-1])
     assert "all-gather" in capture.compiled.text
     assert capture.compiled.memory_bytes.get("generated_code_size_in_bytes") is None
+    peak, memory = capture.compiled.hbm_peak, capture.compiled.memory_bytes
+    assert peak.live_bytes == 272 << 30
+    assert peak.heap_bytes == memory["temp_size_in_bytes"]
+    arguments = sum(one.bytes for one in peak.buffers if one.parameter is not None)
+    assert arguments == memory["argument_size_in_bytes"]
+
+
+@pytest.mark.smoke
+def test_what_is_live_at_the_peak_is_what_the_compiler_counts(compiled):
+    found = compiled("modern.py:saves_for_the_backward_pass").compiled
+    assert abs(found.hbm_peak.live_bytes - found.memory_bytes["peak_memory_in_bytes"]) < 16384
+    assert found.hbm_peak.temporary_bytes <= found.hbm_peak.heap_bytes
 
 
 def test_what_does_not_fit_in_hbm_is_compiled_all_the_same(compiled):

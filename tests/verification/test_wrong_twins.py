@@ -49,7 +49,7 @@ def test_a_wrong_twin_is_caught_at_its_shards(name):
 
 
 @pytest.mark.parametrize("name", WRONG)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_wrong_twin_is_caught_with_any_seed(name, seed):
     rules = [one.rule for one in findings("wrong_twins", name, WRONG[name][0], seed=seed)]
     assert rules == ["wrong-result", "copies-differ"] if name in DRIFTING else ["wrong-result"]

@@ -52,6 +52,10 @@ def test_every_program_of_a_family_has_its_truth(family):
     assert {name for file, _, name in (program.partition(":") for program in TOLD) if file == family} == targets
 
 
-def test_the_quick_programs_alone_are_sixty_and_the_slow_ones_exist():
-    assert len(QUICK) >= 60
+def test_there_are_over_seventy_programs_and_each_family_has_quick_ones():
+    assert len(TOLD) > 70
     assert set(TOLD) >= SLOW
+    families = Counter(program.partition(":")[0] for program in QUICK)
+    assert set(families) == {program.partition(":")[0] for program in TOLD}
+    assert min(families.values()) >= 2
+    assert len(QUICK) >= 45

@@ -36,15 +36,30 @@ from hloscope.shardy.names import RESULT, name_in_jax
 PROGRAMS = Path(__file__).parent / "programs"
 MADE_BY_PRODUCERS = ("partial-sum", "replicated-weight", "requested-output", "realigned")
 SLOW = {
+    "attending.py:fused_projection",
+    "attending.py:six_heads",
+    "by_hand.py:gathered_by_hand",
     "by_hand.py:gradient_of_layer_by_hand",
+    "by_hand.py:half_by_hand",
+    "by_hand.py:ring_product",
+    "by_hand.py:unchecked_sum",
+    "looking_up.py:one_hot_lookup",
     "looking_up.py:scattered_gradients",
     "looking_up.py:table_gradient",
     "looping.py:accumulated",
     "normalising.py:clipped_step",
+    "normalising.py:head_gradient",
     "normalising.py:small_clipped_step",
+    "rearranging.py:fused_queries_keys_values",
     "rearranging.py:running_mean",
+    "rearranging.py:sorted_rows",
+    "training.py:experts",
+    "training.py:fsdp_layer",
     "training.py:fsdp_step",
     "training.py:kept_in_parts",
+    "training.py:megatron_on_v5p",
+    "training.py:sequence_parallel",
+    "training.py:zero_one_step",
     "transforming.py:area_under_sums",
     "transforming.py:causal_depthwise",
     "transforming.py:loudest",
@@ -52,7 +67,7 @@ SLOW = {
     "transforming.py:spatial_convolution",
     "transforming.py:spectrum",
 }
-"""Programs that take the compiler from six to seventeen seconds each."""
+"""Programs that take the compiler from three to seventeen seconds each; of each family at least two are quicker."""
 Key = tuple[str, frozenset[str]]
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
-from hloscope.analysis.model.collective import Collective
+from hloscope.analysis.model.collective import ArrayShape, Collective
 from hloscope.analysis.model.reason import Rematerialization, Stack
 from hloscope.analysis.model.step_time import StepTime
 from hloscope.analysis.vocabulary import Bound
@@ -31,6 +32,7 @@ class Analysis:
         outputs: The program's outputs, in order.
         intermediates: The largest arrays that it makes on the way, largest first.
         memory: Bytes on one device.
+        memory_peak: What lies in HBM when most of it is taken; None where the compiler does not say.
         time: Where the step's time goes; None when it was not priced.
         rematerializations: Arrays that the partitioner replicates because it knows no other way between two shardings.
         findings: What rules found.
@@ -51,6 +53,7 @@ class Analysis:
     outputs: tuple[ArrayFact, ...]
     intermediates: tuple[IntermediateFact, ...] = ()
     memory: Memory
+    memory_peak: MemoryPeak | None = None
     time: StepTime | None = None
     rematerializations: tuple[Rematerialization, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -161,6 +164,74 @@ class Memory:
     peak_bytes: int | None = None
     hbm_bytes: int | None = None
     fits: bool | None = None
+
+
+class BufferRole(StrEnum):
+    """What a buffer in HBM is there for."""
+
+    ARGUMENT = "argument"
+    OUTPUT = "output"
+    """It has memory of its own, and not a donated argument's."""
+    SAVED = "saved"
+    """The forward pass made it, and the backward pass runs or reads it later."""
+    GATHERED = "gathered"
+    """An all-gather made it."""
+    COPY = "copy"
+    """It holds what another buffer holds, in another place or layout."""
+    TEMPORARY = "temporary"
+    CONSTANT = "constant"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeakBuffer:
+    """One buffer in HBM of one device, or several that differ in nothing but the layer they belong to.
+
+    Attributes:
+        role: What it is there for.
+        bytes: What one takes, with tile padding.
+        count: How many there are.
+        name: The argument's name, with `*` for the numbers in which several differ; of all others the HLO instruction
+            that makes the first of them.
+        shape: On one device; None for a buffer without one array as its content.
+        op_name: XLA's `op_name` of what makes it; None when not known, and for arguments.
+        source: Where that was written, innermost frame first; empty when not known, and for arguments.
+        donation_frees: For an argument that lends its memory to no output: whether an output of its size has memory of
+            its own, which donating it would free; False for all others.
+    """
+
+    role: BufferRole
+    bytes: int
+    count: int
+    name: str
+    shape: ArrayShape | None
+    op_name: str | None = None
+    source: Stack = ()
+    donation_frees: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPeak:
+    """What lies in HBM of one device when most of it is taken, from the compiler's buffer assignment.
+
+    The program's code is not among it. Without a limit, where the program does not fit.
+
+    Attributes:
+        at: The HLO instruction that runs then.
+        op_name: Its `op_name`; None when not known.
+        source: Where it was written, innermost frame first; empty when not known.
+        live_bytes: Bytes of all that is there.
+        fragmentation_bytes: Bytes that the compiler keeps for temporaries, and that are not taken then.
+        buffers: What is there, most bytes first.
+        other_bytes: Bytes of what is there besides: buffers too small to be told.
+    """
+
+    at: str
+    op_name: str | None
+    source: Stack
+    live_bytes: int
+    fragmentation_bytes: int
+    buffers: tuple[PeakBuffer, ...]
+    other_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

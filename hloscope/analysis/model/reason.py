@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 from hloscope.documents import Table
 
@@ -176,6 +176,11 @@ class Reason:
     weight: _Tensor | None = None
     realigns: str | None = None
     missing: str | None = None
+
+    def with_(self, **known: Any) -> Reason:
+        """The same with other values of some attributes; itself where it has these already, as most do."""
+        other = {name: value for name, value in known.items() if getattr(self, name) != value}
+        return replace(self, **other) if other else self
 
 
 SharedReason = Annotated[Reason, Table("reasons", "Why collectives are there; several may be for the same reason.")]

@@ -84,6 +84,11 @@ def too_large(x):
     return jax.lax.with_sharding_constraint(x * 2, P())
 
 
+@hloscope.target(mesh={"X": 8}, args=("f32[4,2048,2048]", "f32[65536@X,2048]"))
+def saves_for_the_backward_pass(w, x):
+    return jax.grad(lambda w: jax.lax.scan(lambda h, one: (jnp.tanh(h @ one), None), x, w)[0].sum())(w)
+
+
 @hloscope.target(mesh={"X": 8}, args=("f32[65536@X,65536]", "f32[65536,65536]"))
 def larger_than_a_chip(a, w):
     return a @ w

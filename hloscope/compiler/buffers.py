@@ -1,0 +1,216 @@
+"""What lies in HBM when most of it is taken, from the buffer assignment and the live ranges that a compile writes down.
+
+Source: `BufferAssignment::ToString`, `BufferAllocation::ToString` and `HloLiveRange::ToString` of xla/service.
+Temporaries lie at offsets of one allocation, the heap; a value is there from the instruction that defines it to the
+last one that reads it, both included. Values at one place are one buffer, which loops and updates in place hand on.
+Arguments, outputs and constants have allocations of their own, for the whole program. What is so found to be there at
+the peak is what libtpu 0.0.42.1 says in `peak_memory_in_bytes`, but for at most 10 kB, of programs whose temporaries
+lie in HBM; where more of them lie in the vector memory on the chip, that figure counts those.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+_MOST_CHARS = 1 << 28
+_MOST_BUFFERS = 512
+_HBM = 0
+_LINE = re.compile(
+    r"^(?:allocation \d+: size (?P<bytes>\d+)(?:, color (?P<color>\d+))?(?P<roles>.*):"
+    r"| value: <\d+ (?P<name>[^\s{]+)(?:\{(?P<element>[\d,]*)\})?(?: \(\w+\))? @\d+> "
+    r"\(size=(?P<size>\d+),offset=(?P<offset>\d+)\): (?P<shape>.*))$",
+    re.MULTILINE,
+)
+_RANGE = re.compile(r"^    ([^\s{]+)\{([\d,]*)\}:(\d+)-(\d+)$", re.MULTILINE)
+_INSTRUCTION = re.compile(r"^    (\d+):(\S+)$", re.MULTILINE)
+_PARAMETER = re.compile(r"\bparameter (\d+)")
+
+Value = tuple[str, tuple[int, ...]]
+"""An instruction, and the element of its result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveBuffer:
+    """One buffer in HBM.
+
+    Attributes:
+        bytes: What it takes there, with tile padding.
+        values: The values that it holds while most of HBM is taken: instructions of the final module, each with the
+            element of its result. Of an argument or an output, all that it ever holds.
+        parameter: The number of the parameter that it is; None for all others.
+        is_output: Whether an output is in it at the end.
+        is_temporary: Whether it lies in the heap, and not there for the whole program.
+    """
+
+    bytes: int
+    values: tuple[Value, ...]
+    parameter: int | None = None
+    is_output: bool = False
+    is_temporary: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HbmPeak:
+    """HBM of one device when most of it is taken.
+
+    Attributes:
+        at: The instruction that runs then.
+        buffers: The largest that are there, largest first.
+        other_bytes: All other buffers together.
+        live_bytes: All buffers together.
+        heap_bytes: What the compiler takes for temporaries; what of it is not taken then is lost to fragmentation.
+        temporary_bytes: Buffers of the heap together.
+    """
+
+    at: str
+    buffers: tuple[LiveBuffer, ...]
+    other_bytes: int
+    live_bytes: int
+    heap_bytes: int
+    temporary_bytes: int
+
+
+class _Placed(NamedTuple):
+    """A value of the heap: where it lies, and from when to when."""
+
+    start: int
+    end: int
+    first: int
+    last: int
+    value: Value
+
+
+def peak_of(assignment: str, live_ranges: str) -> HbmPeak | None:
+    """What is there at the peak; None where the texts are missing, too long, or say not of each value when it is there.
+
+    Args:
+        assignment: The text of a buffer assignment.
+        live_ranges: The text of its values' live ranges.
+    """
+    if not assignment or not live_ranges or max(len(assignment), len(live_ranges)) > _MOST_CHARS:
+        return None
+    sequence, _, rest = live_ranges.partition("  BufferLiveRange:")
+    names = {int(found[1]): found[2] for found in _INSTRUCTION.finditer(sequence)}
+    ranges = {(found[1], _numbers(found[2])): (int(found[3]), int(found[4])) for found in _RANGE.finditer(rest)}
+    always, heap_bytes, heap = _read(assignment)
+    if not names or any(value not in ranges for value, _, _ in heap):
+        return None
+    placed = [_Placed(offset, offset + size, *ranges[value], value) for value, size, offset in heap]
+    when = _fullest(placed)
+    temporaries = list(_buffers_at(placed, when))
+    found = sorted([*always, *temporaries], key=lambda buffer: -buffer.bytes)
+    temporary_bytes = sum(buffer.bytes for buffer in temporaries)
+    return HbmPeak(
+        at=names.get(when, ""),
+        buffers=tuple(found[:_MOST_BUFFERS]),
+        other_bytes=sum(buffer.bytes for buffer in found[_MOST_BUFFERS:]),
+        live_bytes=sum(buffer.bytes for buffer in found),
+        heap_bytes=heap_bytes,
+        temporary_bytes=temporary_bytes,
+    )
+
+
+def _numbers(text: str | None) -> tuple[int, ...]:
+    return tuple(map(int, text.split(","))) if text else ()
+
+
+def _read(assignment: str) -> tuple[list[LiveBuffer], int, list[tuple[Value, int, int]]]:
+    """The buffers that are always there; the bytes of the heap, and its values with their sizes and offsets."""
+    always: list[LiveBuffer] = []
+    heap: list[tuple[Value, int, int]] = []
+    heap_bytes = 0
+    for allocation, values in _allocations(assignment):
+        size, roles = int(allocation["bytes"]), allocation["roles"]
+        if int(allocation["color"] or _HBM) != _HBM or "thread-local" in roles:
+            continue
+        if "preallocated-temp" in roles:
+            heap += ((_value(one), int(one["size"]), heap_bytes + int(one["offset"])) for one in values)
+            heap_bytes += size
+            continue
+        number = _PARAMETER.search(roles)
+        always.append(
+            LiveBuffer(
+                bytes=size,
+                values=tuple(map(_value, values)),
+                parameter=None if number is None else int(number[1]),
+                is_output="maybe-live-out" in roles,
+            )
+        )
+    return always, heap_bytes, heap
+
+
+def _allocations(assignment: str) -> Iterator[tuple[re.Match[str], list[re.Match[str]]]]:
+    """The head of each allocation with the lines of its values."""
+    lines = list(_LINE.finditer(assignment))
+    heads = [number for number, line in enumerate(lines) if line["bytes"] is not None]
+    for head, following in pairwise([*heads, len(lines)]):
+        yield lines[head], lines[head + 1 : following]
+
+
+def _value(line: re.Match[str]) -> Value:
+    return line["name"], _numbers(line["element"])
+
+
+def _fullest(placed: Iterable[_Placed]) -> int:
+    """When most of the heap is taken, places that several values share counted once.
+
+    The sum of the sizes of all places, each from the first value there to the last without a gap between them, is at
+    least what is taken; so only the times of the highest sums have to be looked at.
+    """
+    placed = list(placed)
+    changes: dict[int, int] = defaultdict(int)
+    spans: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    for one in placed:
+        spans[one.start, one.end].append((one.first, one.last))
+    for (start, end), times in spans.items():
+        for first, last in _merged(times):
+            changes[first] += end - start
+            changes[last + 1] -= end - start
+    times_of = sorted(changes)
+    sums = list(accumulate(changes[time] for time in times_of))
+    best, most = 0, -1
+    for bound, time in sorted(zip(sums, times_of, strict=True), key=lambda pair: (-pair[0], pair[1])):
+        if bound <= most:
+            break
+        taken = sum(end - start for start, end in _merged((one.start, one.end) for one in _at(placed, time)))
+        if taken > most:
+            best, most = time, taken
+    return best
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Spans in order, those that overlap as one."""
+    begun: tuple[int, int] | None = None
+    for first, last in sorted(spans):
+        if begun is not None and first <= begun[1]:
+            begun = begun[0], max(begun[1], last)
+            continue
+        if begun is not None:
+            yield begun
+        begun = first, last
+    if begun is not None:
+        yield begun
+
+
+def _at(placed: Iterable[_Placed], when: int) -> Iterator[_Placed]:
+    return (one for one in placed if one.first <= when <= one.last)
+
+
+def _buffers_at(placed: Iterable[_Placed], when: int) -> Iterator[LiveBuffer]:
+    """The buffers of the heap at a time; of values that overlap, the largest is the buffer."""
+    there = sorted(_at(placed, when), key=lambda one: (one.start, -one.end))
+    values: list[Value] = []
+    start = end = -1
+    for one in there:
+        if one.start >= end and values:
+            yield LiveBuffer(bytes=end - start, values=tuple(values), is_temporary=True)
+            values = []
+        start, end = (one.start, one.end) if not values else (start, max(end, one.end))
+        values.append(one.value)
+    if values:
+        yield LiveBuffer(bytes=end - start, values=tuple(values), is_temporary=True)

@@ -1,0 +1,78 @@
+"""What is read of a buffer assignment and its live ranges: what is there when most of HBM is taken."""
+
+from __future__ import annotations
+
+from hloscope.compiler.buffers import LiveBuffer, peak_of
+
+ASSIGNMENT = """BufferAssignment:
+allocation 0: size 512, thread-local:
+ value: <1 add.1 @0> (size=512,offset=0): f32[]
+allocation 1: size 4096, parameter 1, shape |f32[1024]| at ShapeIndex {}, maybe-live-out:
+ value: <2 p.1 @0> (size=4096,offset=0): f32[1024]{0}
+ value: <3 sub.1{0} @0> (size=4096,offset=0): f32[1024]{0}
+allocation 2: size 2048, parameter 0, shape |f32[512]| at ShapeIndex {}:
+ value: <4 p.0 @0> (size=2048,offset=0): f32[512]{0}
+allocation 3: size 64, constant:
+ value: <5 c.1 @0> (size=64,offset=0): s32[]
+allocation 4: size 8000, preallocated-temp:
+ value: <6 a @0> (size=3000,offset=0): f32[750]{0}
+ value: <7 b @0> (size=2000,offset=3000): f32[500]{0}
+ value: <8 loop{1} (phi) @0> (size=3000,offset=0): f32[750]{0}
+ value: <9 c @0> (size=4000,offset=4000): f32[1000]{0}
+ value: <10 d @0> (size=100,offset=3000): f32[25]{0}
+allocation 5: size 9000, color 1, preallocated-temp:
+ value: <11 v @1> (size=9000,offset=0): f32[2250]{0:S(1)}
+
+Used values:
+<6 a @0>
+ positions:
+  a
+"""
+RANGES = """HloLiveRange (max 9):
+  InstructionSequence:
+    0:p.0
+    1:p.1
+    2:a
+    3:b
+    4:body
+    5:loop
+    6:v
+    7:c
+    8:d
+    9:sub.1
+  BufferLiveRange:
+    a{}:2-4
+    b{}:3-4
+    loop{1}:5-8
+    c{}:7-9
+    d{}:8-8
+    v{}:6-9
+  Live ranges at 3 (peak):
+    a{}: 3000 bytes (cumulative: 3000 bytes)
+"""
+
+
+def test_what_is_there_when_most_is_taken():
+    found = peak_of(ASSIGNMENT, RANGES)
+    assert found.at == "d"
+    assert found.buffers == (
+        LiveBuffer(bytes=4096, values=(("p.1", ()), ("sub.1", (0,))), parameter=1, is_output=True),
+        LiveBuffer(bytes=4000, values=(("c", ()),), is_temporary=True),
+        LiveBuffer(bytes=3000, values=(("loop", (1,)),), is_temporary=True),
+        LiveBuffer(bytes=2048, values=(("p.0", ()),), parameter=0),
+        LiveBuffer(bytes=100, values=(("d", ()),), is_temporary=True),
+        LiveBuffer(bytes=64, values=(("c.1", ()),)),
+    )
+    assert found.live_bytes == 4096 + 2048 + 64 + 4000 + 3000 + 100
+    assert (found.heap_bytes, found.temporary_bytes, found.other_bytes) == (8000, 7100, 0)
+
+
+def test_values_at_one_place_are_one_buffer():
+    in_place = RANGES.replace("a{}:2-4", "a{}:2-8")
+    assert peak_of(ASSIGNMENT, in_place).live_bytes == peak_of(ASSIGNMENT, RANGES).live_bytes
+
+
+def test_where_it_is_not_said_of_a_value_when_it_is_there_nothing_is_known():
+    assert peak_of(ASSIGNMENT, RANGES.replace("    c{}:7-9\n", "")) is None
+    assert peak_of(ASSIGNMENT, "") is None
+    assert peak_of("", RANGES) is None
