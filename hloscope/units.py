@@ -67,6 +67,11 @@ def format_time(microseconds: float | None) -> str:
     return "unknown" if microseconds is None else _scaled(microseconds, ("us", "ms", "s"))
 
 
+def format_flops(count: int | float) -> str:
+    """Operations for a person: `68.7 GFLOPs`."""
+    return _scaled(count, ("FLOPs", "kFLOPs", "MFLOPs", "GFLOPs", "TFLOPs", "PFLOPs"))
+
+
 def format_count(count: int | None) -> str:
     """A count with thousands separators; `unknown` for None."""
     return "unknown" if count is None else f"{count:,}"

@@ -8,6 +8,7 @@ from itertools import chain, permutations
 from hloscope.analysis.arrays import arguments_of, largest_intermediates, outputs_of
 from hloscope.analysis.collectives import Found, find_collectives
 from hloscope.analysis.groups import Groups, axes_of_groups
+from hloscope.analysis.kernels import kernels_of
 from hloscope.analysis.mesh_text import mesh_from_text, meshes_in_text, shardy_devices
 from hloscope.analysis.model import Analysis, Collective, Memory, Mesh, Unmodelled
 from hloscope.analysis.opcodes import unsupported
@@ -80,6 +81,7 @@ def _analysis(
         arguments=arguments_of(module, mesh, partitioned=whole is None),
         outputs=outputs_of(module, mesh, partitioned=whole is None),
         intermediates=largest_intermediates(graph) if whole is None else (),
+        kernels=kernels_of(graph),
         memory=Memory(),
         unmodelled=tuple(dict.fromkeys((*found.unmodelled, *unread))),
         notes=notes_on(module, mesh, found, assumed=layout.guessed),

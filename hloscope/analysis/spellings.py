@@ -165,7 +165,8 @@ def _unknown(
     return None
 
 
-_PALLAS = "tpu_custom_call"
+PALLAS = "tpu_custom_call"
+"""The target of Pallas' and Mosaic's kernels for TPUs."""
 _LATER = re.compile(r"(?P<stem>.*?)(?P<gap>[-_.]?)(?:done|update)", re.IGNORECASE)
 _COMMUNICATION = re.compile(r'"has_communication"\s*:\s*"?(true|false)')
 
@@ -177,8 +178,8 @@ def communicates(instruction: HloInstruction) -> bool:
     starts a transfer that is not understood.
     """
     target = instruction.custom_call_target or ""
-    if target == _PALLAS:
-        return _has_communication(instruction) is True
+    if target == PALLAS:
+        return has_communication(instruction) is True
     if target == "AsyncCollectiveStart":
         return not any(operand.opcode in KIND_OF_OPCODE for operand in instruction.operands)
     return talk_of(target) is Talk.NAMED and not _goes_on(instruction, target)
@@ -198,9 +199,9 @@ def _goes_on(instruction: HloInstruction, target: str) -> bool:
 def may_communicate(instruction: HloInstruction) -> str | None:
     """Why a custom call may talk to other devices although nothing says so; None when it is known whether it does."""
     target = instruction.custom_call_target
-    if target == _PALLAS:
+    if target == PALLAS:
         kernel = f"the Pallas kernel %{instruction.name}"
-        silent = _has_communication(instruction) is None
+        silent = has_communication(instruction) is None
         return f"{kernel} does not say whether it communicates with other chips" if silent else None
     if target is None:
         return f"custom call %{instruction.name} without a target may communicate"
@@ -210,7 +211,7 @@ def may_communicate(instruction: HloInstruction) -> str | None:
 def _read_custom_call(place: Place) -> Transfer:
     """Makes an opaque transfer: nothing outside the kernel says what it sends, and to whom."""
     target = place.op.custom_call_target
-    if target == _PALLAS:
+    if target == PALLAS:
         return opaque_transfer(
             place, f"the Pallas kernel %{place.op.name} communicates with other chips by itself", Link.ICI
         )
@@ -219,7 +220,7 @@ def _read_custom_call(place: Place) -> Transfer:
     return found._replace(asynchronous=True) if ends_later else found
 
 
-def _has_communication(instruction: HloInstruction) -> bool | None:
+def has_communication(instruction: HloInstruction) -> bool | None:
     """What a Pallas kernel's configuration says; None when there is none, or it cannot be read to its end.
 
     Source: `CustomCallBackendConfig.to_json` in jax/_src/tpu_custom_call.py, which writes the key only when it is true.

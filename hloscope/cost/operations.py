@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from hloscope.analysis.kernels import cost_estimate, kernel_names
+from hloscope.analysis.spellings import PALLAS
 from hloscope.cost.constants import CONSTANTS, Constants
 from hloscope.cost.work import HOST, MATMULS, Moved, Traffic, Work, space_of, work_by_computation, work_of
 from hloscope.graph import HloGraph
@@ -18,7 +20,6 @@ _CYCLES = re.compile(r'"estimated_cycles"\s*:\s*"?(\d+)')
 _NO_CYCLES = 2**62
 """From here on the compiler means "not known": it prints the largest 64-bit integer, as for gathers on 7x."""
 
-_COST_ESTIMATE = re.compile(r'"(flops|bytes_accessed)"\s*:\s*"?(\d+)')
 
 _LARGE_MATMUL_FLOPS = 1e10
 """FLOPs from which on a matmul that memory does not slow down comes near the peak."""
@@ -51,8 +52,6 @@ _DEEPEST = 8
 
 _MOVES_PARTS = frozenset({"gather", "scatter"})
 _INDEX_CALLS = frozenset({"GatherScatterIndicesBitpacked"})
-_KERNEL = "tpu_custom_call"
-_NUMBERED = re.compile(r"(?:\.(?:\d+|clone|remat\d*))+$")
 
 _FEEDS = frozenset({"infeed", "outfeed"})
 _MAY_REACH_HOST = _FEEDS | {"send", "recv"}
@@ -275,7 +274,7 @@ class Operations:
         if cycles is not None and said is None:
             return self._counted(instruction, cycles, _NO_WORK)
         said = said or (0.0, 0.0)
-        if any(said) or instruction.custom_call_target == _KERNEL:
+        if any(said) or instruction.custom_call_target == PALLAS:
             return self._kernel(instruction, *said)
         return self._roofline(instruction, _NO_WORK, known=False)
 
@@ -286,7 +285,7 @@ class Operations:
             return said
         if cycles_of(call) is not None:
             return None
-        estimate = dict(_COST_ESTIMATE.findall(call.attributes.get("backend_config", "")))
+        estimate = cost_estimate(call)
         return float(estimate.get("flops", 0)), float(estimate.get("bytes_accessed", 0))
 
     def written_bytes(self, call: HloInstruction) -> int:
@@ -337,16 +336,6 @@ class Operations:
         if instruction.opcode in MATMULS:
             return work_of(instruction, self._narrow_passes)
         return self._work.get(instruction.called[0][1], _NO_WORK) if instruction.opcode == "fusion" else _NO_WORK
-
-
-def kernel_names(call: HloInstruction) -> tuple[str, ...]:
-    """What the user may call a custom call, the best name first.
-
-    The instruction bears the name that the kernel was given, or that of the function around it, with a number; the
-    parts of its path in the program, and the target, will do as well.
-    """
-    path = (call.op_name or "").split("/")
-    return (_NUMBERED.sub("", call.name), call.name, *path, call.custom_call_target or "")
 
 
 def cycles_of(instruction: HloInstruction) -> int | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import isfinite
 from operator import attrgetter
 
+from hloscope.analysis.kernels import kernel_names
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.model.collective import Overlap, Relation
 from hloscope.analysis.model.step_time import RuleUse, StepTime, UnknownOperation
@@ -15,7 +16,7 @@ from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.cost.collectives import Pricing, devices_of_partitions, partition_count, priced_collectives
 from hloscope.cost.constants import CONSTANTS, Constants, is_calibrated, spread_of
 from hloscope.cost.network import Network
-from hloscope.cost.operations import Basis, Operations, kernel_names
+from hloscope.cost.operations import Basis, Operations
 from hloscope.cost.records import Priced, Sums
 from hloscope.cost.timeline import Timeline
 from hloscope.graph import HloGraph, reached

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hloscope.analysis.model.collective import ArrayShape, Collective
+from hloscope.analysis.model.kernel import Kernel
 from hloscope.analysis.model.reason import Rematerialization, Stack
 from hloscope.analysis.model.step_time import StepTime
 from hloscope.analysis.vocabulary import Bound
@@ -31,6 +32,7 @@ class Analysis:
         arguments: The program's arguments, in order.
         outputs: The program's outputs, in order.
         intermediates: The largest arrays that it makes on the way, largest first.
+        kernels: Pallas kernels and others for TPUs that the program brings along, in the order of the text.
         memory: Bytes on one device.
         memory_peak: What lies in HBM when most of it is taken; None where the compiler does not say.
         time: Where the step's time goes; None when it was not priced.
@@ -52,6 +54,7 @@ class Analysis:
     arguments: tuple[ArrayFact, ...]
     outputs: tuple[ArrayFact, ...]
     intermediates: tuple[IntermediateFact, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
     memory: Memory
     memory_peak: MemoryPeak | None = None
     time: StepTime | None = None

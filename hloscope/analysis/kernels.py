@@ -1,0 +1,82 @@
+"""Kernels that the program brings along: custom calls of a TPU's own language, which XLA does not look into."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hloscope.analysis.executions import Context, count_executions
+from hloscope.analysis.model.collective import shapes_of
+from hloscope.analysis.model.kernel import Kernel
+from hloscope.analysis.provenance import provenance_of
+from hloscope.analysis.spellings import CUSTOM_CALLS, PALLAS, has_communication
+from hloscope.analysis.vocabulary import Bound
+from hloscope.graph import HloGraph
+from hloscope.hlo import HloInstruction
+
+_COST_ESTIMATE = re.compile(r'"(flops|bytes_accessed)"\s*:\s*"?(\d+)')
+_NUMBERED = re.compile(r"(?:\.(?:\d+|clone|remat\d*))+$")
+
+
+def kernels_of(graph: HloGraph) -> tuple[Kernel, ...]:
+    """Every kernel that ENTRY reaches, in the order of the text; equal calls together."""
+    calls = [call for call in graph.module.with_opcodes(CUSTOM_CALLS) if call.custom_call_target == PALLAS]
+    if not calls:
+        return ()
+    contexts = count_executions(graph, {call.computation.name for call in calls}).contexts
+    found: dict[object, Kernel] = {}
+    for call in sorted(calls, key=lambda call: call.line):
+        one = _kernel(graph, call, contexts.get(call.computation.name, ()))
+        key = (one.name, one.operand_shapes, one.result_shapes, one.source[:1])
+        known = found.get(key)
+        found[key] = one if known is None else _together(known, one)
+    return tuple(found.values())
+
+
+def _kernel(graph: HloGraph, call: HloInstruction, contexts: tuple[Context, ...]) -> Kernel:
+    estimate = cost_estimate(call)
+    provenance = provenance_of(graph, [call])
+    return Kernel(
+        name=kernel_names(call)[0],
+        line=call.line,
+        calls=1,
+        executions=sum(context.executions for context in contexts),
+        executions_bound=sum((context.bound for context in contexts), Bound.EXACT),
+        operand_shapes=shapes_of(*(operand.shape for operand in call.operands)),
+        result_shapes=shapes_of(call.shape),
+        flops=estimate.get("flops") or None,
+        accessed_bytes=estimate.get("bytes_accessed") or None,
+        remote_dma=has_communication(call),
+        op_name=provenance.op_name,
+        source=provenance.source,
+    )
+
+
+def _together(one: Kernel, other: Kernel) -> Kernel:
+    return replace(
+        one,
+        calls=one.calls + other.calls,
+        executions=one.executions + other.executions,
+        executions_bound=one.executions_bound + other.executions_bound,
+        remote_dma=one.remote_dma if one.remote_dma == other.remote_dma else one.remote_dma or other.remote_dma,
+    )
+
+
+def cost_estimate(call: HloInstruction) -> Mapping[str, int]:
+    """What a kernel's author says that one run takes: `flops` and `bytes_accessed`; empty where he says nothing.
+
+    Source: `pl.CostEstimate`, which JAX writes into the call's `custom_call_config`.
+    """
+    said = _COST_ESTIMATE.findall(call.attributes.get("backend_config", ""))
+    return {name: int(number) for name, number in said}
+
+
+def kernel_names(call: HloInstruction) -> tuple[str, ...]:
+    """What the user may call a custom call, the best name first.
+
+    The instruction bears the name that the kernel was given, or that of the function around it, with a number; the
+    parts of its path in the program, and the target, will do as well.
+    """
+    path = (call.op_name or "").split("/")
+    return (_NUMBERED.sub("", call.name), call.name, *path, call.custom_call_target or "")

@@ -1,0 +1,42 @@
+"""A kernel that the user's program brings along: what the text tells of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hloscope.analysis.model.collective import ArrayShape
+from hloscope.analysis.model.reason import Stack
+from hloscope.analysis.vocabulary import Bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """A Pallas or Mosaic kernel, or several calls of one that differ in nothing but their place in the text.
+
+    Attributes:
+        name: As its author called it, which `--kernel-cost` takes.
+        line: 1-based line of the first call in the HLO text.
+        calls: Places that call it.
+        executions: Runs per step of all of them together.
+        executions_bound: How `executions` relates to the truth.
+        operand_shapes: On one device.
+        result_shapes: On one device.
+        flops: Of one run, as its author estimates (`cost_estimate`); None where he does not.
+        accessed_bytes: Bytes of one run, by the same estimate; None where there is none.
+        remote_dma: Whether it sends to other chips by itself, which no total counts; None where it does not say.
+        op_name: XLA's `op_name`; None when not known.
+        source: Where it was called, innermost frame first; empty when not known.
+    """
+
+    name: str
+    line: int
+    calls: int
+    executions: int
+    executions_bound: Bound
+    operand_shapes: tuple[ArrayShape, ...]
+    result_shapes: tuple[ArrayShape, ...]
+    flops: int | None
+    accessed_bytes: int | None
+    remote_dma: bool | None
+    op_name: str | None
+    source: Stack
