@@ -1,0 +1,198 @@
+"""Names of places in a model as paths: pytree paths of arguments, and the name stacks that JAX gives operations.
+
+Source: JAX's `jax.tree_util.keystr`, which names arguments, and its name stacks, in which a transformation is written
+around the first name that it found, as in `jit(step)/transpose(jvp(Model))/layers_0/mlp/dot_general`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from hloscope.analysis.model import Phase
+
+Path = tuple[str, ...]
+
+_STEP = re.compile(r"""\[(?:'([^']*)'|"([^"]*)"|<flat index (\d+)>|(\d+))\]|\.(\w+)|([^.\[\]]+)""")
+_LEAVES = frozenset({"bias", "embedding", "kernel", "raw_value", "scale", "value", "weight"})
+"""How frameworks name the arrays of a module."""
+_ROOTS = frozenset({"model", "parameters", "params", "weights"})
+"""How the parameters are called within a state that holds the optimizer's too."""
+
+
+@lru_cache(maxsize=8192)
+def argument_path(name: str) -> Path:
+    """`params['layers'][0]['mlp'].value` as `params`, `layers`, `0`, `mlp`, `value`."""
+    return tuple(next(filter(None, groups), "") for groups in _STEP.findall(name))
+
+
+_TRANSFORMED = re.compile(r"(?:\w+\()+(?P<inside>[^()]*)\)+")
+_IS_CALL = re.compile(r"(?:p?jit|xmap|shard_map|core_call|remat|checkpoint|custom_[jv][jv]p_call)\b.*")
+_CONTROL = re.compile(
+    r"while|body|cond|scan|closed_call|checkpoint|rematted_computation|remat2?|shard_map|custom_[jv][jv]p_call\w*"
+    r"|p?jit|branch_\d+_fun|core_call|#\d+|"
+)
+
+
+@lru_cache(maxsize=8192)
+def scopes_of(op_name: str | None) -> Path:
+    """The names that modules and `jax.named_scope` gave: `Model`, `layers_0`, `mlp`; empty where there are none."""
+    scopes = []
+    for step in (op_name or "").split("/")[:-1]:
+        transformed = _TRANSFORMED.fullmatch(step)
+        name = transformed["inside"] if transformed is not None and not _IS_CALL.fullmatch(step) else step
+        if not _CONTROL.fullmatch(name) and "(" not in name:
+            scopes.append(name)
+    return tuple(scopes)
+
+
+@lru_cache(maxsize=8192)
+def phase_of(op_name: str | None) -> Phase | None:
+    """The pass that a name stack tells; None for what was not differentiated."""
+    name = op_name or ""
+    if "transpose(" in name or "rematted_computation" in name:
+        return Phase.BACKWARD
+    return Phase.FORWARD if "jvp(" in name else None
+
+
+def bodies_of(arguments: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, Path]:
+    """The path of each argument within the model; an optimizer's state has that of the parameter it belongs to.
+
+    Args:
+        arguments: Names and dimensions.
+
+    Returns:
+        Paths by name, without the root that all parameters share, and without what a framework calls the array.
+    """
+    paths = {name: argument_path(name) for name, _ in arguments}
+    shapes = dict(arguments)
+    owners: dict[object, Path] = {}
+    for name, path in paths.items():
+        for start in (1, 2):
+            suffix = path[start:]
+            if suffix and (start == 1 or path[1] in _ROOTS):
+                known = owners.setdefault((suffix, shapes[name]), path)
+                owners[suffix, shapes[name]] = min(known, path, key=len)
+    own = {name: _owner(path, shapes[name], owners) for name, path in paths.items()}
+    roots = _common_roots(owner for owner, _ in own.values())
+    return {name: _named(owner[len(roots.get(owner[:1], owner[:1])) :]) for name, (owner, _) in own.items()}
+
+
+def _owner(path: Path, shape: tuple[int, ...], owners: Mapping[object, Path]) -> tuple[Path, int]:
+    """The parameter that an argument belongs to, itself where there is none, and where the part that both share begins."""
+    for start in range(1, len(path)):
+        owner = owners.get((path[start:], shape))
+        if owner is not None and len(owner) < len(path):
+            apart = owner[0] != path[0] or owner[1] in _ROOTS and owner[1] != path[1]
+            if apart:
+                return owner, start
+    return path, 1
+
+
+def _common_roots(paths: Iterable[Path]) -> dict[Path, Path]:
+    """By the name of an argument, what all of its arrays have in common."""
+    by_name: dict[Path, list[Path]] = defaultdict(list)
+    for path in paths:
+        if len(path) > 1:
+            by_name[path[:1]].append(path)
+    return {name: common_path(path[:-1] for path in found) for name, found in by_name.items()}
+
+
+def common_path(paths: Iterable[Path]) -> Path:
+    """The steps that all paths begin with."""
+    found = list(dict.fromkeys(paths))
+    if not found:
+        return ()
+    first, last = min(found), max(found)
+    shared = next((at for at, (one, other) in enumerate(zip(first, last)) if one != other), min(map(len, found)))
+    return first[:shared]
+
+
+def _named(path: Path) -> Path:
+    while len(path) > 1 and path[-1] in _LEAVES:
+        path = path[:-1]
+    return path
+
+
+class Folded(NamedTuple):
+    """A path with `*` for its numbers.
+
+    Attributes:
+        module: `layers.*.mlp.gate`, or `layers_*.mlp.gate`.
+        layer: What the first `*` stands for; None without one.
+    """
+
+    module: str
+    layer: int | None
+
+
+_NUMBERED = re.compile(r"(?P<stem>.*?)(?P<number>\d+)")
+_FEWEST = 3
+"""Numbers from which on parts that hold nothing but arrays are taken for layers."""
+
+
+def folded(paths: Iterable[Path]) -> dict[Path, Folded]:
+    """The paths with `*` for the numbers of what is alike but for its number, as layers are.
+
+    A number counts where what it stands before goes on, as `layers_0` to `mlp`, so that `Dense_0` and `Dense_1` of one
+    block stay apart; without that where it is the first of a path and there are several.
+    """
+    every = list(dict.fromkeys(paths))
+    numbers: dict[tuple[Path, str], set[int]] = defaultdict(set)
+    goes_on: set[tuple[Path, str]] = set()
+    for path in every:
+        for at, (stem, number) in _numbered(path):
+            key = (_without_numbers(path[:at]), stem)
+            numbers[key].add(number)
+            if at + 1 < len(path):
+                goes_on.add(key)
+    return {path: _folded(path, numbers, goes_on) for path in every}
+
+
+def _numbered(path: Path) -> list[tuple[int, tuple[str, int]]]:
+    found = ((at, _NUMBERED.fullmatch(step)) for at, step in enumerate(path))
+    return [(at, (match["stem"], int(match["number"]))) for at, match in found if match and _may_number(match["stem"])]
+
+
+def _may_number(stem: str) -> bool:
+    """Whether a number behind a name tells parts apart: `3`, `layers_3`, `h3`, but not the `v2` of `linear_v2`."""
+    return not stem or stem.endswith("_") or len(stem) == 1
+
+
+def _without_numbers(path: Path) -> Path:
+    return tuple(re.sub(r"\d+$", "", step) for step in path)
+
+
+def _folded(
+    path: Path, numbers: Mapping[tuple[Path, str], set[int]], goes_on: set[tuple[Path, str]]
+) -> Folded:
+    steps, layer = list(path), None
+    for at, (stem, number) in _numbered(path):
+        key = (_without_numbers(path[:at]), stem)
+        outermost = layer is None and len(numbers[key]) >= _FEWEST
+        if (key in goes_on and at + 1 < len(path)) or outermost:
+            steps[at] = f"{stem}*"
+            layer = number if layer is None else layer
+    return Folded(".".join(steps), layer)
+
+
+def with_layers(module: str, layers: Sequence[int]) -> str:
+    """`layers[0-35].mlp.gate`: a folded path with the numbers that its first `*` stands for."""
+    if not layers:
+        return module
+    ranges = f"[{number_ranges(layers)}]"
+    return module.replace(".*", ranges, 1) if ".*" in module else module.replace("*", ranges, 1)
+
+
+def number_ranges(numbers: Iterable[int]) -> str:
+    """`0-2, 4`: numbers in ascending order, neighbours joined."""
+    ranges: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
