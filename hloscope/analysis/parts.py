@@ -8,22 +8,20 @@ optimizer by what comes after the gradient. What neither says stays unknown.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 from hloscope.analysis.arrays import aliases_in_text
 from hloscope.analysis.defs import Frames, maker_of, producers
 from hloscope.analysis.model import Collective, ModelPart, MovedValue, Phase, Role
-from hloscope.analysis.paths import Path, bodies_of, common_path, folded, phase_of, scopes_of
-from hloscope.analysis.places import innermost_own_frame, shared_helpers
+from hloscope.analysis.paths import argument_path, phase_of, with_modules
 from hloscope.analysis.uses import Reading, across_loop_edge, readings_of
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction
 
 _FORMS = frozenset({"bitcast", "reshape", "transpose", "convert", "broadcast"})
-_FUSIONS = frozenset({"fusion"})
+_NONE: frozenset[str] = frozenset()
 _MOVES = frozenset({
     "slice", "dynamic-slice", "all-gather", "all-gather-start", "all-gather-done", "all-to-all", "collective-permute",
     "collective-permute-start", "collective-permute-done", "copy", "async-start", "async-done", "slice-start",
@@ -39,7 +37,7 @@ _MIXES = _MATMULS | {
 _WINDOWED = "windowed_dot_general"
 _MOST_MOVES = 24
 _MOST_VALUES = 24
-_MOST_AROUND = 64
+_MOST_AROUND = 256
 _CONCATENATES = "ConcatBitcast"
 """The custom call in which slices of an array that were fetched one by one are the array again."""
 
@@ -54,58 +52,21 @@ class _About(NamedTuple):
 _NOTHING = _About(None, ())
 
 
-def with_parts(
-    graph: HloGraph, moves: Sequence[tuple[Collective, Sequence[Value]]], helpers: Collection[str] = ()
-) -> tuple[Collective, ...]:
+def with_parts(graph: HloGraph, moves: Sequence[tuple[Collective, Sequence[Value]]]) -> tuple[Collective, ...]:
     """The collectives, each with its place in the user's model.
 
     Args:
         graph: The module.
         moves: All collectives that it has, with what each yields.
-        helpers: Files and functions that the user calls helpers, beside those that many lines call.
     """
-    collectives = [collective for collective, _ in moves]
     search = _Search(graph)
-    about = [search.about(*move) for move in moves]
-    paths = _paths(collectives, about, search.bodies)
-    names = folded(path for found in paths for path in found)
-    helping = shared_helpers((collective.source for collective in collectives), helpers)
-    known: dict[ModelPart, ModelPart] = {}
+    moved = [search.moved(*move) for move in moves]
     parts = []
-    for collective, found, own in zip(collectives, about, paths, strict=True):
-        numbers = {layer for path in own if (layer := names[path].layer) is not None}
-        part = ModelPart(
-            module=_joined([names[path].module for path in own]),
-            layers=tuple(sorted(numbers)),
-            phase=search.phase(collective),
-            role=found.role,
-            arguments=found.arguments,
-            line=innermost_own_frame(collective.source, helping),
-        )
-        parts.append(replace(collective, part=known.setdefault(part, part)))
-    return tuple(parts)
-
-
-def _joined(modules: Sequence[str]) -> str | None:
-    """The module of one that several arguments or scopes name: what they have in common."""
-    if len(set(modules)) < 2:
-        return modules[0] if modules else None
-    return ".".join(common_path(tuple(module.split(".")) for module in modules)) or None
-
-
-def _paths(
-    collectives: Sequence[Collective], about: Sequence[_About], bodies: Mapping[str, Path]
-) -> list[tuple[Path, ...]]:
-    """The module of each collective, by its scopes or by its arguments: whichever says more, scopes where both do."""
-    scoped = [scopes_of(collective.op_name) for collective in collectives]
-    shared = len(common_path(filter(None, scoped)))
-    scoped = [scopes[shared:] for scopes in scoped]
-    found = []
-    for collective, scopes, each in zip(collectives, scoped, about, strict=True):
-        named = tuple(dict.fromkeys(bodies[name] for name in each.arguments if bodies.get(name)))
-        says_more = bool(scopes) and len(collective.operand_shapes) < 2 and len(scopes) >= max(map(len, named), default=0)
-        found.append((scopes,) if says_more else named or ((scopes,) if scopes else ()))
-    return found
+    for (collective, results), direct in zip(moves, moved, strict=True):
+        role, arguments = direct or search.around(collective, results)
+        part = ModelPart(phase=search.phase(collective), role=role, arguments=arguments)
+        parts.append(part)
+    return with_modules([collective for collective, _ in moves], parts, search.shapes)
 
 
 class _Search:
@@ -115,13 +76,13 @@ class _Search:
         self.graph = graph
         parameters = () if graph.entry is None else graph.entry.parameters
         named = {number: name for number, parameter in enumerate(parameters) if (name := parameter.op_name)}
-        shapes = [(name, parameters[number].shape.dimensions) for number, name in named.items()]
-        self.bodies = bodies_of(shapes)
+        self.shapes = {name: parameters[number].shape.dimensions for number, name in named.items()}
         aliases = aliases_in_text(graph.module.header.get("input_output_alias", ""))
         self._by_output = {
             output[0]: named[number] for output, (number, _) in aliases.items() if output and number in named
         }
         self._behind: dict[tuple[str, str, tuple[int, ...], Frames], str | None] = {}
+        self._brought: dict[tuple[str, str, tuple[int, ...]], str] = {}
         self._of_loop: dict[object, _About] = {}
         self._matmuls: dict[str, tuple[HloInstruction, ...]] = {}
 
@@ -143,21 +104,25 @@ class _Search:
         before = producers(self.graph, start, _MOST_AROUND)
         return Phase.OPTIMIZER if any(phase_of(one.op_name) is Phase.BACKWARD for one in before) else None
 
-    def about(self, collective: Collective, results: Sequence[Value]) -> _About:
-        """The arguments that a collective moves, updates or multiplies."""
+    def moved(self, collective: Collective, results: Sequence[Value]) -> _About | None:
+        """The arguments that a collective moves, which its results then are; None where it moves none."""
         moved = [name for value in collective.moved_values if (name := self._argument(value)) is not None]
-        if moved:
-            return _About(Role.WEIGHTS, tuple(dict.fromkeys(moved)))
+        if len(moved) == len(results) == 1:
+            self._brought[results[0].key] = moved[0]
+        return _About(Role.WEIGHTS, tuple(dict.fromkeys(moved))) if moved else None
+
+    def around(self, collective: Collective, results: Sequence[Value]) -> _About:
+        """The arguments that something is multiplied with right before or behind, else those that are updated."""
         loop = self._window_around(collective)
         if loop is None:
             alone = collective.moved_values[:1] if len(collective.moved_values) == 1 else ()
             partners = (name for value in alone for name in self._partners(self._made(value)))
-            return self._around(tuple(dict.fromkeys(partners)), results)
+            return self._about(tuple(dict.fromkeys(partners)), results)
         key = loop.computation.name, loop.name, collective.result_shapes
         if key not in self._of_loop:
             shapes = set(map(str, collective.result_shapes))
             brought = (Value(user) for user in loop.users if str(user.shape) in shapes)
-            self._of_loop[key] = self._around(self._carried(loop), brought, all_of_them=False)
+            self._of_loop[key] = self._about(self._carried(loop), brought, all_of_them=False)
         return self._of_loop[key]
 
     def _window_around(self, collective: Collective) -> HloInstruction | None:
@@ -179,7 +144,7 @@ class _Search:
     def _argument(self, value: MovedValue) -> str | None:
         return self._behind_value(Value(self._made(value), value.element))
 
-    def _around(
+    def _about(
         self, multiplied: tuple[str, ...], results: Iterable[Value], *, all_of_them: bool = True
     ) -> _About:
         """What is multiplied with an argument right before or behind, else what an argument is updated with."""
@@ -228,23 +193,31 @@ class _Search:
 
     def _followed(self, value: Value, frames: Frames) -> str | None:
         for _ in range(_MOST_MOVES):
-            maker = maker_of(self.graph, value, frames, through=_FORMS, into=_FUSIONS)
-            value, frames = maker
+            value, frames = maker_of(self.graph, value, frames, through=_FORMS, into=_NONE)
             instruction = value.instruction
-            if instruction.opcode == "parameter" and not frames:
-                if instruction.computation.is_entry:
-                    name = instruction.op_name
-                    return name if self.bodies.get(name or "") else None
-                before = self._passed(value)
-            elif instruction.operands and _only_moves(instruction):
-                at = value.path[1:] if instruction.opcode.endswith("-done") else ()
-                before = Value(instruction.operands[0], at if instruction.operands[0].shape.is_tuple else ())
-            else:
-                before = None
+            if not frames and value.key in self._brought:
+                return self._brought[value.key]
+            if instruction.opcode == "parameter" and instruction.computation.is_entry:
+                name = instruction.op_name
+                return name if len(argument_path(name or "")) > 1 else None
+            before = self._before(value)
             if before is None:
                 return None
+            frames = (*frames, instruction) if instruction.opcode == "fusion" else frames
             value = before
         return None
+
+    def _before(self, value: Value) -> Value | None:
+        """Where a value was, before it was brought elsewhere or into a computation; None where it was computed."""
+        instruction = value.instruction
+        if instruction.opcode == "fusion" and instruction.called:
+            return Value(self.graph.module.computation(instruction.called[0][1]).root, value.path)
+        if instruction.opcode == "parameter":
+            return self._passed(value)
+        if not instruction.operands or not _only_moves(instruction):
+            return None
+        operand = instruction.operands[0]
+        return Value(operand, value.path[1:] if operand.shape.is_tuple else ())
 
     def _passed(self, value: Value) -> Value | None:
         """What a parameter stands for where its computation is called, or the loop around it begins."""
@@ -259,7 +232,9 @@ class _Search:
         return None if passed is None else Value(passed, value.path)
 
     def _forward(self, first: Value, multiplying: list[Reading]) -> list[str]:
-        """The arguments that a value updates, element by element; the multiplications that read it are added."""
+        """The arguments that a value updates, element by element; a multiplication that reads it is noted instead."""
+        if _count(first) < 2:
+            return []  # a sum, such as that of a loss or a norm
         pending: deque[tuple[Value, Frames]] = deque([(first, ())])
         seen: set[HloInstruction] = set()
         for _ in range(_MOST_VALUES):
@@ -271,7 +246,7 @@ class _Search:
                 seen.add(reading.reader)
                 if reading.reader.opcode in _MATMULS:
                     multiplying.append(reading)
-                    continue
+                    return []
                 found, following = self._next(reading)
                 if found:
                     return found

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from hloscope.analysis.model import Phase
+from hloscope.analysis.model import Collective, ModelPart, Phase
+from hloscope.analysis.places import innermost_own_frame, shared_helpers
 
 Path = tuple[str, ...]
 
 _STEP = re.compile(r"""\[(?:'([^']*)'|"([^"]*)"|<flat index (\d+)>|(\d+))\]|\.(\w+)|([^.\[\]]+)""")
-_LEAVES = frozenset({"bias", "embedding", "kernel", "raw_value", "scale", "value", "weight"})
+_HOLDER = re.compile(r"\.(?:raw_)?value$|\.get_value\(\)$")
+_LEAVES = frozenset({"bias", "embedding", "kernel", "scale", "weight"})
 """How frameworks name the arrays of a module."""
 _ROOTS = frozenset({"model", "parameters", "params", "weights"})
 """How the parameters are called within a state that holds the optimizer's too."""
@@ -25,8 +28,9 @@ _ROOTS = frozenset({"model", "parameters", "params", "weights"})
 
 @lru_cache(maxsize=8192)
 def argument_path(name: str) -> Path:
-    """`params['layers'][0]['mlp'].value` as `params`, `layers`, `0`, `mlp`, `value`."""
-    return tuple(next(filter(None, groups), "") for groups in _STEP.findall(name))
+    """`params['layers'][0]['mlp'].value` as `params`, `layers`, `0`, `mlp`: what NNX holds an array in is left out."""
+    held = _HOLDER.sub("", name)
+    return tuple(next(filter(None, groups), "") for groups in _STEP.findall(held))
 
 
 _TRANSFORMED = re.compile(r"(?:\w+\()+(?P<inside>[^()]*)\)+")
@@ -196,3 +200,60 @@ def number_ranges(numbers: Iterable[int]) -> str:
         else:
             ranges.append([number, number])
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def with_modules(
+    collectives: Sequence[Collective],
+    parts: Sequence[ModelPart],
+    shapes: Mapping[str, tuple[int, ...]],
+    helpers: Collection[str] = (),
+) -> tuple[Collective, ...]:
+    """The collectives with their parts, to which module, layers and line are added.
+
+    Args:
+        collectives: All of one program.
+        parts: What is known of the place of each: pass, role and arguments.
+        shapes: Dimensions of the program's arguments, by name.
+        helpers: Files and functions that the user calls helpers, beside those that many lines call.
+    """
+    bodies = bodies_of(shapes.items())
+    paths = _paths_of(collectives, parts, bodies)
+    names = folded(path for found in paths for path in found)
+    helping = shared_helpers((collective.source for collective in collectives), helpers)
+    known: dict[ModelPart, ModelPart] = {}
+    named = []
+    for collective, part, own in zip(collectives, parts, paths, strict=True):
+        layers = {layer for path in own if (layer := names[path].layer) is not None}
+        whole = replace(
+            part,
+            module=_joined([names[path].module for path in own]),
+            layers=tuple(sorted(layers)),
+            line=innermost_own_frame(collective.source, helping),
+        )
+        named.append(replace(collective, part=known.setdefault(whole, whole)))
+    return tuple(named)
+
+
+def _joined(modules: Sequence[str]) -> str | None:
+    """The module of one that several arguments name: what they have in common."""
+    if len(set(modules)) < 2:
+        return modules[0] if modules else None
+    return ".".join(common_path(tuple(module.split(".")) for module in modules)) or None
+
+
+def _paths_of(
+    collectives: Sequence[Collective], parts: Sequence[ModelPart], bodies: Mapping[str, Path]
+) -> list[tuple[Path, ...]]:
+    """The modules of each collective, by its scopes or its arguments: whichever says more, scopes where both do.
+
+    A collective that the compiler combined has the name of one of its parts alone, so that its arguments say more.
+    """
+    scoped = [scopes_of(collective.op_name) for collective in collectives]
+    shared = len(common_path(filter(None, scoped)))
+    found: list[tuple[Path, ...]] = []
+    for collective, part, scopes in zip(collectives, parts, scoped, strict=True):
+        named = tuple(dict.fromkeys(bodies[name] for name in part.arguments if bodies.get(name)))
+        own = (scopes[shared:],) if scopes[shared:] and len(collective.operand_shapes) < 2 else ()
+        longest = max(map(len, named), default=0)
+        found.append(own if own and len(own[0]) >= longest else named or own)
+    return found
