@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -55,6 +56,28 @@ class Finding:
         """What is known of why it is there, what it costs and what to do, each with its label."""
         known = ((label, getattr(self, label)) for label in ("why", "cost", "fix"))
         return tuple((label, words) for label, words in known if words)
+
+
+_VARIES = re.compile(r"%[\w.-]+|(?<=\[)\d+(?=\])|(?<=_)\d+\b|\b\d[\d.,]*(?: ?(?:[kMGTP]?B|us|ms|s)\b|%)")
+"""What differs in the words of two findings of one cause: instructions, numbers of layers, bytes and times."""
+
+
+def cause_of(finding: Finding) -> tuple[object, ...]:
+    """What two findings share that have one cause, such as a layer that is written once and compiled 36 times.
+
+    That is the rule, and the words without what names the place and says how much it is. Each stays a finding of its
+    own, which is accepted, and fails a check, by itself.
+    """
+    words = (_VARIES.sub("#", text or "") for text in (finding.message, finding.why, finding.fix))
+    return finding.rule, finding.severity, finding.allowed, *words
+
+
+def by_cause(findings: Iterable[Finding]) -> tuple[tuple[Finding, ...], ...]:
+    """The findings of each cause, in the order of the first of each."""
+    found: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in findings:
+        found.setdefault(cause_of(finding), []).append(finding)
+    return tuple(map(tuple, found.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

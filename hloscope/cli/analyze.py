@@ -10,6 +10,7 @@ from hloscope.cli import folders, running, targets
 from hloscope.cli.options import (
     fail_on_option,
     jobs_option,
+    listing_options,
     rule_options,
     source_root_option,
     target_options,
@@ -68,6 +69,7 @@ _folder_options = together(
 @source_root_option
 @rule_options
 @fail_on_option()
+@listing_options
 @running.reports("analysis", _exit_code)
 def command(target: str, **options: Any) -> Analysis:
     """Compile TARGET for a TPU slice, and report which collectives move how many bytes over which mesh axis."""

@@ -94,6 +94,19 @@ def report_options(subject: str) -> Decorator:
     )
 
 
+LISTING = ("group_by", "everything")
+"""The options of `listing_options`, which say how a report lists what it has, and nothing else."""
+
+listing_options = together(
+    click.option(
+        "--group-by",
+        type=click.Choice(["module", "axis", "line", "kind"]),
+        help="Group collectives so. [default: by module where there are too many to list one by one]",
+    ),
+    click.option("--all", "everything", is_flag=True, help="List every collective and every finding by itself."),
+)
+
+
 def fail_on_option(*, default: str | None = None) -> Decorator:
     """`--fail-on`."""
     return click.option(

@@ -145,7 +145,8 @@ def _target(checked: Checked, report: CheckReport, names: int, width: int) -> It
     for message in (checked.error or "", *map(str, checked.breaches)):
         yield from (indent + part for line in message.splitlines() for part in message_line(line, inside))
     others = map(report.shown, checked.beside_the_contract)
-    yield from (indent + line for line in finding_lines(others, inside))
+    collectives = () if checked.analysis is None else checked.analysis.collectives
+    yield from (indent + line for line in finding_lines(others, inside, collectives=collectives))
     for remark in checked.verdict.remarks if checked.verdict is not None else ():
         yield from (indent + line for line in hanging(Text(f"note: {remark}", style="dim"), inside))
 

@@ -20,10 +20,14 @@ class Canvas:
     Attributes:
         width: Columns.
         colour: Whether ANSI colours are understood.
+        group_by: For an analysis: what its collectives are grouped by; None to group them where they are many.
+        everything: For an analysis: whether each collective and finding is listed by itself.
     """
 
     width: int = 100
     colour: bool = False
+    group_by: str | None = None
+    everything: bool = False
 
 
 _OF_FINDINGS = {
@@ -76,13 +80,15 @@ def render(subject: str, format_name: str, found: object, canvas: Canvas) -> str
         canvas: What it is drawn on.
     """
     from hloscope.report.escaping import dumped
+    from hloscope.report.groups import Listing
     from hloscope.report.layout import LEAST_WIDTH, drawn
 
     if subject == "analysis" and format_name in _OF_FINDINGS:
         found = _function("checks:report_of")(found)
     write = _function(FORMATS[subject][format_name])
     if format_name == "text":
-        return drawn(write(found, max(canvas.width, LEAST_WIDTH)), canvas.width, canvas.colour)
+        how = {"listing": Listing(by=canvas.group_by, everything=canvas.everything)} if subject == "analysis" else {}
+        return drawn(write(found, max(canvas.width, LEAST_WIDTH), **how), canvas.width, canvas.colour)
     return dumped(write(found)) if format_name == "json" else str(write(found))
 
 

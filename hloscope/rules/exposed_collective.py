@@ -58,11 +58,12 @@ class ExposedCollective(BuiltinRule, name="exposed-collective", severity=Severit
                     collective,
                     f"the step waits {format_time(exposed_us)} of {format_time(step_us)} "
                     f"({100 * exposed_us / step_us:.0f}%) for {over_axes(collective)}",
-                    fix=f"move less, or {_how_to_hide(collective)}",
+                    fix=f"move less, or {how_to_hide(collective)}",
                 )
 
 
-def _how_to_hide(collective: Collective) -> str:
+def how_to_hide(collective: Collective) -> str:
+    """What could run meanwhile: the matmul beside it, as far as one is near."""
     overlap = collective.overlap
     if overlap is None:
         return f"hide it: there is no matmul near it, so {_AHEAD.get(collective.kind, 'start it earlier')}"
