@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from hloscope.analysis.model import Collective, ModelPart, Phase
+from hloscope.analysis.model import Analysis, Collective, ModelPart, Phase
 from hloscope.analysis.places import innermost_own_frame, shared_helpers
 
 Path = tuple[str, ...]
@@ -184,11 +184,13 @@ def _folded(
 
 
 def with_layers(module: str, layers: Sequence[int]) -> str:
-    """`layers[0-35].mlp.gate`: a folded path with the numbers that its first `*` stands for."""
+    """`layers[0-35].mlp.gate`, or `layers_3`: a folded path with the numbers that its first `*` stands for."""
     if not layers:
         return module
     ranges = f"[{number_ranges(layers)}]"
-    return module.replace(".*", ranges, 1) if ".*" in module else module.replace("*", ranges, 1)
+    if ".*" in module:
+        return module.replace(".*", ranges, 1)
+    return module.replace("*", str(layers[0]) if len(layers) == 1 else ranges, 1)
 
 
 def number_ranges(numbers: Iterable[int]) -> str:
@@ -206,7 +208,6 @@ def with_modules(
     collectives: Sequence[Collective],
     parts: Sequence[ModelPart],
     shapes: Mapping[str, tuple[int, ...]],
-    helpers: Collection[str] = (),
 ) -> tuple[Collective, ...]:
     """The collectives with their parts, to which module, layers and line are added.
 
@@ -214,12 +215,11 @@ def with_modules(
         collectives: All of one program.
         parts: What is known of the place of each: pass, role and arguments.
         shapes: Dimensions of the program's arguments, by name.
-        helpers: Files and functions that the user calls helpers, beside those that many lines call.
     """
     bodies = bodies_of(shapes.items())
     paths = _paths_of(collectives, parts, bodies)
     names = folded(path for found in paths for path in found)
-    helping = shared_helpers((collective.source for collective in collectives), helpers)
+    helping = shared_helpers(collective.source for collective in collectives)
     known: dict[ModelPart, ModelPart] = {}
     named = []
     for collective, part, own in zip(collectives, parts, paths, strict=True):
@@ -234,6 +234,19 @@ def with_modules(
     return tuple(named)
 
 
+def with_helpers(analysis: Analysis, helpers: Collection[str]) -> Analysis:
+    """The analysis with the lines of its collectives outside of what the user calls helpers: files and functions."""
+    if not helpers:
+        return analysis
+    helping = shared_helpers((collective.source for collective in analysis.collectives), helpers)
+    lines = (innermost_own_frame(collective.source, helping) for collective in analysis.collectives)
+    moved = (
+        collective if collective.part is None else replace(collective, part=replace(collective.part, line=line))
+        for collective, line in zip(analysis.collectives, lines, strict=True)
+    )
+    return replace(analysis, collectives=tuple(moved))
+
+
 def _joined(modules: Sequence[str]) -> str | None:
     """The module of one that several arguments name: what they have in common."""
     if len(set(modules)) < 2:
@@ -246,14 +259,22 @@ def _paths_of(
 ) -> list[tuple[Path, ...]]:
     """The modules of each collective, by its scopes or its arguments: whichever says more, scopes where both do.
 
-    A collective that the compiler combined has the name of one of its parts alone, so that its arguments say more.
+    A collective that the compiler combined has the name of one of its parts alone, so that its arguments say more; they
+    are called as the scopes are in which they are used, where that is known.
     """
     scoped = [scopes_of(collective.op_name) for collective in collectives]
     shared = len(common_path(filter(None, scoped)))
+    alone = (len(collective.operand_shapes) < 2 for collective in collectives)
+    own = [scopes[shared:] if single else () for scopes, single in zip(scoped, alone, strict=True)]
+    named = [tuple(dict.fromkeys(bodies[name] for name in part.arguments if bodies.get(name))) for part in parts]
+    scope_of = {
+        body[0]: scopes
+        for scopes, body in zip(own, named, strict=True)
+        if len(body) == 1 and scopes[-1:] == body[0][-1:] and len(scopes) >= len(body[0])
+    }
     found: list[tuple[Path, ...]] = []
-    for collective, part, scopes in zip(collectives, parts, scoped, strict=True):
-        named = tuple(dict.fromkeys(bodies[name] for name in part.arguments if bodies.get(name)))
-        own = (scopes[shared:],) if scopes[shared:] and len(collective.operand_shapes) < 2 else ()
-        longest = max(map(len, named), default=0)
-        found.append(own if own and len(own[0]) >= longest else named or own)
+    for scopes, body in zip(own, named, strict=True):
+        told = tuple(scope_of.get(path, path) for path in body)
+        longest = max(map(len, told), default=0)
+        found.append((scopes,) if scopes and len(scopes) >= longest else told or ((scopes,) if scopes else ()))
     return found

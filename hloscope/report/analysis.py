@@ -47,7 +47,7 @@ def lines(analysis: Analysis, width: int, listing: Listing = ONE_BY_ONE) -> Iter
     by = listing.grouping(analysis.collectives)
     yield from _headline(analysis, width)
     if by is not None:
-        yield from fold(Text.assemble("HBM ", _peak(analysis.memory)), width)
+        yield from fold(Text.assemble("Peak memory ", _peak(analysis.memory)), width)
     yield from memory_peak_section(analysis, inner)
     yield from _time(analysis, inner, brief=by is not None)
     if by is not None:
@@ -90,23 +90,28 @@ def _arrays(analysis: Analysis, width: int) -> Iterator[Text]:
 
 
 def _memory_of_many(analysis: Analysis, width: int) -> Iterator[Text]:
-    """What the compiler tells, and a line each for arguments, outputs and what is made on the way, with the largest."""
-    yield from folded([_parts_of(analysis.memory)], width)
-    for title, arrays in (("arguments", analysis.arguments), ("outputs", analysis.outputs)):
-        used = [array for array in arrays if array.used]
-        if used:
-            known = [size for array in used if (size := array.bytes_per_device) is not None]
-            bound = "" if len(known) == len(used) else "at least "
-            remarks = "".join(f", all {words}" for words in _common_remarks(arrays))
-            largest = ", ".join(f"{array.name} {format_bytes(array.bytes_per_device)}" for array in _largest(used, 1))
-            words = f"{len(used):,}, {bound}{format_bytes(sum(known))}{remarks}; largest {largest}"
-            yield from hanging(Text.assemble((f"{title} ", "bold"), words), width)
-    made = (
-        f"{_shape(fact.dtype, fact.local_shape)} {format_bytes(fact.bytes_per_device)} at {_source(fact).plain}"
+    """What the compiler tells, then how many arguments and outputs there are, and the largest of them and on the way."""
+    arrays = (("argument", analysis.arguments), ("output", analysis.outputs))
+    words = [_in_short([array for array in found if array.used], noun) for noun, found in arrays]
+    words += [
+        f"made on the way, largest {_shape(fact.dtype, fact.local_shape)} {format_bytes(fact.bytes_per_device)} at "
+        f"{_source(fact).plain}"
         for fact in analysis.intermediates[:1]
-    )
-    for words in made:
-        yield from hanging(Text.assemble(("made on the way ", "bold"), f"largest {words}"), width)
+    ]
+    yield from folded([_parts_of(analysis.memory)], width)
+    yield from hanging(Text(" · ".join(filter(None, words))), width)
+
+
+def _in_short(arrays: Sequence[ArrayFact], noun: str) -> str:
+    """`1,200 arguments (6.14 GB), all donated, largest params['head'] 156 MB`."""
+    if not arrays:
+        return ""
+    known = [size for array in arrays if (size := array.bytes_per_device) is not None]
+    bound = "" if len(known) == len(arrays) else "at least "
+    remarks = "".join(f", all {words}" for words in _common_remarks(arrays))
+    largest = _largest(arrays, 1)[0]
+    size = format_bytes(largest.bytes_per_device)
+    return f"{plural(len(arrays), noun)} ({bound}{format_bytes(sum(known))}){remarks}, largest {largest.name} {size}"
 
 
 def _headline(analysis: Analysis, width: int) -> Iterator[Text]:

@@ -32,10 +32,11 @@ class Listing:
     everything: bool = False
 
     def grouping(self, collectives: Sequence[Collective]) -> str | None:
-        """What they are grouped by; None where they are listed one by one."""
+        """What they are grouped by; None where they are listed one by one, since they are few or nothing names a module."""
         if self.everything:
             return None
-        return self.by or (None if len(collectives) <= _FEW else "module")
+        many = len(collectives) > _FEW and any(one.part is not None and one.part.module for one in collectives)
+        return self.by or ("module" if many else None)
 
 
 ONE_BY_ONE = Listing()

@@ -32,7 +32,9 @@ from hloscope.why.sentences import advice
 
 _SHOWN = 14
 _DEAREST = 3
-_NOTICEABLE = 0.005
+_NOTICEABLE = 0.01
+_NOTATION = re.compile(r"(?<=[\w\]])\[[^\]'\"]+, [^\]]+\](?=`)")
+"""The dimensions behind a name, as in `x[B_data, D]`."""
 _CLAUSE = re.compile(r", so |; ")
 _NAMES_SHOWN = 4
 _KINDS = {
@@ -106,7 +108,7 @@ def _about(
     more = f", +{plural(len(lines) - 1, 'line')}" if len(lines) > 1 else ""
     yield "", f"{_cost(thing.group, step_us)} in {_kinds(members)}{_over(most)} · {_line(most)}{more}"
     if most.why and not most.why.startswith("not known"):
-        yield "why", _CLAUSE.split(most.why, maxsplit=1)[0]
+        yield "why", _NOTATION.sub("", _CLAUSE.split(most.why, maxsplit=1)[0])
     tried = next((collective.tried for collective in members if collective.tried is not None), None)
     yield ("do, not tried", _advice(members, most, findings)) if tried is None else ("tried", tried)
 
@@ -115,13 +117,22 @@ def _advice(
     members: Sequence[Collective], most: Collective, findings: Mapping[tuple[str | None, str | None], Finding]
 ) -> str:
     """What most findings about them advise; else what the reason does, or what they could be hidden behind."""
-    found = (findings.get((collective.computation, collective.name)) for collective in members)
-    fixes = Counter(finding.fix for finding in found if finding is not None and finding.fix and not finding.allowed)
-    told = [fix for fix, _ in fixes.most_common(1)]
+    found = [(one, findings.get((one.computation, one.name))) for one in members]
+    about: dict[str, list[Collective]] = {}
+    for collective, finding in found:
+        if finding is not None and finding.fix and not finding.allowed:
+            about.setdefault(finding.fix, []).append(collective)
+    told = [fix for fix, told_of in about.items() if _is_most(told_of, members)]
     told += advice(most.reason)[:1] if most.reason is not None else []
     if not told and most.exposed_us:
         return f"move less, or {how_to_hide(most)}"
     return told[0] if told else "nothing is known that helps"
+
+
+def _is_most(some: Sequence[Collective], every: Sequence[Collective]) -> bool:
+    """Whether some cost at least half of what all do."""
+    part, whole = (Group(name="", members=tuple(members)).cost for members in (some, every))
+    return 2 * part[1] >= whole[1] and 2 * part[2] >= whole[2]
 
 
 def _line(collective: Collective) -> str:
@@ -178,7 +189,8 @@ def group_lines(collectives: Sequence[Collective], by: str, width: int) -> tuple
     shown = [group for place, group in enumerate(groups) if place < _SHOWN and _matters(group, groups)] or groups[:1]
     rest = groups[len(shown) :]
     lines = table_lines(_columns(shown, by, groups), width, [_unlike(group) for group in shown])
-    words = f"{_rest_words(rest)}all {len(collectives):,}: --all; otherwise: --group-by {{{','.join(_TITLES)}}}"
+    others = [other for other in _TITLES if other != by]
+    words = f"{_rest_words(rest)}each: --all; by {', '.join(others[:-1])} or {others[-1]}: --group-by"
     return f"{_TITLES[by]}, {order}", lines + fold(Text(words, style="dim"), width)
 
 
@@ -198,15 +210,20 @@ def _columns(groups: Sequence[Group], by: str, every: Sequence[Group]) -> tuple[
     phases = [phase for phase in Phase if any(group.of_phase(phase).exposed_us for group in every)]
     return (
         name,
-        of_group("places", lambda group: format_count(len(group.members)), right=True, given_up=2, below="in {} places"),
+        of_group("places", lambda group: format_count(len(group.members)), right=True, given_up=2, below=_left_out),
         of_group("wire/step", _wire, right=True),
-        of_group("time", lambda group: _time(group.time_us), right=True, given_up=1, below="{} per step"),
+        of_group("time", lambda group: _time(group.time_us), right=True, given_up=1, below=_left_out),
         of_group("exposed", lambda group: _time(group.exposed_us), right=True),
         *(
             of_group(str(phase), partial(_of_phase, phase=phase), right=True, given_up=3, below=f"{phase} {{}}")
             for phase in phases
         ),
     )
+
+
+def _left_out(_: Group) -> str:
+    """What stands below a row in place of a column that does not fit."""
+    return ""
 
 
 def _of_phase(group: Group, phase: Phase) -> str:
