@@ -19,6 +19,7 @@ from hloscope.analysis.paths import argument_path, phase_of, with_modules
 from hloscope.analysis.uses import Reading, across_loop_edge, readings_of
 from hloscope.graph import HloGraph, Value
 from hloscope.hlo import HloInstruction
+from hloscope.hlo.shape import UNBOUNDED
 
 _FORMS = frozenset({"bitcast", "reshape", "transpose", "convert", "broadcast"})
 _NONE: frozenset[str] = frozenset()
@@ -144,9 +145,7 @@ class _Search:
     def _argument(self, value: MovedValue) -> str | None:
         return self._behind_value(Value(self._made(value), value.element))
 
-    def _about(
-        self, multiplied: tuple[str, ...], results: Iterable[Value], *, all_of_them: bool = True
-    ) -> _About:
+    def _about(self, multiplied: tuple[str, ...], results: Iterable[Value], *, all_of_them: bool = True) -> _About:
         """What is multiplied with an argument right before or behind, else what an argument is updated with."""
         if multiplied:
             return _About(Role.ACTIVATIONS, multiplied)
@@ -292,9 +291,10 @@ def _mixes(graph: HloGraph, reader: HloInstruction) -> bool:
 
 
 def _count(value: Value) -> int:
+    """The elements of an array; -1 for a tuple, and where they cannot be counted."""
     shape = value.instruction.shape
     for index in value.path:
         if not 0 <= index < len(shape.elements):
             return -1
         shape = shape.elements[index]
-    return -1 if shape.is_tuple else shape.element_count
+    return -1 if shape.is_tuple or UNBOUNDED in shape.dimensions else shape.element_count

@@ -86,12 +86,11 @@ def bodies_of(arguments: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, Pat
 
 
 def _owner(path: Path, shape: tuple[int, ...], owners: Mapping[object, Path]) -> tuple[Path, int]:
-    """The parameter that an argument belongs to, itself where there is none, and where the part that both share begins."""
+    """The parameter that an argument belongs to, itself where there is none, and where what both share begins."""
     for start in range(1, len(path)):
         owner = owners.get((path[start:], shape))
         if owner is not None and len(owner) < len(path):
-            apart = owner[0] != path[0] or owner[1] in _ROOTS and owner[1] != path[1]
-            if apart:
+            if owner[0] != path[0] or (owner[1] in _ROOTS and owner[1] != path[1]):
                 return owner, start
     return path, 1
 
@@ -111,7 +110,9 @@ def common_path(paths: Iterable[Path]) -> Path:
     if not found:
         return ()
     first, last = min(found), max(found)
-    shared = next((at for at, (one, other) in enumerate(zip(first, last)) if one != other), min(map(len, found)))
+    shared = next(
+        (at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), min(map(len, found))
+    )
     return first[:shared]
 
 
@@ -170,9 +171,7 @@ def _without_numbers(path: Path) -> Path:
     return tuple(re.sub(r"\d+$", "", step) for step in path)
 
 
-def _folded(
-    path: Path, numbers: Mapping[tuple[Path, str], set[int]], goes_on: set[tuple[Path, str]]
-) -> Folded:
+def _folded(path: Path, numbers: Mapping[tuple[Path, str], set[int]], goes_on: set[tuple[Path, str]]) -> Folded:
     steps, layer = list(path), None
     for at, (stem, number) in _numbered(path):
         key = (_without_numbers(path[:at]), stem)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path, PurePath, PureWindowsPath
 
 from hloscope.analysis.model import SourceFrame
@@ -35,7 +36,7 @@ _FEWEST_CALLERS = 3
 
 
 def shared_helpers(stacks: Iterable[Sequence[SourceFrame]], named: Collection[str] = ()) -> frozenset[CodeOf]:
-    """The functions of the user's that are no place in his model, as they are called from many: a layer that multiplies.
+    """The user's functions that are no place in the model, as they are called from many: a layer that multiplies.
 
     Such a function is called from at least three lines, and from more than it has lines of its own on these stacks, as
     one that computes a whole block does.
@@ -46,9 +47,9 @@ def shared_helpers(stacks: Iterable[Sequence[SourceFrame]], named: Collection[st
     """
     callers: dict[CodeOf, set[tuple[str, int]]] = {}
     own_lines: dict[CodeOf, set[int]] = {}
-    found = set()
+    found: set[CodeOf] = set()
     for stack in dict.fromkeys(map(tuple, stacks)):
-        for frame, caller in zip(stack, stack[1:], strict=False):
+        for frame, caller in pairwise(stack):
             code = (frame.file, frame.function)
             callers.setdefault(code, set()).add((caller.file, caller.line))
             own_lines.setdefault(code, set()).add(frame.line)
@@ -59,9 +60,7 @@ def shared_helpers(stacks: Iterable[Sequence[SourceFrame]], named: Collection[st
 
 def _is_named(frame: SourceFrame, named: Collection[str]) -> bool:
     function = frame.function or ""
-    return any(
-        name == function or function.endswith(f".{name}") or path_of(frame).match(name) for name in named
-    )
+    return any(name == function or function.endswith(f".{name}") or path_of(frame).match(name) for name in named)
 
 
 def innermost_own_frame(frames: Sequence[SourceFrame], helpers: Collection[CodeOf]) -> SourceFrame | None:

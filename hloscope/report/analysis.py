@@ -90,7 +90,7 @@ def _arrays(analysis: Analysis, width: int) -> Iterator[Text]:
 
 
 def _memory_of_many(analysis: Analysis, width: int) -> Iterator[Text]:
-    """What the compiler tells, then how many arguments and outputs there are, and the largest of them and on the way."""
+    """What the compiler tells, how many arguments and outputs there are, and the largest of them and on the way."""
     arrays = (("argument", analysis.arguments), ("output", analysis.outputs))
     words = [_in_short([array for array in found if array.used], noun) for noun, found in arrays]
     words += [
@@ -110,8 +110,8 @@ def _in_short(arrays: Sequence[ArrayFact], noun: str) -> str:
     bound = "" if len(known) == len(arrays) else "at least "
     remarks = "".join(f", all {words}" for words in _common_remarks(arrays))
     largest = _largest(arrays, 1)[0]
-    size = format_bytes(largest.bytes_per_device)
-    return f"{plural(len(arrays), noun)} ({bound}{format_bytes(sum(known))}){remarks}, largest {largest.name} {size}"
+    words = f"{plural(len(arrays), noun)} ({bound}{format_bytes(sum(known))}){remarks}"
+    return f"{words}, largest {largest.name} {format_bytes(largest.bytes_per_device)}"
 
 
 def _headline(analysis: Analysis, width: int) -> Iterator[Text]:

@@ -16,6 +16,7 @@ from hloscope.report.words import one_line
 from hloscope.units import format_bytes, format_time, plural
 
 _PARTS_SHOWN = 2
+_LINES_SHOWN = 3
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 
@@ -64,9 +65,18 @@ def _details(places: Sequence[Finding], about: Sequence[Collective], width: int)
     together = _cost_of_all(about) if many and len(about) == len(places) else None
     details = [(label, together if label == "cost" and together else words) for label, words in finding.details]
     parts = _parts(about) if many else ""
-    for label, words in ([("in", parts)] if parts else []) + details:
+    told = [("in", parts), ("also at", _other_lines(places))]
+    for label, words in [(label, words) for label, words in told if words] + details:
         text = Text.assemble(("   = ", "blue"), (f"{label}: ", "bold"), one_line(words))
         yield from hanging(text, width, indent=7 + len(label))
+
+
+def _other_lines(places: Sequence[Finding]) -> str:
+    """`moe.py:15, moe.py:31`: the lines that are not the first one's."""
+    sources = dict.fromkeys(place.source for place in places)
+    lines = [source for source in sources if source is not None and source != places[0].source]
+    more = f" and {plural(len(lines) - _LINES_SHOWN, 'more line')}" if len(lines) > _LINES_SHOWN else ""
+    return ", ".join(map(_nearby, lines[:_LINES_SHOWN])) + more
 
 
 def _parts(about: Sequence[Collective]) -> str:

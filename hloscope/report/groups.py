@@ -1,4 +1,4 @@
-"""Collectives in groups: by their part of the user's model, by mesh axis, by line or by kind; and what each group costs."""
+"""Collectives in groups, by part of the user's model, by mesh axis, by line or by kind, and what each group costs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Listing:
     everything: bool = False
 
     def grouping(self, collectives: Sequence[Collective]) -> str | None:
-        """What they are grouped by; None where they are listed one by one, since they are few or nothing names a module."""
+        """What they are grouped by; None to list them one by one, where they are few or nothing names a module."""
         if self.everything:
             return None
         many = len(collectives) > _FEW and any(one.part is not None and one.part.module for one in collectives)

@@ -257,4 +257,3 @@ def _rest_words(rest: Sequence[Group]) -> str:
     together = Group(name="", members=tuple(one for group in rest for one in group.members))
     waits = "" if together.exposed_us is None else f", {format_time(together.exposed_us)} exposed"
     return f"+{plural(len(rest), 'smaller one')}, {_wire(together)}{waits} · "
-
