@@ -22,7 +22,8 @@ _STEP = re.compile(r"""\[(?:'([^']*)'|"([^"]*)"|<flat index (\d+)>|(\d+))\]|\.(\
 _HOLDER = re.compile(r"\.(?:raw_)?value$|\.get_value\(\)$")
 _LEAVES = frozenset({"bias", "embedding", "kernel", "scale", "weight"})
 """How frameworks name the arrays of a module."""
-_ROOTS = frozenset({"model", "parameters", "params", "weights"})
+_ALL_OF_THEM = frozenset({"parameters", "params"})
+_ROOTS = _ALL_OF_THEM | {"model", "weights"}
 """How the parameters are called within a state that holds the optimizer's too."""
 
 
@@ -34,7 +35,7 @@ def argument_path(name: str) -> Path:
 
 
 _TRANSFORMED = re.compile(r"(?:\w+\()+(?P<inside>[^()]*)\)+")
-_IS_CALL = re.compile(r"(?:p?jit|xmap|shard_map|core_call|remat|checkpoint|custom_[jv][jv]p_call)\b.*")
+_CALLS = re.compile(r"\b(?:p?jit|shard_map|core_call|remat2?|checkpoint|custom_[jv][jv]p_call)\(")
 _CONTROL = re.compile(
     r"while|body|cond|scan|closed_call|checkpoint|rematted_computation|remat2?|shard_map|custom_[jv][jv]p_call\w*"
     r"|p?jit|branch_\d+_fun|core_call|#\d+|"
@@ -46,8 +47,8 @@ def scopes_of(op_name: str | None) -> Path:
     """The names that modules and `jax.named_scope` gave: `Model`, `layers_0`, `mlp`; empty where there are none."""
     scopes = []
     for step in (op_name or "").split("/")[:-1]:
-        transformed = _TRANSFORMED.fullmatch(step)
-        name = transformed["inside"] if transformed is not None and not _IS_CALL.fullmatch(step) else step
+        transformed = None if _CALLS.search(step) else _TRANSFORMED.fullmatch(step)
+        name = step if transformed is None else transformed["inside"]
         if not _CONTROL.fullmatch(name) and "(" not in name:
             scopes.append(name)
     return tuple(scopes)
@@ -69,7 +70,7 @@ def bodies_of(arguments: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, Pat
         arguments: Names and dimensions.
 
     Returns:
-        Paths by name, without the root that all parameters share, and without what a framework calls the array.
+        Paths by name; empty for an argument that is one array.
     """
     paths = {name: argument_path(name) for name, _ in arguments}
     shapes = dict(arguments)
@@ -80,28 +81,16 @@ def bodies_of(arguments: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, Pat
             if suffix and (start == 1 or path[1] in _ROOTS):
                 known = owners.setdefault((suffix, shapes[name]), path)
                 owners[suffix, shapes[name]] = min(known, path, key=len)
-    own = {name: _owner(path, shapes[name], owners) for name, path in paths.items()}
-    roots = _common_roots(owner for owner, _ in own.values())
-    return {name: _named(owner[len(roots.get(owner[:1], owner[:1])) :]) for name, (owner, _) in own.items()}
+    return {name: _named(_owner(path, shapes[name], owners)) for name, path in paths.items()}
 
 
-def _owner(path: Path, shape: tuple[int, ...], owners: Mapping[object, Path]) -> tuple[Path, int]:
-    """The parameter that an argument belongs to, itself where there is none, and where what both share begins."""
+def _owner(path: Path, shape: tuple[int, ...], owners: Mapping[object, Path]) -> Path:
+    """The parameter that an argument belongs to; itself where there is none."""
     for start in range(1, len(path)):
-        owner = owners.get((path[start:], shape))
-        if owner is not None and len(owner) < len(path):
-            if owner[0] != path[0] or (owner[1] in _ROOTS and owner[1] != path[1]):
-                return owner, start
-    return path, 1
-
-
-def _common_roots(paths: Iterable[Path]) -> dict[Path, Path]:
-    """By the name of an argument, what all of its arrays have in common."""
-    by_name: dict[Path, list[Path]] = defaultdict(list)
-    for path in paths:
-        if len(path) > 1:
-            by_name[path[:1]].append(path)
-    return {name: common_path(path[:-1] for path in found) for name, found in by_name.items()}
+        owner = owners.get((path[start:], shape), path)
+        if len(owner) < len(path) and (owner[0] != path[0] or (owner[1] in _ROOTS and owner[1] != path[1])):
+            return owner
+    return path
 
 
 def common_path(paths: Iterable[Path]) -> Path:
@@ -117,6 +106,13 @@ def common_path(paths: Iterable[Path]) -> Path:
 
 
 def _named(path: Path) -> Path:
+    """A path without the argument's own name and what frameworks call all parameters, or the arrays of a module.
+
+    The own name stays in front of a number, which alone would say nothing: `params[0]`.
+    """
+    while len(path) > 1 and not path[1].isdigit() and path[1] in _ALL_OF_THEM:
+        path = path[1:]
+    path = path if len(path) > 1 and path[1].isdigit() else path[1:]
     while len(path) > 1 and path[-1] in _LEAVES:
         path = path[:-1]
     return path

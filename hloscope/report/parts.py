@@ -37,12 +37,12 @@ _NOTATION = re.compile(r"(?<=[\w\]])\[[^\]'\"]+, [^\]]+\](?=`)")
 """The dimensions behind a name, as in `x[B_data, D]`."""
 _CLAUSE = re.compile(r", so |; ")
 _NAMES_SHOWN = 4
-_KINDS = {
-    Kind.ALL_GATHER: "gathered",
-    Kind.REDUCE_SCATTER: "summed and scattered",
-    Kind.ALL_REDUCE: "summed",
-}
 _ROLES = {Role.WEIGHTS: "weights", Role.GRADIENT: "gradients", Role.ACTIVATIONS: "activations"}
+_AHEAD: dict[Role | None, str] = {
+    Role.WEIGHTS: "fetch one layer's weights ahead",
+    Role.GRADIENT: "sum one layer's gradients while those of the next are computed",
+}
+"""What hides a collective that has no matmul near it."""
 _TITLES = {
     "module": "Collectives by part of the model",
     "axis": "Collectives by mesh axis",
@@ -125,7 +125,8 @@ def _advice(
     told = [fix for fix, told_of in about.items() if _is_most(told_of, members)]
     told += advice(most.reason)[:1] if most.reason is not None else []
     if not told and most.exposed_us:
-        return f"move less, or {how_to_hide(most)}"
+        ahead = None if most.overlap is not None or most.part is None else _AHEAD.get(most.part.role)
+        return f"move less, or {ahead or how_to_hide(most)}"
     return told[0] if told else "nothing is known that helps"
 
 
