@@ -11,7 +11,7 @@ from rich.text import Text
 
 from hloscope.analysis.model import Analysis, Collective, Phase, Role
 from hloscope.analysis.totals import bytes_bound
-from hloscope.analysis.vocabulary import Bound, Kind
+from hloscope.analysis.vocabulary import Bound
 from hloscope.findings import Finding
 from hloscope.report.groups import (
     Group,
