@@ -13,7 +13,7 @@ from hloscope.analysis.model import Analysis
 from hloscope.analysis.places import split_place
 from hloscope.contracts.checked import COULD_NOT_RUN, NO_BASELINE, NOTHING_EXPECTED, Checked
 from hloscope.documents import SCHEMA, Schema, document
-from hloscope.findings import Finding, Severity, cause_of
+from hloscope.findings import Finding, Severity, cause_of, with_others
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.layout import hanging, message_line
 from hloscope.units import format_bytes, format_time, plural
@@ -116,13 +116,7 @@ def once_each(report: CheckReport) -> Sequence[tuple[Checked, Finding]]:
     seen: dict[object, list[tuple[Checked, Finding]]] = {}
     for checked, finding in report.findings():
         seen.setdefault((checked.name, cause_of(finding), finding.source), []).append((checked, finding))
-    return tuple((alike[0][0], _of_several(alike[0][1], len(alike) - 1)) for alike in seen.values())
-
-
-def _of_several(finding: Finding, others: int) -> Finding:
-    if not others:
-        return finding
-    return replace(finding, message=f"{finding.message} (and {plural(others, 'more such place')})")
+    return tuple((alike[0][0], with_others(alike[0][1], len(alike) - 1)) for alike in seen.values())
 
 
 _INDENT = 4

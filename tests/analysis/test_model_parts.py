@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from hloscope.analysis.model import Phase, Role
+from hloscope.analysis.model import Phase, Role, SourceFrame
+from hloscope.analysis.paths import with_helpers
 
 HEADER = "num_partitions=8, input_output_alias={ {0}: (0, {}, may-alias) }"
 WEIGHT = """
@@ -96,6 +99,21 @@ def test_scopes_name_the_module_where_they_say_as_much_as_the_argument(analyze):
     part = part_of(analyze, WEIGHT + named + "ROOT %out = (bf16[8,64]) tuple(%w)", "all-gather")
     assert part.arguments == ("params['layers'][3]['gate']['kernel']",)
     assert str(part.module).endswith("gate")
+
+
+def test_helpers_of_the_project_move_the_line_alone(analyze):
+    found = analyze(
+        WEIGHT + GATHER.replace("FORWARD", "metadata={}") + "ROOT %out = (bf16[8,64]) tuple(%w)", header=HEADER
+    )
+    stack = (
+        SourceFrame(file="nn.py", line=3, function="dense"),
+        SourceFrame(file="model.py", line=9, function="block"),
+    )
+    (gather,) = found.collectives
+    here = replace(found, collectives=(replace(gather, source=stack, part=replace(gather.part, line=stack[0])),))
+    (moved,) = with_helpers(here, ["nn.py"]).collectives
+    assert moved.part == replace(gather.part, line=stack[1])
+    assert with_helpers(here, []) is here
 
 
 def test_nothing_names_a_module_where_neither_names_nor_data_flow_do(analyze):

@@ -230,8 +230,18 @@ def test_what_is_accepted_of_a_cause_stays_apart():
     ],
 )
 def test_what_findings_of_one_cause_may_differ_in(one, other, alike):
-    findings = [Finding(rule="a", severity=Severity.NOTE, message=message) for message in (one, other)]
-    assert (len(by_cause(findings)) == 1) is alike
+    at = {"rule": "a", "severity": Severity.NOTE, "instruction": "x"}
+    assert (len(by_cause([Finding(message=message, **at) for message in (one, other)])) == 1) is alike
+
+
+def test_what_has_no_place_differs_in_layers_alone():
+    names = ("params['layers'][0]['w']", "params['layers'][7]['w']", "step")
+    findings = [
+        Finding(rule="a", severity=Severity.NOTE, message=f"{name} takes {size}")
+        for name, size in zip(names, ("1 MB", "1 MB", "2 MB"), strict=True)
+    ]
+    assert list(map(len, by_cause(findings))) == [2, 1]
+    assert len(by_cause([findings[0], replace(findings[0], message=findings[0].message.replace("1 MB", "2 MB"))])) == 2
 
 
 def test_many_collectives_are_grouped_in_no_time():
