@@ -42,14 +42,21 @@ _CONTROL = re.compile(
 )
 
 
+_NO_NAME = re.compile(r"\(|->")
+"""What stands in a name that no module has: an open transformation, or the equation of an einsum."""
+
+
 @lru_cache(maxsize=8192)
 def scopes_of(op_name: str | None) -> Path:
-    """The names that modules and `jax.named_scope` gave: `Model`, `layers_0`, `mlp`; empty where there are none."""
+    """The names that modules and `jax.named_scope` gave: `Model`, `layers_0`, `mlp`; empty where there are none.
+
+    What is computed again has the outer names twice, of which one is left out.
+    """
     scopes = []
     for step in (op_name or "").split("/")[:-1]:
         transformed = None if _CALLS.search(step) else _TRANSFORMED.fullmatch(step)
         name = step if transformed is None else transformed["inside"]
-        if not _CONTROL.fullmatch(name) and "(" not in name:
+        if not _CONTROL.fullmatch(name) and not _NO_NAME.search(name) and name not in scopes[-1:]:
             scopes.append(name)
     return tuple(scopes)
 
@@ -138,8 +145,9 @@ _FEWEST = 3
 def folded(paths: Iterable[Path]) -> dict[Path, Folded]:
     """The paths with `*` for the numbers of what is alike but for its number, as layers are.
 
-    A number counts where what it stands before goes on, as `layers_0` to `mlp`, so that `Dense_0` and `Dense_1` of one
-    block stay apart; without that where it is the first of a path and there are several.
+    A number counts where what it stands behind goes on, as `layers_0` to `mlp`, so that `Dense_0` and `Dense_1` of one
+    block stay apart; without that where it is the first of a path and there are several. One that is a part of a name,
+    as in `layer0` or `linear2`, needs both.
     """
     every = list(dict.fromkeys(paths))
     numbers: dict[tuple[Path, str], set[int]] = defaultdict(set)
@@ -155,12 +163,7 @@ def folded(paths: Iterable[Path]) -> dict[Path, Folded]:
 
 def _numbered(path: Path) -> list[tuple[int, tuple[str, int]]]:
     found = ((at, _NUMBERED.fullmatch(step)) for at, step in enumerate(path))
-    return [(at, (match["stem"], int(match["number"]))) for at, match in found if match and _may_number(match["stem"])]
-
-
-def _may_number(stem: str) -> bool:
-    """Whether a number behind a name tells parts apart: `3`, `layers_3`, `h3`, but not the `v2` of `linear_v2`."""
-    return not stem or stem.endswith("_") or len(stem) == 1
+    return [(at, (match["stem"], int(match["number"]))) for at, match in found if match]
 
 
 def _without_numbers(path: Path) -> Path:
@@ -171,8 +174,9 @@ def _folded(path: Path, numbers: Mapping[tuple[Path, str], set[int]], goes_on: s
     steps, layer = list(path), None
     for at, (stem, number) in _numbered(path):
         key = (_without_numbers(path[:at]), stem)
-        outermost = layer is None and len(numbers[key]) >= _FEWEST
-        if (key in goes_on and at + 1 < len(path)) or outermost:
+        several, is_own_step = len(numbers[key]) >= _FEWEST, not stem or stem.endswith("_")
+        goes_deeper = key in goes_on and at + 1 < len(path) and (several or is_own_step)
+        if goes_deeper or (layer is None and several and (is_own_step or key in goes_on)):
             steps[at] = f"{stem}*"
             layer = number if layer is None else layer
     return Folded(".".join(steps), layer)

@@ -41,6 +41,12 @@ def test_paths_of_arguments(name, path):
         ("jit(step)/jvp(layer_3)/while/body/closed_call/attn/dot_general", ("layer_3", "attn"), Phase.FORWARD),
         ("jit(f)/checkpoint/rematted_computation/attn/dot", ("attn",), Phase.BACKWARD),
         ("jit(step)/train/transpose(jvp(jit(_take)))/scatter-add", ("train",), Phase.BACKWARD),
+        (
+            "jit(step)/transpose(jvp(layer3))/jvp(layer3)/checkpoint/rematted_computation/attn/dot_general",
+            ("layer3", "attn"),
+            Phase.BACKWARD,
+        ),
+        ("jit(step)/jvp(attn)/bsd,dnh->bsnh/dot_general", ("attn",), Phase.FORWARD),
         ("jit(step)/vmap(jit(g))/add", (), None),
         ("jit(step)/add", (), None),
         (None, (), None),
@@ -70,6 +76,13 @@ def test_parts_of_one_block_that_are_only_numbered_stay_apart():
         ("mlp.Dense_0", None),
         ("mlp.Dense_1", None),
     ]
+
+
+def test_layers_whose_number_is_a_part_of_their_name_are_folded_where_they_are_several():
+    several = [(f"layer{layer}", "attn") for layer in range(3)]
+    assert [name.module for name in folded(several).values()] == ["layer*.attn"] * 3
+    assert [name.module for name in folded(several[:2]).values()] == ["layer0.attn", "layer1.attn"]
+    assert [name.module for name in folded([(f"fc{number}",) for number in range(5)]).values()][1] == "fc1"
 
 
 def test_a_number_that_belongs_to_a_name_is_none_of_a_layer():
