@@ -137,7 +137,7 @@ class Folded(NamedTuple):
     layer: int | None
 
 
-_NUMBERED = re.compile(r"(?P<stem>.*?)(?P<number>\d+)")
+_NUMBERED = re.compile(r"(?P<stem>(?:.*\D)?)(?P<number>\d{1,9})", re.DOTALL)
 _FEWEST = 3
 """Numbers from which on parts that hold nothing but arrays are taken for layers."""
 

@@ -89,6 +89,11 @@ def test_a_number_that_belongs_to_a_name_is_none_of_a_layer():
     assert modules("params['linear2']['kernel']", "params['conv1d']['kernel']") == [("linear2", None), ("conv1d", None)]
 
 
+def test_a_number_that_no_layer_has_is_left_as_it_is():
+    name = f"params['layers'][{'9' * 5000}]['w']"
+    assert modules(name)[0] == (f"layers.{'9' * 5000}.w", None)
+
+
 def test_parameters_that_are_a_list_keep_the_name_of_the_argument():
     assert modules("params[0]['w']", "params[1]['w']") == [("params.*.w", 0), ("params.*.w", 1)]
 
