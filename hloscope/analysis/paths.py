@@ -52,7 +52,7 @@ def scopes_of(op_name: str | None) -> Path:
 
     What is computed again has the outer names twice, of which one is left out.
     """
-    scopes = []
+    scopes: list[str] = []
     for step in (op_name or "").split("/")[:-1]:
         transformed = None if _CALLS.search(step) else _TRANSFORMED.fullmatch(step)
         name = step if transformed is None else transformed["inside"]
