@@ -106,16 +106,22 @@ def _about(
     members, most = thing.group.members, _most(thing)
     lines = dict.fromkeys(map(line_name, members))
     more = f", +{plural(len(lines) - 1, 'line')}" if len(lines) > 1 else ""
-    yield "", f"{_cost(thing.group, step_us)} in {_kinds(members)}{_over(most)} · {_line(most)}{more}"
+    names_module = most.part is not None and most.part.module is not None
+    line = f" · {line_name(most).partition(' in ')[0]}{more}" if names_module else ""  # else its headline is the line
+    yield "", f"{_cost(thing.group, step_us)} in {_kinds(members)}{_over(most)}{line}"
     if most.why and not most.why.startswith("not known"):
         yield "why", _NOTATION.sub("", _CLAUSE.split(most.why, maxsplit=1)[0])
     tried = next((collective.tried for collective in members if collective.tried is not None), None)
-    yield ("do, not tried", _advice(members, most, findings)) if tried is None else ("tried", tried)
+    told = _advice(members, most, findings)
+    if tried is not None:
+        yield "tried", tried
+    else:
+        yield ("do", "nothing is known that helps") if told is None else ("do, not tried", told)
 
 
 def _advice(
     members: Sequence[Collective], most: Collective, findings: Mapping[tuple[str | None, str | None], Finding]
-) -> str:
+) -> str | None:
     """What most findings about them advise; else what the reason does, or what they could be hidden behind."""
     found = [(one, findings.get((one.computation, one.name))) for one in members]
     about: dict[str, list[Collective]] = {}
@@ -127,19 +133,13 @@ def _advice(
     if not told and most.exposed_us:
         ahead = None if most.overlap is not None or most.part is None else _AHEAD.get(most.part.role)
         return f"move less, or {ahead or how_to_hide(most)}"
-    return told[0] if told else "nothing is known that helps"
+    return told[0] if told else None
 
 
 def _is_most(some: Sequence[Collective], every: Sequence[Collective]) -> bool:
     """Whether some cost at least half of what all do."""
     part, whole = (Group(name="", members=tuple(members)).cost for members in (some, every))
     return 2 * part[1] >= whole[1] and 2 * part[2] >= whole[2]
-
-
-def _line(collective: Collective) -> str:
-    """`model.py:31`, with its function where no module says what that is."""
-    words = line_name(collective)
-    return words.partition(" in ")[0] if collective.part is not None and collective.part.module else words
 
 
 def _over(collective: Collective) -> str:
