@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from hloscope.program.target import BY_NAME, OPTIONS
-from hloscope.report.formats import FORMATS
+from hloscope.report.formats import FORMATS, GROUPINGS
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
@@ -100,7 +100,7 @@ LISTING = ("group_by", "everything")
 listing_options = together(
     click.option(
         "--group-by",
-        type=click.Choice(["module", "axis", "line", "kind"]),
+        type=click.Choice(GROUPINGS),
         help="Group collectives so. [default: by module where there are too many to list one by one]",
     ),
     click.option("--all", "everything", is_flag=True, help="List every collective and every finding by itself."),

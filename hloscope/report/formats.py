@@ -20,7 +20,7 @@ class Canvas:
     Attributes:
         width: Columns.
         colour: Whether ANSI colours are understood.
-        group_by: For an analysis: what its collectives are grouped by; None to group them where they are many.
+        group_by: For an analysis: what its collectives are grouped by, one of `GROUPINGS`; None to group them where they are many.
         everything: For an analysis: whether each collective and finding is listed by itself.
     """
 
@@ -29,6 +29,9 @@ class Canvas:
     group_by: str | None = None
     everything: bool = False
 
+
+GROUPINGS = ("module", "axis", "line", "kind")
+"""What the collectives of an analysis can be grouped by."""
 
 _OF_FINDINGS = {
     "github": "github:render",

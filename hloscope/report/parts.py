@@ -176,7 +176,7 @@ def group_lines(collectives: Sequence[Collective], by: str, width: int) -> tuple
 
     Args:
         collectives: All of the program.
-        by: One of `GROUPINGS`.
+        by: One of `hloscope.report.formats.GROUPINGS`.
         width: Columns.
     """
     names: dict[str, Callable[[Collective], str]] = {
