@@ -20,7 +20,7 @@ class Canvas:
     Attributes:
         width: Columns.
         colour: Whether ANSI colours are understood.
-        group_by: For an analysis: what its collectives are grouped by, one of `GROUPINGS`; None to group them where they are many.
+        group_by: For an analysis: one of `GROUPINGS`; None to group collectives where they are many.
         everything: For an analysis: whether each collective and finding is listed by itself.
     """
 

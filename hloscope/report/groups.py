@@ -11,7 +11,6 @@ from hloscope.analysis.paths import with_layers
 from hloscope.analysis.places import short_source
 from hloscope.units import known_sum
 
-
 _FEW = 40
 """Collectives that can be listed one by one."""
 
@@ -21,7 +20,7 @@ class Listing:
     """How a report lists what a program has much of.
 
     Attributes:
-        by: What collectives are grouped by, one of `hloscope.report.formats.GROUPINGS`; None to list them one by one as long as they are few.
+        by: one of `hloscope.report.formats.GROUPINGS`; None to list them one by one as long as they are few.
         everything: Whether each collective, array and finding is listed by itself.
     """
 
