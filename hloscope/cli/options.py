@@ -95,15 +95,12 @@ def report_options(subject: str) -> Decorator:
 
 
 LISTING = ("group_by", "everything")
-"""The options of `listing_options`, which say how a report lists what it has, and nothing else."""
+"""Options that say how a report lists what it has: `--group-by` and `--all`."""
 
-listing_options = together(
-    click.option(
-        "--group-by",
-        type=click.Choice(GROUPINGS),
-        help="Group collectives so. [default: by module where there are too many to list one by one]",
-    ),
-    click.option("--all", "everything", is_flag=True, help="List every collective and every finding by itself."),
+group_by_option: Decorator = click.option(
+    "--group-by",
+    type=click.Choice(GROUPINGS),
+    help="Group collectives so. [default: by module where there are too many to list one by one]",
 )
 
 

@@ -49,7 +49,7 @@ def reports(
         @wraps(find)
         def command(format_name: str, output: str | None, debug: bool, **options: Any) -> None:
             check_streams()
-            listing = {name: options.pop(name) for name in LISTING if name in options}
+            listing = {name: options[name] for name in LISTING if name in options}
             found = guarded(lambda: find(**options), debug=debug)
             shown = subject if shown_as is None else shown_as(options)
             guarded(lambda: write_formatted(shown, format_name, found, output, **listing), debug=debug)

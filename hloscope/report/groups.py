@@ -20,7 +20,7 @@ class Listing:
     """How a report lists what a program has much of.
 
     Attributes:
-        by: one of `hloscope.report.formats.GROUPINGS`; None to list them one by one as long as they are few.
+        by: One of `hloscope.report.formats.GROUPINGS`; None to list them one by one as long as they are few.
         everything: Whether each collective, array and finding is listed by itself.
     """
 
