@@ -215,6 +215,17 @@ def find_plugins(start: Path, *, named: Path | None = None) -> PluginNames | Non
     return found
 
 
+def find_helpers(start: Path, *, named: Path | None = None) -> tuple[str, ...]:
+    """The files and functions that a project calls helpers; see `find_plugins`."""
+    path = _nearest_file(start) if named is None else named
+    if path is None:
+        return ()
+    reader, section = _opened(path)
+    found = reader.value(section, "", "helpers", _TAKES_HELPERS, ())
+    refuse(reader.mistakes)
+    return tuple(found)
+
+
 def _nearest_file(start: Path) -> Path | None:
     """The targets file in a folder or the nearest one above it.
 
@@ -231,9 +242,10 @@ def _nearest_file(start: Path) -> Path | None:
 
 _POSITION = re.compile(r"\(at line (\d+), column (\d+)\)|\(at end of document\)")
 
-_PROJECT_KEYS = ("baselines", "plugins", "rules", "defaults", "targets")
+_PROJECT_KEYS = ("baselines", "plugins", "helpers", "rules", "defaults", "targets")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _TAKES_MODULES: _Takes = (are(lambda name: is_text(name) and _MODULE.fullmatch(name) is not None), '["ourteam.rules"]')
+_TAKES_HELPERS: _Takes = (are(lambda name: is_text(name) and name != ""), '["layers.py", "Linear.__call__"]')
 _TAKES_FOLDER: _Takes = (lambda value: is_text(value) and value != "", f'"{_BASELINES}"')
 _NO_DEFAULT = ("function", "hlo", "rules")
 
@@ -266,6 +278,7 @@ def read_project(path: Path) -> ProjectConfig:
     named = reader.table(section, "targets")
     baselines = reader.value(section, "", "baselines", _TAKES_FOLDER, _BASELINES)
     plugins = reader.plugins(section)
+    reader.value(section, "", "helpers", _TAKES_HELPERS, ())
     targets = [reader.target(name, value, defaults, rules) for name, value in named.items()]
     refuse(reader.mistakes)
     return ProjectConfig(

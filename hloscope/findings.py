@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -55,6 +56,43 @@ class Finding:
         """What is known of why it is there, what it costs and what to do, each with its label."""
         known = ((label, getattr(self, label)) for label in ("why", "cost", "fix"))
         return tuple((label, words) for label, words in known if words)
+
+
+_NUMBERS = r"(?<=\[)\d+(?=\])|(?<=_)\d+\b"
+_OF_LAYERS = re.compile(_NUMBERS)
+"""What differs between layers in the name of an argument."""
+_OF_PLACES = re.compile(rf"%[\w.-]+|{_NUMBERS}|\b\d[\d.,]*(?: ?(?:[kMGTP]?B|us|ms|s)\b|%)")
+"""What differs between two instructions for one cause: names, numbers of layers, bytes and times."""
+
+
+def cause_of(finding: Finding) -> tuple[object, ...]:
+    """What two findings share that have one cause, such as a layer that is written once and compiled 36 times.
+
+    That is the rule, and the words without what names the place and says how much it is. Each stays a finding of its
+    own, which is accepted, and fails a check, by itself.
+    """
+    varies = _OF_LAYERS if finding.instruction is None else _OF_PLACES
+    words = (varies.sub("#", text or "") for text in (finding.message, finding.why, finding.fix))
+    return finding.rule, finding.severity, finding.allowed, *words
+
+
+def by_cause(findings: Iterable[Finding]) -> tuple[tuple[Finding, ...], ...]:
+    """The findings of each cause, in the order of the first of each."""
+    found: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in findings:
+        found.setdefault(cause_of(finding), []).append(finding)
+    return tuple(map(tuple, found.values()))
+
+
+def one_for_each_cause(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The first finding of each cause, which says how many others there are."""
+    return tuple(with_others(alike[0], len(alike) - 1) for alike in by_cause(findings))
+
+
+def with_others(finding: Finding, others: int) -> Finding:
+    """A finding that stands for others of its cause too, and says so."""
+    words = f"{finding.message} (and {others:,} more such place{'' if others == 1 else 's'})"
+    return replace(finding, message=words) if others else finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

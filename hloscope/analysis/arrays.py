@@ -32,7 +32,7 @@ def arguments_of(module: HloModule, mesh: Mesh | None, *, partitioned: bool = Tr
         partitioned: Whether shapes are those of one device.
     """
     entry = entry_of(module)
-    reused = set(_aliases_in_text(module.header.get("input_output_alias", "")).values())
+    reused = set(aliases_in_text(module.header.get("input_output_alias", "")).values())
     found = _DONOR.finditer(module.header.get("buffer_donor", ""))  # those that the compiler has found no output for
     donated = reused | {(int(donor["number"]), _path_in_text(donor["index"])) for donor in found}
     facts = []
@@ -50,7 +50,7 @@ def outputs_of(module: HloModule, mesh: Mesh | None, *, partitioned: bool = True
     """The elements of ENTRY's result, as `result`, or `result[0]`, `result[1]` for a tuple; see `arguments_of`."""
     entry = entry_of(module)
     root = None if entry is None else entry.root
-    aliased = _aliases_in_text(module.header.get("input_output_alias", ""))
+    aliased = aliases_in_text(module.header.get("input_output_alias", ""))
     leaves = () if root is None else _leaves_of(root.shape, root.sharding)
     return tuple(_fact(module, mesh, partitioned, "result", *leaf, donated=leaf[0] in aliased) for leaf in leaves)
 
@@ -234,7 +234,7 @@ _START_SHARES = {"copy-start": 1}
 
 
 @lru_cache(maxsize=64)
-def _aliases_in_text(text: str) -> Mapping[_Path, tuple[int, _Path]]:
+def aliases_in_text(text: str) -> Mapping[_Path, tuple[int, _Path]]:
     """Reads `{0}: (2, {1}, may-alias), …`: the operand or argument, and its element, that each output shares."""
     return {
         _path_in_text(alias["output"]): (int(alias["number"]), _path_in_text(alias["index"]))
@@ -293,7 +293,7 @@ def _buffer_of(graph: HloGraph, value: Value) -> Value:
 def _shared_by_fusion(graph: HloGraph, fusion: HloInstruction, path: _Path) -> Value | None:
     """The operand that a fusion updates in place, or hands on."""
     printed = fusion.attributes.get("output_to_operand_aliasing")
-    alias = _aliases_in_text(printed).get(path) if printed else None
+    alias = aliases_in_text(printed).get(path) if printed else None
     if alias is not None:
         number, inner = alias
     elif fusion.called:

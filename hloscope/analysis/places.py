@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path, PurePath, PureWindowsPath
 
 from hloscope.analysis.model import SourceFrame
 
 _COMPREHENSION = re.compile(r"(\.<locals>\.<(list|set|dict)comp>)+$")
 """What Python 3.11 calls a function of its own, and later ones do not."""
+
+CodeOf = tuple[str, str | None]
+"""A function by its file and its name."""
 
 _LIBRARIES = ("site-packages", "dist-packages", "<frozen", "<string>")
 
@@ -25,6 +29,48 @@ def users_frame(frames: Sequence[SourceFrame]) -> SourceFrame | None:
     """The innermost frame that is not a library's; the innermost of all where every frame is one."""
     own = (frame for frame in frames if not any(mark in frame.file for mark in _LIBRARIES))
     return next(own, frames[0] if frames else None)
+
+
+_FEWEST_CALLERS = 3
+"""Lines that a function is called from before it is taken for a helper."""
+
+
+def shared_helpers(stacks: Iterable[Sequence[SourceFrame]], named: Collection[str] = ()) -> frozenset[CodeOf]:
+    """The user's functions that are no place in the model, as they are called from many: a layer that multiplies.
+
+    Such a function is called from at least three lines, and from more than it has lines of its own on these stacks, as
+    one that computes a whole block does.
+
+    Args:
+        stacks: Stacks of one program, innermost frame first.
+        named: Files and functions that the user calls helpers: `layers.py`, `linear`, `Linear.__call__`.
+    """
+    callers: dict[CodeOf, set[tuple[str, int]]] = {}
+    own_lines: dict[CodeOf, set[int]] = {}
+    found: set[CodeOf] = set()
+    for stack in dict.fromkeys(map(tuple, stacks)):
+        for frame, caller in pairwise(stack):
+            code = (frame.file, frame.function)
+            callers.setdefault(code, set()).add((caller.file, caller.line))
+            own_lines.setdefault(code, set()).add(frame.line)
+        found.update((frame.file, frame.function) for frame in stack if _is_named(frame, named))
+    many = (code for code, lines in callers.items() if len(lines) >= max(_FEWEST_CALLERS, len(own_lines[code]) + 1))
+    return frozenset(found.union(many))
+
+
+def _is_named(frame: SourceFrame, named: Collection[str]) -> bool:
+    function = frame.function or ""
+    return any(name == function or function.endswith(f".{name}") or path_of(frame).match(name) for name in named)
+
+
+def innermost_own_frame(frames: Sequence[SourceFrame], helpers: Collection[CodeOf]) -> SourceFrame | None:
+    """The innermost frame that is neither a library's nor a helper's; as `users_frame` where there is none."""
+    own = (
+        frame
+        for frame in frames
+        if (frame.file, frame.function) not in helpers and not any(mark in frame.file for mark in _LIBRARIES)
+    )
+    return next(own, users_frame(frames))
 
 
 def path_of(frame: SourceFrame) -> PurePath:

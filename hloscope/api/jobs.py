@@ -147,6 +147,13 @@ def run_job(job: Job, *, cached: bool) -> Outcome:
 
 
 def _analysis(job: Job, *, cached: bool) -> Analysis:
+    from hloscope.analysis.paths import with_helpers
+    from hloscope.config import find_helpers
+
+    return with_helpers(_analysis_of(job, cached=cached), find_helpers(job.root, named=job.config))
+
+
+def _analysis_of(job: Job, *, cached: bool) -> Analysis:
     from hloscope.api.analyzing import analyze_function, analyze_text
     from hloscope.api.own_rules import load_project_plugins
     from hloscope.api.texts import hlo_text

@@ -9,6 +9,7 @@ import click
 from hloscope.cli import folders, running, targets
 from hloscope.cli.options import (
     fail_on_option,
+    group_by_option,
     jobs_option,
     rule_options,
     source_root_option,
@@ -52,7 +53,6 @@ def _exit_code(found: Analysis, options: dict[str, Any]) -> int:
 
 _folder_options = together(
     click.option("--only", metavar="NAME", help="Of a folder of dumps: the module of this name, number or file."),
-    click.option("--all", "everything", is_flag=True, help="Of a folder of dumps: every module, as each is done."),
     click.option(
         "--memory", type=folders.Capacity(), metavar="SIZE", help="What --all may take. [default: half of what is free]"
     ),
@@ -68,6 +68,13 @@ _folder_options = together(
 @source_root_option
 @rule_options
 @fail_on_option()
+@group_by_option
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="List every collective and every finding by itself; of a folder of dumps, analyze every module.",
+)
 @running.reports("analysis", _exit_code)
 def command(target: str, **options: Any) -> Analysis:
     """Compile TARGET for a TPU slice, and report which collectives move how many bytes over which mesh axis."""

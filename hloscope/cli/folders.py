@@ -52,7 +52,6 @@ def is_named(target: str, options: targets.Options) -> bool:
         return True
     given = {
         "--only": options["only"],
-        "--all": options["everything"],
         "--memory": options["memory"],
         "--jobs": options["jobs"],
     }

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from hloscope.program.target import BY_NAME, OPTIONS
-from hloscope.report.formats import FORMATS
+from hloscope.report.formats import FORMATS, GROUPINGS
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
@@ -92,6 +92,16 @@ def report_options(subject: str) -> Decorator:
         click.option("-o", "--output", metavar="FILE", help="Write the report to FILE."),
         debug_option,
     )
+
+
+LISTING = ("group_by", "everything")
+"""Options that say how a report lists what it has: `--group-by` and `--all`."""
+
+group_by_option: Decorator = click.option(
+    "--group-by",
+    type=click.Choice(GROUPINGS),
+    help="Group collectives so. [default: by module where there are too many to list one by one]",
+)
 
 
 def fail_on_option(*, default: str | None = None) -> Decorator:

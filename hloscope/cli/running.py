@@ -11,13 +11,14 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 
 import click
 
-from hloscope.cli.options import Decorator, report_options
+from hloscope.cli.options import LISTING, Decorator, report_options
 from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_OK, HloscopeError
 
 if TYPE_CHECKING:
@@ -48,9 +49,10 @@ def reports(
         @wraps(find)
         def command(format_name: str, output: str | None, debug: bool, **options: Any) -> None:
             check_streams()
+            listing = {name: options[name] for name in LISTING if name in options}
             found = guarded(lambda: find(**options), debug=debug)
             shown = subject if shown_as is None else shown_as(options)
-            guarded(lambda: write_formatted(shown, format_name, found, output), debug=debug)
+            guarded(lambda: write_formatted(shown, format_name, found, output, **listing), debug=debug)
             guarded(lambda: then(found, options), debug=debug)
             raise SystemExit(exit_code(found, options))
 
@@ -288,15 +290,22 @@ def _canvas_of(output: str | None, stream: TextIO) -> Canvas:
     return Canvas(width=width, colour=colour)
 
 
-def write_formatted(subject: str, format_name: str, found: object, output: str | None) -> None:
+def write_formatted(subject: str, format_name: str, found: object, output: str | None, **listing: Any) -> None:
     """Writes what was found in one of the formats of its subject, which stand in `hloscope.report.formats`.
+
+    Args:
+        subject: One of them.
+        format_name: One of its formats.
+        found: What was found.
+        output: The file; None or `-` for stdout.
+        listing: Values of the options of `LISTING`.
 
     Raises:
         HloscopeError: It cannot be written.
     """
     from hloscope.report.formats import render
 
-    write_report(render(subject, format_name, found, canvas(output)), output)
+    write_report(render(subject, format_name, found, replace(canvas(output), **listing)), output)
 
 
 def write_report(text: str, output: str | None, *, is_last: bool = True) -> None:

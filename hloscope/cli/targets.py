@@ -109,20 +109,25 @@ def analysis_of_target(target: str, options: Options, judging: RuleSelection | N
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
+    from hloscope.analysis.paths import with_helpers
     from hloscope.api.analyzing import analyze_function, analyze_text
     from hloscope.api.texts import dump_beside
+    from hloscope.config import find_helpers
     from hloscope.rules.selection import DEFAULT_SELECTION
 
+    helpers = find_helpers(Path.cwd())
     rules = DEFAULT_SELECTION if judging is None else judging
     if is_text(target):
         name, text = read_text(target, options)
         with running.stdout_kept_for_the_report():
             beside = dump_beside(target)
-            return analyze_text(text, name=name, judging=rules, guesses=True, beside=beside, **text_facts(options))
-    return _of_function(
+            found = analyze_text(text, name=name, judging=rules, guesses=True, beside=beside, **text_facts(options))
+        return with_helpers(found, helpers)
+    found = _of_function(
         options,
         lambda facts, **how: analyze_function(target, facts, judging=rules, **how),
     )
+    return with_helpers(found, helpers)
 
 
 def explanation_of_target(

@@ -12,10 +12,12 @@ from hloscope.analysis.guesses import GUESS
 from hloscope.analysis.model import Analysis, ArrayFact, IntermediateFact, Memory, Mesh
 from hloscope.analysis.places import short_source
 from hloscope.analysis.vocabulary import Bound
-from hloscope.report.collectives import axis_lines, collective_lines
+from hloscope.report.collectives import axes_in_short, axis_lines, collective_lines
 from hloscope.report.finding_lines import finding_lines
-from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, section, table_lines
+from hloscope.report.groups import ONE_BY_ONE, Listing
+from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, hanging, section, table_lines
 from hloscope.report.memory_peak import memory_peak_section
+from hloscope.report.parts import dearest_lines, group_lines, waiting_line
 from hloscope.report.price import time_lines
 from hloscope.report.words import (
     ELSEWHERE,
@@ -32,27 +34,84 @@ _INTERMEDIATES_SHOWN = 5
 _MEMORIES = {0: "", 1: "in vector memory", 5: "in host memory"}
 
 
-def lines(analysis: Analysis, width: int) -> Iterator[Text]:
-    """Lays the analysis out for a terminal."""
+def lines(analysis: Analysis, width: int, listing: Listing = ONE_BY_ONE) -> Iterator[Text]:
+    """Lays the analysis out for a terminal.
+
+    Args:
+        analysis: What is known of the program.
+        width: Columns.
+        listing: What collectives are grouped by. Where it does not say, they are grouped when they are too many to be
+            listed one by one, and the report begins with what costs most.
+    """
     inner = width - INDENT
+    by = listing.grouping(analysis.collectives)
     yield from _headline(analysis, width)
+    if by is not None:
+        yield from fold(Text.assemble("Peak memory ", _peak(analysis.memory)), width)
     yield from memory_peak_section(analysis, inner)
-    if analysis.time is not None:
-        yield from section("Predicted time of one step", time_lines(analysis.time, inner), inner)
-    yield from _traffic(analysis, inner)
+    yield from _time(analysis, inner, brief=by is not None)
+    if by is not None:
+        title = "What costs most" if analysis.time is None else "What costs most, with its share of the step"
+        yield from section(title, dearest_lines(analysis, inner), inner)
+    yield from _traffic(analysis, inner, by, everything=listing.everything)
     if analysis.findings:
-        known = {collective.why for collective in analysis.collectives if collective.why is not None}
-        yield from section("Findings", finding_lines(analysis.findings, inner, known=known), inner)
-    for title, arrays in (("Arguments", analysis.arguments), ("Outputs", analysis.outputs)):
-        if arrays:
-            body = _array_lines(arrays, title.lower().removesuffix("s"), inner)
-            yield from section(title, body, inner, ", ".join(_common_remarks(arrays)))
-    if analysis.intermediates:
-        body = _intermediate_lines(analysis.intermediates, inner)
-        yield from section("Largest arrays made on the way", body, inner)
-    yield from section("Memory of one device", _memory(analysis.memory, inner), inner)
+        yield from section("Findings", _findings(analysis, inner, listing), inner)
+    if by is None:
+        yield from _arrays(analysis, inner)
+        yield from section("Memory of one device", _memory(analysis.memory, inner), inner)
+    else:
+        yield from section("Memory of one device", _memory_of_many(analysis, inner), inner)
     yield from notes_section(analysis.notes, inner)
     yield from versions_line(analysis.versions, width)
+
+
+def _time(analysis: Analysis, width: int, *, brief: bool) -> Iterator[Text]:
+    if analysis.time is None:
+        return
+    waiting = waiting_line(analysis.collectives) if brief else None
+    yield from section("Predicted time of one step", time_lines(analysis.time, width, waiting, brief=brief), width)
+
+
+def _findings(analysis: Analysis, width: int, listing: Listing) -> Iterator[Text]:
+    known = {collective.why for collective in analysis.collectives if collective.why is not None}
+    yield from finding_lines(
+        analysis.findings, width, known=known, collectives=analysis.collectives, each=listing.everything
+    )
+
+
+def _arrays(analysis: Analysis, width: int) -> Iterator[Text]:
+    for title, arrays in (("Arguments", analysis.arguments), ("Outputs", analysis.outputs)):
+        if arrays:
+            body = _array_lines(arrays, title.lower().removesuffix("s"), width)
+            yield from section(title, body, width, ", ".join(_common_remarks(arrays)))
+    if analysis.intermediates:
+        body = _intermediate_lines(analysis.intermediates, width)
+        yield from section("Largest arrays made on the way", body, width)
+
+
+def _memory_of_many(analysis: Analysis, width: int) -> Iterator[Text]:
+    """What the compiler tells, how many arguments and outputs there are, and the largest of them and on the way."""
+    arrays = (("argument", analysis.arguments), ("output", analysis.outputs))
+    words = [_in_short([array for array in found if array.used], noun) for noun, found in arrays]
+    words += [
+        f"made on the way, largest {_shape(fact.dtype, fact.local_shape)} {format_bytes(fact.bytes_per_device)} at "
+        f"{_source(fact).plain}"
+        for fact in analysis.intermediates[:1]
+    ]
+    yield from folded([_parts_of(analysis.memory)], width)
+    yield from hanging(Text(" · ".join(filter(None, words))), width)
+
+
+def _in_short(arrays: Sequence[ArrayFact], noun: str) -> str:
+    """`1,200 arguments (6.14 GB), all donated, largest params['head'] 156 MB`."""
+    if not arrays:
+        return ""
+    known = [size for array in arrays if (size := array.bytes_per_device) is not None]
+    bound = "" if len(known) == len(arrays) else "at least "
+    remarks = "".join(f", all {words}" for words in _common_remarks(arrays))
+    largest = _largest(arrays, 1)[0]
+    words = f"{plural(len(arrays), noun)} ({bound}{format_bytes(sum(known))}){remarks}"
+    return f"{words}, largest {largest.name} {format_bytes(largest.bytes_per_device)}"
 
 
 def _headline(analysis: Analysis, width: int) -> Iterator[Text]:
@@ -103,13 +162,20 @@ def _verdict(analysis: Analysis) -> Text:
     )
 
 
-def _traffic(analysis: Analysis, width: int) -> Iterator[Text]:
+def _traffic(analysis: Analysis, width: int, by: str | None, *, everything: bool) -> Iterator[Text]:
     if not analysis.collectives:
         return
-    axes = axis_lines(analysis, width)
-    collectives = collective_lines(analysis.collectives, width)
-    yield from section("Bytes one device sends per step, by mesh axis", axes, width)
-    yield from section("Collectives, most bytes per step first", collectives, width)
+    if by is None:
+        axes = axis_lines(analysis, width)
+        title = "Collectives, most bytes per step first"
+        collectives = collective_lines(analysis.collectives, width, everything=everything)
+    else:
+        title, collectives = group_lines(analysis.collectives, by, width)
+        axes = folded([axes_in_short(analysis)], width)
+        collectives += axes
+    if by is None:
+        yield from section("Bytes one device sends per step, by mesh axis", axes, width)
+    yield from section(title, collectives, width)
     remarks = [legend([_verdict(analysis), *axes, *collectives])]
     if analysis.mesh is None:
         remarks.append(Text("Axes are unknown without a mesh: give it as --mesh X=4,Y=2.", style="dim"))
@@ -120,6 +186,11 @@ def _traffic(analysis: Analysis, width: int) -> Iterator[Text]:
 
 
 def _memory(memory: Memory, width: int) -> Iterator[Text]:
+    yield from fold(_peak(memory), width)
+    yield from folded([_parts_of(memory)], width)
+
+
+def _parts_of(memory: Memory) -> Text | None:
     parts = (
         ("arguments", memory.argument_bytes),
         ("outputs", memory.output_bytes),
@@ -128,9 +199,7 @@ def _memory(memory: Memory, width: int) -> Iterator[Text]:
         ("less donated", memory.alias_bytes or None),
     )
     known = ", ".join(f"{name} {format_bytes(count)}" for name, count in parts if count is not None)
-    yield from fold(_peak(memory), width)
-    if known:
-        yield from fold(Text(known, style="dim"), width)
+    return Text(known, style="dim") if known else None
 
 
 def _peak(memory: Memory) -> Text:
@@ -157,7 +226,7 @@ def _array_lines(arrays: Sequence[ArrayFact], noun: str, width: int) -> list[Tex
         noun: `argument` or `output`.
         width: Columns.
     """
-    shown = _largest(arrays)
+    shown = _largest(arrays, _ARRAYS_SHOWN)
     rest = [array for array in arrays if array not in shown]
     remarks = (
         Text(_rest_words(shown, rest, noun), style="dim") if rest else None,
@@ -175,9 +244,9 @@ def _common_remarks(arrays: Sequence[ArrayFact]) -> tuple[str, ...]:
     return tuple(words for words in _remarks(used[0]) if all(words in _remarks(array) for array in used))
 
 
-def _largest(arrays: Sequence[ArrayFact]) -> list[ArrayFact]:
+def _largest(arrays: Sequence[ArrayFact], count: int) -> list[ArrayFact]:
     by_size = sorted(range(len(arrays)), key=lambda index: -_size(arrays[index]))
-    return [arrays[index] for index in sorted(by_size[:_ARRAYS_SHOWN])]
+    return [arrays[index] for index in sorted(by_size[:count])]
 
 
 def _size(array: ArrayFact) -> float:

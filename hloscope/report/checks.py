@@ -13,7 +13,7 @@ from hloscope.analysis.model import Analysis
 from hloscope.analysis.places import split_place
 from hloscope.contracts.checked import COULD_NOT_RUN, NO_BASELINE, NOTHING_EXPECTED, Checked
 from hloscope.documents import SCHEMA, Schema, document
-from hloscope.findings import Finding, Severity
+from hloscope.findings import Finding, Severity, cause_of, with_others
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.layout import hanging, message_line
 from hloscope.units import format_bytes, format_time, plural
@@ -112,11 +112,11 @@ def _error_finding(error: str) -> Finding:
 
 
 def once_each(report: CheckReport) -> Sequence[tuple[Checked, Finding]]:
-    """The findings without those that say the same of the same line."""
-    seen: dict[object, tuple[Checked, Finding]] = {}
+    """The findings, those of one cause on one line as one, which says how many others there are."""
+    seen: dict[object, list[tuple[Checked, Finding]]] = {}
     for checked, finding in report.findings():
-        seen.setdefault((checked.name, finding.rule, finding.message, finding.source), (checked, finding))
-    return tuple(seen.values())
+        seen.setdefault((checked.name, cause_of(finding), finding.source), []).append((checked, finding))
+    return tuple((alike[0][0], with_others(alike[0][1], len(alike) - 1)) for alike in seen.values())
 
 
 _INDENT = 4
@@ -145,7 +145,8 @@ def _target(checked: Checked, report: CheckReport, names: int, width: int) -> It
     for message in (checked.error or "", *map(str, checked.breaches)):
         yield from (indent + part for line in message.splitlines() for part in message_line(line, inside))
     others = map(report.shown, checked.beside_the_contract)
-    yield from (indent + line for line in finding_lines(others, inside))
+    collectives = () if checked.analysis is None else checked.analysis.collectives
+    yield from (indent + line for line in finding_lines(others, inside, collectives=collectives))
     for remark in checked.verdict.remarks if checked.verdict is not None else ():
         yield from (indent + line for line in hanging(Text(f"note: {remark}", style="dim"), inside))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 
@@ -13,7 +13,7 @@ from hloscope.analysis.places import short_source
 from hloscope.analysis.totals import UNKNOWN_AXES, axes_key, bytes_bound
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
 from hloscope.report.layout import Breaks, Column, column, folded, table_lines
-from hloscope.report.words import ELSEWHERE, GUESSED, LINKS, leaves_ici, part_of_axis
+from hloscope.report.words import ELSEWHERE, GUESSED, LINKS, axes_words, leaves_ici, part_of_axis
 from hloscope.units import format_bytes, format_count, format_time, known_sum, plural
 
 
@@ -41,6 +41,16 @@ def axis_lines(analysis: Analysis, width: int) -> list[Text]:
         ),
     )
     return table_lines(columns, width) + folded((_by_link(analysis), part_of_axis(names)), width)
+
+
+def axes_in_short(analysis: Analysis) -> Text | None:
+    """`by axis: model 1.84 GB (72%), data 698 MB (28%)`; None where there is one axis alone."""
+    parts = sorted(analysis.totals.by_axis.items(), key=lambda item: -item[1].wire_bytes)
+    if len(parts) < 2:
+        return _by_link(analysis)
+    words = [f"{_axis_words(axis, analysis)} {_wire_bytes(total)} ({_share(total, analysis)})" for axis, total in parts]
+    by_link = _by_link(analysis)
+    return Text(f"by axis: {', '.join(words)}") + (Text(" · ") + by_link if by_link is not None else Text())
 
 
 def _axis_words(axis: str, analysis: Analysis) -> str:
@@ -109,11 +119,11 @@ class _Row:
         return None if any(time is None for time, _ in times) else sum(time * runs for time, runs in times)
 
 
-def _rows(collectives: Iterable[Collective]) -> list[_Row]:
-    """Joins collectives that read the same, largest sum first, unknown before all."""
+def _rows(collectives: Iterable[Collective], key: Callable[[Collective], object]) -> list[_Row]:
+    """Joins collectives of one key, largest sum first, unknown before all."""
     alike: dict[object, list[tuple[int, Collective]]] = {}
     for number, collective in enumerate(collectives, start=1):
-        alike.setdefault(_reads(collective), []).append((number, collective))
+        alike.setdefault(key(collective), []).append((number, collective))
     rows = [
         _Row(members=tuple(collective for _, collective in members), number=members[0][0]) for members in alike.values()
     ]
@@ -125,22 +135,23 @@ def _reads(collective: Collective) -> tuple[object, ...]:
     runs = collective.executions, collective.executions_bound
     wire = format_bytes(collective.wire_bytes_per_step), bytes_bound(collective)
     place = short_source(collective.source), collective.source_of is None
-    return collective.kind, _axes(collective), _shapes(collective), collective.link, runs, wire, place
+    return collective.kind, axes_words(collective), _shapes(collective), collective.link, runs, wire, place
 
 
-def collective_lines(collectives: Sequence[Collective], width: int) -> list[Text]:
-    """One row for collectives that read the same, most bytes per step first."""
-    rows = _rows(collectives)
-    shown = rows[:_ROWS_SHOWN]
+def collective_lines(collectives: Sequence[Collective], width: int, *, everything: bool = False) -> list[Text]:
+    """One row for collectives that read the same, most bytes per step first; with `everything` one for each."""
+    rows = _rows(collectives, id if everything else _reads)
+    count, explained = (len(rows), len(rows)) if everything else (_ROWS_SHOWN, _WHYS_SHOWN)
+    shown = rows[:count]
     unknown, remarks = _unknown_of_all(rows), []
-    whys = [_why(row) if turn < _WHYS_SHOWN and unknown is None else Text() for turn, row in enumerate(shown)]
+    whys = [_why(row) if turn < explained and unknown is None else Text() for turn, row in enumerate(shown)]
     lines = table_lines(_columns(shown, with_link=leaves_ici(collectives)), width, whys)
-    rest = rows[_ROWS_SHOWN:]
+    rest = rows[count:]
     if rest:
         words = f"+{plural(len(rest), 'smaller row')}, {_wire(rest)} in all {ELSEWHERE}"
         remarks.append(Text(words, style="dim"))
-    if unknown is None and any(_why(row).plain for row in shown[_WHYS_SHOWN:]):
-        words = f"why the others are there: hloscope explain TARGET {shown[_WHYS_SHOWN].number}, or its name in the HLO"
+    if unknown is None and any(_why(row).plain for row in shown[explained:]):
+        words = f"why the others are there: hloscope explain TARGET {shown[explained].number}, or its name in the HLO"
         remarks.append(Text(words, style="dim"))
     return lines + folded((*remarks, unknown), width)
 
@@ -151,7 +162,7 @@ def _columns(rows: Sequence[_Row], *, with_link: bool) -> tuple[Column, ...]:
     of_first = partial(column, [row.first for row in rows])
     return (
         of_row(f"{' ' * digits} collective" if digits else "collective", partial(_kind, digits=digits)),
-        of_first("axes", _axes, style="cyan", breaks=Breaks.AFTER_PUNCTUATION, given_up=6, below=_axes_in_words),
+        of_first("axes", axes_words, style="cyan", breaks=Breaks.AFTER_PUNCTUATION, given_up=6, below=_axes_in_words),
         of_first("link", lambda first: LINKS[first.link] if with_link else "", given_up=5, below="link {}"),
         of_first("per device", _shapes, breaks=Breaks.BETWEEN_WORDS, given_up=7, below="per device {}"),
         of_row("places", lambda row: format_count(len(row.members)), right=True, given_up=3, below=_places_in_words),
@@ -176,22 +187,12 @@ def _kind(row: _Row, digits: int) -> Text:
     return Text.assemble((f"{row.number:>{digits}} " if digits else "", "dim"), (row.first.kind, "bold"))
 
 
-def _axes(collective: Collective) -> str:
-    if collective.axes is not None:
-        return (",".join(collective.axes) or "none") + (GUESSED if collective.axes_guessed else "")
-    if not collective.groups:
-        return "unknown"
-    if collective.group_size is None:
-        return plural(len(collective.groups), "pair")
-    return f"{plural(len(collective.groups), 'group')} of {collective.group_size}"
-
-
 def _axes_in_words(collective: Collective) -> str:
     if collective.axes:
-        return f"over {_axes(collective)}"
+        return f"over {axes_words(collective)}"
     if collective.axes is not None:
         return "over no axis"
-    return f"in {_axes(collective)}" if collective.groups else "axes unknown"
+    return f"in {axes_words(collective)}" if collective.groups else "axes unknown"
 
 
 def _shapes(collective: Collective) -> str:

@@ -3,68 +3,106 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from rich.text import Text
 
-from hloscope.findings import Finding, Severity
+from hloscope.analysis.model import Collective
+from hloscope.findings import Finding, Severity, by_cause
+from hloscope.report.groups import Group, groups_of, module_key
 from hloscope.report.layout import hanging
 from hloscope.report.words import one_line
-from hloscope.units import plural
+from hloscope.units import format_bytes, format_time, plural
 
+_PARTS_SHOWN = 2
+_LINES_SHOWN = 3
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 
-def finding_lines(findings: Iterable[Finding], width: int, known: Container[str] = ()) -> Iterator[Text]:
+def finding_lines(
+    findings: Iterable[Finding],
+    width: int,
+    known: Container[str] = (),
+    collectives: Sequence[Collective] = (),
+    *,
+    each: bool = False,
+) -> Iterator[Text]:
     """Each finding with its place; of those that the user accepted, one line with the reason.
 
-    What reads the same at several places, as in the layers of an unrolled loop, is printed once, with their number.
+    Those of one cause, as in the layers of an unrolled loop, are one with its places.
 
     Args:
         findings: In the order in which they are shown.
         width: Columns.
         known: Reasons that the report has given already.
+        collectives: Those of the program, which say what many places cost together.
+        each: Whether each finding is printed by itself.
     """
-    for finding, places in _alike(findings, known).items():
+    found = tuple(replace(finding, why=None if finding.why in known else finding.why) for finding in findings)
+    at = {(collective.computation, collective.name): collective for collective in collectives}
+    for places in ((finding,) for finding in found) if each else by_cause(found):
+        finding = places[0]
         if finding.allowed is not None:
             words = f"allowed[{finding.rule}]: {one_line(finding.message)} ({one_line(finding.allowed)})"
-            yield from hanging(Text(words, style="dim"), width)
+            more = f", and {plural(len(places) - 1, 'more such place')}" if len(places) > 1 else ""
+            yield from hanging(Text(words + more, style="dim"), width)
             continue
         label = f"{finding.severity}[{finding.rule}]"
         yield from hanging(Text.assemble((label, _STYLE[finding.severity]), f": {one_line(finding.message)}"), width)
-        yield from _details(finding, places, width)
+        about = (at.get((place.computation or "", place.instruction or "")) for place in places)
+        yield from _details(places, [collective for collective in about if collective is not None], width)
 
 
-def _alike(findings: Iterable[Finding], known: Container[str]) -> dict[Finding, list[Finding]]:
-    """The findings by what is printed of them besides the instruction, in the order of the first of each."""
-    places: dict[Finding, list[Finding]] = {}
-    for finding in findings:
-        read = replace(
-            finding, computation=None, instruction=None, line=None, why=None if finding.why in known else finding.why
-        )
-        places.setdefault(read, []).append(finding)
-    return places
-
-
-def _details(finding: Finding, places: list[Finding], width: int) -> Iterator[Text]:
-    place = ", ".join(_places(places[0]))
-    if place and len(places) > 1:
+def _details(places: Sequence[Finding], about: Sequence[Collective], width: int) -> Iterator[Text]:
+    """The first place and how many others there are, the parts of the model they are in, and what is known of all."""
+    finding, many = places[0], len(places) > 1
+    place = ", ".join(_places(finding, with_line=not many or not about))
+    if place and many:
         place += f", and {plural(len(places) - 1, 'more such place')}"
     if place:
         yield from hanging(Text.assemble(("  --> ", "blue"), place), width, indent=6)
-    for label, words in finding.details:
+    together = _cost_of_all(about) if many and len(about) == len(places) else None
+    details = [(label, together if label == "cost" and together else words) for label, words in finding.details]
+    parts = _parts(about) if many else ""
+    told = [("in", parts), ("also at", _other_lines(places))]
+    for label, words in [(label, words) for label, words in told if words] + details:
         text = Text.assemble(("   = ", "blue"), (f"{label}: ", "bold"), one_line(words))
         yield from hanging(text, width, indent=7 + len(label))
 
 
-def _places(finding: Finding) -> Iterator[str]:
+def _other_lines(places: Sequence[Finding]) -> str:
+    """`moe.py:15, moe.py:31`: the lines that are not the first one's."""
+    sources = dict.fromkeys(place.source for place in places)
+    lines = [source for source in sources if source is not None and source != places[0].source]
+    more = f" and {plural(len(lines) - _LINES_SHOWN, 'more line')}" if len(lines) > _LINES_SHOWN else ""
+    return ", ".join(map(_nearby, lines[:_LINES_SHOWN])) + more
+
+
+def _parts(about: Sequence[Collective]) -> str:
+    """`layers[0-35].mlp.gate, head`: the parts of the model, dearest first; empty where none is known."""
+    named = [collective for collective in about if collective.part is not None and collective.part.module is not None]
+    groups = groups_of(named, module_key)
+    more = f" and {plural(len(groups) - _PARTS_SHOWN, 'more part')}" if len(groups) > _PARTS_SHOWN else ""
+    return ", ".join(group.name for group in groups[:_PARTS_SHOWN]) + more
+
+
+def _cost_of_all(about: Sequence[Collective]) -> str | None:
+    """`13.6 GB sent per device and step, 68.1 ms of it exposed, in all 142 places`; None where it is not known."""
+    every = Group(name="", members=tuple(about))
+    if every.wire_bytes is None or any(collective.wire_bytes is None for collective in about):
+        return None
+    waits = "" if every.exposed_us is None else f", {format_time(every.exposed_us)} exposed"
+    return f"{format_bytes(every.wire_bytes)} sent per device and step{waits}, in all {len(about):,} places together"
+
+
+def _places(finding: Finding, *, with_line: bool) -> Iterator[str]:
     if finding.source is not None:
         yield _nearby(finding.source)
     if finding.instruction is not None:
-        inside = f" in %{finding.computation}" if finding.computation else ""
+        inside = f" in %{finding.computation}" if finding.computation and with_line else ""
         yield f"%{finding.instruction}{inside}"
-    if finding.line is not None:
+    if finding.line is not None and with_line:
         yield f"HLO line {finding.line}"
 
 

@@ -20,11 +20,18 @@ class Canvas:
     Attributes:
         width: Columns.
         colour: Whether ANSI colours are understood.
+        group_by: For an analysis: one of `GROUPINGS`; None to group collectives where they are many.
+        everything: For an analysis: whether each collective and finding is listed by itself.
     """
 
     width: int = 100
     colour: bool = False
+    group_by: str | None = None
+    everything: bool = False
 
+
+GROUPINGS = ("module", "axis", "line", "kind")
+"""What the collectives of an analysis can be grouped by."""
 
 _OF_FINDINGS = {
     "github": "github:render",
@@ -76,13 +83,15 @@ def render(subject: str, format_name: str, found: object, canvas: Canvas) -> str
         canvas: What it is drawn on.
     """
     from hloscope.report.escaping import dumped
+    from hloscope.report.groups import Listing
     from hloscope.report.layout import LEAST_WIDTH, drawn
 
     if subject == "analysis" and format_name in _OF_FINDINGS:
         found = _function("checks:report_of")(found)
     write = _function(FORMATS[subject][format_name])
     if format_name == "text":
-        return drawn(write(found, max(canvas.width, LEAST_WIDTH)), canvas.width, canvas.colour)
+        how = {"listing": Listing(by=canvas.group_by, everything=canvas.everything)} if subject == "analysis" else {}
+        return drawn(write(found, max(canvas.width, LEAST_WIDTH), **how), canvas.width, canvas.colour)
     return dumped(write(found)) if format_name == "json" else str(write(found))
 
 

@@ -9,6 +9,7 @@ import re
 from xml.etree import ElementTree
 
 from hloscope.contracts.checked import Checked
+from hloscope.findings import one_for_each_cause
 from hloscope.report.checks import CheckReport
 from hloscope.report.escaping import for_terminal
 
@@ -52,7 +53,8 @@ def _case(suite: ElementTree.Element, checked: Checked, report: CheckReport) -> 
 
 def _body(checked: Checked) -> str:
     verdict = "" if checked.verdict is None or checked.verdict.holds else f"{checked.verdict}\n\n"
-    others = (f"{finding.severity}[{finding.rule}]: {finding.message}" for finding in checked.beside_the_contract)
+    found = one_for_each_cause(checked.beside_the_contract)
+    others = (f"{finding.severity}[{finding.rule}]: {finding.message}" for finding in found)
     return verdict + "\n".join(others)
 
 

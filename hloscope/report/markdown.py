@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from html import escape
 
 from hloscope.contracts.checked import Checked
+from hloscope.findings import one_for_each_cause
 from hloscope.report.checks import CheckReport
 from hloscope.report.escaping import code, fenced, plain_line, without_commands
 from hloscope.units import format_bytes, format_capacity, format_time
@@ -55,7 +56,7 @@ def _details(checked: Checked, report: CheckReport) -> Iterator[str]:
 
 def _body(checked: Checked, report: CheckReport) -> str:
     messages = [str(breach) for breach in checked.breaches]
-    for finding in checked.beside_the_contract:
+    for finding in one_for_each_cause(checked.beside_the_contract):
         place = "" if finding.source is None else f"\n  --> {report.relative(finding.source)}"
         fix = "" if finding.fix is None else f"\n   = fix: {finding.fix}"
         messages.append(f"{finding.severity}[{finding.rule}]: {finding.message}{place}{fix}")

@@ -195,9 +195,16 @@ _BASES = {
 }
 
 
-def time_lines(time: StepTime, width: int) -> list[Text]:
-    """The lines of the report about a step's time, at most `width` columns wide."""
-    return folded(_split_lines(time, width), width)
+def time_lines(time: StepTime, width: int, below: Text | None = None, *, brief: bool = False) -> list[Text]:
+    """The lines of the report about a step's time, at most `width` columns wide.
+
+    Args:
+        time: What is known of it.
+        width: Columns.
+        below: What stands below the step and its split.
+        brief: Whether what hardly matters is left out.
+    """
+    return folded(_split_lines(time, width, below, brief=brief), width)
 
 
 def time_bar(time: StepTime, columns: int = _BAR_COLUMNS) -> Text:
@@ -222,11 +229,12 @@ def _cells(parts: Sequence[float], columns: int) -> list[int]:
     return cells
 
 
-def _split_lines(time: StepTime, width: int) -> Iterator[Text]:
+def _split_lines(time: StepTime, width: int, below: Text | None, *, brief: bool) -> Iterator[Text]:
     yield time_line(time, width)
+    yield from () if below is None else (below,)
     yield Text(" · ".join(_remarks(time)), style="dim")
-    yield Text(_trust(time), style="dim")
-    if time.unknown_operations:
+    yield Text(_trust(time, brief=brief), style="dim")
+    if time.unknown_operations and (time.rests_on_unknown or not brief):
         style = "yellow" if time.rests_on_unknown else "dim"
         yield Text(f"priced without knowing what they do: {_unknown(time)}", style=style)
     for note in time.notes:
@@ -255,7 +263,7 @@ def _remarks(time: StepTime) -> Iterator[str]:
         yield f"first step {format_time(time.first_step_us)}"
 
 
-def _trust(time: StepTime) -> str:
+def _trust(time: StepTime, *, brief: bool = False) -> str:
     basis = _BASES.get(time.basis, time.basis)
     if time.unpriced_kernels:
         return (
@@ -271,6 +279,8 @@ def _trust(time: StepTime) -> str:
         f"{basis}; on {plural(spread.rows, 'published timing')} of this generation off by a factor of "
         f"{spread.median:.2f} (median) to {spread.worst:.2f} (worst)"
     )
+    if brief:
+        return f"{known}; {plural(len(time.uncalibrated), 'rule')} not tested by them" if time.uncalibrated else known
     untested = ", ".join(time.uncalibrated)
     return f"{known}; priced by rules that none of them tests: {untested}" if untested else known
 

@@ -10,6 +10,7 @@ from rich.text import Text
 from hloscope.analysis.model import Collective
 from hloscope.analysis.vocabulary import Link
 from hloscope.report.layout import fold, hanging, section
+from hloscope.units import plural
 
 LINKS = {Link.ICI: "ICI", Link.DCN: "DCN", Link.BOTH: "ICI+DCN", Link.UNKNOWN: "unknown"}
 ELSEWHERE = "(all of them with --format json)"
@@ -30,6 +31,17 @@ GUESSED_LEGEND = (
     "? marks guessed axes: the text is the program of one of several slices and does not say which axis crosses them, "
     "as --dcn would"
 )
+
+
+def axes_words(collective: Collective) -> str:
+    """`X,Y`, with a mark where they are guessed; what is known of the groups where they are no axes."""
+    if collective.axes is not None:
+        return (",".join(collective.axes) or "none") + (GUESSED if collective.axes_guessed else "")
+    if not collective.groups:
+        return "unknown"
+    if collective.group_size is None:
+        return plural(len(collective.groups), "pair")
+    return f"{plural(len(collective.groups), 'group')} of {collective.group_size}"
 
 
 def leaves_ici(collectives: Iterable[Collective]) -> bool:

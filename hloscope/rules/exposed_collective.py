@@ -52,20 +52,22 @@ class ExposedCollective(BuiltinRule, name="exposed-collective", severity=Severit
             if collective.exposed_us is None or not step_us:
                 continue
             exposed_us = collective.exposed_us * collective.executions
+            no_matmul = "" if collective.overlap else "hide it: there is no matmul near it, so "
             if exposed_us >= max(self.min_exposed_us, self.share * step_us):
                 yield finding_at(
                     self,
                     collective,
                     f"the step waits {format_time(exposed_us)} of {format_time(step_us)} "
                     f"({100 * exposed_us / step_us:.0f}%) for {over_axes(collective)}",
-                    fix=f"move less, or {_how_to_hide(collective)}",
+                    fix=f"move less, or {no_matmul}{how_to_hide(collective)}",
                 )
 
 
-def _how_to_hide(collective: Collective) -> str:
+def how_to_hide(collective: Collective) -> str:
+    """What could run meanwhile: the matmul beside it; where none is near, what another layer computes."""
     overlap = collective.overlap
     if overlap is None:
-        return f"hide it: there is no matmul near it, so {_AHEAD.get(collective.kind, 'start it earlier')}"
+        return _AHEAD.get(collective.kind, "start it earlier")
     place = short_source(overlap.source) or f"%{overlap.name}"
     matmul = f"overlap it with the matmul of {place}, {_RELATIONS[overlap.relation]}"
     if collective.exposed_us is None or overlap.time_us >= collective.exposed_us:

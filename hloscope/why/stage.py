@@ -9,8 +9,9 @@ from itertools import chain
 from typing import NamedTuple
 
 from hloscope.analysis.analyze import collectives_alone
-from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.model import Analysis, Collective, ModelPart, Role
 from hloscope.analysis.model.reason import Axes, Operation, Reason, ReasonKind, Tensor
+from hloscope.analysis.paths import with_modules
 from hloscope.analysis.vocabulary import SUMS, Kind, Origin
 from hloscope.compiler.shardy_model import ShardyModule
 from hloscope.errors import HloParseError
@@ -59,7 +60,7 @@ def _explained(analysis: Analysis, module: HloModule, captured: Capture) -> Anal
     intermediates = analysis.intermediates
     if captured.compiled.shardy is not None:
         intermediates = with_shardings(intermediates, captured.compiled.shardy)
-    collectives = explainer.explain_all(analysis.collectives)
+    collectives = _with_arguments(explainer.explain_all(analysis.collectives), analysis)
     return replace(
         analysis,
         intermediates=intermediates,
@@ -67,6 +68,30 @@ def _explained(analysis: Analysis, module: HloModule, captured: Capture) -> Anal
         collectives=tuple(map(_likely, collectives)) if captured.is_text else collectives,
         rematerializations=rematerializations(captured.compiled.diagnostics, captured.compiled.shardy, analysis.mesh),
     )
+
+
+def _with_arguments(collectives: Sequence[Collective], analysis: Analysis) -> tuple[Collective, ...]:
+    """The collectives whose place in the model the data flow of the final module does not tell, as reasons tell it."""
+    parts = [_part(collective) for collective in collectives]
+    shapes = {array.name: array.global_shape or array.local_shape for array in analysis.arguments}
+    return with_modules(collectives, parts, shapes)
+
+
+def _part(collective: Collective) -> ModelPart:
+    part, reason = collective.part or ModelPart(), collective.reason
+    if part.arguments or reason is None or not reason.certain:
+        return part
+    multiplied = reason.operands if reason.kind is ReasonKind.PARTIAL_SUM else ()
+    told = (
+        (Role.GRADIENT, () if reason.weight is None else (reason.weight.argument,)),
+        (Role.WEIGHTS, () if reason.moved is None else (reason.moved.argument,)),
+        (Role.ACTIVATIONS, tuple(tensor.argument for tensor in multiplied)),
+    )
+    for role, names in told:
+        known = tuple(name for name in names if name is not None)
+        if known:
+            return replace(part, role=role, arguments=known)
+    return part
 
 
 def unexplained(analysis: Analysis) -> Analysis:

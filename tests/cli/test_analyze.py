@@ -176,6 +176,33 @@ def test_hlo_text_with_a_mesh(hlo_file):
 
 
 @pytest.mark.tpu_compiler
+def layers_of(count):
+    """HLO text in which the weights of so many layers are gathered."""
+    paths = [f"params[\\'layers\\'][{layer}][\\'{name}\\']" for layer in range(count) for name in ("gate", "up")]
+    body = [f'  p{at} = f32[16,128] parameter({at}), metadata={{op_name="{path}"}}' for at, path in enumerate(paths)]
+    gathered = "all-gather({}), replica_groups={{{{0,1,2,3,4,5,6,7}}}}, dimensions={{0}}"
+    body += [f"  g{at} = f32[128,128] {gathered.format(f'p{at}')}" for at in range(len(paths))]
+    names = ", ".join(f"g{at}" for at in range(len(paths)))
+    shape = ", ".join(["f32[128,128]"] * len(paths))
+    return "\n".join(
+        ["HloModule layers, num_partitions=8", "ENTRY main {", *body, f"  ROOT r = ({shape}) tuple({names})", "}"]
+    )
+
+
+def test_many_collectives_are_grouped_by_module_or_as_asked(tmp_path):
+    path = tmp_path / "layers.hlo"
+    path.write_text(layers_of(24))
+    by_module, by_kind, each = (
+        hloscope("analyze", path, "--mesh", "X=8", *options).stdout
+        for options in ((), ("--group-by", "kind"), ("--all",))
+    )
+    assert "layers[0-23].gate" in by_module
+    assert "layers[0-23].gate" not in by_kind.partition("Collectives by kind")[2]
+    assert sum(" all-gather " in line for line in each.splitlines()) == 48
+    parts = document(path, "--mesh", "X=8")["parts"]
+    assert {part["module"] for part in parts} == {"layers.*.gate", "layers.*.up"}
+
+
 def test_pytrees_and_open_outputs_on_the_command_line(tmp_path):
     (tmp_path / "model.py").write_text("def step(p, x):\n    return {'y': x @ p['w'], 'z': x * 2}\n")
     found = document(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hloscope.config import ConfigError, find_project, read_project
+from hloscope.config import ConfigError, find_helpers, find_project, read_project
 from hloscope.program.target import make_facts
 
 GOOD = """\
@@ -44,6 +44,19 @@ def written(folder: Path, text: str, name: str = "pyproject.toml") -> Path:
     path = folder / name
     path.write_text(text)
     return path
+
+
+def test_helpers_of_a_project(tmp_path):
+    written(tmp_path, '[tool.hloscope]\nhelpers = ["layers.py", "Linear.__call__"]\n')
+    assert find_helpers(tmp_path) == ("layers.py", "Linear.__call__")
+    assert find_helpers(tmp_path / "src", named=written(tmp_path, GOOD, "other.toml")) == ()
+
+
+def test_helpers_are_names(tmp_path):
+    path = written(tmp_path, '[tool.hloscope]\nhelpers = "layers.py"\n')
+    for read in (read_project, lambda path: find_helpers(path.parent)):
+        with pytest.raises(ConfigError, match=r"helpers cannot be 'layers.py'"):
+            read(path)
 
 
 def test_targets_with_defaults(tmp_path):

@@ -26,6 +26,7 @@ from hloscope.analysis.model.collective import (
     Relation,
     shapes_of,
 )
+from hloscope.analysis.model.part import ModelPart, Phase, Role
 from hloscope.analysis.model.reason import (
     AskedBy,
     Frame,
@@ -55,14 +56,17 @@ __all__ = [
     "Memory",
     "MemoryPeak",
     "Mesh",
+    "ModelPart",
     "MovedValue",
     "Operation",
     "PeakBuffer",
     "PermutePattern",
+    "Phase",
     "Reason",
     "ReasonKind",
     "Relation",
     "Rematerialization",
+    "Role",
     "RuleUse",
     "SharedReason",
     "SliceFact",

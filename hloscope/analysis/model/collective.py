@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 
+from hloscope.analysis.model.part import SharedPart
 from hloscope.analysis.model.reason import SharedReason, Stack
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
 from hloscope.documents import Text
@@ -150,6 +151,7 @@ class Collective:
         op_name: XLA's `op_name`, such as `jit(f)/dot_general`.
         source: Source frames, innermost first; empty when not known.
         source_of: None when `source` is the collective's own, else the name of the instruction it was taken from.
+        part: Where in the user's model it is; None when nobody asked.
         why: Why it is there, in the user's terms; None when nobody asked.
         reason: The evidence that `why` is made from; None when nobody asked.
         tried: Of the changes that `hloscope explain` has tried against it, the one that helps most, and the step before
@@ -196,6 +198,7 @@ class Collective:
     op_name: str | None = None
     source: Stack = ()
     source_of: str | None = None
+    part: SharedPart | None = None
     why: str | None = None
     reason: SharedReason | None = None
     tried: str | None = None

@@ -1,0 +1,300 @@
+"""Where in the user's model each collective is: its module, layers and pass, from names and from what it moves.
+
+Modules have names on the name stack of an operation (Linen, `jax.named_scope`), on arguments (`params['mlp']['gate']`),
+or on both; which arguments a collective is about, the data flow says. Passes are told by JAX's name stack, and the
+optimizer by what comes after the gradient. What neither says stays unknown.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from hloscope.analysis.arrays import aliases_in_text
+from hloscope.analysis.defs import Frames, maker_of, producers
+from hloscope.analysis.model import Collective, ModelPart, MovedValue, Phase, Role
+from hloscope.analysis.paths import argument_path, phase_of, with_modules
+from hloscope.analysis.uses import Reading, across_loop_edge, readings_of
+from hloscope.graph import HloGraph, Value
+from hloscope.hlo import HloInstruction
+from hloscope.hlo.shape import UNBOUNDED
+
+_FORMS = frozenset({"bitcast", "reshape", "transpose", "convert", "broadcast"})
+_NONE: frozenset[str] = frozenset()
+_MOVES = frozenset({
+    "slice", "dynamic-slice", "all-gather", "all-gather-start", "all-gather-done", "all-to-all", "collective-permute",
+    "collective-permute-start", "collective-permute-done", "copy", "async-start", "async-done", "slice-start",
+    "slice-done", "dynamic-slice-start", "dynamic-slice-done", "all-gather-update", "async-update",
+})  # fmt: skip
+"""Opcodes that bring elements elsewhere, none of them changed."""
+_MATMULS = frozenset({"dot", "convolution"})
+_MIXES = _MATMULS | {
+    "call", "conditional", "custom-call", "gather", "reduce", "reduce-window", "scatter", "select-and-scatter", "sort",
+    "while",
+}  # fmt: skip
+"""Opcodes behind which a value is another one than an update of the same array."""
+_WINDOWED = "windowed_dot_general"
+_MOST_MOVES = 24
+_MOST_VALUES = 24
+_MOST_AROUND = 256
+_CONCATENATES = "ConcatBitcast"
+"""The custom call in which slices of an array that were fetched one by one are the array again."""
+
+
+class _About(NamedTuple):
+    """The arguments that a collective is about, and what it moves of them."""
+
+    role: Role | None
+    arguments: tuple[str, ...]
+
+
+_NOTHING = _About(None, ())
+
+
+def with_parts(graph: HloGraph, moves: Sequence[tuple[Collective, Sequence[Value]]]) -> tuple[Collective, ...]:
+    """The collectives, each with its place in the user's model.
+
+    Args:
+        graph: The module.
+        moves: All collectives that it has, with what each yields.
+    """
+    search = _Search(graph)
+    moved = [search.moved(*move) for move in moves]
+    parts = []
+    for (collective, results), direct in zip(moves, moved, strict=True):
+        role, arguments = direct or search.around(collective, results)
+        part = ModelPart(phase=search.phase(collective), role=role, arguments=arguments)
+        parts.append(part)
+    return with_modules([collective for collective, _ in moves], parts, search.shapes)
+
+
+class _Search:
+    """Follows values of one module to the arguments they are about; what was followed once is kept."""
+
+    def __init__(self, graph: HloGraph) -> None:
+        self.graph = graph
+        parameters = () if graph.entry is None else graph.entry.parameters
+        named = {number: name for number, parameter in enumerate(parameters) if (name := parameter.op_name)}
+        self.shapes = {name: parameters[number].shape.dimensions for number, name in named.items()}
+        aliases = aliases_in_text(graph.module.header.get("input_output_alias", ""))
+        self._by_output = {
+            output[0]: named[number] for output, (number, _) in aliases.items() if output and number in named
+        }
+        self._behind: dict[tuple[str, str, tuple[int, ...], Frames], str | None] = {}
+        self._brought: dict[tuple[str, str, tuple[int, ...]], str] = {}
+        self._of_loop: dict[object, _About] = {}
+        self._matmuls: dict[str, tuple[HloInstruction, ...]] = {}
+
+    @cached_property
+    def _differentiates(self) -> bool:
+        return self.graph.module.mentions("transpose(jvp")
+
+    def phase(self, collective: Collective) -> Phase | None:
+        """The pass of a collective; of several in one, the pass in which the last of its operands is ready."""
+        told = phase_of(collective.op_name)
+        if told is Phase.FORWARD and len(collective.moved_values) > 1:
+            made = {phase_of(self._made(value).op_name) for value in collective.moved_values}
+            told = Phase.BACKWARD if Phase.BACKWARD in made else told
+        if told is not None or not self._differentiates:
+            return told
+        if any("optax" in frame.file for frame in collective.source):
+            return Phase.OPTIMIZER
+        start = self.graph.module.computation(collective.computation).instruction(collective.name)
+        before = producers(self.graph, start, _MOST_AROUND)
+        return Phase.OPTIMIZER if any(phase_of(one.op_name) is Phase.BACKWARD for one in before) else None
+
+    def moved(self, collective: Collective, results: Sequence[Value]) -> _About | None:
+        """The arguments that a collective moves, which its results then are; None where it moves none."""
+        moved = [name for value in collective.moved_values if (name := self._argument(value)) is not None]
+        if len(moved) == len(results) == 1:
+            self._brought[results[0].key] = moved[0]
+        return _About(Role.WEIGHTS, tuple(dict.fromkeys(moved))) if moved else None
+
+    def around(self, collective: Collective, results: Sequence[Value]) -> _About:
+        """The arguments that something is multiplied with right before or behind, else those that are updated."""
+        loop = self._window_around(collective)
+        if loop is None:
+            alone = collective.moved_values[:1] if len(collective.moved_values) == 1 else ()
+            partners = (name for value in alone for name in self._partners(self._made(value)))
+            return self._about(tuple(dict.fromkeys(partners)), results)
+        key = loop.computation.name, loop.name, collective.result_shapes
+        if key not in self._of_loop:
+            shapes = set(map(str, collective.result_shapes))
+            brought = (Value(user) for user in loop.users if str(user.shape) in shapes)
+            self._of_loop[key] = self._about(self._carried(loop), brought, all_of_them=False)
+        return self._of_loop[key]
+
+    def _window_around(self, collective: Collective) -> HloInstruction | None:
+        """The loop that is one multiplication, whose parts a permute brings round."""
+        if _WINDOWED not in collective.computation:
+            return None
+        return self.graph.only_caller(collective.computation)
+
+    def _carried(self, loop: HloInstruction) -> tuple[str, ...]:
+        """The arguments that such a loop multiplies."""
+        carried = loop.operand(0)
+        operands = () if carried is None or carried.opcode != "tuple" else carried.operands
+        found = (self._behind_value(Value(operand)) for operand in operands if len(operand.shape.dimensions) > 1)
+        return tuple(dict.fromkeys(name for name in found if name is not None))
+
+    def _made(self, value: MovedValue) -> HloInstruction:
+        return self.graph.module.computation(value.computation).instruction(value.instruction)
+
+    def _argument(self, value: MovedValue) -> str | None:
+        return self._behind_value(Value(self._made(value), value.element))
+
+    def _about(self, multiplied: tuple[str, ...], results: Iterable[Value], *, all_of_them: bool = True) -> _About:
+        """What is multiplied with an argument right before or behind, else what an argument is updated with."""
+        if multiplied:
+            return _About(Role.ACTIVATIONS, multiplied)
+        updated: dict[str, None] = {}
+        readers: list[Reading] = []
+        for value in results:
+            updated.update(dict.fromkeys(self._forward(value, readers)))
+            if updated and not all_of_them:
+                break
+        if updated:
+            return _About(Role.GRADIENT, tuple(updated))
+        behind = dict.fromkeys(name for reading in readers for name in self._partners_of(reading))
+        return _About(Role.ACTIVATIONS, tuple(behind)) if behind else _NOTHING
+
+    def _partners_of(self, reading: Reading) -> list[str]:
+        return self._multiplied(reading.reader, reading.frames) if reading.reader.opcode in _MATMULS else []
+
+    def _partners(self, instruction: HloInstruction) -> list[str]:
+        """The arguments that an instruction, or a fusion, multiplies."""
+        if instruction.opcode in _MATMULS:
+            return self._multiplied(instruction, ())
+        if instruction.opcode != "fusion" or not instruction.called:
+            return []
+        name = instruction.called[0][1]
+        if name not in self._matmuls:
+            self._matmuls[name] = tuple(self._matmuls_in(name))
+        return [found for matmul in self._matmuls[name] for found in self._multiplied(matmul, (instruction,))]
+
+    def _matmuls_in(self, name: str) -> Iterator[HloInstruction]:
+        computation = self.graph.module.computation(name)
+        if not _MATMULS.isdisjoint(computation.opcodes):
+            yield from (instruction for instruction in computation.instructions if instruction.opcode in _MATMULS)
+
+    def _multiplied(self, matmul: HloInstruction, frames: Frames) -> list[str]:
+        found = (self._behind_value(Value(operand), frames) for operand in matmul.operands)
+        return [name for name in found if name is not None]
+
+    def _behind_value(self, value: Value, frames: Frames = ()) -> str | None:
+        """The argument that a value is, or a part of it, wherever it was brought; None where it was computed."""
+        key = (value.instruction.computation.name, value.instruction.name, value.path, frames)
+        if key not in self._behind:
+            self._behind[key] = self._followed(value, frames)
+        return self._behind[key]
+
+    def _followed(self, value: Value, frames: Frames) -> str | None:
+        for _ in range(_MOST_MOVES):
+            value, frames = maker_of(self.graph, value, frames, through=_FORMS, into=_NONE)
+            instruction = value.instruction
+            if not frames and value.key in self._brought:
+                return self._brought[value.key]
+            if instruction.opcode == "parameter" and instruction.computation.is_entry:
+                name = instruction.op_name
+                return name if len(argument_path(name or "")) > 1 else None
+            before = self._before(value)
+            if before is None:
+                return None
+            frames = (*frames, instruction) if instruction.opcode == "fusion" else frames
+            value = before
+        return None
+
+    def _before(self, value: Value) -> Value | None:
+        """Where a value was, before it was brought elsewhere or into a computation; None where it was computed."""
+        instruction = value.instruction
+        if instruction.opcode == "fusion" and instruction.called:
+            return Value(self.graph.module.computation(instruction.called[0][1]).root, value.path)
+        if instruction.opcode == "parameter":
+            return self._passed(value)
+        if not instruction.operands or not _only_moves(instruction):
+            return None
+        operand = instruction.operands[0]
+        return Value(operand, value.path[1:] if operand.shape.is_tuple else ())
+
+    def _passed(self, value: Value) -> Value | None:
+        """What a parameter stands for where its computation is called, or the loop around it begins."""
+        sites = self.graph.callers(value.instruction.computation.name)
+        number = value.instruction.parameter_number
+        callers = {site.caller for site in sites}
+        if len(callers) != 1 or number is None:
+            return None
+        caller = sites[0].caller
+        place = sites[0].position + 1 if caller.opcode == "conditional" else number
+        passed = caller.operand(place)
+        return None if passed is None else Value(passed, value.path)
+
+    def _forward(self, first: Value, multiplying: list[Reading]) -> list[str]:
+        """The arguments that a value updates, element by element; a multiplication that reads it is noted instead."""
+        if _count(first) < 2:
+            return []  # a sum, such as that of a loss or a norm
+        pending: deque[tuple[Value, Frames]] = deque([(first, ())])
+        seen: set[HloInstruction] = set()
+        for _ in range(_MOST_VALUES):
+            if not pending:
+                break
+            for reading in readings_of(self.graph, *pending.popleft(), wanted=_MATMULS):
+                if reading is None or reading.reader in seen:
+                    continue
+                seen.add(reading.reader)
+                if reading.reader.opcode in _MATMULS:
+                    multiplying.append(reading)
+                    return []
+                found, following = self._next(reading)
+                if found:
+                    return found
+                pending.extend(following)
+        return []
+
+    def _next(self, reading: Reading) -> tuple[list[str], list[tuple[Value, Frames]]]:
+        """The arguments that a reader updates with a value; else where the value goes from it."""
+        reader = reading.reader
+        if reader.is_root and reader.computation.is_entry and not reading.frames:
+            outputs = reader.positions_of(reading.value.instruction)
+            return [self._by_output[place] for place in outputs if place in self._by_output], []
+        edge = across_loop_edge(self.graph, reading)
+        if edge is not None:
+            return [], [(edge[1], ())]
+        if _mixes(self.graph, reader):
+            return [], []
+        beside = self._beside(reading)
+        return ([beside], []) if beside else ([], [(Value(reader), reading.frames)])
+
+    def _beside(self, reading: Reading) -> str | None:
+        """The argument of the same size that an elementwise operation reads too."""
+        count = _count(reading.value)
+        for operand in reading.reader.operands:
+            if operand != reading.value.instruction and _count(Value(operand)) == count:
+                found = self._behind_value(Value(operand), reading.frames)
+                if found is not None:
+                    return found
+        return None
+
+
+def _only_moves(instruction: HloInstruction) -> bool:
+    return instruction.opcode in _MOVES or (
+        instruction.opcode == "custom-call" and instruction.custom_call_target == _CONCATENATES
+    )
+
+
+def _mixes(graph: HloGraph, reader: HloInstruction) -> bool:
+    """Whether an instruction does more than compute each element from the same ones of others."""
+    if reader.opcode == "fusion" and reader.called:
+        return not _MIXES.isdisjoint(graph.module.computation(reader.called[0][1]).opcodes)
+    return reader.opcode in _MIXES and not _only_moves(reader)
+
+
+def _count(value: Value) -> int:
+    """The elements of an array; -1 for a tuple, and where they cannot be counted."""
+    shape = value.instruction.shape
+    for index in value.path:
+        if not 0 <= index < len(shape.elements):
+            return -1
+        shape = shape.elements[index]
+    return -1 if shape.is_tuple or UNBOUNDED in shape.dimensions else shape.element_count

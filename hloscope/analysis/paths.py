@@ -1,0 +1,279 @@
+"""Names of places in a model as paths: pytree paths of arguments, and the name stacks that JAX gives operations.
+
+Source: JAX's `jax.tree_util.keystr`, which names arguments, and its name stacks, in which a transformation is written
+around the first name that it found, as in `jit(step)/transpose(jvp(Model))/layers_0/mlp/dot_general`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+from hloscope.analysis.model import Analysis, Collective, ModelPart, Phase
+from hloscope.analysis.places import innermost_own_frame, shared_helpers
+
+Path = tuple[str, ...]
+
+_STEP = re.compile(r"""\[(?:'([^']*)'|"([^"]*)"|<flat index (\d+)>|(\d+))\]|\.(\w+)|([^.\[\]]+)""")
+_HOLDER = re.compile(r"\.(?:raw_)?value$|\.get_value\(\)$")
+_LEAVES = frozenset({"bias", "embedding", "kernel", "scale", "weight"})
+"""How frameworks name the arrays of a module."""
+_ALL_OF_THEM = frozenset({"parameters", "params"})
+_ROOTS = _ALL_OF_THEM | {"model", "weights"}
+"""How the parameters are called within a state that holds the optimizer's too."""
+
+
+@lru_cache(maxsize=8192)
+def argument_path(name: str) -> Path:
+    """`params['layers'][0]['mlp'].value` as `params`, `layers`, `0`, `mlp`: what NNX holds an array in is left out."""
+    held = _HOLDER.sub("", name)
+    return tuple(next(filter(None, groups), "") for groups in _STEP.findall(held))
+
+
+_TRANSFORMED = re.compile(r"(?:\w+\()+(?P<inside>[^()]*)\)+")
+_CALLS = re.compile(r"\b(?:p?jit|shard_map|core_call|remat2?|checkpoint|custom_[jv][jv]p_call)\(")
+_CONTROL = re.compile(
+    r"while|body|cond|scan|closed_call|checkpoint|rematted_computation|remat2?|shard_map|custom_[jv][jv]p_call\w*"
+    r"|p?jit|branch_\d+_fun|core_call|#\d+|"
+)
+
+
+_NO_NAME = re.compile(r"\(|->")
+"""What stands in a name that no module has: an open transformation, or the equation of an einsum."""
+
+
+@lru_cache(maxsize=8192)
+def scopes_of(op_name: str | None) -> Path:
+    """The names that modules and `jax.named_scope` gave: `Model`, `layers_0`, `mlp`; empty where there are none.
+
+    What is computed again has the outer names twice, of which one is left out.
+    """
+    scopes: list[str] = []
+    for step in (op_name or "").split("/")[:-1]:
+        transformed = None if _CALLS.search(step) else _TRANSFORMED.fullmatch(step)
+        name = step if transformed is None else transformed["inside"]
+        if not _CONTROL.fullmatch(name) and not _NO_NAME.search(name) and name not in scopes[-1:]:
+            scopes.append(name)
+    return tuple(scopes)
+
+
+@lru_cache(maxsize=8192)
+def phase_of(op_name: str | None) -> Phase | None:
+    """The pass that a name stack tells; None for what was not differentiated."""
+    name = op_name or ""
+    if "transpose(" in name or "rematted_computation" in name:
+        return Phase.BACKWARD
+    return Phase.FORWARD if "jvp(" in name else None
+
+
+def bodies_of(arguments: Iterable[tuple[str, tuple[int, ...]]]) -> dict[str, Path]:
+    """The path of each argument within the model; an optimizer's state has that of the parameter it belongs to.
+
+    Args:
+        arguments: Names and dimensions.
+
+    Returns:
+        Paths by name; empty for an argument that is one array.
+    """
+    paths = {name: argument_path(name) for name, _ in arguments}
+    shapes = dict(arguments)
+    owners: dict[object, Path] = {}
+    for name, path in paths.items():
+        for start in (1, 2):
+            suffix = path[start:]
+            if suffix and (start == 1 or path[1] in _ROOTS):
+                known = owners.setdefault((suffix, shapes[name]), path)
+                owners[suffix, shapes[name]] = min(known, path, key=len)
+    return {name: _named(_owner(path, shapes[name], owners)) for name, path in paths.items()}
+
+
+def _owner(path: Path, shape: tuple[int, ...], owners: Mapping[object, Path]) -> Path:
+    """The parameter that an argument belongs to; itself where there is none."""
+    for start in range(1, len(path)):
+        owner = owners.get((path[start:], shape), path)
+        if len(owner) < len(path) and (owner[0] != path[0] or (owner[1] in _ROOTS and owner[1] != path[1])):
+            return owner
+    return path
+
+
+def common_path(paths: Iterable[Path]) -> Path:
+    """The steps that all paths begin with."""
+    found = list(dict.fromkeys(paths))
+    if not found:
+        return ()
+    first, last = min(found), max(found)
+    shared = next(
+        (at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), min(map(len, found))
+    )
+    return first[:shared]
+
+
+def _named(path: Path) -> Path:
+    """A path without the argument's own name and what frameworks call all parameters, or the arrays of a module.
+
+    The own name stays in front of a number, which alone would say nothing: `params[0]`.
+    """
+    while len(path) > 1 and not path[1].isdigit() and path[1] in _ALL_OF_THEM:
+        path = path[1:]
+    path = path if len(path) > 1 and path[1].isdigit() else path[1:]
+    while len(path) > 1 and path[-1] in _LEAVES:
+        path = path[:-1]
+    return path
+
+
+class Folded(NamedTuple):
+    """A path with `*` for its numbers.
+
+    Attributes:
+        module: `layers.*.mlp.gate`, or `layers_*.mlp.gate`.
+        layer: What the first `*` stands for; None without one.
+    """
+
+    module: str
+    layer: int | None
+
+
+_NUMBERED = re.compile(r"(?P<stem>(?:.*\D)?)(?P<number>\d{1,9})", re.DOTALL)
+_FEWEST = 3
+"""Numbers from which on parts that hold nothing but arrays are taken for layers."""
+
+
+def folded(paths: Iterable[Path]) -> dict[Path, Folded]:
+    """The paths with `*` for the numbers of what is alike but for its number, as layers are.
+
+    A number counts where what it stands behind goes on, as `layers_0` to `mlp`, so that `Dense_0` and `Dense_1` of one
+    block stay apart; without that where it is the first of a path and there are several. One that is a part of a name,
+    as in `layer0` or `linear2`, needs both.
+    """
+    every = list(dict.fromkeys(paths))
+    numbers: dict[tuple[Path, str], set[int]] = defaultdict(set)
+    goes_on: set[tuple[Path, str]] = set()
+    for path in every:
+        for at, (stem, number) in _numbered(path):
+            key = (_without_numbers(path[:at]), stem)
+            numbers[key].add(number)
+            if at + 1 < len(path):
+                goes_on.add(key)
+    return {path: _folded(path, numbers, goes_on) for path in every}
+
+
+def _numbered(path: Path) -> list[tuple[int, tuple[str, int]]]:
+    found = ((at, _NUMBERED.fullmatch(step)) for at, step in enumerate(path))
+    return [(at, (match["stem"], int(match["number"]))) for at, match in found if match]
+
+
+def _without_numbers(path: Path) -> Path:
+    return tuple(re.sub(r"\d+$", "", step) for step in path)
+
+
+def _folded(path: Path, numbers: Mapping[tuple[Path, str], set[int]], goes_on: set[tuple[Path, str]]) -> Folded:
+    steps, layer = list(path), None
+    for at, (stem, number) in _numbered(path):
+        key = (_without_numbers(path[:at]), stem)
+        several, is_own_step = len(numbers[key]) >= _FEWEST, not stem or stem.endswith("_")
+        goes_deeper = key in goes_on and at + 1 < len(path) and (several or is_own_step)
+        if goes_deeper or (layer is None and several and (is_own_step or key in goes_on)):
+            steps[at] = f"{stem}*"
+            layer = number if layer is None else layer
+    return Folded(".".join(steps), layer)
+
+
+def with_layers(module: str, layers: Sequence[int]) -> str:
+    """`layers[0-35].mlp.gate`, or `layers_3`: a folded path with the numbers that its first `*` stands for."""
+    if not layers:
+        return module
+    ranges = f"[{number_ranges(layers)}]"
+    if ".*" in module:
+        return module.replace(".*", ranges, 1)
+    return module.replace("*", str(layers[0]) if len(layers) == 1 else ranges, 1)
+
+
+def number_ranges(numbers: Iterable[int]) -> str:
+    """`0-2, 4`: numbers in ascending order, neighbours joined."""
+    ranges: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def with_modules(
+    collectives: Sequence[Collective],
+    parts: Sequence[ModelPart],
+    shapes: Mapping[str, tuple[int, ...]],
+) -> tuple[Collective, ...]:
+    """The collectives with their parts, to which module, layers and line are added.
+
+    Args:
+        collectives: All of one program.
+        parts: What is known of the place of each: pass, role and arguments.
+        shapes: Dimensions of the program's arguments, by name.
+    """
+    bodies = bodies_of(shapes.items())
+    paths = _paths_of(collectives, parts, bodies)
+    names = folded(path for found in paths for path in found)
+    helping = shared_helpers(collective.source for collective in collectives)
+    known: dict[ModelPart, ModelPart] = {}
+    named = []
+    for collective, part, own in zip(collectives, parts, paths, strict=True):
+        layers = {layer for path in own if (layer := names[path].layer) is not None}
+        whole = replace(
+            part,
+            module=_joined([names[path].module for path in own]),
+            layers=tuple(sorted(layers)),
+            line=innermost_own_frame(collective.source, helping),
+        )
+        named.append(replace(collective, part=known.setdefault(whole, whole)))
+    return tuple(named)
+
+
+def with_helpers(analysis: Analysis, helpers: Collection[str]) -> Analysis:
+    """The analysis with the lines of its collectives outside of what the user calls helpers: files and functions."""
+    if not helpers:
+        return analysis
+    helping = shared_helpers((collective.source for collective in analysis.collectives), helpers)
+    lines = (innermost_own_frame(collective.source, helping) for collective in analysis.collectives)
+    moved = (
+        collective if collective.part is None else replace(collective, part=replace(collective.part, line=line))
+        for collective, line in zip(analysis.collectives, lines, strict=True)
+    )
+    return replace(analysis, collectives=tuple(moved))
+
+
+def _joined(modules: Sequence[str]) -> str | None:
+    """The module of one that several arguments name: what they have in common."""
+    if len(set(modules)) < 2:
+        return modules[0] if modules else None
+    return ".".join(common_path(tuple(module.split(".")) for module in modules)) or None
+
+
+def _paths_of(
+    collectives: Sequence[Collective], parts: Sequence[ModelPart], bodies: Mapping[str, Path]
+) -> list[tuple[Path, ...]]:
+    """The modules of each collective, by its scopes or its arguments: whichever says more, scopes where both do.
+
+    A collective that the compiler combined has the name of one of its parts alone, so that its arguments say more; they
+    are called as the scopes are in which they are used, where that is known.
+    """
+    scoped = [scopes_of(collective.op_name) for collective in collectives]
+    shared = len(common_path(filter(None, scoped)))
+    alone = (len(collective.operand_shapes) < 2 for collective in collectives)
+    own = [scopes[shared:] if single else () for scopes, single in zip(scoped, alone, strict=True)]
+    named = [tuple(dict.fromkeys(bodies[name] for name in part.arguments if bodies.get(name))) for part in parts]
+    scope_of = {
+        body[0]: scopes
+        for scopes, body in zip(own, named, strict=True)
+        if len(body) == 1 and scopes[-1:] == body[0][-1:] and len(scopes) >= len(body[0])
+    }
+    found: list[tuple[Path, ...]] = []
+    for scopes, body in zip(own, named, strict=True):
+        told = tuple(scope_of.get(path, path) for path in body)
+        longest = max(map(len, told), default=0)
+        found.append((scopes,) if scopes and len(scopes) >= longest else told or ((scopes,) if scopes else ()))
+    return found
