@@ -162,6 +162,7 @@ def recording_of(
     return Recording(
         command=tuple(command),
         slice_name=watch.whole.name,
+        asked=chosen.only,
         ended=ending.kind if watch.stopped_by is None else "stopped",
         exit_status=ending.status if watch.stopped_by is None else None,
         said=ending.said if watch.stopped_by is None else _stopped(watch.stopped_by),

@@ -15,6 +15,7 @@ from hloscope.analysis.vocabulary import Bound
 from hloscope.report.collectives import axes_in_short, axis_lines, collective_lines
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.groups import ONE_BY_ONE, Listing
+from hloscope.report.kernels import kernel_lines
 from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, hanging, section, table_lines
 from hloscope.report.memory_peak import memory_peak_section
 from hloscope.report.parts import dearest_lines, group_lines, waiting_line
@@ -54,6 +55,8 @@ def lines(analysis: Analysis, width: int, listing: Listing = ONE_BY_ONE) -> Iter
         title = "What costs most" if analysis.time is None else "What costs most, with its share of the step"
         yield from section(title, dearest_lines(analysis, inner), inner)
     yield from _traffic(analysis, inner, by, everything=listing.everything)
+    if analysis.kernels:
+        yield from section("Kernels", kernel_lines(analysis, inner), inner)
     if analysis.findings:
         yield from section("Findings", _findings(analysis, inner, listing), inner)
     if by is None:

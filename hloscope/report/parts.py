@@ -51,8 +51,14 @@ _TITLES = {
 }
 
 
-def dearest_lines(analysis: Analysis, width: int) -> Iterator[Text]:
-    """The things that cost most, each with its place, why it is there and what to do."""
+def dearest_lines(analysis: Analysis, width: int, *, can_be_explained: bool = True) -> Iterator[Text]:
+    """The things that cost most, each with its place, why it is there and what to do.
+
+    Args:
+        analysis: What is known of the program.
+        width: Columns.
+        can_be_explained: Whether `hloscope explain` takes the program.
+    """
     fixes = {(finding.computation, finding.instruction): finding for finding in reversed(analysis.findings)}
     numbers = {id(collective): number for number, collective in enumerate(analysis.collectives, start=1)}
     step_us = None if analysis.time is None else analysis.time.step_us
@@ -64,7 +70,8 @@ def dearest_lines(analysis: Analysis, width: int) -> Iterator[Text]:
             line = Text.assemble("  ", (f"{label}: " if label else "", "bold dim"), (one_line(words), style))
             yield from hanging(line, width, indent=4)
         asked.append(str(numbers[id(_most(thing))]))
-    yield Text(f"more of each: hloscope explain TARGET {', '.join(asked)}", style="dim")
+    if can_be_explained:
+        yield Text(f"more of each: hloscope explain TARGET {', '.join(asked)}", style="dim")
 
 
 def _most(thing: Thing) -> Collective:

@@ -8,7 +8,9 @@ from rich.text import Text
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.recording import RecordedProgram, Recording
+from hloscope.report import analysis
 from hloscope.report.layout import INDENT, Column, column, fold, hanging, section, table_lines
+from hloscope.report.parts import dearest_lines
 from hloscope.report.words import notes_section, versions_line
 from hloscope.units import format_bytes, format_share, format_time, plural
 
@@ -27,6 +29,7 @@ def lines(found: Recording, width: int) -> Iterator[Text]:
     yield from fold(Text.assemble((" ".join(found.command), "bold"), f" on {found.slice_name}"), width)
     yield from fold(Text(f"{found.said[:1].upper()}{found.said[1:]}."), width)
     yield from section("Programs, most predicted time first", _programs(found, inner), inner)
+    yield from _dearest(found, inner)
     if found.recompiled:
         yield from section("Compiled more than once", _recompiled(found, inner), inner)
     unreal = list(_unreal(found, inner))
@@ -34,12 +37,20 @@ def lines(found: Recording, width: int) -> Iterator[Text]:
         yield from section("What was not real", unreal, inner)
     yield from notes_section(found.notes, inner)
     yield from versions_line(found.versions, width)
+    for program in found.programs if found.asked else ():
+        if program.analysis is not None:
+            yield Text()
+            yield from analysis.lines(program.analysis, width)
 
 
 def _programs(found: Recording, width: int) -> Iterator[Text]:
     if found.programs:
         yield from table_lines(_columns(found.programs), width)
     for program in found.programs:
+        memory = None if program.analysis is None else program.analysis.memory
+        if memory is not None and memory.fits is False:
+            said = f"{program.name} does not fit: it needs more HBM than one device of {program.slice_name} has"
+            yield from hanging(Text(said, style="bold red"), width)
         if program.error is not None:
             yield from hanging(Text(f"{program.name} has no figures: {program.error}", style="yellow"), width)
     small = found.small
@@ -53,6 +64,18 @@ def _programs(found: Recording, width: int) -> Iterator[Text]:
             ),
             width,
         )
+
+
+def _dearest(found: Recording, width: int) -> Iterator[Text]:
+    """What costs most in the first program that moves anything, and how to see the others."""
+    moving = [each for each in found.programs if each.analysis is not None and each.analysis.collectives]
+    if found.asked or not moving or moving[0].analysis is None:
+        return
+    name = moving[0].name
+    yield from section(
+        f"What costs most in {name}", dearest_lines(moving[0].analysis, width, can_be_explained=False), width
+    )
+    yield from hanging(Text(f"all of it: hloscope record --only {name} …", style="dim"), width)
 
 
 def _columns(programs: tuple[RecordedProgram, ...]) -> list[Column]:
@@ -76,15 +99,15 @@ def _time(program: RecordedProgram) -> Text:
     return Text(("" if known else ">") + format_time(program.call_us))
 
 
-def _moved(analysis: Analysis | None) -> Text:
-    if analysis is None:
+def _moved(found: Analysis | None) -> Text:
+    if found is None:
         return Text("?")
-    return Text(analysis.totals.bound.marked(format_bytes(analysis.totals.wire_bytes)))
+    return Text(found.totals.bound.marked(format_bytes(found.totals.wire_bytes)))
 
 
-def _memory(analysis: Analysis | None) -> Text:
-    peak = None if analysis is None else analysis.memory.peak_bytes
-    over = analysis is not None and analysis.memory.fits is False
+def _memory(found: Analysis | None) -> Text:
+    peak = None if found is None else found.memory.peak_bytes
+    over = found is not None and found.memory.fits is False
     return Text("?" if peak is None else format_bytes(peak), style="bold red" if over else "")
 
 

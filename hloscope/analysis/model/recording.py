@@ -113,6 +113,7 @@ class Recording:
         schema: Version of this document's shape.
         command: What was run.
         slice_name: The slice that the script saw.
+        asked: The functions that were asked for by name, whose programs a report tells in full; empty for all.
         ended: How the script ended: `ended`, `stopped` (its programs were known), `raised`, `interrupted`.
         exit_status: The script's own; None where it did not get so far.
         said: How it ended, in a sentence.
@@ -127,6 +128,7 @@ class Recording:
     schema: Schema = SCHEMA
     command: tuple[str, ...]
     slice_name: str
+    asked: tuple[str, ...]
     ended: str
     exit_status: int | None
     said: str
