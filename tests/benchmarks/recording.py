@@ -1,0 +1,91 @@
+"""What `hloscope record` takes for models of real size: seconds, and the most memory of all its processes together.
+
+    python tests/benchmarks/recording.py [--slice NAME] [MODE ...]
+
+The modes are those of `tests/record/scripts/llama.py`, a decoder of 8B parameters in 32 layers written one after the
+other: prefill, decode, moe (a mixture of experts), train. Nothing is taken from the cache. The bar: 6 GB each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+SCRIPT = ROOT / "tests" / "record" / "scripts" / "llama.py"
+MODES = ("prefill", "decode", "moe", "train")
+MOST_BYTES = 6e9
+EVERY_S = 0.25
+
+
+def resident_bytes(root: int) -> int:
+    """Memory that a process and its descendants have in use; what they share is counted once for each."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            after = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        parents[int(stat.parent.name)] = int(after[1])
+    tree = {root}
+    while True:
+        more = {pid for pid, parent in parents.items() if parent in tree} - tree
+        if not more:
+            break
+        tree |= more
+    return sum(map(_resident, tree))
+
+
+def _resident(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def measured(mode: str, slice_name: str) -> tuple[float, int, dict[str, object]]:
+    """Seconds, the most bytes and the document of one recording."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        options = ["--slice", slice_name, "--format", "json", "-o", str(report)]
+        command = [sys.executable, "-m", "hloscope", "record", *options, "--", str(SCRIPT), mode]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "HLOSCOPE_CACHE": "0"}
+        begun, most = time.perf_counter(), 0
+        with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as running:
+            while running.poll() is None:
+                most = max(most, resident_bytes(running.pid))
+                time.sleep(EVERY_S)
+        seconds = time.perf_counter() - begun
+        return seconds, most, json.loads(report.read_text())
+
+
+def main() -> int:
+    """Measures the modes one after the other; 1 where one of them takes more than the bar."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--slice", default="v5p:2x2x2")
+    parser.add_argument("modes", nargs="*", metavar="MODE", help=", ".join(MODES))
+    options = parser.parse_args()
+    worst = 0
+    for mode in options.modes or MODES:
+        seconds, most, found = measured(mode, options.slice)
+        programs = found["programs"]
+        assert isinstance(programs, list)
+        dearest = programs[0]
+        step_us, collectives = dearest["analysis"]["time"]["step_us"], len(dearest["analysis"]["collectives"])
+        print(
+            f"{mode}: {seconds:.0f} s, {most / 1e9:.2f} GB; {dearest['name']} takes {step_us / 1e3:.1f} ms with "
+            f"{collectives} collectives, called {dearest['calls']} times"
+        )
+        worst = max(worst, most)
+    print(f"most memory {worst / 1e9:.2f} GB, bar {MOST_BYTES / 1e9:.0f} GB")
+    return int(worst > MOST_BYTES)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
