@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import reduce
+from operator import add
 
 from hloscope.analysis.executions import Context, count_executions
 from hloscope.analysis.model.collective import shapes_of
@@ -42,7 +44,7 @@ def _kernel(graph: HloGraph, call: HloInstruction, contexts: tuple[Context, ...]
         line=call.line,
         calls=1,
         executions=sum(context.executions for context in contexts),
-        executions_bound=sum((context.bound for context in contexts), Bound.EXACT),
+        executions_bound=reduce(add, (context.bound for context in contexts), Bound.EXACT),
         operand_shapes=shapes_of(*(operand.shape for operand in call.operands)),
         result_shapes=shapes_of(call.shape),
         flops=estimate.get("flops") or None,
