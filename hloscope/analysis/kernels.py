@@ -1,4 +1,4 @@
-"""Kernels that the program brings along: custom calls of a TPU's own language, which XLA does not look into."""
+"""Kernels: custom calls of a TPU's own language, brought along by the program, or written by XLA."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from hloscope.analysis.model.kernel import Kernel
 from hloscope.analysis.provenance import provenance_of
 from hloscope.analysis.spellings import CUSTOM_CALLS, PALLAS, has_communication
 from hloscope.analysis.vocabulary import Bound
+from hloscope.analysis.volume import arrays
 from hloscope.graph import HloGraph
 from hloscope.hlo import HloInstruction
 
 _COST_ESTIMATE = re.compile(r'"(flops|bytes_accessed)"\s*:\s*"?(\d+)')
+_WRITTEN_BY_XLA = re.compile(r'"body"\s*:\s*"bW9kdWxl')
+"""A body that is MLIR as text, `module` in base64; JAX writes bytecode."""
 _NUMBERED = re.compile(r"(?:\.(?:\d+|clone|remat\d*))+$")
 
 
@@ -41,12 +44,13 @@ def _kernel(graph: HloGraph, call: HloInstruction, contexts: tuple[Context, ...]
     provenance = provenance_of(graph, [call])
     return Kernel(
         name=kernel_names(call)[0],
+        by_compiler=_WRITTEN_BY_XLA.search(call.attributes.get("backend_config", "")) is not None,
         line=call.line,
         calls=1,
         executions=sum(context.executions for context in contexts),
         executions_bound=reduce(add, (context.bound for context in contexts), Bound.EXACT),
-        operand_shapes=shapes_of(*(leaf for operand in call.operands for leaf in operand.shape.leaves())),
-        result_shapes=shapes_of(*call.shape.leaves()),
+        operand_shapes=shapes_of(*arrays(operand.shape for operand in call.operands)),
+        result_shapes=shapes_of(*arrays([call.shape])),
         flops=estimate.get("flops") or None,
         accessed_bytes=estimate.get("bytes_accessed") or None,
         remote_dma=has_communication(call),

@@ -261,9 +261,12 @@ class _Search:
         edge = across_loop_edge(self.graph, reading)
         if edge is not None:
             return [], [(edge[1], ())]
-        if _mixes(self.graph, reader):
+        mixes = _mixes(self.graph, reader)
+        if mixes and not _sums_on_the_side(self.graph, reader):
             return [], []
         beside = self._beside(reading)
+        if mixes and not beside:
+            return [], []
         return ([beside], []) if beside else ([], [(Value(reader), reading.frames)])
 
     def _beside(self, reading: Reading) -> str | None:
@@ -288,6 +291,14 @@ def _mixes(graph: HloGraph, reader: HloInstruction) -> bool:
     if reader.opcode == "fusion" and reader.called:
         return not _MIXES.isdisjoint(graph.module.computation(reader.called[0][1]).opcodes)
     return reader.opcode in _MIXES and not _only_moves(reader)
+
+
+def _sums_on_the_side(graph: HloGraph, reader: HloInstruction) -> bool:
+    """Whether a fusion sums what it also hands on, as where a norm is taken of all gradients."""
+    if reader.opcode != "fusion" or not reader.called:
+        return False
+    computation = graph.module.computation(reader.called[0][1])
+    return computation.root.opcode == "tuple" and _MIXES.intersection(computation.opcodes) == {"reduce"}
 
 
 def _count(value: Value) -> int:

@@ -248,6 +248,32 @@ def lowering_for(client: Any) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def naming_arguments_as(rewritten: Callable[[Any], Any | None], *, in_all: bool = False) -> Iterator[None]:
+    """Lets JAX name the arguments of what it traces meanwhile as those of another tree with the same leaves.
+
+    Args:
+        rewritten: Is given the positional and the keyword arguments, a list and a dict, and returns them as they are to
+            be named; None to leave them. Where it fails, the names are JAX's.
+        in_all: As for `replaced_in_this_thread`.
+    """
+    from jax._src import api_util
+
+    original = api_util._non_static_arg_names
+
+    def names(signature: Any, args: Sequence[Any], kwargs: Mapping[str, Any], *static: Any) -> tuple[str, ...]:
+        usual: tuple[str, ...] = original(signature, args, kwargs, *static)
+        try:
+            arguments = rewritten((list(args), dict(kwargs)))
+            found = usual if arguments is None else original(signature, *arguments, *static)
+        except Exception:  # of whatever type the library that made the tree chooses
+            return usual
+        return found if len(found) == len(usual) else usual
+
+    with replaced_in_this_thread(api_util, "_non_static_arg_names", names, in_all=in_all):
+        yield
+
+
 def partition_spec(op_sharding: Any, mesh: jax.sharding.Mesh) -> jax.sharding.PartitionSpec | None:
     """A compiler-chosen `OpSharding` in the axes of a mesh; None when it does not follow them."""
     from jax._src import sharding_impls

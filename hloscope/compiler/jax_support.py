@@ -27,6 +27,7 @@ PROTOS = "reading serialized HLO"
 _USED = {
     COMPILING: {
         "jax.stages": "Lowered._lowering",
+        "jax._src.api_util": "_non_static_arg_names",
         "jax._src.compilation_cache": "reset_cache",
         "jax._src.config": "enable_compilation_cache jax_jit_cpp_cache_obj",
         "jax._src.interpreters.mlir": "ModuleContext.get_backend make_ir_context module_to_bytecode",

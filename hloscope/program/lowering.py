@@ -26,6 +26,7 @@ from hloscope.program.change import Change, LeafChange
 from hloscope.program.devices import make_mesh, traced_afresh
 from hloscope.program.importing import is_library, modules_of, shown_path
 from hloscope.program.loading import user_code
+from hloscope.program.nnx_names import nnx_paths_as_names
 from hloscope.program.plan import Plan, choose_slice, make_plan, users_mesh
 from hloscope.program.retracing import DoesNotApplyError, changed_call, moving_call, with_sizes
 from hloscope.program.several_slices import simulated_hybrid_meshes
@@ -367,7 +368,7 @@ def _trace_and_lower(
     Raises:
         TraceError: JAX refuses the program, in JAX's words with the user's line.
     """
-    with user_code(f"JAX cannot trace {call.name}"), traced_afresh():
+    with user_code(f"JAX cannot trace {call.name}"), traced_afresh(), nnx_paths_as_names():
         if changed is None:
             traced = _jitted(call, mesh).trace(*call.args, **call.kwargs, **call.static)
         else:

@@ -1,4 +1,4 @@
-"""The kernels that a program brings along: what each is given and returns, what it costs, and whether it talks."""
+"""The kernels of a program: what each is given and returns, what it costs, and whether it talks."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def kernel_lines(analysis: Analysis, width: int) -> Iterator[Text]:
 def _columns(kernels: tuple[Kernel, ...]) -> list[Column]:
     parts = Breaks.BETWEEN_PARTS
     return [
-        column(kernels, "kernel", lambda each: each.name, style="bold"),
+        column(kernels, "kernel", _name, style="bold", breaks=Breaks.BETWEEN_PARTS),
         column(kernels, "runs", _runs, right=True),
-        column(kernels, "one run, by its author", _cost, breaks=parts),
+        column(kernels, "one run, as estimated", _cost, breaks=parts),
         column(kernels, "remote DMA", lambda each: _DMA[each.remote_dma]),
         column(
             kernels,
@@ -49,6 +49,10 @@ def _columns(kernels: tuple[Kernel, ...]) -> list[Column]:
         ),
         column(kernels, "at", lambda each: short_source(each.source) or "", style="dim", below="at {}", given_up=0),
     ]
+
+
+def _name(kernel: Kernel) -> str:
+    return f"{kernel.name}, XLA's own" if kernel.by_compiler else kernel.name
 
 
 def _runs(kernel: Kernel) -> str:

@@ -266,8 +266,9 @@ def _remarks(time: StepTime) -> Iterator[str]:
 def _trust(time: StepTime, *, brief: bool = False) -> str:
     basis = _BASES.get(time.basis, time.basis)
     if time.unpriced_kernels:
+        least = "" if "at least this" in basis else "at least this, "
         return (
-            f"{basis}; at least this, with no claim to accuracy: nothing says what the kernel"
+            f"{basis}; {least}with no claim to accuracy: nothing says what the kernel"
             f"{'s' if len(time.unpriced_kernels) > 1 else ''} {' and '.join(time.unpriced_kernels)} cost"
             f"{'' if len(time.unpriced_kernels) > 1 else 's'}; give --kernel-cost "
             f"{time.unpriced_kernels[0]}=FLOPS,BYTES, or a cost_estimate to its pallas_call"

@@ -50,7 +50,8 @@ class DuplicateCollective(BuiltinRule, name="duplicate-collective", severity=Sev
                     self,
                     collective,
                     f"{over_axes(collective)} moves the same values as %{first.name} at {place_of(first)}",
-                    fix="keep what the first one brought: bind it to a name, or save it under jax.checkpoint",
+                    fix="if there is memory for it, keep what the first one brought: bind it to a name, or save it "
+                    "under jax.checkpoint",
                 )
 
 

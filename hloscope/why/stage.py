@@ -39,6 +39,7 @@ _NEEDED_BY_CONSUMER = (ReasonKind.OPERAND_CONFLICT, ReasonKind.NEEDS_WHOLE_DIMEN
 _SENDS_ON = frozenset({"collective-permute", "collective-permute-start", "slice", "bitcast", "copy"})
 _NOT_ASKED = "Shardy could not be asked about this program (see the notes)"
 _NO_AXES = "its device groups follow no axes of the mesh"
+_OPAQUE = "the text does not tell what it sends, nor to which devices"
 _NO_MATCH = "Shardy moves nothing here, so the partitioner decided it for reasons of its own"
 
 
@@ -344,7 +345,7 @@ class _Explainer:
         if self._candidates is None:
             return _unknown(final, _NOT_ASKED)
         if final.axes is None:
-            return _unknown(final, _NO_AXES)
+            return _unknown(final, _OPAQUE if final.kind is Kind.OPAQUE else _NO_AXES)
         window = None
         if earlier is not None and self._earlier is not None:
             window = partitioned.window_of(self._earlier.module, earlier)

@@ -76,6 +76,36 @@ def test_a_gradient_belongs_to_what_it_updates(analyze, update):
     assert (part.module, part.role, part.phase) == ("layers.*.gate", Role.GRADIENT, Phase.BACKWARD)
 
 
+NORMED = """
+%update (g: bf16[8,64], m: bf16[8,64]) -> (bf16[], bf16[8,64]) {
+  %g = bf16[8,64] parameter(0)
+  %m = bf16[8,64] parameter(1)
+  %moved = bf16[8,64] add(%g, %m)
+  %square = bf16[8,64] multiply(%moved, %moved)
+  %zero = bf16[] constant(0)
+  %norm = bf16[] reduce(%square, %zero), dimensions={0,1}, to_apply=%sum
+  ROOT %both = (bf16[], bf16[8,64]) tuple(%norm, %moved)
+}
+"""
+
+
+@pytest.mark.parametrize(("beside", "role"), [("%w", Role.GRADIENT), ("%other", None)])
+def test_a_norm_that_is_taken_in_the_update_does_not_hide_what_is_updated(analyze, beside, role):
+    entry = (
+        WEIGHT
+        + f"""
+%made = bf16[64,64] broadcast(%x), dimensions={{}}
+%other = bf16[8,64] broadcast(%x), dimensions={{}}
+%grad = bf16[8,64] reduce-scatter(%made), replica_groups={{}}, dimensions={{0}}, to_apply=%sum, BACKWARD
+%new = (bf16[], bf16[8,64]) fusion(%grad, {beside}), kind=kLoop, calls=%update
+ROOT %out = bf16[] get-tuple-element(%new), index=0
+"""
+    )
+    part = part_of(analyze, entry, "reduce-scatter", computations=NORMED, header="num_partitions=8")
+    assert part.role is role
+    assert part.module == ("layers.*.gate" if role else None)
+
+
 def test_what_comes_after_the_gradient_is_the_optimizers(analyze):
     entry = (
         WEIGHT

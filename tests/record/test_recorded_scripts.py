@@ -57,6 +57,8 @@ def test_a_training_loop_of_flax():
     assert (document["ended"], document["exit_status"]) == ("stopped", None)
     kinds = {one["kind"] for one in programs["train_step"]["analysis"]["collectives"]}
     assert {"all-gather", "reduce-scatter"} & kinds
+    names = {argument["name"] for argument in programs["train_step"]["analysis"]["arguments"]}
+    assert {"model.blocks[0].up.kernel", "optimizer.opt_state[0].mu.blocks[1].norm.scale", "batch"} <= names
     assert "script| step 0: loss 0.000" in said
 
 

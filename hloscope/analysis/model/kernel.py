@@ -1,4 +1,4 @@
-"""A kernel that the user's program brings along: what the text tells of it."""
+"""A kernel in a TPU's own language, the user's or XLA's: what the text tells of it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class Kernel:
 
     Attributes:
         name: As its author called it, which `--kernel-cost` takes.
+        by_compiler: Whether XLA wrote it, as it does for some attention; then the name and the estimate are XLA's too.
         line: 1-based line of the first call in the HLO text.
         calls: Places that call it.
         executions: Runs per step of all of them together.
@@ -29,6 +30,7 @@ class Kernel:
     """
 
     name: str
+    by_compiler: bool
     line: int
     calls: int
     executions: int

@@ -26,6 +26,7 @@ from hloscope.hardware.slices import Slice
 from hloscope.program.compiling import start_compile
 from hloscope.program.jaxprs import differs_by_platform, matmul_flops, mesh_in, opened
 from hloscope.program.lowering import Lowered, lowering_for_a_slice
+from hloscope.program.nnx_names import nnx_paths_as_names
 from hloscope.program.plan import Plan, users_mesh
 from hloscope.program.recording.fakes import COUNTED_BYTES, Fakes, Held
 from hloscope.program.recording.programs import Program, bytes_of, place_of, sub_slice, type_of
@@ -120,6 +121,7 @@ class Watch:
             self.writes = stack.enter_context(guard)
             stack.enter_context(jax_internals.no_persistent_cache())
             stack.enter_context(jax_internals.kept_apart(None))
+            stack.enter_context(nnx_paths_as_names(in_all=True))
             stack.enter_context(jax_watching.resolving_as(self._resolved))
             stack.enter_context(jax_watching.putting_as(self._put))
             yield
