@@ -105,6 +105,31 @@ def test_a_slice_that_is_no_tpu_is_refused():
         hloscope.recording("cpu:8")
 
 
+@pytest.mark.parametrize("option", [{"top": 0}, {"run_below_bytes": -1}, {"stop_after": -1}])
+def test_numbers_that_say_nothing_are_refused(option):
+    with pytest.raises(hloscope.HloscopeError, match="is too small"):
+        hloscope.recording(**option)
+
+
+def test_a_recording_in_a_recording_is_refused_and_ends_nothing():
+    with hloscope.recording("v5e:2x4") as rec:
+        refused = hloscope.recording("v5p:2x2x1")
+        with pytest.raises(hloscope.HloscopeError, match="another recording goes on"), refused:
+            pass
+        assert (jax.device_count(), jax.devices()[0].device_kind) == (8, "TPU v5 lite")
+        double(jnp.float32(3))
+    assert [program.calls for program in rec.programs] == [1]
+    assert jax.default_backend() == "cpu"
+    with refused:  # it has not been used
+        double(jnp.float32(3))
+    assert refused.programs[0].slice_name == "v5p:1x1x1"
+
+
+def test_what_a_block_raises_is_not_hidden_by_a_name_that_was_not_compiled():
+    with pytest.raises(ZeroDivisionError), hloscope.recording(only="dubble"):
+        print(double(jnp.float32(3)) / (1 // 0))
+
+
 def test_names_that_were_not_compiled_are_refused():
     with pytest.raises(hloscope.HloscopeError, match="no program named dubble"), hloscope.recording(only="dubble"):
         double(jnp.float32(3))
