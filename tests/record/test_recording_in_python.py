@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 
 import jax
@@ -67,6 +68,22 @@ def test_large_programs_give_zeros_with_the_compilers_sharding():
     assert found["large"].faked == "large"
     assert found["large"].analysis.slice.name == "v5e:2x4"
     assert rec.to_dict()["programs"][0]["name"] == rec.programs[0].name
+
+
+def test_what_is_donated_to_a_program_that_is_not_executed_is_gone():
+    @functools.partial(jax.jit, donate_argnums=(0, 1, 3))
+    def step(state, cache, batch, counts):
+        return jax.tree.map(lambda leaf: leaf + batch.sum(), state), cache.sum()
+
+    with hloscope.recording("v5e:2x4"):
+        home = NamedSharding(line(), P(None, "x"))
+        state = {"w": jnp.zeros((4096, 8192), jnp.bfloat16, device=home)}
+        cache, batch = jnp.zeros((4096, 4096), jnp.float32, device=home), jnp.ones(8, jnp.bfloat16)
+        after, _ = step(state, cache, batch, batch)
+        assert [each.is_deleted() for each in (state["w"], after["w"], cache, batch)] == [True, False, False, False]
+        with pytest.raises(RuntimeError, match="deleted"):
+            step(state, cache, batch, batch)
+        assert step(after, cache, batch, batch)[0]["w"].shape == (4096, 8192)
 
 
 def test_a_block_ends_when_its_dearest_program_is_known():
