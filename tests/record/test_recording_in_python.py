@@ -107,6 +107,31 @@ def test_what_a_block_raises_is_raised_and_what_it_compiled_is_there():
     assert jax.default_backend() == "cpu"
 
 
+def test_what_was_other_when_a_function_is_compiled_again():
+    class Model:
+        @functools.partial(jax.jit, static_argnums=0)
+        def call(self, x):
+            return x * 3
+
+    @jax.jit
+    def scaled(x, s):
+        return x * s
+
+    @jax.jit
+    def product(x):
+        return x @ x
+
+    with hloscope.recording("v5e:2x4", top=1) as rec:
+        x = jnp.ones((8, 8))
+        scaled(x, 2.0), scaled(x, jnp.float32(2)), product(x), Model().call(x), Model().call(x)
+        with jax.default_matmul_precision("highest"):
+            product(x)
+    found = {each.name: each.changes for each in rec.result.recompiled}
+    assert found["scaled"] == ("s was weakly typed f32[] and became f32[]",)
+    assert "a static argument (such as self)" in found["call"][0]
+    assert "a setting of JAX" in found["product"][0]
+
+
 def test_a_mesh_of_some_devices_keeps_their_order():
     with hloscope.recording("v5e:2x4") as rec:
         devices = jax.devices()
