@@ -70,6 +70,20 @@ def test_large_programs_give_zeros_with_the_compilers_sharding():
     assert rec.to_dict()["programs"][0]["name"] == rec.programs[0].name
 
 
+def test_results_may_be_larger_than_this_machine():
+    with hloscope.recording("v5e:2x4", only="row"):
+        mesh = line()
+        table = jnp.zeros((500_000, 1_000_000), jnp.bfloat16, device=NamedSharding(mesh, P("x")))  # a terabyte
+        assert (table.nbytes, table.addressable_shards[0].data.shape) == (10**12, (62_500, 1_000_000))
+        jax.jit(lambda table: table[0], out_shardings=NamedSharding(mesh, P()))(table)
+
+        @jax.jit
+        def row(x):
+            return x + 1
+
+        row(jnp.ones(8))
+
+
 def test_what_is_donated_to_a_program_that_is_not_executed_is_gone():
     @functools.partial(jax.jit, donate_argnums=(0, 1, 3))
     def step(state, cache, batch, counts):
