@@ -236,10 +236,11 @@ def _analysed(
         try:
             capture = program.pending.capture()
             found = _record(program, analysis_of(capture, program.name, judging))
-            when_compiled(found, capture.compiled.text)
-            return found
         except HloscopeError as error:
             program.error = error
+        else:
+            when_compiled(found, capture.compiled.text)
+            return found
     return _record(program)
 
 

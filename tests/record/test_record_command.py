@@ -159,6 +159,19 @@ def test_programs_are_saved_and_named(tmp_path):
     assert run("analyze", tmp_path / "kept" / "step.hlo").returncode == 0
 
 
+def test_a_script_may_change_directory(tmp_path):
+    script(tmp_path, "assert os.path.isabs(__file__); os.chdir('/'); step(jnp.ones(8))")
+    document(record("train.py", options=["--save", "kept"], cwd=tmp_path))
+    assert sorted(os.listdir(tmp_path / "kept")) == ["step.hlo", "step.json"]
+
+
+def test_what_cannot_be_saved_is_said(tmp_path):
+    (tmp_path / "kept" / "step.hlo").mkdir(parents=True)
+    done = record(script(tmp_path, "step(jnp.ones(8))"), options=["--save", tmp_path / "kept"])
+    assert done.returncode == 2
+    assert "step.hlo" in done.stderr
+
+
 def test_ctrl_c_leaves_a_report(tmp_path):
     path = script(tmp_path, "step(jnp.ones(8)); print('ready', flush=True)\nimport time; time.sleep(100)")
     command = [sys.executable, "-m", "hloscope", "record", "--format", "json", "--", str(path)]

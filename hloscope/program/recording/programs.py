@@ -91,7 +91,7 @@ def bytes_of(avals: Iterable[Any]) -> int:
 
 
 def type_of(aval: Any, sharding: Any) -> str:
-    """An argument's type with its sharding, as `jax.typeof` writes it: `bf16[8@data,2048]`; and whether it is weak."""
+    """An argument's type with its sharding, as `jax.typeof` writes it: `bf16[8@data,2048]`; said where it is weak."""
     spec = list(sharding.spec) if isinstance(sharding, jax.sharding.NamedSharding) else []
     spec += [None] * (len(aval.shape) - len(spec))
     axes = ["+".join(map(str, entry if isinstance(entry, tuple) else (entry,))) if entry else "" for entry in spec]
@@ -118,8 +118,8 @@ def what_changed(before: Program, after: Program) -> str:
         return "it runs on other devices"
     if before.digest == after.digest:
         return (
-            "nothing in it: jax.jit was called again on a new function object, or with a static argument (such as self) "
-            "that does not equal the one before"
+            "nothing in it: jax.jit was called again on a new function object, or with a static argument (such as "
+            "self) that does not equal the one before"
         )
     return (
         "the types are the same: a static argument, a value that the function closes over, a setting of JAX, or a "

@@ -51,7 +51,7 @@ class Script:
         sys.argv = [str(self.path or self.module or self.words[0]), *self.arguments]
         if self.path is not None:
             sys.path.insert(0, str(self.path.resolve().parent))
-            runpy.run_path(str(self.path), run_name="__main__")
+            runpy.run_path(str(self.path.absolute()), run_name="__main__")
         elif self.module is not None:
             sys.path.insert(0, os.getcwd())
             runpy.run_module(self.module, run_name="__main__", alter_sys=True)

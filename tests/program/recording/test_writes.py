@@ -30,8 +30,8 @@ from io import open as open_of_io
 import numpy as np
 import pytest
 
-from hloscope.program.recording.guard import Guard
 from hloscope.errors import HloscopeError
+from hloscope.program.recording.guard import Guard
 from hloscope.program.recording.writes import FakedWriteError, writes_guarded
 
 
