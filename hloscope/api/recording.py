@@ -20,7 +20,7 @@ from hloscope.analysis.model.recording import (
 from hloscope.api.analyzing import analysis_of
 from hloscope.api.python_words import python_words
 from hloscope.documents import plain
-from hloscope.errors import HloscopeError, SliceError, did_you_mean
+from hloscope.errors import HloscopeError, NotationError, SliceError, did_you_mean
 from hloscope.hardware.slices import Slice, parse_slice
 from hloscope.program.target import RecordingOptions, TargetFacts, make_facts, with_options
 from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection
@@ -236,10 +236,11 @@ def _analysed(
         try:
             capture = program.pending.capture()
             found = _record(program, analysis_of(capture, program.name, judging))
-            when_compiled(found, capture.compiled.text)
-            return found
         except HloscopeError as error:
             program.error = error
+        else:
+            when_compiled(found, capture.compiled.text)
+            return found
     return _record(program)
 
 
@@ -323,8 +324,10 @@ class Recorder:
             raise HloscopeError(
                 "this recording has been used", fix="begin another: with hloscope.recording(...) as rec:"
             )
-        self._watch, watching = self._devices.enter_context(watched(self._facts, self._limits, default_store()))
-        self._watching.enter_context(watching())
+        with ExitStack() as undone:
+            watch, watching = undone.enter_context(watched(self._facts, self._limits, default_store()))
+            self._watching.enter_context(watching())
+            self._watch, self._devices = watch, undone.pop_all()
         return self
 
     def __exit__(
@@ -336,10 +339,14 @@ class Recorder:
 
         self._watching.close()
         watch = self._watch
+        ended_by_us = watch is not None and watch.stopped_by is not None
         with self._devices:
             if watch is not None and any(program.calls for program in watch.programs):
-                self.result = recording_of(watch, (), ending_of(error), chosen=self._chosen)
-        ended_by_us = watch is not None and watch.stopped_by is not None
+                try:
+                    self.result = recording_of(watch, (), ending_of(error), chosen=self._chosen)
+                except HloscopeError:
+                    if error is None or ended_by_us:
+                        raise  # else what the block raised is what is to be heard of
         return isinstance(error, SeenEnoughError) or (ended_by_us and isinstance(error, KeyboardInterrupt))
 
 
@@ -385,5 +392,8 @@ def recording(
     facts = make_facts(slice=slice, **options)
     recorded_slice(facts)
     below = RUN_BELOW_BYTES if run_below_bytes is None else run_below_bytes
+    for name, value, least in (("top", top, 1), ("run_below_bytes", below, 0), ("stop_after", stop_after, 0)):
+        if value is not None and value < least:
+            raise NotationError(f"{name}={value} is too small", fix=f"the least that {name} can be is {least}")
     limits = Limits(run_below_bytes=below, run_all=run, stop_after=stop_after, allow_writes=allow_writes)
     return Recorder(facts, Chosen(only=(only,) if isinstance(only, str) else tuple(only), top=top), limits)

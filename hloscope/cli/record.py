@@ -137,7 +137,7 @@ class _Saved:
 
     def __init__(self, folder: str | None) -> None:
         """Takes the folder; None for none."""
-        self._folder = None if folder is None else Path(folder)
+        self._folder = None if folder is None else Path(folder).absolute()  # the script may change directory
         self._written: dict[str, int] = {}
         if self._folder is not None:
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -161,22 +162,66 @@ def watched_executable(real: Any, call: Callable[..., Any], said: Said) -> Any:
     return made
 
 
+def donated_to_results(computation: Any, args: Sequence[Any], shardings: Sequence[Any]) -> list[jax.Array]:
+    """The arguments that a call takes away: those donated whose memory a result of their type and parts can take.
+
+    Args:
+        computation: What is called.
+        args: What it is called with, also what it does not use.
+        shardings: Of its results.
+    """
+    details, donated = computation.compile_args, computation._donated_invars
+    kept = _used(computation, args)
+    if not any(donated) or len(kept) != len(donated):
+        return []
+    rooms = Counter(map(_memory_of, details["global_out_avals"], shardings))
+    gone = []
+    for array, is_donated, home in zip(kept, donated, details["in_shardings"], strict=True):
+        if not is_donated or not isinstance(array, jax.Array):
+            continue
+        is_there = not isinstance(home, jax.sharding.Sharding) or home.is_equivalent_to(array.sharding, array.ndim)
+        room = _memory_of(array, array.sharding)
+        if is_there and rooms[room]:  # of one that lies elsewhere a copy is given away
+            rooms[room] -= 1
+            gone.append(array)
+    return gone
+
+
+def _used(computation: Any, args: Sequence[Any]) -> list[Any]:
+    return [args[at] for at in sorted(computation.compile_args["kept_var_idx"]) if at < len(args)]
+
+
+def _memory_of(array: Any, sharding: jax.sharding.Sharding) -> tuple[Any, ...]:
+    """What decides whether two arrays, or their types, can take the same memory."""
+    return array.dtype, array.shape, sharding.shard_shape(array.shape), sharding.memory_kind
+
+
 def faked_executable(
-    computation: Any, shardings: Sequence[Any], call: Callable[[Sequence[Any]], list[Any]], said: Said
+    computation: Any,
+    shardings: Sequence[Any],
+    call: Callable[[Sequence[Any], Sequence[Any]], list[Any]],
+    said: Said,
 ) -> Any:
     """An executable that computes nothing.
 
     Args:
         computation: What it is of.
         shardings: Of its results.
-        call: Makes them, of these shardings.
+        call: Makes them, of these shardings, for these arguments.
         said: What it says of itself.
     """
     details = computation.compile_args
     count = len(details["global_in_avals"])
+
+    def called(*args: Any) -> list[Any]:
+        gone = next((arg for arg in _used(computation, args) if isinstance(arg, jax.Array) and arg.is_deleted()), None)
+        if gone is not None:
+            raise RuntimeError(f"Array has been deleted with shape={gone.aval.str_short()}.")  # JAX's own words
+        return call(shardings, args)
+
     made = _Faked(
         None,
-        lambda: lambda *_: call(shardings),
+        lambda: called,
         details["global_in_avals"],
         details["global_out_avals"],
         list(details["in_shardings"]),

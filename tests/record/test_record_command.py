@@ -16,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
 from command_line import environment
 from command_line import hloscope as run
 
+from hloscope.program.recording.scripts import run_to_its_end
+
 pytestmark = [pytest.mark.tpu_compiler, pytest.mark.usefixtures("cached")]
 STEP = """\
 import jax, jax.numpy as jnp, sys, os
@@ -90,17 +92,61 @@ REFUSED = {
     ("-c", "print(1)"): "code on the command line",
     ("no-such-command",): "no-such-command is no script",
     ("/bin/sh", "run.sh"): "not written in Python",
+    ("-m", "package"): "'package' is a package and cannot be directly executed",
+    ("-m", "package.missing"): "No module named package.missing",
     ("quiet.py",): "the script compiled no program",
+    ("unreadable.py",): "SyntaxError: invalid syntax (unreadable.py, line 1)",
 }
 
 
 def test_what_runs_no_program_is_refused(tmp_path):
     (tmp_path / "quiet.py").write_text("print('nothing')")
+    (tmp_path / "unreadable.py").write_text("def step(:")
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("")
     for words, message in REFUSED.items():
         done = record(*words, cwd=tmp_path)
         assert done.returncode == 2
         assert message in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_a_package_is_imported_in_the_recording(tmp_path):
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("import jax; print(jax.default_backend()); jax.jit(lambda x: x + 1)(1.0)")
+    (package / "main.py").write_text("")
+    done = record("-m", "package.main", cwd=tmp_path)
+    assert [each["name"] for each in document(done)["programs"]] == ["<lambda>"]
+    assert "script| tpu" in done.stderr
+
+
+FORK = """
+for end in (None, 4):
+    if os.fork() == 0:
+        print("forked")
+        sys.exit(end)
+    print("ended", os.wait()[1] >> 8)
+step(jnp.ones(8))
+"""
+
+
+def test_a_forked_process_makes_no_report_of_its_own(tmp_path):
+    done = record(script(tmp_path, FORK))
+    assert document(done)["programs"][0]["calls"] == 1
+    assert {"script| forked", "script| ended 0", "script| ended 4"} <= set(done.stderr.splitlines())
+
+
+def test_signals_do_afterwards_what_they_did_before():
+    def run():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        signal.alarm(100)
+
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    assert run_to_its_end(run).kind == "ended"
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 
 def test_programs_are_saved_and_named(tmp_path):
@@ -111,6 +157,19 @@ def test_programs_are_saved_and_named(tmp_path):
     kept = json.loads((tmp_path / "kept" / "step.json").read_text())
     assert kept["totals"] == found["programs"][0]["analysis"]["totals"]
     assert run("analyze", tmp_path / "kept" / "step.hlo").returncode == 0
+
+
+def test_a_script_may_change_directory(tmp_path):
+    script(tmp_path, "assert os.path.isabs(__file__); os.chdir('/'); step(jnp.ones(8))")
+    document(record("train.py", options=["--save", "kept"], cwd=tmp_path))
+    assert sorted(os.listdir(tmp_path / "kept")) == ["step.hlo", "step.json"]
+
+
+def test_what_cannot_be_saved_is_said(tmp_path):
+    (tmp_path / "kept" / "step.hlo").mkdir(parents=True)
+    done = record(script(tmp_path, "step(jnp.ones(8))"), options=["--save", tmp_path / "kept"])
+    assert done.returncode == 2
+    assert "step.hlo" in done.stderr
 
 
 def test_ctrl_c_leaves_a_report(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 
 import jax
@@ -69,6 +70,36 @@ def test_large_programs_give_zeros_with_the_compilers_sharding():
     assert rec.to_dict()["programs"][0]["name"] == rec.programs[0].name
 
 
+def test_results_may_be_larger_than_this_machine():
+    with hloscope.recording("v5e:2x4", only="row"):
+        mesh = line()
+        table = jnp.zeros((500_000, 1_000_000), jnp.bfloat16, device=NamedSharding(mesh, P("x")))  # a terabyte
+        assert (table.nbytes, table.addressable_shards[0].data.shape) == (10**12, (62_500, 1_000_000))
+        jax.jit(lambda table: table[0], out_shardings=NamedSharding(mesh, P()))(table)
+
+        @jax.jit
+        def row(x):
+            return x + 1
+
+        row(jnp.ones(8))
+
+
+def test_what_is_donated_to_a_program_that_is_not_executed_is_gone():
+    @functools.partial(jax.jit, donate_argnums=(0, 1, 3))
+    def step(state, cache, batch, counts):
+        return jax.tree.map(lambda leaf: leaf + batch.sum(), state), cache.sum()
+
+    with hloscope.recording("v5e:2x4"):
+        home = NamedSharding(line(), P(None, "x"))
+        state = {"w": jnp.zeros((4096, 8192), jnp.bfloat16, device=home)}
+        cache, batch = jnp.zeros((4096, 4096), jnp.float32, device=home), jnp.ones(8, jnp.bfloat16)
+        after, _ = step(state, cache, batch, batch)
+        assert [each.is_deleted() for each in (state["w"], after["w"], cache, batch)] == [True, False, False, False]
+        with pytest.raises(RuntimeError, match="deleted"):
+            step(state, cache, batch, batch)
+        assert step(after, cache, batch, batch)[0]["w"].shape == (4096, 8192)
+
+
 def test_a_block_ends_when_its_dearest_program_is_known():
     calls = 0
     with hloscope.recording("v5e:2x4") as rec:
@@ -90,6 +121,31 @@ def test_what_a_block_raises_is_raised_and_what_it_compiled_is_there():
     assert jax.default_backend() == "cpu"
 
 
+def test_what_was_other_when_a_function_is_compiled_again():
+    class Model:
+        @functools.partial(jax.jit, static_argnums=0)
+        def call(self, x):
+            return x * 3
+
+    @jax.jit
+    def scaled(x, s):
+        return x * s
+
+    @jax.jit
+    def product(x):
+        return x @ x
+
+    with hloscope.recording("v5e:2x4", top=1) as rec:
+        x = jnp.ones((8, 8))
+        scaled(x, 2.0), scaled(x, jnp.float32(2)), product(x), Model().call(x), Model().call(x)
+        with jax.default_matmul_precision("highest"):
+            product(x)
+    found = {each.name: each.changes for each in rec.result.recompiled}
+    assert found["scaled"] == ("s was weakly typed f32[] and became f32[]",)
+    assert "a static argument (such as self)" in found["call"][0]
+    assert "a setting of JAX" in found["product"][0]
+
+
 def test_a_mesh_of_some_devices_keeps_their_order():
     with hloscope.recording("v5e:2x4") as rec:
         devices = jax.devices()
@@ -103,6 +159,31 @@ def test_a_mesh_of_some_devices_keeps_their_order():
 def test_a_slice_that_is_no_tpu_is_refused():
     with pytest.raises(hloscope.HloscopeError, match="recorded for a TPU slice"):
         hloscope.recording("cpu:8")
+
+
+@pytest.mark.parametrize("option", [{"top": 0}, {"run_below_bytes": -1}, {"stop_after": -1}])
+def test_numbers_that_say_nothing_are_refused(option):
+    with pytest.raises(hloscope.HloscopeError, match="is too small"):
+        hloscope.recording(**option)
+
+
+def test_a_recording_in_a_recording_is_refused_and_ends_nothing():
+    with hloscope.recording("v5e:2x4") as rec:
+        refused = hloscope.recording("v5p:2x2x1")
+        with pytest.raises(hloscope.HloscopeError, match="another recording goes on"), refused:
+            pass
+        assert (jax.device_count(), jax.devices()[0].device_kind) == (8, "TPU v5 lite")
+        double(jnp.float32(3))
+    assert [program.calls for program in rec.programs] == [1]
+    assert jax.default_backend() == "cpu"
+    with refused:  # it has not been used
+        double(jnp.float32(3))
+    assert refused.programs[0].slice_name == "v5p:1x1x1"
+
+
+def test_what_a_block_raises_is_not_hidden_by_a_name_that_was_not_compiled():
+    with pytest.raises(ZeroDivisionError), hloscope.recording(only="dubble"):
+        print(double(jnp.float32(3)) / (1 // 0))
 
 
 def test_names_that_were_not_compiled_are_refused():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import sys
 import threading
 import weakref
 from bisect import bisect_right, insort
@@ -18,6 +19,8 @@ from hloscope.errors import HloscopeError
 from hloscope.program.arguments import KEY_IMPLEMENTATIONS
 
 COUNTED_BYTES = 1_000_000
+_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+"""Lets a region be larger than the machine's memory; Python knows it by name from 3.13 on. (Linux: mman-common.h.)"""
 
 
 class Held:
@@ -152,9 +155,8 @@ class Fakes:
         part_bytes = -(-prod(shape) * dtype.itemsize // mmap.PAGESIZE) * mmap.PAGESIZE
         if not part_bytes:
             return [np.zeros(shape, dtype) for _ in range(count)]
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
         try:
-            region = mmap.mmap(-1, part_bytes * count, flags=flags)
+            region = mmap.mmap(-1, part_bytes * count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
         except OSError as error:
             raise HloscopeError(
                 f"no address space for an output of {part_bytes * count:,} bytes that is not computed",

@@ -91,12 +91,13 @@ def bytes_of(avals: Iterable[Any]) -> int:
 
 
 def type_of(aval: Any, sharding: Any) -> str:
-    """An argument's type with its sharding, as `jax.typeof` writes it: `bf16[8@data,2048]`."""
+    """An argument's type with its sharding, as `jax.typeof` writes it: `bf16[8@data,2048]`; said where it is weak."""
     spec = list(sharding.spec) if isinstance(sharding, jax.sharding.NamedSharding) else []
     spec += [None] * (len(aval.shape) - len(spec))
     axes = ["+".join(map(str, entry if isinstance(entry, tuple) else (entry,))) if entry else "" for entry in spec]
     parts = (f"{size}@{axis}" if axis else str(size) for size, axis in zip(aval.shape, axes, strict=True))
-    return f"{short_dtype(str(aval.dtype)) or aval.dtype}[{','.join(parts)}]"
+    weak = "weakly typed " if getattr(aval, "weak_type", False) else ""
+    return f"{weak}{short_dtype(str(aval.dtype)) or aval.dtype}[{','.join(parts)}]"
 
 
 def what_changed(before: Program, after: Program) -> str:
@@ -116,8 +117,14 @@ def what_changed(before: Program, after: Program) -> str:
     if before.lowered.slice.name != after.lowered.slice.name or _devices(before) != _devices(after):
         return "it runs on other devices"
     if before.digest == after.digest:
-        return "nothing in it: jax.jit was called again on a new function object"
-    return "the types are the same: a static argument, or a value that the function closes over, is another"
+        return (
+            "nothing in it: jax.jit was called again on a new function object, or with a static argument (such as "
+            "self) that does not equal the one before"
+        )
+    return (
+        "the types are the same: a static argument, a value that the function closes over, a setting of JAX, or a "
+        "transformation (such as jax.grad of it) is another"
+    )
 
 
 def _devices(program: Program) -> tuple[int, ...]:

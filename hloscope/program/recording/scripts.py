@@ -7,6 +7,7 @@ import os
 import re
 import runpy
 import shutil
+import signal
 import sys
 import threading
 import traceback
@@ -22,6 +23,7 @@ from hloscope.program.importing import is_library, shown_path
 from hloscope.program.recording.watching import SeenEnoughError
 
 _PYTHON = re.compile(r"^python[\d.]*$")
+_RUNPY = runpy.run_path.__code__.co_filename
 _FLAGS = re.compile(r"^-[uOBsSEIiqvbd]+$")
 """Of the interpreter's, which change nothing here."""
 
@@ -49,7 +51,7 @@ class Script:
         sys.argv = [str(self.path or self.module or self.words[0]), *self.arguments]
         if self.path is not None:
             sys.path.insert(0, str(self.path.resolve().parent))
-            runpy.run_path(str(self.path), run_name="__main__")
+            runpy.run_path(str(self.path.absolute()), run_name="__main__")
         elif self.module is not None:
             sys.path.insert(0, os.getcwd())
             runpy.run_module(self.module, run_name="__main__", alter_sys=True)
@@ -100,7 +102,7 @@ def _module(given: tuple[str, ...], rest: tuple[str, ...]) -> Script:
     before = list(sys.path)
     sys.path.insert(0, os.getcwd())
     try:
-        found = importlib.util.find_spec(rest[0])
+        found = importlib.util.find_spec(rest[0].partition(".")[0])  # of what is in a package, it would import that
     except (ImportError, ValueError) as error:
         raise TargetError(f"there is no module {rest[0]}", why=str(error)) from error
     finally:
@@ -150,18 +152,38 @@ def run_to_its_end(run: Callable[[], None]) -> Ending:
 
     os._exit = leave  # type: ignore[assignment]
     try:
-        run()
+        with _signals_kept():
+            run()
     except BaseException as error:
         ending = ending_of(error)
         if isinstance(error, SystemExit) and ending.status and not isinstance(error.code, int):
             sys.stderr.write(f"{error.code}\n")
         elif ending.kind == "raised":
             _print_users_part(error)
-        return ending
+    else:
+        ending = ending_of(None)
     finally:
         os._exit = before_exit
         sys.argv, sys.path[:] = before, before_path
-    return ending_of(None)
+    if os.getpid() != process:  # the script forked, and this is the other one: the report is not its business
+        with suppress(OSError, ValueError, AttributeError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        before_exit(ending.status or 0)
+    return ending
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Signals do afterwards what they did before, so that Ctrl-C ends what comes then; no alarm is left."""
+    before = {each: signal.getsignal(each) for each in signal.valid_signals()}
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
+            if handler is not None and signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
 
 
 def ending_of(error: BaseException | None) -> Ending:
@@ -183,6 +205,11 @@ def _print_users_part(error: BaseException) -> None:
     trace = error.__traceback__
     while trace is not None and is_library(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames[-1].filename == _RUNPY:  # nothing of it ran: Python did not find the module, or could not read it
+        error.__suppress_context__ = True
+        traceback.print_exception(error.with_traceback(None))
+        return
     traceback.print_exception(error.with_traceback(trace or error.__traceback__))
 
 

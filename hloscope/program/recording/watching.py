@@ -282,13 +282,16 @@ class Watch:
     def _faked_call(self, program: Program, computation: Any) -> Callable[..., list[Any]]:
         committed = bool(computation.compile_args.get("committed", True))
 
-        def called(shardings: Sequence[Any]) -> list[Any]:
+        def called(shardings: Sequence[Any], args: Sequence[Any]) -> list[Any]:
             self._count(program)
             avals = computation.compile_args["global_out_avals"]
-            return [
+            results = [
                 self.fakes.array(aval, sharding, committed=committed or len(sharding.device_set) > 1)
                 for aval, sharding in zip(avals, shardings, strict=True)
             ]
+            for array in jax_watching.donated_to_results(computation, args, shardings):
+                array.delete()
+            return results
 
         return called
 

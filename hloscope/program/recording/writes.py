@@ -38,6 +38,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import Any
 
+from hloscope.errors import HloscopeError
 from hloscope.program.recording.checkpoints import Blank, checkpoint_doors
 from hloscope.program.recording.file_doors import FileDoors, writes
 from hloscope.program.recording.guard import (
@@ -94,10 +95,10 @@ def writes_guarded(
         What did not go where it was to go, so far; readable afterwards too.
 
     Raises:
-        RuntimeError: Another recording is guarded.
+        HloscopeError: Another recording is guarded.
     """
     if not _one.acquire(blocking=False):
-        raise RuntimeError("another recording guards the files of this process")
+        raise HloscopeError("another recording goes on in this process", fix="end that one before this one begins")
     with ExitStack() as stack:
         stack.callback(_one.release)
         scratch = os.path.realpath(tempfile.mkdtemp(prefix="hloscope-"))

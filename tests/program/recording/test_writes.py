@@ -30,6 +30,7 @@ from io import open as open_of_io
 import numpy as np
 import pytest
 
+from hloscope.errors import HloscopeError
 from hloscope.program.recording.guard import Guard
 from hloscope.program.recording.writes import FakedWriteError, writes_guarded
 
@@ -528,7 +529,7 @@ def test_what_the_user_put_over_a_door_stays(home, faking, monkeypatch):
 
 
 def test_one_recording_at_a_time(faking):
-    with faking.guarded(), pytest.raises(RuntimeError, match="another recording"), faking.guarded():
+    with faking.guarded(), pytest.raises(HloscopeError, match="another recording"), faking.guarded():
         pass
     with faking.guarded():
         pass
