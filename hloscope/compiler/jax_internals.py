@@ -95,6 +95,16 @@ def compile_options(lowered: jax.stages.Lowered, options: Mapping[str, str]) -> 
     return bytes(made.SerializeAsString())
 
 
+def own_options(lowered: jax.stages.Lowered) -> dict[str, str]:
+    """The compiler options that a program brings along: those of `jax.jit(..., compiler_options=...)`, as text."""
+    return option_texts(dict(getattr(lowered._lowering, "_compiler_options_kvs", ())))
+
+
+def option_texts(options: Mapping[str, Any]) -> dict[str, str]:
+    """Compiler options as the command line writes them."""
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+
+
 def plain_options() -> bytes:
     """The options of a compile for one device that nobody asked anything of, serialized."""
     from jax._src.lib import xla_client

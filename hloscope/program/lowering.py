@@ -118,9 +118,10 @@ def lower(
     seen = jax_internals.lowered_facts(made.module)
     mesh = users_mesh(plan, seen)
     chosen, chosen_by = choose_slice(plan, mesh, seen.device_count)
+    options = {**jax_internals.own_options(made.module), **facts.compiler_options}
     return Lowered(
         name=name,
-        facts=facts,
+        facts=replace(facts, compiler_options=options),
         plan=plan,
         **made._asdict(),
         seen=seen,

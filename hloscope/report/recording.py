@@ -18,7 +18,7 @@ _FAKED = {
     "large": "its arguments and results are large",
     "long": "it computes too much for a simulated device",
     "memory": "the arrays that are real take much memory already",
-    "kernel": "it has a kernel that only a TPU runs",
+    "kernel": "it has a kernel that only a TPU runs, or something else that no CPU can compile",
 }
 _NAMES_SHOWN = 6
 

@@ -234,3 +234,19 @@ def test_other_threads_see_the_slice_and_end_the_block_too():
     assert seen == [("tpu", "tpu")]
     assert (rec.result.ended, {each.name: each.calls for each in rec.programs}["large"]) == ("stopped", 4)
     assert jax.devices()[0].platform == "cpu"
+
+
+def test_compiler_options_of_a_program_are_the_tpu_compilers():
+    @functools.partial(jax.jit, compiler_options={"xla_tpu_scoped_vmem_limit_kib": "16384"})
+    def known(x):
+        return x + 1
+
+    @functools.partial(jax.jit, compiler_options={"xla_tpu_no_such_option": "true"})
+    def unknown(x):
+        return x + 2
+
+    with hloscope.recording("v5e:2x4") as rec:
+        assert (float(known(jnp.float32(1))), float(unknown(jnp.float32(1)))) == (2.0, 3.0)
+    found = {program.name: program for program in rec.programs}
+    assert (found["known"].faked, found["known"].error) == (None, None)
+    assert "xla_tpu_no_such_option" in found["unknown"].error

@@ -18,7 +18,8 @@ class RecordedProgram:
         calls: How often the script called it.
         faked: Why it was not executed, so that its results were zeros: `large`, `long` (it computes too much for a
             simulated device), `memory` (the arrays that are real take too much of it already, on some of its calls at
-            least) or `kernel` (it has a kernel that only a TPU runs); None where it was executed.
+            least) or `kernel` (it has a kernel that only a TPU runs, or
+            something else that no CPU can compile); None where it was executed.
         took_cpu_branch: Whether it was executed and took another branch of `jax.lax.platform_dependent` than on a TPU:
             its numbers are not the priced program's.
         slice_name: What it was compiled for: the part of the slice that its devices are.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import jax
 
+from hloscope.compiler.jax_internals import option_texts
 from hloscope.compiler.model import Layout
 from hloscope.hardware.devices import Place, SliceDevice, slice_devices
 from hloscope.hardware.slices import Slice, default_slice, slice_shapes
@@ -62,6 +63,15 @@ class Program:
     def function(self) -> tuple[str, str | None]:
         """What it shares with the programs that the same function was compiled into."""
         return self.name, self.place
+
+    def add_options(self, options: Mapping[str, Any]) -> None:
+        """Takes compiler options that the script gives when it compiles the program itself."""
+        if options:
+            facts = self.lowered.facts
+            self.lowered = replace(
+                self.lowered,
+                facts=replace(facts, compiler_options={**option_texts(options), **facts.compiler_options}),
+            )
 
     @property
     def least_seconds(self) -> float:

@@ -151,10 +151,13 @@ class Watch:
             ours = copy.copy(computation)
             executable = None
 
-            def compile(*_: Any, **__: Any) -> Any:
+            for_cpu = {**params, "compiler_options_kvs": ()}  # they are the TPU compiler's
+
+            def compile(compiler_options: Mapping[str, Any] | None = None, **_: Any) -> Any:
                 nonlocal executable
                 if executable is None:
-                    executable = self._executable(program, computation, lambda: original(args, **params))
+                    program.add_options(compiler_options or {})
+                    executable = self._executable(program, computation, lambda: original(args, **for_cpu))
                 return executable
 
             ours.compile = compile
@@ -222,7 +225,11 @@ class Watch:
         plan = Plan(slice=chosen, mesh=None, axis_types=None)
         return Lowered(
             name=name,
-            facts=replace(self.facts, slice=chosen.name),
+            facts=replace(
+                self.facts,
+                slice=chosen.name,
+                compiler_options={**jax_internals.own_options(module), **self.facts.compiler_options},
+            ),
             plan=plan,
             module=module,
             traced=None,
