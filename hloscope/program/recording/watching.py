@@ -368,6 +368,12 @@ class Watch:
         count = len(program.lowered.seen.result_avals)
         return None if found is None or len(found) < count or not count else found[-count:]
 
+    def _cost(self, program: Program) -> dict[str, float]:
+        """XLA's count for one device of what the program does as it was lowered; loops count once there."""
+        count = max(program.lowered.seen.device_count, 1)
+        found = program.lowered.module.cost_analysis() or {}
+        return {name: value / count for name, value in found.items()}
+
     def _said(self, program: Program) -> jax_watching.Said:
         """What a compiled program says of itself when a script asks: what it would on the slice."""
 
@@ -380,7 +386,7 @@ class Watch:
         return jax_watching.Said(
             text=lambda: compiled().text,
             memory=lambda: SimpleNamespace(**compiled().memory_bytes),
-            cost=lambda: {"flops": program.flops / max(program.lowered.seen.device_count, 1)},
+            cost=lambda: self._cost(program),
         )
 
 
