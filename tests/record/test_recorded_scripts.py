@@ -62,6 +62,25 @@ def test_a_training_loop_of_flax():
     assert "script| step 0: loss 0.000" in said
 
 
+def contents(folder):
+    """Every file below a folder, with its bytes."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_an_existing_checkpoint_folder_stays_byte_equal(tmp_path):
+    old = tmp_path / "checkpoints" / "2" / "default"
+    old.mkdir(parents=True)
+    (old / "array").write_bytes(b"trained for a week")
+    (old.parent / "_CHECKPOINT_METADATA").write_text("{}")
+    before = contents(tmp_path)
+    words = ["--steps", "7", "--checkpoints", str(tmp_path / "checkpoints")]
+    document, _ = recorded("--only", "train_step", "--stop-after", "0", script="train_nnx.py", arguments=words)
+    assert (document["ended"], document["exit_status"]) == ("ended", 0)
+    assert by_name(document)["train_step"]["calls"] == 7
+    assert contents(tmp_path) == before
+    assert any("save" in write["what"] for write in document["kept_writes"])
+
+
 def test_serving_takes_the_kernel_of_a_tpu_and_an_endless_decode_ends():
     document, _ = recorded(script="serve.py")
     programs = by_name(document)
