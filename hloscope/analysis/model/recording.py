@@ -14,7 +14,7 @@ class RecordedProgram:
 
     Attributes:
         name: The function's name.
-        place: Where it is written, as `file.py:12`; None where JAX does not know.
+        place: Where it is written, as `file.py:12`, or first called where it is JAX's own; None where unknown.
         calls: How often the script called it.
         faked: Why it was not executed, so that its results were zeros: `large`, `long` (it computes too much for a
             simulated device), `memory` (the arrays that are real take too much of it already, on some of its calls at

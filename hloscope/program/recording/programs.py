@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from hloscope.compiler.model import Layout
 from hloscope.hardware.devices import Place, SliceDevice, slice_devices
 from hloscope.hardware.slices import Slice, default_slice, slice_shapes
 from hloscope.program.compiling import Pending
-from hloscope.program.importing import shown_path
+from hloscope.program.importing import is_library, shown_path
 from hloscope.program.lowering import Lowered
 from hloscope.program.notation import short_dtype
 
@@ -30,7 +31,7 @@ class Program:
 
     Attributes:
         name: The function's.
-        place: Where it is written, as `file.py:12`; None where JAX does not know.
+        place: Where it is written, as `file.py:12`, or first called where it is JAX's own; None where unknown.
         is_jaxs: Whether it is written in JAX itself, such as `jnp.add` outside of `jax.jit`.
         lowered: For the slice that its devices are.
         arguments: The type and the sharding of each argument leaf, by name.
@@ -88,11 +89,19 @@ _JAX = str(Path(jax.__file__).parent)
 
 
 def place_of(source: str | None) -> tuple[str | None, bool]:
-    """Where a function is written, of JAX's `func_src_info`, and whether that is JAX itself."""
+    """Where a function is written, of JAX's `func_src_info`, or called where that is JAX itself; and whether it is."""
     found = _SOURCE.match(source or "")
-    if found is None:
-        return None, True
-    return f"{shown_path(found['file'])}:{found['line']}", found["file"].startswith(_JAX)
+    if found is None or found["file"].startswith(_JAX):
+        return _calling_line(), True
+    return f"{shown_path(found['file'])}:{found['line']}", False
+
+
+def _calling_line() -> str | None:
+    """The innermost line of the script's own on the stack."""
+    frame = inspect.currentframe()
+    while frame is not None and is_library(frame.f_code.co_filename):
+        frame = frame.f_back
+    return None if frame is None else f"{shown_path(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 def bytes_of(avals: Iterable[Any]) -> int:
