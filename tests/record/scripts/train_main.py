@@ -89,7 +89,7 @@ def train_step(config, state, tokens):
 
     loss, grads = jax.value_and_grad(loss_of)(state["params"])
     updates, opt = optimizer.update(grads, state["opt"], state["params"])
-    metrics = {"loss": loss, "norm": optax.global_norm(grads)}
+    metrics = {"loss": loss, "norm": optax.tree.norm(grads)}
     return {"params": optax.apply_updates(state["params"], updates), "opt": opt, "step": state["step"] + 1}, metrics
 
 
