@@ -43,7 +43,7 @@ class Chosen:
 
     Attributes:
         only: Functions by name, or a pattern of names such as `train_*`; empty for all.
-        top: At most so many, the dearest ones.
+        top: At most so many, the costliest ones.
     """
 
     only: tuple[str, ...] = ()
@@ -146,7 +146,7 @@ def recording_of(
     programs = _merged(watch.programs)
     _check_any(programs, chosen, ending)
     large = [each for each in programs if not each.is_jaxs or each.faked is not None]
-    asked = sorted(filter(chosen.takes, large), key=lambda each: -each.least_seconds * each.calls)[: chosen.top]
+    asked = sorted(filter(chosen.takes, large), key=lambda each: -each.rough_seconds * max(each.calls, 1))[: chosen.top]
     notes = _notes(watch)
     for program in asked:
         watch.begin_compile(program)
@@ -166,9 +166,9 @@ def recording_of(
         ended=ending.kind if watch.stopped_by is None else "stopped",
         exit_status=ending.status if watch.stopped_by is None else None,
         said=ending.said if watch.stopped_by is None else _stopped(watch.stopped_by),
-        programs=tuple(sorted([*found, *rest], key=lambda each: (each.analysis is None, -each.call_us * each.calls))),
+        programs=tuple(sorted([*found, *rest], key=lambda each: (each.analysis is None, -each.all_calls_us))),
         small=_small([each for each in programs if each not in large]),
-        recompiled=_recompiled(watch.programs),
+        recompiled=_recompiled([each for each in watch.programs if each.is_compiled]),
         kept_writes=() if watch.writes is None else tuple(map(_kept_write, watch.writes.entries)),
         notes=tuple(dict.fromkeys(notes)),
         versions=dict(next((each.analysis.versions for each in found if each.analysis is not None), {})),
@@ -178,12 +178,12 @@ def recording_of(
 def _merged(programs: Sequence[Program]) -> list[Program]:
     """Each program once: one function compiled twice into the same text is one program."""
     found: dict[Any, Program] = {}
-    for program in programs:
+    for program in filter(lambda each: each.is_compiled, programs):
         same = found.setdefault((program.function, program.digest, program.lowered.layout), program)
         if same is not program:
             same.calls += program.calls
             program.calls = 0
-    return [program for program in found.values() if program.calls]
+    return list(found.values())
 
 
 def _check_any(programs: Sequence[Program], chosen: Chosen, ending: Any) -> None:
@@ -208,12 +208,12 @@ def _record(program: Program, analysis: Any = None) -> RecordedProgram:
         place=program.place,
         calls=program.calls,
         faked=program.faked,
-        took_cpu_branch=program.took_cpu_branch,
+        took_cpu_branch=program.took_cpu_branch and program.faked in (None, "memory"),
         slice_name=program.lowered.slice.name,
         device_count=program.lowered.seen.device_count,
         boundary_bytes=program.boundary_bytes,
         flops=program.flops,
-        least_us=program.least_seconds * 1e6,
+        rough_us=program.rough_seconds * 1e6,
         analysis=analysis,
         error=None if program.error is None else _words(program.error),
     )
@@ -234,12 +234,13 @@ def _analysed(
 ) -> RecordedProgram:
     if program.error is None and program.pending is not None:
         try:
-            capture = program.pending.capture()
+            capture = program.capture()
             found = _record(program, analysis_of(capture, program.name, judging))
-        except HloscopeError as error:
+        except Exception as error:  # what hloscope itself fails over in one program is no reason to lose the others
             program.error = error
         else:
             when_compiled(found, capture.compiled.text)
+            program.captured = None  # which takes memory
             return found
     return _record(program)
 
@@ -253,7 +254,7 @@ def _small(programs: Sequence[Program]) -> SmallPrograms | None:
         calls=sum(each.calls for each in programs),
         names=tuple(dict.fromkeys(each.name for each in by_calls)),
         boundary_bytes=max(each.boundary_bytes for each in programs),
-        least_us=sum(each.least_seconds * each.calls for each in programs) * 1e6,
+        rough_us=sum(each.rough_seconds * each.calls for each in programs) * 1e6,
     )
 
 
@@ -341,7 +342,7 @@ class Recorder:
         watch = self._watch
         ended_by_us = watch is not None and watch.stopped_by is not None
         with self._devices:
-            if watch is not None and any(program.calls for program in watch.programs):
+            if watch is not None and any(program.is_compiled for program in watch.programs):
                 try:
                     self.result = recording_of(watch, (), ending_of(error), chosen=self._chosen)
                 except HloscopeError:
@@ -376,10 +377,10 @@ def recording(
     Args:
         slice: A TPU slice, such as `v5e:2x4`.
         only: Names of functions, or patterns such as `train_*`, of which alone programs are analysed.
-        top: At most so many programs are analysed, the dearest ones.
+        top: At most so many programs are analysed, the costliest ones.
         run: Execute every program that can be on simulated devices.
         run_below_bytes: Execute programs with fewer bytes of arguments and results; by default 64 MB.
-        stop_after: End the block once its dearest program was called so often with nothing new compiled in between;
+        stop_after: End the block once its costliest program was called so often with nothing new compiled in between;
             0 for never. By default 3, once anything was not executed.
         allow_writes: Write and remove files though values are not real; by default that happens to copies.
         {options}

@@ -14,6 +14,7 @@ import click
 from hloscope.cli import running, targets
 from hloscope.cli.options import fail_on_option, rule_options, target_options
 from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, NotationError
+from hloscope.units import plural
 
 if TYPE_CHECKING:
     from hloscope.analysis.model.recording import RecordedProgram, Recording
@@ -30,12 +31,21 @@ _SIZE = re.compile(r"(?P<number>\d+(?:\.\d*)?)\s*(?P<unit>[A-Za-z]*)")
 
 
 def _exit_code(found: Recording, options: dict[str, Any]) -> int:
-    """0 where a report was made, whatever became of the script."""
+    """0 where a report was made, whatever became of the script; with `--fail-on` a verdict over every program in it."""
+    if options["fail_on"] is None:
+        return EXIT_OK
     analyses = [program.analysis for program in found.programs if program.analysis is not None]
     broken = running.failing([finding for each in analyses for finding in each.findings], options["fail_on"])
-    if not broken:
-        return EXIT_OK
-    return EXIT_COULD_NOT_RUN if running.rules_failed(broken) else EXIT_BROKEN
+    if broken and not running.rules_failed(broken):
+        count = plural(len(broken), "finding")
+        running.say(f"failed: {count} as severe as --fail-on {options['fail_on']}: {broken[0].message}")
+        return EXIT_BROKEN
+    unknown = [program.name for program in found.programs if program.analysis is None]
+    if unknown:
+        names = ", ".join(dict.fromkeys(unknown))
+        fix = f"--top {len(found.programs)} analyses all that can be"
+        running.say(f"error: no verdict: {names} not analysed\n   = fix: {fix}")
+    return EXIT_COULD_NOT_RUN if unknown or broken else EXIT_OK
 
 
 def _leave(found: Recording, options: dict[str, Any]) -> None:
@@ -61,7 +71,7 @@ def _bytes(_context: object, _option: object, text: str) -> int:
     "--only", multiple=True, metavar="NAME", help="Analyse these functions, in full: train_step, 'eval_*'. Repeats."
 )
 @click.option(
-    "--top", type=click.IntRange(1), default=12, show_default=True, help="Analyse this many programs, the dearest."
+    "--top", type=click.IntRange(1), default=12, show_default=True, help="Analyse this many programs, the costliest."
 )
 @click.option(
     "--run-below",
@@ -77,7 +87,7 @@ def _bytes(_context: object, _option: object, text: str) -> int:
     "--stop-after",
     type=click.IntRange(0),
     metavar="N",
-    help="End the script after N more calls of its dearest program with nothing new compiled; 0 is never. "
+    help="End the script after N more calls of its costliest program with nothing new compiled; 0 is never. "
     "[default: 3, once anything was not executed]",
 )
 @click.option("--allow-writes", is_flag=True, help="Let the script write files though its values are not real.")

@@ -63,7 +63,8 @@ def matmul_flops(jaxpr: Any) -> float:
     """Floating-point operations of a program's matmuls and convolutions, on all devices together.
 
     A scan counts as often as it is long, and a `while` loop once: how often it runs, its values decide. Of branches
-    the dearest counts. A kernel counts as its author says; nothing where he does not.
+    the dearest counts, and in `shard_map` all devices of the axes that it makes manual. A kernel counts as its author
+    says; nothing where he does not.
     """
     return sum(map(_flops_of, jaxpr.eqns))
 
@@ -83,5 +84,12 @@ def _flops_of(eqn: Any) -> float:
     inner = [matmul_flops(held) for held in inner_jaxprs(eqn)]
     if name == "cond":
         return max(inner, default=0.0)
-    times = params["length"] if name == "scan" else params["mesh"].size if name == "shard_map" else 1
+    times = params["length"] if name == "scan" else _devices_of(params) if name == "shard_map" else 1
     return float(times * sum(inner))
+
+
+def _devices_of(shard_map: Any) -> int:
+    """Over how many devices a `shard_map` splits what is in it: those of the axes that it makes manual."""
+    mesh = shard_map["mesh"]
+    manual = shard_map.get("newly_manual_axes", shard_map.get("manual_axes", mesh.axis_names))
+    return prod(size for axis, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True) if axis in manual)

@@ -1,4 +1,4 @@
-"""`hloscope record` as text: the script's programs, dearest first, and what was not done for it."""
+"""`hloscope record` as text: the script's programs, costliest first, and what was not done for it."""
 
 from __future__ import annotations
 
@@ -53,13 +53,16 @@ def _programs(found: Recording, width: int) -> Iterator[Text]:
             yield from hanging(Text(said, style="bold red"), width)
         if program.error is not None:
             yield from hanging(Text(f"{program.name} has no figures: {program.error}", style="yellow"), width)
+    if any(program.predicted_us is None for program in found.programs):
+        legend = "about: by arithmetic alone, where a program is not compiled or not priced"
+        yield from hanging(Text(legend, style="dim"), width)
     small = found.small
     if small is not None:
         names = ", ".join(small.names[:_NAMES_SHOWN]) + (", …" if len(small.names) > _NAMES_SHOWN else "")
         yield from hanging(
             Text(
                 f"and {plural(small.programs, 'small program')} of JAX's own ({names}): {plural(small.calls, 'call')}, "
-                f"at least {format_time(small.least_us)} together, not compiled for the slice",
+                f"about {format_time(small.rough_us)} together by arithmetic, not compiled for the slice",
                 style="dim",
             ),
             width,
@@ -79,14 +82,12 @@ def _dearest(found: Recording, width: int) -> Iterator[Text]:
 
 
 def _columns(programs: tuple[RecordedProgram, ...]) -> list[Column]:
-    total = sum(program.call_us * program.calls for program in programs)
+    total = sum(program.all_calls_us for program in programs)
     return [
         column(programs, "program", lambda each: each.name, style="bold"),
         column(programs, "calls", lambda each: f"{each.calls:,}", right=True),
         column(programs, "one call", _time, right=True),
-        column(
-            programs, "share", lambda each: format_share(each.call_us * each.calls / total) if total else "", right=True
-        ),
+        column(programs, "share", lambda each: format_share(each.all_calls_us / total) if total else "", right=True),
         column(programs, "sends", lambda each: _moved(each.analysis), right=True, below="sends {}", given_up=2),
         column(programs, "HBM", lambda each: _memory(each.analysis), right=True, below="{} of HBM", given_up=1),
         column(programs, "on", lambda each: each.slice_name, below="on {}", given_up=3),
@@ -95,8 +96,10 @@ def _columns(programs: tuple[RecordedProgram, ...]) -> list[Column]:
 
 
 def _time(program: RecordedProgram) -> Text:
-    known = program.analysis is not None and program.analysis.time is not None
-    return Text(("" if known else ">") + format_time(program.call_us))
+    time = None if program.analysis is None else program.analysis.time
+    if time is None or time.step_us is None:
+        return Text(f"about {format_time(program.rough_us)}")
+    return Text(time.bound.marked(format_time(time.step_us)))
 
 
 def _moved(found: Analysis | None) -> Text:

@@ -190,3 +190,19 @@ def test_threads_that_are_left_behind_do_not_keep_the_command(tmp_path):
     begun = time.monotonic()
     assert document(record(script(tmp_path, text)))["programs"]
     assert time.monotonic() - begun < 200
+
+
+def test_a_program_that_is_only_compiled_ahead_of_time_is_there(tmp_path):
+    text = "c = step.lower(jnp.ones(8)).compile(); print(c.memory_analysis())\nstep.lower(jnp.ones(9))"
+    done = record(script(tmp_path, text))
+    (program,) = document(done)["programs"]
+    assert (program["name"], program["calls"]) == ("step", 0)
+    assert program["analysis"]["memory"]["argument_bytes"] > 0
+
+
+def test_a_verdict_over_what_was_not_analysed_is_none(tmp_path):
+    path = script(tmp_path, "step(jnp.ones(8)); step(jnp.ones(16))")
+    assert record(path, options=["--fail-on", "note"]).returncode == 0
+    done = record(path, options=["--fail-on", "note", "--top", "1"])
+    assert done.returncode == 2
+    assert "no verdict: step not analysed" in done.stderr

@@ -14,6 +14,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import hloscope
+from hloscope.program.jaxprs import matmul_flops
 
 pytestmark = [pytest.mark.tpu_compiler, pytest.mark.usefixtures("cached")]
 
@@ -250,3 +251,15 @@ def test_compiler_options_of_a_program_are_the_tpu_compilers():
     found = {program.name: program for program in rec.programs}
     assert (found["known"].faked, found["known"].error) == (None, None)
     assert "xla_tpu_no_such_option" in found["unknown"].error
+
+
+def test_work_is_counted_on_the_devices_that_share_it():
+    mesh = jax.make_mesh((4, 2), ("a", "b"), axis_types=(AxisType.Auto,) * 2)
+
+    def square(x):
+        return x @ x
+
+    for axes, devices in (({"a"}, 4), ({"a", "b"}, 8)):
+        shared = jax.shard_map(square, mesh=mesh, in_specs=P(), out_specs=P(), axis_names=axes, check_vma=False)
+        traced = jax.make_jaxpr(jax.jit(shared))(jnp.ones((8, 8)))
+        assert matmul_flops(traced.jaxpr) == devices * 2 * 8**3

@@ -18,15 +18,16 @@ class RecordedProgram:
         calls: How often the script called it.
         faked: Why it was not executed, so that its results were zeros: `large`, `long` (it computes too much for a
             simulated device), `memory` (the arrays that are real take too much of it already, on some of its calls at
-            least) or `kernel` (it has a kernel that only a TPU runs, or
-            something else that no CPU can compile); None where it was executed.
+            least) or `kernel` (it has a kernel that only a TPU runs, or something else that no CPU can
+            compile); None where it was executed.
         took_cpu_branch: Whether it was executed and took another branch of `jax.lax.platform_dependent` than on a TPU:
             its numbers are not the priced program's.
         slice_name: What it was compiled for: the part of the slice that its devices are.
         device_count: Devices that it runs on.
         boundary_bytes: Bytes of its arguments and results, whole.
         flops: Of its matmuls and convolutions, on all devices together; kernels without a cost estimate are not in it.
-        least_us: What one call takes at least: its matmuls at the chip's peak, its arguments and results read once.
+        rough_us: What one call takes by arithmetic, for ranking: matmuls at the chip's peak, arguments and results read
+            once, nothing sent. Neither a bound nor a prediction.
         analysis: What moves in it, and how long a call takes; None where it was not analysed.
         error: Why it could not be analysed; None where it could, or was not asked for.
     """
@@ -40,15 +41,25 @@ class RecordedProgram:
     device_count: int
     boundary_bytes: int
     flops: float
-    least_us: float
+    rough_us: float
     analysis: Analysis | None
     error: str | None
 
     @property
     def call_us(self) -> float:
-        """What one call takes, as predicted, or at least where it was not analysed."""
+        """What one call takes as predicted; by arithmetic where that is not known."""
+        return self.rough_us if self.predicted_us is None else self.predicted_us
+
+    @property
+    def all_calls_us(self) -> float:
+        """What all calls take together; of a program that was only compiled, one."""
+        return self.call_us * max(self.calls, 1)
+
+    @property
+    def predicted_us(self) -> float | None:
+        """What one call takes as predicted; None where it was not analysed, or has no price."""
         time = None if self.analysis is None else self.analysis.time
-        return self.least_us if time is None or time.step_us is None else max(time.step_us, self.least_us)
+        return None if time is None else time.step_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +71,14 @@ class SmallPrograms:
         calls: Of all of them.
         names: Each name once, most calls first.
         boundary_bytes: Bytes of the arguments and results of the largest.
-        least_us: What all calls take at least together.
+        rough_us: What all calls take together by arithmetic; see `RecordedProgram`.
     """
 
     programs: int
     calls: int
     names: tuple[str, ...]
     boundary_bytes: int
-    least_us: float
+    rough_us: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

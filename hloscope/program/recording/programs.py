@@ -16,6 +16,7 @@ from hloscope.compiler.jax_internals import option_texts
 from hloscope.compiler.model import Layout
 from hloscope.hardware.devices import Place, SliceDevice, slice_devices
 from hloscope.hardware.slices import Slice, default_slice, slice_shapes
+from hloscope.program.capture import Capture
 from hloscope.program.compiling import Pending
 from hloscope.program.importing import is_library, shown_path
 from hloscope.program.lowering import Lowered
@@ -41,7 +42,9 @@ class Program:
         calls: How often it was called.
         faked: Why it was not executed; None where it was.
         took_cpu_branch: Whether it was, and would take another branch of `platform_dependent` on a TPU.
+        is_compiled: Whether the script had it compiled, and did not only lower it.
         pending: Its compile, once that has begun.
+        captured: What that yielded.
         error: Why there is none.
     """
 
@@ -56,7 +59,9 @@ class Program:
     calls: int = 0
     faked: str | None = None
     took_cpu_branch: bool = False
+    is_compiled: bool = False
     pending: Pending | None = None
+    captured: Capture | None = None
     error: Exception | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -66,17 +71,32 @@ class Program:
         return self.name, self.place
 
     def add_options(self, options: Mapping[str, Any]) -> None:
-        """Takes compiler options that the script gives when it compiles the program itself."""
-        if options:
-            facts = self.lowered.facts
-            self.lowered = replace(
-                self.lowered,
-                facts=replace(facts, compiler_options={**option_texts(options), **facts.compiler_options}),
-            )
+        """Takes compiler options that the script gives when it compiles the program itself; only those of the first."""
+        given, facts = option_texts(options), self.lowered.facts
+        if self.is_compiled and any(facts.compiler_options.get(name) != text for name, text in given.items()):
+            note = f"{self.name} is compiled again with other compiler options: figures are of its first compile"
+            self.notes.extend({note} - set(self.notes))
+        elif given and not self.is_compiled:
+            joined = {**given, **facts.compiler_options}
+            self.lowered = replace(self.lowered, facts=replace(facts, compiler_options=joined))
+
+    def capture(self) -> Capture:
+        """What its compile yields, which is waited for and explained once.
+
+        Raises:
+            HloscopeError: The compiler refuses the program, dies over it or takes too long.
+        """
+        if self.captured is None:
+            assert self.pending is not None
+            self.captured = self.pending.capture()
+        return self.captured
 
     @property
-    def least_seconds(self) -> float:
-        """How long one call takes at least: its matmuls at the chip's peak, its arguments and results read once."""
+    def rough_seconds(self) -> float:
+        """What one call takes by arithmetic: matmuls at the chip's peak, arguments and results read once.
+
+        Good for ranking alone: a call may read a part of an argument only, and communication is not in it.
+        """
         chip = self.lowered.slice.chip
         count = self.lowered.seen.device_count
         if chip is None:

@@ -43,7 +43,9 @@ STOP_AFTER = 3
 _MANY = 16
 """How many times as often a program that is not the dearest must be called before the script is ended."""
 _MOST_VERSIONS = 8
-"""So many programs of one function are compiled for the types of their results; later ones take those of an earlier."""
+"""So many programs of one function are compiled for where their results lie; those of later ones lie as the first's."""
+_EAGER = 100
+"""How many times as often an operation of JAX's own must be called: scripts make arrays one by one."""
 
 
 class SeenEnoughError(BaseException):
@@ -155,8 +157,9 @@ class Watch:
 
             def compile(compiler_options: Mapping[str, Any] | None = None, **_: Any) -> Any:
                 nonlocal executable
+                program.add_options(compiler_options or {})
+                program.is_compiled = True
                 if executable is None:
-                    program.add_options(compiler_options or {})
                     executable = self._executable(program, computation, lambda: original(args, **for_cpu))
                 return executable
 
@@ -308,8 +311,9 @@ class Watch:
         if limit is None:
             limit = STOP_AFTER if self.fakes.is_any else 0
         seen = self._since_new.get(id(program), -1)
-        dearest = max(self.programs, key=lambda each: (not each.is_jaxs, each.least_seconds))
-        if limit and not program.is_jaxs and seen >= (limit if program is dearest else limit * _MANY):
+        dearest = max(self.programs, key=lambda each: (not each.is_jaxs, each.rough_seconds))
+        enough = limit * (_MANY * _EAGER if program.is_jaxs else 1 if program is dearest else _MANY)
+        if limit and seen >= enough:
             self.stopped_by = program
             if threading.current_thread() is not threading.main_thread():
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
@@ -329,13 +333,15 @@ class Watch:
     def _output_shardings(self, program: Program, computation: Any) -> list[Any]:
         """How the results of a program that is not executed lie; where JAX leaves that open, as the compiler says."""
         asked = list(computation.compile_args["out_shardings"])
-        self.begin_compile(program)
+        first = self._first_of_many(program)
+        if first is None:
+            self.begin_compile(program)
         if all(map(jax_watching.is_decided, asked)):
             return asked
         devices = program.lowered.seen.devices
         if len(devices) == 1:
             return [jax.sharding.SingleDeviceSharding(devices[0])] * len(asked)
-        chosen: Sequence[bytes | None] = self._compiled_shardings(program) or [None] * len(asked)
+        chosen: Sequence[bytes | None] = self._compiled_shardings(first or program, len(asked)) or [None] * len(asked)
         return [
             one if jax_watching.is_decided(one) else self._as_compiled(program, serialized)
             for one, serialized in zip(asked, chosen, strict=True)
@@ -347,25 +353,26 @@ class Watch:
         if serialized is not None and mesh is not None:
             spec = jax_internals.partition_spec(jax_internals.op_sharding(serialized), mesh)
         if spec is None:
-            note = f"results of {program.name} lie as copies on all devices here: the compiler's sharding is not known"
+            note = f"results of {program.name} are replicated here: the sharding that the compiler chose is not known"
             program.notes.extend({note} - set(program.notes))
         if mesh is None:
             return jax_watching.replicated_over(program.lowered.seen.devices)
         return jax.sharding.NamedSharding(mesh, spec or jax.sharding.PartitionSpec())
 
-    def _compiled_shardings(self, program: Program) -> Sequence[bytes] | None:
-        """The compiler's, serialized; None where it gives none."""
+    def _first_of_many(self, program: Program) -> Program | None:
+        """The first program of a function that is compiled again and again; None where it is not."""
         versions = [other for other in self.programs if other.function == program.function and other is not program]
-        if len(versions) >= _MOST_VERSIONS:
-            program = versions[0]
-        if program.pending is None:
+        return versions[0] if len(versions) >= _MOST_VERSIONS else None
+
+    def _compiled_shardings(self, program: Program, count: int) -> Sequence[bytes] | None:
+        """The compiler's for so many results, serialized; None where it gives none."""
+        if program.pending is None or len(program.lowered.seen.result_avals) != count:
             return None
         try:
-            found = program.pending.capture().compiled.output_shardings
+            found = program.capture().compiled.output_shardings
         except HloscopeError as error:
             program.error = error
             return None
-        count = len(program.lowered.seen.result_avals)
         return None if found is None or len(found) < count or not count else found[-count:]
 
     def _cost(self, program: Program) -> dict[str, float]:
@@ -381,7 +388,7 @@ class Watch:
             self.begin_compile(program)
             if program.pending is None:
                 raise NotImplementedError
-            return program.pending.capture().compiled
+            return program.capture().compiled
 
         return jax_watching.Said(
             text=lambda: compiled().text,
