@@ -32,8 +32,12 @@ def kernels_of(graph: HloGraph) -> tuple[Kernel, ...]:
     contexts = count_executions(graph, {call.computation.name for call in calls}).contexts
     found: dict[object, Kernel] = {}
     for call in sorted(calls, key=lambda call: call.line):
-        one = _kernel(graph, call, contexts.get(call.computation.name, ()))
-        key = (one.name, one.operand_shapes, one.result_shapes, one.source[:1])
+        reached = contexts.get(call.computation.name, ())
+        if not reached:
+            continue
+        one = _kernel(graph, call, reached)
+        cost = (one.flops, one.accessed_bytes)
+        key = (one.name, one.by_compiler, one.operand_shapes, one.result_shapes, cost, one.source[:1])
         known = found.get(key)
         found[key] = one if known is None else _together(known, one)
     return tuple(found.values())
@@ -60,12 +64,13 @@ def _kernel(graph: HloGraph, call: HloInstruction, contexts: tuple[Context, ...]
 
 
 def _together(one: Kernel, other: Kernel) -> Kernel:
+    said = one.remote_dma, other.remote_dma
     return replace(
         one,
         calls=one.calls + other.calls,
         executions=one.executions + other.executions,
         executions_bound=one.executions_bound + other.executions_bound,
-        remote_dma=one.remote_dma if one.remote_dma == other.remote_dma else one.remote_dma or other.remote_dma,
+        remote_dma=True if one.remote_dma or other.remote_dma else None if None in said else False,
     )
 
 

@@ -111,3 +111,15 @@ def test_runs_in_a_loop_are_counted(kernels, known, bound):
     [kernel] = kernels(WHILE + known, call("splash.2"), computations=LOOP)
     assert (kernel.calls, kernel.executions) == (2, 7 if known else 2)
     assert (kernel.executions_bound is Bound.EXACT) is (bound is Bound.EXACT)
+
+
+def test_of_equal_calls_one_that_does_not_say_leaves_it_open(kernels):
+    silent = call("ring.1").partition(", backend_config")[0]
+    for calls in ((call("ring"), silent), (silent, call("ring"))):
+        [kernel] = kernels(*calls)
+        assert (kernel.calls, kernel.remote_dma) == (2, None)
+
+
+def test_calls_of_other_estimates_are_told_apart(kernels):
+    dearer = ESTIMATE.replace("524288", "1048576")
+    assert [one.flops for one in kernels(call("splash", ESTIMATE), call("splash.1", dearer))] == [524288, 1048576]
