@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 from hloscope.analysis.model import Analysis  # noqa: E402
 from hloscope.analysis.model.recording import Recording  # noqa: E402
-from hloscope.documents import Table, tables_of  # noqa: E402
+from hloscope.documents import Table, defaults_of, tables_of  # noqa: E402
 from hloscope.report.checks import CheckDocument  # noqa: E402
 from hloscope.report.checkups import DoctorDocument  # noqa: E402
 from hloscope.report.diffs import DiffDocument  # noqa: E402
@@ -83,22 +83,25 @@ def attributes(kind: type) -> dict[str, str]:
     return said
 
 
-def described(definition: dict[str, Any], kind: type) -> dict[str, Any]:
-    """A type's schema with its descriptions; all that it may say it always says."""
+def described(definition: dict[str, Any], kind: type, *, in_rows: bool) -> dict[str, Any]:
+    """A type's schema with its descriptions; all that it may say it always says, but for defaults in a table's rows."""
     summary = in_json(docstring(kind).partition("Attributes:")[0].partition("\n\nSource:")[0])
     if "properties" not in definition:
         return {"description": summary, "enum": [member.value for member in kind]}  # type: ignore[attr-defined]
     said = attributes(kind)
     may_be_infinite = kind.__module__ == MAY_BE_INFINITE
     hints = get_type_hints(kind, include_extras=True)
+    defaults = defaults_of(kind) if in_rows else {}
     properties = {
         field.name: {
             **simple(numbered(definition["properties"][field.name], hints[field.name]), may_be_infinite),
+            **({"default": defaults[field.name]} if field.name in defaults else {}),
             "description": said[field.name] + where(hints[field.name]),
         }
         for field in fields(kind)
     }
-    return {"description": summary, "type": "object", "properties": properties, "required": list(properties)}
+    required = [name for name in properties if name not in defaults]
+    return {"description": summary, "type": "object", "properties": properties, "required": required}
 
 
 def numbered(schema: dict[str, Any], hint: Any) -> dict[str, Any]:
@@ -126,13 +129,18 @@ def is_list(schema: dict[str, Any], hint: Any) -> bool:
 
 def rows(document: type) -> dict[str, Any]:
     """The properties of a document that are its tables."""
-    kinds = filter(is_dataclass, set(kinds_in(document)))
-    hints = [hint for kind in kinds for hint in get_type_hints(kind, include_extras=True).values()]
-    values = {table: of for hint in hints for table, of in in_tables(hint)}
+    values = values_in_tables(document)
     return {
         table.name: {"type": "array", "items": row(values[table]), "description": in_json(table.description)}
         for table in tables_of(document)
     }
+
+
+def values_in_tables(document: type) -> dict[Table, Any]:
+    """The type of the values that each table of a document holds."""
+    kinds = filter(is_dataclass, set(kinds_in(document)))
+    hints = [hint for kind in kinds for hint in get_type_hints(kind, include_extras=True).values()]
+    return {table: of for hint in hints for table, of in in_tables(hint)}
 
 
 def in_tables(hint: Any) -> Iterator[tuple[Table, Any]]:
@@ -147,7 +155,9 @@ def row(kind: Any) -> dict[str, Any]:
     """The schema of a table's rows."""
     if isinstance(kind, type) and is_dataclass(kind):
         return {"$ref": f"#/$defs/{kind.__name__}"}
-    return {"type": "array", "items": NUMBER}
+    plain_schema = msgspec.json.schema(kind)
+    plain_schema.pop("$defs", None)
+    return numbered(plain_schema, kind)
 
 
 def simple(field: dict[str, Any], may_be_infinite: bool) -> dict[str, Any]:
@@ -168,7 +178,8 @@ def schema_of(name: str) -> dict[str, Any]:
         schema_hook=lambda kind: {"type": "string", "pattern": vars(kind)["PATTERN"]},
         ref_template="#/$defs/{name}",
     )
-    definitions = {kind: described(found[kind], kinds[kind]) for kind in sorted(found)}
+    rows_of = set(values_in_tables(document).values())
+    definitions = {kind: described(found[kind], kinds[kind], in_rows=kinds[kind] in rows_of) for kind in sorted(found)}
     whole = definitions.pop(document.__name__)
     tables = rows(document)
     whole["properties"] |= tables

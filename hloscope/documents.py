@@ -6,7 +6,8 @@ schemas, its errors name the field, and it took 10 ms to import and 2 ms to read
 and 18. It is imported where a document is written or read.
 
 What a program has in many places, such as a line of its source, a document holds once, in a `Table`; what has it there
-holds the number of its row. In Python every object has its own values, and reading a document makes these again.
+holds the number of its row, and a row leaves out what is as its default says. In Python every object has its own
+values, and reading a document makes these again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -80,11 +81,13 @@ class _Layout:
         table: The table of the type's own values; None where they stand where they are.
         items: The layout of each item of a list, or of each value of a dict.
         fields: Those of a dataclass's fields, as far as they have any.
+        defaults: Of a dataclass whose values stand in a table: what its fields are where a row does not have them.
     """
 
     table: Table | None = None
     items: _Layout | None = None
     fields: Mapping[str, _Layout] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def tables(self) -> Iterator[Table]:
         """All tables, in the order in which rows refer to others: the outermost first."""
@@ -100,7 +103,7 @@ def _layout_of(kind: Any) -> _Layout | None:
         of, *said = get_args(kind)
         table = next((each for each in said if isinstance(each, Table)), None)
         within = _layout_of(of) or _Layout()
-        return within if table is None else _Layout(table, within.items, within.fields)
+        return within if table is None else _Layout(table, within.items, within.fields, defaults_of(of))
     if is_dataclass(kind):
         hints = get_type_hints(kind, include_extras=True)
         found = {each.name: _layout_of(hints[each.name]) for each in fields(kind)}
@@ -109,6 +112,16 @@ def _layout_of(kind: Any) -> _Layout | None:
     found_inside = (_layout_of(part) for part in get_args(kind))
     inside = next((layout for layout in found_inside if layout is not None), None)
     return _Layout(items=inside) if inside is not None and get_origin(kind) in (tuple, list, dict) else inside
+
+
+def defaults_of(kind: Any) -> dict[str, Any]:
+    """The defaults of a dataclass as plain data, but for those that stand in tables; none of anything else."""
+    if not is_dataclass(kind):
+        return {}
+    hints = get_type_hints(kind, include_extras=True)
+    own = (each for each in fields(kind) if get_origin(hints[each.name]) is not Annotated)
+    known = {each.name: each.default for each in own if each.default is not MISSING}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()}
 
 
 def tables_of(kind: type) -> tuple[Table, ...]:
@@ -187,6 +200,8 @@ def _numbered(data: Any, layout: _Layout, rows: Mapping[str, dict[str, tuple[int
         data = [item if layout.items is None else _numbered(item, layout.items, rows) for item in data]
     if layout.table is None or data is None:
         return data
+    if layout.defaults:
+        data = {name: value for name, value in data.items() if value != layout.defaults.get(name, MISSING)}
     known = rows[layout.table.name]
     return known.setdefault(repr(data), (len(known), data))[0]
 

@@ -42,9 +42,11 @@ def test_what_several_have_stands_once_and_is_read_back():
     found = replace(hloscope.analyze_text(CAPTURED[0].read_text()), collectives=several)
     document = found.to_dict()
     assert [collective["reason"] for collective in document["collectives"]] == [0, 0, 1, None]
-    assert document["frames"][:2] == [
-        {"file": "m.py", "line": line, "function": None, "column": None} for line in (2, 9)
-    ]
+    assert document["frames"][:2] == [{"file": "m.py", "line": line} for line in (2, 9)]
+    assert [document["device_groups"][each["groups"]] for each in document["collectives"]] == [
+        [list(group) for group in known.groups]
+    ] * 4
+    assert len(document["device_groups"]) == 1
     assert [len(document[name]) for name in ("reasons", "tensors", "operations", "askers")] == [2, 1, 2, 1]
     assert read_back(document) == found
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
+from typing import Annotated
 
 from hloscope.analysis.model.part import SharedPart
 from hloscope.analysis.model.reason import SharedReason, Stack
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
-from hloscope.documents import Text
+from hloscope.documents import Table, Text
 
 
 class ArrayShape(Text):
@@ -63,6 +64,14 @@ class MovedValue:
     slices: tuple[str | None, ...] = ()
 
 
+SharedValue = Annotated[MovedValue, Table("values", "Arrays that are moved; several collectives may move one.")]
+
+DeviceGroups = Annotated[
+    tuple[tuple[int, ...], ...],
+    Table("device_groups", "Who exchanges with whom: the groups, or a permute's source-target pairs, of collectives."),
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectivePart:
     """One of the transfers that a collective across slices is made of; the fields mean what they do there.
@@ -85,13 +94,47 @@ class CollectivePart:
     name: str
     line: int
     axes: tuple[str, ...] | None
-    groups: tuple[tuple[int, ...], ...]
+    groups: DeviceGroups
     group_size: int | None
     link: Link
     payload_bytes: int | None
     wire_bytes: int | None
     executions: int
     asynchronous: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisShift:
+    """Every device sends to the one a fixed distance away along a mesh axis, or along a product of axes.
+
+    Attributes:
+        axes: The axis or sub-axis; several, major first, where the devices are counted through all of them.
+        size: Devices along them.
+        distance: Positions from source to target; negative towards position 0. On a ring the shorter way round, and
+            positive where both ways are equally long.
+        ring: Whether what leaves at one end enters at the other, so that each device that sends also receives.
+    """
+
+    axes: tuple[str, ...]
+    size: int
+    distance: int
+    ring: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermutePattern:
+    """A permute that is one uniform shift.
+
+    Attributes:
+        shifts: The shift along each axis that the data crosses, major first.
+        ring: Whether each device that sends also receives.
+    """
+
+    shifts: tuple[AxisShift, ...]
+    ring: bool
+
+
+SharedPattern = Annotated[PermutePattern, Table("permute_patterns", "How permutes shift along axes.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +208,7 @@ class Collective:
     computation: str
     line: int
     axes: tuple[str, ...] | None
-    groups: tuple[tuple[int, ...], ...]
+    groups: DeviceGroups
     group_size: int | None
     link: Link
     operand_shapes: tuple[ArrayShape, ...]
@@ -179,10 +222,10 @@ class Collective:
     payload_bytes_at_least: int | None = None
     wire_bytes_at_least: int | None = None
     padded_bytes: int | None = None
-    permute: PermutePattern | None = None
+    permute: SharedPattern | None = None
     result_slices: tuple[ArrayShape, ...] = ()
     undone_by: str | None = None
-    moved_values: tuple[MovedValue, ...] = ()
+    moved_values: tuple[SharedValue, ...] = ()
     moves_zeros: bool = False
     loop_invariant: bool | None = None
     narrow_type: str | None = None
@@ -237,34 +280,3 @@ class Overlap:
     relation: Relation
     time_us: float
     source: Stack = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AxisShift:
-    """Every device sends to the one a fixed distance away along a mesh axis, or along a product of axes.
-
-    Attributes:
-        axes: The axis or sub-axis; several, major first, where the devices are counted through all of them.
-        size: Devices along them.
-        distance: Positions from source to target; negative towards position 0. On a ring the shorter way round, and
-            positive where both ways are equally long.
-        ring: Whether what leaves at one end enters at the other, so that each device that sends also receives.
-    """
-
-    axes: tuple[str, ...]
-    size: int
-    distance: int
-    ring: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PermutePattern:
-    """A permute that is one uniform shift.
-
-    Attributes:
-        shifts: The shift along each axis that the data crosses, major first.
-        ring: Whether each device that sends also receives.
-    """
-
-    shifts: tuple[AxisShift, ...]
-    ring: bool
