@@ -46,7 +46,9 @@ def test_every_field_is_described(path):
             if key.endswith(("_bytes", "_bytes_per_step")):
                 assert "ytes" in field["description"] + definition["description"], f"{name}.{key}"
         left_out = {key for key, field in definition.get("properties", {}).items() if "default" in field}
-        assert definition.get("required", []) == [key for key in definition.get("properties", {}) if key not in left_out]
+        assert definition.get("required", []) == [
+            key for key in definition.get("properties", {}) if key not in left_out
+        ]
         rows = [field["items"] for field in schema["properties"].values() if field.get("type") == "array"]
         assert not left_out or {"$ref": f"#/$defs/{name}"} in rows, f"{name} is not a row of a table"
 

@@ -3,7 +3,9 @@
     python tests/benchmarks/recording.py [--slice NAME] [MODE ...]
 
 The modes are those of `tests/record/scripts/llama.py`, a decoder of 8B parameters in 32 layers written one after the
-other: prefill, decode, moe (a mixture of experts), train. Nothing is taken from the cache. The bar: 6 GB each.
+other: prefill, decode, moe (a mixture of experts); and train, which scans over them. Nothing is taken from the cache.
+The bar: 6 GB each. No bar holds for train_unrolled, which runs only where it is named: libtpu needs 7 GB by itself to
+put together the code of its 620 collectives and their layers.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 SCRIPT = ROOT / "tests" / "record" / "scripts" / "llama.py"
 MODES = ("prefill", "decode", "moe", "train")
+UNROLLED = "train_unrolled"
 MOST_BYTES = 6e9
-EVERY_S = 0.25
+EVERY_S = 1.0
 
 
 def memory_of(root: int) -> tuple[int, ...]:
@@ -84,7 +87,7 @@ def main() -> int:
             f"{mode}: {seconds:.0f} s, {sum(most) / 1e9:.2f} GB ({processes}); {dearest['name']} takes "
             f"{step_us / 1e3:.1f} ms with {collectives} collectives, called {dearest['calls']} times"
         )
-        worst = max(worst, sum(most))
+        worst = max(worst, 0 if mode == UNROLLED else sum(most))
     print(f"most memory {worst / 1e9:.2f} GB, bar {MOST_BYTES / 1e9:.0f} GB")
     return int(worst > MOST_BYTES)
 

@@ -1,6 +1,8 @@
 """A Llama-like decoder of 8B parameters, layer by layer: prefill, decode, a mixture of experts, or a training step.
 
-python llama.py prefill|decode|moe|train [LAYERS]
+python llama.py prefill|decode|moe|train|train_unrolled [LAYERS]
+
+Training scans over its layers, whose weights are stacked, unless they are to be written out as the others have them.
 """
 
 import functools
@@ -29,7 +31,7 @@ SPECS = {
 }
 
 
-def shapes(layers, moe):
+def shapes(layers, moe, stacked):
     layer = {"q": (WIDTH, HEADS * HEAD), "k": (WIDTH, KV_HEADS * HEAD), "v": (WIDTH, KV_HEADS * HEAD)}
     layer |= {"o": (HEADS * HEAD, WIDTH), "norm": (WIDTH,)}
     if moe:
@@ -40,12 +42,20 @@ def shapes(layers, moe):
         }
     else:
         layer |= {"gate": (WIDTH, HIDDEN), "up": (WIDTH, HIDDEN), "down": (HIDDEN, WIDTH)}
+    if stacked:
+        return {"embed": (VOCABULARY, WIDTH), "layers": {name: (layers, *shape) for name, shape in layer.items()}}
     return {"embed": (VOCABULARY, WIDTH), "layers": [dict(layer) for _ in range(layers)]}
 
 
-def init(layers, moe):
+def init(layers, moe, stacked):
     make = functools.partial(jnp.full, fill_value=0.01, dtype=jnp.bfloat16)
-    return jax.tree.map(make, shapes(layers, moe), is_leaf=lambda x: isinstance(x, tuple))
+    return jax.tree.map(make, shapes(layers, moe, stacked), is_leaf=lambda x: isinstance(x, tuple))
+
+
+def spec_of(path):
+    """The spec of a weight; that of a stacked one has its layers first, which no axis shards."""
+    spec, is_stacked = SPECS[path[-1].key], len(path) == 2
+    return P(None, *spec) if is_stacked else spec
 
 
 def norm(x, scale):
@@ -96,6 +106,9 @@ def forward(params, tokens, *, remat=False):
         if remat
         else lambda layer, x: block(layer, x, mask)[0]
     )
+    if isinstance(params["layers"], dict):
+        x, _ = jax.lax.scan(lambda x, layer: (one(layer, x), None), x, params["layers"])
+        return x @ params["embed"].T
     for number, layer in enumerate(params["layers"]):
         with jax.named_scope(f"layer_{number}"):
             x = one(layer, x)
@@ -135,9 +148,9 @@ def train_step(params, state, tokens):
 def main(mode, layers):
     mesh = jax.make_mesh((jax.device_count() // 2, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     jax.set_mesh(mesh)
-    make = functools.partial(init, layers, mode == "moe")
-    place = lambda path, _: NamedSharding(mesh, SPECS[path[-1].key])  # noqa: E731
-    placed = jax.tree_util.tree_map_with_path(place, jax.eval_shape(make))
+    trains = mode.startswith("train")
+    make = functools.partial(init, layers, mode == "moe", mode == "train")
+    placed = jax.tree_util.tree_map_with_path(lambda path, _: NamedSharding(mesh, spec_of(path)), jax.eval_shape(make))
     params = jax.jit(make, out_shardings=placed)()
     rows = NamedSharding(mesh, P("data"))
     if mode == "decode":
@@ -150,10 +163,10 @@ def main(mode, layers):
         for position in range(64):
             token, cache = decode(params, token, cache, position)
         return
-    tokens = jax.device_put(jnp.zeros((16, 1025 if mode == "train" else 1024), jnp.int32), rows)
-    state = optimizer.init(params) if mode == "train" else None
+    tokens = jax.device_put(jnp.zeros((16, 1025 if trains else 1024), jnp.int32), rows)
+    state = optimizer.init(params) if trains else None
     for _ in range(8):
-        if mode == "train":
+        if trains:
             params, state, loss = train_step(params, state, tokens)
         else:
             loss = prefill(params, tokens)

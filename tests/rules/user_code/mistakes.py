@@ -26,7 +26,7 @@ def between_two_orders(x):
     return constrained(jnp.cos(y), P(("Y", "X"), None, None))
 
 
-@hloscope.target(mesh={"X": 8}, args=("f32[4096@X,512]",))
+@hloscope.target(mesh={"X": 8}, args=("f32[512@X,4096]",))
 def sorted_along_the_sharded_dimension(x):
     return jnp.sort(x, axis=0)
 
