@@ -13,6 +13,7 @@ HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 OTHERS = [version for version in SUPPORTED if version in ("3.11", "3.13") and version != HERE]
 ROOMS = ("analysis", "compare", "config", "contracts", "cost", "graph", "hardware", "hlo", "report", "rules")
 QUICK = [*(f"tests/{room}" for room in ROOMS), "tests/test_api.py", "tests/test_errors.py", "tests/test_house.py"]
+SIDE_BY_SIDE = ("-n", "auto", "--dist", "worksteal")  # neighbours stay together, and share what they compile
 
 nox.options.sessions = ["tests", "smoke"]
 nox.options.error_on_missing_interpreters = False
@@ -23,14 +24,14 @@ nox.options.reuse_existing_virtualenvs = True
 def tests(session: nox.Session) -> None:
     """Runs every test but the long ones: the tool itself, its house rules (ruff, mypy, layers) and its packaging."""
     session.install("-e", ".[test]")
-    session.run("pytest", "-n", "auto", "-m", "not long", *session.posargs)
+    session.run("pytest", *SIDE_BY_SIDE, "-m", "not long", *session.posargs)
 
 
 @nox.session(python=sys.executable)
 def quick(session: nox.Session) -> None:
     """Runs the tests of the rooms that compile nothing."""
     session.install("-e", ".[test]")
-    session.run("pytest", "-n", "auto", "-m", "not tpu_compiler and not long", *QUICK, *session.posargs)
+    session.run("pytest", *SIDE_BY_SIDE, "-m", "not tpu_compiler and not long", *QUICK, *session.posargs)
 
 
 @nox.session(python=[sys.executable, *OTHERS])
@@ -38,13 +39,13 @@ def long(session: nox.Session) -> None:
     """Runs the tests marked `long` here, and every test on another Python with its JAX."""
     session.install("-e", ".[test]")
     chosen = ["-m", "long"] if session.python == sys.executable else []
-    session.run("pytest", "-n", "auto", *chosen, *session.posargs)
+    session.run("pytest", *SIDE_BY_SIDE, *chosen, *session.posargs)
     if chosen:
-        session.run("pytest", "-n", "auto", "tests/truth", env={"HLOSCOPE_RANDOM": "more"})
+        session.run("pytest", *SIDE_BY_SIDE, "tests/truth", env={"HLOSCOPE_RANDOM": "more"})
 
 
 @nox.session(python=OTHERS)
 def smoke(session: nox.Session) -> None:
     """Runs the tests marked `smoke` with the newest JAX of another Python."""
     session.install("-e", ".[test]")
-    session.run("pytest", "-n", "auto", "-m", "smoke", *session.posargs)
+    session.run("pytest", *SIDE_BY_SIDE, "-m", "smoke", *session.posargs)

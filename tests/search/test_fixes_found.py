@@ -34,7 +34,8 @@ def same(found, by_hand) -> bool:
     ("carry_against_constraint", ("argument x: P('X', None) -> P(None, 'X')",), "carry_aligned", 0.1),
     ("masked", ("argument mask: P(None, 'X') -> P('X', None)",), "masked_alike", 0.2),
     ("momentum", ("result[1]: P(None, 'X') -> P('X', None)",), "momentum_alike", 0.3),
-    ("six_heads", ("H: 6 padded to 8, with a wrapper that pads before and cuts after",), "eight_heads", 0.8),
+    pytest.param("six_heads", ("H: 6 padded to 8, with a wrapper that pads before and cuts after",), "eight_heads", 0.8,
+                 marks=pytest.mark.long),
 ], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
 def test_a_change_is_found_and_costs_what_it_costs_by_hand(tried, figures_of_program, program, change, twin, at_most):
     trials = tried(program)
@@ -47,7 +48,9 @@ def test_a_change_is_found_and_costs_what_it_costs_by_hand(tried, figures_of_pro
     assert found.after.step_us < at_most * trials.before.step_us
 
 
-@pytest.mark.parametrize(("program", "axis"), [("masked", "X"), ("momentum", "X"), ("six_heads", "Y")])
+@pytest.mark.parametrize(
+    ("program", "axis"), [("masked", "X"), ("momentum", "X"), pytest.param("six_heads", "Y", marks=pytest.mark.long)]
+)
 def test_the_best_moves_nothing_any_more_and_comes_first(tried, program, axis):
     trials = tried(program)
     assert trials.before.wire_bytes_by_axis[axis] > 1e6
@@ -57,11 +60,13 @@ def test_the_best_moves_nothing_any_more_and_comes_first(tried, program, axis):
     assert steps == sorted(steps) or max(steps) < 1.06 * min(steps)
 
 
+@pytest.mark.long
 def test_only_what_is_padded_needs_a_wrapper(tried):
     assert {trial.pads for trial in tried("six_heads").trials if "padded" in str(trial.change)} == {True}
     assert {trial.pads for trial in tried("masked").trials} == {False}
 
 
+@pytest.mark.long
 def test_what_cannot_do_with_less_is_better_left(tried):
     trials = tried("scalar_loss")
     assert trials.helping == ()

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-LAYERS, DIMENSION, HEADS, HEAD, HIDDEN, VOCABULARY = 2, 2048, 16, 128, 8192, 32000
+LAYERS, DIMENSION, HEADS, HEAD, HIDDEN, VOCABULARY = 2, 1024, 8, 128, 4096, 8192
 BATCH, PROMPT, LONGEST, END = 8, 1024, 2048, 1
 
 jax.distributed.initialize()

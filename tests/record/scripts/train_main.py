@@ -26,12 +26,12 @@ flags.DEFINE_string("workdir", None, "Where metrics and checkpoints go.")
 @dataclasses.dataclass(frozen=True)
 class Config:
     layers: int
-    width: int = 2048
-    hidden: int = 8192
-    heads: int = 16
-    vocabulary: int = 32768
+    width: int = 512
+    hidden: int = 2048
+    heads: int = 8
+    vocabulary: int = 4096
     batch: int = 16
-    length: int = 512
+    length: int = 64
 
 
 def shapes(config):

@@ -13,7 +13,7 @@ from flax import nnx
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-DIMENSION, HIDDEN, VOCABULARY, LENGTH, BATCH = 1024, 4096, 8192, 256, 32
+DIMENSION, HIDDEN, VOCABULARY, LENGTH, BATCH = 512, 2048, 4096, 64, 32
 
 
 class Block(nnx.Module):
