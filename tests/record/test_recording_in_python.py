@@ -229,9 +229,11 @@ def test_other_threads_see_the_slice_and_end_the_block_too():
         while True:
             large(x, w)
 
+    thread = threading.Thread(target=work, daemon=True)
     with hloscope.recording("v5e:2x4") as rec:
-        threading.Thread(target=work, daemon=True).start()
+        thread.start()
         threading.Event().wait(60)
+    thread.join(60)
     assert seen == [("tpu", "tpu")]
     assert (rec.result.ended, {each.name: each.calls for each in rec.programs}["large"]) == ("stopped", 4)
     assert jax.devices()[0].platform == "cpu"
