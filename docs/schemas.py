@@ -21,9 +21,9 @@ import msgspec
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from hloscope.analysis.model import Analysis  # noqa: E402
+from hloscope.analysis.model import Analysis, Collective  # noqa: E402
 from hloscope.analysis.model.recording import Recording  # noqa: E402
-from hloscope.documents import Table, defaults_of, tables_of  # noqa: E402
+from hloscope.documents import Table, defaults_of, is_many, tables_of  # noqa: E402
 from hloscope.report.checks import CheckDocument  # noqa: E402
 from hloscope.report.checkups import DoctorDocument  # noqa: E402
 from hloscope.report.diffs import DiffDocument  # noqa: E402
@@ -61,11 +61,17 @@ def in_json(text: str) -> str:
     return " ".join(words.split())
 
 
+def hints_of(kind: Any) -> dict[str, Any]:
+    """The types of a type's fields, as the tuples that they are where they have methods of their own."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: hint.__orig_bases__[0] if is_many(hint) else hint for name, hint in hints.items()}
+
+
 def kinds_in(kind: Any) -> Iterator[type]:
     """A type and all that it is made of, as far as a schema gives them a name."""
     if isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, Enum)):
         yield kind
-    for part in (*get_args(kind), *(get_type_hints(kind).values() if is_dataclass(kind) else ())):
+    for part in (*get_args(kind), *(hints_of(kind).values() if is_dataclass(kind) else ())):
         yield from kinds_in(part)
 
 
@@ -85,12 +91,12 @@ def attributes(kind: type) -> dict[str, str]:
 
 def described(definition: dict[str, Any], kind: type, *, in_rows: bool) -> dict[str, Any]:
     """A type's schema with its descriptions; all that it may say it always says, but for defaults in a table's rows."""
-    summary = in_json(docstring(kind).partition("Attributes:")[0].partition("\n\nSource:")[0])
+    summary = in_json(re.split(r"Attributes:|\n\n(?:Source|Example):", docstring(kind))[0])
     if "properties" not in definition:
         return {"description": summary, "enum": [member.value for member in kind]}  # type: ignore[attr-defined]
     said = attributes(kind)
     may_be_infinite = kind.__module__ == MAY_BE_INFINITE
-    hints = get_type_hints(kind, include_extras=True)
+    hints = hints_of(kind)
     defaults = defaults_of(kind) if in_rows else {}
     properties = {
         field.name: {
@@ -139,7 +145,7 @@ def rows(document: type) -> dict[str, Any]:
 def values_in_tables(document: type) -> dict[Table, Any]:
     """The type of the values that each table of a document holds."""
     kinds = filter(is_dataclass, set(kinds_in(document)))
-    hints = [hint for kind in kinds for hint in get_type_hints(kind, include_extras=True).values()]
+    hints = [hint for kind in kinds for hint in hints_of(kind).values()]
     return {table: of for hint in hints for table, of in in_tables(hint)}
 
 
@@ -169,17 +175,25 @@ def simple(field: dict[str, Any], may_be_infinite: bool) -> dict[str, Any]:
     return {"type": [choice["type"] for choice in choices]} if choices and all(map(PLAIN, choices)) else found
 
 
+def of_own_type(kind: Any) -> dict[str, Any]:
+    """The schema of a type that msgspec does not know."""
+    if is_many(kind):
+        return {"type": "array", "items": {"$ref": f"#/$defs/{get_args(kind.__orig_bases__[0])[0].__name__}"}}
+    return {"type": "string", "pattern": vars(kind)["PATTERN"]}
+
+
 def schema_of(name: str) -> dict[str, Any]:
     """The schema of a document."""
     document = DOCUMENTS[name]
     kinds = {kind.__name__: kind for kind in kinds_in(document)}
     _, found = msgspec.json.schema_components(
-        [document],
-        schema_hook=lambda kind: {"type": "string", "pattern": vars(kind)["PATTERN"]},
+        [document, *({Collective} & set(kinds.values()))],
+        schema_hook=of_own_type,
         ref_template="#/$defs/{name}",
     )
     rows_of = set(values_in_tables(document).values())
-    definitions = {kind: described(found[kind], kinds[kind], in_rows=kinds[kind] in rows_of) for kind in sorted(found)}
+    known = sorted(found.keys() & kinds)
+    definitions = {kind: described(found[kind], kinds[kind], in_rows=kinds[kind] in rows_of) for kind in known}
     whole = definitions.pop(document.__name__)
     tables = rows(document)
     whole["properties"] |= tables

@@ -96,6 +96,11 @@ class _Layout:
             yield from inside.tables()
 
 
+def is_many(kind: object) -> bool:
+    """Whether a type is a tuple of any number of things of one type, with methods of its own."""
+    return isinstance(kind, type) and issubclass(kind, tuple) and get_origin(kind) is None and kind is not tuple
+
+
 @cache
 def _layout_of(kind: Any) -> _Layout | None:
     """The layout of a type; None where nothing in it stands in tables."""
@@ -104,6 +109,8 @@ def _layout_of(kind: Any) -> _Layout | None:
         table = next((each for each in said if isinstance(each, Table)), None)
         within = _layout_of(of) or _Layout()
         return within if table is None else _Layout(table, within.items, within.fields, defaults_of(of))
+    if is_many(kind):
+        return _layout_of(kind.__orig_bases__[0])
     if is_dataclass(kind):
         hints = get_type_hints(kind, include_extras=True)
         found = {each.name: _layout_of(hints[each.name]) for each in fields(kind)}
@@ -254,6 +261,10 @@ def _text_of(value: object) -> str:
 
 
 def _from_text(kind: type, value: object) -> object:
+    if is_many(kind):
+        import msgspec
+
+        return kind(msgspec.convert(value, kind.__orig_bases__[0], dec_hook=_from_text))  # type: ignore[attr-defined]
     if not issubclass(kind, Text) or not isinstance(value, str):
         raise TypeError(f"Expected the text of {kind.__name__}, got {value!r}")
     return kind(value)

@@ -21,7 +21,7 @@ class Severity(StrEnum):
         return ("note", "warning", "error").index(self.value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Finding:
     """One thing worth telling the user, at one place of the compiled program.
 
@@ -50,6 +50,12 @@ class Finding:
     cost: str | None = None
     fix: str | None = None
     allowed: str | None = None
+
+    def __repr__(self) -> str:
+        place = "" if self.source is None else f", {self.source}"
+        return (
+            f"<{self.severity} {self.rule}: {' '.join(self.message.split())}{place}{', allowed' * bool(self.allowed)}>"
+        )
 
     @property
     def details(self) -> tuple[tuple[str, str], ...]:

@@ -10,7 +10,7 @@ from hloscope.analysis.collectives import Found, find_collectives
 from hloscope.analysis.groups import Groups, axes_of_groups
 from hloscope.analysis.kernels import kernels_of
 from hloscope.analysis.mesh_text import mesh_from_text, meshes_in_text, shardy_devices
-from hloscope.analysis.model import Analysis, Collective, Memory, Mesh, Unmodelled
+from hloscope.analysis.model import Analysis, Collective, Collectives, Memory, Mesh, Unmodelled
 from hloscope.analysis.opcodes import unsupported
 from hloscope.analysis.parts import with_parts
 from hloscope.analysis.placement import Placement, lay_out
@@ -73,7 +73,9 @@ def _analysis(
         slice=None,
         mesh=mesh,
         num_partitions=module.num_partitions,
-        collectives=largest_first(with_parts(graph, [(move.collective, move.results) for move in found.moves])),
+        collectives=Collectives(
+            largest_first(with_parts(graph, [(move.collective, move.results) for move in found.moves]))
+        ),
         totals=totals_of(
             [move.collective for move in found.moves],
             [move.reaches for move in found.moves],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hloscope.analysis.model import Analysis
+from hloscope.analysis.model import Analysis, Collectives
 from hloscope.analysis.totals import totals_of
 
 GUESS = "guess"
@@ -24,7 +24,7 @@ def without_guessed_times(analysis: Analysis) -> Analysis:
         replace(collective, time_us=None, exposed_us=None, overlap=None) for collective in analysis.collectives
     )
     memory = replace(analysis.memory, hbm_bytes=None, fits=None)
-    return replace(analysis, slice=None, time=None, collectives=collectives, memory=memory)
+    return replace(analysis, slice=None, time=None, collectives=Collectives(collectives), memory=memory)
 
 
 def _without_made_up_names(analysis: Analysis) -> Analysis:
@@ -32,4 +32,4 @@ def _without_made_up_names(analysis: Analysis) -> Analysis:
         return analysis
     collectives = tuple(replace(collective, axes=None) for collective in analysis.collectives)
     totals = totals_of(collectives, hidden=bool(analysis.unmodelled))
-    return replace(analysis, mesh=None, collectives=collectives, totals=totals)
+    return replace(analysis, mesh=None, collectives=Collectives(collectives), totals=totals)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from hloscope.analysis.model import Analysis, Collective, ModelPart, Phase
+from hloscope.analysis.model import Analysis, Collective, Collectives, ModelPart, Phase
 from hloscope.analysis.places import innermost_own_frame, shared_helpers
 
 Path = tuple[str, ...]
@@ -243,7 +243,7 @@ def with_helpers(analysis: Analysis, helpers: Collection[str]) -> Analysis:
         collective if collective.part is None else replace(collective, part=replace(collective.part, line=line))
         for collective, line in zip(analysis.collectives, lines, strict=True)
     )
-    return replace(analysis, collectives=tuple(moved))
+    return replace(analysis, collectives=Collectives(moved))
 
 
 def _joined(modules: Sequence[str]) -> str | None:

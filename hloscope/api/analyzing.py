@@ -16,26 +16,17 @@ from hloscope.analysis.memory import memory_of, memory_peak
 from hloscope.analysis.model import Analysis, ArrayFact, SliceFact
 from hloscope.analysis.places import CAPTURED, Sources
 from hloscope.api.python_words import python_words
-from hloscope.api.texts import (
-    beside_text,
-    capture_of_text,
-    dump_beside,
-    hlo_text,
-    refuse_source_root,
-    with_dump,
-    with_guesses,
-)
+from hloscope.api.texts import Text, capture_of_text, refuse_source_root, text_of, with_dump, with_guesses
 from hloscope.compiler.client import start_ahead
 from hloscope.cost.captures import price_capture
-from hloscope.errors import TargetError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice
 from hloscope.hlo import HloModule, parse_module
 from hloscope.program.capture import Capture, CapturedArray
 from hloscope.program.dump_facts import Beside
-from hloscope.program.files import names_hlo
 from hloscope.program.loading import loaded, name_of
 from hloscope.program.target import TargetFacts, TargetOptions, attached_facts, check_names, make_facts, with_options
+from hloscope.progress import waiting
 from hloscope.rules.facts import Facts
 from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection, judged, make_selection
 from hloscope.store import Store, default_store
@@ -74,8 +65,9 @@ def analyze(
         ['all-reduce']
 
     Args:
-        target: A function (plain, jitted or shard_mapped), `module:fn`, `file.py:fn`, or the path of a file of HLO,
-            which may be compressed or serialized.
+        target: A function (plain, jitted or shard_mapped; a partial, a method, a Flax NNX module, a factory), its name
+            as `module:fn` or `file.py:fn`; what JAX hands out: `jax.stages.Traced`, `Lowered` or `Compiled`, or
+            `jax.export.Exported`; or the path of a file of HLO, which may be compressed or serialized.
         args: One entry per positional argument: a notation (`bf16[8@X,2048@Y]`), a pytree of notations,
             ShapeDtypeStructs or arrays, or a callable that returns one of these.
         select: Names of the rules to run; all when empty.
@@ -94,14 +86,25 @@ def analyze(
     of_rules: dict[str, Any] = {name: options[name] for name in ("allow", "rule_options") if name in options}
     rules = make_selection(select=select, ignore=ignore, source_root=source_root, **of_rules)
     described = {"args": args, **{name: value for name, value in options.items() if name not in of_rules}}
-    if isinstance(target, str | Path) and names_hlo(target):
-        beside = beside_text(target, described)
-        text, in_dump = hlo_text(target), dump_beside(target)
-        return analyze_text(text, name=str(target), judging=rules, guesses=True, beside=in_dump, **beside)
-    if isinstance(target, Path):
-        raise TargetError(f"{target} names no function", fix=f"write '{target}:FUNCTION'")
+    text = text_of(target, described)
+    if text is not None:
+        return analysis_of_text(text, rules)
     refuse_source_root("source_root", source_root)
-    return analyze_function(target, make_facts(**described), store=default_store(), judging=rules)
+    assert not isinstance(target, Path)  # which is text, or refused
+    facts = make_facts(**described)
+    with waiting() as stage:
+        return analyze_function(target, facts, store=default_store(), judging=rules, stage=stage)
+
+
+def analysis_of_text(text: Text, judging: RuleSelection = DEFAULT_SELECTION) -> Analysis:
+    """The analysis of a target that is compiled already.
+
+    Raises:
+        HloscopeError: As for `analyze_text`.
+    """
+    return analyze_text(
+        text.text, name=text.name, judging=judging, guesses=text.is_foreign, beside=text.dumped, **text.beside
+    )
 
 
 def analyze_function(
@@ -204,6 +207,7 @@ def with_function(
         HloscopeError: Bad input.
     """
     from hloscope.program.devices import check_seen, on_enough_devices
+    from hloscope.program.handed_out import as_function
     from hloscope.program.importing import modules_of
     from hloscope.program.surroundings import one_call
 
@@ -212,6 +216,7 @@ def with_function(
         function = loaded(target, facts)
         known = facts.over(attached_facts(function))
         check_seen(known)
+        function, known = as_function(function, known)
         with modules_of(function):
             return use(function, known)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Unpack
+from typing import Any, TypeAlias, Unpack
 
+from hloscope.analysis.model import Analysis
+from hloscope.api.analyzing import analyze
 from hloscope.api.jobs import HowToRun, Job, Outcome, jobs_of, run_jobs
-from hloscope.config import ProjectConfig, TargetConfig, refuse
+from hloscope.api.python_words import python_words
+from hloscope.config import ProjectConfig, TargetConfig, find_project, refuse
 from hloscope.contracts.baseline_files import is_baseline, write_baseline
 from hloscope.contracts.baselines import baseline_of, format_baseline
 from hloscope.contracts.checked import Checked, check_analysis, could_not_run
@@ -16,11 +19,143 @@ from hloscope.contracts.model import Contract
 from hloscope.contracts.notation import read_contract
 from hloscope.errors import HloscopeError, NotationError
 from hloscope.findings import Severity
+from hloscope.program.files import names_hlo
+from hloscope.program.target import TargetOptions, check_names, with_options
+from hloscope.progress import waiting
+from hloscope.report.checks import CheckReport
 from hloscope.rules.plugins import load_plugins, refuse_broken
 from hloscope.rules.selection import make_selection
 
+Target: TypeAlias = Callable[..., Any] | str | Path | Analysis
 
-def check(project: ProjectConfig, names: Sequence[str] = (), **how: Unpack[HowToRun]) -> tuple[Checked, ...]:
+
+@python_words()
+@with_options(TargetOptions)
+def check(
+    *targets: Target,
+    args: Any = None,
+    contract: Contract | str | Sequence[str] | None = None,
+    baseline: str | Path | None = None,
+    fail_on: str | None = None,
+    config: str | Path | None = None,
+    cached: bool = True,
+    jobs: int | None = None,
+    **options: Unpack[TargetOptions],
+) -> CheckReport:
+    """Holds programs against what is expected of them.
+
+    Without targets, or with names of the targets file, these are checked as `hloscope check` does. Everything else is a
+    program, which is held against a contract, a baseline file and what rules find, as far as these are given.
+
+    Example:
+        >>> assert hloscope.check().passed
+        >>> report = hloscope.check(step, other_step, contract=["all-reduce@model <= 2MB", "nothing else"])
+        >>> assert report.passed, report
+
+    Args:
+        targets: Names in the targets file; or programs as for `analyze`, or what that found.
+        args: Of programs: one entry per positional argument of each, as for `analyze`.
+        contract: Of programs: what is expected, as text or made by `hloscope.contracts.building`.
+        baseline: Of programs: a baseline file that it has to agree with.
+        fail_on: Of programs: the least severity of what rules find that fails it: `note`, `warning` or `error`.
+        config: The targets file; by default the nearest one, going upward from the current folder.
+        cached: Of names: False compiles everything, and keeps nothing.
+        jobs: Of names: processes at once; by default as many as cores and memory allow.
+        {options}
+
+    Returns:
+        A report; `passed` says whether every target is as expected.
+
+    Raises:
+        HloscopeError: There is no such target, something is written wrongly, or nothing is expected of a program.
+    """
+    check_names(options, "check")
+    names = tuple(target for target in targets if isinstance(target, str) and _is_name(target))
+    if len(names) < len(targets):
+        if names:
+            raise NotationError(
+                f"{names[0]!r} is a name in the targets file, and others are programs", fix="check them in two calls"
+            )
+        expected = read_contract(contract, where="contract") if contract is not None else None
+        if expected is None and baseline is None and fail_on is None:
+            raise NotationError(
+                "nothing is expected of the program, so nothing could fail",
+                fix='give contract="none", a baseline file, or fail_on="warning"',
+            )
+        if fail_on is not None and fail_on not in (*Severity,):
+            raise NotationError(f"there is no severity {fail_on!r}", fix=f"it is one of {', '.join(Severity)}")
+        each = [_analysis_of(target, args, options) for target in targets]
+        return CheckReport(
+            checks=tuple(
+                check_analysis(
+                    found.target,
+                    found,
+                    contract=expected,
+                    baseline=None if baseline is None else Path(baseline),
+                    root=Path.cwd(),
+                    fail_on=None if fail_on is None else Severity(fail_on),
+                )
+                for found in each
+            ),
+            root=Path.cwd(),
+        )
+    beside = {"args": args, "contract": contract, "baseline": baseline, "fail_on": fail_on, **options}
+    given = next((name for name, value in beside.items() if value is not None and name != "timeout_s"), None)
+    if given is not None:
+        raise NotationError(
+            f"{given} does not go with names of the targets file", fix="say it in the targets file, or give the program"
+        )
+    project = find_project(Path.cwd(), named=None if config is None else Path(config))
+    with waiting() as stage:
+        stage("compiling")
+        found = check_project(
+            project,
+            names,
+            cached=cached,
+            workers=jobs,
+            timeout_s=options.get("timeout_s"),
+            on_done=lambda name: stage(f"compiling, {name} is done"),
+        )
+    unused = () if names else unused_baselines(project)
+    return CheckReport(checks=found, root=project.root, unused_baselines=unused)
+
+
+@python_words()
+def accept(
+    *names: str,
+    config: str | Path | None = None,
+    cached: bool = True,
+    jobs: int | None = None,
+    timeout_s: float | None = None,
+) -> tuple[Accepted, ...]:
+    """Writes the baselines of targets of the targets file as they are now.
+
+    Args:
+        names: The targets; all of them when none is named.
+        config: The targets file; by default the nearest one, going upward from the current folder.
+        cached: False compiles everything, and keeps nothing.
+        jobs: Processes at once; by default as many as cores and memory allow.
+        timeout_s: Seconds that a target may take that names no limit of its own.
+
+    Raises:
+        HloscopeError: There is no such target, or a file cannot be written.
+    """
+    project = find_project(Path.cwd(), named=None if config is None else Path(config))
+    with waiting() as stage:
+        stage("compiling")
+        return accept_project(project, names, cached=cached, workers=jobs, timeout_s=timeout_s)
+
+
+def _is_name(target: str) -> bool:
+    """Whether it is a name in a targets file: neither a function's name nor a file of HLO."""
+    return ":" not in target.partition("@")[0] and not names_hlo(target)
+
+
+def _analysis_of(target: Target, args: Any, options: Any) -> Analysis:
+    return target if isinstance(target, Analysis) else analyze(target, args, **options)
+
+
+def check_project(project: ProjectConfig, names: Sequence[str] = (), **how: Unpack[HowToRun]) -> tuple[Checked, ...]:
     """Holds targets against what is expected of them.
 
     Args:
@@ -112,8 +247,8 @@ class Accepted:
     error: str | None = None
 
 
-def accept(project: ProjectConfig, names: Sequence[str] = (), **how: Unpack[HowToRun]) -> tuple[Accepted, ...]:
-    """Writes the baselines of targets as they are now; see `check` for the arguments.
+def accept_project(project: ProjectConfig, names: Sequence[str] = (), **how: Unpack[HowToRun]) -> tuple[Accepted, ...]:
+    """Writes the baselines of targets as they are now; see `check_project` for the arguments.
 
     Raises:
         HloscopeError: There is no such target, or a file cannot be written.

@@ -10,10 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Unpack
 
 from hloscope.analysis.guesses import without_guesses
 from hloscope.analysis.model import Analysis
+from hloscope.api.analyzing import analyze
+from hloscope.api.checking import Target
 from hloscope.api.jobs import Checkout, Job, jobs_of, run_jobs
+from hloscope.api.python_words import python_words
 from hloscope.api.texts import hlo_text
 from hloscope.compare import match
 from hloscope.config import ConfigError, ConfigMistakesError, ProjectConfig, TargetConfig, find_project
@@ -21,8 +25,9 @@ from hloscope.contracts.baseline_files import is_baseline, read_baseline
 from hloscope.contracts.baselines import Baseline, baseline_of
 from hloscope.documents import read
 from hloscope.errors import HloscopeError, TargetError
-from hloscope.program.files import names_hlo
-from hloscope.program.target import BY_NAME
+from hloscope.program.files import names_hlo, split_module
+from hloscope.program.target import BY_NAME, TargetOptions, check_names, with_options
+from hloscope.progress import waiting
 from hloscope.report.diffs import DiffDocument, TwoTotals, listed
 
 
@@ -50,6 +55,127 @@ class Side:
     def step_us(self) -> float | None:
         """The predicted time of a step; None when it is not known."""
         return None if self.analysis is None or self.analysis.time is None else self.analysis.time.step_us
+
+
+@python_words()
+@with_options(TargetOptions)
+def diff(
+    old: Target,
+    new: Target | None = None,
+    *,
+    args: Any = None,
+    base: str | None = None,
+    equivalent: bool = False,
+    config: str | Path | None = None,
+    cached: bool = True,
+    **options: Unpack[TargetOptions],
+) -> DiffDocument:
+    """Compares what two programs move: matched by what it is and where it was written, never by name.
+
+    Example:
+        >>> print(hloscope.diff(step, step_with_another_spec, args=types, mesh={"X": 4, "Y": 2}))
+        >>> hloscope.diff("model.py:step", base="main").same
+
+    Args:
+        old: The program before: as for `analyze`, or what that found; the path of a report in JSON or of a baseline; a
+            name in the targets file.
+        new: The program after; None with `base`.
+        args: Of functions: one entry per positional argument of each, as for `analyze`.
+        base: A git revision, in which `old` is the program before; as it is now it is the one after.
+        equivalent: Whether spellings that the compiler may exchange are the same.
+        config: The targets file; by default the nearest one, going upward from the current folder.
+        cached: False compiles names anew, and keeps nothing.
+        {options}
+
+    Raises:
+        HloscopeError: Bad input, or JAX or the compiler refuses one of the programs.
+    """
+    check_names(options, "diff")
+    if (new is None) is (base is None):
+        fix = 'write diff(old, new), or diff("model.py:step", base="main")'
+        raise TargetError("two programs are needed" if new is None else "base goes with one program", fix=fix)
+    facts: dict[str, Any] = {"args": args, **options}
+    given = {name: value for name, value in facts.items() if value is not None}
+    written = TargetConfig(name="", slices=(given.pop("slice", None),), options=given)
+    file = None if config is None else Path(config)
+    with waiting() as stage:
+        stage("compiling")
+        if base is not None or new is None:
+            if not isinstance(old, str):
+                raise TargetError("a revision holds no objects", fix='name the function, such as "model.py:step"')
+            sides = _at_two_times(old, base or "", written, file, cached=cached)
+        else:
+            pair = (old, new)
+            named = iter(sides_of([one for one in pair if isinstance(one, str)], written, config=file, cached=cached))
+            sides = [next(named) if isinstance(one, str) else _side_of_object(one, args, options) for one in pair]
+    return difference(*sides, equivalent=equivalent)
+
+
+def _side_of_object(target: Any, args: Any, options: Any) -> Side:
+    if isinstance(target, Path):
+        written = TargetConfig(name="", slices=(options.get("slice"),), options={})
+        side = side_of_file(target, str(target), written)
+        if side is None:
+            raise TargetError(f"{target} is no report, baseline or file of HLO", fix=f"write '{target}:FUNCTION'")
+        return side
+    found = target if isinstance(target, Analysis) else analyze(target, args, **options)
+    return Side.of(found.target, found)
+
+
+def _at_two_times(
+    name: str, base: str, given: TargetConfig, config: Path | None, *, cached: bool, timeout_s: float | None = None
+) -> list[Side]:
+    """A target as it was in a revision, and as it is."""
+    here = Path.cwd()
+    with revision(base, here) as older:
+        then = None if config is None else _config_then(config, older, base)
+        jobs = [
+            *jobs_for([name], given, start=older.here(here.resolve()) or here, config=then, checkout=older),
+            *jobs_for([name], given, start=here, config=config),
+        ]
+        old, new = sides_of_jobs(jobs, cached=cached, timeout_s=timeout_s)
+    return [replace(old, name=f"{name} in {base}"), new]
+
+
+def _config_then(config: Path, older: Checkout, revision: str) -> Path:
+    then = older.here(config.resolve())
+    if then is None:
+        raise TargetError(f"{config} does not exist in {revision}", fix="name a targets file that the revision has")
+    return then
+
+
+def sides_of(
+    programs: Sequence[str],
+    given: TargetConfig,
+    *,
+    config: Path | None,
+    cached: bool,
+    base: str | None = None,
+    timeout_s: float | None = None,
+) -> list[Side]:
+    """The programs that names stand for: files, functions, and targets of the targets file.
+
+    Args:
+        programs: The names; with `base` a single one.
+        given: What is said of functions and of HLO text.
+        config: The targets file that the user named; None to look for it.
+        cached: Whether compiles are kept and taken from the cache.
+        base: A git revision, in which the program is the first side.
+        timeout_s: As for `run_jobs`.
+
+    Raises:
+        HloscopeError: Bad input, or one of them cannot be analysed.
+    """
+    if base is not None:
+        return _at_two_times(programs[0], base, given, config, cached=cached, timeout_s=timeout_s)
+    sides = {name: side_of_file(Path(name), name, given) for name in programs if Path(split_module(name)[0]).is_file()}
+    to_compile = [name for name in programs if sides.get(name) is None]
+    for name in to_compile:
+        if names_hlo(name) or name.endswith(".json"):
+            raise TargetError(f"there is no file {split_module(name)[0]}", fix="give the path from the current folder")
+    jobs = jobs_for(to_compile, given, start=Path.cwd(), config=config)
+    sides |= dict(zip(to_compile, sides_of_jobs(jobs, cached=cached, timeout_s=timeout_s), strict=True))
+    return [side for name in programs if (side := sides[name]) is not None]
 
 
 def difference(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocument:

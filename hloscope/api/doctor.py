@@ -10,22 +10,24 @@ from importlib.util import find_spec
 
 from hloscope.compiler import client, jax_support, libtpu, slots, step
 from hloscope.errors import HloscopeError
-from hloscope.report.checkups import Checkup
+from hloscope.report.checkups import Checkup, Checkups
 from hloscope.store import default_store
 from hloscope.units import format_bytes, plural
 from hloscope.verification.machine import attached_platform
 from hloscope.version import __version__
 
 
-def checkups() -> tuple[Checkup, ...]:
+def doctor() -> Checkups:
     """Looks at versions, JAX's private parts, the TPU compiler, the cache and the workers; a program is compiled."""
     versions = (f"hloscope {__version__}", f"Python {platform.python_version()}", *map(_version, ("jax", "jaxlib")))
-    return (
-        Checkup(name="versions", found=", ".join(versions)),
-        Checkup(name="HLO text", found="read without JAX", works=True),
-        *(_of_jax() if find_spec("jax") is not None else (_no_jax(),)),
-        Checkup(name="verify runs on", found=attached_platform() or "simulated CPU devices"),
-        _cache(),
+    return Checkups(
+        (
+            Checkup(name="versions", found=", ".join(versions)),
+            Checkup(name="HLO text", found="read without JAX", works=True),
+            *(_of_jax() if find_spec("jax") is not None else (_no_jax(),)),
+            Checkup(name="verify runs on", found=attached_platform() or "simulated CPU devices"),
+            _cache(),
+        )
     )
 
 

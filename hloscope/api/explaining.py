@@ -4,25 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Unpack
 
+from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.model.trial import Trials
 from hloscope.analysis.places import Sources
-from hloscope.api.analyzing import analysis_of, with_function
+from hloscope.api.analyzing import analysis_of, analysis_of_text, with_function
+from hloscope.api.python_words import python_words
+from hloscope.api.texts import refuse_source_root, text_of
+from hloscope.errors import NotationError
 from hloscope.program.capture import Capture
 from hloscope.program.loading import name_of
-from hloscope.program.target import TargetFacts
-from hloscope.store import Store
+from hloscope.program.target import ProgramOptions, TargetFacts, check_names, make_facts, with_options
+from hloscope.progress import waiting
+from hloscope.store import Store, default_store
 from hloscope.units import format_time
-from hloscope.why import explain
-from hloscope.why.explanation import Explanation
+from hloscope.why import explain as reasons_of
+from hloscope.why.explanation import Explanation, Explanations
 
 Stage = Callable[[str], None]
 
 _QUICK_S = 2.0
 """A program that compiles in less is tried without being asked."""
 _CHANGES, _SECONDS = 4, 10.0
+_ALL = "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +45,82 @@ class Trying:
     seconds: float | None = None
 
 
+@python_words()
+@with_options(ProgramOptions)
+def explain(
+    target: Callable[..., Any] | str | Path | Analysis,
+    args: Any = None,
+    *,
+    collective: str | int | Collective | None = None,
+    try_s: float | None = None,
+    trials: bool = True,
+    slice: str | None = None,
+    timeout_s: float | None = None,
+    source_root: str | Path | None = None,
+    **options: Unpack[ProgramOptions],
+) -> Explanations:
+    """Says why collectives are there: which array, which line, which shardings met; and what would help.
+
+    Changes of shardings are compiled and priced before they are advised.
+
+    Example:
+        >>> print(hloscope.explain(step, ("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]"), mesh={"X": 4, "Y": 2}))
+        >>> hloscope.explain("model.py:step", collective="all-gather.8", try_s=300)[0].trials
+
+    Args:
+        target: As for `analyze`; or what that found, of which nothing is compiled, so that no change is tried.
+        args: One entry per positional argument, as for `analyze`.
+        collective: The name of one, its number in the report's list counted from 1, or one of `Analysis.collectives`;
+            `all` to have each told and tried. By default changes are tried against the one that moves most.
+        try_s: Seconds for which changes are compiled; by default few, and of programs that compile quickly.
+        trials: False compiles no changes.
+        slice: The slice that it is compiled for.
+        timeout_s: Seconds that a compile may take.
+        source_root: For HLO text: the folder in which files that it names may be read.
+        {options}
+
+    Returns:
+        The explanations, most bytes per step first.
+
+    Raises:
+        HloscopeError: Bad input, there is no such collective, or JAX or the compiler refuses the program.
+    """
+    check_names(options, "explain")
+    if try_s is not None and (not trials or try_s <= 0):
+        raise NotationError(
+            f"try_s={try_s!r} tries nothing" if trials else "try_s and trials=False contradict each other",
+            fix="give seconds, such as try_s=300, or trials=False alone",
+        )
+    everything = collective is not None
+    named = None if collective in (None, _ALL) else _named(collective)
+    sources = Sources(captured=True, root=None if source_root is None else Path(source_root))
+    if isinstance(target, Analysis):
+        return Explanations(reasons_of(target, named, sources=sources), everything=everything)
+    described: dict[str, Any] = {"args": args, "slice": slice, "timeout_s": timeout_s, **options}
+    text = text_of(target, described)
+    if text is not None:
+        sources = replace(sources, captured=False)
+        return Explanations(reasons_of(analysis_of_text(text), named, sources=sources), everything=everything)
+    refuse_source_root("source_root", source_root)
+    assert not isinstance(target, Path)  # which is text, or refused
+    facts, trying = make_facts(**described), Trying(wanted=trials, seconds=try_s)
+    with waiting() as stage:
+        return explain_function(
+            target,
+            facts,
+            named,
+            everything=everything,
+            sources=sources,
+            trying=trying,
+            stage=stage,
+            store=default_store(),
+        )
+
+
+def _named(collective: str | int | Collective | None) -> str:
+    return collective.name if isinstance(collective, Collective) else str(collective)
+
+
 def explain_function(
     target: Callable[..., Any] | str,
     facts: TargetFacts,
@@ -50,7 +133,7 @@ def explain_function(
     store: Store | None = None,
     when_compiled: Callable[[Capture], None] = lambda _: None,
     when_explained: Callable[[Explanation], None] = lambda _: None,
-) -> tuple[Explanation, ...]:
+) -> Explanations:
     """Explains the collectives of a function, and tries changes against those that are shown in full.
 
     Args:
@@ -70,7 +153,7 @@ def explain_function(
     """
     name = name_of(target)
 
-    def explained(function: Callable[..., Any], known: TargetFacts) -> tuple[Explanation, ...]:
+    def explained(function: Callable[..., Any], known: TargetFacts) -> Explanations:
         from hloscope.program.compiling import start_compile  # these import JAX, which takes its time
         from hloscope.program.lowering import lower
         from hloscope.search import Subject
@@ -81,9 +164,9 @@ def explain_function(
         when_compiled(captured)
         stage("reading the compiled program")
         analysis = analysis_of(captured, name)
-        found = explain(analysis, named, sources=sources)
+        found = reasons_of(analysis, named, sources=sources)
         if not trying.wanted:
-            return found
+            return Explanations(found, everything=everything)
         subject = Subject(
             function=function,
             lowered=lowered,
@@ -96,7 +179,8 @@ def explain_function(
         shown = len(found) if everything else min(1, len(found))
         if found:
             when_explained(replace(found[0], advice=()))
-        return (*_with_trials(found[:shown], subject, trying), *found[shown:])
+        tried = _with_trials(found[:shown], subject, trying)
+        return Explanations((*tried, *found[shown:]), everything=everything)
 
     return with_function(target, facts, explained, stage=stage, store=store)
 
@@ -132,6 +216,8 @@ def _why_not(explanation: Explanation, subject: Any, trying: Trying) -> str | No
     compile_s, time = subject.captured.compiled.seconds, subject.analysis.time
     if time is None or subject.lowered.slice.chip is None:
         return f"{subject.lowered.slice.name} has no times to compare"
+    if subject.lowered.strategy is None:
+        return "JAX traced it already, and cannot trace it with a change: give the function itself"
     if trying.seconds is not None:
         return None
     if compile_s is None:

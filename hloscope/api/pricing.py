@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 from hloscope.analysis.model import Analysis
 from hloscope.api.analyzing import Stage, analysis_of, with_function
 from hloscope.api.python_words import python_words
-from hloscope.api.texts import beside_text, capture_of_text, hlo_text
-from hloscope.errors import CompileError, HloscopeError, TargetError, TimeLimitError
+from hloscope.api.texts import capture_of_text, text_of
+from hloscope.errors import CompileError, HloscopeError, TimeLimitError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice
-from hloscope.program.files import names_hlo
 from hloscope.program.loading import name_of
 from hloscope.program.target import ProgramOptions, TargetFacts, check_names, make_facts, with_options
-from hloscope.report.price import Unpriced
+from hloscope.progress import waiting
+from hloscope.report.price import Prices, Unpriced
 from hloscope.store import default_store
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def price(
     slices: Sequence[str],
     args: Any = None,
     **options: Unpack[ProgramOptions],
-) -> tuple[Analysis | Unpriced, ...]:
+) -> Prices:
     """Predicts how long one step takes on each of several slices.
 
     Example:
@@ -55,12 +55,14 @@ def price(
     check_names(options, "price")
     largest_slice(slices)
     described: dict[str, Any] = {"args": args, **options}
-    if isinstance(target, str | Path) and names_hlo(target):
-        beside = beside_text(target, described)
-        return price_text(hlo_text(target), slices, name=str(target), **beside)
-    if isinstance(target, Path):
-        raise TargetError(f"{target} names no function", fix=f"write '{target}:FUNCTION'")
-    return price_function(target, make_facts(**described), slices)
+    text = text_of(target, described)
+    if text is not None:
+        beside: Any = {name: value for name, value in text.beside.items() if name != "slice"}
+        return Prices(price_text(text.text, slices, name=text.name, **beside))
+    assert not isinstance(target, Path)  # which is text, or refused
+    facts = make_facts(**described)
+    with waiting() as stage:
+        return Prices(price_function(target, facts, slices, stage=stage))
 
 
 def price_function(

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -19,10 +24,11 @@ from hloscope.analysis.model.recording import (
 )
 from hloscope.api.analyzing import analysis_of
 from hloscope.api.python_words import python_words
-from hloscope.documents import plain
+from hloscope.documents import plain, read
 from hloscope.errors import HloscopeError, NotationError, SliceError, did_you_mean
 from hloscope.hardware.slices import Slice, parse_slice
-from hloscope.program.target import RecordingOptions, TargetFacts, make_facts, with_options
+from hloscope.program.target import OPTIONS, RecordingOptions, TargetFacts, make_facts, with_options
+from hloscope.progress import waiting
 from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection
 from hloscope.store import Store, default_store
 
@@ -398,3 +404,75 @@ def recording(
             raise NotationError(f"{name}={value} is too small", fix=f"the least that {name} can be is {least}")
     limits = Limits(run_below_bytes=below, run_all=run, stop_after=stop_after, allow_writes=allow_writes)
     return Recorder(facts, Chosen(only=(only,) if isinstance(only, str) else tuple(only), top=top), limits)
+
+
+@python_words()
+@with_options(RecordingOptions)
+def record(
+    *command: str,
+    slice: str = DEFAULT_SLICE,
+    only: str | Sequence[str] = (),
+    top: int = DEFAULT_TOP,
+    run: bool = False,
+    run_below_bytes: int | None = None,
+    stop_after: int | None = None,
+    allow_writes: bool = False,
+    save: str | Path | None = None,
+    **options: Unpack[RecordingOptions],
+) -> Recording:
+    """Runs a Python script unmodified, in a process of its own, and analyses every program that JAX compiles there.
+
+    Example:
+        >>> print(hloscope.record("train.py", "--steps", "3", slice="v5p:2x2x2"))
+
+    Args:
+        command: The script and its arguments; `-m` and a module; or a console script.
+        slice: The TPU slice that the script sees.
+        only: As for `recording`.
+        top: Likewise.
+        run: Likewise.
+        run_below_bytes: Likewise.
+        stop_after: Likewise.
+        allow_writes: Likewise.
+        save: A folder into which each analysed program is written, as HLO and as JSON.
+        {options}
+
+    Raises:
+        HloscopeError: Bad input, or the script compiled no program.
+    """
+    facts = make_facts(slice=slice, **options)
+    recorded_slice(facts)
+    names = (only,) if isinstance(only, str) else tuple(only)
+    words = ["--slice", slice, "--top", str(top), *(f"--only={name}" for name in names)]
+    words += ["--run"] * run + ["--allow-writes"] * allow_writes
+    for flag, value in (("--run-below", run_below_bytes), ("--stop-after", stop_after), ("--save", save)):
+        words += [] if value is None else [flag, str(value)]
+    for option in OPTIONS:
+        if option.name in options:
+            flag = {"allow": "--allow", "rule_options": "--rule-option"}.get(option.name) or option.flags[0]
+            words += _on_command_line(flag, getattr(facts, option.name))
+    return _recorded(words, command)
+
+
+def _on_command_line(flag: str, value: Any) -> list[str]:
+    """An option with its value, or with each of its values."""
+    if isinstance(value, Mapping):
+        texts = {name: ",".join(map(str, each)) if isinstance(each, tuple) else each for name, each in value.items()}
+        return [f"{flag}={name}={each}" for name, each in texts.items()]
+    if isinstance(value, tuple):
+        return [f"{flag}={each}" for each in value]
+    return [] if value is None else [f"{flag}={value}"]
+
+
+def _recorded(words: Sequence[str], command: Sequence[str]) -> Recording:
+    """What the command line finds, in a process of its own."""
+    with TemporaryDirectory(prefix="hloscope-") as folder, waiting() as stage:
+        file = Path(folder) / "recording.json"
+        stage("running the script")
+        run = [sys.executable, "-m", "hloscope", "record", *words, "--format", "json", "-o", str(file), "--", *command]
+        done = subprocess.run(run, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+        if not file.exists():
+            said = done.stderr.rpartition("error: ")[2] or done.stderr or f"it ended with {done.returncode}"
+            what, *rest = said.strip().splitlines()
+            raise HloscopeError(what, why="\n".join(line.strip(" =") for line in rest) or None)
+        return read(Recording, json.loads(file.read_text(encoding="utf-8")), name="the recording", key="programs")

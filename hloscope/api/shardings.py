@@ -3,15 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 from hloscope.api.analyzing import with_function
+from hloscope.api.python_words import python_words
+from hloscope.api.texts import text_of
 from hloscope.compiler.client import propagate
-from hloscope.errors import CompileError
+from hloscope.errors import CompileError, TargetError
 from hloscope.program.loading import name_of
-from hloscope.program.target import TargetFacts
+from hloscope.program.target import ProgramOptions, TargetFacts, check_names, make_facts, with_options
+from hloscope.progress import waiting
 from hloscope.report.shardings import ShardingTable
 from hloscope.shardy.shardings import sharded_arrays
+
+
+@python_words()
+@with_options(ProgramOptions)
+def shardings(
+    target: Callable[..., Any] | str,
+    args: Any = None,
+    *,
+    slice: str | None = None,
+    timeout_s: float | None = None,
+    **options: Unpack[ProgramOptions],
+) -> ShardingTable:
+    """Shows the sharding of arguments, constraints, outputs and large arrays, as Shardy propagates them.
+
+    Nothing is compiled.
+
+    Example:
+        >>> print(hloscope.shardings(step, ("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]"), mesh={"X": 4, "Y": 2}))
+
+    Args:
+        target: As for `analyze`; not what is compiled already.
+        args: One entry per positional argument, as for `analyze`.
+        slice: The slice that it would be compiled for.
+        timeout_s: Seconds that it may take.
+        {options}
+
+    Raises:
+        HloscopeError: Bad input, JAX refuses the program, or Shardy cannot be asked.
+    """
+    check_names(options, "shardings")
+    described: dict[str, Any] = {"args": args, "slice": slice, "timeout_s": timeout_s, **options}
+    if text_of(target, {}) is not None:
+        raise TargetError(
+            f"{name_of(target)} is compiled already, and its shardings are propagated",
+            fix="give the function itself, or analyze it",
+        )
+    facts = make_facts(**described)
+    with waiting() as stage:
+        return shardings_of(target, facts, stage=stage)
 
 
 def shardings_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,60 @@ from hloscope.hlo import HloModule, module_text
 from hloscope.program.capture import Capture, Mesh
 from hloscope.program.dump_facts import Beside, facts_beside
 from hloscope.program.dumps import module_at
-from hloscope.program.files import read_hlo, split_module
+from hloscope.program.files import names_hlo, read_hlo, split_module
 from hloscope.program.target import BY_NAME, TargetFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """A target that is compiled already.
+
+    Attributes:
+        name: What the user named.
+        text: Its HLO text.
+        beside: What is said of it, by the names of a target's options.
+        dumped: What lies beside it in its dump; None where it is in none.
+        is_foreign: Whether nothing but the text is known, so that names of axes and its generation may be guessed.
+    """
+
+    name: str
+    text: str
+    beside: Mapping[str, Any]
+    dumped: Beside | None = None
+    is_foreign: bool = True
+
+
+def text_of(target: object, described: Mapping[str, Any]) -> Text | None:
+    """A target that is compiled already: a file of HLO, or a `jax.stages.Compiled`; None for a function.
+
+    Args:
+        target: What the user gave.
+        described: What is said of it, by the names of a target's options.
+
+    Raises:
+        TargetError: Something is said of it that only a function can obey, or it cannot be read.
+    """
+    if isinstance(target, str | Path):
+        if names_hlo(target):
+            beside = beside_text(target, described)
+            return Text(name=str(target), text=hlo_text(target), beside=beside, dumped=dump_beside(target))
+        if isinstance(target, Path):
+            raise TargetError(f"{target} names no function", fix=f"write '{target}:FUNCTION'")
+        return None
+    if not is_compiled(target):
+        return None
+    from hloscope.program.handed_out import compiled_facts
+
+    facts = compiled_facts(target)
+    given = beside_text(facts.name, described)
+    known = {name: value for name, value in (("mesh", facts.mesh), ("slice", facts.slice)) if value}
+    said = {name: value for name, value in given.items() if value is not None}
+    return Text(name=facts.name, text=facts.text, beside={**known, **said}, is_foreign=False)
+
+
+def is_compiled(target: object) -> bool:
+    """Whether it is a `jax.stages.Compiled`; imports no JAX to ask."""
+    return any(f"{base.__module__}.{base.__qualname__}" == "jax._src.stages.Compiled" for base in type(target).__mro__)
 
 
 def capture_of_text(text: str, module: HloModule, facts: TargetFacts, chosen: Slice | None, *, name: str) -> Capture:

@@ -28,9 +28,9 @@ def command(names: tuple[str, ...], debug: bool, **options: Any) -> None:
 
 def _accepted(names: tuple[str, ...], options: dict[str, Any]) -> tuple[str, int]:
     """What became of each baseline, in words; the exit code, 2 where a target could not be analysed."""
-    from hloscope.api.checking import accept
+    from hloscope.api.checking import accept_project
 
-    project, done = running.over_targets(accept, names, **options)
+    project, done = running.over_targets(accept_project, names, **options)
     failed = any(accepted.error is not None for accepted in done)
     text = "\n".join(_line(accepted, project.root) for accepted in done)
     return text, EXIT_COULD_NOT_RUN if failed else EXIT_OK

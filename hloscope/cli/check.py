@@ -74,11 +74,11 @@ def _write_also(report: CheckReport, options: dict[str, Any]) -> None:
 @running.reports("check", _exit_code, then=_write_also)
 def command(names: tuple[str, ...], also: tuple[str, ...], **options: Any) -> CheckReport:
     """Hold targets, all of them or those NAMED, against their contracts and their baselines."""
-    from hloscope.api.checking import check, unused_baselines
+    from hloscope.api.checking import check_project, unused_baselines
     from hloscope.report.checks import CheckReport
 
     for text in also:
         _format_and_file(text)  # before anything is compiled
-    project, checks = running.over_targets(check, names, **options)
+    project, checks = running.over_targets(check_project, names, **options)
     unused = () if names else unused_baselines(project)
     return CheckReport(checks=checks, root=project.root, unused_baselines=unused)

@@ -11,11 +11,10 @@ from hloscope.cli import running
 from hloscope.cli.options import project_options, target_options
 from hloscope.errors import EXIT_BROKEN, EXIT_OK, TargetError
 from hloscope.program.target import OPTIONS
+from hloscope.progress import progress
 from hloscope.units import plural
 
 if TYPE_CHECKING:
-    from hloscope.api.diffing import Side
-    from hloscope.api.jobs import Checkout
     from hloscope.config import TargetConfig
     from hloscope.report.diffs import DiffDocument
 
@@ -62,7 +61,7 @@ def _exit_code(report: DiffDocument, options: dict[str, Any]) -> int:
 @running.reports("difference", _exit_code)
 def command(programs: tuple[str, ...], **options: Any) -> DiffDocument:
     """Compare what two programs move: matched by what it is and where it was written, never by name."""
-    from hloscope.api.diffing import difference
+    from hloscope.api.diffing import difference, sides_of
 
     wanted = 1 if options["base"] else 2
     if len(programs) != wanted:
@@ -71,46 +70,17 @@ def command(programs: tuple[str, ...], **options: Any) -> DiffDocument:
             f"{'is' if wanted == 1 else 'are'} needed",
             fix="write hloscope diff OLD NEW, or hloscope diff --base main TARGET",
         )
-    with running.stdout_kept_for_the_report(), running.progress() as stage:
+    with running.stdout_kept_for_the_report(), progress() as stage:
         stage("compiling")
-        old, new = _sides(programs, options)
+        old, new = sides_of(
+            programs,
+            _target_config(options),
+            config=None if options["config"] is None else Path(options["config"]),
+            cached=not options["no_cache"],
+            base=options["base"],
+            timeout_s=options["timeout_s"],
+        )
     return difference(old, new, equivalent=options["equivalent"])
-
-
-def _sides(programs: tuple[str, ...], options: dict[str, Any]) -> list[Side]:
-    from dataclasses import replace
-
-    from hloscope.api.diffing import jobs_for, revision, side_of_file, sides_of_jobs
-    from hloscope.program.files import names_hlo, split_module
-
-    given = _target_config(options)
-    config = None if options["config"] is None else Path(options["config"])
-    cached, here = not options["no_cache"], Path.cwd()
-    if options["base"]:
-        with revision(options["base"], here) as older:
-            then = None if config is None else _config_then(config, older, options["base"])
-            jobs = [
-                *jobs_for(programs, given, start=older.here(here.resolve()) or here, config=then, checkout=older),
-                *jobs_for(programs, given, start=here, config=config),
-            ]
-            old, new = sides_of_jobs(jobs, cached=cached, timeout_s=options["timeout_s"])
-        return [replace(old, name=f"{programs[0]} in {options['base']}"), new]
-    sides = {name: side_of_file(Path(name), name, given) for name in programs if Path(split_module(name)[0]).is_file()}
-    to_compile = [name for name in programs if sides.get(name) is None]
-    for name in to_compile:
-        if names_hlo(name) or name.endswith(".json"):
-            raise TargetError(f"there is no file {split_module(name)[0]}", fix="give the path from the current folder")
-    jobs = jobs_for(to_compile, given, start=here, config=config)
-    compiled = sides_of_jobs(jobs, cached=cached, timeout_s=options["timeout_s"])
-    sides |= dict(zip(to_compile, compiled, strict=True))
-    return [side for name in programs if (side := sides[name]) is not None]
-
-
-def _config_then(config: Path, older: Checkout, revision: str) -> Path:
-    then = older.here(config.resolve())
-    if then is None:
-        raise TargetError(f"{config} does not exist in {revision}", fix="name a targets file that the revision has")
-    return then
 
 
 def _target_config(options: dict[str, Any]) -> TargetConfig:

@@ -21,7 +21,7 @@ def _exit_code(found: tuple[Checkup, ...], _options: object) -> int:
 @running.reports("checkups", _exit_code)
 def command() -> tuple[Checkup, ...]:
     """Report versions, the TPU compiler, JAX's private parts, the cache and the workers, and which of these work."""
-    from hloscope.api.doctor import checkups
+    from hloscope.api.doctor import doctor
 
     with running.stdout_kept_for_the_report():
-        return checkups()
+        return doctor()

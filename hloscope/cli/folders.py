@@ -13,6 +13,7 @@ import click
 
 from hloscope.cli import running, targets
 from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, HloscopeError, TargetError
+from hloscope.progress import Stages, progress
 from hloscope.units import plural
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def analysis_of_folder(target: str, options: targets.Options) -> Analysis:
         if options[name]:
             raise TargetError(f"--{name} goes with --all", fix="leave it out, or analyse every module: --all")
     module = dump.modules[0] if only is None else dump.named(only)
-    with running.stdout_kept_for_the_report(), running.progress() as stage:
+    with running.stdout_kept_for_the_report(), progress() as stage:
         if only is None and len(dump.modules) > 1:
             running.begin_report("dump", dump, stage, apart=True)
         stage(f"analysing {module.file}")
@@ -107,7 +108,7 @@ def _all(dump: Dump, how: HowToAnalyze, options: targets.Options) -> NoReturn:
         raise TargetError(f"--format {form} is a report on one module", fix=f"--all has {' and '.join(_OF_ALL)}")
     results: list[DumpedResult] = []
     begun = time.monotonic()
-    with running.progress() as stage, _report(output, stage) as write:
+    with progress() as stage, _report(output, stage) as write:
         rows = _Rows(dump, write, output) if form == "text" else _Documents(write)
         stage(f"analysing {plural(len(dump.modules), 'module')}")
         try:
@@ -164,7 +165,7 @@ class _Rows:
 
 
 @contextmanager
-def _report(output: str | None, stage: running.Stages) -> Iterator[Callable[[str], None]]:
+def _report(output: str | None, stage: Stages) -> Iterator[Callable[[str], None]]:
     """Writes to the report what is to be read at once, line by line.
 
     Raises:

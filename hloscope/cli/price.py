@@ -9,6 +9,7 @@ import click
 from hloscope.cli import running, targets
 from hloscope.cli.options import target_options
 from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_OK
+from hloscope.progress import progress
 
 if TYPE_CHECKING:
     from hloscope.report.price import Priced
@@ -49,5 +50,5 @@ def command(target: str, slices: tuple[str, ...], **options: Any) -> Priced:
         name, text = targets.read_text(target, options)
         return price_text(text, slices, name=name, **targets.text_facts(options))
     facts = targets.prepared_facts({**options, "slice": largest})
-    with running.stdout_kept_for_the_report(), running.progress() as stage:
+    with running.stdout_kept_for_the_report(), progress() as stage:
         return price_function(target, facts, slices, stage=stage)

@@ -14,6 +14,7 @@ import click
 from hloscope.cli import running, targets
 from hloscope.cli.options import fail_on_option, rule_options, target_options
 from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, NotationError
+from hloscope.progress import progress
 from hloscope.units import plural
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def command(command: tuple[str, ...], **options: Any) -> Recording:
     with (
         running.stdout_kept_for_the_report(),
         os.fdopen(os.dup(2), "w", errors="replace") as stderr,
-        running.progress() as stage,
+        progress() as stage,
     ):
         return record_script(
             script,

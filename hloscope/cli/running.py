@@ -7,7 +7,6 @@ import shutil
 import signal
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +19,7 @@ import click
 
 from hloscope.cli.options import LISTING, Decorator, report_options
 from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_OK, HloscopeError
+from hloscope.progress import Stages, progress
 
 if TYPE_CHECKING:
     from hloscope.config import ProjectConfig
@@ -176,50 +176,6 @@ def rules_failed(findings: Iterable[Finding]) -> bool:
     if failed is not None:
         say(f"error: no verdict: {failed.message}")
     return failed is not None
-
-
-class Stages:
-    """Says what is happening, as a spinner with the elapsed time shows it; nothing where there is none."""
-
-    def __init__(self, shown: Any = None, task: Any = None) -> None:
-        """Takes rich's display and its one task."""
-        self._shown, self._task = shown, task
-
-    def __call__(self, stage: str) -> None:
-        """Shows another stage."""
-        if self._shown is not None:
-            self._shown.update(self._task, description=stage)
-
-    @contextmanager
-    def hidden(self) -> Iterator[None]:
-        """Without the spinner meanwhile, where something else is written to the terminal."""
-        if self._shown is not None:
-            self._shown.stop()
-        try:
-            yield
-        finally:
-            if self._shown is not None:
-                self._shown.start()
-
-
-@contextmanager
-def progress() -> Iterator[Stages]:
-    """A spinner with the stage and the elapsed time on a terminal's stderr; nothing anywhere else.
-
-    It writes to a duplicate of file descriptor 2, because the compiler's own is kept quiet meanwhile.
-    """
-    if not sys.stderr.isatty():
-        yield Stages()
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    with os.fdopen(os.dup(2), "w") as stream:
-        console = Console(file=stream, force_terminal=True)
-        columns: tuple[Any, ...] = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        with Progress(*columns, console=console, transient=True) as shown:
-            task = shown.add_task("starting", total=None, start_time=time.monotonic())
-            yield Stages(shown, task)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import click
 from hloscope.cli import running, targets
 from hloscope.cli.options import target_options
 from hloscope.errors import TargetError
+from hloscope.progress import progress
 
 if TYPE_CHECKING:
     from hloscope.report.shardings import ShardingTable
@@ -34,5 +35,5 @@ def command(target: str, **options: Any) -> ShardingTable:
             fix="name the function itself, or use hloscope analyze",
         )
     facts = targets.prepared_facts(options)
-    with running.stdout_kept_for_the_report(), running.progress() as stage:
+    with running.stdout_kept_for_the_report(), progress() as stage:
         return shardings_of(target, facts, stage=stage)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hloscope.cli import running
 from hloscope.errors import NotationError
 from hloscope.program.target import OPTIONS, TargetFacts
+from hloscope.progress import Stages, progress
 
 if TYPE_CHECKING:
     from hloscope.analysis.model import Analysis
@@ -140,7 +141,7 @@ def explanation_of_target(
     """
     from hloscope.api.explaining import explain_function
 
-    def find(facts: TargetFacts, *, stage: running.Stages, **how: Any) -> tuple[Explanation, ...]:
+    def find(facts: TargetFacts, *, stage: Stages, **how: Any) -> tuple[Explanation, ...]:
         def begin(found: Explanation) -> None:
             running.begin_report("explanation", [found], stage)
 
@@ -168,7 +169,7 @@ def _of_function(options: Options, find: Callable[..., T]) -> T:
     facts, store = prepared_facts(options), default_store()
     captured: list[Capture] = []
     try:
-        with running.stdout_kept_for_the_report(), running.progress() as stage:
+        with running.stdout_kept_for_the_report(), progress() as stage:
             return find(facts, stage=stage, store=store, when_compiled=captured.append)
     finally:
         if captured and options.get("save_hlo"):

@@ -9,6 +9,7 @@ import click
 from hloscope.cli import running, targets
 from hloscope.cli.options import fail_on_option, target_options
 from hloscope.errors import EXIT_BROKEN, EXIT_OK, TargetError
+from hloscope.progress import progress
 
 if TYPE_CHECKING:
     from hloscope.verification.job import Settings
@@ -83,7 +84,7 @@ def command(target: str, reference: str, **options: Any) -> Verification:
             raise TargetError(f"{role} must be a function", why=f"{name} is HLO text, which cannot be run with inputs")
     settings = _settings(options)
     facts = targets.prepared_facts(options)
-    with running.stdout_kept_for_the_report(), running.progress() as stage:
+    with running.stdout_kept_for_the_report(), progress() as stage:
         return verify_functions(target, reference, facts, settings, ignore=options["ignore"], stage=stage)
 
 

@@ -100,6 +100,11 @@ def own_options(lowered: jax.stages.Lowered) -> dict[str, str]:
     return option_texts(dict(getattr(lowered._lowering, "_compiler_options_kvs", ())))
 
 
+def lowered_platforms(lowered: jax.stages.Lowered) -> tuple[str, ...]:
+    """The platforms that a program was lowered for; empty where nothing says."""
+    return tuple(getattr(lowered._lowering, "_platforms", None) or ())
+
+
 def option_texts(options: Mapping[str, Any]) -> dict[str, str]:
     """Compiler options as the command line writes them."""
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}

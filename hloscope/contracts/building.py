@@ -47,7 +47,7 @@ def collective(
     if max_bytes is not None and max_bytes_per_step is not None:
         raise NotationError("max_bytes and max_bytes_per_step are both given", fix="keep one of them")
     clause = Expectation(
-        selector=_selector(kind, axes, source, link),
+        selector=selector(kind, axes, source, link),
         max_bytes=_amount("max_bytes", max_bytes, BYTE_UNITS),
         max_bytes_per_step=_amount("max_bytes_per_step", max_bytes_per_step, BYTE_UNITS),
         max_count=None if count is None else _count("count", count, least=0),
@@ -99,7 +99,7 @@ def no(kind: str, axes: Axes = None, *, source: str | None = None, link: str | N
     Raises:
         NotationError: There is no such kind or link, or a name cannot be one.
     """
-    return _just(Ban(selector=_selector(kind, axes, source, link)))
+    return _just(Ban(selector=selector(kind, axes, source, link)))
 
 
 def at_most(
@@ -168,7 +168,12 @@ def _limit(quantity: Quantity, name: str, amount: Amount, units: Units) -> Contr
     return _just(Limit(quantity=quantity, most=_amount(name, amount, units) or 0))
 
 
-def _selector(kind: str, axes: Axes, source: str | None, link: str | None) -> Selector:
+def selector(kind: str, axes: Axes, source: str | None, link: str | None) -> Selector:
+    """Which collectives are spoken of.
+
+    Raises:
+        NotationError: There is no such kind, or one of the others cannot be read.
+    """
     if not isinstance(kind, str) or not any(fnmatchcase(known, kind) for known in Kind):
         raise NotationError(
             f"there is no kind of collective {kind!r}",

@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path
 
 from hloscope.analysis.guesses import without_guesses
-from hloscope.analysis.model import Analysis, Collective, Mesh, StepTime
+from hloscope.analysis.model import Analysis, Collective, Collectives, Mesh, StepTime
 from hloscope.analysis.totals import bytes_bound, totals_of
 from hloscope.analysis.vocabulary import Bound
 from hloscope.compare.equivalence import respelled
@@ -111,7 +111,7 @@ def _with_trips(contract: Contract, analysis: Analysis) -> tuple[Analysis, tuple
     left = tuple(item for item in analysis.unmodelled if item.instruction not in counts)
     counted = replace(
         analysis,
-        collectives=collectives,
+        collectives=Collectives(collectives),
         unmodelled=left,
         totals=totals_of(collectives, hidden=bool(left)),
         notes=(*analysis.notes, *remarks),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from fnmatch import fnmatchcase
 
@@ -10,6 +10,7 @@ from hloscope.analysis.model import Collective, SourceFrame
 from hloscope.analysis.places import path_of, split_place
 from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.contracts.model import Selector
+from hloscope.errors import NotationError, did_you_mean
 
 
 class Fit(IntEnum):
@@ -36,6 +37,24 @@ def touches(selector: Selector, collective: Collective) -> Fit:
     if collective.kind is Kind.OPAQUE and kind is Fit.NO:
         kind = Fit.MAYBE
     return min(kind, _fits(selector, collective, _has_axes(selector.axes, collective, alone=False)))
+
+
+def chosen(collectives: Iterable[Collective], selector: Selector, mesh_axes: Sequence[str] | None) -> list[Collective]:
+    """Those that a selector speaks of, surely or perhaps.
+
+    Args:
+        collectives: All of a program.
+        selector: Of which.
+        mesh_axes: The axes of its mesh; None where there is none.
+
+    Raises:
+        NotationError: It names an axis that the mesh does not have, of which there is never any.
+    """
+    for pattern in selector.axes or () if mesh_axes is not None else ():
+        if not any(axis_fits(pattern.partition(":")[0], axis) for axis in mesh_axes or ()):
+            has = f"its axes are {', '.join(mesh_axes or ())}" if mesh_axes else "it has no axes"
+            raise NotationError(f"the mesh has no axis {pattern}", fix=did_you_mean(pattern, mesh_axes or (), has))
+    return [one for one in collectives if touches(selector, one) is not Fit.NO]
 
 
 def _fits(selector: Selector, collective: Collective, axes: Fit) -> Fit:

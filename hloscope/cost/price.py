@@ -8,7 +8,7 @@ from math import isfinite
 from operator import attrgetter
 
 from hloscope.analysis.kernels import kernel_names
-from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.model import Analysis, Collective, Collectives
 from hloscope.analysis.model.collective import Overlap, Relation
 from hloscope.analysis.model.step_time import RuleUse, StepTime, UnknownOperation
 from hloscope.analysis.provenance import provenance_of
@@ -90,7 +90,11 @@ def price_module(
     time = _step_time(sums, analysis, chosen.chip, basis=basis)
     time = replace(time, first_step_us=max(time.step_us, first_step_us))
     collectives = with_overlaps(collectives, graph, operations, time.step_us)
-    return replace(analysis, collectives=collectives, time=replace(time, is_scheduled=module.is_scheduled, notes=notes))
+    return replace(
+        analysis,
+        collectives=Collectives(collectives),
+        time=replace(time, is_scheduled=module.is_scheduled, notes=notes),
+    )
 
 
 def _make_possible(sums: Sums, chip: Chip) -> None:

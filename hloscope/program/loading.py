@@ -9,6 +9,7 @@ import threading
 import traceback
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from math import prod
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -57,9 +58,26 @@ def loaded(
         return load(target, seen_by_modules(facts), together=places)
 
 
-def name_of(target: Callable[..., Any] | str) -> str:
-    """What the report calls a target: as the user wrote it, or the function's qualified name."""
-    return target if isinstance(target, str) else getattr(target, "__qualname__", repr(target))
+def name_of(target: Any) -> str:
+    """What reports call a target: as the user wrote it, or by the name of what it is made from; never by an address.
+
+    A partial is called as its function, a jitted method as its method, an object by its type, and what JAX hands out by
+    the function that it traced.
+    """
+    if isinstance(target, str):
+        return target
+    if isinstance(target, partial):
+        return name_of(target.func)
+    lowering = getattr(target, "_lowering", None)
+    for said in (getattr(target, "__qualname__", None), getattr(target, "fun_name", None)):
+        if isinstance(said, str) and said:
+            return said
+    jitted = _JITTED.fullmatch(str(getattr(lowering, "_name", "")))
+    return jitted["name"] if jitted else type(target).__qualname__
+
+
+_JITTED = re.compile(r"\w+\((?P<name>.+)\)")
+"""What JAX calls a function that it lowered: `jit(step)`."""
 
 
 def _place(target: str) -> str:

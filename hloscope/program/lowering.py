@@ -24,6 +24,7 @@ from hloscope.hardware.slices import Slice, default_slice
 from hloscope.program.arguments import Call, build_call, out_shardings
 from hloscope.program.change import Change, LeafChange
 from hloscope.program.devices import make_mesh, traced_afresh
+from hloscope.program.handed_out import is_traced_already, lowered_already, mesh_of, slice_of_devices
 from hloscope.program.importing import is_library, modules_of, shown_path
 from hloscope.program.loading import user_code
 from hloscope.program.nnx_names import nnx_paths_as_names
@@ -110,8 +111,11 @@ def lower(
     """
     plan = make_plan(facts) if plan is None else plan
     stage("tracing")
+    strategy: _Strategy | None
     with _watched_backend(plan), modules_of(function), simulated_hybrid_meshes():
-        made, strategy = _first_that_works(_Attempt(function, facts, plan, name, store))
+        made, strategy = _handed_out(function, facts, plan, store) or _first_that_works(
+            _Attempt(function, facts, plan, name, store)
+        )
     plan.notes.extend(note for note in taken_notes() if note not in plan.notes)
     if facts.processes is not None and posed_slice() is None:
         plan.notes.append("processes share a TPU slice only: on these devices the program sees one")
@@ -288,6 +292,24 @@ class _Attempt:
                 replace(self, plan=Plan(slice=self.plan.slice, mesh=mesh, axis_types=None)).made(_STRATEGIES[0])
                 return mode
         return None
+
+
+def _handed_out(function: Function, facts: TargetFacts, plan: Plan, store: Store | None) -> tuple[_Made, None] | None:
+    """A program that JAX has traced or lowered already; None where it is a function."""
+    if not is_traced_already(function):
+        return None
+    with lowering_for_a_slice(plan.slice or default_slice(8), store):
+        module, traced = lowered_already(function, facts, is_for_tpu=not plan.is_real)
+    platforms = jax_internals.lowered_platforms(module)
+    if platforms and not plan.is_real and "tpu" not in platforms:
+        plan.notes.append(
+            f"the program was lowered for {' and '.join(platforms)}: where it asks for the platform, it is that one's "
+            "branch; jit(f).trace(...).lower(lowering_platforms=('tpu',)), or the function itself, is the TPU's"
+        )
+    seen = jax_internals.lowered_facts(module)
+    plan.slice = plan.slice or slice_of_devices(seen.devices)
+    plan.mesh = plan.mesh or mesh_of((*seen.in_shardings, *seen.out_shardings))
+    return _Made(module, traced, []), None
 
 
 def _first_that_works(attempt: _Attempt) -> tuple[_Made, _Strategy]:

@@ -16,14 +16,15 @@ from hloscope.documents import SCHEMA, Schema, document
 from hloscope.findings import Finding, Severity, cause_of, with_others
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.layout import hanging, message_line
+from hloscope.shown import Shown
 from hloscope.units import format_bytes, format_time, plural
 
 _PLACE = re.compile(r"^  --> (?P<file>.+?)(?P<line>:\d+)(?=[:, ]|$)", re.MULTILINE)
 """Where an error message says that something is wrong: `  --> model.py:12 in step`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CheckReport(Shown):
     """What a check of several targets found.
 
     Attributes:
@@ -37,6 +38,17 @@ class CheckReport:
     root: Path
     unused_baselines: tuple[Path, ...] = ()
     command: str = "check"
+
+    def __repr__(self) -> str:
+        return f"<Check: {self.headline}>"
+
+    def _subject(self) -> str:
+        return "check"
+
+    @property
+    def passed(self) -> bool:
+        """Whether every target was analysed and is as expected."""
+        return all(checked.passed for checked in self.checks)
 
     @property
     def failed(self) -> tuple[Checked, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from hloscope.documents import SCHEMA, Schema
+from hloscope.shown import Shown
 
 _MARKS = {True: "works", False: "FAILS", None: ""}
 
@@ -27,6 +28,19 @@ class Checkup:
     found: str
     works: bool | None = None
     fix: str | None = None
+
+
+class Checkups(tuple[Checkup, ...], Shown):
+    """Everything that was looked at."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        failing = [checkup.name for checkup in self if checkup.works is False]
+        return f"<Checkups: {', '.join(failing)} fail>" if failing else "<Checkups: everything works>"
+
+    def _subject(self) -> str:
+        return "checkups"
 
 
 def lines(found: Sequence[Checkup], _width: int) -> Iterator[Text]:

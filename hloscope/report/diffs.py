@@ -17,6 +17,7 @@ from hloscope.documents import SCHEMA, Schema, document
 from hloscope.report.escaping import code, fenced, plain_line, prose, without_commands
 from hloscope.report.layout import column, table_lines
 from hloscope.report.words import GUESSED
+from hloscope.shown import Shown
 from hloscope.units import format_bytes, format_time, plural
 
 
@@ -77,8 +78,8 @@ class TwoTotals:
     new: Totals
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiffDocument:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class DiffDocument(Shown):
     """Two programs side by side.
 
     Attributes:
@@ -114,6 +115,12 @@ class DiffDocument:
         """`3 changes` or `the same communication`, with what is not known."""
         words = plural(len(self.changes), "change") if self.changes else "the same communication"
         return f"{words}, as far as it is known" if self.unsure or self.not_understood else words
+
+    def __repr__(self) -> str:
+        return f"<{self.old} and {self.new}: {self.headline}>"
+
+    def _subject(self) -> str:
+        return "difference"
 
 
 def listed(change: Change) -> ListedChange:

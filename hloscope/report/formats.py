@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from hloscope.errors import NotationError, did_you_mean
+
+if TYPE_CHECKING:
+    from hloscope.shown import Shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +98,39 @@ def render(subject: str, format_name: str, found: object, canvas: Canvas) -> str
         how = {"listing": Listing(by=canvas.group_by, everything=canvas.everything)} if subject == "analysis" else {}
         return drawn(write(found, max(canvas.width, LEAST_WIDTH), **how), canvas.width, canvas.colour)
     return dumped(write(found)) if format_name == "json" else str(write(found))
+
+
+def report_of(found: Shown, format_name: str, **how: Any) -> str:
+    """The report of a result in Python, for `Shown.report`, whose arguments these are.
+
+    Raises:
+        NotationError: There is no such format of it, or no such grouping.
+    """
+    known = FORMATS[found._subject()]
+    for what, name, names in (("format", format_name, (*known,)), ("grouping", how["group_by"], (None, *GROUPINGS))):
+        if name not in names:
+            choices = ", ".join(repr(each) for each in names if each is not None)
+            raise NotationError(
+                f"{type(found).__name__} has no {what} {name!r}",
+                fix=did_you_mean(str(name), [each for each in names if each], f"it has {choices}"),
+            )
+    return render(found._subject(), format_name, found._rendered(), Canvas(**how))
+
+
+def document_of(found: Shown) -> dict[str, object]:
+    """A result as plain data, as its JSON has it."""
+    from hloscope.documents import plain
+
+    return plain(_function(FORMATS[found._subject()]["json"])(found._rendered()))
+
+
+def in_notebook(found: Shown) -> str:
+    """A result as Markdown; as its text in a block where it has no format of its own for that."""
+    from hloscope.report.escaping import fenced
+
+    if "markdown" in FORMATS[found._subject()]:
+        return report_of(found, "markdown", group_by=None)
+    return "\n".join(fenced(str(found), "text"))
 
 
 def itself(document: object) -> object:

@@ -12,7 +12,9 @@ from rich.text import Text
 from hloscope.analysis.model import Analysis, Collective, Phase, Role
 from hloscope.analysis.totals import bytes_bound
 from hloscope.analysis.vocabulary import Bound
+from hloscope.errors import NotationError
 from hloscope.findings import Finding
+from hloscope.report.formats import GROUPINGS
 from hloscope.report.groups import (
     Group,
     Thing,
@@ -178,6 +180,25 @@ def _waits(name: str, group: Group) -> str:
     return f"{name} {format_time(group.exposed_us or 0.0)}"
 
 
+def groups_by(collectives: Sequence[Collective], by: str) -> list[Group]:
+    """Groups by one of `hloscope.report.formats.GROUPINGS`, dearest first.
+
+    Raises:
+        NotationError: They cannot be grouped so.
+    """
+    names: dict[str, Callable[[Collective], str]] = {
+        "axis": axes_words,
+        "line": line_name,
+        "kind": lambda collective: str(collective.kind),
+    }
+    if by == "module":
+        return groups_of(collectives, module_key)
+    if by not in names:
+        choices = ", ".join(GROUPINGS)
+        raise NotationError(f"collectives are not grouped by {by!r}", fix=f"group them by one of {choices}")
+    return named_groups(collectives, names[by])
+
+
 def group_lines(collectives: Sequence[Collective], by: str, width: int) -> tuple[str, list[Text]]:
     """A title, and a row for each group, dearest first.
 
@@ -186,12 +207,7 @@ def group_lines(collectives: Sequence[Collective], by: str, width: int) -> tuple
         by: One of `hloscope.report.formats.GROUPINGS`.
         width: Columns.
     """
-    names: dict[str, Callable[[Collective], str]] = {
-        "axis": axes_words,
-        "line": line_name,
-        "kind": lambda collective: str(collective.kind),
-    }
-    groups = groups_of(collectives, module_key) if by == "module" else named_groups(collectives, names[by])
+    groups = groups_by(collectives, by)
     priced = all(group.exposed_us is not None for group in groups)
     order = "longest wait first" if priced else "most bytes per step first"
     shown = [group for place, group in enumerate(groups) if place < _SHOWN and _matters(group, groups)] or groups[:1]

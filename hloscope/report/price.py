@@ -14,6 +14,7 @@ from hloscope.documents import SCHEMA, Schema, document
 from hloscope.errors import HloscopeError
 from hloscope.report.layout import INDENT, Column, column, fold, folded, hanging, message_line, section, table_lines
 from hloscope.report.words import legend, notes_section, short_note
+from hloscope.shown import Shown
 from hloscope.units import format_bytes, format_share, format_time, plural
 
 
@@ -33,6 +34,20 @@ class Unpriced:
 
 
 Priced = Sequence[Analysis | Unpriced]
+
+
+class Prices(tuple[Analysis | Unpriced, ...], Shown):
+    """What a program takes on each of several slices: an analysis, or why it could not be compiled for one."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<Prices of {self[0].target} on {plural(len(self), 'slice')}>" if self else "<no prices>"
+
+    def _subject(self) -> str:
+        return "prices"
+
+
 _Time = TypeVar("_Time")
 _Show = Callable[[_Time], Text | str]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from rich.text import Text
@@ -13,7 +13,8 @@ from hloscope.documents import SCHEMA, Schema
 from hloscope.report.layout import Breaks, Column, column, fold, folded, hanging, section, table_lines
 from hloscope.report.words import part_of_axis, short_note
 from hloscope.shardy.shardings import Role, ShardedArray
-from hloscope.units import format_bytes
+from hloscope.shown import Shown
+from hloscope.units import format_bytes, plural
 
 _TITLES = {
     Role.ARGUMENT: "Arguments",
@@ -23,8 +24,8 @@ _TITLES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardingTable:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ShardingTable(Shown):
     """The shardings of a program's arrays, as Shardy propagates them.
 
     Attributes:
@@ -40,10 +41,16 @@ class ShardingTable:
     schema: Schema = SCHEMA
     target: str
     slice_name: str
-    axis_sizes: dict[str, int]
+    axis_sizes: dict[str, int] = field(hash=False)
     arrays: tuple[ShardedArray, ...]
     unused: tuple[str, ...]
     notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"<Shardings of {self.target} on {self.slice_name}: {plural(len(self.arrays), 'array')}>"
+
+    def _subject(self) -> str:
+        return "shardings"
 
 
 def lines(table: ShardingTable, width: int) -> Iterator[Text]:

@@ -3,7 +3,10 @@
 hloscope's own stand in `builtin`, those of others are found by `plugins`; `docs/rules.md` shows how to write one.
 """
 
-from hloscope.findings import Finding, Severity
+from collections.abc import Mapping
+from importlib import import_module
+
+from hloscope.findings import Finding, RuleDoc, Severity
 from hloscope.rules.facts import Facts
 from hloscope.rules.rule import (
     Case,
@@ -17,11 +20,29 @@ from hloscope.rules.rule import (
     place_of,
 )
 
+
+def pages() -> Mapping[str, RuleDoc]:
+    """The page of every rule, and of what else commands find, by name, as `hloscope rules` lists them."""
+    found: Mapping[str, RuleDoc] = import_module("hloscope.report.pages").pages()
+    return found
+
+
+def page(name: str) -> RuleDoc:
+    """The page of one.
+
+    Raises:
+        NotationError: No command finds anything of that name.
+    """
+    found: RuleDoc = import_module("hloscope.report.pages").page_named(name)
+    return found
+
+
 __all__ = [
     "Case",
     "Facts",
     "Finding",
     "Rule",
+    "RuleDoc",
     "Severity",
     "array_type",
     "cost_of",
@@ -29,5 +50,7 @@ __all__ = [
     "finding_at",
     "finding_of",
     "over_axes",
+    "page",
+    "pages",
     "place_of",
 ]

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from hloscope.analysis.model import Analysis, Collective
+from hloscope.analysis.model import Analysis, Collective, Collectives
 from hloscope.analysis.model.trial import Trial, Trials
 from hloscope.compiler.cache import Kept
 from hloscope.search.subject import Limits
@@ -87,7 +87,7 @@ def with_known_fixes(found: Analysis, store: Store | None, kept: Kept | None) ->
     if store is None or kept is None:
         return found
     named = tuple(replace(one, tried=_words(KeptTrials(store, kept, one))) for one in found.collectives)
-    return replace(found, collectives=named)
+    return replace(found, collectives=Collectives(named))
 
 
 def _words(known: KeptTrials) -> str | None:

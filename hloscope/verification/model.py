@@ -11,8 +11,9 @@ from hloscope.analysis.model import Analysis, Collective, Memory, SliceFact, Tot
 from hloscope.analysis.totals import axes_key
 from hloscope.analysis.vocabulary import Bound
 from hloscope.compare import Comparison
-from hloscope.documents import SCHEMA, Schema, document, plain
+from hloscope.documents import SCHEMA, Schema, document
 from hloscope.findings import Finding, Severity, unaccepted
+from hloscope.shown import Shown
 
 ToleranceSource = Literal["rounding", "types", "user"]
 """`rounding`: runs of the reference with all that it stores moved; `types`: the types and lengths of sums alone."""
@@ -223,8 +224,8 @@ class Numerics:
         return ran and is_informative and all(output.agrees for output in self.comparisons)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Verification(Shown):
     """A program beside its reference.
 
     Attributes:
@@ -277,9 +278,8 @@ class Verification:
         verdict = "passed" if self.passed else "failed"
         return f"<Verification of {self.target.target} against {self.reference.target}: {verdict}>"
 
-    def to_dict(self) -> dict[str, object]:
-        """The verification as plain data, as `--format json` prints it."""
-        return plain(document_of(self))
+    def _subject(self) -> str:
+        return "verification"
 
 
 def _known(*bounds: Bound) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from hloscope.analysis.model import Analysis, Collective, Frame, SourceFrame
 from hloscope.analysis.model.reason import Operation, Reason, ReasonKind, Tensor
@@ -11,6 +12,8 @@ from hloscope.analysis.model.trial import Trials
 from hloscope.analysis.places import NOTHING, Sources, users_frame
 from hloscope.analysis.vocabulary import Kind
 from hloscope.errors import TargetError, did_you_mean
+from hloscope.shown import Shown
+from hloscope.units import plural
 from hloscope.why.phrases import (
     asked_words,
     equations,
@@ -44,8 +47,8 @@ class Step:
     is_loss: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Explanation(Shown):
     """Everything that is known about why a collective is there.
 
     Attributes:
@@ -71,6 +74,44 @@ class Explanation:
     equations: tuple[str, ...]
     advice: tuple[str, ...]
     trials: Trials | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self.number}. {self.collective.kind} {self.collective.name}: {self.collective.why or 'not known'}>"
+
+    def _subject(self) -> str:
+        return "explanation"
+
+    def _rendered(self) -> object:
+        return (self,)
+
+
+class Explanations(tuple[Explanation, ...], Shown):
+    """The explanations of several collectives, most bytes per step first.
+
+    Attributes:
+        everything: Whether the report tells all in full, and not the first with a list of the others.
+    """
+
+    everything: bool
+
+    def __new__(cls, members: Iterable[Explanation] = (), *, everything: bool = False) -> Explanations:
+        """Makes one of its members."""
+        made = super().__new__(cls, members)
+        made.everything = everything
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, (tuple(self), self.everything)
+
+    def __repr__(self) -> str:
+        return f"<Explanations of {plural(len(self), 'collective')}>"
+
+    def _subject(self) -> str:
+        return "explanation" if self.everything else "overview"
+
+
+def _made(members: tuple[Explanation, ...], everything: bool) -> Explanations:
+    return Explanations(members, everything=everything)
 
 
 def explain(analysis: Analysis, named: str | None = None, *, sources: Sources = NOTHING) -> tuple[Explanation, ...]:

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from hloscope.analysis.analyze import collectives_alone
-from hloscope.analysis.model import Analysis, Collective, ModelPart, Role
+from hloscope.analysis.model import Analysis, Collective, Collectives, ModelPart, Role
 from hloscope.analysis.model.reason import Axes, Operation, Reason, ReasonKind, Tensor
 from hloscope.analysis.paths import with_modules
 from hloscope.analysis.vocabulary import SUMS, Kind, Origin
@@ -66,7 +66,7 @@ def _explained(analysis: Analysis, module: HloModule, captured: Capture) -> Anal
         analysis,
         intermediates=intermediates,
         notes=(*analysis.notes, *unread),
-        collectives=tuple(map(_likely, collectives)) if captured.is_text else collectives,
+        collectives=Collectives(map(_likely, collectives) if captured.is_text else collectives),
         rematerializations=rematerializations(captured.compiled.diagnostics, captured.compiled.shardy, analysis.mesh),
     )
 
@@ -97,7 +97,9 @@ def _part(collective: Collective) -> ModelPart:
 
 def unexplained(analysis: Analysis) -> Analysis:
     """Says of every collective of HLO text what can be said without its program: who wrote it, or what is missing."""
-    return replace(analysis, collectives=tuple(_by_text_alone(final, _NOT_CAPTURED) for final in analysis.collectives))
+    return replace(
+        analysis, collectives=Collectives(_by_text_alone(final, _NOT_CAPTURED) for final in analysis.collectives)
+    )
 
 
 def _by_text_alone(final: Collective, missing: str) -> Collective:

@@ -60,7 +60,8 @@ def measured(mode: str, slice_name: str) -> tuple[float, tuple[int, ...], dict[s
         options = ["--slice", slice_name, "--format", "json", "-o", str(report)]
         command = [sys.executable, "-m", "hloscope", "record", *options, "--", str(SCRIPT), mode]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "HLOSCOPE_CACHE": "0"}
-        begun, most = time.perf_counter(), (0,)
+        begun = time.perf_counter()
+        most: tuple[int, ...] = (0,)
         with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as running:
             while running.poll() is None:
                 most = max(most, memory_of(running.pid), key=sum)

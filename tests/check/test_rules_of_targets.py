@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hloscope.api.checking import check
+from hloscope.api.checking import check_project as check
 from hloscope.config import ConfigError, read_project
 from hloscope.errors import NotationError
 from hloscope.report.checks import CheckReport

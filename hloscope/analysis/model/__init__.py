@@ -26,6 +26,7 @@ from hloscope.analysis.model.collective import (
     Relation,
     shapes_of,
 )
+from hloscope.analysis.model.collectives import Collectives
 from hloscope.analysis.model.part import ModelPart, Phase, Role
 from hloscope.analysis.model.reason import (
     AskedBy,
@@ -51,6 +52,7 @@ __all__ = [
     "BufferRole",
     "Collective",
     "CollectivePart",
+    "Collectives",
     "Frame",
     "IntermediateFact",
     "Memory",

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from hloscope.analysis.model.collective import ArrayShape, Collective
+from hloscope.analysis.model.collective import ArrayShape
+from hloscope.analysis.model.collectives import Collectives
 from hloscope.analysis.model.kernel import Kernel
 from hloscope.analysis.model.reason import Rematerialization, Stack
 from hloscope.analysis.model.step_time import StepTime
 from hloscope.analysis.vocabulary import Bound
-from hloscope.documents import SCHEMA, Schema, plain
+from hloscope.documents import SCHEMA, Schema, read
 from hloscope.findings import Finding
 from hloscope.program.capture import Mesh
-from hloscope.units import plural
+from hloscope.shown import Shown
+from hloscope.units import format_bytes, plural
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Analysis:
+class Analysis(Shown):
     """Everything hloscope knows about one compiled program.
+
+    Example:
+        >>> found["all-gather@fsdp"]                      # as contracts write it
+        >>> found.collectives.where(kind="all-*", source="moe.py")
+        >>> print(found)                                  # the command line's report
 
     Attributes:
         schema: Version of the document's shape.
@@ -49,7 +61,7 @@ class Analysis:
     slice: SliceFact | None
     mesh: Mesh | None
     num_partitions: int
-    collectives: tuple[Collective, ...]
+    collectives: Collectives
     totals: Totals
     arguments: tuple[ArrayFact, ...]
     outputs: tuple[ArrayFact, ...]
@@ -62,7 +74,22 @@ class Analysis:
     findings: tuple[Finding, ...] = ()
     unmodelled: tuple[Unmodelled, ...] = ()
     notes: tuple[str, ...] = ()
-    versions: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        axes = None if self.mesh is None else self.mesh.axis_names
+        if not isinstance(self.collectives, Collectives) or self.collectives.mesh_axes != axes:
+            object.__setattr__(self, "collectives", Collectives(self.collectives, mesh_axes=axes))
+
+    def __getitem__(self, selector: str) -> Collectives:
+        """The collectives that a contract's selector speaks of: `all-gather@fsdp`, `all-*@(X,Y) in "moe.py" over dcn`.
+
+        One that nobody can tell of, such as one without known axes, is among them.
+
+        Raises:
+            NotationError: It cannot be read, or names a kind or an axis that there is not.
+        """
+        return self.collectives.selected(selector)
 
     def __repr__(self) -> str:
         place = f" on {self.slice.name}" if self.slice is not None else ""
@@ -71,12 +98,24 @@ class Analysis:
             f"{self.totals.wire_bytes} wire bytes per step ({self.totals.bound})>"
         )
 
-    def to_dict(self) -> dict[str, object]:
-        """The analysis as plain data, as `--format json` prints it (see `hloscope/schemas/analysis.json`)."""
-        return plain(self)
+    def _subject(self) -> str:
+        return "analysis"
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, object]) -> Analysis:
+        """The analysis that `to_dict` or `--format json` made plain data of.
+
+        Raises:
+            HloscopeError: It is no such document, or one of another schema.
+        """
+        return read(cls, document, name="the document", key="collectives")
+
+    def to_dataframe(self) -> DataFrame:
+        """A row for each collective: `collectives.to_dataframe()`."""
+        return self.collectives.to_dataframe()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ArrayFact:
     """One argument or output array of the program.
 
@@ -104,6 +143,14 @@ class ArrayFact:
     donated: bool = False
     used: bool = True
     reused: bool | None = None
+
+    def __repr__(self) -> str:
+        whole = "?" if self.global_shape is None else ",".join(map(str, self.global_shape))
+        local = f"{self.dtype}[{','.join(map(str, self.local_shape))}]"
+        spec = "unknown sharding" if self.sharding is None else self.sharding
+        more = ", donated" * self.donated + ", unused" * (not self.used)
+        size = format_bytes(self.bytes_per_device)
+        return f"<{self.name}: {self.dtype}[{whole}] {spec}, {local} of {size} on each device{more}>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +327,7 @@ class Unmodelled:
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Total:
     """A sum over collectives, per device and step.
 
@@ -298,8 +345,13 @@ class Total:
     executions: int
     bound: Bound
 
+    def __repr__(self) -> str:
+        moved = f"{format_bytes(self.wire_bytes)} on the wire, {format_bytes(self.payload_bytes)} of payload per step"
+        times = plural(self.executions, "transfer")
+        return f"<{plural(self.collectives, 'collective')}, {times}: {moved} ({self.bound})>"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Totals(Total):
     """The sum over all collectives, per step on one device, and its parts.
 
@@ -309,6 +361,6 @@ class Totals(Total):
         by_link: By network; a collective that crosses both counts there by its parts, each a transfer of its own.
     """
 
-    by_axis: dict[str, Total]
-    by_kind: dict[str, Total]
-    by_link: dict[str, Total]
+    by_axis: dict[str, Total] = field(hash=False)
+    by_kind: dict[str, Total] = field(hash=False)
+    by_link: dict[str, Total] = field(hash=False)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
+from pathlib import PurePath
 from typing import Annotated
 
 from hloscope.analysis.model.part import SharedPart
 from hloscope.analysis.model.reason import SharedReason, Stack
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
 from hloscope.documents import Table, Text
+from hloscope.units import format_bytes, format_time
 
 
 class ArrayShape(Text):
@@ -137,7 +139,7 @@ class PermutePattern:
 SharedPattern = Annotated[PermutePattern, Table("permute_patterns", "How permutes shift along axes.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Collective:
     """One logical collective: a place in the program that starts a transfer.
 
@@ -252,6 +254,14 @@ class Collective:
         for name in ("payload_bytes", "wire_bytes"):
             count = getattr(self, name)
             object.__setattr__(self, f"{name}_per_step", None if count is None else count * self.executions)
+
+    def __repr__(self) -> str:
+        over = "over unknown axes" if self.axes is None else f"over {','.join(self.axes) or 'none'}"
+        shape = " ".join(map(str, self.operand_shapes[:1])) + (" and more" if len(self.operand_shapes) > 1 else "")
+        parts = [f"{self.kind} {self.name} {over} of {shape}", f"{format_bytes(self.wire_bytes)} x {self.executions}"]
+        parts += [] if self.exposed_us is None else [f"{format_time(self.exposed_us)} exposed"]
+        parts += [f"{PurePath(frame.file).name}:{frame.line}" for frame in self.source[:1]]
+        return f"<{', '.join(parts)}>"
 
 
 class Relation(StrEnum):

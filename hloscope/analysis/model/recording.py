@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hloscope.analysis.model.analysis import Analysis
 from hloscope.documents import SCHEMA, Schema
+from hloscope.shown import Shown
+from hloscope.units import plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +119,8 @@ class KeptWrite:
     times: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Recording(Shown):
     """A script's programs.
 
     Attributes:
@@ -149,4 +151,10 @@ class Recording:
     recompiled: tuple[Recompiled, ...]
     kept_writes: tuple[KeptWrite, ...]
     notes: tuple[str, ...]
-    versions: dict[str, str]
+    versions: dict[str, str] = field(hash=False)
+
+    def __repr__(self) -> str:
+        return f"<Recording of {' '.join(self.command)} on {self.slice_name}: {plural(len(self.programs), 'program')}>"
+
+    def _subject(self) -> str:
+        return "recording"

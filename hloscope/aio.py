@@ -1,0 +1,43 @@
+"""The use cases for asyncio: each is awaited while it works in a thread, and several run at once.
+
+The compiler's workers are processes, so that compiles run side by side; imports and traces of one process take turns.
+Awaiting a call that is cancelled ends at once; what it had begun to compile goes on and is kept in the cache.
+
+Example:
+    >>> found = await asyncio.gather(*(hloscope.aio.analyze(step, types, mesh=mesh) for mesh in meshes))
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from hloscope.api import checking, diffing, explaining, pricing, verifying
+from hloscope.api import shardings as shardings_
+from hloscope.api.analyzing import analyze as _analyze
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _awaited(call: Callable[P, T]) -> Callable[P, Awaitable[T]]:
+    """The same, in a thread of asyncio's."""
+
+    @wraps(call)
+    async def awaited(*args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.to_thread(call, *args, **kwargs)
+
+    return awaited
+
+
+analyze = _awaited(_analyze)
+check = _awaited(checking.check)
+diff = _awaited(diffing.diff)
+explain = _awaited(explaining.explain)
+price = _awaited(pricing.price)
+shardings = _awaited(shardings_.shardings)
+verify = _awaited(verifying.verify)
+
+__all__ = ["analyze", "check", "diff", "explain", "price", "shardings", "verify"]

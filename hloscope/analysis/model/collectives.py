@@ -1,0 +1,196 @@
+"""The collectives of a program, to be looked up, added up and put into a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+
+from hloscope.analysis.model.collective import Collective
+from hloscope.units import format_bytes, format_time, known_sum, plural
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from hloscope.shown import Grouping
+
+_COLUMNS = (
+    "kind",
+    "name",
+    "axes",
+    "group_size",
+    "link",
+    "operand_shapes",
+    "result_shapes",
+    "payload_bytes",
+    "wire_bytes",
+    "executions",
+    "payload_bytes_per_step",
+    "wire_bytes_per_step",
+    "time_us",
+    "exposed_us",
+    "origin",
+    "line",
+    "why",
+)
+"""Of a table: what a collective has under these names, several parts as one text."""
+
+
+class Collectives(tuple[Collective, ...]):
+    """A tuple of collectives, most bytes first unless they were sorted otherwise.
+
+    Attributes:
+        mesh_axes: The axes of the program's mesh, which selectors are held against; None where there is none.
+    """
+
+    mesh_axes: tuple[str, ...] | None
+
+    def __new__(cls, members: Iterable[Collective] = (), *, mesh_axes: tuple[str, ...] | None = None) -> Collectives:
+        """Makes one of its members, for a program on a mesh of these axes."""
+        made = super().__new__(cls, members)
+        made.mesh_axes = mesh_axes
+        return made
+
+    def where(
+        self,
+        kind: str = "*",
+        *,
+        axis: str | Iterable[str] | None = None,
+        source: str | None = None,
+        module: str | None = None,
+        link: str | None = None,
+    ) -> Collectives:
+        """Those of a kind, over an axis, from a place; of whom that is not known are among them.
+
+        Example:
+            >>> assert not found.collectives.where("all-gather", axis="fsdp")
+            >>> found.collectives.where(source="moe.py:40").wire_bytes_per_step
+
+        Args:
+            kind: A kind of collective, or a pattern such as `all-*`.
+            axis: Mesh axes, alone or among others, each perhaps a pattern.
+            source: The end of a file's path, perhaps with `:LINE`.
+            module: A part of the user's model, such as `layers.*.mlp`, perhaps a pattern; a part holds its own parts.
+            link: `ici` or `dcn`.
+
+        Raises:
+            NotationError: There is no such kind or axis, or one of the others cannot be read.
+        """
+        axes = (axis,) if isinstance(axis, str) else None if axis is None else tuple(axis)
+        found = self._chosen(import_module("hloscope.contracts.building").selector(kind, axes, source, link))
+        return found if module is None else found._only(one for one in found if _is_in(module, one))
+
+    def selected(self, selector: str) -> Collectives:
+        """Those that a contract's selector speaks of: `all-gather@fsdp`, `all-*@(X,Y) in "moe.py" over dcn`.
+
+        Raises:
+            NotationError: It cannot be read, or names a kind or an axis that there is not.
+        """
+        notation = import_module("hloscope.contracts.notation")
+        return self._chosen(notation.parse_selector(selector, where=f"the selector {selector!r}"))
+
+    def _chosen(self, selector: Any) -> Collectives:
+        return self._only(import_module("hloscope.contracts.selecting").chosen(self, selector, self.mesh_axes))
+
+    def _only(self, members: Iterable[Collective]) -> Collectives:
+        return Collectives(members, mesh_axes=self.mesh_axes)
+
+    def by(self, what: Grouping) -> dict[str, Collectives]:
+        """Groups with their names, dearest first, as `hloscope analyze --group-by` has them.
+
+        Example:
+            >>> {name: group.exposed_us_per_step for name, group in found.collectives.by("module").items()}
+
+        Args:
+            what: `axis`, `kind`, `line` or `module`.
+
+        Raises:
+            NotationError: They cannot be grouped so.
+        """
+        groups = import_module("hloscope.report.parts").groups_by(self, what)
+        return {group.name: self._only(group.members) for group in groups}
+
+    @property
+    def payload_bytes_per_step(self) -> int | None:
+        """Payload bytes of all together on one device; None where those of one are not known."""
+        return known_sum(one.payload_bytes_per_step for one in self)
+
+    @property
+    def wire_bytes_per_step(self) -> int | None:
+        """Bytes that one device sends for all together; None where those of one are not known."""
+        return known_sum(one.wire_bytes_per_step for one in self)
+
+    @property
+    def time_us_per_step(self) -> float | None:
+        """Predicted microseconds of all together; None where one is not priced."""
+        return _per_step(self, "time_us")
+
+    @property
+    def exposed_us_per_step(self) -> float | None:
+        """Predicted microseconds that a step waits for them; None where one is not priced."""
+        return _per_step(self, "exposed_us")
+
+    def to_dataframe(self) -> DataFrame:
+        """A row for each, in scalar columns: bytes per device and execution, microseconds per execution.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        import pandas
+
+        rows = [{name: _scalar(getattr(one, name)) for name in _COLUMNS} | _place_of(one) for one in self]
+        return pandas.DataFrame(rows, columns=[*_COLUMNS, "module", "phase", "source"])
+
+    @overload
+    def __getitem__(self, index: SupportsIndex, /) -> Collective: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> Collectives: ...
+    def __getitem__(self, index: SupportsIndex | slice, /) -> Collective | Collectives:
+        found = super().__getitem__(index)
+        return self._only(found) if isinstance(index, slice) else found  # type: ignore[arg-type, return-value]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, (tuple(self), self.mesh_axes)
+
+    def __repr__(self) -> str:
+        waits = "" if self.exposed_us_per_step is None else f", {format_time(self.exposed_us_per_step)} exposed"
+        sends = format_bytes(self.wire_bytes_per_step)
+        return f"<{plural(len(self), 'collective')}, {sends} on the wire per step{waits if self else ''}>"
+
+    def __str__(self) -> str:
+        return "\n".join(map(repr, self)) or repr(self)
+
+
+def _made(members: tuple[Collective, ...], mesh_axes: tuple[str, ...] | None) -> Collectives:
+    return Collectives(members, mesh_axes=mesh_axes)
+
+
+def _is_in(pattern: str, collective: Collective) -> bool:
+    """Whether it is in a part of the model; one of whom that is not known may be."""
+    module = None if collective.part is None else collective.part.module
+    return module is None or any(fnmatchcase(module, known) for known in (pattern, f"{pattern}.*"))
+
+
+def _per_step(members: Iterable[Collective], name: str) -> float | None:
+    total = 0.0
+    for one in members:
+        each: float | None = getattr(one, name)
+        if each is None:
+            return None
+        total += each * one.executions
+    return total
+
+
+def _scalar(value: object) -> object:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else value
+
+
+def _place_of(one: Collective) -> dict[str, object]:
+    """Where it is in the user's model and code."""
+    frame, part = (one.source or (None,))[0], one.part
+    return {
+        "module": None if part is None else part.module,
+        "phase": None if part is None or part.phase is None else str(part.phase),
+        "source": None if frame is None else f"{frame.file}:{frame.line}",
+    }

@@ -1,0 +1,143 @@
+"""What is happening, with the elapsed time, while something takes long: a spinner on a terminal, a line in a notebook.
+
+Nothing is shown anywhere else, and nothing is left of it afterwards.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from typing import Any
+
+_LONG_S = 1.0
+"""In Python what takes less is not worth a word."""
+_TICK_S = 1.0
+
+
+class Stages:
+    """Says what is happening; nothing where nobody would see it."""
+
+    def __init__(self, shown: Any = None, task: Any = None) -> None:
+        """Takes rich's display and its one task."""
+        self._shown, self._task = shown, task
+
+    def __call__(self, stage: str) -> None:
+        """Shows another stage."""
+        if self._shown is not None:
+            self._shown.update(self._task, description=stage)
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Without the display meanwhile, where something else is written to the terminal."""
+        if self._shown is not None:
+            self._shown.stop()
+        try:
+            yield
+        finally:
+            if self._shown is not None:
+                self._shown.start()
+
+
+@contextmanager
+def progress(*, after_s: float = 0.0) -> Iterator[Stages]:
+    """A spinner with the stage and the elapsed time on a terminal's stderr; nothing anywhere else.
+
+    It writes to a duplicate of file descriptor 2, because the compiler's own is kept quiet meanwhile.
+
+    Args:
+        after_s: Seconds after which it appears.
+    """
+    if not _is_terminal():
+        yield Stages()
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    with os.fdopen(os.dup(2), "w") as stream:
+        console = Console(file=stream, force_terminal=True)
+        columns: tuple[Any, ...] = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        shown = Progress(*columns, console=console, transient=True)
+        task = shown.add_task("starting", total=None, start_time=time.monotonic())
+        timer = threading.Timer(after_s, shown.start)
+        timer.daemon = True
+        timer.start() if after_s else shown.start()
+        try:
+            yield Stages(shown, task)
+        finally:
+            timer.cancel()
+            shown.stop()
+
+
+@contextmanager
+def waiting() -> Iterator[Stages]:
+    """The same for a call in Python, once it takes long; in a notebook a line below the cell, that goes again."""
+    if not _is_notebook():
+        with progress(after_s=_LONG_S) as stages:
+            yield stages
+        return
+    line = _NotebookLine()
+    context, ended = contextvars.copy_context(), threading.Event()
+    thread = threading.Thread(target=context.run, args=(line.tick, ended), name="hloscope-progress", daemon=True)
+    thread.start()
+    try:
+        yield Stages(line, None)
+    finally:
+        ended.set()
+        thread.join()
+        line.clear()
+
+
+class _NotebookLine:
+    """A line of text below a notebook's cell."""
+
+    def __init__(self) -> None:
+        self._begun, self._stage = time.monotonic(), "starting"
+        self._handle: Any = None
+
+    def update(self, _task: None, *, description: str) -> None:
+        """Has the next tick show another stage."""
+        self._stage = description
+
+    def tick(self, ended: threading.Event) -> None:
+        """Shows the stage and the seconds, once it takes long, until it has ended."""
+        if ended.wait(_LONG_S):
+            return
+        display: Any = import_module("IPython.display").display
+        while not ended.is_set():
+            text = {"text/plain": f"hloscope: {self._stage}, {time.monotonic() - self._begun:.0f} s"}
+            with suppress(Exception):  # a display that fails is no reason to fail
+                if self._handle is None:
+                    self._handle = display(text, raw=True, display_id=True)
+                else:
+                    self._handle.update(text, raw=True)
+            ended.wait(_TICK_S)
+
+    def clear(self) -> None:
+        """Takes the line away."""
+        if self._handle is not None:
+            with suppress(Exception):
+                self._handle.update({"text/plain": ""}, raw=True)
+
+    def stop(self) -> None:
+        """Nothing: other output stands below it."""
+
+    start = stop
+
+
+def _is_terminal() -> bool:
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):  # None, or closed
+        return False
+
+
+def _is_notebook() -> bool:
+    """Whether this is the kernel of a notebook."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return shell is not None and type(shell).__name__ == "ZMQInteractiveShell"
