@@ -194,7 +194,12 @@ def read(kind: type[_Document], found: object, *, name: str, key: str) -> _Docum
         whole = found if layout is None else _Rows(found).whole(found, layout)
         return msgspec.convert(whole, kind, dec_hook=_from_text)
     except (msgspec.ValidationError, _NoRowError) as error:
-        raise HloscopeError(f"{name} is no whole report of hloscope", why=str(error)) from None
+        why = _TWO_PLACES.sub(r" - at `\g<outer>\g<inner>`", str(error))
+        raise HloscopeError(f"{name} is no whole report of hloscope", why=why) from None
+
+
+_TWO_PLACES = re.compile(r" - at `\$(?P<inner>[^`]*)` - at `(?P<outer>[^`]*)`")
+"""Of a list with methods of its own, which is read by itself."""
 
 
 def _numbered(data: Any, layout: _Layout, rows: Mapping[str, dict[str, tuple[int, Any]]]) -> Any:
@@ -264,7 +269,10 @@ def _from_text(kind: type, value: object) -> object:
     if is_many(kind):
         import msgspec
 
-        return kind(msgspec.convert(value, kind.__orig_bases__[0], dec_hook=_from_text))  # type: ignore[attr-defined]
+        try:
+            return kind(msgspec.convert(value, kind.__orig_bases__[0], dec_hook=_from_text))  # type: ignore[attr-defined]
+        except msgspec.ValidationError as error:
+            raise ValueError(str(error)) from None  # to which msgspec adds where the list stands
     if not issubclass(kind, Text) or not isinstance(value, str):
         raise TypeError(f"Expected the text of {kind.__name__}, got {value!r}")
     return kind(value)

@@ -53,9 +53,8 @@ class Finding:
 
     def __repr__(self) -> str:
         place = "" if self.source is None else f", {self.source}"
-        return (
-            f"<{self.severity} {self.rule}: {' '.join(self.message.split())}{place}{', allowed' * bool(self.allowed)}>"
-        )
+        message, allowed = " ".join(str(self.message).split()), ", allowed" * bool(self.allowed)
+        return f"<{self.severity} {self.rule}: {message}{place}{allowed}>"
 
     @property
     def details(self) -> tuple[tuple[str, str], ...]:

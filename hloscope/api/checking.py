@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias, Unpack
@@ -71,51 +71,74 @@ def check(
     """
     check_names(options, "check")
     names = tuple(target for target in targets if isinstance(target, str) and _is_name(target))
-    if len(names) < len(targets):
-        if names:
-            raise NotationError(
-                f"{names[0]!r} is a name in the targets file, and others are programs", fix="check them in two calls"
-            )
-        expected = read_contract(contract, where="contract") if contract is not None else None
-        if expected is None and baseline is None and fail_on is None:
+    if len(names) == len(targets):
+        beside = {"args": args, "contract": contract, "baseline": baseline, "fail_on": fail_on, **options}
+        _refuse_beside_names(beside)
+        file = None if config is None else Path(config)
+        how: HowToRun = {"cached": cached, "workers": jobs, "timeout_s": options.get("timeout_s")}
+        return _checked_names(names, file, how)
+    if names:
+        raise NotationError(
+            f"{names[0]!r} is a name in the targets file, and others are programs", fix="check them in two calls"
+        )
+    expected = _Expected.of(contract, baseline, fail_on)
+    return CheckReport(checks=tuple(expected.holds(one, args, options) for one in targets), root=Path.cwd())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Expected:
+    """What is expected of programs that are given as objects."""
+
+    contract: Contract | None
+    baseline: Path | None
+    fail_on: Severity | None
+
+    @classmethod
+    def of(cls, contract: object, baseline: str | Path | None, fail_on: str | None) -> _Expected:
+        """From what the user gave.
+
+        Raises:
+            NotationError: It is nothing, or written wrongly.
+        """
+        if contract is None and baseline is None and fail_on is None:
             raise NotationError(
                 "nothing is expected of the program, so nothing could fail",
                 fix='give contract="none", a baseline file, or fail_on="warning"',
             )
         if fail_on is not None and fail_on not in (*Severity,):
             raise NotationError(f"there is no severity {fail_on!r}", fix=f"it is one of {', '.join(Severity)}")
-        each = [_analysis_of(target, args, options) for target in targets]
-        return CheckReport(
-            checks=tuple(
-                check_analysis(
-                    found.target,
-                    found,
-                    contract=expected,
-                    baseline=None if baseline is None else Path(baseline),
-                    root=Path.cwd(),
-                    fail_on=None if fail_on is None else Severity(fail_on),
-                )
-                for found in each
-            ),
-            root=Path.cwd(),
+        return cls(
+            contract=None if contract is None else read_contract(contract, where="contract"),
+            baseline=None if baseline is None else Path(baseline),
+            fail_on=None if fail_on is None else Severity(fail_on),
         )
-    beside = {"args": args, "contract": contract, "baseline": baseline, "fail_on": fail_on, **options}
-    given = next((name for name, value in beside.items() if value is not None and name != "timeout_s"), None)
-    if given is not None:
+
+    def holds(self, target: Target, args: Any, options: Any) -> Checked:
+        """What it says of a program."""
+        found = target if isinstance(target, Analysis) else analyze(target, args, **options)
+        return check_analysis(
+            found.target, found, contract=self.contract, baseline=self.baseline, root=Path.cwd(), fail_on=self.fail_on
+        )
+
+
+def _refuse_beside_names(given: Mapping[str, Any]) -> None:
+    """Refuses what the targets file says.
+
+    Raises:
+        NotationError: It is given.
+    """
+    name = next((name for name, value in given.items() if value is not None and name != "timeout_s"), None)
+    if name is not None:
         raise NotationError(
-            f"{given} does not go with names of the targets file", fix="say it in the targets file, or give the program"
+            f"{name} does not go with names of the targets file", fix="say it in the targets file, or give the program"
         )
-    project = find_project(Path.cwd(), named=None if config is None else Path(config))
+
+
+def _checked_names(names: Sequence[str], config: Path | None, how: HowToRun) -> CheckReport:
+    project = find_project(Path.cwd(), named=config)
     with waiting() as stage:
         stage("compiling")
-        found = check_project(
-            project,
-            names,
-            cached=cached,
-            workers=jobs,
-            timeout_s=options.get("timeout_s"),
-            on_done=lambda name: stage(f"compiling, {name} is done"),
-        )
+        found = check_project(project, names, **{**how, "on_done": lambda name: stage(f"compiling, {name} is done")})
     unused = () if names else unused_baselines(project)
     return CheckReport(checks=found, root=project.root, unused_baselines=unused)
 
@@ -149,10 +172,6 @@ def accept(
 def _is_name(target: str) -> bool:
     """Whether it is a name in a targets file: neither a function's name nor a file of HLO."""
     return ":" not in target.partition("@")[0] and not names_hlo(target)
-
-
-def _analysis_of(target: Target, args: Any, options: Any) -> Analysis:
-    return target if isinstance(target, Analysis) else analyze(target, args, **options)
 
 
 def check_project(project: ProjectConfig, names: Sequence[str] = (), **how: Unpack[HowToRun]) -> tuple[Checked, ...]:

@@ -241,6 +241,14 @@ def _takes_facts(check: Any) -> bool:
     return True
 
 
+def _spelled(finding: object) -> str:
+    """A finding with each of its fields, as it may have any value in them."""
+    if not isinstance(finding, Finding):
+        return repr(finding)
+    given = ((field.name, getattr(finding, field.name)) for field in fields(finding))
+    return f"Finding({', '.join(f'{name}={value!r}' for name, value in given if value is not None)})"
+
+
 def findings_of(rule: Rule, facts: Facts) -> list[Finding]:
     """What a rule finds; where it is a plug-in's and fails, what it found until then, and that it failed."""
     plugin = plugin_of(rule.name)
@@ -252,7 +260,7 @@ def findings_of(rule: Rule, facts: Facts) -> list[Finding]:
             for finding in rule.check(facts):
                 if not _is_its_own(finding, rule):
                     raise TypeError(
-                        f"it yields {finding!r}, which is no finding of its own: use finding_at or finding_of"
+                        f"it yields {_spelled(finding)}, which is no finding of its own: use finding_at or finding_of"
                     )
                 found.append(finding)
     except (TimeLimitError, KeyboardInterrupt):

@@ -128,7 +128,8 @@ def test_top_level_keys_and_values(full):
     assert list(document) == [
         "schema", "target", "module", "slice", "mesh", "num_partitions", "collectives", "totals", "arguments",
         "outputs", "intermediates", "kernels", "memory", "memory_peak", "time", "rematerializations", "findings",
-        "unmodelled", "notes", "versions", "stacks", "frames", "parts", "reasons", "tensors", "operations", "askers",
+        "unmodelled", "notes", "versions", "device_groups", "permute_patterns", "values", "stacks", "frames", "parts",
+        "reasons", "tensors", "operations", "askers",
     ]  # fmt: skip
     assert (document["schema"], document["target"], document["module"]) == (2, "test.hlo", "test")
     assert document["mesh"] == {
@@ -147,7 +148,7 @@ def test_top_level_keys_and_values(full):
     assert (reduction["payload_bytes_per_step"], reduction["wire_bytes_per_step"]) == (16, 24)
     assert (opaque["payload_bytes_per_step"], opaque["wire_bytes_per_step"]) == (None, None)
     (frame,) = document["stacks"][reduction["source"]]
-    assert document["frames"][frame] == {"file": "m.py", "line": 3, "function": None, "column": None}
+    assert document["frames"][frame] == {"file": "m.py", "line": 3}
     assert document["arguments"][0]["sharding"] == "P(('X', 'Y'))"
     assert document["totals"]["bound"] == "at least"
 
