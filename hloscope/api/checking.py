@@ -138,7 +138,8 @@ def _checked_names(names: Sequence[str], config: Path | None, how: HowToRun) -> 
     project = find_project(Path.cwd(), named=config)
     with waiting() as stage:
         stage("compiling")
-        found = check_project(project, names, **{**how, "on_done": lambda name: stage(f"compiling, {name} is done")})
+        how["on_done"] = lambda name: stage(f"compiling, {name} is done")
+        found = check_project(project, names, **how)
     unused = () if names else unused_baselines(project)
     return CheckReport(checks=found, root=project.root, unused_baselines=unused)
 
