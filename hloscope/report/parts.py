@@ -28,7 +28,7 @@ from hloscope.report.groups import (
 )
 from hloscope.report.layout import Breaks, Column, column, fold, hanging, table_lines
 from hloscope.report.words import axes_words, one_line
-from hloscope.rules.exposed_collective import how_to_hide
+from hloscope.rules.exposed_collective import what_to_do
 from hloscope.units import format_bytes, format_count, format_share, format_time, plural
 from hloscope.why.sentences import advice
 
@@ -141,7 +141,7 @@ def _advice(
     told += advice(most.reason)[:1] if most.reason is not None else []
     if not told and most.exposed_us:
         ahead = None if most.overlap is not None or most.part is None else _AHEAD.get(most.part.role)
-        return f"move less, or {ahead or how_to_hide(most)}"
+        return what_to_do(most, ahead)
     return told[0] if told else None
 
 

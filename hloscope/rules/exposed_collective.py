@@ -52,22 +52,41 @@ class ExposedCollective(BuiltinRule, name="exposed-collective", severity=Severit
             if collective.exposed_us is None or not step_us:
                 continue
             exposed_us = collective.exposed_us * collective.executions
-            no_matmul = "" if collective.overlap else "hide it: there is no matmul near it, so "
             if exposed_us >= max(self.min_exposed_us, self.share * step_us):
                 yield finding_at(
                     self,
                     collective,
                     f"the step waits {format_time(exposed_us)} of {format_time(step_us)} "
                     f"({100 * exposed_us / step_us:.0f}%) for {over_axes(collective)}",
-                    fix=f"move less, or {no_matmul}{how_to_hide(collective)}",
+                    fix=what_to_do(collective),
                 )
 
 
-def how_to_hide(collective: Collective) -> str:
-    """What could run meanwhile: the matmul beside it; where none is near, what another layer computes."""
-    overlap = collective.overlap
+_LITTLE = 0.1
+"""Of what is exposed: a matmul that hides no more is not worth a rewrite."""
+
+
+def what_to_do(collective: Collective, ahead: str | None = None) -> str:
+    """Other shardings, which `hloscope explain` tries, and what could run meanwhile; none of it was tried.
+
+    Args:
+        collective: One that the step waits for.
+        ahead: What another layer could do meanwhile, where that is known better than by its kind.
+    """
+    try_others = "try other shardings against it (hloscope explain)"
+    overlap, exposed_us = collective.overlap, collective.exposed_us
     if overlap is None:
-        return _AHEAD.get(collective.kind, "start it earlier")
+        no_matmul = "" if ahead else "hide it: there is no matmul near it, so "
+        return f"{try_others}, or {no_matmul}{ahead or _AHEAD.get(collective.kind, 'start it earlier')}"
+    if exposed_us is not None and overlap.time_us < _LITTLE * exposed_us:
+        return f"{try_others}: no matmul near it could hide a tenth of it"
+    return f"{try_others}, or {_how_to_hide(collective)}"
+
+
+def _how_to_hide(collective: Collective) -> str:
+    """The matmul beside it."""
+    overlap = collective.overlap
+    assert overlap is not None
     place = short_source(overlap.source) or f"%{overlap.name}"
     matmul = f"overlap it with the matmul of {place}, {_RELATIONS[overlap.relation]}"
     if collective.exposed_us is None or overlap.time_us >= collective.exposed_us:
