@@ -67,6 +67,12 @@ def format_time(microseconds: float | None) -> str:
     return "unknown" if microseconds is None else _scaled(microseconds, ("us", "ms", "s"))
 
 
+def format_time_range(least_us: float, most_us: float) -> str:
+    """`650 to 980 ms`: from and to, with the unit once where it is the same."""
+    low, high = format_time(least_us), format_time(most_us)
+    return f"{low.removesuffix(' ' + high.rpartition(' ')[2])} to {high}"
+
+
 def format_flops(count: int | float) -> str:
     """Operations for a person: `68.7 GFLOPs`."""
     return _scaled(count, ("FLOPs", "kFLOPs", "MFLOPs", "GFLOPs", "TFLOPs", "PFLOPs"))

@@ -55,7 +55,10 @@ class Pricing:
         if transfer.link is not Link.ICI or groups is None:
             return None
         payload = max(transfer.payload_bytes, padded or 0)
-        return self.network.time_of(Transfer(kind=kind, groups=groups, payload_bytes=payload, algorithm=algorithm))
+        arrays = len(transfer.operand_shapes) if isinstance(transfer, Collective) else 1
+        return self.network.time_of(
+            Transfer(kind=kind, groups=groups, payload_bytes=payload, algorithm=algorithm, arrays=max(arrays, 1))
+        )
 
     def _placed(self, member: int) -> tuple[int, int]:
         """The slice and the device in it of a member of a transfer between slices.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, permutations
@@ -129,23 +129,65 @@ class Network:
         """
         paths = [
             self._path(("axis", transfer.groups, axis), partial(self._lines, transfer.groups, axis))
-            for axis, count in enumerate(self.torus.shape)
             if count > 1
+            else None
+            for axis, count in enumerate(self.torus.shape)
         ]
-        used = [path for path in paths if path.load > 0]
-        if not used:
+        loads = {axis: path.load for axis, path in enumerate(paths) if path is not None and path.load > 0}
+        if not loads:
             return self._ring(transfer, size)
+        passes = 2 if transfer.kind is Kind.ALL_REDUCE else 1
         together = Path(
-            load=1 / sum(2 / path.load for path in used),
+            load=self._load_in_phases(transfer.groups, size, loads),
             inner=int(any(self._has_cores_of_one_chip(group) for group in transfer.groups)),
             hops=0,
-            links=np.any([path.links for path in used], axis=0),
+            links=np.any([path.links for path in paths if path is not None and path.load > 0], axis=0),
         )
-        passes = 2 if transfer.kind is Kind.ALL_REDUCE else 1
-        share = self.constants.grid_share if len(used) > 1 else self.constants.link_share
-        rule = "rings along several axes" if transfer.algorithm.way is Way.GRID else "first principles"
+        share, rule = self._grid_rule(transfer, len(loads))
         sent = passes * (size - 1) / size * transfer.payload_bytes
-        return self._timed(transfer, together, sent, passes * sum(self._steps(transfer.groups)), share, rule)
+        steps = (1 if transfer.algorithm.is_short else passes) * sum(self._steps(transfer.groups))
+        return self._timed(transfer, together, sent, steps, share, rule)
+
+    def _grid_rule(self, transfer: Transfer, axis_count: int) -> tuple[float, str]:
+        """The share of the links that rings along some axes reach, and the rule's name.
+
+        Gathers whose emitter is not printed are those of asynchronous collective fusions: only DMA engines take part in
+        them, while the others pass everything through the TensorCore.
+        """
+        if transfer.algorithm.way is Way.GRID:
+            shares = (self.constants.link_share, self.constants.grid_share)
+            return shares[axis_count > 1], "rings along several axes"
+        if transfer.kind is Kind.ALL_GATHER:
+            shares = (self.constants.link_share, self.constants.dma_grid_share)
+            return shares[axis_count > 1], "asynchronous gather"
+        return self.constants.grid_share if axis_count > 1 else self.constants.link_share, "first principles"
+
+    def _load_in_phases(self, groups: Groups, size: int, loads: Mapping[int, float]) -> float:
+        """What the busiest links carry, phase after phase, of each byte that a device sends in all.
+
+        A gather over k axes is done in k phases. A k-th of the data, a colour, begins with each of the axes; what was
+        gathered along one is gathered along the next. The slowest axis sets the pace of a phase. A reduce-scatter is
+        the same backwards.
+
+        Source: the strategies that libtpu prints, which name colours, phases and the devices of each.
+        """
+        widths = {axis: self._widest(groups, axis) for axis in loads}
+        order = list(loads)
+        if prod(widths.values()) * self.torus.devices_per_chip < size:
+            return 1 / sum(2 / load for load in loads.values())
+        total, held = 0.0, [1.0] * len(order)
+        for phase in range(len(order)):
+            carried = []
+            for colour in range(len(order)):
+                axis = order[(colour + phase) % len(order)]
+                carried.append(held[colour] * (widths[axis] - 1) / 2 * loads[axis])
+                held[colour] *= widths[axis]
+            total += max(carried)
+        return total / len(order) / (prod(widths.values()) - 1)
+
+    def _widest(self, groups: Groups, axis: int) -> int:
+        """The most chips of a group along one axis."""
+        return max(len({self.torus.coordinates(device)[axis] for device in group}) for group in groups)
 
     def _has_cores_of_one_chip(self, group: Sequence[int]) -> bool:
         return len({self.torus.chip_of(device) for device in group}) < len(group)
@@ -217,16 +259,21 @@ class Network:
         self, transfer: Transfer, path: Path, each_bytes: float, steps: int, share: float, rule: str
     ) -> NetworkTime:
         """The time of transfers of `each_bytes` along a path: at the pace of its busiest link, or within a chip."""
-        start = self.constants.offloaded_start_us if transfer.algorithm.offloaded else self.constants.start_us
+        start_us = self._start_us(transfer)
         chip = self.chip
         inner_bytes_per_s = chip.core_link_bytes_per_s or chip.hbm_bytes_per_s / chip.devices_per_chip
         seconds = max(path.load / (chip.ici_bytes_per_s * share), path.inner / inner_bytes_per_s) * each_bytes
         return NetworkTime(
             bandwidth_us=seconds * _MICROSECONDS,
-            latency_us=start + steps * self.constants.hop_us,
+            latency_us=start_us + steps * self.constants.hop_us + (transfer.arrays - 1) * self.constants.array_us,
             rule=rule,
             links=path.links,
         )
+
+    def _start_us(self, transfer: Transfer) -> float:
+        if transfer.kind is Kind.COLLECTIVE_PERMUTE:
+            return self.constants.permute_start_us
+        return self.constants.offloaded_start_us if transfer.algorithm.offloaded else self.constants.start_us
 
 
 def _ring_rule(size: int, two_way: bool, doubled: bool) -> str:

@@ -24,6 +24,15 @@ _NO_CYCLES = 2**62
 _LARGE_MATMUL_FLOPS = 1e10
 """FLOPs from which on a matmul that memory does not slow down comes near the peak."""
 
+_LARGEST_MATMUL_SHARE = 0.9
+"""Of the peak, what large matmuls reach: it tells which of them memory slows down."""
+
+_COUNTED_HBM_SHARE = 0.75
+"""Of the HBM bandwidth, what the compiler's cycles take for granted. Source: its cycles for what only streams."""
+
+_LEAST_STREAMED = 0.02
+"""Of the compiler's cycles: with less traffic than that nothing streams."""
+
 VMEM_OVER_HBM = 22
 """Bandwidth of the vector memory as a multiple of HBM's. Source: the scaling book, "How to Think About TPUs"."""
 
@@ -63,6 +72,8 @@ class Basis(StrEnum):
     """What the time of an instruction rests on."""
 
     CYCLES = "cycles"
+    VECTOR = "vector unit"
+    NARROW = "8-bit matmul"
     MEMORY = "memory"
     ROOFLINE = "roofline"
     UNKNOWN = "unknown"
@@ -75,8 +86,8 @@ class OperationTime:
 
     Attributes:
         time_us: How long it takes.
-        basis: The compiler's estimated cycles, the memory traffic of a copy or of an unfused operation, a roofline of
-            FLOPs and bytes, or the traffic of an operation that is not known.
+        basis: The compiler's estimated cycles, all of them or those of the vector unit; the peak for 8-bit types; the
+            memory traffic; a roofline of FLOPs and bytes; or the traffic of an operation that is not known.
         memory_us: How long its HBM traffic alone would take.
         moved_bytes: Bytes of its operands and results, with tile padding.
         hbm_bytes: What it reads and writes of HBM, at the least.
@@ -134,10 +145,19 @@ class Operations:
         object.__setattr__(self, "_traffic", Traffic(self.graph))
 
     @property
-    def hbm_bytes_per_us(self) -> float:
-        """What copies reach of one device's HBM bandwidth."""
-        chip = self.chip
-        return chip.hbm_bytes_per_s / chip.devices_per_chip * self.constants.hbm_share / _MICROSECONDS
+    def _hbm_bytes_per_us(self) -> float:
+        """The HBM bandwidth of one device as published."""
+        return self.chip.hbm_bytes_per_s / self.chip.devices_per_chip / _MICROSECONDS
+
+    def hbm_time_us(self, moved: Moved) -> float:
+        """How long traffic takes in HBM, which writes more slowly than it reads.
+
+        Source: on v5e, v5p and v6e, reads alone, writes alone and copies, all three fit one share for each direction.
+        """
+        weighted = (
+            moved.read_bytes / self.constants.hbm_read_share + moved.written_bytes / self.constants.hbm_write_share
+        )
+        return weighted / self._hbm_bytes_per_us
 
     def time_of(self, instruction: HloInstruction) -> OperationTime:
         """The time of an instruction that calls no computation but fused ones."""
@@ -165,16 +185,23 @@ class Operations:
         sizes = [sum(self._traffic.of_shape(leaf)) for leaf in leaves]
         moved = (max if is_whole else min)(sizes, default=0)
         is_over_host = any(space_of(leaf) == HOST for leaf in leaves)
-        new = instruction.operand(1 if instruction.opcode == "dynamic-update-slice-start" else 0)
-        ends = ([leaves[0 if is_whole else -1]] if leaves else []) + ([] if new is None else [new.shape])
+        old = instruction.operand(1 if instruction.opcode == "dynamic-update-slice-start" else 0)
+        new = leaves[0 if is_whole else -1] if leaves else None
+        hbm = Moved(
+            read_bytes=moved if old is not None and self._is_in_hbm(old.shape) else 0,
+            written_bytes=moved if new is not None and self._is_in_hbm(new) else 0,
+        )
         return OperationTime(
-            time_us=moved / (self._host_bytes_per_us if is_over_host else self.hbm_bytes_per_us),
+            time_us=moved / self._host_bytes_per_us if is_over_host else self.hbm_time_us(hbm),
             basis=self._basis_of_host() if is_over_host else Basis.MEMORY,
             moved_bytes=moved,
-            hbm_bytes=moved * sum(self._traffic.of_shape(end).hbm_bytes > 0 for end in ends),
+            hbm_bytes=hbm.hbm_bytes,
             is_over_host=is_over_host,
-            is_to_host=is_over_host and space_of(ends[0]) == HOST,
+            is_to_host=is_over_host and new is not None and space_of(new) == HOST,
         )
+
+    def _is_in_hbm(self, shape: Shape) -> bool:
+        return self._traffic.of_shape(shape).hbm_bytes > 0
 
     def host_time(self, instruction: HloInstruction) -> OperationTime:
         """What the host takes part in: how long the data are on their way; what the host itself takes is not known."""
@@ -201,7 +228,7 @@ class Operations:
         """The pace of the link to the host; where it is not known that of the memory, which it cannot exceed."""
         chip = self.chip
         if chip.pcie_bytes_per_s is None:
-            return self.hbm_bytes_per_us
+            return self._hbm_bytes_per_us
         return chip.pcie_bytes_per_s / chip.devices_per_chip / _MICROSECONDS
 
     def _basis_of_host(self) -> Basis:
@@ -213,12 +240,25 @@ class Operations:
         return self.chip.bf16_flops_per_s / self.chip.devices_per_chip / _MICROSECONDS
 
     def _counted(self, instruction: HloInstruction, cycles: int, work: Work) -> OperationTime:
+        """An operation with the compiler's cycles: what they say, unless memory sets the pace.
+
+        The compiler counts more for memory than it takes, and more for the vector unit where that works while the data
+        come. The cycles of matmuls are right but for memory; of some of 8-bit types they are too many.
+
+        Source: elementwise updates, reductions and matmuls of few rows on v5e and v5p, and the elementwise fusions of
+            a whole step on v6e.
+        """
         moved = self._traffic.needed(instruction)
-        memory_us = moved.hbm_bytes / self.hbm_bytes_per_us
+        cycles_us, memory_us = cycles / self.chip.clock_hz * _MICROSECONDS, self._memory_time_us(moved)
+        time_us, basis = min(
+            (cycles_us, Basis.CYCLES),
+            self._paced(instruction, work, moved, cycles_us) or (cycles_us, Basis.CYCLES),
+            key=lambda pair: pair[0],
+        )
         is_large = work.bf16_flops >= max(_LARGE_MATMUL_FLOPS, 2 * memory_us * self._peak_flops_per_us)
         return OperationTime(
-            time_us=cycles / self.chip.clock_hz * _MICROSECONDS,
-            basis=Basis.CYCLES,
+            time_us=time_us,
+            basis=basis,
             memory_us=memory_us,
             moved_bytes=moved.device_bytes,
             hbm_bytes=moved.hbm_bytes,
@@ -227,21 +267,35 @@ class Operations:
             bf16_flops_per_cycle=work.bf16_flops / cycles if cycles and is_large else 0.0,
         )
 
+    def _paced(
+        self, instruction: HloInstruction, work: Work, moved: Moved, cycles_us: float
+    ) -> tuple[float, Basis] | None:
+        """What else than the compiler's cycles sets the pace of an operation, if anything does."""
+        memory_us = self._memory_time_us(moved)
+        inner_us = max(cycles_us - moved.hbm_bytes / (self._hbm_bytes_per_us * _COUNTED_HBM_SHARE), 0.0)
+        if work.flops:
+            if work.bf16_flops <= memory_us * self._peak_flops_per_us * _LARGEST_MATMUL_SHARE:
+                return memory_us + inner_us, Basis.MEMORY
+            narrow_us = work.bf16_flops / (self._peak_flops_per_us * self.constants.narrow_share)
+            return (max(narrow_us, memory_us), Basis.NARROW) if work.bf16_flops < work.flops else None
+        if not _is_plain_fusion(instruction) or self.hbm_time_us(moved) <= _LEAST_STREAMED * cycles_us:
+            return None
+        vector_us = self.constants.vector_share * inner_us
+        return (memory_us, Basis.MEMORY) if memory_us >= vector_us else (vector_us, Basis.VECTOR)
+
     def _moved(self, instruction: HloInstruction, cycles: int | None) -> OperationTime:
         """A copy or an unfused operation: the compiler's cycles for them are two to three times too many.
 
         Source: profiles of v5e and v6e, in which copies run at the HBM bandwidth.
         """
         moved = self._traffic.needed(instruction)
-        memory_us = moved.hbm_bytes / self.hbm_bytes_per_us
+        time_us = self._memory_time_us(moved)
         if cycles is not None and moved.hbm_bytes == 0:
-            time_us = min(cycles / self.chip.clock_hz * _MICROSECONDS, moved.vmem_bytes / self.hbm_bytes_per_us)
-        else:
-            time_us = self._memory_time_us(moved)
+            time_us = min(cycles / self.chip.clock_hz * _MICROSECONDS, moved.vmem_bytes / self._hbm_bytes_per_us)
         return OperationTime(
             time_us=max(time_us, moved.host_bytes / self._host_bytes_per_us),
             basis=self._basis_of_host() if moved.host_bytes else Basis.MEMORY,
-            memory_us=memory_us,
+            memory_us=self.hbm_time_us(moved),
             moved_bytes=sum(moved),
             hbm_bytes=moved.hbm_bytes,
             is_over_host=moved.host_bytes > 0,
@@ -249,8 +303,7 @@ class Operations:
 
     def _memory_time_us(self, moved: Moved) -> float:
         """How long the traffic takes in the memories of the device, one after the other."""
-        vmem_us = moved.vmem_bytes / (self.hbm_bytes_per_us * VMEM_OVER_HBM)
-        return moved.hbm_bytes / self.hbm_bytes_per_us + vmem_us
+        return self.hbm_time_us(moved) + moved.vmem_bytes / (self._hbm_bytes_per_us * VMEM_OVER_HBM)
 
     def _roofline(self, instruction: HloInstruction, work: Work, *, known: bool) -> OperationTime:
         whole, is_call = self._traffic.of(instruction), instruction.opcode == "custom-call"
@@ -259,7 +312,7 @@ class Operations:
         return OperationTime(
             time_us=max(work.bf16_flops / self._peak_flops_per_us, self._memory_time_us(moved)),
             basis=Basis.ROOFLINE if known and work.is_whole else Basis.UNKNOWN,
-            memory_us=moved.hbm_bytes / self.hbm_bytes_per_us,
+            memory_us=self.hbm_time_us(moved),
             moved_bytes=moved.device_bytes,
             hbm_bytes=least.hbm_bytes,
             flops=work.flops,
@@ -297,7 +350,7 @@ class Operations:
         written_bytes = self.written_bytes(instruction)
         is_known = flops > 0 or moved_bytes > 0
         least_bytes = max(moved_bytes, written_bytes)
-        memory_us = least_bytes / self.hbm_bytes_per_us
+        memory_us = self.hbm_time_us(Moved(int(least_bytes) - written_bytes, written_bytes))
         bf16_flops = flops * self._passes_of_kernel(instruction)
         return OperationTime(
             time_us=max(bf16_flops / self._peak_flops_per_us, memory_us),

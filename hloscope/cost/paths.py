@@ -50,6 +50,7 @@ class Algorithm:
         doubles_on_torus: Whether a ring that is said to be one runs both ways where the torus itself closes it.
         halves: Whether each part travels half way round in both directions, rather than all the way in one.
         offloaded: Whether a SparseCore carries it out.
+        is_short: Whether it is the variant for little data, whose passes do not wait for each other.
         name: The emitter and strategy as printed; empty when nothing is.
     """
 
@@ -58,6 +59,7 @@ class Algorithm:
     doubles_on_torus: bool = False
     halves: bool = False
     offloaded: bool = False
+    is_short: bool = False
     name: str = ""
 
 
@@ -79,7 +81,7 @@ def read_algorithm(backend_config: str) -> Algorithm:
     emitter, strategy = _first(_EMITTER, backend_config), _first(_STRATEGY, backend_config)
     name = f"{emitter}/{strategy}" if strategy else emitter
     if strategy in _GRID_STRATEGIES or emitter.startswith(_GRID_EMITTERS):
-        return Algorithm(way=Way.GRID, name=name)
+        return Algorithm(way=Way.GRID, is_short="Short" in emitter, name=name)
     if strategy in _RING_STRATEGIES:
         colors = _COLORS.search(backend_config)
         directions = min(int(colors[1]) if colors else 1, 2) or 1
@@ -120,12 +122,14 @@ class Transfer:
         groups: Groups of devices of the slice; for a permute, (source, target) pairs.
         payload_bytes: The larger side on one device.
         algorithm: What the compiler prints about it.
+        arrays: How many arrays it moves at once.
     """
 
     kind: Kind
     groups: Groups
     payload_bytes: int
     algorithm: Algorithm = NOT_PRINTED
+    arrays: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
@@ -14,7 +15,7 @@ from hloscope.analysis.model.step_time import RuleUse, StepTime, UnknownOperatio
 from hloscope.analysis.provenance import provenance_of
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.cost.collectives import Pricing, devices_of_partitions, partition_count, priced_collectives
-from hloscope.cost.constants import CONSTANTS, Constants, is_calibrated, spread_of
+from hloscope.cost.constants import Constants, constants_of, error_of, is_calibrated, spread_of
 from hloscope.cost.network import Network
 from hloscope.cost.operations import Basis, Operations
 from hloscope.cost.records import Priced, Sums
@@ -51,7 +52,7 @@ def price_module(
     chosen: Slice | None,
     *,
     device_ids: Sequence[int] | None = None,
-    constants: Constants = CONSTANTS,
+    constants: Constants | None = None,
     kernel_costs: Mapping[str, tuple[float, float]] | None = None,
 ) -> Analysis:
     """Fills in how long the step and each collective take on a slice.
@@ -61,7 +62,7 @@ def price_module(
         module: The compiled program; its text order is taken as the order of execution.
         chosen: The slice; without one, or without TPU chips, nothing is priced.
         device_ids: The device of each partition, as the compiler was told; by default what `jax.make_mesh` chooses.
-        constants: What was measured.
+        constants: What was measured; by default for the slice's generation.
         kernel_costs: FLOPs and bytes of kernels, by their names, where the user knows them.
 
     Returns:
@@ -70,6 +71,7 @@ def price_module(
     if chosen is None or chosen.chip is None or module.truncated:
         return analysis
     graph = HloGraph(module)
+    constants = constants_of(chosen.chip.name) if constants is None else constants
     network = Network(torus=Torus.of(chosen), chip=chosen.chip, constants=constants)
     device_of, notes = devices_of_partitions(analysis, chosen, partition_count(analysis, module), device_ids)
     known = None if device_ids is None else tuple(device_ids)
@@ -80,14 +82,14 @@ def price_module(
     if not isfinite(first_step_us):
         return replace(analysis, notes=(*analysis.notes, _ENDLESS))
     _make_possible(sums, chosen.chip)
-    collectives = tuple(_with_times(collective, priced, sums) for collective in analysis.collectives)
+    collectives = tuple(_with_times(collective, priced, sums, chosen.chip.name) for collective in analysis.collectives)
     basis = _basis(sums, module)
     notes += tuple(_about_text(module, is_roofline=basis == "roofline"))
     notes += tuple(_about_kernels(module, operations))
     if known is None:
         notes += tuple(_about_generation(module, sums, chosen.chip))
     notes += tuple(_about_transfers(collectives, chosen.name))
-    time = _step_time(sums, analysis, chosen.chip, basis=basis)
+    time = _step_time(sums, priced, analysis, chosen.chip, basis=basis)
     time = replace(time, first_step_us=max(time.step_us, first_step_us))
     collectives = with_overlaps(collectives, graph, operations, time.step_us)
     return replace(
@@ -120,7 +122,7 @@ def _basis(sums: Sums, module: HloModule) -> str:
     return "roofline" if by_basis[Basis.ROOFLINE] + by_basis[Basis.UNKNOWN] > 0 else "memory"
 
 
-def _with_times(collective: Collective, priced: Priced, sums: Sums) -> Collective:
+def _with_times(collective: Collective, priced: Priced, sums: Sums, chip_name: str) -> Collective:
     keys = [(collective.computation, part.name) for part in collective.parts or (collective,)]
     times = [priced.times[key] for key in keys]
     if any(time is None for time in times):
@@ -130,10 +132,11 @@ def _with_times(collective: Collective, priced: Priced, sums: Sums) -> Collectiv
         collective,
         time_us=sum(time.time_us for time in times if time is not None),
         exposed_us=sum(exposed) if len(exposed) == len(keys) else None,
+        time_error=max((error_of(chip_name, time.rule) for time in times if time is not None), default=None),
     )
 
 
-def _step_time(sums: Sums, analysis: Analysis, chip: Chip, *, basis: str) -> StepTime:
+def _step_time(sums: Sums, priced: Priced, analysis: Analysis, chip: Chip, *, basis: str) -> StepTime:
     step_us = sums.total_us
     peak = chip.bf16_flops_per_s / chip.devices_per_chip
     return StepTime(
@@ -149,7 +152,7 @@ def _step_time(sums: Sums, analysis: Analysis, chip: Chip, *, basis: str) -> Ste
         basis=basis,
         roofline_us=sums.by_basis[Basis.ROOFLINE],
         bound=_bound(sums, analysis),
-        rules=_rules(sums, chip),
+        rules=_rules(sums, priced, chip),
         spread=None if sums.kernels else spread_of(chip.name),
         unknown_operations=_unknown(sums),
         unpriced_kernels=tuple(sorted(sums.kernels)),
@@ -165,14 +168,34 @@ def _bound(sums: Sums, analysis: Analysis) -> Bound:
     return bound
 
 
-def _rules(sums: Sums, chip: Chip) -> tuple[RuleUse, ...]:
-    amounts = {basis.value: amount for basis, amount in sums.by_basis.items()} | dict(sums.rules)
-    uses = [
-        RuleUse(rule=rule, time_us=amount, calibrated=is_calibrated(chip.name, rule))
-        for rule, amount in amounts.items()
-        if amount > 0
-    ]
-    return tuple(sorted(uses, key=lambda use: use.time_us, reverse=True))
+def _rules(sums: Sums, priced: Priced, chip: Chip) -> tuple[RuleUse, ...]:
+    """What priced the step, and by how much it may be off.
+
+    A collective that is exposed makes the step longer by all that it takes longer, but shorter only by what is exposed.
+    """
+    bearing: defaultdict[str, float] = defaultdict(float)
+    exposed: defaultdict[str, float] = defaultdict(float)
+    for key, waited_us in sums.waits.items():
+        transfer = priced.times[key]
+        if transfer is not None and waited_us > 0:
+            bearing[transfer.rule] += transfer.time_us * sums.executions[key]
+            exposed[transfer.rule] += waited_us
+    computing = {basis.value: amount for basis, amount in sums.by_basis.items()}
+    uses = []
+    for rule, amount in {**computing, **sums.rules}.items():
+        error = error_of(chip.name, rule)
+        more_us = computing.get(rule, bearing[rule]) * error
+        uses.append(
+            RuleUse(
+                rule=rule,
+                time_us=amount,
+                calibrated=is_calibrated(chip.name, rule),
+                error=error,
+                more_us=more_us,
+                less_us=min(more_us, computing.get(rule, exposed[rule])),
+            )
+        )
+    return tuple(sorted((use for use in uses if use.time_us > 0), key=lambda use: use.time_us, reverse=True))
 
 
 def _unknown(sums: Sums) -> tuple[UnknownOperation, ...]:

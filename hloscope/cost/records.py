@@ -183,7 +183,6 @@ class InFlight:
         transfer: What that takes alone, and over which links; None where it cannot be priced, and for all else.
         cost: The copy, or what the host does.
         beside: The computation that runs on another thread of the device.
-        driven_us: For an asynchronous collective fusion: what its step fusions have hidden so far; None for others.
         is_prefetch: Whether the step before issued it.
         is_finished: Whether something has waited for it.
         behind: The transfer on the same links after which it begins; None where it begins at once.
@@ -195,7 +194,6 @@ class InFlight:
     transfer: NetworkTime | None = None
     cost: OperationTime | None = None
     beside: Sums | None = None
-    driven_us: float | None = None
     is_prefetch: bool = False
     is_finished: bool = False
     behind: InFlight | None = None

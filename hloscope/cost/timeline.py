@@ -186,11 +186,11 @@ class _Walk:
         callee = instruction.called[0][1]
         if chain is not None and callee.startswith(_STEP):
             self._chains[instruction.name] = chain
-            cost = self._operate(instruction)
-            chain.driven_us = (chain.driven_us or 0.0) + cost.time_us
+            self._operate(instruction)
             return
         if chain is not None and ends_chain(self._timeline.graph, instruction):
             self._sums.hbm_bytes += self._timeline.operations.transfer_bytes(instruction.shape)
+            self._in_flight = {name: other for name, other in self._in_flight.items() if other is not chain}
             self._finish(chain)
             return
         self._operate(instruction)
@@ -202,8 +202,7 @@ class _Walk:
     def _collective(self, instruction: HloInstruction, key: Key) -> None:
         self._read_by_transfer(instruction)
         if instruction.opcode == "fusion" and key in self._priced.asynchronous:
-            chain = InFlight(finish_us=0.0, key=key, transfer=self._priced.times[key], driven_us=0.0)
-            self._chains[instruction.name] = self._in_flight[instruction.name] = chain
+            self._chains[instruction.name] = self._in_flight[instruction.name] = self._started(key)
         elif key in self._priced.asynchronous and instruction.opcode.endswith(_BEGINS):
             sent = self._in_flight[instruction.name] = self._started(key)
             rendezvous = instruction.frontend_attributes.get(_RENDEZVOUS) if instruction.opcode == "send" else None
@@ -273,9 +272,6 @@ class _Walk:
         if found.is_finished:
             return
         found.is_finished = True
-        if found.driven_us is not None:
-            self._finish_chain(found)
-            return
         waited = max(found.finish_us - self._now_us, 0.0)
         if found.key is not None:
             found.expose(self._now_us)
@@ -294,18 +290,6 @@ class _Walk:
         chain = self._chains.get(instruction.operand_names[0]) if self._chains else None
         if chain is not None:
             self._chains[instruction.name] = chain
-
-    def _finish_chain(self, chain: InFlight) -> None:
-        """The end of an asynchronous collective fusion: what its step fusions have not hidden is waited for.
-
-        Source: the text that libtpu prints, in which the step fusions drive the transfer.
-        """
-        self._in_flight = {name: other for name, other in self._in_flight.items() if other is not chain}
-        time_us = 0.0 if chain.transfer is None else chain.transfer.time_us
-        waited = max(time_us - (chain.driven_us or 0.0), 0.0)
-        self._now_us += waited
-        if chain.key is not None:
-            self._sums.add_collective(chain.key, chain.transfer, waited)
 
     # ---- copies and asynchronous calls
 

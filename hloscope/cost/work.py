@@ -189,16 +189,33 @@ def _valid_positions(size: int, kernel: int, outputs: int, window: Window) -> in
 
 
 class Moved(NamedTuple):
-    """Bytes with tile padding, by memory."""
+    """Bytes with tile padding, by memory; those of HBM by direction.
 
-    hbm_bytes: int = 0
+    Attributes:
+        read_bytes: What is read from HBM.
+        written_bytes: What is written to HBM.
+        vmem_bytes: What is read from and written to the vector memory.
+        host_bytes: What crosses the link to the host.
+    """
+
+    read_bytes: int = 0
+    written_bytes: int = 0
     vmem_bytes: int = 0
     host_bytes: int = 0
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Those that cross HBM, in either direction."""
+        return self.read_bytes + self.written_bytes
 
     @property
     def device_bytes(self) -> int:
         """Those of the device."""
         return self.hbm_bytes + self.vmem_bytes
+
+    def as_written(self) -> Moved:
+        """The same bytes, written where they were read."""
+        return self._replace(read_bytes=0, written_bytes=self.hbm_bytes)
 
 
 class Traffic:
@@ -215,13 +232,14 @@ class Traffic:
     def of(self, instruction: HloInstruction) -> Moved:
         """Operands and results; of slices, gathers, updates and scatters only the part that they touch."""
         shapes = [operand.shape for operand in instruction.operands]
+        result = instruction.shape
         part = _UPDATES.get(instruction.opcode)
-        if part is not None and len(shapes) > part and not instruction.shape.is_tuple:
-            times = 3 if self._combines(instruction) else 2
-            return self._sum([self.of_shape(shape) for shape in (*shapes[1:part], *times * [shapes[part]])])
-        if instruction.opcode in _SLICES:
-            shapes = [instruction.shape, *(shapes[1:] if instruction.opcode == "gather" else ())]
-        return self._sum([self.of_shape(shape) for shape in (*shapes, instruction.shape)])
+        if part is not None and len(shapes) > part and not result.is_tuple:
+            result = shapes[part]
+            shapes = [*shapes[1:part], *(2 if self._combines(instruction) else 1) * [result]]
+        elif instruction.opcode in _SLICES:
+            shapes = [result, *(shapes[1:] if instruction.opcode == "gather" else ())]
+        return self._sum([*map(self.of_shape, shapes), self.of_shape(result).as_written()])
 
     def needed(self, instruction: HloInstruction) -> Moved:
         """The same; of a fusion's operands what its computation takes of them, of an update in place what is new.
@@ -237,20 +255,20 @@ class Traffic:
             whole = self.of_shape(operand.shape)
             read = self._read(parameter, ()) if any(whole) else None
             found.append(whole if read is None else _scaled(whole, read))
-        found.extend(self._written(computation.root))
+        found.extend(moved.as_written() for moved in self._written(computation.root))
         return self._sum(found)
 
     def written(self, instruction: HloInstruction) -> Moved:
         """The results that do not lie where an operand lies, of an operation that may do anything else."""
         aliased = _ALIASED.findall(instruction.attributes.get("output_to_operand_aliasing", ""))
         if not instruction.shape.is_tuple:
-            return Moved() if aliased else self.of_shape(instruction.shape)
+            return Moved() if aliased else self.of_shape(instruction.shape).as_written()
         old = {index.split(",")[0].strip() for index in aliased}
         own = [part for index, part in enumerate(instruction.shape.elements) if str(index) not in old]
-        return Moved() if "" in old else self._sum([self.of_shape(part) for part in own])
+        return Moved() if "" in old else self._sum([self.of_shape(part).as_written() for part in own])
 
     def of_shape(self, shape: Shape) -> Moved:
-        """All arrays of a shape."""
+        """All arrays of a shape, as if they were read."""
         kept = self._sizes.get(id(shape))
         if kept is not None:
             return kept[1]
@@ -329,7 +347,7 @@ def _of_leaf(leaf: Shape) -> Moved:
     if space in _NOT_COUNTED:
         return Moved()
     return (
-        Moved(vmem_bytes=size) if space == VMEM else Moved(host_bytes=size) if space == HOST else Moved(hbm_bytes=size)
+        Moved(vmem_bytes=size) if space == VMEM else Moved(host_bytes=size) if space == HOST else Moved(read_bytes=size)
     )
 
 
@@ -338,4 +356,4 @@ def _scaled(whole: Moved, read_bytes: int) -> Moved:
     part = min(read_bytes, sum(whole))
     if whole.vmem_bytes:
         return Moved(vmem_bytes=part)
-    return Moved(host_bytes=part) if whole.host_bytes else Moved(hbm_bytes=part)
+    return Moved(host_bytes=part) if whole.host_bytes else Moved(read_bytes=part)

@@ -10,12 +10,13 @@ from typing import TypeVar
 from rich.text import Text
 
 from hloscope.analysis.model import Analysis, Collective, SliceFact, StepTime
+from hloscope.analysis.model.step_time import is_tie
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.errors import HloscopeError
 from hloscope.report.layout import INDENT, Column, column, fold, folded, hanging, message_line, section, table_lines
 from hloscope.report.words import legend, notes_section, short_note
 from hloscope.shown import Shown
-from hloscope.units import format_bytes, format_share, format_time, plural
+from hloscope.units import format_bytes, format_share, format_time, format_time_range, plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,16 +144,21 @@ def _error_lines(found: Unpriced, width: int) -> Iterator[Text]:
 
 def _columns(priced: Priced) -> list[Column]:
     times = [found.time if isinstance(found, Analysis) else None for found in priced]
-    first = next((time.step_us for time in times if time is not None and time.step_us > 0), None)
+    first = next((time for time in times if time is not None and time.step_us > 0), None)
+    chips = {id(found.time): found.slice and found.slice.chip for found in _analyses(priced)}
 
     def step(time: StepTime) -> str:
         shown = time.bound.marked(format_time(time.step_us))
-        return shown if first is None or len(priced) == 1 else f"{shown} ×{time.step_us / first:.2f}"
+        if first is None or len(priced) == 1 or time.step_us <= 0:
+            return shown
+        tie = time is not first and is_tie(time, first, same_generation=chips[id(time)] == chips[id(first)])
+        return f"{shown} ×{time.step_us / first.step_us:.2f}{' (a tie)' if tie else ''}"
 
     of_time = partial(column, times)
     return [
         column(priced, "slice", _slice_name),
         of_time("step", _known(step), right=True),
+        of_time("from, to", _known(_range), right=True, given_up=2),
         of_time("split", _known(time_bar, otherwise=""), given_up=1),
         of_time("compute", _known(lambda time: format_time(time.compute_us)), right=True),
         of_time("waiting", _known(lambda time: format_time(time.exposed_us)), right=True),
@@ -166,6 +172,10 @@ def _columns(priced: Priced) -> list[Column]:
 def _known(show: _Show[StepTime], otherwise: str = "unknown") -> _Show[StepTime | None]:
     """What is shown of a time, also where there is none."""
     return lambda time: otherwise if time is None else show(time)
+
+
+def _range(time: StepTime) -> str:
+    return "" if time.unpriced_kernels else format_time_range(time.least_us, time.most_us)
 
 
 def _of_peak(time: StepTime) -> str:
@@ -264,7 +274,8 @@ def time_line(time: StepTime, width: int) -> Text:
         f"compute {format_time(time.compute_us)}",
         f"communication {waiting}, {format_time(time.hidden_us)} hidden",
     )
-    line = Text.assemble((time.bound.marked(format_time(time.step_us)), "bold"), "  ")
+    line = Text.assemble((time.bound.marked(format_time(time.step_us)), "bold"))
+    line.append(f" ({_range(time)})  " if _range(time) and time.step_us > 0 else "  ")
     if width >= 3 * _BAR_COLUMNS:
         line.append_text(time_bar(time)).append("  ")
     return line.append(" · ".join(figures))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hloscope.analysis.model.step_time import is_tie
 from hloscope.analysis.model.trial import Figures, Trial, Trials
-from hloscope.units import format_bytes, format_share, format_time, plural
+from hloscope.units import format_bytes, format_share, format_time, format_time_range, plural
 
 _SHOWN = 3
 
@@ -47,7 +48,8 @@ def gains(before: Figures | None, trial: Trial) -> str:
     after = trial.after
     if before is None or after is None:
         return trial.problem or "nothing is known of it"
-    words = [f"{_step(before)} -> {_step(after)}{_difference(before.step_us, after.step_us)}"]
+    tie = ", a tie within what is known" if is_tie(after, before) else ""
+    words = [f"{_step(before)} -> {_step(after)}{_difference(before.step_us, after.step_us)}{tie}"]
     axes = dict.fromkeys((*before.wire_bytes_by_axis, *after.wire_bytes_by_axis))
     for axis in axes:
         pair = (before.wire_bytes_by_axis.get(axis, 0), after.wire_bytes_by_axis.get(axis, 0))
@@ -94,8 +96,7 @@ def _step(figures: Figures) -> str:
     shown = figures.step_bound.marked(format_time(figures.step_us))
     if figures.step_us_range is None:
         return shown
-    low, high = map(format_time, figures.step_us_range)
-    return f"{shown} ({low.removesuffix(' ' + high.rpartition(' ')[2])} to {high})"
+    return f"{shown} ({format_time_range(*figures.step_us_range)})"
 
 
 def _difference(before: float | None, after: float | None) -> str:

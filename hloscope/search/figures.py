@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hloscope.analysis.memory import memory_of
 from hloscope.analysis.model import Analysis
+from hloscope.analysis.model.step_time import is_tie
 from hloscope.analysis.model.trial import Figures
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.captures import price_capture
@@ -33,10 +34,7 @@ def figures_of_capture(program: Capture, name: str) -> Figures:
 def figures_of(found: Analysis, program: Capture) -> Figures:
     """What an analysed program costs."""
     time, totals = found.time, found.totals
-    spread = None if time is None else time.spread
-    ranged = None
-    if time is not None and spread is not None:
-        ranged = (time.step_us / spread.median, time.step_us * spread.median)
+    ranged = None if time is None or time.unpriced_kernels else (time.least_us, time.most_us)
     unknown = [item.what.partition("%")[0] for item in found.unmodelled]
     unknown += [f"bytes of a {move.kind}" for move in found.collectives if move.wire_bytes is None]
     slight: list[str] = []
@@ -57,6 +55,7 @@ def figures_of(found: Analysis, program: Capture) -> Figures:
         collectives=totals.collectives,
         unknown=tuple(sorted(unknown)),
         slight=tuple(sorted(slight)),
+        rules=() if time is None else time.rules,
     )
 
 
@@ -68,7 +67,7 @@ def gain(before: Figures, after: Figures) -> float | None:
 
 
 def helps(before: Figures, after: Figures) -> bool:
-    """Whether a change is worth making: faster by more than `FASTER`, or not slower with `LESS_MEMORY` less memory.
+    """Whether a change is worth making: faster by more than `FASTER` and no tie, or not slower with less memory.
 
     What is not known never counts for it: where the step after is a lower bound, or that before an upper one, only two
     programs with the same unknowns are compared.
@@ -77,7 +76,7 @@ def helps(before: Figures, after: Figures) -> bool:
     known = {*before.unknown, *before.slight}
     if gained is None or not known.issuperset(after.unknown) or not _is_comparable(before, after):
         return False
-    if gained > FASTER:
+    if gained > FASTER and not is_tie(after, before):
         return True
     if before.hbm_bytes is None or after.hbm_bytes is None:
         return False

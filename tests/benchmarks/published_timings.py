@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from published.prediction import Prediction
+    from published.prediction import Prediction, Table
     from published.rows import Row
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -29,14 +29,26 @@ MOST_DEVICES = 512
 RESIDUALS = Path(__file__).parent / "published" / "residuals.json"
 
 
-def left_out(rows: Sequence[Row]) -> dict[str, Prediction]:
-    """Predictions of each row with constants fitted to the other sources' rows."""
-    from published.prediction import fit, predict
+def left_out(rows: Sequence[Row]) -> dict[str, tuple[Prediction, str]]:
+    """Predictions of each row with constants fitted without it, and what was left out with it: "source" or "row".
 
-    found = {}
-    for source in dict.fromkeys(row.source for row in rows):
-        constants = fit([row for row in rows if row.source != source])
-        found.update({row.name: predict(row, constants, own_source=False) for row in rows if row.source == source})
+    Where another source has measured the same rule on the same generation, all rows of the row's source are left out;
+    else the row alone.
+    """
+    from published.prediction import fit, phenomenon_of, predict
+
+    sources: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        sources.setdefault(phenomenon_of(row), set()).add(row.source)
+    found, fitted = {}, {}
+    for row in rows:
+        whole = len(sources[phenomenon_of(row)]) > 1
+        kept = tuple(
+            other for other in rows if (other.source if whole else other.name) != (row.source if whole else row.name)
+        )
+        key = tuple(other.name for other in kept)
+        fitted[key] = fitted[key] if key in fitted else fit(kept)
+        found[row.name] = predict(row, fitted[key], own_source=not whole), "source" if whole else "row"
     return found
 
 
@@ -44,6 +56,34 @@ def summary(predictions: Sequence[Prediction]) -> dict[str, float]:
     """Rows, median and worst factor."""
     factors = [one.factor for one in predictions]
     return {"rows": len(factors), "median": round(statistics.median(factors), 3), "worst": round(max(factors), 3)}
+
+
+LEAST_ERROR, MOST_ERROR = 0.04, 0.17
+"""Between which the error of a rule lies that was measured: no rule is exact, and half of what one may be that was not.
+"""
+
+
+def errors_of(honest: dict[str, Prediction]) -> dict[str, dict[str, float]]:
+    """How far each rule may be off on each generation: 1.8 times the usual error of its rows, left out."""
+    from published.prediction import rule_of
+
+    found: dict[str, dict[str, list[float]]] = {}
+    for one in honest.values():
+        if not one.row.extra:
+            found.setdefault(one.row.generation, {}).setdefault(rule_of(one.row), []).append(math.log(one.ratio))
+    return {
+        generation: {
+            rule: round(min(max(1.8 * math.sqrt(statistics.fmean(x * x for x in logs)), LEAST_ERROR), MOST_ERROR), 3)
+            for rule, logs in rules.items()
+        }
+        for generation, rules in found.items()
+    }
+
+
+def covered(honest: dict[str, Prediction]) -> float:
+    """The share of all rows, left out, that were measured within their range."""
+    inside = [one.least_us <= one.row.measured_us <= one.most_us for one in honest.values()]
+    return sum(inside) / len(inside)
 
 
 def broken_rankings(predictions: dict[str, Prediction]) -> list[tuple[str, ...]]:
@@ -54,14 +94,15 @@ def broken_rankings(predictions: dict[str, Prediction]) -> list[tuple[str, ...]]
     return [group for group in RANKINGS if sorted(group, key=times.__getitem__) != list(group)]
 
 
-def print_table(shipped: dict[str, Prediction], honest: dict[str, Prediction]) -> None:
-    """One line for each row: measured, predicted, and predicted without the row's source."""
-    print(f"{'row':<26}{'source':<17}{'measured':>12}{'predicted':>12}{'ratio':>8}{'left out':>12}{'ratio':>8}{'±':>7}")
+def print_table(shipped: dict[str, Prediction], honest: dict[str, Prediction], held: dict[str, str]) -> None:
+    """One line for each row: measured, predicted, and predicted without the row or its source."""
+    print(f"{'row':<28}{'source':<16}{'measured':>12}{'predicted':>12}{'ratio':>8}{'left out':>12}{'ratio':>8}{'±':>7}")
     for name, mine in shipped.items():
         row, other = mine.row, honest[name]
         print(
-            f"{row.name:<26}{row.source:<17}{row.measured_us:>12.2f}{mine.predicted_us:>12.2f}{mine.ratio:>8.3f}"
-            f"{other.predicted_us:>12.2f}{other.ratio:>8.3f}{row.uncertainty:>7.1%}{'  extra' if row.extra else ''}"
+            f"{row.name:<28}{row.source:<16}{row.measured_us:>12.2f}{mine.predicted_us:>12.2f}{mine.ratio:>8.3f}"
+            f"{other.predicted_us:>12.2f}{other.ratio:>8.3f}{row.uncertainty:>7.1%} {held[name]:<7}"
+            f"{'extra' if row.extra else ''}"
         )
 
 
@@ -75,7 +116,9 @@ def spreads_of(shipped: dict[str, Prediction], honest: dict[str, Prediction]) ->
     return found
 
 
-def residuals(shipped: dict[str, Prediction], honest: dict[str, Prediction]) -> dict[str, dict[str, object]]:
+def residuals(
+    shipped: dict[str, Prediction], honest: dict[str, Prediction], held: dict[str, str]
+) -> dict[str, dict[str, object]]:
     """Each row with what was measured and predicted."""
     return {
         name: {
@@ -85,33 +128,64 @@ def residuals(shipped: dict[str, Prediction], honest: dict[str, Prediction]) -> 
             "uncertainty": one.row.uncertainty,
             "predicted_us": round(shipped[name].predicted_us, 2),
             "left_out_us": round(one.predicted_us, 2),
+            "left_out": held[name],
+            "range_us": [round(one.least_us, 2), round(one.most_us, 2)],
             "extra": one.row.extra,
         }
         for name, one in honest.items()
     }
 
 
+def print_step(path: Path, table: Table) -> None:
+    """The whole step, with the constants given and without those that it sets itself."""
+    from published.prediction import BY_HAND
+    from published.whole_step import MEASURED_MS, MEASURED_SHARES, predict_step
+
+    own = {"dma_grid_share": table["grid_share"]}
+    without = {**{name: value for name, value in table.items() if name not in BY_HAND}, **own}
+    for what, constants in (("shipped", table), ("left out", without)):
+        found = predict_step(path, constants)
+        low, high = found.range_ms
+        print(f"whole step, {what}: {found.step_ms:.1f} ms ({low:.0f} to {high:.0f}), measured {MEASURED_MS} ms")
+        for part, share in MEASURED_SHARES.items():
+            print(f"    {part}: {found.parts_ms[part]:.1f} ms, measured {share * MEASURED_MS:.1f}")
+
+
 def main() -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fit", action="store_true", help="fit the constants to all rows and write the residuals")
+    parser.add_argument("--step-text", type=Path, help="the compiled text of the whole step, which is not kept here")
     arguments = parser.parse_args()
     from hloscope.program.environment import prepare_environment
 
     prepare_environment(MOST_DEVICES, attached=False)
-    from published.prediction import fit, predict
+    from published.prediction import fit, predict, shipped_table
     from published.rows import ROWS
 
-    shipped, honest = {row.name: predict(row) for row in ROWS}, left_out(ROWS)
-    print_table(shipped, honest)
+    table = fit(ROWS) if arguments.fit else shipped_table()
+    shipped, without = {row.name: predict(row, table) for row in ROWS}, left_out(ROWS)
+    honest, held = (
+        {name: one for name, (one, _) in without.items()},
+        {name: what for name, (_, what) in without.items()},
+    )
+    print_table(shipped, honest, held)
     spreads = spreads_of(shipped, honest)
     for name, spread in spreads.items():
         print(f"{name}: {spread}")
     print("rankings broken:", broken_rankings(shipped) or "none", "| left out:", broken_rankings(honest) or "none")
+    print(f"within their range: {covered(honest):.0%}")
+    if arguments.step_text is not None:
+        print_step(arguments.step_text, table)
     if arguments.fit:
-        constants = asdict(fit(ROWS))
-        print(json.dumps(constants, indent=1))
-        document = {"constants": constants, "rows": residuals(shipped, honest), "spreads": spreads}
+        print(json.dumps(table, indent=1))
+        document = {
+            "constants": table,
+            "rows": residuals(shipped, honest, held),
+            "spreads": spreads,
+            "errors": errors_of(honest),
+            "covered": round(covered(honest), 3),
+        }
         RESIDUALS.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 

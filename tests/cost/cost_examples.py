@@ -6,6 +6,7 @@ import textwrap
 
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Analysis, Mesh
+from hloscope.cost.constants import CONSTANTS
 from hloscope.cost.price import price_module
 from hloscope.hardware import parse_slice
 from hloscope.hlo import parse_module
@@ -27,14 +28,23 @@ FUSED = """
 BLOCK = "f32[1024,1024]{1,0:T(8,128)}"
 
 
+READ, WRITTEN = 819e3 * CONSTANTS.hbm_read_share, 819e3 * CONSTANTS.hbm_write_share
+"""Bytes per microsecond that v5e reads from and writes to HBM."""
+
+
+def moved_us(read_bytes: float, written_bytes: float | None = None) -> float:
+    """How long v5e takes to read some bytes and to write as many, or others."""
+    return read_bytes / READ + (read_bytes if written_bytes is None else written_bytes) / WRITTEN
+
+
 def cycles(count: int) -> str:
     """The configuration of an instruction that the compiler expects to take so many cycles."""
     return f'backend_config={{"window_config":{{"estimated_cycles":"{count}"}}}}'
 
 
 def fusion(name: str, operand: str, count: int) -> str:
-    """A fusion over `BLOCK` with its cycles."""
-    return f"%{name} = {BLOCK} fusion(%{operand}), kind=kLoop, calls=%fused, {cycles(count)}"
+    """A fusion over `BLOCK` of which nothing is known but its cycles."""
+    return f"%{name} = {BLOCK} fusion(%{operand}), kind=kCustom, calls=%fused, {cycles(count)}"
 
 
 def module_text(entry: str, *, before: str = "", header: str = HEADER) -> str:

@@ -21,9 +21,12 @@ IDEAL = replace(
     link_share=1.0,
     one_way_ring_share=1.0,
     grid_share=1.0,
+    dma_grid_share=1.0,
     start_us=0.0,
+    permute_start_us=0.0,
     offloaded_start_us=0.0,
     hop_us=0.0,
+    array_us=0.0,
     dcn_share=1.0,
 )
 MEGABYTE = 1_000_000

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from cost_examples import BLOCK, HEADER, cycles, module_text, priced
+from cost_examples import BLOCK, HEADER, cycles, fusion, module_text, moved_us, priced
 
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.vocabulary import Bound
@@ -14,7 +14,7 @@ from hloscope.report.price import time_lines
 
 ARGUMENT = f"%a = {BLOCK} parameter(0)"
 BLOCK_BYTES = 2**22
-V5E_HBM, V5E_COPIES = 819e3, 819e3 * 0.832  # bytes per microsecond
+V5E_HBM = 819e3  # bytes per microsecond
 UNKNOWN_CYCLES = 2**63 - 1
 
 # ---- memory
@@ -49,7 +49,7 @@ def test_what_is_prefetched_for_the_next_step_crosses_memory_in_every_step():
     time = priced(matvec(21_780, prefetched=True)).time
     assert time.step_us == time.compute_us == pytest.approx(MATVEC_BYTES / V5E_HBM)
     assert time.hbm_us == pytest.approx(time.step_us - 21_780 / 1.5e3)
-    assert time.first_step_us == pytest.approx(21_780 / 1.5e3 + WEIGHTS_BYTES / V5E_COPIES)
+    assert time.first_step_us == pytest.approx(21_780 / 1.5e3 + moved_us(WEIGHTS_BYTES, 0))
     assert {use.rule: round(use.time_us) for use in time.rules} == {"cycles": 15, "memory": 68}
 
 
@@ -66,7 +66,7 @@ def test_memory_is_a_bound_for_the_step_and_no_addition_to_it():
       %done = {BLOCK.replace("}", "S(1)}")} copy-done(%start)"""
     copies = "\n".join(copy.replace("%c", f"%c{index}") for index in range(10))
     text = module_text(f"{ARGUMENT}\n%b = {BLOCK} parameter(1)\n{fetch}\n{copies}\nROOT %t = ({BLOCK}) tuple(%c9)")
-    assert priced(text).time.step_us == pytest.approx(20 * BLOCK_BYTES / V5E_COPIES)
+    assert priced(text).time.step_us == pytest.approx(10 * moved_us(BLOCK_BYTES))
 
 
 def test_the_bytes_of_a_transfer_and_of_a_loop_count_too():
@@ -153,14 +153,14 @@ OF_TABLE = f"%t = {TABLE} parameter(0)\n%i = {INDICES} parameter(1)\n%u = {ROWS}
 def test_a_gather_costs_what_it_touches_whatever_the_compiler_knows_of_its_cycles(config):
     fusion = f"ROOT %f = {ROWS} fusion(%t, %i), kind=kCustom, calls=%gathered{config}"
     time = priced(module_text(f"{OF_TABLE}\n{fusion}", before=GATHER), "tpu7x:2x2x1").time
-    assert time.step_us == pytest.approx(2 * ROWS_BYTES / (7380e3 / 2 * 0.832), rel=0.01)
+    assert time.step_us == pytest.approx(moved_us(ROWS_BYTES) * 819 / (7380 / 2), rel=0.01)
     assert ([use.rule for use in time.rules], time.unknown_operations) == (["memory"], ())
 
 
 def test_cycles_that_the_compiler_does_not_know_are_no_number():
     text = module_text(f"{ARGUMENT}\nROOT %f = {BLOCK} fusion(%a), kind=kLoop, calls=%fused, {cycles(UNKNOWN_CYCLES)}")
     time = priced(text).time
-    assert time.step_us == pytest.approx(2 * BLOCK_BYTES / V5E_COPIES)
+    assert time.step_us == pytest.approx(moved_us(BLOCK_BYTES))
     assert [use.rule for use in time.rules] == ["roofline"]
     assert time.basis == "roofline"
 
@@ -169,7 +169,7 @@ def test_a_scatter_reads_and_writes_the_rows_that_it_touches():
     fusion = f"ROOT %f = {TABLE} fusion(%t, %i, %u), kind=kCustom, calls=%scattered"
     fused = priced(module_text(f"{OF_TABLE}\n{fusion}", before=SCATTER)).time
     alone = priced(module_text(f"{OF_TABLE}\n{SCATTER.splitlines()[5]}")).time
-    assert fused.step_us == alone.step_us == pytest.approx(3 * ROWS_BYTES / V5E_COPIES, rel=0.01)
+    assert fused.step_us == alone.step_us == pytest.approx(moved_us(2 * ROWS_BYTES, ROWS_BYTES), rel=0.01)
 
 
 # ---- what was computed
@@ -183,7 +183,7 @@ def test_the_basis_is_true_where_nothing_is_computed(says):
     time = priced(module_text(f"{ARGUMENT}\n{reduced}")).time
     basis, _, spread = time_lines(time, 120)[2].plain.partition("; ")
     assert "nothing" in says(basis)
-    assert spread.startswith("on 21 ")
+    assert spread.startswith("on 37 ")
 
 
 # ---- the host
@@ -219,7 +219,7 @@ ESTIMATE = '{"custom_call_config":{"cost_estimate":{"flops":"197000000000","byte
 
 
 def with_kernel(line, costs=None, slice_name="v5e:2x4"):
-    long = f"%f = {BLOCK} fusion(%a), kind=kLoop, calls=%fused, {cycles(150_000)}"
+    long = fusion("f", "a", 150_000)
     name, _, rest = line.partition(" = ")
     result = rest.partition(" custom-call")[0]
     text = module_text(f"{ARGUMENT}\n{long}\n{line}\nROOT %t = ({BLOCK}, {result}) tuple(%f, {name})")
@@ -231,7 +231,7 @@ def with_kernel(line, costs=None, slice_name="v5e:2x4"):
 def test_a_kernel_costs_what_its_author_says():
     time = with_kernel(kernel(ESTIMATE)).time
     assert time.step_us == pytest.approx(100 + 1000)
-    assert (time.bound, time.unpriced_kernels, time.spread.rows) == (Bound.EXACT, (), 21)
+    assert (time.bound, time.unpriced_kernels, time.spread.rows) == (Bound.EXACT, (), 37)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_a_kernel_of_narrow_types_is_not_held_to_the_pace_of_bf16(types, step_us
 @pytest.mark.parametrize("config", ["{}", ESTIMATE])
 def test_a_kernel_costs_what_the_user_says(name, config):
     time = with_kernel(kernel(config), {name: (0.0, 8.19e6)}).time
-    assert time.step_us == pytest.approx(100 + 8.19e6 / V5E_COPIES)
+    assert time.step_us == pytest.approx(100 + moved_us(8.19e6 - BLOCK_BYTES, BLOCK_BYTES))
     assert (time.bound, time.unpriced_kernels, time.unknown_operations) == (Bound.EXACT, (), ())
     assert not any("kernel" in note for note in time.notes)
 
@@ -260,7 +260,7 @@ def test_a_kernel_costs_what_the_user_says(name, config):
 def test_a_kernel_takes_at_least_what_its_result_takes_whatever_is_said(says, costs):
     low = '{"custom_call_config":{"cost_estimate":{"flops":"1","bytes_accessed":"1000"}}}'
     time = with_kernel(kernel(low), costs).time
-    assert time.step_us == pytest.approx(100 + BLOCK_BYTES / V5E_COPIES)
+    assert time.step_us == pytest.approx(100 + moved_us(0, BLOCK_BYTES))
     assert re.findall(r"splash|[\d.]+ \wB", says(time.notes[-1])) == ["splash", "1 kB", "4.19 MB"]
     aliased = with_kernel(kernel(low, more=", output_to_operand_aliasing={{}: (0, {})}"), costs).time
     assert aliased.step_us == pytest.approx(100, rel=1e-3)
@@ -270,12 +270,12 @@ def test_a_kernel_takes_at_least_what_its_result_takes_whatever_is_said(says, co
 def test_a_kernel_of_which_nothing_is_known_takes_at_least_what_its_result_takes(says):
     found = with_kernel(kernel())
     time = found.time
-    assert time.step_us == pytest.approx(100 + BLOCK_BYTES / V5E_COPIES)
+    assert time.step_us == pytest.approx(100 + moved_us(0, BLOCK_BYTES))
     assert (time.bound, time.spread, time.unpriced_kernels) == (Bound.AT_LEAST, None, ("splash",))
     assert time.peak_flops_share is None  # neither the kernel's FLOPs nor the step's length is known
     assert [(one.what, one.bytes) for one in time.unknown_operations] == [("kernel splash", 2 * BLOCK_BYTES)]
     lines = [line.plain for line in time_lines(time, 300)]
-    assert lines[0].startswith("≥106 us")
+    assert lines[0].startswith("≥107 us")
     assert re.findall(r"at least|splash(?= )|--kernel-cost \S+(?=,)|cost_estimate", says(lines[2])) == [
         *("at least", "splash"),
         *("--kernel-cost splash=FLOPS,BYTES", "cost_estimate"),
@@ -286,7 +286,7 @@ def test_a_result_that_takes_the_memory_of_an_operand_may_not_be_written_at_all(
     aliased = kernel(more=", output_to_operand_aliasing={{}: (0, {})}")
     two = kernel(result=f"({BLOCK}, {BLOCK})", more=", output_to_operand_aliasing={{1}: (0, {})}")
     assert with_kernel(aliased).time.step_us == pytest.approx(100)
-    assert with_kernel(two).time.step_us == pytest.approx(100 + BLOCK_BYTES / V5E_COPIES)
+    assert with_kernel(two).time.step_us == pytest.approx(100 + moved_us(0, BLOCK_BYTES))
 
 
 def test_a_kernel_that_communicates_takes_what_is_said_of_it_and_more():

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from cost_examples import BLOCK, HEADER, fusion, module_text, priced
+from cost_examples import BLOCK, HEADER, fusion, module_text, moved_us, priced
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,7 +61,7 @@ def test_text_without_cycles_is_a_roofline_and_says_so(says):
     found = priced(
         f"HloModule m, is_scheduled=true\nENTRY %e {{\n  %a = f32[512,512] parameter(0)\n  ROOT %d = {matmul}\n}}\n"
     )
-    memory_us = 3 * 2**20 / (819e9 * 0.832) * 1e6
+    memory_us = moved_us(2 * 2**20, 2**20)
     assert found.time.basis == "roofline"
     assert found.time.step_us == pytest.approx(max(memory_us, 2 * 512**3 / 197e12 * 1e6))
     assert found.time.flops == 2 * 512**3

@@ -1,7 +1,7 @@
 """What runs side by side, and what has to wait because it goes the same way."""
 
 import pytest
-from cost_examples import BLOCK, fusion, module_text, priced
+from cost_examples import BLOCK, fusion, module_text, moved_us, priced
 
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.vocabulary import Bound, Link
@@ -12,7 +12,7 @@ from hloscope.hlo import parse_module
 ARGUMENT = f"%a = {BLOCK} parameter(0)"
 ON_HOST = "f32[1024,1024]{1,0:T(8,128)S(5)}"
 PCIE_US = 2**22 / 16e9 * 1e6
-HBM_US = 2**22 / (819e9 * 0.832) * 1e6
+HBM_US = moved_us(2**22)
 
 
 def gathers(groups, count):

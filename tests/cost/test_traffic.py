@@ -27,7 +27,7 @@ def test_of_an_operand_that_is_only_sliced_the_slices_count():
         "  %a = f32[64,256] parameter(0)\n  %i = s32[]{:S(6)} parameter(1)\n"
         "  ROOT %f = f32[1,256] fusion(%a, %i), kind=kLoop, calls=%fused"
     )
-    assert inside(TAKES_A_ROW, entry) == Moved(hbm_bytes=2 * KILOBYTE)
+    assert inside(TAKES_A_ROW, entry) == Moved(KILOBYTE, KILOBYTE)
 
 
 def test_fusions_in_fusions_are_looked_into():
@@ -43,7 +43,7 @@ def test_fusions_in_fusions_are_looked_into():
         "  %a = f32[64,256] parameter(0)\n  %i = s32[]{:S(6)} parameter(1)\n"
         "  ROOT %f = f32[1,256] fusion(%a, %i), kind=kLoop, calls=%outer"
     )
-    assert inside(TAKES_A_ROW + outer, entry) == Moved(hbm_bytes=2 * KILOBYTE)
+    assert inside(TAKES_A_ROW + outer, entry) == Moved(KILOBYTE, KILOBYTE)
 
 
 @pytest.mark.parametrize("use", ["negate(%p)", "add(%p, %p)"])
@@ -55,7 +55,7 @@ def test_an_operand_that_is_used_counts_as_a_whole(use):
 }}
 """
     entry = "  %a = f32[64,256] parameter(0)\n  ROOT %f = f32[64,256] fusion(%a), kind=kLoop, calls=%fused"
-    assert inside(fused, entry) == Moved(hbm_bytes=128 * KILOBYTE)
+    assert inside(fused, entry) == Moved(64 * KILOBYTE, 64 * KILOBYTE)
 
 
 def fusion_of(body, result):
@@ -84,20 +84,20 @@ def test_what_an_inner_fusion_only_renames_is_read_by_those_who_use_it():
     row = fusion_of(
         f"{renamed}\n  ROOT %d = f32[1,256] dynamic-slice(%b, %i, %i), dynamic_slice_sizes={{1,256}}", "f32[1,256]"
     )
-    assert (whole, row) == (Moved(hbm_bytes=128 * KILOBYTE), Moved(hbm_bytes=2 * KILOBYTE))
+    assert (whole, row) == (Moved(64 * KILOBYTE, 64 * KILOBYTE), Moved(KILOBYTE, KILOBYTE))
 
 
 def test_a_row_of_what_is_converted_first_is_a_row():
     body = """  %c = bf16[64,256] convert(%p)
   ROOT %d = bf16[1,256] dynamic-slice(%c, %i, %i), dynamic_slice_sizes={1,256}"""
-    assert fusion_of(body, "bf16[1,256]") == Moved(hbm_bytes=KILOBYTE + KILOBYTE // 2)
+    assert fusion_of(body, "bf16[1,256]") == Moved(KILOBYTE, KILOBYTE // 2)
 
 
 def test_what_is_passed_through_is_not_touched():
     body = """  %n = f32[64,256] negate(%p)
   %d = f32[1,256] dynamic-slice(%n, %i, %i), dynamic_slice_sizes={1,256}
   ROOT %t = (f32[64,256], f32[1,256]) tuple(%p, %d)"""
-    assert fusion_of(body, "(f32[64,256], f32[1,256])") == Moved(hbm_bytes=2 * KILOBYTE)
+    assert fusion_of(body, "(f32[64,256], f32[1,256])") == Moved(KILOBYTE, KILOBYTE)
 
 
 def test_an_update_of_something_new_writes_all_of_it():
@@ -105,7 +105,7 @@ def test_an_update_of_something_new_writes_all_of_it():
   %new = f32[64,256] broadcast(%zero), dimensions={}
   %row = f32[1,256] dynamic-slice(%p, %i, %i), dynamic_slice_sizes={1,256}
   ROOT %d = f32[64,256] dynamic-update-slice(%new, %row, %i, %i)"""
-    assert fusion_of(body, "f32[64,256]") == Moved(hbm_bytes=65 * KILOBYTE)
+    assert fusion_of(body, "f32[64,256]") == Moved(KILOBYTE, 64 * KILOBYTE)
 
 
 def test_an_update_in_place_writes_what_is_new():

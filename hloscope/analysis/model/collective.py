@@ -192,6 +192,7 @@ class Collective:
         asynchronous: Whether it is printed as a start and a done.
         time_us: Predicted microseconds per execution; None when not priced.
         exposed_us: The part of it that nothing hides; None when not priced.
+        time_error: How far `time_us` may be off, as a share of it; None when not priced.
         overlap: What it could be hidden behind; None where it is hardly exposed, or no matmul is near or priced.
         op_name: XLA's `op_name`, such as `jit(f)/dot_general`.
         source: Source frames, innermost first; empty when not known.
@@ -239,6 +240,7 @@ class Collective:
     asynchronous: bool = False
     time_us: float | None = None
     exposed_us: float | None = None
+    time_error: float | None = None
     overlap: Overlap | None = None
     op_name: str | None = None
     source: Stack = ()

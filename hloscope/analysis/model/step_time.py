@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import exp, hypot, log
+from typing import Protocol
 
 from hloscope.analysis.vocabulary import Bound
 
@@ -37,11 +39,17 @@ class RuleUse:
         rule: Such as `cycles`, `pair` or `ring in one direction`.
         time_us: Microseconds of this step that it priced, hidden ones too.
         calibrated: Whether it was compared with measurements of this generation.
+        error: How far its times may be off, as a share of them.
+        more_us: How much longer the step is if all of them are too short by that.
+        less_us: How much shorter it is if they are too long.
     """
 
     rule: str
     time_us: float
     calibrated: bool
+    error: float = 0.0
+    more_us: float = 0.0
+    less_us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +73,8 @@ class StepTime:
 
     Attributes:
         step_us: The whole step: `compute_us` and `exposed_us`.
+        least_us: Where the step's range begins, by how far the rules that priced it may be off.
+        most_us: Where it ends.
         compute_us: The part in which the device computes or moves its own data.
         exposed_us: The part in which it only waits for communication.
         hidden_us: Communication that runs beside computation, and costs nothing.
@@ -94,6 +104,8 @@ class StepTime:
     exposed_us: float
     hidden_us: float
     hbm_us: float = 0.0
+    least_us: float = field(init=False, default=0.0)
+    most_us: float = field(init=False, default=0.0)
     first_step_us: float = 0.0
     flops: int = 0
     peak_flops_share: float | None = None
@@ -116,5 +128,48 @@ class StepTime:
         return bool(self.unknown_operations) and unknown_us >= _UNKNOWN_SHARE * self.step_us
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "least_us", max(self.step_us - hypot(*(use.less_us for use in self.rules)), 0.0))
+        object.__setattr__(self, "most_us", self.step_us + hypot(*(use.more_us for use in self.rules)))
         object.__setattr__(self, "calibrated", tuple(use.rule for use in self.rules if use.calibrated))
         object.__setattr__(self, "uncalibrated", tuple(use.rule for use in self.rules if not use.calibrated))
+
+
+class Step(Protocol):
+    """A predicted step, and what it rests on."""
+
+    @property
+    def step_us(self) -> float | None:
+        """How long it takes."""
+
+    @property
+    def rules(self) -> tuple[RuleUse, ...]:
+        """What priced it."""
+
+
+def ratio_range(after: Step, before: Step, *, same_generation: bool = True) -> tuple[float, float] | None:
+    """From and to: how long one step is beside another, where errors of rules that both rest on cancel.
+
+    Args:
+        after: The one.
+        before: The other.
+        same_generation: Whether both run on chips of one generation, whose rules are off alike.
+
+    Returns:
+        None where one of them takes no time, or is not priced.
+    """
+    if not after.step_us or not before.step_us:
+        return None
+    shares = [
+        {use.rule: (use.more_us + use.less_us) / 2 / time_us for use in time.rules}
+        for time, time_us in ((after, after.step_us), (before, before.step_us))
+    ]
+    pairs = [tuple(share.get(rule, 0.0) for share in shares) for rule in dict.fromkeys((*shares[0], *shares[1]))]
+    half = hypot(*((one - other) if same_generation else hypot(one, other) for one, other in pairs))
+    ratio = log(after.step_us / before.step_us)
+    return exp(ratio - half), exp(ratio + half)
+
+
+def is_tie(after: Step, before: Step, *, same_generation: bool = True) -> bool:
+    """Whether nothing tells which of two different steps is faster: the range of their ratio contains 1."""
+    found = ratio_range(after, before, same_generation=same_generation)
+    return found is not None and after.step_us != before.step_us and found[0] <= 1 <= found[1]

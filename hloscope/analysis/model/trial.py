@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from hloscope.analysis.model.step_time import RuleUse
 from hloscope.analysis.vocabulary import Bound
 
 
@@ -13,8 +14,8 @@ class Figures:
 
     Attributes:
         step_us: The predicted step; None where it is not priced.
-        step_us_range: From and to, by how far predictions of this generation were off in the median; None where no
-            measurement says so.
+        step_us_range: From and to, by how far the rules that priced it may be off; None where it is not priced, or
+            holds a kernel of which nothing is known.
         step_bound: How `step_us` relates to the truth, apart from the error of the model.
         wire_bytes: Bytes that one device sends per step.
         wire_bytes_by_axis: The same by mesh axis.
@@ -24,6 +25,7 @@ class Figures:
         unknown: What was not understood or priced, a word for each, in order: what two programs must share to be
             compared where their figures are lower bounds.
         slight: What was not understood, and is too small a part of this step to matter; of a faster one, it may.
+        rules: What priced the step.
     """
 
     step_us: float | None
@@ -36,6 +38,7 @@ class Figures:
     collectives: int
     unknown: tuple[str, ...] = ()
     slight: tuple[str, ...] = ()
+    rules: tuple[RuleUse, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +49,8 @@ class Trial:
         change: What was changed, one line for each part, in the notation of the user's code.
         after: What the step costs then; None where the program could not be compiled so.
         problem: Why it could not; None where it could.
-        helps: Whether it is worth making: the step is faster by more than 5%, or takes less memory and is not slower;
-            and nothing that is not known makes it look so.
+        helps: Whether it is worth making: the step is faster by more than 5% and by more than the model may be off, or
+            takes less memory and is not slower; and nothing that is not known makes it look so.
         frees_output: Whether a result comes out sharded otherwise than was asked for, and not as the argument that it
             replaces.
         opened: What becomes of the results that it leaves open, such as `result becomes P('X', None)`.

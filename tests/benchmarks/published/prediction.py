@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
 
 import numpy as np
@@ -13,7 +13,8 @@ from published.rows import COLLECTIVE, Row
 
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Analysis, Mesh
-from hloscope.cost.constants import CONSTANTS, Constants
+from hloscope.cost.constants import CONSTANTS, OF_GENERATION, Constants
+from hloscope.cost.operations import Basis
 from hloscope.cost.price import price_module
 from hloscope.hardware import parse_slice
 from hloscope.hardware.overrides import overridden
@@ -23,10 +24,16 @@ PRIOR = Constants(
     link_share=0.95,
     one_way_ring_share=0.9,
     grid_share=0.9,
+    dma_grid_share=1.0,
     start_us=3.0,
+    permute_start_us=3.0,
     offloaded_start_us=5.0,
     hop_us=1.0,  # the scaling book
-    hbm_share=0.9,
+    array_us=0.03,
+    hbm_read_share=0.9,
+    hbm_write_share=0.8,
+    vector_share=0.5,
+    narrow_share=0.75,  # the least that bf16 matmuls of 8192 and more reach on v6e
     dcn_share=0.9,
 )
 """What one would guess before any measurement."""
@@ -35,18 +42,31 @@ PRIOR_WIDTH = {
     "link_share": 0.05,
     "one_way_ring_share": 0.2,
     "grid_share": 0.2,
+    "dma_grid_share": 0.2,
     "start_us": 0.4,
+    "permute_start_us": 0.4,
     "offloaded_start_us": 1.0,
     "hop_us": 0.3,
-    "hbm_share": 0.1,
+    "array_us": 1.0,
+    "hbm_read_share": 0.1,
+    "hbm_write_share": 0.1,
+    "vector_share": 0.3,
+    "narrow_share": 0.05,
     "dcn_share": 0.5,
+    "v5p.start_us": 0.7,
 }
-"""How sure one would be of it: standard deviations of the logarithms."""
+"""How sure one would be of it: standard deviations of the logarithms.
+
+Of a constant that a generation has for itself, how far it may be from that of all others.
+"""
 
 NAMES = tuple(PRIOR_WIDTH)
 
-CLOCKS = {"v5e": ("seed", 1.503e9), "v7x": ("recipes", 2.2e9)}
-"""The clocks in the chip table that a source's rows set, and what peak FLOP/s over the matrix units' size would say."""
+BY_HAND = {"v5p.one_way_ring_share": 1.067, "v6e.one_way_ring_share": 1.067}
+"""Constants that no row sets: the rows of a whole step whose text is not in the repository."""
+
+CLOCKS = {"v5e": ("seed", 1.494e9), "v7x": ("recipes", 2.03e9)}
+"""The clocks in the chip table that a source's rows set, and what the matmuls of the other sources say."""
 
 FLOOR = 0.02
 """The error that the model itself is granted, besides a row's own uncertainty."""
@@ -54,10 +74,12 @@ FLOOR = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """A row and what is predicted for it."""
+    """A row, and what is predicted for it, with its range."""
 
     row: Row
     predicted_us: float
+    least_us: float
+    most_us: float
 
     @property
     def ratio(self) -> float:
@@ -88,55 +110,101 @@ def parsed(row_name: str) -> tuple[HloModule, Analysis, tuple[int, ...] | None]:
     return module, analysis, found.device_ids
 
 
-def priced(row: Row, constants: Constants = CONSTANTS, *, own_source: bool = True) -> Analysis:
+Table = Mapping[str, float]
+"""Constants by name; those of one generation with its name before them, as in `v5p.start_us`."""
+
+
+def shipped_table() -> Table:
+    """The constants that ship."""
+    own = {f"{chip}.{name}": value for chip, found in OF_GENERATION.items() for name, value in found.items()}
+    return {**asdict(CONSTANTS), **own}
+
+
+def constants_in(table: Table, generation: str) -> Constants:
+    """The constants of a table that hold for a generation."""
+    base = {name: value for name, value in table.items() if "." not in name}
+    prefix = f"{generation}."
+    own = {name.removeprefix(prefix): value for name, value in table.items() if name.startswith(prefix)}
+    return Constants(**{**base, **own})
+
+
+def priced(row: Row, table: Table, *, own_source: bool = True) -> Analysis:
     """A row's analysis with times.
 
     Args:
         row: The row.
-        constants: What was measured.
+        table: What was measured.
         own_source: Whether the chip's clock may be the one that this row's source set.
     """
     module, analysis, device_ids = parsed(row.name)
     chosen = parse_slice(row.slice)
     if not own_source and CLOCKS.get(row.generation, ("", 0.0))[0] == row.source:
         chosen = overridden(chosen, [f"clock_hz={CLOCKS[row.generation][1]}"])
+    constants = constants_in(table, row.generation)
     return price_module(analysis, module, chosen, device_ids=device_ids, constants=constants)
 
 
-def predict(row: Row, constants: Constants = CONSTANTS, *, own_source: bool = True) -> Prediction:
+def predict(row: Row, table: Table, *, own_source: bool = True) -> Prediction:
     """The time that was measured, as the model sees it."""
-    found = priced(row, constants, own_source=own_source)
+    found = priced(row, table, own_source=own_source)
     if row.timed == COLLECTIVE:
-        (collective,) = found.collectives
-        assert collective.time_us is not None
-        return Prediction(row=row, predicted_us=collective.time_us)
+        longest = max(found.collectives, key=lambda collective: collective.time_us or 0.0)
+        time_us, error = longest.time_us or 0.0, longest.time_error or 0.0
+        return Prediction(row=row, predicted_us=time_us, least_us=time_us * (1 - error), most_us=time_us * (1 + error))
+    time = found.time
+    assert time is not None
+    return Prediction(row=row, predicted_us=time.step_us, least_us=time.least_us, most_us=time.most_us)
+
+
+def rule_of(row: Row) -> str:
+    """The rule that most of a row's time rests on."""
+    found = priced(row, shipped_table())
     assert found.time is not None
-    return Prediction(row=row, predicted_us=found.time.step_us)
+    kinds = {basis.value for basis in Basis}
+    asked = [use for use in found.time.rules if row.timed != COLLECTIVE or use.rule not in kinds]
+    return max(asked, key=lambda use: use.time_us).rule
 
 
-def fit(rows: Sequence[Row], rounds: int = 6) -> Constants:
+_PHENOMENA = {"8-bit matmul": "cycles", "vector unit": "memory"}
+"""Rules that price what another one prices too: matmuls of narrow types, and what streams through memory."""
+
+
+def phenomenon_of(row: Row) -> tuple[str, str]:
+    """What a row measures: the generation, and the rule or those that go with it."""
+    rule = rule_of(row)
+    return row.generation, _PHENOMENA.get(rule, rule)
+
+
+def fit(rows: Sequence[Row], rounds: int = 5) -> Table:
     """The constants that predict some rows best, in the least-squares sense on logarithms, held by the prior.
 
-    Gauss-Newton on the logarithms of the constants: a row weighs by its own uncertainty and the model's.
+    Gauss-Newton on the logarithms of the constants: a row weighs by its own uncertainty and the model's. What a
+    generation has for itself is fitted as its distance from the constant of all others.
     """
-    logs = np.log([getattr(PRIOR, name) for name in NAMES])
-    prior, width = logs.copy(), np.array([PRIOR_WIDTH[name] for name in NAMES])
-    weight = np.array([1 / math.hypot(row.uncertainty, FLOOR) for row in rows])
+    width = np.array([PRIOR_WIDTH[name] for name in NAMES])
+    prior = np.array([0.0 if "." in name else math.log(getattr(PRIOR, name)) for name in NAMES])
+    logs, weight = prior.copy(), np.array([1 / math.hypot(row.uncertainty, FLOOR) for row in rows])
     for _ in range(rounds):
-        residual = weight * _errors(rows, logs)
-        columns = [
-            weight * (_errors(rows, logs + 1e-4 * unit) - _errors(rows, logs)) / 1e-4 for unit in np.eye(len(logs))
-        ]
+        errors = _errors(rows, logs)
+        columns = [weight * (_errors(rows, logs + 1e-3 * unit) - errors) / 1e-3 for unit in np.eye(len(logs))]
         slope = np.vstack([np.array(columns).T, np.diag(1 / width)])
-        target = -np.concatenate([residual, (logs - prior) / width])
+        target = -np.concatenate([weight * errors, (logs - prior) / width])
         logs = logs + np.linalg.lstsq(slope, target, rcond=None)[0]
-        logs = np.minimum(logs, np.log([_LIMIT.get(name, np.inf) for name in NAMES]))
-    return Constants(**dict(zip(NAMES, (float(value) for value in np.exp(logs)), strict=True)))
+        limits = np.array([0.0 if name.endswith("_share") and "." not in name else np.inf for name in NAMES])
+        logs = np.minimum(logs, limits)
+    return _table(logs)
 
 
-_LIMIT = {"link_share": 1.0, "one_way_ring_share": 1.0, "grid_share": 1.0, "hbm_share": 1.0, "dcn_share": 1.0}
+def _table(logs: np.ndarray) -> Table:
+    base = {name: float(np.exp(value)) for name, value in zip(NAMES, logs, strict=True) if "." not in name}
+    own = {
+        name: base[name.partition(".")[2]] * float(np.exp(value))
+        for name, value in zip(NAMES, logs, strict=True)
+        if "." in name
+    }
+    return {**base, **own, **BY_HAND}
 
 
 def _errors(rows: Sequence[Row], logs: np.ndarray) -> np.ndarray:
-    constants = replace(PRIOR, **dict(zip(NAMES, (float(value) for value in np.exp(logs)), strict=True)))
-    return np.array([math.log(predict(row, constants).ratio) for row in rows])
+    table = _table(logs)
+    return np.array([math.log(predict(row, table).ratio) for row in rows])

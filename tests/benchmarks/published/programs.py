@@ -198,3 +198,70 @@ def mlp_overlapped(x, w_in, w_out):
     """Gather, up, gelu, down, reduce-scatter by halving."""
     gathered = jax.lax.all_gather(x, "y", axis=1, tiled=True)
     return _halved(jax.nn.gelu(gathered @ w_in) @ w_out)
+
+
+def gather_over_fsdp(dimension):
+    """An all-gather over fsdp along one dimension, of an array that is sharded along it."""
+
+    def gather(x):
+        return jax.lax.all_gather(x, "fsdp", axis=dimension, tiled=True)
+
+    return jax.shard_map(gather, in_specs=P(*[None] * dimension, "fsdp"), out_specs=P(), check_vma=False)
+
+
+@jax.shard_map(in_specs=P(), out_specs=P("fsdp"), check_vma=False)
+def scatter_rows(x):
+    """A reduce-scatter of the rows over fsdp."""
+    return jax.lax.psum_scatter(x, "fsdp", scatter_dimension=0, tiled=True)
+
+
+@jax.shard_map(in_specs=P(), out_specs=P(), check_vma=False)
+def sum_over_fsdp(*values):
+    """An all-reduce over fsdp, of several arrays at once."""
+    return jax.lax.psum(values, "fsdp")
+
+
+@jax.shard_map(in_specs=P("fsdp"), out_specs=P("fsdp"))
+def pass_on(x):
+    """Each chip sends all it has to the next one."""
+    ring = jax.lax.axis_size("fsdp")
+    return jax.lax.ppermute(x, "fsdp", [(j, (j + 1) % ring) for j in range(ring)])
+
+
+@jax.shard_map(in_specs=P(), out_specs=P(), check_vma=False)
+def sum_over_pairs(x):
+    """An all-reduce of each chip with its partner in the other half."""
+    return jax.lax.psum(x, "half")
+
+
+def adamw(parameter, mean, square, gradient):
+    """One update: four arrays are read, three written."""
+    mean = 0.9 * mean + 0.1 * gradient
+    square = 0.95 * square + 0.05 * gradient * gradient
+    update = mean / (jnp.sqrt(square) + 1e-8) + 0.1 * parameter
+    return parameter - 1e-3 * update, mean, square
+
+
+def sum_all(x):
+    """One number of a whole array."""
+    return jnp.sum(x * x)
+
+
+def fill(value):
+    """One number spread over an array of 5.4 GB."""
+    return jnp.broadcast_to(value, (5, 1024, 1024, 256))
+
+
+def update_layers(kept, x):
+    """A loop that writes one layer at a time, along the second-minor dimension of an array that is handed back."""
+
+    def write(layer, carried):
+        kept, x = carried
+        return jax.lax.dynamic_update_index_in_dim(kept, x, layer, 1), x * 1.5
+
+    return jax.lax.fori_loop(0, kept.shape[1], write, (kept, x))[0]
+
+
+def matmul_s32_out(x, w):
+    """An int8 matmul that keeps its sums."""
+    return jnp.matmul(x, w, preferred_element_type=jnp.int32)
