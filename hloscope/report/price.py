@@ -175,7 +175,10 @@ def _known(show: _Show[StepTime], otherwise: str = "unknown") -> _Show[StepTime 
 
 
 def _range(time: StepTime) -> str:
-    return "" if time.unpriced_kernels else format_time_range(time.least_us, time.most_us)
+    """From and to; nothing of a time that nothing is known of but a part, or that no rule has priced."""
+    if time.unpriced_kernels or time.least_us == time.most_us:
+        return ""
+    return format_time_range(time.least_us, time.most_us)
 
 
 def _of_peak(time: StepTime) -> str:
@@ -275,7 +278,7 @@ def time_line(time: StepTime, width: int) -> Text:
         f"communication {waiting}, {format_time(time.hidden_us)} hidden",
     )
     line = Text.assemble((time.bound.marked(format_time(time.step_us)), "bold"))
-    line.append(f" ({_range(time)})  " if _range(time) and time.step_us > 0 else "  ")
+    line.append(f" ({_range(time)})  " if _range(time) else "  ")
     if width >= 3 * _BAR_COLUMNS:
         line.append_text(time_bar(time)).append("  ")
     return line.append(" · ".join(figures))

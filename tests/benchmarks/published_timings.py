@@ -40,7 +40,8 @@ def left_out(rows: Sequence[Row]) -> dict[str, tuple[Prediction, str]]:
     sources: dict[tuple[str, str], set[str]] = {}
     for row in rows:
         sources.setdefault(phenomenon_of(row), set()).add(row.source)
-    found, fitted = {}, {}
+    found: dict[str, tuple[Prediction, str]] = {}
+    fitted: dict[tuple[str, ...], Table] = {}
     for row in rows:
         whole = len(sources[phenomenon_of(row)]) > 1
         kept = tuple(

@@ -108,6 +108,27 @@ def test_rings_along_two_closed_axes_use_four_links():
     assert found == pytest.approx(2 * 255 / 256 * MEGABYTE / (4 * 90e9) * 1e6)
 
 
+def test_on_open_axes_the_slower_of_them_sets_the_pace_of_each_phase():
+    """A 2x4: half the data begins with either axis; an eighth of them is what each device brings."""
+    net = network("v6e:2x4")
+    long_axis_first = 3 / 2  # end links carry three shares of half the data, then each chip swaps four of them
+    then_doubled = 3.0
+    expected_us = (long_axis_first + then_doubled) / 8 * MEGABYTE / 90e9 * 1e6
+    found = time_us(net, Kind.ALL_GATHER, (tuple(range(8)),))
+    assert found == pytest.approx(expected_us)
+    assert found > time_us(net, Kind.ALL_GATHER, (tuple(range(8)),), algorithm=TWO_WAY) / 2
+
+
+def test_each_further_array_takes_a_little_and_short_variants_do_not_wait_for_each_pass():
+    net = network("v5p:2x2x1", CONSTANTS)
+    group = (tuple(range(4)),)
+    one = Transfer(kind=Kind.ALL_REDUCE, groups=group, payload_bytes=4, algorithm=GRID)
+    ten = net.time_of(replace(one, arrays=10)).latency_us - net.time_of(one).latency_us
+    assert ten == pytest.approx(9 * CONSTANTS.array_us)
+    short = net.time_of(replace(one, algorithm=replace(GRID, is_short=True))).latency_us
+    assert net.time_of(one).latency_us - short == pytest.approx(2 * CONSTANTS.hop_us)
+
+
 def test_groups_that_use_the_same_links_share_them():
     apart = ((0, 1), (2, 3), (4, 5), (6, 7))
     across = tuple((y * 8 + x, y * 8 + x + 4) for y in range(4) for x in range(4))

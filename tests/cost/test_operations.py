@@ -37,6 +37,22 @@ def test_a_fusion_takes_its_cycles():
     assert found.memory_us == pytest.approx(moved_us(BLOCK_BYTES))
 
 
+@pytest.mark.parametrize(("kind", "basis"), [("kLoop", Basis.MEMORY), ("kCustom", Basis.CYCLES)])
+def test_what_streams_through_memory_takes_its_bytes_and_not_its_cycles(kind, basis):
+    found = time_of(ARGUMENT, f"ROOT %f = {BLOCK} fusion(%a), kind={kind}, calls=%fused, {cycles(30_000)}")
+    expected_us = moved_us(BLOCK_BYTES) if basis is Basis.MEMORY else 20.0
+    assert (found.time_us, found.basis) == (pytest.approx(expected_us), basis)
+
+
+def test_what_stays_in_the_vector_memory_takes_its_cycles():
+    inside = f"%inside (p: f32[1024,1024]) -> f32[1024,1024] {{\n  %p = {IN_VMEM} parameter(0)\n"
+    inside += f"  ROOT %n = {IN_VMEM} negate(%p)\n}}\n"
+    line = f"ROOT %f = {IN_VMEM} fusion(%a), kind=kLoop, calls=%inside, {cycles(90_000)}"
+    module = parse_module(module_text(f"{FAST_ARGUMENT}\n{line}", before=inside))
+    found = Operations(graph=HloGraph(module), chip=chip("v5e")).time_of(module.entry.root)
+    assert (found.time_us, found.basis) == (60.0, Basis.CYCLES)
+
+
 @pytest.mark.parametrize("opcode", ["copy", "negate"])
 def test_copies_and_unfused_operations_take_their_traffic_whatever_the_cycles(opcode):
     found = time_of(ARGUMENT, f"ROOT %c = {BLOCK} {opcode}(%a), {cycles(10**6)}")

@@ -51,7 +51,7 @@ def test_every_rule_in_use_says_whether_it_was_calibrated():
     time = captured("collective_matmul.naive", {"X": 2, "Y": 4}).time
     assert time.calibrated == ("cycles", "ring in one direction")
     assert time.uncalibrated == ()
-    assert (time.spread.rows, time.spread.worst < 1.25, time.spread.median < 1.05) == (21, True, True)
+    assert (time.spread.rows, time.spread.worst < 1.25, time.spread.median < 1.05) == (37, True, True)
     elsewhere = captured("collective_matmul.naive", {"X": 2, "Y": 4}, "v4:2x2x2").time
     assert (elsewhere.calibrated, elsewhere.spread) == ((), None)
 
