@@ -158,7 +158,7 @@ def _columns(priced: Priced) -> list[Column]:
     return [
         column(priced, "slice", _slice_name),
         of_time("step", _known(step), right=True),
-        of_time("from, to", _known(_range), right=True, given_up=2),
+        of_time("from, to", _known(_range), right=True, given_up=5),
         of_time("split", _known(time_bar, otherwise=""), given_up=1),
         of_time("compute", _known(lambda time: format_time(time.compute_us)), right=True),
         of_time("waiting", _known(lambda time: format_time(time.exposed_us)), right=True),

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from hloscope.analysis.model import RuleUse
 from hloscope.analysis.model.trial import Figures
 from hloscope.analysis.vocabulary import Bound
 from hloscope.search.figures import gain, helps
@@ -36,6 +37,14 @@ FASTER = replace(BEFORE, step_us=50.0, wire_bytes=0, wire_bytes_by_axis={}, coll
 ], ids=str)  # fmt: skip
 def test_faster_by_more_than_the_model_can_be_off_or_smaller_and_not_slower(change, expected):
     assert helps(BEFORE, replace(BEFORE, **change)) is expected
+
+
+def test_a_tie_does_not_help():
+    doubtful = RuleUse(rule="permute", time_us=40.0, calibrated=False, error=0.35, more_us=14.0, less_us=14.0)
+    after = replace(BEFORE, step_us=92.0)
+    assert helps(BEFORE, after)
+    assert not helps(BEFORE, replace(after, rules=(doubtful,)))
+    assert helps(replace(BEFORE, rules=(doubtful,)), replace(after, rules=(doubtful,)))
 
 
 @pytest.mark.parametrize("change", [
