@@ -18,7 +18,7 @@ def subject(slice_name="v5e:2x4", compile_s=0.5, time=1.0):
     return SimpleNamespace(
         captured=SimpleNamespace(compiled=SimpleNamespace(seconds=compile_s)),
         analysis=SimpleNamespace(time=time),
-        lowered=SimpleNamespace(slice=parse_slice(slice_name)),
+        lowered=SimpleNamespace(slice=parse_slice(slice_name), strategy=object()),
         store=None,
         kept=None,
     )
