@@ -19,12 +19,12 @@ from hloscope.api.checking import Target
 from hloscope.api.jobs import Checkout, Job, jobs_of, run_jobs
 from hloscope.api.python_words import python_words
 from hloscope.api.texts import hlo_text
-from hloscope.compare import match
 from hloscope.config import ConfigError, ConfigMistakesError, ProjectConfig, TargetConfig, find_project
 from hloscope.contracts.baseline_files import is_baseline, read_baseline
 from hloscope.contracts.baselines import Baseline, baseline_of
 from hloscope.documents import read
 from hloscope.errors import HloscopeError, TargetError
+from hloscope.matching import match
 from hloscope.program.files import names_hlo, split_module
 from hloscope.program.target import BY_NAME, TargetOptions, check_names, with_options
 from hloscope.progress import waiting

@@ -18,10 +18,10 @@ from hloscope.analysis.model import Analysis, Collective, Memory, SourceFrame
 from hloscope.analysis.places import path_of, users_frame, users_line
 from hloscope.analysis.totals import bytes_bound, grouped
 from hloscope.analysis.vocabulary import Bound, Kind, Link
-from hloscope.compare import Change, match
-from hloscope.compare.model import amount, change_line
 from hloscope.documents import document
 from hloscope.findings import Finding, Severity
+from hloscope.matching import Change, match
+from hloscope.matching.model import amount, change_line
 from hloscope.units import format_bytes, known_sum, plural
 
 TITLE = "hloscope baseline 1"

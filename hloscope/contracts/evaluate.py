@@ -12,7 +12,6 @@ from hloscope.analysis.guesses import without_guesses
 from hloscope.analysis.model import Analysis, Collective, Collectives, Mesh, StepTime
 from hloscope.analysis.totals import bytes_bound, totals_of
 from hloscope.analysis.vocabulary import Bound
-from hloscope.compare.equivalence import respelled
 from hloscope.contracts.model import (
     MOVED,
     Ban,
@@ -38,6 +37,7 @@ from hloscope.contracts.verdict import (
     suggestion,
     vacuous,
 )
+from hloscope.matching.equivalence import respelled
 from hloscope.units import format_bytes, format_capacity, format_count, format_time
 
 _GUESSED = (

@@ -11,9 +11,9 @@ from rich.text import Text
 from hloscope.analysis.model import Collective, Total, Totals
 from hloscope.analysis.places import users_line
 from hloscope.analysis.vocabulary import Bound, Kind
-from hloscope.compare import Change, ChangeKind
-from hloscope.compare.model import Tally, change_line
 from hloscope.documents import SCHEMA, Schema, document
+from hloscope.matching import Change, ChangeKind
+from hloscope.matching.model import Tally, change_line
 from hloscope.report.escaping import code, fenced, plain_line, prose, without_commands
 from hloscope.report.layout import column, table_lines
 from hloscope.report.words import GUESSED

@@ -10,8 +10,8 @@ from typing import Any
 from hloscope.analysis.model import Analysis, ArrayFact, Collective
 from hloscope.analysis.places import users_line
 from hloscope.analysis.totals import axes_key, grouped
-from hloscope.compare import Change, Comparison, match
 from hloscope.findings import Finding, Severity
+from hloscope.matching import Change, Comparison, match
 from hloscope.units import format_bytes, known_sum, plural
 from hloscope.verification.model import (
     ANOTHER_BRANCH,

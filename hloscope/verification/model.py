@@ -10,9 +10,9 @@ from typing import Literal
 from hloscope.analysis.model import Analysis, Collective, Memory, SliceFact, Total
 from hloscope.analysis.totals import axes_key
 from hloscope.analysis.vocabulary import Bound
-from hloscope.compare import Comparison
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.findings import Finding, Severity, unaccepted
+from hloscope.matching import Comparison
 from hloscope.shown import Shown
 
 ToleranceSource = Literal["rounding", "types", "user"]

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.placement import Layout, Placement, lay_out
 from hloscope.analysis.vocabulary import Bound, Kind, Link
-from hloscope.compare import match
 from hloscope.contracts.evaluate import evaluate
 from hloscope.contracts.notation import parse_contract
+from hloscope.matching import match
 from hloscope.report.formats import Canvas, render
 from hloscope.rules.facts import Facts
 from hloscope.rules.selection import judged, make_selection

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import hloscope
-from hloscope.compare import match
 from hloscope.contracts.baselines import against_baseline, baseline_of, format_baseline
+from hloscope.matching import match
 
 CAPTURED = Path(__file__).parent.parent.parent / "fixtures" / "captured"
 PROGRAMS = sorted(path.name.removesuffix(".jax-0.10.hlo") for path in CAPTURED.glob("*.jax-0.10.hlo"))

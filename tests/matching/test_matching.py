@@ -6,14 +6,14 @@ import random
 from dataclasses import replace
 
 import pytest
-from compare_examples import GATHER, PERMUTE, REDUCE, SCATTER, moved
 from hypothesis import given
 from hypothesis import strategies as st
+from matching_examples import GATHER, PERMUTE, REDUCE, SCATTER, moved
 
 from hloscope.analysis.model import Mesh
 from hloscope.analysis.vocabulary import Bound, Kind, Link
-from hloscope.compare import ChangeKind, match
-from hloscope.compare.equivalence import respelled
+from hloscope.matching import ChangeKind, match
+from hloscope.matching.equivalence import respelled
 
 
 def kinds(comparison):

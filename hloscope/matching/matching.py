@@ -9,7 +9,8 @@ from operator import attrgetter
 from hloscope.analysis.model import Collective, Total
 from hloscope.analysis.totals import axes_key, bytes_bound, grouped, totals_of
 from hloscope.analysis.vocabulary import Bound, Kind
-from hloscope.compare.equivalence import (
+from hloscope.documents import document
+from hloscope.matching.equivalence import (
     Key,
     amount_of,
     axes_identity,
@@ -17,8 +18,7 @@ from hloscope.compare.equivalence import (
     function_of,
     place_of,
 )
-from hloscope.compare.model import Change, ChangeKind, Comparison, Tally
-from hloscope.documents import document
+from hloscope.matching.model import Change, ChangeKind, Comparison, Tally
 from hloscope.units import known_sum
 
 _EXPOSED_SHARE = 0.1

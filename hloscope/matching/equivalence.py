@@ -25,7 +25,7 @@ from hloscope.analysis.model import Collective, Mesh
 from hloscope.analysis.places import path_of, users_frame
 from hloscope.analysis.totals import grouped
 from hloscope.analysis.vocabulary import Bound, Kind
-from hloscope.compare.model import Change, ChangeKind
+from hloscope.matching.model import Change, ChangeKind
 from hloscope.units import known_sum
 
 Key = Callable[[Collective], Hashable]
