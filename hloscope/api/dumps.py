@@ -22,7 +22,7 @@ from hloscope.compiler.slots import system_bytes
 from hloscope.errors import HloscopeError, TimeLimitError
 from hloscope.program.dump_facts import Beside, facts_beside
 from hloscope.program.dumps import Dump, DumpedModule
-from hloscope.program.files import is_compressed, is_proto, read_hlo
+from hloscope.program.files import is_compressed, is_proto, read_hlo, with_partitions
 from hloscope.report.dumps import DumpedResult
 from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection
 from hloscope.units import format_capacity
@@ -69,16 +69,8 @@ def analyze_dumped(module: DumpedModule, how: HowToAnalyze, *, with_reasons: boo
     beside = facts_beside(module, on_the_way=with_reasons)
     if with_reasons:
         beside = _asked(beside, module)
-    text = _with_partitions(read_hlo(module.path), beside)
+    text = with_partitions(read_hlo(module.path), beside.partitions)
     return analyze_text(text, name=str(module.path), judging=how.judging, guesses=True, beside=beside, **how.beside)
-
-
-def _with_partitions(text: str, beside: Beside) -> str:
-    """A text whose header says how many partitions it has, which serialized modules do not keep."""
-    header, end, rest = text.partition("\n")
-    if not beside.partitions or beside.partitions < 2 or not header.startswith("HloModule ") or "num_part" in header:
-        return text
-    return f"{header}, num_partitions={beside.partitions}{end}{rest}"
 
 
 def _asked(beside: Beside, module: DumpedModule) -> Beside:

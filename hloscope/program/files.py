@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hloscope.compiler.hlo_protos import NAME_TAG
 from hloscope.errors import HloParseError, TargetError, caret_excerpt
 from hloscope.units import format_bytes, format_capacity
 
@@ -26,8 +27,6 @@ _MOST_MEMORY = 1 << 30
 _GZIP = 31
 """What zlib calls the format of gzip."""
 _COMPRESSED = re.compile(r"\.(gz|gzip|xz|zst|zstd)$", re.IGNORECASE)
-_NAME_TAG = b"\x0a"
-"""Field 1 of a message, a length and bytes: the module's name in HloModuleProto, the module itself in HloProto."""
 
 
 def names_hlo(target: object) -> bool:
@@ -223,7 +222,7 @@ _COMPRESSIONS: Mapping[bytes, Callable[[bytes, str], bytes]] = {
 
 def _looks_like_a_proto(data: bytes) -> bool:
     """Whether bytes begin like a module's proto: a name's field, and bytes that no text has."""
-    return data.startswith(_NAME_TAG) and b"\x00" in data and not data.lstrip().startswith(b"HloModule")
+    return data.startswith(NAME_TAG) and b"\x00" in data and not data.lstrip().startswith(b"HloModule")
 
 
 def _proto_text(data: bytes, name: str) -> str:
@@ -236,10 +235,11 @@ def _proto_text(data: bytes, name: str) -> str:
             why="jaxlib is not installed",
             fix="pip install jaxlib, or give the module's text",
         )
-    from hloscope.compiler import client
+    from hloscope.compiler import client, hlo_protos
 
+    module = hlo_protos.as_read_today(hlo_protos.module_of(data))
     try:
-        return client.proto_text(_module_of(data), name)
+        return with_partitions(client.proto_text(module, name), len(hlo_protos.devices_of(module)))
     except ValueError as error:
         raise TargetError(
             f"{name} is no serialized HLO module that jaxlib can read",
@@ -248,15 +248,14 @@ def _proto_text(data: bytes, name: str) -> str:
         ) from None
 
 
-def _module_of(data: bytes) -> bytes:
-    """The bytes of HloModuleProto; HloProto holds them as its first field, where the other has a plain name.
+def with_partitions(text: str, partitions: int | None) -> str:
+    """A text whose header says how many partitions it has, which jaxlib does not print of serialized modules.
 
-    Source: xla/service/hlo.proto. A name never begins with a line feed, which is how a module's first field begins.
+    Args:
+        text: The text.
+        partitions: Their number, as something else says it; None or 0 where nothing does.
     """
-    if not data.startswith(_NAME_TAG):
-        return data
-    digits = re.match(rb"[\x80-\xff]{0,9}[\x00-\x7f]?", data[1:11])
-    encoded = digits[0] if digits else b""
-    length = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(encoded))
-    inner = data[1 + len(encoded) :][:length]
-    return inner if inner.startswith(_NAME_TAG) and len(inner) == length else data
+    header, end, rest = text.partition("\n")
+    if not partitions or partitions < 2 or not header.startswith("HloModule ") or "num_part" in header:
+        return text
+    return f"{header}, num_partitions={partitions}{end}{rest}"

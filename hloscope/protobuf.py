@@ -1,0 +1,128 @@
+"""Protocol buffers as they lie in a file: numbered fields of integers, fixed bytes and nested messages, both ways.
+
+What hloscope reads of XLA's and the profiler's messages is a dozen fields, and no package that it needs ships their
+descriptions: so a message is its fields by number, and who reads one names the numbers and where they are defined.
+
+Source: protobuf.dev, "Encoding".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+_FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
+_MOST_BITS = 70
+"""A varint has ten bytes at most."""
+
+Value = int | bytes
+"""An integer, or the bytes of a string, a nested message or a fixed number."""
+
+
+class WireError(ValueError):
+    """Bytes that are no message; says at which of them, and whether they end too early."""
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """The integer that begins at a byte, and where it ends.
+
+    Raises:
+        WireError: It does not end.
+    """
+    value = shift = 0
+    while True:
+        try:
+            byte = data[at]
+        except IndexError:
+            raise WireError(f"it ends in the middle of a number at byte {at:,}") from None
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+        if shift > _MOST_BITS:
+            raise WireError(f"a number at byte {at:,} is longer than any")
+
+
+def fields(data: bytes) -> Iterator[tuple[int, Value]]:
+    """The fields of a message in their order, by their numbers.
+
+    Raises:
+        WireError: It is no message, or is cut off.
+    """
+    return ((number, value) for number, value, _ in raw_fields(data))
+
+
+def raw_fields(data: bytes) -> Iterator[tuple[int, Value, bytes]]:
+    """The same, each with all of its bytes.
+
+    Raises:
+        WireError: It is no message, or is cut off.
+    """
+    at, end = 0, len(data)
+    value: Value
+    while at < end:
+        begin = at
+        key, at = varint(data, at)
+        number, wire_type = key >> 3, key & 7
+        if number == 0:
+            raise WireError(f"byte {begin:,} begins no field")
+        if wire_type == _VARINT:
+            value, at = varint(data, at)
+            yield number, value, data[begin:at]
+            continue
+        size, at = varint(data, at) if wire_type == _LENGTH else (_FIXED_SIZES.get(wire_type, -1), at)
+        if size < 0:
+            raise WireError(f"byte {begin:,} begins a field of no known kind")
+        if at + size > end:
+            raise WireError(f"field {number} at byte {at:,} goes on for {at + size - end:,} bytes after the end")
+        value, at = data[at : at + size], at + size
+        yield number, value, data[begin:at]
+
+
+def signed(value: int) -> int:
+    """A varint as int64 has it."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def integers(value: Value) -> tuple[int, ...]:
+    """The integers of a repeated field, packed or one by one."""
+    if isinstance(value, int):
+        return (value,)
+    found, at = [], 0
+    while at < len(value):
+        number, at = varint(value, at)
+        found.append(number)
+    return tuple(found)
+
+
+def double(value: Value) -> float:
+    """The number in eight fixed bytes."""
+    if isinstance(value, int) or len(value) != 8:
+        raise WireError("a fixed number has eight bytes")
+    return float(struct.unpack("<d", value)[0])
+
+
+def field(number: int, value: int | float | str | bytes) -> bytes:
+    """One field: an integer as a varint, a float as eight bytes, text and messages with their length."""
+    if isinstance(value, float):
+        return _encoded(number << 3 | _FIXED64) + struct.pack("<d", value)
+    if isinstance(value, int):
+        return _encoded(number << 3 | _VARINT) + _encoded(value & (1 << 64) - 1)
+    data = value.encode() if isinstance(value, str) else value
+    return _encoded(number << 3 | _LENGTH) + _encoded(len(data)) + data
+
+
+def message(values: Iterable[tuple[int, int | float | str | bytes]]) -> bytes:
+    """A message of fields in their order."""
+    return b"".join(field(number, value) for number, value in values)
+
+
+def _encoded(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
