@@ -73,6 +73,10 @@ class ImportedTwiceError(TargetError):
     """A module registers what can be registered only once in a process, which imported it before."""
 
 
+class ProfileError(HloscopeError):
+    """A profile cannot be read, or is of something else than it is compared with."""
+
+
 class NotationError(HloscopeError):
     """An argument type, a PartitionSpec, a mesh or an option is written wrongly."""
 

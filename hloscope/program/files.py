@@ -70,13 +70,31 @@ def read_hlo(path: str | Path) -> str:
         TargetError: The file cannot be read or decompressed, is no text, or needs a package that is not installed.
         HloParseError: The text holds bytes that are not UTF-8; with line and column.
     """
+    return decode_hlo(_bytes_of(path), name=str(path))
+
+
+def unpacked(path: str | Path) -> bytes:
+    """The bytes of a file that may be compressed by gzip, xz or zstd.
+
+    Raises:
+        TargetError: The file cannot be read or decompressed, or needs a package that is not installed.
+    """
+    data = _bytes_of(path)
+    decompress = _decompression(data)
+    return data if decompress is None else decompress(data, str(path))
+
+
+def _bytes_of(path: str | Path) -> bytes:
     try:
-        data = Path(path).read_bytes()
+        return Path(path).read_bytes()
     except OSError as error:
         raise TargetError(
             f"{path} cannot be read", why=error.strerror or str(error), fix="check the path and its permissions"
         ) from None
-    return decode_hlo(data, name=str(path))
+
+
+def _decompression(data: bytes) -> Callable[[bytes, str], bytes] | None:
+    return next((way for mark, way in _COMPRESSIONS.items() if data.startswith(mark)), None)
 
 
 def decode_hlo(data: bytes, *, name: str) -> str:
@@ -90,7 +108,7 @@ def decode_hlo(data: bytes, *, name: str) -> str:
         TargetError: As for `read_hlo`.
         HloParseError: As for `read_hlo`.
     """
-    decompress = next((way for mark, way in _COMPRESSIONS.items() if data.startswith(mark)), None)
+    decompress = _decompression(data)
     said = name.endswith(".pb") if decompress is None else is_proto(name)
     if decompress is not None:
         data = decompress(data, name)

@@ -1,0 +1,104 @@
+"""What a profile says of the devices: which programs ran when, and when each of their operations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_MICROSECOND_PS = 1e6
+
+
+class ProfiledOperation(NamedTuple):
+    """What events are of.
+
+    Attributes:
+        name: The HLO instruction, without `%`.
+        text: Its line of HLO as far as the profile has it, such as `%add = f32[8] add(...)`; empty where it has none.
+    """
+
+    name: str
+    text: str = ""
+
+
+class Event(NamedTuple):
+    """One operation on a device, once.
+
+    Attributes:
+        operation: The operation.
+        begin_ps: When it begins, in picoseconds.
+        duration_ps: How long it takes.
+    """
+
+    operation: ProfiledOperation
+    begin_ps: int
+    duration_ps: int
+
+    @property
+    def end_ps(self) -> int:
+        """When it ends."""
+        return self.begin_ps + self.duration_ps
+
+    @property
+    def duration_us(self) -> float:
+        """How long it takes."""
+        return self.duration_ps / _MICROSECOND_PS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run of a program on one device.
+
+    Attributes:
+        program: The program's name and number, such as `jit_step(1234)`.
+        begin_ps: When it begins, in picoseconds.
+        duration_ps: How long it takes, waiting for other devices included.
+        operations: What the device did meanwhile, in the order in which it began; loops and branches around what is in
+            them.
+        transfers: What was on its way beside it, from its start to its done.
+    """
+
+    program: str
+    begin_ps: int
+    duration_ps: int
+    operations: tuple[Event, ...]
+    transfers: tuple[Event, ...] = ()
+
+    @property
+    def duration_us(self) -> float:
+        """How long it takes."""
+        return self.duration_ps / _MICROSECOND_PS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A device and what ran on it.
+
+    Attributes:
+        name: As the profile has it, such as `/device:TPU:0`.
+        kind: As the profile has it, such as `TPU v6 Lite` or `CPU`; empty where it does not say.
+        chip_id: The number of its chip among all chips of the slice; None where the profile does not say.
+        runs: In the order in which they began.
+    """
+
+    name: str
+    kind: str
+    chip_id: int | None
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What ran on the devices of one or several hosts.
+
+    Attributes:
+        name: The file or folder, as the user named it.
+        devices: Those on which something ran.
+        protos: The serialized `HloProto` of each program, by its name and number.
+        notes: What was chosen on the way, one sentence each.
+    """
+
+    name: str
+    devices: tuple[Device, ...]
+    protos: Mapping[str, bytes]
+    notes: tuple[str, ...] = ()
