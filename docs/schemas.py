@@ -24,6 +24,7 @@ sys.path.insert(0, str(ROOT))
 from hloscope.analysis.model import Analysis, Collective  # noqa: E402
 from hloscope.analysis.model.recording import Recording  # noqa: E402
 from hloscope.documents import Table, defaults_of, is_many, tables_of  # noqa: E402
+from hloscope.measured.model import CompareDocument  # noqa: E402
 from hloscope.report.checks import CheckDocument  # noqa: E402
 from hloscope.report.checkups import DoctorDocument  # noqa: E402
 from hloscope.report.diffs import DiffDocument  # noqa: E402
@@ -37,6 +38,7 @@ FOLDER = ROOT / "hloscope" / "schemas"
 DOCUMENTS = {
     "analysis": Analysis,
     "check": CheckDocument,
+    "compare": CompareDocument,
     "diff": DiffDocument,
     "doctor": DoctorDocument,
     "dumped_module": DumpedModuleDocument,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hloscope.analysis.model.recording import Recording
     from hloscope.api.analyzing import analyze, analyze_text
     from hloscope.api.checking import accept, check
+    from hloscope.api.comparing import compare
     from hloscope.api.diffing import diff
     from hloscope.api.doctor import doctor
     from hloscope.api.explaining import explain
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         HloscopeError,
         MeshError,
         NotationError,
+        ProfileError,
         SliceError,
         TargetError,
         TimeLimitError,
@@ -46,6 +48,7 @@ _HOMES = {
     "hloscope.analysis.model.recording": "Recording",
     "hloscope.api.analyzing": "analyze analyze_text",
     "hloscope.api.checking": "accept check",
+    "hloscope.api.comparing": "compare",
     "hloscope.api.diffing": "diff",
     "hloscope.api.doctor": "doctor",
     "hloscope.api.explaining": "explain",
@@ -54,6 +57,7 @@ _HOMES = {
     "hloscope.api.shardings": "shardings",
     "hloscope.api.verifying": "verify",
     "hloscope.errors": "CompileError CompilerDiedError HbmError HloParseError HloscopeError MeshError NotationError "
+    "ProfileError "
     "SliceError TargetError TimeLimitError TraceError",
     "hloscope.findings": "Finding",
     "hloscope.program.target": "target",
@@ -77,6 +81,7 @@ __all__ = [
     "HloscopeError",
     "MeshError",
     "NotationError",
+    "ProfileError",
     "Recording",
     "SliceError",
     "TargetError",
@@ -89,6 +94,7 @@ __all__ = [
     "analyze",
     "analyze_text",
     "check",
+    "compare",
     "diff",
     "doctor",
     "explain",

@@ -14,8 +14,8 @@ ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "hloscope").rglob("*.py"))
 PUBLIC = (
     "Analysis Collective Collectives CompileError CompilerDiedError Explanation Explanations Finding "
-    "HbmError HloParseError HloscopeError MeshError NotationError Recording SliceError TargetError "
-    "TimeLimitError TraceError Verification __version__ accept aio analyze analyze_text check diff doctor "
+    "HbmError HloParseError HloscopeError MeshError NotationError ProfileError Recording SliceError TargetError "
+    "TimeLimitError TraceError Verification __version__ accept aio analyze analyze_text check compare diff doctor "
     "explain price record recording rules shardings target verify"
 ).split()
 HEAVY = ("jax", "jaxlib", "networkx", "libtpu")

@@ -292,7 +292,7 @@ def _with_compiler_facts(found: Analysis, module: HloModule, program: Capture) -
     known = {warning.text for warning in found.rematerializations}
     return replace(
         found,
-        slice=_slice_fact(program),
+        slice=slice_fact(program),
         arguments=found.arguments if program.arguments is None else _arrays(program.arguments, found.arguments),
         outputs=found.outputs if program.outputs is None else _arrays(program.outputs, found.outputs),
         memory=memory_of(program),
@@ -307,7 +307,7 @@ def _with_compiler_facts(found: Analysis, module: HloModule, program: Capture) -
     )
 
 
-def _slice_fact(program: Capture) -> SliceFact | None:
+def slice_fact(program: Capture) -> SliceFact | None:
     """What the report says of the slice."""
     chosen = program.slice
     if chosen is None:

@@ -6,9 +6,11 @@ the fit and its residuals are in `tests/benchmarks/published`, and a test checks
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from hloscope.analysis.model.step_time import Spread
+from hloscope.errors import SliceError, did_you_mean
+from hloscope.hardware.chips import Calibration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,3 +110,22 @@ def error_of(chip_name: str, rule: str) -> float:
 def spread_of(chip_name: str) -> Spread | None:
     """How far predictions were off for a generation; None where there is no measurement."""
     return _SPREADS.get(chip_name)
+
+
+def with_measured(constants: Constants, calibration: Calibration | None) -> Constants:
+    """The constants, with those in their place that a profile of the user's own has settled.
+
+    Raises:
+        SliceError: There is no such constant.
+    """
+    if calibration is None:
+        return constants
+    known = [each.name for each in fields(Constants)]
+    for name, _ in calibration.constants:
+        if name not in known:
+            raise SliceError(
+                f"{name} is no constant of the cost model",
+                where=calibration.file,
+                fix=did_you_mean(name, known, f"they are {', '.join(known)}"),
+            )
+    return replace(constants, **dict(calibration.constants))

@@ -15,11 +15,12 @@ from hloscope.analysis.model.step_time import RuleUse, StepTime, UnknownOperatio
 from hloscope.analysis.provenance import provenance_of
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.cost.collectives import Pricing, devices_of_partitions, partition_count, priced_collectives
-from hloscope.cost.constants import Constants, constants_of, error_of, is_calibrated, spread_of
+from hloscope.cost.constants import Constants, constants_of, error_of, is_calibrated, spread_of, with_measured
 from hloscope.cost.network import Network
 from hloscope.cost.operations import Basis, Operations
-from hloscope.cost.records import Priced, Sums
+from hloscope.cost.records import Priced, Span, Sums
 from hloscope.cost.timeline import Timeline
+from hloscope.errors import SliceError
 from hloscope.graph import HloGraph, reached
 from hloscope.hardware.chips import Chip
 from hloscope.hardware.chips import chip as find_chip
@@ -70,14 +71,12 @@ def price_module(
     """
     if chosen is None or chosen.chip is None or module.truncated:
         return analysis
-    graph = HloGraph(module)
-    constants = constants_of(chosen.chip.name) if constants is None else constants
-    network = Network(torus=Torus.of(chosen), chip=chosen.chip, constants=constants)
-    device_of, notes = devices_of_partitions(analysis, chosen, partition_count(analysis, module), device_ids)
+    timeline, notes = timeline_of(
+        analysis, module, chosen, device_ids=device_ids, constants=constants, kernel_costs=kernel_costs
+    )
+    graph, operations, priced = timeline.graph, timeline.operations, timeline.priced
     known = None if device_ids is None else tuple(device_ids)
-    priced = priced_collectives(analysis, graph, Pricing(network=network, device_of=device_of, device_ids=known))
-    operations = Operations(graph=graph, chip=chosen.chip, constants=constants, kernel_costs=kernel_costs or {})
-    sums = Timeline(graph, operations, priced).step()
+    sums = timeline.step()
     first_step_us = sums.total_us + sums.prefetched_us
     if not isfinite(first_step_us):
         return replace(analysis, notes=(*analysis.notes, _ENDLESS))
@@ -86,6 +85,7 @@ def price_module(
     basis = _basis(sums, module)
     notes += tuple(_about_text(module, is_roofline=basis == "roofline"))
     notes += tuple(_about_kernels(module, operations))
+    notes += tuple(_about_calibration(chosen.chip))
     if known is None:
         notes += tuple(_about_generation(module, sums, chosen.chip))
     notes += tuple(_about_transfers(collectives, chosen.name))
@@ -97,6 +97,42 @@ def price_module(
         collectives=Collectives(collectives),
         time=replace(time, is_scheduled=module.is_scheduled, notes=notes),
     )
+
+
+def timeline_of(
+    analysis: Analysis,
+    module: HloModule,
+    chosen: Slice,
+    *,
+    device_ids: Sequence[int] | None,
+    constants: Constants | None = None,
+    kernel_costs: Mapping[str, tuple[float, float]] | None,
+    spans: dict[str, list[Span]] | None = None,
+) -> tuple[Timeline, tuple[str, ...]]:
+    """The walk over a module's schedule, not yet begun, and what had to be assumed.
+
+    Args:
+        analysis: Of the module.
+        module: The compiled program.
+        chosen: The slice.
+        device_ids: As for `price_module`.
+        constants: As for `price_module`.
+        kernel_costs: As for `price_module`.
+        spans: Is given when the device is at each instruction; None keeps nothing.
+
+    Raises:
+        SliceError: The slice has no TPU chips.
+    """
+    if chosen.chip is None:
+        raise SliceError(f"{chosen.name} has no price", why="only TPU slices are priced")
+    graph, usual = HloGraph(module), constants_of(chosen.chip.name) if constants is None else constants
+    constants = with_measured(usual, chosen.chip.calibration)
+    network = Network(torus=Torus.of(chosen), chip=chosen.chip, constants=constants)
+    device_of, notes = devices_of_partitions(analysis, chosen, partition_count(analysis, module), device_ids)
+    known = None if device_ids is None else tuple(device_ids)
+    priced = priced_collectives(analysis, graph, Pricing(network=network, device_of=device_of, device_ids=known))
+    operations = Operations(graph=graph, chip=chosen.chip, constants=constants, kernel_costs=kernel_costs or {})
+    return Timeline(graph, operations, priced, spans), notes
 
 
 def _make_possible(sums: Sums, chip: Chip) -> None:
@@ -209,6 +245,14 @@ def _unknown(sums: Sums) -> tuple[UnknownOperation, ...]:
 def is_from_tpu(module: HloModule) -> bool:
     """Whether the TPU compiler has printed a text."""
     return any(module.mentions(word) for word in _ONLY_TPU_PRINTS)
+
+
+def _about_calibration(chip: Chip) -> Iterator[str]:
+    """Which figures are those of a profile of the user's own."""
+    found = chip.calibration
+    if found is not None:
+        names = ", ".join((*found.figures, *(name for name, _ in found.constants)))
+        yield f"{found.file} is used, which was fitted to the profile {found.profile}: {names or 'no figure'}"
 
 
 def _about_text(module: HloModule, *, is_roofline: bool) -> Iterator[str]:

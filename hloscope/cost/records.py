@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.operations import Basis, OperationTime
 from hloscope.cost.paths import NetworkTime
+from hloscope.hlo import HloInstruction
 
 Key = tuple[str, str]
 """The computation and the name of the instruction that starts a collective."""
@@ -213,3 +214,19 @@ class InFlight:
             waiting.exposed_us += waiting.finish_us - waiting.behind.finish_us
             waiting = waiting.behind
         waiting.exposed_us += max(waiting.finish_us - since_us, 0.0)
+
+
+class Span(NamedTuple):
+    """When the device is at one instruction of its schedule, from the beginning of the computation.
+
+    Attributes:
+        instruction: The instruction.
+        begin_us: When it comes to it.
+        end_us: When it goes on.
+        started: What it has started that runs beside the rest; None for all else.
+    """
+
+    instruction: HloInstruction
+    begin_us: float
+    end_us: float
+    started: InFlight | None

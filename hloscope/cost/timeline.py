@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from hloscope.analysis.trip_counts import trip_count
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.operations import Basis, Operations, OperationTime, runs_on_host
-from hloscope.cost.records import InFlight, Key, Priced, Sums
+from hloscope.cost.records import InFlight, Key, Priced, Span, Sums
 from hloscope.graph import HloGraph
 from hloscope.hlo import HloComputation, HloInstruction
 
@@ -31,12 +31,20 @@ class Timeline:
         graph: The module.
         operations: Prices what computes.
         priced: Prices what communicates.
+        spans: Is given, by computation, when the device is at each instruction; None keeps nothing.
     """
 
-    def __init__(self, graph: HloGraph, operations: Operations, priced: Priced) -> None:
+    def __init__(
+        self,
+        graph: HloGraph,
+        operations: Operations,
+        priced: Priced,
+        spans: dict[str, list[Span]] | None = None,
+    ) -> None:
         self.graph = graph
         self.operations = operations
         self.priced = priced
+        self.spans = spans
         self._walked: dict[str, Sums] = {}
 
     def step(self) -> Sums:
@@ -99,8 +107,12 @@ class _Walk:
 
     def run(self) -> Sums:
         """What happens from the first instruction to the last."""
+        spans = None if self._timeline.spans is None else self._timeline.spans.setdefault(self._computation.name, [])
         for instruction in self._computation.instructions:
+            begin_us = self._now_us
             self._visit(instruction)
+            if spans is not None:
+                spans.append(Span(instruction, begin_us, self._now_us, self._in_flight.get(instruction.name)))
         for name in list(self._in_flight):
             self._finish(self._in_flight.pop(name))
         return self._sums

@@ -23,6 +23,23 @@ from hloscope.errors import SliceError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What was measured on one machine, and is used in place of what holds for its generation.
+
+    Attributes:
+        file: The file it was read from.
+        profile: The profile that it was fitted to.
+        figures: The chip's figures that it replaces.
+        constants: Constants of the cost model, by their names there.
+    """
+
+    file: str
+    profile: str
+    figures: tuple[str, ...]
+    constants: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Chip:
     """One TPU generation. Figures are per chip unless the name says otherwise; None is "not published".
 
@@ -53,6 +70,7 @@ class Chip:
         clock_hz: The clock that turns a schedule's `estimated_cycles` into seconds.
         core_link_bytes_per_s: Bandwidth between the devices of one chip, in one direction.
         chip_config_name: The libtpu configuration that Cloud TPU starts the chip in; None for libtpu's default.
+        calibration: What a profile of the user's own has settled; None where nothing did.
     """
 
     name: str
@@ -79,6 +97,7 @@ class Chip:
     f8_flops_per_s: float | None = None
     narrow_matmul_types: tuple[str, ...] = ()
     chip_config_name: str | None = None
+    calibration: Calibration | None = None
 
     @property
     def hbm_bytes_per_device(self) -> int:
@@ -91,7 +110,7 @@ class Chip:
         return len(self.slice_shapes[0])
 
 
-__all__ = ["CHIPS", "Chip", "chip", "nearest_chips"]
+__all__ = ["CHIPS", "Calibration", "Chip", "chip", "nearest_chips"]
 
 _MIB = 2**20
 _GIB = 2**30

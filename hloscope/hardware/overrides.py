@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from hloscope.errors import SliceError, did_you_mean
-from hloscope.hardware.chips import Chip
+from hloscope.hardware.chips import Calibration, Chip
 from hloscope.hardware.chips import chip as find_chip
 from hloscope.hardware.slices import Slice
+
+_CONSTANTS, _FITTED_TO = "measured", "fitted_to"
+"""Tables of a generation in the file that `hloscope compare --write` writes."""
+
+_LARGEST_CONSTANT = 1000.0
 
 SliceOrNone = TypeVar("SliceOrNone", Slice, Slice | None)
 
@@ -49,21 +54,74 @@ def overridden(chosen: SliceOrNone, overrides: Iterable[str]) -> SliceOrNone:
             fix="name a slice such as v5e:2x4, or leave --chip-override out",
         )
     figures: dict[str, float] = {}
+    calibration = chosen.chip.calibration
     for override in given:
         name, equals, value = override.partition("=")
         if equals:
             figures.update(_checked({name.strip(): _number(value)}, override))
         else:
-            figures.update(_from_file(Path(override), chosen.chip))
-    if not figures:
+            found, fitted = _from_file(Path(override), chosen.chip)
+            figures.update(found)
+            calibration = calibration if fitted is None else fitted
+    if not figures and calibration is None:
         return chosen
     typed = {name: int(value) if _is_whole(name) else value for name, value in figures.items()}
-    return replace(chosen, chip=replace(chosen.chip, **typed))  # type: ignore[arg-type]
+    return replace(chosen, chip=replace(chosen.chip, calibration=calibration, **typed))  # type: ignore[arg-type]
 
 
-def _from_file(path: Path, chip: Chip) -> dict[str, float]:
+def is_figure(name: str) -> bool:
+    """Whether a name is that of a chip's figure which may be overridden."""
+    return name in _FIGURES
+
+
+def _from_file(path: Path, chip: Chip) -> tuple[dict[str, float], Calibration | None]:
+    document = _document(path)
+    plain = {name: value for name, value in document.items() if not isinstance(value, dict)}
+    tables = {name: table for name, table in document.items() if isinstance(table, dict)}
+    figures, calibration = _checked(plain, str(path)), None
+    for name, table in tables.items():
+        if find_chip(name).name == chip.name:
+            own = {key: value for key, value in table.items() if key not in (_CONSTANTS, _FITTED_TO)}
+            found = _checked(own, f"{path} [{name}]")
+            figures.update(found)
+            calibration = _calibration(path, name, table, found)
+    fitted_for = [name for name, table in tables.items() if _FITTED_TO in table]
+    if fitted_for and calibration is None:
+        raise SliceError(
+            f"{path} is fitted to a profile of {' and '.join(fitted_for)}, and the slice is of {chip.name}",
+            fix=f"take a profile on {chip.name}, or leave --chip-override out",
+        )
+    return figures, calibration
+
+
+def _calibration(
+    path: Path, name: str, table: Mapping[str, object], figures: Mapping[str, float]
+) -> Calibration | None:
+    """What `hloscope compare --write` has written beside the figures; None in files that people write."""
+    fitted, constants = table.get(_FITTED_TO), table.get(_CONSTANTS, {})
+    if fitted is None and not constants:
+        return None
+    where = f"{path} [{name}.{_CONSTANTS}]"
+    if not isinstance(constants, dict) or not isinstance(fitted, dict | None):
+        raise SliceError(
+            f"{_CONSTANTS} and {_FITTED_TO} are tables", where=f"{path} [{name}]", fix="write the file again"
+        )
+    for constant, value in constants.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _LARGEST_CONSTANT:
+            raise SliceError(
+                f"{constant} must be a number above 0, at most {_LARGEST_CONSTANT:g}, not {value!r}", where=where
+            )
+    return Calibration(
+        file=str(path),
+        profile=str((fitted or {}).get("profile", "unknown")),
+        figures=tuple(figures),
+        constants=tuple((constant, float(value)) for constant, value in constants.items()),
+    )
+
+
+def _document(path: Path) -> dict[str, object]:
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SliceError(
             f"{path} cannot be read", why=str(error), fix="give --chip-override NAME=VALUE or a TOML file"
@@ -72,11 +130,6 @@ def _from_file(path: Path, chip: Chip) -> dict[str, float]:
         raise SliceError(
             f"{path} is no TOML", why=str(error), fix="write lines such as hbm_bytes_per_s = 750e9"
         ) from error
-    figures = _checked({name: value for name, value in document.items() if not isinstance(value, dict)}, str(path))
-    for name, table in document.items():
-        if isinstance(table, dict) and find_chip(name).name == chip.name:
-            figures.update(_checked(table, f"{path} [{name}]"))
-    return figures
 
 
 def _number(text: str) -> float | str:

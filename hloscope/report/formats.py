@@ -58,6 +58,7 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
         "junit": "junit:render",
     },
     "checkups": {"text": "checkups:lines", "json": "checkups:as_document"},
+    "comparison": {"text": "comparing:lines", "json": "formats:itself", "markdown": "comparing:render_markdown"},
     "difference": {"text": "diffs:lines", "json": "formats:itself", "markdown": "diffs:render_markdown"},
     "dump": {"text": "dumps:lines"},
     "dumped": {"json": "dumps:as_document"},

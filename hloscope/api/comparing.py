@@ -1,0 +1,317 @@
+"""`compare`: a profile that `jax.profiler` took on a TPU, beside what is predicted of its programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+from typing import Any, Unpack
+
+from hloscope.api.analyzing import Stage, slice_fact, with_function
+from hloscope.api.python_words import python_words
+from hloscope.api.texts import beside_text, capture_of_text, hlo_text, with_guesses
+from hloscope.compiler.hlo_protos import devices_of, module_of
+from hloscope.cost.captures import price_capture
+from hloscope.cost.predicted import predicted_step
+from hloscope.errors import HloParseError, HloscopeError, ProfileError, TargetError
+from hloscope.hardware.chips import Chip
+from hloscope.hardware.chips import chip as find_chip
+from hloscope.hardware.overrides import overridden
+from hloscope.hardware.slices import Slice, default_slice, parse_slice
+from hloscope.hlo import HloModule, parse_module
+from hloscope.measured.fitting import fitted
+from hloscope.measured.joined import Joined
+from hloscope.measured.joining import compared
+from hloscope.measured.model import CompareDocument, UncomparedProgram
+from hloscope.measured.observed import Observed, observed_programs
+from hloscope.profiles.model import Profile
+from hloscope.profiles.reading import profile_files, read_profile
+from hloscope.program.capture import Capture
+from hloscope.program.files import decode_hlo, names_hlo, unpacked
+from hloscope.program.loading import name_of
+from hloscope.program.target import TargetFacts, TargetOptions, check_names, make_facts, with_options
+from hloscope.store import Store, default_store
+
+_LEAST_MATCHED = 0.5
+"""Of the time in operations: where less of it is in the compiled module, that is another program."""
+
+_MOST_PROGRAMS = 8
+"""A training script compiles hundreds of small ones: those with most time are compared."""
+
+
+@python_words()
+@with_options(TargetOptions)
+def compare(
+    target: Callable[..., Any] | str | Path | None = None,
+    args: Any = None,
+    *,
+    profile: str | Path,
+    only: str | None = None,
+    **options: Unpack[TargetOptions],
+) -> CompareDocument:
+    """Puts what a profile measured on a TPU beside what is predicted: the step, each operation, each collective.
+
+    Example:
+        >>> found = hloscope.compare(profile="/tmp/trace")
+        >>> found.programs[0].step.median_us, found.programs[0].step.predicted_us
+
+    Args:
+        target: As for `analyze`; without one the programs that the profile itself holds are priced.
+        args: One entry per positional argument, as for `analyze`.
+        profile: The folder that `jax.profiler.start_trace` was given, a run's folder in it, or an `xplane.pb`.
+        only: Of the profile's programs only those of this name, such as `jit_step`.
+        {options}
+
+    Returns:
+        What was measured and predicted; `hloscope.documents.plain` gives plain data.
+
+    Raises:
+        HloscopeError: Bad input; the profile is none of a TPU, or is of another program than the target.
+    """
+    check_names(options, "compare")
+    if target is None:
+        facts = make_facts(**options) if args is None else make_facts(args=args, **options)
+        return compare_own(Path(profile), facts, only=only)
+    described: dict[str, Any] = {"args": args, **options}
+    if isinstance(target, str | Path) and names_hlo(target):
+        beside = beside_text(target, described)
+        return compare_text(hlo_text(target), Path(profile), make_facts(**beside), name=str(target), only=only)
+    if isinstance(target, Path):
+        raise TargetError(f"{target} names no function", fix=f"write '{target}:FUNCTION'")
+    return compare_function(target, Path(profile), make_facts(**described), only=only, store=default_store())
+
+
+def opened(path: Path) -> Profile:
+    """A profile of a TPU.
+
+    Raises:
+        ProfileError: There is none, or it is none of a TPU.
+    """
+    files, notes = profile_files(path)
+    found = read_profile(str(path), ((str(file), unpacked(file)) for file in files))
+    return replace(found, notes=notes)
+
+
+def compare_own(path: Path, facts: TargetFacts, *, only: str | None = None) -> CompareDocument:
+    """A profile beside the predictions of the programs that it holds itself.
+
+    Raises:
+        HloscopeError: The profile cannot be read, or what is said of it does not fit.
+    """
+    profile = opened(path)
+    chip = chip_of(profile)
+    programs = _chosen(profile, only)
+    holding = {found.program: profile.protos[found.program] for found in programs if found.program in profile.protos}
+    chosen, chosen_by = _slice(facts, profile, chip, [len(devices_of(module_of(proto))) for proto in holding.values()])
+    chosen = overridden(chosen, facts.chip_overrides or ())
+    joined: list[Joined] = []
+    uncompared: list[UncomparedProgram] = []
+    for found in programs:
+        if found.program not in holding:
+            uncompared.append(_uncompared(found, "the profile does not hold it"))
+        elif len(joined) >= _MOST_PROGRAMS:
+            uncompared.append(_uncompared(found, "others take longer; --only compares it"))
+        else:
+            try:
+                joined.append(_of_proto(found, holding[found.program], facts, chosen, chosen_by))
+            except HloParseError as error:
+                uncompared.append(_uncompared(found, error.on_one_line()))
+    if not joined:
+        raise ProfileError(
+            f"{path} holds none of its programs",
+            why=f"{programs[0].program}: {uncompared[0].why}",
+            fix="name the target, or its compiled HLO text, before --profile",
+        )
+    return _document(profile, chip, joined, uncompared, target=None)
+
+
+def compare_text(text: str, path: Path, facts: TargetFacts, *, name: str, only: str | None = None) -> CompareDocument:
+    """A profile beside the prediction of HLO text.
+
+    Raises:
+        HloscopeError: The profile or the text cannot be read, or they are of different programs.
+    """
+    profile, module = opened(path), parse_module(text, name=name)
+    chip = chip_of(profile)
+    chosen, chosen_by = _slice(facts, profile, chip, [module.device_count])
+    chosen = overridden(chosen, facts.chip_overrides or ())
+    program = replace(capture_of_text(text, module, facts, chosen, name=name), slice_chosen_by=chosen_by)
+    program = with_guesses(program, module, facts, is_said=True)
+    return _of_target(profile, chip, program, module, name, only)
+
+
+def compare_function(
+    target: Callable[..., Any] | str,
+    path: Path,
+    facts: TargetFacts,
+    *,
+    only: str | None = None,
+    stage: Stage = lambda _: None,
+    store: Store | None = None,
+) -> CompareDocument:
+    """A profile beside the prediction of a function, which is compiled for the slice that the profile was taken on.
+
+    Raises:
+        HloscopeError: Bad input, or the profile is of another program.
+    """
+    profile = opened(path)
+    chip = chip_of(profile)
+    chosen, _ = _slice(facts, profile, chip, [_devices_asked(facts)])
+    facts = facts if facts.slice is not None else replace(facts, slice=chosen.name)
+    name = name_of(target)
+
+    def compiled(function: Callable[..., Any], known: TargetFacts) -> Capture:
+        from hloscope.program.compiling import start_compile  # both import JAX, which takes its time
+        from hloscope.program.lowering import lower
+
+        lowered = lower(function, known, name=name, stage=stage, store=store)
+        return start_compile(lowered, stage=stage, store=store).capture(stage)
+
+    program = with_function(target, facts, compiled, stage=stage, store=store)
+    stage("reading the compiled program")
+    module = parse_module(program.compiled.text, name=f"{name} (compiled)")
+    return _of_target(profile, chip, program, module, name, only)
+
+
+def chip_of(profile: Profile) -> Chip:
+    """The generation that a profile was taken on.
+
+    Raises:
+        ProfileError: It names none that is known, or several.
+    """
+    kinds = sorted({device.kind for device in profile.devices})
+    try:
+        (kind,) = kinds
+        return find_chip(kind)
+    except (ValueError, HloscopeError):
+        raise ProfileError(
+            f"{profile.name} does not say which TPU it was taken on",
+            why=f"its devices are called {', '.join(map(repr, kinds))}",
+            fix="take it again with a newer JAX",
+        ) from None
+
+
+def _devices_asked(facts: TargetFacts) -> int:
+    sizes = facts.mesh.values() if isinstance(facts.mesh, dict) else ()
+    return prod(sizes) if sizes else 0
+
+
+def _slice(facts: TargetFacts, profile: Profile, chip: Chip, partitions: Sequence[int]) -> tuple[Slice, str]:
+    """The slice that programs ran on, and who says so: the user, else the smallest that holds all that is known.
+
+    Raises:
+        ProfileError: The user's slice is of another generation.
+    """
+    if facts.slice is not None:
+        said = parse_slice(facts.slice)
+        if said.chip is None or said.chip.name != chip.name:
+            raise ProfileError(
+                f"{profile.name} was taken on {chip.name}, and the slice is {said.name}",
+                fix=f"name a slice of {chip.name}, or none, which takes the one that the profile says",
+            )
+        return said, "user"
+    chips = max((device.chip_id + 1 for device in profile.devices if device.chip_id is not None), default=0)
+    return default_slice(max(chips * chip.devices_per_chip, *partitions, 1), chip.name), "profile"
+
+
+def _chosen(profile: Profile, only: str | None) -> tuple[Observed, ...]:
+    """The programs that are asked for.
+
+    Raises:
+        ProfileError: There is none of that name.
+    """
+    programs = observed_programs(profile.devices)
+    found = tuple(each for each in programs if only is None or only in (each.program, _short(each)))
+    if not found:
+        raise _no_run_of(profile, f"the program {only}", programs)
+    return found
+
+
+def _no_run_of(profile: Profile, what: str, programs: Sequence[Observed]) -> ProfileError:
+    names = list(dict.fromkeys(map(_short, programs)))
+    shown = ", ".join(names[:_MOST_PROGRAMS]) + (f" and {len(names) - _MOST_PROGRAMS} more" * (len(names) > 8))
+    return ProfileError(
+        f"{profile.name} holds no run of {what}",
+        why=f"it has runs of {shown}",
+        fix="give the profile of this program, or leave the target out to compare the profile's own programs",
+    )
+
+
+def _short(observed: Observed) -> str:
+    """The name of a program without its number."""
+    return observed.program.partition("(")[0]
+
+
+def _uncompared(found: Observed, why: str) -> UncomparedProgram:
+    return UncomparedProgram(program=found.program, runs=len(found.runs), measured_us=found.total_us, why=why)
+
+
+def _of_proto(found: Observed, proto: bytes, facts: TargetFacts, chosen: Slice, chosen_by: str) -> Joined:
+    """A program of a profile with what is predicted of it by the module that the profile holds."""
+    name = found.program
+    text = decode_hlo(proto, name=f"{name}.hlo.pb")
+    module, devices = parse_module(text, name=name), devices_of(module_of(proto))
+    program = capture_of_text(text, module, facts, chosen, name=name)
+    if len(devices) == module.device_count and sorted(devices) == list(range(chosen.device_count)):
+        program = replace(program, compiled=replace(program.compiled, device_ids=devices))
+    program = replace(program, slice_chosen_by=chosen_by)
+    return _joined(found, with_guesses(program, module, facts, is_said=True), module, name)
+
+
+def _joined(found: Observed, program: Capture, module: HloModule, name: str) -> Joined:
+    analysis = price_capture(program, module, target=name)
+    analysis = replace(analysis, slice=slice_fact(program))
+    return Joined(
+        observed=found, module=module, analysis=analysis, prediction=predicted_step(program, module, analysis)
+    )
+
+
+def _of_target(
+    profile: Profile, chip: Chip, program: Capture, module: HloModule, name: str, only: str | None
+) -> CompareDocument:
+    """A profile beside one compiled program.
+
+    Raises:
+        ProfileError: The profile is of another program, or of another generation.
+    """
+    if program.slice is None or program.slice.chip is None or program.slice.chip.name != chip.name:
+        slice_name = "no slice" if program.slice is None else program.slice.name
+        raise ProfileError(f"{profile.name} was taken on {chip.name}, and {name} is compiled for {slice_name}")
+    programs = _chosen(profile, only)
+    alike = [found for found in programs if only is not None or _short(found) == module.name]
+    if not alike:
+        raise _no_run_of(profile, module.name, programs)
+    tried = [_joined(found, program, module, name) for found in alike]
+    best = max(tried, key=lambda joined: joined.matched_share or 0.0)
+    if (best.matched_share or 0.0) < _LEAST_MATCHED:
+        raise ProfileError(
+            f"{profile.name} is of another program than {name}",
+            why=f"of the {len(best.observed.operations)} operations of {best.observed.program} {len(best.matched)} "
+            "are in the compiled module with the same name, opcode and shape",
+            fix="give the arguments and options that the profiled program was compiled with, or leave the target out "
+            "to price the profile's own program",
+        )
+    rest = [_uncompared(found, "it is not the target") for found in programs if found is not best.observed]
+    return _document(profile, chip, [best], rest, target=name)
+
+
+def _document(
+    profile: Profile,
+    chip: Chip,
+    joined: Sequence[Joined],
+    uncompared: Sequence[UncomparedProgram],
+    *,
+    target: str | None,
+) -> CompareDocument:
+    return CompareDocument(
+        target=target,
+        profile=profile.name,
+        chip=chip.name,
+        device_kind=profile.devices[0].kind,
+        devices=len(profile.devices),
+        programs=tuple(map(compared, joined)),
+        uncompared=tuple(uncompared),
+        calibration=fitted(joined),
+        notes=profile.notes,
+    )

@@ -1,0 +1,67 @@
+"""`hloscope compare`: a profile beside what is predicted of its programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hloscope.cli import running, targets
+from hloscope.cli.options import target_options
+
+if TYPE_CHECKING:
+    from hloscope.measured.model import CompareDocument
+
+_EPILOG = """\b
+Examples
+  hloscope compare --profile /tmp/trace
+  hloscope compare model.py:step --mesh X=8 --arg 'f32[S@X,D]' --dim S=4096,D=512 --profile /tmp/trace
+  hloscope compare step.hlo --mesh data=4,model=2 --profile /tmp/trace --write calibration.toml
+"""
+
+
+def _write(found: CompareDocument, options: dict[str, Any]) -> None:
+    """What the profile says of the chip, where that is asked for."""
+    if options["write"] is None:
+        return
+    from hloscope.hardware.overrides import is_figure
+    from hloscope.measured.fitting import calibration_file
+
+    running.write_report(calibration_file(found, is_figure), options["write"])
+    running.say(f"{options['write']} is written: use it with --chip-override {options['write']}")
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("target", required=False)
+@click.option(
+    "--profile",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="What jax.profiler has written: its folder, a run's folder in it, or an xplane.pb.",
+)
+@click.option("--only", metavar="NAME", help="Of the profile's programs only this one, such as jit_step.")
+@click.option("--write", metavar="FILE", help="Write the figures that the profile settles, for --chip-override.")
+@target_options()
+@running.reports("comparison", then=_write)
+def command(target: str | None, profile: Path, only: str | None, write: str | None, **options: Any) -> CompareDocument:
+    """Put what a profile measured beside what is predicted: the step, each operation and each collective.
+
+    Without TARGET the programs that the profile itself holds are priced.
+    """
+    from hloscope.api.comparing import compare_function, compare_own, compare_text
+
+    if target is None:
+        with running.stdout_kept_for_the_report():
+            return compare_own(profile, targets.facts_of(options), only=only)
+    targets.start_compiler(target, options["slice"])
+    if targets.is_text(target):
+        name, text = targets.read_text(target, options)
+        with running.stdout_kept_for_the_report():
+            return compare_text(text, profile, targets.facts_of(options), name=name, only=only)
+    from hloscope.store import default_store
+
+    facts, store = targets.prepared_facts(options), default_store()
+    with running.stdout_kept_for_the_report(), running.progress() as stage:
+        return compare_function(target, profile, facts, only=only, stage=stage, store=store)

@@ -1,0 +1,224 @@
+"""What a profile says of the figures that a prediction rests on: the clock, the links, the memory, fixed costs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from hloscope.analysis.vocabulary import Bound
+from hloscope.cost.operations import Basis
+from hloscope.cost.predicted import FROM_HOST, TO_HOST, Activity, Predicted
+from hloscope.errors import ProfileError
+from hloscope.hardware.chips import Chip
+from hloscope.hardware.chips import chip as find_chip
+from hloscope.measured.joined import Joined
+from hloscope.measured.model import CalibratedFigure, CompareDocument, MeasuredTransfer
+from hloscope.measured.transfers import transfers_of
+
+LEAST_MATCHED = 0.95
+"""Of the time in operations: below, the program was compiled with other flags, or by another compiler."""
+
+_MICROSECONDS = 1e6
+_LEAST_US = 5.0
+"""What is shorter rests on fixed costs that the compiler's cycles do not hold."""
+
+_MOST_OFF = 1.3
+"""Measurements of one figure that differ by more among themselves are not of one thing."""
+
+SHARES = {
+    "link_share": ("pair", "ring in both directions", "permute", "all-to-all"),
+    "one_way_ring_share": ("ring in one direction", "ring round a closed axis"),
+    "grid_share": ("rings along several axes",),
+}
+"""The rules that each share of a link's bandwidth is part of."""
+
+_RAW_LINK = 1.12
+"""A link's raw rate over its usable one: 50 over 45 GB/s, 100 over 90."""
+
+_BOUNDS = {
+    "clock_hz": (0.5, 1.2),
+    "hbm_bytes_per_s": (0.3, 1.25),
+}
+"""Of the figure in the table: outside, something else than the chip is measured."""
+
+_PCIE = (1e9, 64e9)
+"""Bytes per second of what hosts have: up to 16 lanes of PCIe 5."""
+
+_START_US = (0.1, 60.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measurements:
+    """What of a profile is of use: operations and transfers of programs that are the profiled ones.
+
+    Attributes:
+        chip: The figures that were predicted with.
+        operations: (predicted, microseconds that one execution took) of what computes.
+        transfers: Transfers whose times are known exactly, with what is predicted of their start.
+    """
+
+    chip: Chip
+    operations: tuple[tuple[Predicted, float], ...]
+    transfers: tuple[tuple[MeasuredTransfer, Predicted], ...]
+
+
+def fitted(joined: Sequence[Joined]) -> tuple[CalibratedFigure, ...]:
+    """Each figure with what the profile says of it, or why it says nothing.
+
+    A figure is the median of what each measurement asks for; it is refused where nothing measures it, where the
+    measurements contradict each other, and where it would be no chip's.
+    """
+    predictions = [one.prediction for one in joined if one.prediction is not None]
+    if not predictions:
+        return ()
+    operations = predictions[0].timeline.operations
+    chip, constants = operations.chip, operations.constants
+    found = _measurements(joined, chip)
+    figures = [
+        _figure("clock_hz", chip.clock_hz, _clocks(found), _around(chip, "clock_hz")),
+        _figure("hbm_bytes_per_s", chip.hbm_bytes_per_s, _memory(found), _around(chip, "hbm_bytes_per_s")),
+        _figure("pcie_bytes_per_s", chip.pcie_bytes_per_s, _host_rates(found), _PCIE),
+    ]
+    for name, rules in SHARES.items():
+        before = float(getattr(constants, name))
+        figures.append(_figure(name, before, _shares(found, rules, before), (0.05, _RAW_LINK)))
+    figures.append(_figure("start_us", constants.start_us, _starts(found, constants.start_us), _START_US))
+    return tuple(figures)
+
+
+def _around(chip: Chip, name: str) -> tuple[float, float]:
+    """What a figure may be: near that of the table, whatever was overridden."""
+    least, most = _BOUNDS[name]
+    usual = float(getattr(find_chip(chip.name), name))
+    return least * usual, most * usual
+
+
+def _measurements(joined: Sequence[Joined], chip: Chip) -> _Measurements:
+    operations: list[tuple[Predicted, float]] = []
+    transfers: list[tuple[MeasuredTransfer, Predicted]] = []
+    for one in joined:
+        if one.prediction is None or (one.matched_share or 0.0) < LEAST_MATCHED:
+            continue
+        for name, found in one.predicted.items():
+            executions = one.observed.executions(name) if name in one.matched else 0.0
+            if executions and found.activity is Activity.COMPUTING and found.waits_for is None:
+                operations.append((found, one.observed.time_us(name) / executions))
+        known = (each for each in transfers_of(one) if each.measured_bound is Bound.EXACT)
+        transfers.extend((each, one.predicted[each.name]) for each in known if each.name in one.predicted)
+    return _Measurements(chip=chip, operations=tuple(operations), transfers=tuple(transfers))
+
+
+def _figure(name: str, before: float | None, asked: Iterable[float], bounds: tuple[float, float]) -> CalibratedFigure:
+    values = sorted(asked)
+    least, most = bounds
+    middle = median(values) if values else None
+    why = None
+    if middle is None:
+        why = "nothing in the profile measures it by itself"
+    elif not least <= middle <= most:
+        why = f"{middle:.4g} is outside of what a chip has, {least:.4g} to {most:.4g}"
+    elif _spread(values) > _MOST_OFF:
+        why = f"what measures it says {values[0]:.4g} to {values[-1]:.4g}, which is not one figure"
+    return CalibratedFigure(
+        name=name, value=middle if why is None else None, before=before, rests_on=len(values), why=why
+    )
+
+
+def _spread(values: Sequence[float]) -> float:
+    """The factor between the quartiles."""
+    quarter = len(values) // 4
+    return values[-1 - quarter] / values[quarter]
+
+
+def _is_paced_by_memory(found: Predicted, measured_us: float, chip: Chip) -> bool:
+    """Whether an operation took less than twice what its bytes take through the memory."""
+    return 2 * found.hbm_bytes * chip.devices_per_chip / chip.hbm_bytes_per_s * _MICROSECONDS > measured_us
+
+
+def _clocks(found: _Measurements) -> Iterator[float]:
+    """Of operations by the compiler's cycles, which memory does not slow down."""
+    for predicted, measured_us in found.operations:
+        is_long = predicted.rule == Basis.CYCLES and measured_us >= _LEAST_US
+        if is_long and not _is_paced_by_memory(predicted, measured_us, found.chip):
+            yield found.chip.clock_hz * predicted.time_us / measured_us
+
+
+def _memory(found: _Measurements) -> Iterator[float]:
+    """Of operations by the bytes they move."""
+    for predicted, measured_us in found.operations:
+        is_long = predicted.rule == Basis.MEMORY and measured_us >= _LEAST_US and predicted.time_us > 0
+        if is_long and _is_paced_by_memory(predicted, measured_us, found.chip):
+            yield found.chip.hbm_bytes_per_s * predicted.time_us / measured_us
+
+
+def _host_rates(found: _Measurements) -> Iterator[float]:
+    for transfer, predicted in found.transfers:
+        if predicted.queue in (FROM_HOST, TO_HOST) and transfer.measured_bytes_per_s is not None:
+            yield transfer.measured_bytes_per_s * found.chip.devices_per_chip
+
+
+def _shares(found: _Measurements, rules: Sequence[str], before: float) -> Iterator[float]:
+    """Of collectives that take long for their bytes."""
+    for transfer, predicted in found.transfers:
+        times = transfer.measured_us, predicted.transfer_us, predicted.latency_us
+        if predicted.rule not in rules or None in times:
+            continue
+        measured_us, predicted_us, latency_us = (float(time or 0.0) for time in times)
+        if measured_us > latency_us and latency_us < 0.2 * predicted_us:
+            yield before * (predicted_us - latency_us) / (measured_us - latency_us)
+
+
+def _starts(found: _Measurements, before: float) -> Iterator[float]:
+    """Of collectives that take long for other things than their bytes."""
+    for transfer, predicted in found.transfers:
+        if transfer.measured_us is None or predicted.transfer_us is None or predicted.latency_us is None:
+            continue
+        if predicted.latency_us > 0.5 * predicted.transfer_us:
+            yield before + transfer.measured_us - predicted.transfer_us
+
+
+# ---- as a file for --chip-override
+
+
+def calibration_file(document: CompareDocument, of_chip: Callable[[str], bool]) -> str:
+    """The file that `--chip-override` reads.
+
+    Args:
+        document: A comparison, with what it says of the chip.
+        of_chip: Whether a name is that of a chip's figure; others are constants of the cost model.
+
+    Raises:
+        ProfileError: The profile settles no figure.
+    """
+    settled = [figure for figure in document.calibration if figure.value is not None]
+    if not settled or document.chip is None:
+        raise ProfileError(
+            f"{document.profile} settles no figure",
+            why=_why_none(document),
+            fix="take a profile of a step with large matmuls or collectives, of the program that is compared",
+        )
+    lines = ["# Written by hloscope compare --write, for --chip-override.", f"[{document.chip}]"]
+    lines += [_line(figure) for figure in settled if of_chip(figure.name)]
+    lines += ["", f"[{document.chip}.measured]"]
+    lines += [_line(figure) for figure in settled if not of_chip(figure.name)]
+    lines += ["", f"[{document.chip}.fitted_to]", f"profile = {json.dumps(document.profile)}"]
+    lines += [f"programs = {json.dumps([program.program for program in document.programs])}"]
+    lines += ["", *(f"# {figure.name}: {figure.why}" for figure in document.calibration if figure.why is not None)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _line(figure: CalibratedFigure) -> str:
+    before = "" if figure.before is None else f", before {figure.before:.4g}"
+    return f"{figure.name} = {figure.value!r}  # measurements: {figure.rests_on}{before}"
+
+
+def _why_none(document: CompareDocument) -> str:
+    shares = [program.matched_share or 0.0 for program in document.programs]
+    if shares and max(shares) < LEAST_MATCHED:
+        return (
+            f"only {100 * max(shares):.0f}% of its time is in operations that the compiled module has: it was compiled "
+            "with other flags, or by another compiler"
+        )
+    return "; ".join(f"{figure.name}: {figure.why}" for figure in document.calibration) or "nothing is predicted of it"

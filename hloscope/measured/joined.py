@@ -1,0 +1,71 @@
+"""The runs of a program with its compiled module and its prediction: which of their operations are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from hloscope.analysis.model import Analysis
+from hloscope.cost.predicted import Predicted, Prediction
+from hloscope.graph import HloGraph
+from hloscope.hlo import HloInstruction, HloModule
+from hloscope.measured.observed import Observed, Waited, printed_form, waits_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joined:
+    """One program, measured and predicted.
+
+    Attributes:
+        observed: Its runs.
+        module: The compiled module.
+        analysis: Its analysis.
+        prediction: What is predicted of its operations; None where it is not priced.
+    """
+
+    observed: Observed
+    module: HloModule
+    analysis: Analysis
+    prediction: Prediction | None
+
+    @cached_property
+    def graph(self) -> HloGraph:
+        """The module's graph."""
+        return HloGraph(self.module)
+
+    @cached_property
+    def matched(self) -> Mapping[str, HloInstruction]:
+        """The instructions of the measured operations that the compiled module has too, by their names."""
+        named = self.module.named(set(self.observed.operations))
+        return {name: named[name] for name in self.observed.operations if name in named and self._is_same(named[name])}
+
+    @cached_property
+    def predicted(self) -> Mapping[str, Predicted]:
+        """What is predicted of the operations of the schedule, by their names."""
+        if self.prediction is None:
+            return {}
+        return {name: found for (_, name), found in self.prediction.operations.items()}
+
+    @cached_property
+    def waits(self) -> Mapping[str, list[Waited]]:
+        """Each measured execution of what was started and waited for, by the name of the start."""
+        starts = {name: found.waits_for for name, found in self.predicted.items() if found.waits_for is not None}
+        queues = {name: found.queue for name, found in self.predicted.items() if found.queue is not None}
+        return waits_of(self.observed, starts, queues)
+
+    @cached_property
+    def matched_share(self) -> float | None:
+        """The part of the time in operations that matched ones make up; None without any."""
+        times = {name: self.observed.time_us(name) for name in self.observed.operations}
+        whole = sum(times.values())
+        return None if whole <= 0 else sum(times[name] for name in self.matched) / whole
+
+    def is_calibrated(self, rule: str | None) -> bool:
+        """Whether a rule was compared with published measurements of this generation."""
+        return rule is not None and self.prediction is not None and self.prediction.is_calibrated(rule)
+
+    def _is_same(self, instruction: HloInstruction) -> bool:
+        """Whether a measured operation has the opcode and shape of the instruction of its name."""
+        printed = printed_form(self.observed.operations[instruction.name])
+        return printed is None or printed == (str(instruction.shape).replace(" ", ""), instruction.opcode)

@@ -1,0 +1,290 @@
+"""A profile beside what is predicted, as text, JSON or Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from hloscope.analysis.vocabulary import Bound
+from hloscope.measured.model import (
+    CompareDocument,
+    MeasuredAxis,
+    MeasuredOperation,
+    MeasuredProgram,
+    MeasuredRule,
+    MeasuredTransfer,
+    StepPart,
+)
+from hloscope.report.escaping import code, prose, without_commands
+from hloscope.report.layout import INDENT, Column, column, fold, folded, section, table_lines
+from hloscope.report.words import ELSEWHERE, legend, notes_section
+from hloscope.units import format_bytes, format_share, format_time, plural
+
+_MOST_LISTED = 10
+_LEAST_US = 0.005
+_LEAST_SHARE = 1e-5
+"""What differs by less, in microseconds and as a share of the step, is not worth a line."""
+_BELOW = ""
+"""The header of a column that has no room of its own."""
+
+_Row = tuple[str, ...]
+_Table = tuple[str, tuple[str, ...], list[_Row]]
+"""A title, the headers, and the cells."""
+
+
+def lines(found: CompareDocument, width: int) -> Iterator[Text]:
+    """For each program the step, then where measurement and prediction disagree."""
+    inner = width - INDENT
+    yield from fold(Text(_headline(found), style="bold"), width)
+    for program in found.programs:
+        yield from _program_lines(program, width)
+    if found.calibration:
+        yield from section("What the profile says of the chip", _table_lines(_calibration(found), inner), inner)
+    if found.uncompared:
+        others = (Text(words) for words in _others(found))
+        yield from section("Programs that were not compared", folded(others, inner), inner)
+    yield from notes_section(dict.fromkeys(found.notes), inner)
+
+
+def _program_lines(program: MeasuredProgram, width: int) -> Iterator[Text]:
+    inner = width - INDENT
+    yield Text()
+    yield from fold(Text(_program_line(program), style="bold"), width)
+    yield from fold(Text(_step_line(program)), width)
+    yield from fold(Text(_matched_line(program), style="dim"), width)
+    for table in _tables(program):
+        drawn = _table_lines(table, inner)
+        known = legend(drawn)
+        yield from section(table[0], (*drawn, *([] if known is None else [known])), inner)
+    yield from notes_section(dict.fromkeys(program.notes), inner)
+
+
+def render_markdown(found: CompareDocument) -> str:
+    """The same as a comment or a page."""
+    parts = [f"### hloscope compare: {prose(_headline(found))}"]
+    for program in found.programs:
+        parts += [
+            "",
+            f"#### {code(program.program)}",
+            "",
+            prose(_step_line(program)),
+            "",
+            prose(_matched_line(program)),
+        ]
+        for table in _tables(program):
+            parts += ["", *_markdown_table(table)]
+        parts += [f"\n> {prose(note)}" for note in program.notes]
+    if found.calibration:
+        parts += ["", *_markdown_table(_calibration(found))]
+    parts += ["", *(f"* {prose(words)}" for words in _others(found)), *(f"\n> {prose(note)}" for note in found.notes)]
+    return without_commands("\n".join(parts).rstrip()) + "\n"
+
+
+def _markdown_table(table: _Table) -> Iterator[str]:
+    title, headers, rows = table
+    yield f"**{title}**"
+    yield ""
+    yield f"| {' | '.join(headers)} |"
+    yield f"|{' --- |' * len(headers)}"
+    yield from (f"| {' | '.join(map(prose, row))} |" for row in rows)
+
+
+def _table_lines(table: _Table, width: int) -> list[Text]:
+    """A table; what the last column says stands below its row where it has no header."""
+    _, headers, rows = table
+
+    def cell(number: int) -> Callable[[_Row], str]:
+        return lambda row: row[number]
+
+    shown = headers[:-1] if headers[-1] == _BELOW else headers
+    words = {0, len(headers) - 1}
+    columns: list[Column] = [
+        column(rows, header, cell(number), right=number not in words) for number, header in enumerate(shown)
+    ]
+    under = [Text(row[-1], style="dim") for row in rows] if headers[-1] == _BELOW else ()
+    return table_lines(columns, width, under)
+
+
+# ---- sentences
+
+
+def _headline(found: CompareDocument) -> str:
+    of = "the profile's own programs" if found.target is None else found.target
+    where = found.device_kind or "unknown devices"
+    return f"{found.profile} beside {of}: {plural(found.devices, 'device')}, {where}"
+
+
+def _program_line(program: MeasuredProgram) -> str:
+    where = "" if program.slice is None else f", priced on {program.slice}"
+    says = " (as the profile says)" if program.slice_chosen_by == "profile" else ""
+    return f"{program.program}: {plural(program.runs, 'run')} on {plural(program.devices, 'device')}{where}{says}"
+
+
+def _step_line(program: MeasuredProgram) -> str:
+    step = program.step
+    measured = f"step {format_time(step.median_us)} measured"
+    if program.runs > 1:
+        measured += f" ({format_time(step.least_us)} to {format_time(step.most_us)})"
+    if step.predicted_us is None:
+        return f"{measured}, nothing predicted"
+    return f"{measured}, {format_time(step.predicted_us)} predicted, {_factor(step.median_us, step.predicted_us)}"
+
+
+def _matched_line(program: MeasuredProgram) -> str:
+    share = "" if program.matched_share is None else f", {format_share(program.matched_share)} of their time"
+    return f"{program.matched_operations} of {plural(program.measured_operations, 'operation')} matched{share}"
+
+
+def _others(found: CompareDocument) -> Iterator[str]:
+    for program in found.uncompared[:_MOST_LISTED]:
+        yield (
+            f"{program.program}: {plural(program.runs, 'run')}, {format_time(program.measured_us)} on a device; "
+            f"{program.why}"
+        )
+    if len(found.uncompared) > _MOST_LISTED:
+        yield f"{plural(len(found.uncompared) - _MOST_LISTED, 'more program')} {ELSEWHERE}"
+
+
+def _factor(measured_us: float | None, predicted_us: float | None) -> str:
+    """Predicted over measured: `×0.87`."""
+    return f"×{predicted_us / measured_us:.2f}" if measured_us and predicted_us else ""
+
+
+def _rate(bytes_per_s: float | None, bound: Bound = Bound.EXACT) -> str:
+    if bytes_per_s is None:
+        return "unknown"
+    return _turned(bound).marked(f"{format_bytes(bytes_per_s)}/s")
+
+
+def _turned(bound: Bound) -> Bound:
+    """The bound of what is divided by something with a bound."""
+    return {Bound.AT_MOST: Bound.AT_LEAST, Bound.AT_LEAST: Bound.AT_MOST}.get(bound, bound)
+
+
+def _rule(rule: str | None, calibrated: bool) -> str:
+    return "not predicted" if rule is None else rule if calibrated else f"{rule}, never measured on it"
+
+
+# ---- tables
+
+
+def _tables(program: MeasuredProgram) -> Iterator[_Table]:
+    yield _parts(program.parts)
+    if program.axes:
+        yield _axes(program.axes)
+    if program.transfers:
+        yield _transfers(program.transfers)
+    least_us = max(_LEAST_US, _LEAST_SHARE * program.step.median_us)
+    off = [found for found in program.operations if abs(_off_us(found)) >= least_us]
+    if off:
+        yield _operations(off)
+    if program.rules:
+        yield _rules(program.rules)
+
+
+def _off_us(operation: MeasuredOperation) -> float:
+    return operation.measured_us if operation.difference_us is None else operation.difference_us
+
+
+def _pair(measured: str, predicted: str) -> str:
+    return f"{measured} / {predicted}"
+
+
+def _parts(parts: Sequence[StepPart]) -> _Table:
+    rows: list[_Row] = [
+        (
+            part.part,
+            format_time(part.measured_us),
+            format_time(part.predicted_us),
+            _factor(part.measured_us, part.predicted_us),
+        )
+        for part in parts
+    ]
+    return "Where the step goes", ("part", "measured", "predicted", "off by"), rows
+
+
+def _axes(axes: Sequence[MeasuredAxis]) -> _Table:
+    rows: list[_Row] = [
+        (
+            axis.axes,
+            str(axis.collectives),
+            format_bytes(axis.wire_bytes),
+            format_time(axis.measured_exposed_us),
+            format_time(axis.predicted_exposed_us),
+            _rate(axis.measured_bytes_per_s, _turned(axis.measured_bound)),
+            _rate(axis.predicted_bytes_per_s),
+        )
+        for axis in axes
+    ]
+    headers = ("axes", "collectives", "bytes", "exposed", "predicted", "achieved", "predicted rate")
+    return "Collectives by mesh axis, per step", headers, rows
+
+
+def _transfers(transfers: Sequence[MeasuredTransfer]) -> _Table:
+    longest = sorted(transfers, key=lambda one: one.measured_exposed_us * one.executions, reverse=True)[:_MOST_LISTED]
+    rows: list[_Row] = [
+        (
+            one.name,
+            f"{one.executions:g}",
+            _pair(one.measured_bound.marked(format_time(one.measured_us)), format_time(one.predicted_us)),
+            _pair(format_time(one.measured_exposed_us), format_time(one.predicted_exposed_us)),
+            _pair(one.measured_bound.marked(format_time(one.measured_hidden_us)), format_time(one.predicted_hidden_us)),
+            _rate(one.measured_bytes_per_s, one.measured_bound),
+            _about(one),
+        )
+        for one in longest
+    ]
+    title = _titled("Transfers, measured / predicted, the ones waited for longest first", len(longest), len(transfers))
+    return title, ("name", "times", "each", "exposed", "hidden", "achieved", _BELOW), rows
+
+
+def _about(one: MeasuredTransfer) -> str:
+    over = f" over {','.join(one.axes)}" if one.axes else ""
+    return " · ".join(filter(None, (f"{one.kind}{over}", _rule(one.rule, one.calibrated), one.source)))
+
+
+def _operations(operations: Sequence[MeasuredOperation]) -> _Table:
+    rows: list[_Row] = [
+        (
+            found.name,
+            f"{found.executions:g}",
+            format_time(found.measured_us),
+            format_time(found.predicted_us),
+            _factor(found.measured_us, found.predicted_us),
+            _rule(found.rule, found.calibrated),
+        )
+        for found in operations[:_MOST_LISTED]
+    ]
+    title = _titled("Largest disagreements, per step", len(rows), len(operations))
+    return title, ("operation", "times", "measured", "predicted", "off by", "rule"), rows
+
+
+def _titled(title: str, shown: int, of: int) -> str:
+    return title if shown == of else f"{title}: {shown} of {of} {ELSEWHERE}"
+
+
+def _rules(rules: Sequence[MeasuredRule]) -> _Table:
+    rows: list[_Row] = [
+        (
+            rule.rule,
+            str(rule.operations),
+            format_time(rule.measured_us),
+            format_time(rule.predicted_us),
+            _factor(rule.measured_us, rule.predicted_us),
+        )
+        for rule in rules
+    ]
+    return "By the rule that priced it, per step", ("rule", "operations", "measured", "predicted", "off by"), rows
+
+
+def _calibration(found: CompareDocument) -> _Table:
+    def number(value: Any) -> str:
+        return "" if value is None else f"{value:.4g}"
+
+    rows: list[_Row] = [
+        (figure.name, number(figure.value), number(figure.before), str(figure.rests_on), figure.why or "")
+        for figure in found.calibration
+    ]
+    return "What the profile says of the chip", ("figure", "value", "in use", "measurements", _BELOW), rows

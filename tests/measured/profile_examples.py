@@ -1,0 +1,77 @@
+"""Profiles that hloscope writes from its own predictions, as if a slice had run a program."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from jaxlib import _hlo
+
+from hloscope.api.texts import capture_of_text
+from hloscope.cost.captures import price_capture
+from hloscope.cost.predicted import Prediction, predicted_step
+from hloscope.hardware.slices import parse_slice
+from hloscope.hlo import parse_module
+from hloscope.measured.as_profile import predicted_profile
+from hloscope.profiles.model import Device, Event, Profile, Run
+from hloscope.profiles.writing import xspace
+from hloscope.program.target import make_facts
+from hloscope.protobuf import field
+
+CAPTURED = sorted((Path(__file__).parent.parent.parent / "fixtures" / "captured").glob("*.hlo"))
+SLICE = "v5e:2x4"
+NUMBER = 1234567890123456789
+
+
+def prediction_of(text: str, slice_name: str = SLICE) -> Prediction:
+    """What is predicted of a text."""
+    module = parse_module(text)
+    program = capture_of_text(text, module, make_facts(), parse_slice(slice_name), name="test")
+    found = predicted_step(program, module, price_capture(program, module, target="test"))
+    assert found is not None
+    return found
+
+
+def proto_of(text: str) -> bytes:
+    """The `HloProto` of a text, with the device of each partition as libtpu adds it."""
+    module = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+    count = parse_module(text).device_count
+    devices = b"".join(field(3, field(1, bytes([number]))) for number in range(count))
+    return field(1, module + field(15, field(1, 1) + field(2, count) + devices))
+
+
+def profile_of(text: str, slice_name: str = SLICE, *, devices: int = 1, runs: int = 1) -> Profile:
+    """The profile of a text that runs as predicted."""
+    chip = parse_slice(slice_name).chip
+    assert chip is not None
+    name = f"{parse_module(text).name}({NUMBER})"
+    found = prediction_of(text, slice_name)
+    return predicted_profile(found, chip, program=name, proto=proto_of(text), devices=devices, runs=runs)
+
+
+def written(profile: Profile, folder: Path) -> Path:
+    """The folder of a profile, laid out as `jax.profiler` does it."""
+    run = folder / "plugins" / "profile" / "2026_11_23_10_00_00"
+    run.mkdir(parents=True)
+    (run / "host.xplane.pb").write_bytes(xspace(profile))
+    return folder
+
+
+def slowed(profile: Profile, factors: dict[str, float]) -> Profile:
+    """A profile in which operations take longer by a factor, and what follows begins later."""
+    return replace(profile, devices=tuple(_slowed_device(device, factors) for device in profile.devices))
+
+
+def _slowed_device(device: Device, factors: dict[str, float]) -> Device:
+    return replace(device, runs=tuple(_slowed_run(run, factors) for run in device.runs))
+
+
+def _slowed_run(run: Run, factors: dict[str, float]) -> Run:
+    """Of a run without loops: an operation lasts longer where its name begins with one of the given words."""
+    later, operations = 0, []
+    for event in run.operations:
+        factor = next((each for word, each in factors.items() if event.operation.name.startswith(word)), 1.0)
+        duration_ps = round(event.duration_ps * factor)
+        operations.append(Event(event.operation, event.begin_ps + later, duration_ps))
+        later += duration_ps - event.duration_ps
+    return replace(run, duration_ps=run.duration_ps + later, operations=tuple(operations), transfers=())

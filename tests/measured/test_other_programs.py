@@ -1,0 +1,74 @@
+"""A profile that is of something else than it is compared with is refused, by what differs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from profile_examples import CAPTURED, SLICE, profile_of, written
+
+import hloscope
+from hloscope.errors import ProfileError
+
+TEXT = next(path for path in CAPTURED if path.name == "matmul.matmul.jax-0.12.hlo").read_text()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return written(profile_of(TEXT), tmp_path / "trace")
+
+
+def refusal(says, tmp_path, **how) -> str:
+    with pytest.raises(ProfileError) as caught:
+        hloscope.compare(**how)
+    says(str(caught.value).replace(str(tmp_path), "DIR"))
+    return str(caught.value)
+
+
+def test_a_program_of_another_name(says, folder, tmp_path):
+    other = tmp_path / "other.hlo"
+    other.write_text(TEXT.replace("HloModule jit_matmul", "HloModule jit_other", 1))
+    assert "no run of jit_other" in refusal(says, tmp_path, target=other, profile=folder)
+
+
+def test_a_program_of_other_shapes(says, folder, tmp_path):
+    other = tmp_path / "other.hlo"
+    other.write_text(TEXT.replace("8192", "4096"))
+    assert "another program" in refusal(says, tmp_path, target=other, profile=folder)
+
+
+def test_another_generation(says, folder, tmp_path):
+    assert "taken on v5e" in refusal(says, tmp_path, profile=folder, slice="v6e:2x4")
+
+
+def test_a_program_that_did_not_run(says, folder, tmp_path):
+    assert "no run of the program jit_step" in refusal(says, tmp_path, profile=folder, only="jit_step")
+
+
+def test_a_profile_without_its_programs(says, tmp_path):
+    folder = written(replace(profile_of(TEXT), protos={}), tmp_path / "trace")
+    assert "none of its programs" in refusal(says, tmp_path, profile=folder)
+
+
+def test_a_generation_that_nobody_knows(says, tmp_path):
+    profile = profile_of(TEXT)
+    devices = tuple(replace(device, kind="TPU v99") for device in profile.devices)
+    folder = written(replace(profile, devices=devices), tmp_path / "trace")
+    assert "TPU v99" in refusal(says, tmp_path, profile=folder)
+
+
+def test_an_operation_that_the_module_does_not_have_is_told(tmp_path):
+    profile = profile_of(TEXT)
+    (device,) = profile.devices
+    (run,) = device.runs
+    *rest, last = run.operations
+    strange = last._replace(operation=last.operation._replace(name="strange.7", text=""))
+    changed = replace(device, runs=(replace(run, operations=(*rest, strange)),))
+    (program,) = hloscope.compare(
+        profile=written(replace(profile, devices=(changed,)), tmp_path / "trace"), slice=SLICE
+    ).programs
+    (found,) = (one for one in program.operations if one.name == "strange.7")
+    assert (found.predicted_us, found.rule, found.computation) == (None, None, None)
+    assert program.matched_operations == program.measured_operations - 1
+    (part,) = (part for part in program.parts if part.part == "not matched")
+    assert part.measured_us == pytest.approx(found.measured_us)
