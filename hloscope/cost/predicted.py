@@ -19,7 +19,7 @@ from hloscope.program.capture import Capture
 _UNPRICED = "not priced"
 _ON_ANOTHER_THREAD = "on another thread"
 _LINK_TO_HOST = "link to the host"
-_HANDS_ON = frozenset({"get-tuple-element", "fusion", "call-update", "async-update", "bitcast"})
+_HANDS_ON = frozenset({"get-tuple-element", "call-update", "async-update", "bitcast"})
 WITHIN_DEVICE, TO_HOST, FROM_HOST = "within the device", "to the host", "from the host"
 _NOT_RUN = frozenset({"parameter", "constant", "bitcast", "tuple", "get-tuple-element"})
 
@@ -49,6 +49,7 @@ class Predicted:
         queued_us: How long it waits, once started, for what was started before it.
         moved_bytes: What a copy moves; None for all else.
         hbm_bytes: What an operation that computes reads and writes of HBM, at the least.
+        runs_beside: Whether it only starts what runs beside the rest.
         queue: Copies of one queue are carried out one after the other; None for all else.
     """
 
@@ -63,6 +64,7 @@ class Predicted:
     queued_us: float = 0.0
     moved_bytes: int | None = None
     hbm_bytes: int = 0
+    runs_beside: bool = False
     queue: str | None = None
 
 
@@ -151,9 +153,11 @@ def predicted_step(program: Capture, module: HloModule, priced: Analysis) -> Pre
         spans={},
     )
     timeline.step()
+    counts = _executions(timeline)
+    starts = {name: _starts(timeline, name) for name in counts}
     operations = {
-        (name, span.instruction.name): _predicted(timeline, name, span, times)
-        for name, times in _executions(timeline).items()
+        (name, span.instruction.name): _predicted(timeline, span, times, starts[name].get(span.instruction.name))
+        for name, times in counts.items()
         for span in (timeline.spans or {}).get(name, ())
         if span.instruction.opcode not in _NOT_RUN and not any(run_by(timeline, span.instruction))
     }
@@ -191,9 +195,8 @@ def _executions(timeline: Timeline) -> dict[str, int]:
     return {name: times for name, times in found.items() if times}
 
 
-def _predicted(timeline: Timeline, computation: str, span: Span, executions: int) -> Predicted:
-    instruction = span.instruction
-    started = _start_of(timeline, computation, instruction)
+def _predicted(timeline: Timeline, span: Span, executions: int, started: HloInstruction | None) -> Predicted:
+    instruction, computation = span.instruction, span.instruction.computation.name
     activity, rule = _activity(timeline, computation, instruction if started is None else started)
     key = (computation, instruction.name)
     transfer = timeline.priced.times.get(key)
@@ -214,6 +217,7 @@ def _predicted(timeline: Timeline, computation: str, span: Span, executions: int
         else max(begun.finish_us - transfer_us - span.begin_us, 0.0),
         moved_bytes=None if copy is None else copy.moved_bytes,
         hbm_bytes=timeline.operations.time_of(instruction).hbm_bytes if activity is Activity.COMPUTING else 0,
+        runs_beside=begun is not None,
         queue=None if copy is None else _queue(copy),
     )
 
@@ -224,24 +228,37 @@ def _queue(copy: OperationTime) -> str:
     return TO_HOST if copy.is_to_host else FROM_HOST
 
 
-def _start_of(timeline: Timeline, computation: str, instruction: HloInstruction) -> HloInstruction | None:
-    """What an instruction waits for; None where it waits for nothing."""
-    waits = instruction.opcode.endswith("-done")
-    if not waits and not (instruction.opcode == "fusion" and ends_chain(timeline.graph, instruction)):
-        return None
-    pending, seen = list(instruction.operands[:1] if waits else instruction.operands), {instruction.name}
-    while pending:
-        found = pending.pop()
-        if found.name in seen:
-            continue
-        seen.add(found.name)
-        if (computation, found.name) in timeline.priced.times or found.opcode in LOCAL_STARTS:
-            return found
-        if found.opcode.endswith("-start") or found.opcode in ("send", "recv"):
-            return found
-        if found.opcode in _HANDS_ON:
-            pending.extend(found.operands)
-    return None
+def _starts(timeline: Timeline, computation: str) -> dict[str, HloInstruction]:
+    """What each instruction of a computation waits for, by the name of what waits.
+
+    The end of an asynchronous collective fusion waits for its start, from which other fusions have handed it on.
+    """
+    found: dict[str, HloInstruction] = {}
+    chains: dict[str, HloInstruction] = {}
+    for span in (timeline.spans or {}).get(computation, ()):
+        instruction = span.instruction
+        opcode, name = instruction.opcode, instruction.name
+        if opcode == "fusion" and (computation, name) in timeline.priced.asynchronous:
+            chains[name] = instruction
+        elif opcode in ("get-tuple-element", "fusion") and chains:
+            chain = next((chains[operand] for operand in instruction.operand_names if operand in chains), None)
+            if chain is not None and opcode == "fusion" and ends_chain(timeline.graph, instruction):
+                found[name] = chain
+            elif chain is not None:
+                chains[name] = chain
+        elif opcode.endswith("-done"):
+            start = _start_of(instruction)
+            if start is not None:
+                found[name] = start
+    return found
+
+
+def _start_of(done: HloInstruction) -> HloInstruction | None:
+    """What a done waits for, behind the updates of an asynchronous call."""
+    start = done.operand(0)
+    while start is not None and start.opcode in _HANDS_ON:
+        start = start.operand(0)
+    return start
 
 
 def _activity(timeline: Timeline, computation: str, instruction: HloInstruction) -> tuple[Activity, str]:

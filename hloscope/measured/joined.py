@@ -10,7 +10,7 @@ from hloscope.analysis.model import Analysis
 from hloscope.cost.predicted import Predicted, Prediction
 from hloscope.graph import HloGraph
 from hloscope.hlo import HloInstruction, HloModule
-from hloscope.measured.observed import Observed, Waited, printed_form, waits_of
+from hloscope.measured.observed import Observed, Waited, durations_us, printed_form, waits_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +53,20 @@ class Joined:
         starts = {name: found.waits_for for name, found in self.predicted.items() if found.waits_for is not None}
         queues = {name: found.queue for name, found in self.predicted.items() if found.queue is not None}
         return waits_of(self.observed, starts, queues)
+
+    @cached_property
+    def durations_us(self) -> Mapping[str, list[float]]:
+        """Each measured execution of each operation, by its name."""
+        return durations_us(self.observed)
+
+    @cached_property
+    def predicted_waits_us(self) -> Mapping[str, float]:
+        """What should be waited for what was started, by the name of the start."""
+        found: dict[str, float] = {}
+        for one in self.predicted.values():
+            if one.waits_for is not None:
+                found[one.waits_for] = found.get(one.waits_for, 0.0) + one.time_us
+        return found
 
     @cached_property
     def matched_share(self) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median_low
 
 from hloscope.analysis.places import users_line
-from hloscope.analysis.provenance import provenance_of
+from hloscope.analysis.provenance import source_frames
 from hloscope.analysis.totals import grouped
 from hloscope.cost.predicted import Activity
 from hloscope.measured.joined import Joined
@@ -90,7 +90,7 @@ def _operation(joined: Joined, name: str, opcode: str) -> MeasuredOperation:
         predicted_us=None if predicted is None else predicted.executions * predicted.time_us,
         rule=rule,
         calibrated=joined.is_calibrated(rule),
-        source=None if instruction is None else users_line(provenance_of(joined.graph, [instruction]).source),
+        source=None if instruction is None else users_line(source_frames(instruction)),
     )
 
 

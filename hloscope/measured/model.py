@@ -149,7 +149,7 @@ class MeasuredOperation:
         predicted_us: What it should have taken; None where it is not on the predicted schedule.
         rule: What priced it; None where nothing did.
         calibrated: Whether that was compared with published measurements of this generation.
-        source: The line of the user's program, such as `model.py:31`; None when not known.
+        source: The line of the user's program that the instruction itself says; None where it says none.
     """
 
     name: str

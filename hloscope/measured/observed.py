@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -179,13 +179,12 @@ def _waits_of_run(run: Run, starts: Mapping[str, str], queues: Mapping[str, str]
         )
 
 
-def durations_us(observed: Observed, names: Iterable[str]) -> dict[str, list[float]]:
-    """Each execution of some operations, in microseconds."""
-    found: dict[str, list[float]] = {name: [] for name in names}
+def durations_us(observed: Observed) -> dict[str, list[float]]:
+    """Each execution of each operation, in microseconds, by its name."""
+    found: dict[str, list[float]] = {}
     for each in observed.runs:
         for event in each.run.operations:
-            if event.operation.name in found:
-                found[event.operation.name].append(event.duration_us)
+            found.setdefault(event.operation.name, []).append(event.duration_us)
     return found
 
 

@@ -14,7 +14,6 @@ from hloscope.analysis.vocabulary import Bound, Link
 from hloscope.cost.predicted import WITHIN_DEVICE, Predicted
 from hloscope.measured.joined import Joined
 from hloscope.measured.model import MeasuredAxis, MeasuredTransfer
-from hloscope.measured.observed import durations_us
 from hloscope.units import known_sum
 
 _MICROSECONDS = 1e6
@@ -124,9 +123,7 @@ def _predicted_us(joined: Joined, found: Predicted) -> float | None:
 
 
 def _predicted_exposed_us(joined: Joined, found: Predicted) -> float:
-    name = found.instruction.name
-    waits = [other.time_us for other in joined.predicted.values() if other.waits_for == name]
-    return found.time_us + sum(waits)
+    return found.time_us + joined.predicted_waits_us.get(found.instruction.name, 0.0)
 
 
 def _taken(joined: Joined, around: str, found: Predicted | None, *, is_inside: bool) -> _Taken:
@@ -135,17 +132,20 @@ def _taken(joined: Joined, around: str, found: Predicted | None, *, is_inside: b
     A transfer that the device waits for ends when the wait does. Of one that it does not wait for nobody sees the end,
     and of one that had to wait for another nobody sees the beginning, unless that was waited for.
     """
-    own = durations_us(joined.observed, [around])[around]
+    own = joined.durations_us.get(around)
     if not own or around not in joined.matched:
         return _Taken(time_us=None, exposed_us=0.0, bound=Bound.UNKNOWN)
     waits = joined.waits.get(around)
+    if not waits and found is not None and found.runs_beside:
+        return _Taken(time_us=None, exposed_us=median_low(own), bound=Bound.UNKNOWN)
     if not waits:
         return _Taken(
             time_us=median_low(own), exposed_us=median_low(own), bound=Bound.AT_MOST if is_inside else Bound.EXACT
         )
     exposed_us = median_low(wait.waited_us for wait in waits)
     is_seen = sum(wait.is_exact for wait in waits) * 2 > len(waits)
-    is_seen = is_seen and (found is None or found.queue is not None or found.queued_us == 0)
+    if found is not None and found.queue is None:  # other fusions may drive it, and links may be shared
+        is_seen = is_seen and found.instruction.opcode != "fusion" and found.queued_us == 0
     return _Taken(
         time_us=median_low(wait.flight_us for wait in waits),
         exposed_us=exposed_us + median_low(own),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jaxlib import _hlo
 
-from hloscope.api.texts import capture_of_text
+from hloscope.api.texts import capture_of_text, with_guesses
 from hloscope.cost.captures import price_capture
 from hloscope.cost.predicted import Prediction, predicted_step
 from hloscope.hardware.slices import parse_slice
@@ -27,6 +27,7 @@ def prediction_of(text: str, slice_name: str = SLICE) -> Prediction:
     """What is predicted of a text."""
     module = parse_module(text)
     program = capture_of_text(text, module, make_facts(), parse_slice(slice_name), name="test")
+    program = with_guesses(program, module, make_facts(), is_said=True)
     found = predicted_step(program, module, price_capture(program, module, target="test"))
     assert found is not None
     return found
