@@ -11,7 +11,20 @@ import nox
 SUPPORTED = ("3.11", "3.12", "3.13")
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 OTHERS = [version for version in SUPPORTED if version in ("3.11", "3.13") and version != HERE]
-ROOMS = ("analysis", "config", "contracts", "cost", "graph", "hardware", "hlo", "matching", "report", "rules")
+ROOMS = (
+    "analysis",
+    "config",
+    "contracts",
+    "cost",
+    "graph",
+    "hardware",
+    "hlo",
+    "matching",
+    "measured",
+    "profiles",
+    "report",
+    "rules",
+)
 QUICK = [*(f"tests/{room}" for room in ROOMS), "tests/test_api.py", "tests/test_errors.py", "tests/test_house.py"]
 SIDE_BY_SIDE = ("-n", "auto", "--dist", "worksteal")  # neighbours stay together, and share what they compile
 

@@ -15,6 +15,7 @@ _COMMANDS = {
     "record": ("hloscope.cli.record", "Run your own script as it is, and analyse every program that JAX compiles."),
     "price": ("hloscope.cli.price", "Predict how long a step takes on several slices, side by side."),
     "compare": ("hloscope.cli.compare", "Put a profile of a real run beside what is predicted of it."),
+    "measure": ("hloscope.cli.measure", "Run a function where a TPU is, and compare in one go."),
     "explain": ("hloscope.cli.explain", "Say why a collective is there: the whole chain, and what to change."),
     "shardings": ("hloscope.cli.shardings", "Show every array's sharding as Shardy propagates it; compiles nothing."),
     "verify": ("hloscope.cli.verify", "Check a function against a reference: numbers, structure and communication."),

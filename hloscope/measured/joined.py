@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hloscope.analysis.model import Analysis
-from hloscope.cost.predicted import Predicted, Prediction
+from hloscope.cost.predicted import Activity, Predicted, Prediction
 from hloscope.graph import HloGraph
 from hloscope.hlo import HloInstruction, HloModule
 from hloscope.measured.observed import Observed, Waited, durations_us, printed_form, waits_of
@@ -74,6 +74,24 @@ class Joined:
         times = {name: self.observed.time_us(name) for name in self.observed.operations}
         whole = sum(times.values())
         return None if whole <= 0 else sum(times[name] for name in self.matched) / whole
+
+    def activity_of(self, name: str) -> Activity | None:
+        """What a device does during an operation; None where that is not in the compiled module or its schedule.
+
+        Where nothing is predicted, as of CPU devices, all but collectives is taken to compute.
+        """
+        if name in self.predicted:
+            return self.predicted[name].activity if self._is_in_module(name) else None
+        if self.prediction is not None or name not in self.matched:
+            return None
+        return Activity.COMMUNICATION if name in self._collectives else Activity.COMPUTING
+
+    def _is_in_module(self, name: str) -> bool:
+        return name in self.matched or name not in self.observed.operations
+
+    @cached_property
+    def _collectives(self) -> frozenset[str]:
+        return frozenset(part.name for one in self.analysis.collectives for part in one.parts or (one,))
 
     def is_calibrated(self, rule: str | None) -> bool:
         """Whether a rule was compared with published measurements of this generation."""

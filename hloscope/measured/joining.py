@@ -49,6 +49,7 @@ def compared(joined: Joined) -> MeasuredProgram:
         transfers=transfers,
         axes=tuple(axes_of(joined.analysis, transfers)),
         rules=tuple(_rules(joined, operations)),
+        notes=() if joined.analysis.time is None else joined.analysis.time.notes,
     )
 
 
@@ -83,7 +84,7 @@ def _operation(joined: Joined, name: str, opcode: str) -> MeasuredOperation:
         name=name,
         computation=None if instruction is None else instruction.computation.name,
         opcode=opcode,
-        activity=None if predicted is None else predicted.activity,
+        activity=joined.activity_of(name),
         executions=joined.observed.executions(name),
         predicted_executions=None if predicted is None else predicted.executions,
         measured_us=joined.observed.time_us(name),
@@ -99,18 +100,16 @@ def _parts(joined: Joined) -> Iterator[StepPart]:
     run = joined.observed.median_run
     measured: dict[str, float] = {}
     for name, alone_ps in run.alone_ps.items():
-        instruction, predicted = joined.matched.get(name), joined.predicted.get(name)
-        part = NOT_MATCHED
+        instruction, activity = joined.matched.get(name), joined.activity_of(name)
         if instruction is not None and instruction.opcode in _RUNS_OTHERS:
             continue
-        if instruction is not None and predicted is not None:
-            part = predicted.activity.value
+        part = NOT_MATCHED if activity is None else activity.value
         measured[part] = measured.get(part, 0.0) + alone_ps / _MICROSECOND_PS
     predictions: dict[str, float] = {}
     for found in joined.predicted.values():
         key = found.activity.value
         predictions[key] = predictions.get(key, 0.0) + found.executions * found.time_us
-    measured[NOTHING] = run.run.duration_us - sum(measured.values())
+    measured[NOTHING] = max(run.run.duration_us - sum(measured.values()), 0.0)  # threads of a CPU run side by side
     if joined.prediction is not None:
         rest_us = joined.prediction.step_us - sum(predictions.values())
         predictions[NOTHING] = rest_us if rest_us > _ROUNDED_US else 0.0

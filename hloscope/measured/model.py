@@ -109,7 +109,7 @@ class MeasuredTransfer:
         predicted_hidden_us: The same as predicted; None where that is not known.
         measured_bytes_per_s: Bytes over `measured_us`; at least, where that is at most.
         predicted_bytes_per_s: The same as predicted.
-        rule: What priced it.
+        rule: What priced it; None where nothing did.
         calibrated: Whether that was compared with published measurements of this generation.
         source: The line of the user's program, such as `model.py:31`; None when not known.
     """
@@ -129,7 +129,7 @@ class MeasuredTransfer:
     predicted_hidden_us: float | None
     measured_bytes_per_s: float | None
     predicted_bytes_per_s: float | None
-    rule: str
+    rule: str | None
     calibrated: bool
     source: str | None
 

@@ -69,9 +69,9 @@ def transfers_of(joined: Joined) -> Iterator[MeasuredTransfer]:
 
 def _holder(joined: Joined, computation: str, name: str) -> str:
     """The instruction of the schedule that a collective is or is in."""
-    while name not in joined.predicted:
+    while name not in joined.predicted and name not in joined.matched:
         caller = joined.graph.only_caller(computation)
-        if caller is None:
+        if caller is None or not (caller.opcode == "fusion" or caller.opcode.endswith("-start")):
             break
         computation, name = caller.computation.name, caller.name
     return name
@@ -89,7 +89,7 @@ def _transfer(
     taken = _taken(joined, around, found, is_inside=around != name)
     predicted_us = None if found is None else _predicted_us(joined, found)
     exposed_us = None if found is None or predicted_us is None else _predicted_exposed_us(joined, found)
-    rule = _NOT_KNOWN if found is None else found.rule
+    rule = None if found is None else found.rule
     return MeasuredTransfer(
         name=name,
         executions=joined.observed.executions(around),

@@ -117,7 +117,8 @@ def _headline(found: CompareDocument) -> str:
 
 
 def _program_line(program: MeasuredProgram) -> str:
-    where = "" if program.slice is None else f", priced on {program.slice}"
+    priced = "" if program.step.predicted_us is None else "priced "
+    where = "" if program.slice is None else f", {priced}on {program.slice}"
     says = " (as the profile says)" if program.slice_chosen_by == "profile" else ""
     return f"{program.program}: {plural(program.runs, 'run')} on {plural(program.devices, 'device')}{where}{says}"
 
@@ -257,7 +258,9 @@ def _operations(operations: Sequence[MeasuredOperation]) -> _Table:
         )
         for found in operations[:_MOST_LISTED]
     ]
-    title = _titled("Largest disagreements, per step", len(rows), len(operations))
+    is_predicted = any(found.predicted_us is not None for found in operations)
+    words = "Largest disagreements" if is_predicted else "Longest operations"
+    title = _titled(f"{words}, per step", len(rows), len(operations))
     return title, ("operation", "times", "measured", "predicted", "off by", "rule"), rows
 
 

@@ -66,6 +66,7 @@ def test_the_written_file_makes_the_prediction_what_was_measured(compared, tmp_p
     again = hloscope.compare(profile=tmp_path / "trace", slice="v5e:2x4", chip_overrides=[str(file)]).programs[0]
     assert again.step.predicted_us == pytest.approx(again.step.median_us, rel=2e-3)
     assert compared.programs[0].step.predicted_us < 0.95 * again.step.median_us
+    assert any("calibration.toml" in note for note in again.notes)
     table = tomllib.loads(file.read_text())["v5e"]
     assert table["fitted_to"]["programs"] == ["jit_step(1234567890123456789)"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -72,3 +74,14 @@ def test_an_operation_that_the_module_does_not_have_is_told(tmp_path):
     assert program.matched_operations == program.measured_operations - 1
     (part,) = (part for part in program.parts if part.part == "not matched")
     assert part.measured_us == pytest.approx(found.measured_us)
+
+
+def test_hlo_text_beside_a_profile_needs_no_jax(folder, tmp_path):
+    (tmp_path / "step.hlo").write_text(TEXT)
+    program = (
+        "import sys, hloscope; from hloscope.documents import plain\n"
+        f"found = hloscope.compare({str(tmp_path / 'step.hlo')!r}, profile={str(folder)!r})\n"
+        "print(found.programs[0].matched_share, {'jax', 'jaxlib'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "1.0 set()\n", done.stderr

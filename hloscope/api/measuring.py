@@ -1,0 +1,102 @@
+"""`measure`: a program is run and profiled here, and its profile is compared, in one go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hloscope.api.analyzing import Stage, slice_fact
+from hloscope.api.comparing import compare_function
+from hloscope.api.texts import capture_of_text, with_guesses
+from hloscope.cost.captures import price_capture
+from hloscope.errors import ProfileError
+from hloscope.hardware.slices import parse_slice
+from hloscope.hlo import parse_module
+from hloscope.measured.joined import Joined
+from hloscope.measured.joining import compared
+from hloscope.measured.model import CompareDocument
+from hloscope.measured.observed import observed_programs
+from hloscope.profiles.reading import profile_files, read_profile
+from hloscope.program.environment import DEFAULT_DEVICES
+from hloscope.program.files import unpacked
+from hloscope.program.target import TargetFacts
+from hloscope.store import Store
+from hloscope.verification.machine import attached_platform
+from hloscope.verification.profiling import ProfiledRun, profiled_in_child
+
+PLATFORMS = ("tpu", "cpu")
+_LIMIT_S = 600.0
+
+
+def measure_function(
+    target: str,
+    facts: TargetFacts,
+    *,
+    on: str = "tpu",
+    runs: int = 10,
+    folder: Path | None = None,
+    stage: Stage = lambda _: None,
+    store: Store | None = None,
+) -> CompareDocument:
+    """Runs a function on random arguments under JAX's profiler, and puts what it took beside what is predicted.
+
+    Args:
+        target: `module:fn` or `file.py:fn`.
+        facts: How to call it.
+        on: `tpu` for what is attached; `cpu` for simulated devices, of which nothing is predicted.
+        runs: Runs that are profiled.
+        folder: Where the profile is kept; None keeps none.
+        stage: Called with what is happening.
+        store: Where compiles are kept.
+
+    Raises:
+        HloscopeError: Bad input; no TPU is attached; JAX refuses the program.
+    """
+    if on == "tpu" and attached_platform() != "tpu":
+        raise ProfileError(
+            "no TPU is attached here",
+            fix="run it where one is; or take a profile there with jax.profiler and give it to hloscope compare; "
+            "--on cpu measures simulated CPU devices, of which nothing is predicted",
+        )
+    with TemporaryDirectory(prefix="hloscope-profile-") as scratch:
+        where = Path(scratch) if folder is None else folder
+        stage(f"running {target} {runs} times")
+        devices = prod(facts.mesh.values()) if isinstance(facts.mesh, dict) else DEFAULT_DEVICES
+        run = ProfiledRun(
+            target=target, facts=replace(facts, slice=None), platform=on, devices=devices, folder=str(where), runs=runs
+        )
+        text = profiled_in_child(run, timeout_s=_LIMIT_S if facts.timeout_s is None else facts.timeout_s)
+        if on == "tpu":
+            return compare_function(target, where, facts, stage=stage, store=store)
+        return _of_cpu(target, text, where, facts)
+
+
+def _of_cpu(target: str, text: str, folder: Path, facts: TargetFacts) -> CompareDocument:
+    """What simulated devices took; of them nothing is predicted."""
+    files, notes = profile_files(folder)
+    profile = read_profile(str(folder), ((str(file), unpacked(file)) for file in files), of_cpu=True)
+    module = parse_module(text, name=f"{target} (compiled for CPU)")
+    named = [found for found in observed_programs(profile.devices) if found.program.partition("(")[0] == module.name]
+    if not named:
+        raise ProfileError(f"the profile of {target} holds no run of it", why=f"it is compiled as {module.name}")
+    known = facts if isinstance(facts.mesh, dict) else replace(facts, mesh=None)
+    chosen = parse_slice(f"cpu:{max(module.device_count, 1)}")
+    program = with_guesses(
+        capture_of_text(text, module, known, chosen, name=target),
+        module,
+        replace(known, chip_overrides=None),
+        is_said=True,
+    )
+    analysis = replace(price_capture(program, module, target=target), slice=slice_fact(program))
+    joined = Joined(observed=named[0], module=module, analysis=analysis, prediction=None)
+    return CompareDocument(
+        target=target,
+        profile="a run on CPU devices",
+        chip=None,
+        device_kind="CPU",
+        devices=len(profile.devices),
+        programs=(compared(joined),),
+        notes=(*notes, "these are simulated devices of this machine: what they take says nothing of a TPU"),
+    )

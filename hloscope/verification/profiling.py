@@ -1,0 +1,127 @@
+"""A program that is run under JAX's profiler, in a process of its own, on what is attached or on simulated devices."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import threading
+from concurrent.futures import wait
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hloscope.compiler.pool import WorkerDied, WorkerPool
+from hloscope.errors import ProfileError, TargetError, TimeLimitError
+from hloscope.program.target import TargetFacts
+from hloscope.verification.machine import jax_platform
+
+if TYPE_CHECKING:
+    from hloscope.verification.executing import Prepared
+
+_SAID_LINES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfiledRun:
+    """What is to be run.
+
+    Attributes:
+        target: `module:fn` or `file.py:fn`.
+        facts: How to call it; letters of its types have sizes.
+        platform: `cpu` for simulated devices, or `tpu`.
+        devices: Simulated devices.
+        folder: Where the profile goes.
+        runs: Runs that are profiled, after one that is not.
+        seed: Of the random arguments.
+    """
+
+    target: str
+    facts: TargetFacts
+    platform: str
+    devices: int
+    folder: str
+    runs: int
+    seed: int = 0
+
+
+def profiled_in_child(run: ProfiledRun, *, timeout_s: float) -> str:
+    """Runs a program in a process of its own.
+
+    Returns:
+        The HLO text that ran.
+
+    Raises:
+        HloscopeError: JAX refuses the program, or the process died or took too long.
+    """
+    try:
+        pickled = pickle.dumps(run)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise TargetError(
+            "the arguments cannot be handed to the process that runs the program",
+            why=str(error),
+            fix="give them as notations such as 'bf16[8@X,2048]', or in @hloscope.target",
+        ) from error
+    path = [os.getcwd() if entry == "" else entry for entry in sys.path]
+    environment = {**os.environ, "JAX_PLATFORMS": jax_platform(run.platform)}
+    with closing(_Worker()) as worker:
+        found = worker.pool.submit_in(environment, None, _run, path, run.devices, run.platform, pickled)
+        if not wait([found], min(timeout_s, threading.TIMEOUT_MAX)).done:
+            worker.pool.kill(found)
+            raise TimeLimitError(f"running {run.target}", timeout_s)
+        try:
+            return found.result()
+        except WorkerDied as died:
+            last = "\n".join(died.words.strip().splitlines()[-_SAID_LINES:])
+            raise ProfileError(f"{run.target} ended the process that ran it", why=last or None) from None
+
+
+class _Worker:
+    """One process, which is ended when it is closed."""
+
+    def __init__(self) -> None:
+        self.pool = WorkerPool(1, counted=False)
+
+    def close(self) -> None:
+        self.pool.shutdown()
+
+
+def _run(path: list[str], devices: int, platform: str, pickled: bytes) -> str:
+    sys.path[:] = path
+    from hloscope.program.environment import prepare_environment
+
+    prepare_environment(devices, attached=platform != "cpu")
+    return _profiled(pickle.loads(pickled))
+
+
+def _profiled(run: ProfiledRun) -> str:
+    import jax
+
+    from hloscope.program.loading import loaded, name_of
+    from hloscope.program.target import attached_facts
+    from hloscope.verification.executing import prepare
+
+    function = loaded(run.target, run.facts)
+    program = prepare(function, run.facts.over(attached_facts(function)), name_of(run.target))
+    jax.block_until_ready(_call(program, run.seed))
+    with jax.profiler.trace(run.folder):
+        for _ in range(run.runs):
+            jax.block_until_ready(_call(program, run.seed))
+    return str(program.compiled.as_text())
+
+
+def _call(program: Prepared, seed: int) -> Any:
+    """One run on values of its own, since a run may take its arguments' memory."""
+    import jax
+
+    from hloscope.verification.executing import sharding_of
+    from hloscope.verification.pairs import random_value
+
+    values = [random_value(aval, None, seed, position) for position, aval in enumerate(program.seen.argument_avals)]
+    shardings = [sharding_of(program, position) for position in range(len(values))]
+    placed = [
+        value if sharding is None else jax.device_put(value, sharding)
+        for value, sharding in zip(values, shardings, strict=True)
+    ]
+    args, kwargs = jax.tree.unflatten(jax.tree.structure(program.lowered.module.args_info), placed)
+    return program.compiled(*args, **kwargs)
