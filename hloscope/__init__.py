@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hloscope.api.diffing import diff
     from hloscope.api.doctor import doctor
     from hloscope.api.explaining import explain
+    from hloscope.api.measuring import measure
     from hloscope.api.pricing import price
     from hloscope.api.recording import record, recording
     from hloscope.api.shardings import shardings
@@ -52,6 +53,7 @@ _HOMES = {
     "hloscope.api.diffing": "diff",
     "hloscope.api.doctor": "doctor",
     "hloscope.api.explaining": "explain",
+    "hloscope.api.measuring": "measure",
     "hloscope.api.pricing": "price",
     "hloscope.api.recording": "record recording",
     "hloscope.api.shardings": "shardings",
@@ -98,6 +100,7 @@ __all__ = [
     "diff",
     "doctor",
     "explain",
+    "measure",
     "price",
     "record",
     "recording",

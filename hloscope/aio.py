@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from hloscope.api import checking, diffing, explaining, pricing, verifying
+from hloscope.api import checking, comparing, diffing, explaining, measuring, pricing, verifying
 from hloscope.api import shardings as shardings_
 from hloscope.api.analyzing import analyze as _analyze
 
@@ -34,10 +34,12 @@ def _awaited(call: Callable[P, T]) -> Callable[P, Awaitable[T]]:
 
 analyze = _awaited(_analyze)
 check = _awaited(checking.check)
+compare = _awaited(comparing.compare)
 diff = _awaited(diffing.diff)
 explain = _awaited(explaining.explain)
+measure = _awaited(measuring.measure)
 price = _awaited(pricing.price)
 shardings = _awaited(shardings_.shardings)
 verify = _awaited(verifying.verify)
 
-__all__ = ["analyze", "check", "diff", "explain", "price", "shardings", "verify"]
+__all__ = ["analyze", "check", "compare", "diff", "explain", "measure", "price", "shardings", "verify"]

@@ -16,7 +16,7 @@ PUBLIC = (
     "Analysis Collective Collectives CompileError CompilerDiedError Explanation Explanations Finding "
     "HbmError HloParseError HloscopeError MeshError NotationError ProfileError Recording SliceError TargetError "
     "TimeLimitError TraceError Verification __version__ accept aio analyze analyze_text check compare diff doctor "
-    "explain price record recording rules shardings target verify"
+    "explain measure price record recording rules shardings target verify"
 ).split()
 HEAVY = ("jax", "jaxlib", "networkx", "libtpu")
 

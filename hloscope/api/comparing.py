@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 from hloscope.api.analyzing import Stage, slice_fact, with_function
 from hloscope.api.python_words import python_words
-from hloscope.api.texts import beside_text, capture_of_text, hlo_text, with_guesses
+from hloscope.api.texts import capture_of_text, text_of, with_guesses
 from hloscope.compiler.hlo_protos import devices_of, module_of
 from hloscope.cost.captures import price_capture
 from hloscope.cost.predicted import predicted_step
@@ -28,9 +28,10 @@ from hloscope.measured.observed import Observed, observed_programs
 from hloscope.profiles.model import Profile
 from hloscope.profiles.reading import profile_files, read_profile
 from hloscope.program.capture import Capture
-from hloscope.program.files import decode_hlo, names_hlo, unpacked
+from hloscope.program.files import decode_hlo, unpacked
 from hloscope.program.loading import name_of
-from hloscope.program.target import TargetFacts, TargetOptions, check_names, make_facts, with_options
+from hloscope.program.target import OPTIONS, TargetFacts, TargetOptions, check_names, make_facts, with_options
+from hloscope.progress import waiting
 from hloscope.store import Store, default_store
 
 _LEAST_MATCHED = 0.5
@@ -64,22 +65,39 @@ def compare(
         {options}
 
     Returns:
-        What was measured and predicted; `hloscope.documents.plain` gives plain data.
+        What was measured and predicted; it prints as the report, and `to_dict()` gives plain data.
 
     Raises:
         HloscopeError: Bad input; the profile is none of a TPU, or is of another program than the target.
     """
     check_names(options, "compare")
-    if target is None:
-        facts = make_facts(**options) if args is None else make_facts(args=args, **options)
-        return compare_own(Path(profile), facts, only=only)
     described: dict[str, Any] = {"args": args, **options}
-    if isinstance(target, str | Path) and names_hlo(target):
-        beside = beside_text(target, described)
-        return compare_text(hlo_text(target), Path(profile), make_facts(**beside), name=str(target), only=only)
-    if isinstance(target, Path):
-        raise TargetError(f"{target} names no function", fix=f"write '{target}:FUNCTION'")
-    return compare_function(target, Path(profile), make_facts(**described), only=only, store=default_store())
+    if target is None:
+        refuse_functions_options(described)
+        return compare_own(Path(profile), make_facts(**described), only=only)
+    text = text_of(target, described)
+    if text is not None:
+        return compare_text(text.text, Path(profile), make_facts(**text.beside), name=text.name, only=only)
+    assert not isinstance(target, Path)  # which is text, or refused
+    with waiting() as stage:
+        return compare_function(
+            target, Path(profile), make_facts(**described), only=only, stage=stage, store=default_store()
+        )
+
+
+def refuse_functions_options(given: Mapping[str, Any]) -> None:
+    """Refuses, where no target is named, what only a function can obey.
+
+    Raises:
+        TargetError: One is given.
+    """
+    for option in OPTIONS:
+        if given.get(option.name) and not option.of_text:
+            raise TargetError(
+                f"{option.name} does not go with a profile alone",
+                why="its programs are compiled already",
+                fix="leave it out, or name the function",
+            )
 
 
 def opened(path: Path) -> Profile:

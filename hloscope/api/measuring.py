@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, Unpack
 
 from hloscope.api.analyzing import Stage, slice_fact
 from hloscope.api.comparing import compare_function
+from hloscope.api.python_words import python_words
 from hloscope.api.texts import capture_of_text, with_guesses
 from hloscope.cost.captures import price_capture
-from hloscope.errors import ProfileError
+from hloscope.errors import NotationError, ProfileError, TargetError
 from hloscope.hardware.slices import parse_slice
 from hloscope.hlo import parse_module
 from hloscope.measured.joined import Joined
@@ -21,13 +24,61 @@ from hloscope.measured.observed import observed_programs
 from hloscope.profiles.reading import profile_files, read_profile
 from hloscope.program.environment import DEFAULT_DEVICES
 from hloscope.program.files import unpacked
-from hloscope.program.target import TargetFacts
-from hloscope.store import Store
+from hloscope.program.loading import name_of
+from hloscope.program.target import TargetFacts, TargetOptions, check_names, make_facts, with_options
+from hloscope.progress import waiting
+from hloscope.store import Store, default_store
 from hloscope.verification.machine import attached_platform
 from hloscope.verification.profiling import ProfiledRun, profiled_in_child
+from hloscope.verification.where import by_name
 
-PLATFORMS = ("tpu", "cpu")
 _LIMIT_S = 600.0
+_PLATFORMS = ("tpu", "cpu")
+
+
+@python_words()
+@with_options(TargetOptions)
+def measure(
+    target: Callable[..., Any] | str,
+    args: Any = None,
+    *,
+    on: str = "tpu",
+    runs: int = 10,
+    keep: str | Path | None = None,
+    **options: Unpack[TargetOptions],
+) -> CompareDocument:
+    """Runs a function on random arguments under JAX's profiler, and puts what it took beside what is predicted.
+
+    Example:
+        >>> hloscope.measure("model:step", ("f32[64@X,512]",), mesh={"X": 4}, on="cpu").programs[0].step.median_us
+
+    Args:
+        target: A function that another process can import, or its name: `module:fn`, `file.py:fn`.
+        args: One entry per positional argument, as for `analyze`.
+        on: `tpu` for what is attached; `cpu` for simulated devices, of which nothing is predicted.
+        runs: Runs that are profiled.
+        keep: The folder in which the profile is kept; by default it is not.
+        {options}
+
+    Returns:
+        What was measured and predicted; it prints as the report, and `to_dict()` gives plain data.
+
+    Raises:
+        HloscopeError: Bad input; no TPU is attached; JAX refuses the program.
+    """
+    check_names(options, "measure")
+    if on not in _PLATFORMS:
+        raise NotationError(f"{on!r} is no platform to measure on", fix=f"use one of {', '.join(_PLATFORMS)}")
+    if runs < 1:
+        raise NotationError(f"{runs} runs are none", fix="give 1 or more")
+    named = by_name(target)
+    if not isinstance(named, str):
+        raise TargetError(
+            f"{name_of(target)} cannot be imported in the process that runs it", fix="put it into a module"
+        )
+    facts, folder = make_facts(args=args, **options), None if keep is None else Path(keep)
+    with waiting() as stage:
+        return measure_function(named, facts, on=on, runs=runs, folder=folder, stage=stage, store=default_store())
 
 
 def measure_function(

@@ -9,6 +9,8 @@ import click
 
 from hloscope.cli import running, targets
 from hloscope.cli.options import target_options
+from hloscope.program.target import OPTIONS
+from hloscope.progress import progress
 
 if TYPE_CHECKING:
     from hloscope.measured.model import CompareDocument
@@ -50,11 +52,13 @@ def command(target: str | None, profile: Path, only: str | None, write: str | No
 
     Without TARGET the programs that the profile itself holds are priced.
     """
-    from hloscope.api.comparing import compare_function, compare_own, compare_text
+    from hloscope.api.comparing import compare_function, compare_own, compare_text, refuse_functions_options
 
     if target is None:
+        facts = targets.facts_of(options)
+        refuse_functions_options({option.name: getattr(facts, option.name) for option in OPTIONS})
         with running.stdout_kept_for_the_report():
-            return compare_own(profile, targets.facts_of(options), only=only)
+            return compare_own(profile, facts, only=only)
     targets.start_compiler(target, options["slice"])
     if targets.is_text(target):
         name, text = targets.read_text(target, options)
@@ -63,5 +67,5 @@ def command(target: str | None, profile: Path, only: str | None, write: str | No
     from hloscope.store import default_store
 
     facts, store = targets.prepared_facts(options), default_store()
-    with running.stdout_kept_for_the_report(), running.progress() as stage:
+    with running.stdout_kept_for_the_report(), progress() as stage:
         return compare_function(target, profile, facts, only=only, stage=stage, store=store)

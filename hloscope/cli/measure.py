@@ -10,6 +10,7 @@ import click
 from hloscope.cli import running, targets
 from hloscope.cli.options import target_options
 from hloscope.errors import TargetError
+from hloscope.progress import progress
 
 if TYPE_CHECKING:
     from hloscope.measured.model import CompareDocument
@@ -42,5 +43,5 @@ def command(target: str, on: str, runs: int, keep: Path | None, **options: Any) 
     if targets.is_text(target):
         raise TargetError(f"{target} cannot be run", why="it is HLO text", fix="name the function: module:fn")
     facts = targets.prepared_facts(options)
-    with running.stdout_kept_for_the_report(), running.progress() as stage:
+    with running.stdout_kept_for_the_report(), progress() as stage:
         return measure_function(target, facts, on=on, runs=runs, folder=keep, stage=stage, store=default_store())

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from hloscope.analysis.vocabulary import Bound, Link
 from hloscope.cost.predicted import Activity
 from hloscope.documents import SCHEMA, Schema
+from hloscope.shown import Shown
+from hloscope.units import format_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,8 +249,8 @@ class CalibratedFigure:
     why: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompareDocument:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CompareDocument(Shown):
     """A profile beside what is predicted of its programs.
 
     Attributes:
@@ -274,3 +276,14 @@ class CompareDocument:
     uncompared: tuple[UncomparedProgram, ...] = ()
     calibration: tuple[CalibratedFigure, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def _subject(self) -> str:
+        return "comparison"
+
+    def __repr__(self) -> str:
+        steps = ", ".join(
+            f"{one.program.partition('(')[0]} {format_time(one.step.median_us)} measured, "
+            f"{format_time(one.step.predicted_us)} predicted"
+            for one in self.programs[:3]
+        )
+        return f"<CompareDocument of {self.profile}: {steps}>"

@@ -41,7 +41,7 @@ def run_somewhere(job: Job, *, decided_by_devices: bool) -> Numerics:
         decided_by_devices: Whether a collective may stand under a branch or a loop that each device decides, which can
             end the process that runs it.
     """
-    named = replace(job, target=_by_name(job.target), reference=_by_name(job.reference))
+    named = replace(job, target=by_name(job.target), reference=by_name(job.reference))
     why = "a function cannot be imported in another"
     fix = "put it into a module"
     if isinstance(named.target, str) and isinstance(named.reference, str):
@@ -105,7 +105,7 @@ def _here(job: Job, why: str) -> Numerics:
     return replace(found, notes=(*found.notes, f"run in this process, because {why}"))
 
 
-def _by_name(target: str | Function) -> str | Function:
+def by_name(target: str | Function) -> str | Function:
     """The function's name in place of the function, if the name leads to it again in another process."""
     if isinstance(target, str):
         return target

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import hloscope
 from hloscope.profiles.reading import profile_files
 
 STEPS = Path(__file__).parent / "steps.py"
@@ -85,3 +86,15 @@ def test_hlo_text_cannot_be_run(tmp_path):
     (tmp_path / "step.hlo").write_text("HloModule m\nENTRY e {\n  ROOT p = f32[4] parameter(0)\n}\n")
     done = ran("step.hlo", "--on", "cpu", cwd=tmp_path)
     assert (done.returncode, "cannot be run" in done.stderr) == (2, True)
+
+
+def test_in_python(says):
+    found = hloscope.measure(f"{STEPS}:step", ("f32[64@X,128]", "f32[128@X,128]"), mesh={"X": 2}, on="cpu", runs=2)
+    assert (found.programs[0].runs, found.device_kind) == (4, "CPU")
+    for wrong in ({"on": "gpu"}, {"runs": 0}):
+        with pytest.raises(hloscope.HloscopeError) as caught:
+            hloscope.measure(f"{STEPS}:step", **wrong)
+        says(caught, next(iter(wrong)))
+    with pytest.raises(hloscope.HloscopeError) as caught:
+        hloscope.measure(lambda x: x, ("f32[4]",), on="cpu")
+    assert "cannot be imported" in caught.value.what

@@ -85,3 +85,19 @@ def test_hlo_text_beside_a_profile_needs_no_jax(folder, tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stdout == "1.0 set()\n", done.stderr
+
+
+def test_what_only_a_function_can_obey_is_refused_beside_a_profile_alone(says, folder):
+    with pytest.raises(hloscope.HloscopeError) as caught:
+        hloscope.compare(profile=folder, donate=0)
+    assert caught.value.what.startswith("donate")
+    says(caught)
+
+
+def test_a_comparison_prints_as_its_report_and_is_one_line_as_repr(folder):
+    found = hloscope.compare(profile=folder, slice=SLICE)
+    assert str(found).splitlines()[0].endswith("beside the profile's own programs: 1 device, TPU v5 Lite")
+    assert repr(found).startswith("<CompareDocument of ")
+    assert len(repr(found).splitlines()) == 1
+    assert found.to_dict()["programs"][0]["step"]["median_us"] == found.programs[0].step.median_us
+    assert found.report("markdown").startswith("### hloscope compare: ")
