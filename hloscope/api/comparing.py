@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -10,11 +10,11 @@ from typing import Any, Unpack
 
 from hloscope.api.analyzing import Stage, slice_fact, with_function
 from hloscope.api.python_words import python_words
-from hloscope.api.texts import capture_of_text, text_of, with_guesses
+from hloscope.api.texts import beside_text, capture_of_text, text_of, with_guesses
 from hloscope.compiler.hlo_protos import devices_of, module_of
 from hloscope.cost.captures import price_capture
 from hloscope.cost.predicted import predicted_step
-from hloscope.errors import HloParseError, HloscopeError, ProfileError, TargetError
+from hloscope.errors import HloParseError, HloscopeError, ProfileError
 from hloscope.hardware.chips import Chip
 from hloscope.hardware.chips import chip as find_chip
 from hloscope.hardware.overrides import overridden
@@ -30,13 +30,14 @@ from hloscope.profiles.reading import profile_files, read_profile
 from hloscope.program.capture import Capture
 from hloscope.program.files import decode_hlo, unpacked
 from hloscope.program.loading import name_of
-from hloscope.program.target import OPTIONS, TargetFacts, TargetOptions, check_names, make_facts, with_options
+from hloscope.program.target import TargetFacts, TargetOptions, check_names, make_facts, with_options
 from hloscope.progress import waiting
 from hloscope.store import Store, default_store
 
 _LEAST_MATCHED = 0.5
 """Of the time in operations: where less of it is in the compiled module, that is another program."""
 
+OWN = "what the profile holds"
 _MOST_PROGRAMS = 8
 """A training script compiles hundreds of small ones: those with most time are compared."""
 
@@ -73,8 +74,7 @@ def compare(
     check_names(options, "compare")
     described: dict[str, Any] = {"args": args, **options}
     if target is None:
-        refuse_functions_options(described)
-        return compare_own(Path(profile), make_facts(**described), only=only)
+        return compare_own(Path(profile), make_facts(**beside_text(OWN, described)), only=only)
     text = text_of(target, described)
     if text is not None:
         return compare_text(text.text, Path(profile), make_facts(**text.beside), name=text.name, only=only)
@@ -83,21 +83,6 @@ def compare(
         return compare_function(
             target, Path(profile), make_facts(**described), only=only, stage=stage, store=default_store()
         )
-
-
-def refuse_functions_options(given: Mapping[str, Any]) -> None:
-    """Refuses, where no target is named, what only a function can obey.
-
-    Raises:
-        TargetError: One is given.
-    """
-    for option in OPTIONS:
-        if given.get(option.name) and not option.of_text:
-            raise TargetError(
-                f"{option.name} does not go with a profile alone",
-                why="its programs are compiled already",
-                fix="leave it out, or name the function",
-            )
 
 
 def opened(path: Path) -> Profile:

@@ -9,7 +9,6 @@ import click
 
 from hloscope.cli import running, targets
 from hloscope.cli.options import target_options
-from hloscope.program.target import OPTIONS
 from hloscope.progress import progress
 
 if TYPE_CHECKING:
@@ -52,13 +51,12 @@ def command(target: str | None, profile: Path, only: str | None, write: str | No
 
     Without TARGET the programs that the profile itself holds are priced.
     """
-    from hloscope.api.comparing import compare_function, compare_own, compare_text, refuse_functions_options
+    from hloscope.api.comparing import OWN, compare_function, compare_own, compare_text
 
     if target is None:
-        facts = targets.facts_of(options)
-        refuse_functions_options({option.name: getattr(facts, option.name) for option in OPTIONS})
+        targets.refuse_options_of_functions(OWN, options)
         with running.stdout_kept_for_the_report():
-            return compare_own(profile, facts, only=only)
+            return compare_own(profile, targets.facts_of(options), only=only)
     targets.start_compiler(target, options["slice"])
     if targets.is_text(target):
         name, text = targets.read_text(target, options)
