@@ -10,9 +10,11 @@ from hloscope.analysis.model import Analysis
 from hloscope.analysis.trip_counts import trip_count
 from hloscope.cost.constants import is_calibrated
 from hloscope.cost.operations import Basis, OperationTime
+from hloscope.cost.paths import NetworkTime
 from hloscope.cost.price import timeline_of
 from hloscope.cost.records import Key, Span
 from hloscope.cost.timeline import LOCAL_STARTS, RUNS, Timeline, ends_chain
+from hloscope.hardware.chips import Chip
 from hloscope.hlo import HloInstruction, HloModule
 from hloscope.program.capture import Capture
 
@@ -50,6 +52,7 @@ class Predicted:
         moved_bytes: What a copy moves; None for all else.
         hbm_bytes: What an operation that computes reads and writes of HBM, at the least.
         runs_beside: Whether it only starts what runs beside the rest.
+        link_axes: Of a collective within a slice: how many axes of the torus carry it; None for all else.
         queue: Copies of one queue are carried out one after the other; None for all else.
     """
 
@@ -65,6 +68,7 @@ class Predicted:
     moved_bytes: int | None = None
     hbm_bytes: int = 0
     runs_beside: bool = False
+    link_axes: int | None = None
     queue: str | None = None
 
 
@@ -218,8 +222,17 @@ def _predicted(timeline: Timeline, span: Span, executions: int, started: HloInst
         moved_bytes=None if copy is None else copy.moved_bytes,
         hbm_bytes=timeline.operations.time_of(instruction).hbm_bytes if activity is Activity.COMPUTING else 0,
         runs_beside=begun is not None,
+        link_axes=None if transfer is None else _link_axes(transfer, timeline.operations.chip),
         queue=None if copy is None else _queue(copy),
     )
+
+
+def _link_axes(transfer: NetworkTime, chip: Chip) -> int | None:
+    """How many axes of the torus have links in use; they lie flat, by chip, axis and direction."""
+    if transfer.links is None:
+        return None
+    used = transfer.links.reshape(-1, chip.torus_dimensions, 2)
+    return int(used.any(axis=(0, 2)).sum())
 
 
 def _queue(copy: OperationTime) -> str:

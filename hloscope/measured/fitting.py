@@ -27,12 +27,12 @@ _LEAST_US = 5.0
 _MOST_OFF = 1.3
 """Measurements of one figure that differ by more among themselves are not of one thing."""
 
-SHARES = {
-    "link_share": ("pair", "ring in both directions", "permute", "all-to-all"),
-    "one_way_ring_share": ("ring in one direction", "ring round a closed axis"),
-    "grid_share": ("rings along several axes",),
-}
-"""The rules that each share of a link's bandwidth is part of."""
+_ON_SEVERAL_AXES = {"rings along several axes": "grid_share", "asynchronous gather": "dma_grid_share"}
+_ONE_WAY = frozenset({"ring in one direction", "ring round a closed axis"})
+_BOTH_WAYS = frozenset({"pair", "ring in both directions", "permute", "all-to-all", *_ON_SEVERAL_AXES})
+_PERMUTE = "permute"
+_SHARES = ("link_share", "one_way_ring_share", "grid_share", "dma_grid_share")
+"""Constants of the cost model: what of a link's bandwidth transfers reach."""
 
 _RAW_LINK = 1.12
 """A link's raw rate over its usable one: 50 over 45 GB/s, 100 over 90."""
@@ -42,6 +42,9 @@ _BOUNDS = {
     "hbm_bytes_per_s": (0.3, 1.25),
 }
 """Of the figure in the table: outside, something else than the chip is measured."""
+
+_LITTLE, _MUCH = 0.2, 0.5
+"""Parts of a collective's time that its fixed cost is, where that hardly matters and where it is what matters."""
 
 _PCIE = (1e9, 64e9)
 """Bytes per second of what hosts have: up to 16 lanes of PCIe 5."""
@@ -81,10 +84,12 @@ def fitted(joined: Sequence[Joined]) -> tuple[CalibratedFigure, ...]:
         _figure("hbm_bytes_per_s", chip.hbm_bytes_per_s, _memory(found), _around(chip, "hbm_bytes_per_s")),
         _figure("pcie_bytes_per_s", chip.pcie_bytes_per_s, _host_rates(found), _PCIE),
     ]
-    for name, rules in SHARES.items():
+    for name in _SHARES:
         before = float(getattr(constants, name))
-        figures.append(_figure(name, before, _shares(found, rules, before), (0.05, _RAW_LINK)))
-    figures.append(_figure("start_us", constants.start_us, _starts(found, constants.start_us), _START_US))
+        figures.append(_figure(name, before, _shares(found, name, before), (0.05, _RAW_LINK)))
+    for name, permutes in (("start_us", False), ("permute_start_us", True)):
+        before = float(getattr(constants, name))
+        figures.append(_figure(name, before, _starts(found, before, permutes=permutes), _START_US))
     return tuple(figures)
 
 
@@ -159,23 +164,32 @@ def _host_rates(found: _Measurements) -> Iterator[float]:
             yield transfer.measured_bytes_per_s * found.chip.devices_per_chip
 
 
-def _shares(found: _Measurements, rules: Sequence[str], before: float) -> Iterator[float]:
+def _share_of(predicted: Predicted) -> str | None:
+    """The share of a link's bandwidth that a collective's time rests on."""
+    if predicted.rule in _ON_SEVERAL_AXES and (predicted.link_axes or 0) > 1:
+        return _ON_SEVERAL_AXES[predicted.rule]
+    if predicted.rule in _ONE_WAY:
+        return "one_way_ring_share"
+    return "link_share" if predicted.rule in _BOTH_WAYS else None
+
+
+def _shares(found: _Measurements, name: str, before: float) -> Iterator[float]:
     """Of collectives that take long for their bytes."""
     for transfer, predicted in found.transfers:
         times = transfer.measured_us, predicted.transfer_us, predicted.latency_us
-        if predicted.rule not in rules or None in times:
+        if _share_of(predicted) != name or None in times:
             continue
         measured_us, predicted_us, latency_us = (float(time or 0.0) for time in times)
-        if measured_us > latency_us and latency_us < 0.2 * predicted_us:
+        if measured_us > latency_us and latency_us < _LITTLE * predicted_us:
             yield before * (predicted_us - latency_us) / (measured_us - latency_us)
 
 
-def _starts(found: _Measurements, before: float) -> Iterator[float]:
+def _starts(found: _Measurements, before: float, *, permutes: bool) -> Iterator[float]:
     """Of collectives that take long for other things than their bytes."""
     for transfer, predicted in found.transfers:
         if transfer.measured_us is None or predicted.transfer_us is None or predicted.latency_us is None:
             continue
-        if predicted.latency_us > 0.5 * predicted.transfer_us:
+        if (predicted.rule == _PERMUTE) is permutes and predicted.latency_us > _MUCH * predicted.transfer_us:
             yield before + transfer.measured_us - predicted.transfer_us
 
 

@@ -17,6 +17,9 @@ from hloscope.measured.model import MeasuredAxis, MeasuredTransfer
 from hloscope.units import known_sum
 
 _MICROSECONDS = 1e6
+_ROUNDED_US = 1e-6
+"""What adding up leaves over."""
+
 _NOT_KNOWN = "not known"
 
 
@@ -123,7 +126,8 @@ def _predicted_us(joined: Joined, found: Predicted) -> float | None:
 
 
 def _predicted_exposed_us(joined: Joined, found: Predicted) -> float:
-    return found.time_us + joined.predicted_waits_us.get(found.instruction.name, 0.0)
+    exposed_us = found.time_us + joined.predicted_waits_us.get(found.instruction.name, 0.0)
+    return exposed_us if exposed_us > _ROUNDED_US else 0.0
 
 
 def _taken(joined: Joined, around: str, found: Predicted | None, *, is_inside: bool) -> _Taken:

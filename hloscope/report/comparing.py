@@ -190,7 +190,7 @@ def _off_us(operation: MeasuredOperation) -> float:
 
 
 def _pair(measured: str, predicted: str) -> str:
-    return f"{measured} / {predicted}"
+    return f"{measured} / {predicted}".replace("under ", "<")
 
 
 def _parts(parts: Sequence[StepPart]) -> _Table:
