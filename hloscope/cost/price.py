@@ -148,14 +148,16 @@ def _make_possible(sums: Sums, chip: Chip) -> None:
 
 def _basis(sums: Sums, module: HloModule) -> str:
     """What the time in which a step computes rests on, in a word of `StepTime.basis`."""
-    by_basis = sums.by_basis
+    by_basis, is_counted = sums.by_basis, module.mentions("estimated_cycles")
     if sums.compute_us == 0:
         return "none"
-    if not module.mentions("estimated_cycles") and not is_from_tpu(module):
+    if not is_counted and not is_from_tpu(module):
         return "roofline"
-    if by_basis[Basis.CYCLES] > 0:
+    if by_basis[Basis.CYCLES] + by_basis[Basis.VECTOR] + by_basis[Basis.NARROW] > 0:
         return "cycles"
-    return "roofline" if by_basis[Basis.ROOFLINE] + by_basis[Basis.UNKNOWN] > 0 else "memory"
+    if by_basis[Basis.ROOFLINE] + by_basis[Basis.UNKNOWN] > 0:  # what memory paces may have cycles too
+        return "cycles" if is_counted and by_basis[Basis.MEMORY] > 0 else "roofline"
+    return "memory"
 
 
 def _with_times(collective: Collective, priced: Priced, sums: Sums, chip_name: str) -> Collective:

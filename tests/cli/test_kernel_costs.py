@@ -26,7 +26,7 @@ ENTRY %e {{
   ROOT %splash.1 = {BLOCK} custom-call(%f), custom_call_target="tpu_custom_call", backend_config={{"flag_configs":[]}}
 }}
 """
-COST, KERNEL_US, STEP_US = "splash=197e9,1", 1000.0, 1100.0
+COST, KERNEL_US = "splash=197e9,1", 1000.0
 MODULE = """
 import jax
 import jax.numpy as jnp
@@ -63,16 +63,18 @@ def test_a_cost_on_the_command_line(command, folder):
     given = (command, "step.hlo", "--slice", "v5e:1x1", "--format", "json")
     unknown, known = (time_of(run(*given, *more, cwd=folder)) for more in ((), ("--kernel-cost", COST)))
     assert (unknown["bound"], unknown["unpriced_kernels"], unknown["spread"]) == ("at least", ["splash"], None)
-    assert (known["bound"], known["unpriced_kernels"], known["spread"]["rows"]) == ("exact", [], 21)
-    assert known["step_us"] == pytest.approx(STEP_US)
+    assert (known["bound"], known["unpriced_kernels"], known["basis"]) == ("exact", [], "cycles")
+    assert known["spread"]["rows"] > 20
+    assert known["step_us"] - unknown["step_us"] == pytest.approx(KERNEL_US, rel=0.01)  # whose bytes are known
 
 
 @pytest.mark.parametrize("costs", [[COST], {"splash": (197e9, 1)}])
 def test_from_python_too(costs, folder):
     path = folder / "step.hlo"
-    assert hloscope.analyze(path, slice="v5e:1x1", kernel_costs=costs).time.step_us == pytest.approx(STEP_US)
+    unknown, known = (hloscope.analyze(path, slice="v5e:1x1", kernel_costs=given).time for given in ((), costs))
+    assert known.step_us - unknown.step_us == pytest.approx(KERNEL_US, rel=0.01)  # whose bytes are known
     (priced,) = price(path, ("v5e:1x1",), kernel_costs=costs)
-    assert priced.time.step_us == pytest.approx(STEP_US)
+    assert priced.time.step_us == known.step_us
 
 
 def test_in_the_targets_file(folder):
