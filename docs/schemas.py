@@ -1,5 +1,7 @@
 """Writes the JSON schema of every document that hloscope prints, from the documents' types: `python docs/schemas.py`.
 
+Beside them it writes the same as types for type checkers, `hloscope/plain_types.py`.
+
 The descriptions are those of the types' docstrings, in which JSON's words stand for Python's.
 """
 
@@ -20,6 +22,9 @@ import msgspec
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).parent))
+
+from plain_types import module_of  # noqa: E402
 
 from hloscope.analysis.model import Analysis, Collective  # noqa: E402
 from hloscope.analysis.model.recording import Recording  # noqa: E402
@@ -28,13 +33,14 @@ from hloscope.measured.model import CompareDocument  # noqa: E402
 from hloscope.report.checks import CheckDocument  # noqa: E402
 from hloscope.report.checkups import DoctorDocument  # noqa: E402
 from hloscope.report.diffs import DiffDocument  # noqa: E402
-from hloscope.report.dumps import DumpedModuleDocument  # noqa: E402
+from hloscope.report.dumps import DumpedModuleDocument, DumpedModulesDocument  # noqa: E402
 from hloscope.report.explanation import ExplainDocument  # noqa: E402
 from hloscope.report.price import PriceDocument  # noqa: E402
 from hloscope.report.shardings import ShardingTable  # noqa: E402
 from hloscope.verification.model import VerificationDocument  # noqa: E402
 
 FOLDER = ROOT / "hloscope" / "schemas"
+TYPES = "plain_types.py"
 DOCUMENTS = {
     "analysis": Analysis,
     "check": CheckDocument,
@@ -42,6 +48,7 @@ DOCUMENTS = {
     "diff": DiffDocument,
     "doctor": DoctorDocument,
     "dumped_module": DumpedModuleDocument,
+    "dumped_modules": DumpedModulesDocument,
     "explain": ExplainDocument,
     "price": PriceDocument,
     "record": Recording,
@@ -212,9 +219,12 @@ def schema_of(name: str) -> dict[str, Any]:
 def main() -> None:
     """Writes them all, into another folder where one is named."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
-    for name in DOCUMENTS:
-        text = json.dumps(schema_of(name), indent=2, ensure_ascii=False) + "\n"
+    schemas = {name: schema_of(name) for name in DOCUMENTS}
+    for name, schema in schemas.items():
+        text = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
         (folder / f"{name}.json").write_text(text, encoding="utf-8")
+    types = module_of({DOCUMENTS[name].__name__: schema for name, schema in schemas.items()})
+    (folder if len(sys.argv) > 1 else FOLDER.parent).joinpath(TYPES).write_text(types, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from typing import ParamSpec, TypeVar
 
 from hloscope.api import checking, comparing, diffing, explaining, measuring, pricing, verifying
 from hloscope.api import shardings as shardings_
-from hloscope.api.analyzing import analyze as _analyze
+from hloscope.api.analyses import analyze as _analyze
+from hloscope.python_words import awaited
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -25,11 +26,12 @@ T = TypeVar("T")
 def _awaited(call: Callable[P, T]) -> Callable[P, Awaitable[T]]:
     """The same, in a thread of asyncio's."""
 
+    @awaited
     @wraps(call)
-    async def awaited(*args: P.args, **kwargs: P.kwargs) -> T:
+    async def called(*args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.to_thread(call, *args, **kwargs)
 
-    return awaited
+    return called
 
 
 analyze = _awaited(_analyze)

@@ -257,9 +257,9 @@ class _Rows:
         return table[number]
 
 
-def _text_of(value: object) -> str:
-    if isinstance(value, str):  # of a subclass, such as numpy's
-        return str.__str__(value)
+def _text_of(value: object) -> str | float:
+    if isinstance(value, str | float):  # of a subclass, such as numpy's
+        return str.__str__(value) if isinstance(value, str) else float(value)
     if not isinstance(value, Text):
         raise NotImplementedError(f"no document holds a {type(value).__name__}")
     return str(value)

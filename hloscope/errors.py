@@ -27,6 +27,8 @@ class HloscopeError(Exception):
     """
 
     exit_code = EXIT_COULD_NOT_RUN
+    heading = "error: "
+    """What its text begins with; nothing in Python, which says the name of its class there."""
 
     def __init__(
         self,
@@ -52,7 +54,7 @@ class HloscopeError(Exception):
         return "; ".join(" ".join(part.split()) for part in (self.what, self.why, self.fix) if part)
 
     def __str__(self) -> str:
-        parts = [f"error: {self.what}"]
+        parts = [f"{self.heading}{self.what}"]
         if self.where:
             parts.append(f"  --> {self.where}")
         if self.excerpt:
@@ -154,6 +156,10 @@ class TimeLimitError(HloscopeError):
             self.fix = f"let more compile at once, where there is memory for it: HLOSCOPE_MAX_WORKERS; or {self.fix}"
         self.args = (str(self),)
         return self
+
+
+class UnknownKeywordError(TypeError):
+    """A call has a keyword that there is not: what Python itself raises a `TypeError` for."""
 
 
 class HloParseError(HloscopeError):

@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from hloscope.given import choice
+from hloscope.shown import one_line
+
 
 class Severity(StrEnum):
     """How bad a finding is; `--fail-on` compares these."""
@@ -53,8 +56,7 @@ class Finding:
 
     def __repr__(self) -> str:
         place = "" if self.source is None else f", {self.source}"
-        message, allowed = " ".join(str(self.message).split()), ", allowed" * bool(self.allowed)
-        return f"<{self.severity} {self.rule}: {message}{place}{allowed}>"
+        return one_line(f"<{self.severity} {self.rule}: {self.message}{place}{', allowed' * bool(self.allowed)}>")
 
     @property
     def details(self) -> tuple[tuple[str, str], ...]:
@@ -129,6 +131,19 @@ def page_of_finding(
     """The page of a finding that is no rule's; its texts behind the summary are those of `SECTIONS`, in that order."""
     sections = tuple(zip(SECTIONS, (what, why, example, instead), strict=True))
     return RuleDoc(name=name, severity=severity, summary=summary, sections=sections)
+
+
+def severe(findings: Iterable[Finding], fail_on: str) -> tuple[Finding, ...]:
+    """The findings that make a program fail.
+
+    Args:
+        findings: All of them.
+        fail_on: The least severity that does: `note`, `warning` or `error`.
+
+    Raises:
+        NotationError: There is no such severity.
+    """
+    return unaccepted(findings, Severity(choice("fail_on", fail_on, Severity)))
 
 
 def unaccepted(findings: Iterable[Finding], least: Severity) -> tuple[Finding, ...]:

@@ -5,11 +5,53 @@ Reports are drawn by `hloscope.report`, which knows all results and stands above
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields
+from enum import Enum
 from importlib import import_module
 from typing import Any, Literal
 
+from hloscope.given import whole
+from hloscope.python_words import front_door
+
 Format = Literal["text", "json", "markdown", "github", "sarif", "junit"]
 Grouping = Literal["module", "axis", "line", "kind"]
+
+
+_MOST_LETTERS, _MOST_ITEMS = 240, 3
+
+
+def one_line(text: str) -> str:
+    """A text as `repr` has it: on one line, and cut where it is long, but for its last letter."""
+    line = " ".join(text.split())
+    return line if len(line) <= _MOST_LETTERS else f"{line[: _MOST_LETTERS - 2]}…{line[-1]}"
+
+
+class Brief:
+    """A part of a result that is one line as `repr`: what it says beside its defaults, and nothing inside out."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        said = []
+        for each in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, each.name)
+            if value is not None and value != each.default and value not in ((), {}):
+                said.append(f"{each.name}={_brief(value)}")
+        return one_line(f"{type(self).__name__}({', '.join(said)})")
+
+
+def _brief(value: object) -> str:
+    """A value in a few words."""
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, tuple):
+        items = [_brief(each) for each in value[:_MOST_ITEMS]]
+        more = [f"… {len(value):,} in all"] if len(value) > _MOST_ITEMS else []
+        return f"({', '.join([*items, *more])}{',' if len(value) == 1 else ''})"
+    return " ".join(repr(value).split())
 
 
 class Shown:
@@ -25,6 +67,7 @@ class Shown:
         """What the formats of its subject are given."""
         return self
 
+    @front_door
     def report(
         self,
         format: Format = "text",
@@ -46,12 +89,13 @@ class Shown:
         Raises:
             NotationError: There is no such format of this result, or no such grouping.
         """
+        columns = whole("width", width, least=1, example="width=100")
         shown: str = import_module("hloscope.report.formats").report_of(
-            self, format, width=width, colour=colour, group_by=group_by, everything=everything
+            self, format, width=columns, colour=colour, group_by=group_by, everything=everything
         )
         return shown
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Mapping[str, Any]:
         """The result as plain data, as `--format json` prints it (its schema is in `hloscope/schemas/`)."""
         found: dict[str, Any] = import_module("hloscope.report.formats").document_of(self)
         return found

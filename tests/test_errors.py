@@ -6,12 +6,10 @@ import importlib
 import pickle
 import pkgutil
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import hloscope
-from hloscope.api.python_words import without_options
 from hloscope.errors import HloscopeError, TargetError, caret_excerpt
 
 
@@ -79,23 +77,6 @@ def test_every_error_crosses_a_process_boundary_whole():
         )
         assert again.__notes__ == ["a note"]
         assert repr(vars(again)) == repr(vars(made))
-
-
-@pytest.mark.parametrize(
-    ("option", "keyword"),
-    [
-        ("give the mesh too, for example --mesh X=4,Y=2", 'give the mesh too, for example mesh={"X": 4, "Y": 2}'),
-        ("make it one: --axis-types Y=explicit", 'make it one: axis_types="Y=explicit"'),
-        ("use a mesh of 8 devices, or --slice v5e:2x4", 'use a mesh of 8 devices, or slice="v5e:2x4"'),
-        ("drop --dcn, or name several slices", "drop dcn, or name several slices"),
-        ("their range (--range B=0:8), or", 'their range (ranges={"B": (0, 8)}), or'),
-        ("give --chip-override NAME=VALUE or", 'give chip_overrides=["NAME=VALUE"] or'),
-        ("a flag of the compiler's, --xla_dump_to", "a flag of the compiler's, --xla_dump_to"),
-    ],
-)
-def test_in_python_a_message_names_keywords(option, keyword):
-
-    assert without_options(option) == keyword
 
 
 def test_an_error_is_told_on_one_line():

@@ -13,10 +13,14 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "hloscope").rglob("*.py"))
 PUBLIC = (
-    "Analysis Collective Collectives CompileError CompilerDiedError Explanation Explanations Finding "
-    "HbmError HloParseError HloscopeError MeshError NotationError ProfileError Recording SliceError TargetError "
-    "TimeLimitError TraceError Verification __version__ accept aio analyze analyze_text check compare diff doctor "
-    "explain measure price record recording rules shardings target verify"
+    "Accepted Analysis ArrayFact BaselineError CheckReport Checkups Collective Collectives CompileError "
+    "CompilerDiedError ConfigError ConfigMistakesError DeviceCountError DiffDocument DumpedModules "
+    "DumpedResult Explanation Explanations Finding HbmError HloParseError HloscopeError "
+    "ImportedTwiceError MeshError NotationError PluginError Prices ProfileError RecordedProgram Recorder "
+    "Recording ShardingTable SliceError TargetError TimeLimitError Total Totals TraceError "
+    "UnknownKeywordError Unpriced UnsupportedJaxError Verification __version__ accept aio analyze "
+    "analyze_all analyze_text check compare diff doctor explain measure price record recording rules "
+    "shardings target verify "
 ).split()
 HEAVY = ("jax", "jaxlib", "networkx", "libtpu")
 
@@ -93,7 +97,7 @@ def test_hlo_text_needs_neither_jax_nor_networkx():
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_and_functions_stay_short(path):
     text = path.read_text()
-    assert text.count("\n") <= 500
+    assert text.count("\n") <= 500 or path.name == "plain_types.py", "only what is generated may be longer"
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             docstring = ast.get_docstring(node)

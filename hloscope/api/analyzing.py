@@ -1,6 +1,6 @@
 """The path of every analysis: target -> lowered -> compiled -> module -> analysis -> priced -> explained -> findings.
 
-`analyze_function` goes all of it, `analyze_text` from the module on; `analyze` is either, as the public function.
+`analyze_function` goes all of it, `analyze_hlo` from the module on; the public functions stand in `analyses`.
 """
 
 from __future__ import annotations
@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hloscope.analysis.guesses import without_guessed_times
 from hloscope.analysis.memory import memory_of, memory_peak
 from hloscope.analysis.model import Analysis, ArrayFact, SliceFact
-from hloscope.analysis.places import CAPTURED, Sources
-from hloscope.api.python_words import python_words
-from hloscope.api.texts import Text, capture_of_text, refuse_source_root, text_of, with_dump, with_guesses
+from hloscope.analysis.places import CAPTURED
+from hloscope.api.texts import Text, capture_of_text, with_dump, with_guesses
 from hloscope.compiler.client import start_ahead
 from hloscope.cost.captures import price_capture
 from hloscope.hardware.overrides import overridden
@@ -25,11 +23,10 @@ from hloscope.hlo import HloModule, parse_module
 from hloscope.program.capture import Capture, CapturedArray
 from hloscope.program.dump_facts import Beside
 from hloscope.program.loading import loaded, name_of
-from hloscope.program.target import TargetFacts, TargetOptions, attached_facts, check_names, make_facts, with_options
-from hloscope.progress import waiting
+from hloscope.program.target import TargetFacts, attached_facts, make_facts
 from hloscope.rules.facts import Facts
-from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection, judged, make_selection
-from hloscope.store import Store, default_store
+from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection, judged
+from hloscope.store import Store
 from hloscope.units import array_bytes
 from hloscope.version import __version__
 from hloscope.why import explained, unexplained
@@ -39,70 +36,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Stage = Callable[[str], None]
-KernelCosts = Mapping[str, tuple[float, float]] | Sequence[str]
+KernelCosts = Mapping[str, tuple[float, float]] | str | Sequence[str]
 """FLOPs and bytes by the kernel's name, or texts such as `splash=7e11,2e8`."""
-
-
-@python_words()
-@with_options(TargetOptions)
-def analyze(
-    target: Callable[..., Any] | str | Path,
-    args: Any = None,
-    *,
-    select: Sequence[str] = (),
-    ignore: Sequence[str] = (),
-    source_root: str | Path | None = None,
-    **options: Unpack[TargetOptions],
-) -> Analysis:
-    """Compiles a function for a TPU slice that nobody needs to have, and says what really moves.
-
-    What is not given here is taken from `@hloscope.target` and then from the function itself. A program that was
-    compiled before is taken from the user's cache, unless `HLOSCOPE_CACHE=0` is set.
-
-    Example:
-        >>> found = hloscope.analyze(step, ("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]"), mesh={"X": 4, "Y": 2})
-        >>> [c.kind for c in found.collectives]
-        ['all-reduce']
-
-    Args:
-        target: A function (plain, jitted or shard_mapped; a partial, a method, a Flax NNX module, a factory), its name
-            as `module:fn` or `file.py:fn`; what JAX hands out: `jax.stages.Traced`, `Lowered` or `Compiled`, or
-            `jax.export.Exported`; or the path of a file of HLO, which may be compressed or serialized.
-        args: One entry per positional argument: a notation (`bf16[8@X,2048@Y]`), a pytree of notations,
-            ShapeDtypeStructs or arrays, or a callable that returns one of these.
-        select: Names of the rules to run; all when empty.
-        ignore: Names of rules not to run.
-        source_root: For HLO text: the folder in which files that it names may be read, for comments that accept
-            findings.
-        {options}
-
-    Returns:
-        The analysis; `to_dict()` gives plain data.
-
-    Raises:
-        HloscopeError: Bad input, or JAX or the compiler refuses the program.
-    """
-    check_names(options, "analyze")
-    of_rules: dict[str, Any] = {name: options[name] for name in ("allow", "rule_options") if name in options}
-    rules = make_selection(select=select, ignore=ignore, source_root=source_root, **of_rules)
-    described = {"args": args, **{name: value for name, value in options.items() if name not in of_rules}}
-    text = text_of(target, described)
-    if text is not None:
-        return analysis_of_text(text, rules)
-    refuse_source_root("source_root", source_root)
-    assert not isinstance(target, Path)  # which is text, or refused
-    facts = make_facts(**described)
-    with waiting() as stage:
-        return analyze_function(target, facts, store=default_store(), judging=rules, stage=stage)
 
 
 def analysis_of_text(text: Text, judging: RuleSelection = DEFAULT_SELECTION) -> Analysis:
     """The analysis of a target that is compiled already.
 
     Raises:
-        HloscopeError: As for `analyze_text`.
+        HloscopeError: As for `analyze_hlo`.
     """
-    return analyze_text(
+    return analyze_hlo(
         text.text, name=text.name, judging=judging, guesses=text.is_foreign, beside=text.dumped, **text.beside
     )
 
@@ -116,7 +60,7 @@ def analyze_function(
     judging: RuleSelection = DEFAULT_SELECTION,
     when_compiled: Callable[[Capture], None] = lambda _: None,
 ) -> Analysis:
-    """`analyze` for a function, with its facts in one piece.
+    """The analysis of a function.
 
     Args:
         target: The function or its name.
@@ -232,17 +176,16 @@ def _unused_letters(facts: TargetFacts, captured: Capture) -> tuple[str, ...]:
     return (f"no argument's type has the letter {unused}, whose size is given",) if unused else ()
 
 
-def analyze_text(
+def analyze_hlo(
     text: str,
     *,
     name: str = "-",
     mesh: Any = None,
     slice: str | None = None,
     dcn: Mapping[str, int] | str | None = None,
-    chip_overrides: Sequence[str] = (),
+    chip_overrides: str | Sequence[str] = (),
     kernel_costs: KernelCosts = (),
     judging: RuleSelection = DEFAULT_SELECTION,
-    source_root: str | Path | None = None,
     guesses: bool = False,
     beside: Beside | None = None,
 ) -> Analysis:
@@ -258,7 +201,6 @@ def analyze_text(
         chip_overrides: Figures of the slice's chip, as `name=value` or as TOML files.
         kernel_costs: FLOPs and bytes of Pallas kernels by name.
         judging: Which rules run and what is accepted, as `hloscope.rules.selection.make_selection` makes it.
-        source_root: The folder in which files that the text names may be read, for comments that accept findings.
         guesses: Whether axes without names get some, and a generation that nobody names is guessed; what is to be held
             against a contract must not rest on either.
         beside: What lies beside the text in its dump; None for text that is in none.
@@ -270,16 +212,14 @@ def analyze_text(
     """
     facts = make_facts(mesh=mesh, slice=slice, dcn=dcn, kernel_costs=kernel_costs, chip_overrides=chip_overrides)
     may_follow = slice is None and (guesses or beside is not None)
-    chosen = overridden(parse_slice(slice) if slice else None, () if may_follow else chip_overrides)
-    if source_root is not None:
-        judging = replace(judging, sources=Sources(root=Path(source_root)))
+    chosen = overridden(parse_slice(slice) if slice else None, () if may_follow else facts.chip_overrides or ())
     module = parse_module(text, name=name)
     program = capture_of_text(text, module, facts, chosen, name=name)
     if beside is not None:
         program = with_dump(program, module, beside, facts, name=name)
     if guesses:
         program = with_guesses(program, module, facts, is_said=beside is not None and beside.slice is not None)
-    overridden(program.slice, chip_overrides if program.slice is None else ())
+    overridden(program.slice, (facts.chip_overrides or ()) if program.slice is None else ())
     return analysis_of(program, name, judging, module)
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias, Unpack
 
+from hloscope import given
 from hloscope.analysis.model import Analysis
-from hloscope.api.analyzing import analyze
+from hloscope.api.analyses import analyze
 from hloscope.api.jobs import HowToRun, Job, Outcome, jobs_of, run_jobs
-from hloscope.api.python_words import python_words
+from hloscope.api.texts import meant
 from hloscope.config import ProjectConfig, TargetConfig, find_project, refuse
 from hloscope.contracts.baseline_files import is_baseline, write_baseline
 from hloscope.contracts.baselines import baseline_of, format_baseline
@@ -20,8 +21,9 @@ from hloscope.contracts.notation import read_contract
 from hloscope.errors import HloscopeError, NotationError
 from hloscope.findings import Severity
 from hloscope.program.files import names_hlo
-from hloscope.program.target import TargetOptions, check_names, with_options
+from hloscope.program.target import TargetOptions, check_names, make_facts, with_options
 from hloscope.progress import waiting
+from hloscope.python_words import front_door
 from hloscope.report.checks import CheckReport
 from hloscope.rules.plugins import load_plugins, refuse_broken
 from hloscope.rules.selection import make_selection
@@ -29,7 +31,7 @@ from hloscope.rules.selection import make_selection
 Target: TypeAlias = Callable[..., Any] | str | Path | Analysis
 
 
-@python_words()
+@front_door
 @with_options(TargetOptions)
 def check(
     *targets: Target,
@@ -70,81 +72,94 @@ def check(
         HloscopeError: There is no such target, something is written wrongly, or nothing is expected of a program.
     """
     check_names(options, "check")
+    targets = tuple(target if isinstance(target, Analysis) else meant(target) for target in targets)
     names = tuple(target for target in targets if isinstance(target, str) and _is_name(target))
-    if len(names) == len(targets):
-        beside = {"args": args, "contract": contract, "baseline": baseline, "fail_on": fail_on, **options}
-        _refuse_beside_names(beside)
-        file = None if config is None else Path(config)
-        how: HowToRun = {"cached": cached, "workers": jobs, "timeout_s": options.get("timeout_s")}
-        return _checked_names(names, file, how)
-    if names:
-        raise NotationError(
-            f"{names[0]!r} is a name in the targets file, and others are programs", fix="check them in two calls"
-        )
-    expected = _Expected.of(contract, baseline, fail_on)
-    return CheckReport(checks=tuple(expected.holds(one, args, options) for one in targets), root=Path.cwd())
+    if names and len(names) < len(targets):
+        what = f"{names[0]!r} is a name in the targets file, and others are programs"
+        raise NotationError(what, fix="check them in two calls")
+    if targets and not names:
+        expected = _Expected.of(contract, baseline, fail_on)
+        found = (_analysis_of(target, args, options) for target in targets)
+        return CheckReport(checks=tuple(map(expected.checked, found)), root=Path.cwd())
+    beside = {"args": args, "contract": contract, "baseline": baseline, "fail_on": fail_on, **options}
+    said = next((name for name, value in beside.items() if value is not None and name != "timeout_s"), None)
+    if said is not None:
+        fix = "say it in the targets file, or give the program"
+        raise NotationError(f"{said} does not go with names of the targets file", fix=fix)
+    return _of_project(names, config, cached=cached, jobs=jobs, timeout_s=options.get("timeout_s"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Expected:
-    """What is expected of programs that are given as objects."""
+    """What is expected of a program that no targets file has.
+
+    Attributes:
+        contract: What it may move.
+        baseline: A file that it has to agree with.
+        fail_on: The least severity of what rules find that fails it.
+    """
 
     contract: Contract | None
     baseline: Path | None
     fail_on: Severity | None
 
     @classmethod
-    def of(cls, contract: object, baseline: str | Path | None, fail_on: str | None) -> _Expected:
-        """From what the user gave.
+    def of(cls, contract: object, baseline: object, fail_on: object) -> _Expected:
+        """What users write of it.
 
         Raises:
-            NotationError: It is nothing, or written wrongly.
+            NotationError: One of them is written wrongly, or there is none.
         """
-        if contract is None and baseline is None and fail_on is None:
+        found = cls(
+            contract=_contract_of(contract),
+            baseline=given.path("baseline", baseline, example='baseline="baselines/step.txt"'),
+            fail_on=None if fail_on is None else Severity(given.choice("fail_on", fail_on, Severity)),
+        )
+        if found.contract is None and found.baseline is None and found.fail_on is None:
             raise NotationError(
                 "nothing is expected of the program, so nothing could fail",
                 fix='give contract="none", a baseline file, or fail_on="warning"',
             )
-        if fail_on is not None and fail_on not in (*Severity,):
-            raise NotationError(f"there is no severity {fail_on!r}", fix=f"it is one of {', '.join(Severity)}")
-        return cls(
-            contract=None if contract is None else read_contract(contract, where="contract"),
-            baseline=None if baseline is None else Path(baseline),
-            fail_on=None if fail_on is None else Severity(fail_on),
-        )
+        return found
 
-    def holds(self, target: Target, args: Any, options: Any) -> Checked:
-        """What it says of a program."""
-        found = target if isinstance(target, Analysis) else analyze(target, args, **options)
+    def checked(self, found: Analysis) -> Checked:
+        """A program beside it."""
         return check_analysis(
-            found.target, found, contract=self.contract, baseline=self.baseline, root=Path.cwd(), fail_on=self.fail_on
+            found.target,
+            found,
+            contract=self.contract,
+            baseline=self.baseline,
+            root=Path.cwd(),
+            fail_on=self.fail_on,
         )
 
 
-def _refuse_beside_names(given: Mapping[str, Any]) -> None:
-    """Refuses what the targets file says.
-
-    Raises:
-        NotationError: It is given.
-    """
-    name = next((name for name, value in given.items() if value is not None and name != "timeout_s"), None)
-    if name is not None:
-        raise NotationError(
-            f"{name} does not go with names of the targets file", fix="say it in the targets file, or give the program"
-        )
+def _contract_of(contract: object) -> Contract | None:
+    """A contract, however it is given; None for none."""
+    if contract is None or isinstance(contract, Contract):
+        return contract
+    return read_contract(list(contract) if isinstance(contract, tuple) else contract, where="contract")
 
 
-def _checked_names(names: Sequence[str], config: Path | None, how: HowToRun) -> CheckReport:
-    project = find_project(Path.cwd(), named=config)
+def _of_project(names: tuple[str, ...], config: object, *, cached: bool, jobs: object, timeout_s: Any) -> CheckReport:
+    """A check of targets of the targets file; of all of them where none is named."""
+    project = find_project(Path.cwd(), named=given.path("config", config, example='config="hloscope.toml"'))
+    workers = None if jobs is None else given.whole("jobs", jobs, least=1)
     with waiting() as stage:
         stage("compiling")
-        how["on_done"] = lambda name: stage(f"compiling, {name} is done")
-        found = check_project(project, names, **how)
+        found = check_project(
+            project,
+            names,
+            cached=cached,
+            workers=workers,
+            timeout_s=make_facts(timeout_s=timeout_s).timeout_s,
+            on_done=lambda name: stage(f"compiling, {name} is done"),
+        )
     unused = () if names else unused_baselines(project)
     return CheckReport(checks=found, root=project.root, unused_baselines=unused)
 
 
-@python_words()
+@front_door
 def accept(
     *names: str,
     config: str | Path | None = None,
@@ -164,15 +179,22 @@ def accept(
     Raises:
         HloscopeError: There is no such target, or a file cannot be written.
     """
-    project = find_project(Path.cwd(), named=None if config is None else Path(config))
+    wanted = given.texts("names", names, example='hloscope.accept("step")')
+    project = find_project(Path.cwd(), named=given.path("config", config, example='config="hloscope.toml"'))
+    workers = None if jobs is None else given.whole("jobs", jobs, least=1)
+    limit = None if timeout_s is None else given.seconds("timeout_s", timeout_s, example="timeout_s=600")
     with waiting() as stage:
         stage("compiling")
-        return accept_project(project, names, cached=cached, workers=jobs, timeout_s=timeout_s)
+        return accept_project(project, wanted, cached=cached, workers=workers, timeout_s=limit)
 
 
 def _is_name(target: str) -> bool:
     """Whether it is a name in a targets file: neither a function's name nor a file of HLO."""
     return ":" not in target.partition("@")[0] and not names_hlo(target)
+
+
+def _analysis_of(target: Target, args: Any, options: Any) -> Analysis:
+    return target if isinstance(target, Analysis) else analyze(target, args, **options)
 
 
 def check_project(project: ProjectConfig, names: Sequence[str] = (), **how: Unpack[HowToRun]) -> tuple[Checked, ...]:

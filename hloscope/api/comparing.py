@@ -8,19 +8,19 @@ from math import prod
 from pathlib import Path
 from typing import Any, Unpack
 
+from hloscope import given
 from hloscope.api.analyzing import Stage, slice_fact, with_function
-from hloscope.api.python_words import python_words
-from hloscope.api.texts import beside_text, capture_of_text, text_of, with_guesses
+from hloscope.api.texts import beside_text, capture_of_text, meant, text_of, with_guesses
 from hloscope.compiler.hlo_protos import devices_of, module_of
 from hloscope.cost.captures import price_capture
 from hloscope.cost.predicted import predicted_step
 from hloscope.errors import HloParseError, HloscopeError, ProfileError
 from hloscope.hardware.chips import Chip
 from hloscope.hardware.chips import chip as find_chip
-from hloscope.hardware.overrides import overridden
+from hloscope.hardware.overrides import is_figure, overridden
 from hloscope.hardware.slices import Slice, default_slice, parse_slice
 from hloscope.hlo import HloModule, parse_module
-from hloscope.measured.fitting import fitted
+from hloscope.measured.fitting import calibration_file, fitted
 from hloscope.measured.joined import Joined
 from hloscope.measured.joining import compared
 from hloscope.measured.model import CompareDocument, UncomparedProgram
@@ -32,6 +32,7 @@ from hloscope.program.files import decode_hlo, unpacked
 from hloscope.program.loading import name_of
 from hloscope.program.target import TargetFacts, TargetOptions, check_names, make_facts, with_options
 from hloscope.progress import waiting
+from hloscope.python_words import front_door
 from hloscope.store import Store, default_store
 
 _LEAST_MATCHED = 0.5
@@ -42,7 +43,7 @@ _MOST_PROGRAMS = 8
 """A training script compiles hundreds of small ones: those with most time are compared."""
 
 
-@python_words()
+@front_door
 @with_options(TargetOptions)
 def compare(
     target: Callable[..., Any] | str | Path | None = None,
@@ -50,6 +51,7 @@ def compare(
     *,
     profile: str | Path,
     only: str | None = None,
+    write: str | Path | None = None,
     **options: Unpack[TargetOptions],
 ) -> CompareDocument:
     """Puts what a profile measured on a TPU beside what is predicted: the step, each operation, each collective.
@@ -63,6 +65,7 @@ def compare(
         args: One entry per positional argument, as for `analyze`.
         profile: The folder that `jax.profiler.start_trace` was given, a run's folder in it, or an `xplane.pb`.
         only: Of the profile's programs only those of this name, such as `jit_step`.
+        write: A file for the figures of the chip that the profile settles, for `chip_overrides`.
         {options}
 
     Returns:
@@ -72,17 +75,34 @@ def compare(
         HloscopeError: Bad input; the profile is none of a TPU, or is of another program than the target.
     """
     check_names(options, "compare")
-    described: dict[str, Any] = {"args": args, **options}
+    folder = given.path("profile", profile, example='profile="/tmp/trace"') or Path()
+    name = None if only is None else given.text("only", only, example='only="jit_step"')
+    file = given.path("write", write, example='write="calibration.toml"')
+    found = _compared(None if target is None else meant(target), folder, {"args": args, **options}, name)
+    if file is not None:
+        _write(file, calibration_file(found, is_figure))
+    return found
+
+
+def _compared(
+    target: Callable[..., Any] | str | Path | None, profile: Path, described: dict[str, Any], only: str | None
+) -> CompareDocument:
+    """A profile beside a target of any kind, or beside what it holds itself."""
     if target is None:
-        return compare_own(Path(profile), make_facts(**beside_text(OWN, described)), only=only)
+        return compare_own(profile, make_facts(**beside_text(OWN, described)), only=only)
     text = text_of(target, described)
     if text is not None:
-        return compare_text(text.text, Path(profile), make_facts(**text.beside), name=text.name, only=only)
+        return compare_text(text.text, profile, make_facts(**text.beside), name=text.name, only=only)
     assert not isinstance(target, Path)  # which is text, or refused
     with waiting() as stage:
-        return compare_function(
-            target, Path(profile), make_facts(**described), only=only, stage=stage, store=default_store()
-        )
+        return compare_function(target, profile, make_facts(**described), only=only, stage=stage, store=default_store())
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise HloscopeError(f"the figures cannot be written to {file}", why=error.strerror) from error
 
 
 def opened(path: Path) -> Profile:

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
+from hloscope import given
 from hloscope.analysis.guesses import without_guesses
 from hloscope.analysis.model import Analysis
-from hloscope.api.analyzing import analyze
+from hloscope.api.analyses import analyze
+from hloscope.api.analyzing import analyze_hlo
 from hloscope.api.checking import Target
 from hloscope.api.jobs import Checkout, Job, jobs_of, run_jobs
-from hloscope.api.python_words import python_words
-from hloscope.api.texts import hlo_text
+from hloscope.api.texts import hlo_text, meant
 from hloscope.config import ConfigError, ConfigMistakesError, ProjectConfig, TargetConfig, find_project
 from hloscope.contracts.baseline_files import is_baseline, read_baseline
 from hloscope.contracts.baselines import Baseline, baseline_of
@@ -26,8 +27,9 @@ from hloscope.documents import read
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.matching import match
 from hloscope.program.files import names_hlo, split_module
-from hloscope.program.target import BY_NAME, TargetOptions, check_names, with_options
+from hloscope.program.target import BY_NAME, TargetOptions, check_names, make_facts, with_options
 from hloscope.progress import waiting
+from hloscope.python_words import front_door
 from hloscope.report.diffs import DiffDocument, TwoTotals, listed
 
 
@@ -57,7 +59,7 @@ class Side:
         return None if self.analysis is None or self.analysis.time is None else self.analysis.time.step_us
 
 
-@python_words()
+@front_door
 @with_options(TargetOptions)
 def diff(
     old: Target,
@@ -91,13 +93,17 @@ def diff(
         HloscopeError: Bad input, or JAX or the compiler refuses one of the programs.
     """
     check_names(options, "diff")
+    old = old if isinstance(old, Analysis) else meant(old, "old")
+    new = new if new is None or isinstance(new, Analysis) else meant(new, "new")
+    base = None if base is None else given.text("base", base, example='base="main"')
     if (new is None) is (base is None):
         fix = 'write diff(old, new), or diff("model.py:step", base="main")'
         raise TargetError("two programs are needed" if new is None else "base goes with one program", fix=fix)
     facts: dict[str, Any] = {"args": args, **options}
-    given = {name: value for name, value in facts.items() if value is not None}
-    written = TargetConfig(name="", slices=(given.pop("slice", None),), options=given)
-    file = None if config is None else Path(config)
+    make_facts(**facts)  # which checks them
+    said = {name: value for name, value in facts.items() if value is not None}
+    written = TargetConfig(name="", slices=(said.pop("slice", None),), options=said)
+    file = given.path("config", config, example='config="hloscope.toml"')
     with waiting() as stage:
         stage("compiling")
         if base is not None or new is None:
@@ -123,15 +129,15 @@ def _side_of_object(target: Any, args: Any, options: Any) -> Side:
 
 
 def _at_two_times(
-    name: str, base: str, given: TargetConfig, config: Path | None, *, cached: bool, timeout_s: float | None = None
+    name: str, base: str, written: TargetConfig, config: Path | None, *, cached: bool, timeout_s: float | None = None
 ) -> list[Side]:
     """A target as it was in a revision, and as it is."""
     here = Path.cwd()
     with revision(base, here) as older:
         then = None if config is None else _config_then(config, older, base)
         jobs = [
-            *jobs_for([name], given, start=older.here(here.resolve()) or here, config=then, checkout=older),
-            *jobs_for([name], given, start=here, config=config),
+            *jobs_for([name], written, start=older.here(here.resolve()) or here, config=then, checkout=older),
+            *jobs_for([name], written, start=here, config=config),
         ]
         old, new = sides_of_jobs(jobs, cached=cached, timeout_s=timeout_s)
     return [replace(old, name=f"{name} in {base}"), new]
@@ -146,7 +152,7 @@ def _config_then(config: Path, older: Checkout, revision: str) -> Path:
 
 def sides_of(
     programs: Sequence[str],
-    given: TargetConfig,
+    written: TargetConfig,
     *,
     config: Path | None,
     cached: bool,
@@ -157,7 +163,7 @@ def sides_of(
 
     Args:
         programs: The names; with `base` a single one.
-        given: What is said of functions and of HLO text.
+        written: What is said of functions and of HLO text.
         config: The targets file that the user named; None to look for it.
         cached: Whether compiles are kept and taken from the cache.
         base: A git revision, in which the program is the first side.
@@ -167,13 +173,15 @@ def sides_of(
         HloscopeError: Bad input, or one of them cannot be analysed.
     """
     if base is not None:
-        return _at_two_times(programs[0], base, given, config, cached=cached, timeout_s=timeout_s)
-    sides = {name: side_of_file(Path(name), name, given) for name in programs if Path(split_module(name)[0]).is_file()}
+        return _at_two_times(programs[0], base, written, config, cached=cached, timeout_s=timeout_s)
+    sides = {
+        name: side_of_file(Path(name), name, written) for name in programs if Path(split_module(name)[0]).is_file()
+    }
     to_compile = [name for name in programs if sides.get(name) is None]
     for name in to_compile:
         if names_hlo(name) or name.endswith(".json"):
             raise TargetError(f"there is no file {split_module(name)[0]}", fix="give the path from the current folder")
-    jobs = jobs_for(to_compile, given, start=Path.cwd(), config=config)
+    jobs = jobs_for(to_compile, written, start=Path.cwd(), config=config)
     sides |= dict(zip(to_compile, sides_of_jobs(jobs, cached=cached, timeout_s=timeout_s), strict=True))
     return [side for name in programs if (side := sides[name]) is not None]
 
@@ -228,10 +236,8 @@ def side_of_file(path: Path, name: str, target: TargetConfig) -> Side | None:
         return None if baseline is None else Side(name=name, baseline=baseline)
     if not names_hlo(path):
         return None
-    from hloscope.api.analyzing import analyze_text
-
     beside = {key: value for key, value in target.options.items() if BY_NAME[key].of_text}
-    return Side.of(name, analyze_text(hlo_text(path), name=name, slice=target.slices[0], **beside))
+    return Side.of(name, analyze_hlo(hlo_text(path), name=name, slice=target.slices[0], **beside))
 
 
 def _report(path: Path, name: str) -> Analysis:

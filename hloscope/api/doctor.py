@@ -10,6 +10,7 @@ from importlib.util import find_spec
 
 from hloscope.compiler import client, jax_support, libtpu, slots, step
 from hloscope.errors import HloscopeError
+from hloscope.python_words import front_door
 from hloscope.report.checkups import Checkup, Checkups
 from hloscope.store import default_store
 from hloscope.units import format_bytes, plural
@@ -17,6 +18,7 @@ from hloscope.verification.machine import attached_platform
 from hloscope.version import __version__
 
 
+@front_door
 def doctor() -> Checkups:
     """Looks at versions, JAX's private parts, the TPU compiler, the cache and the workers; a program is compiled."""
     versions = (f"hloscope {__version__}", f"Python {platform.python_version()}", *map(_version, ("jax", "jaxlib")))

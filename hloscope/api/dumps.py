@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hloscope.analysis.model import Analysis
-from hloscope.api.analyzing import analyze_text
+from hloscope.api.analyzing import analyze_hlo
 from hloscope.api.own_rules import load_project_plugins
 from hloscope.compiler import client
 from hloscope.compiler.client import how_it_ended, time_limit, workers_here
@@ -70,7 +70,7 @@ def analyze_dumped(module: DumpedModule, how: HowToAnalyze, *, with_reasons: boo
     if with_reasons:
         beside = _asked(beside, module)
     text = with_partitions(read_hlo(module.path), beside.partitions)
-    return analyze_text(text, name=str(module.path), judging=how.judging, guesses=True, beside=beside, **how.beside)
+    return analyze_hlo(text, name=str(module.path), judging=how.judging, guesses=True, beside=beside, **how.beside)
 
 
 def _asked(beside: Beside, module: DumpedModule) -> Beside:

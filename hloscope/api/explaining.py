@@ -8,17 +8,18 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Unpack
 
+from hloscope import given
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.model.trial import Trials
 from hloscope.analysis.places import Sources
 from hloscope.api.analyzing import analysis_of, analysis_of_text, with_function
-from hloscope.api.python_words import python_words
-from hloscope.api.texts import refuse_source_root, text_of
+from hloscope.api.texts import meant, refuse_source_root, text_of
 from hloscope.errors import NotationError
 from hloscope.program.capture import Capture
 from hloscope.program.loading import name_of
 from hloscope.program.target import ProgramOptions, TargetFacts, check_names, make_facts, with_options
 from hloscope.progress import waiting
+from hloscope.python_words import front_door
 from hloscope.store import Store, default_store
 from hloscope.units import format_time
 from hloscope.why import explain as reasons_of
@@ -45,14 +46,14 @@ class Trying:
     seconds: float | None = None
 
 
-@python_words()
+@front_door
 @with_options(ProgramOptions)
 def explain(
     target: Callable[..., Any] | str | Path | Analysis,
     args: Any = None,
     *,
     collective: str | int | Collective | None = None,
-    try_s: float | None = None,
+    try_s: float | str | None = None,
     trials: bool = True,
     slice: str | None = None,
     timeout_s: float | None = None,
@@ -72,7 +73,8 @@ def explain(
         args: One entry per positional argument, as for `analyze`.
         collective: The name of one, its number in the report's list counted from 1, or one of `Analysis.collectives`;
             `all` to have each told and tried. By default changes are tried against the one that moves most.
-        try_s: Seconds for which changes are compiled; by default few, and of programs that compile quickly.
+        try_s: Seconds, or a span such as `5m`, for which changes are compiled; by default few, and of programs that
+            compile quickly.
         trials: False compiles no changes.
         slice: The slice that it is compiled for.
         timeout_s: Seconds that a compile may take.
@@ -86,24 +88,26 @@ def explain(
         HloscopeError: Bad input, there is no such collective, or JAX or the compiler refuses the program.
     """
     check_names(options, "explain")
-    if try_s is not None and (not trials or try_s <= 0):
+    span = None if try_s is None else given.seconds("try_s", try_s, example='try_s=300, or try_s="5m"')
+    if span is not None and (not trials or not span):
         raise NotationError(
-            f"try_s={try_s!r} tries nothing" if trials else "try_s and trials=False contradict each other",
+            "try_s=0 tries nothing" if trials else "try_s and trials=False contradict each other",
             fix="give seconds, such as try_s=300, or trials=False alone",
         )
     everything = collective is not None
-    named = None if collective in (None, _ALL) else _named(collective)
-    sources = Sources(captured=True, root=None if source_root is None else Path(source_root))
+    named = _named(collective)
+    sources = Sources(captured=True, root=given.path("source_root", source_root, example='source_root="src"'))
     if isinstance(target, Analysis):
         return Explanations(reasons_of(target, named, sources=sources), everything=everything)
+    target = meant(target)
     described: dict[str, Any] = {"args": args, "slice": slice, "timeout_s": timeout_s, **options}
     text = text_of(target, described)
     if text is not None:
         sources = replace(sources, captured=False)
         return Explanations(reasons_of(analysis_of_text(text), named, sources=sources), everything=everything)
     refuse_source_root("source_root", source_root)
-    assert not isinstance(target, Path)  # which is text, or refused
-    facts, trying = make_facts(**described), Trying(wanted=trials, seconds=try_s)
+    assert not isinstance(target, Path | Analysis)  # which is text, or refused
+    facts, trying = make_facts(**described), Trying(wanted=trials, seconds=span)
     with waiting() as stage:
         return explain_function(
             target,
@@ -117,8 +121,17 @@ def explain(
         )
 
 
-def _named(collective: str | int | Collective | None) -> str:
-    return collective.name if isinstance(collective, Collective) else str(collective)
+def _named(collective: object) -> str | None:
+    """What a collective is called, or its number; None for all of them."""
+    if collective is None or (isinstance(collective, str) and collective == _ALL):
+        return None
+    if isinstance(collective, str | Collective):
+        return collective if isinstance(collective, str) else collective.name
+    number = given.integer(collective)
+    if number is None:
+        kind = "the name of one, its number counted from 1, or one of found.collectives"
+        given.refuse("collective", kind, collective, 'collective="all-gather.8", or collective=1')
+    return str(number)
 
 
 def explain_function(

@@ -154,7 +154,7 @@ def _analysis(job: Job, *, cached: bool) -> Analysis:
 
 
 def _analysis_of(job: Job, *, cached: bool) -> Analysis:
-    from hloscope.api.analyzing import analyze_function, analyze_text
+    from hloscope.api.analyzing import analyze_function, analyze_hlo
     from hloscope.api.own_rules import load_project_plugins
     from hloscope.api.texts import hlo_text
     from hloscope.program.files import split_module
@@ -171,7 +171,7 @@ def _analysis_of(job: Job, *, cached: bool) -> Analysis:
         beside = dict(target.options)
         of_rules = {name: beside.pop(name) for name in ("allow", "rule_options") if name in beside}
         judging = make_selection(source_root=root, **of_rules)
-        return analyze_text(hlo_text(path), name=target.hlo, slice=job.slice, judging=judging, **beside)
+        return analyze_hlo(hlo_text(path), name=target.hlo, slice=job.slice, judging=judging, **beside)
     store = default_store() if cached else None
     facts = make_facts(**{**target.options, "slice": job.slice, "timeout_s": 0})  # the whole job has a limit
     return analyze_function(target.function or "", facts, store=store, when_compiled=lambda _: _check_origin(job))

@@ -9,10 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Unpack
 
+from hloscope import given
 from hloscope.api.analyzing import Stage, slice_fact
 from hloscope.api.comparing import compare_function
-from hloscope.api.python_words import python_words
-from hloscope.api.texts import capture_of_text, with_guesses
+from hloscope.api.texts import capture_of_text, meant, with_guesses
 from hloscope.cost.captures import price_capture
 from hloscope.errors import NotationError, ProfileError, TargetError
 from hloscope.hardware.slices import parse_slice
@@ -27,6 +27,7 @@ from hloscope.program.files import unpacked
 from hloscope.program.loading import name_of
 from hloscope.program.target import TargetFacts, TargetOptions, check_names, make_facts, with_options
 from hloscope.progress import waiting
+from hloscope.python_words import front_door
 from hloscope.store import Store, default_store
 from hloscope.verification.machine import attached_platform
 from hloscope.verification.profiling import ProfiledRun, profiled_in_child
@@ -36,7 +37,7 @@ _LIMIT_S = 600.0
 _PLATFORMS = ("tpu", "cpu")
 
 
-@python_words()
+@front_door
 @with_options(TargetOptions)
 def measure(
     target: Callable[..., Any] | str,
@@ -67,18 +68,18 @@ def measure(
         HloscopeError: Bad input; no TPU is attached; JAX refuses the program.
     """
     check_names(options, "measure")
-    if on not in _PLATFORMS:
+    target = meant(target)
+    if not isinstance(on, str) or on not in _PLATFORMS:
         raise NotationError(f"{on!r} is no platform to measure on", fix=f"use one of {', '.join(_PLATFORMS)}")
-    if runs < 1:
-        raise NotationError(f"{runs} runs are none", fix="give 1 or more")
+    times = given.whole("runs", runs, least=1, example="runs=10")
     named = by_name(target)
     if not isinstance(named, str):
         raise TargetError(
             f"{name_of(target)} cannot be imported in the process that runs it", fix="put it into a module"
         )
-    facts, folder = make_facts(args=args, **options), None if keep is None else Path(keep)
+    facts, folder = make_facts(args=args, **options), given.path("keep", keep, example='keep="profile"')
     with waiting() as stage:
-        return measure_function(named, facts, on=on, runs=runs, folder=folder, stage=stage, store=default_store())
+        return measure_function(named, facts, on=on, runs=times, folder=folder, stage=stage, store=default_store())
 
 
 def measure_function(

@@ -6,12 +6,13 @@ import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
-from hloscope.api.analyzing import analyze_text
+from hloscope.api.analyzing import analyze_hlo
 from hloscope.api.texts import hlo_text
 from hloscope.config import find_plugins
-from hloscope.errors import HloscopeError
+from hloscope.errors import HloscopeError, NotationError
+from hloscope.report.pages import page_named
 from hloscope.rules import Case, Rule
-from hloscope.rules.plugins import FAILED, load_plugins
+from hloscope.rules.plugins import FAILED, load_plugins, plugins
 from hloscope.rules.selection import make_selection
 
 
@@ -28,6 +29,28 @@ def load_project_plugins(start: Path, *, config: Path | None = None) -> None:
     found = find_plugins(start, named=config)
     if found is not None:
         load_plugins(*found.names, root=found.root, where=found.place)
+
+
+def tested(name: str | None) -> dict[str, tuple[str, ...]]:
+    """What the cases of plug-ins' rules show to be wrong with them, by the rule's name.
+
+    Args:
+        name: One rule; None for all of them.
+
+    Raises:
+        NotationError: There is no such rule, it is hloscope's own, or no plug-in brings one.
+        HloscopeError: A plug-in cannot be loaded.
+    """
+    load_project_plugins(Path.cwd())
+    if name is not None:
+        page_named(name)
+    rules = [rule for plugin in plugins() for rule in plugin.rules if name in (None, rule.name)]
+    if not rules and name is not None:
+        raise NotationError(f"{name} is hloscope's own, whose cases are among its tests", fix="name a plug-in's rule")
+    if not rules:
+        what = "no plug-in brings a rule, so there are no cases to run"
+        raise NotationError(what, fix='name one: plugins = ["ourteam.rules"]')
+    return {rule.name: tuple(failed_cases(rule)) for rule in rules}
 
 
 def failed_cases(rule: Rule) -> list[str]:
@@ -56,7 +79,7 @@ def _wrong(rule: Rule, case: Case) -> Iterator[str]:
         else:
             name, text = "case.hlo", case.hlo
         judging = make_selection(select=[rule.name], rule_options=options)
-        found = analyze_text(text, name=name, mesh=case.mesh, slice=case.slice, judging=judging).findings
+        found = analyze_hlo(text, name=name, mesh=case.mesh, slice=case.slice, judging=judging).findings
     except HloscopeError as error:
         yield error.on_one_line()
         return

@@ -8,16 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from hloscope import given
 from hloscope.analysis.model import Analysis
 from hloscope.api.analyzing import Stage, analysis_of, with_function
-from hloscope.api.python_words import python_words
-from hloscope.api.texts import capture_of_text, text_of
-from hloscope.errors import CompileError, HloscopeError, TimeLimitError
+from hloscope.api.texts import capture_of_text, meant, text_of
+from hloscope.errors import CompileError, HloscopeError, SliceError, TimeLimitError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice
 from hloscope.program.loading import name_of
 from hloscope.program.target import ProgramOptions, TargetFacts, check_names, make_facts, with_options
 from hloscope.progress import waiting
+from hloscope.python_words import front_door
 from hloscope.report.price import Prices, Unpriced
 from hloscope.store import default_store
 
@@ -25,12 +26,14 @@ if TYPE_CHECKING:
     from hloscope.program.compiling import Pending
 
 
-@python_words()
+@front_door
 @with_options(ProgramOptions)
 def price(
     target: Callable[..., Any] | str | Path,
-    slices: Sequence[str],
+    slices: str | Sequence[str],
     args: Any = None,
+    *,
+    timeout_s: float | None = None,
     **options: Unpack[ProgramOptions],
 ) -> Prices:
     """Predicts how long one step takes on each of several slices.
@@ -43,6 +46,7 @@ def price(
         target: As for `analyze`.
         slices: Names of slices, each with as many devices as the mesh.
         args: One entry per positional argument, as for `analyze`.
+        timeout_s: Seconds that a compile may take.
         {options}
 
     Returns:
@@ -53,8 +57,10 @@ def price(
         HloscopeError: Bad input, or JAX refuses the program.
     """
     check_names(options, "price")
+    target = meant(target)
+    slices = given.texts("slices", slices, example='slices=("v5e:2x4", "v6e:2x4")')
     largest_slice(slices)
-    described: dict[str, Any] = {"args": args, **options}
+    described: dict[str, Any] = {"args": args, "timeout_s": timeout_s, **options}
     text = text_of(target, described)
     if text is not None:
         beside: Any = {name: value for name, value in text.beside.items() if name != "slice"}
@@ -145,9 +151,11 @@ def largest_slice(slices: Sequence[str]) -> str:
     """The slice with the most devices, for which JAX must be started.
 
     Raises:
-        HloscopeError: One of the names is no slice, or is `attached`, which has no price.
+        HloscopeError: There is none, one of the names is no slice, or is `attached`, which has no price.
     """
     known = {name: parse_slice(name) for name in slices}
+    if not known:
+        raise SliceError("no slice is named", fix="name one or several, such as v5e:2x4")
     unpriced = next((name for name in slices if known[name].chip is None), None)
     if unpriced is not None:
         raise HloscopeError(

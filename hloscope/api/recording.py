@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from hloscope.analysis.model.recording import (
     KeptWrite,
@@ -23,14 +17,11 @@ from hloscope.analysis.model.recording import (
     SmallPrograms,
 )
 from hloscope.api.analyzing import analysis_of
-from hloscope.api.python_words import python_words
-from hloscope.documents import plain, read
-from hloscope.errors import HloscopeError, NotationError, SliceError, did_you_mean
+from hloscope.errors import HloscopeError, SliceError, did_you_mean
 from hloscope.hardware.slices import Slice, parse_slice
-from hloscope.program.target import OPTIONS, RecordingOptions, TargetFacts, make_facts, with_options
-from hloscope.progress import waiting
+from hloscope.program.target import TargetFacts
 from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection
-from hloscope.store import Store, default_store
+from hloscope.store import Store
 
 if TYPE_CHECKING:
     from hloscope.program.recording.programs import Program
@@ -300,179 +291,3 @@ def _notes(watch: Watch) -> list[str]:
         *watch.missed,
         *(note for program in watch.programs for note in program.notes if not program.is_jaxs),
     ]
-
-
-class Recorder:
-    """A recording in a `with` block: what `hloscope.recording` returns.
-
-    Attributes:
-        result: The recording, once the block has ended; None before, and where nothing was compiled.
-    """
-
-    def __init__(self, facts: TargetFacts, chosen: Chosen, limits: Limits) -> None:
-        """Takes what the recording is to be; nothing happens yet."""
-        self.result: Recording | None = None
-        self._facts, self._chosen, self._limits = facts, chosen, limits
-        self._devices, self._watching = ExitStack(), ExitStack()
-        self._watch: Watch | None = None
-
-    @property
-    def programs(self) -> tuple[RecordedProgram, ...]:
-        """What was compiled, most predicted time first; empty before the block has ended."""
-        return () if self.result is None else self.result.programs
-
-    def to_dict(self) -> dict[str, object]:
-        """The recording as plain data; empty before the block has ended."""
-        return {} if self.result is None else plain(self.result)
-
-    def __enter__(self) -> Recorder:
-        """Begins to watch."""
-        if self._watch is not None:
-            raise HloscopeError(
-                "this recording has been used", fix="begin another: with hloscope.recording(...) as rec:"
-            )
-        with ExitStack() as undone:
-            watch, watching = undone.enter_context(watched(self._facts, self._limits, default_store()))
-            self._watching.enter_context(watching())
-            self._watch, self._devices = watch, undone.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        """Makes JAX as it was, and analyses what was compiled."""
-        from hloscope.program.recording.scripts import ending_of
-        from hloscope.program.recording.watching import SeenEnoughError
-
-        self._watching.close()
-        watch = self._watch
-        ended_by_us = watch is not None and watch.stopped_by is not None
-        with self._devices:
-            if watch is not None and any(program.is_compiled for program in watch.programs):
-                try:
-                    self.result = recording_of(watch, (), ending_of(error), chosen=self._chosen)
-                except HloscopeError:
-                    if error is None or ended_by_us:
-                        raise  # else what the block raised is what is to be heard of
-        return isinstance(error, SeenEnoughError) or (ended_by_us and isinstance(error, KeyboardInterrupt))
-
-
-@python_words()
-@with_options(RecordingOptions)
-def recording(
-    slice: str = DEFAULT_SLICE,
-    *,
-    only: str | Sequence[str] = (),
-    top: int = DEFAULT_TOP,
-    run: bool = False,
-    run_below_bytes: int | None = None,
-    stop_after: int | None = None,
-    allow_writes: bool = False,
-    **options: Unpack[RecordingOptions],
-) -> Recorder:
-    """Watches what JAX compiles in a `with` block, and analyses it for a TPU slice at its end.
-
-    Programs with large arguments or results are not executed: their results are zeros that take no memory.
-
-    Example:
-        >>> with hloscope.recording("v5e:2x4") as rec:
-        ...     train(config)
-        >>> [(program.name, program.calls) for program in rec.programs]
-        [('train_step', 4)]
-
-    Args:
-        slice: A TPU slice, such as `v5e:2x4`.
-        only: Names of functions, or patterns such as `train_*`, of which alone programs are analysed.
-        top: At most so many programs are analysed, the costliest ones.
-        run: Execute every program that can be on simulated devices.
-        run_below_bytes: Execute programs with fewer bytes of arguments and results; by default 64 MB.
-        stop_after: End the block once its costliest program was called so often with nothing new compiled in between;
-            0 for never. By default 3, once anything was not executed.
-        allow_writes: Write and remove files though values are not real; by default that happens to copies.
-        {options}
-
-    Raises:
-        HloscopeError: Bad input; at the end of the block, where none of the named functions was compiled.
-    """
-    from hloscope.program.recording.watching import RUN_BELOW_BYTES, Limits
-
-    facts = make_facts(slice=slice, **options)
-    recorded_slice(facts)
-    below = RUN_BELOW_BYTES if run_below_bytes is None else run_below_bytes
-    for name, value, least in (("top", top, 1), ("run_below_bytes", below, 0), ("stop_after", stop_after, 0)):
-        if value is not None and value < least:
-            raise NotationError(f"{name}={value} is too small", fix=f"the least that {name} can be is {least}")
-    limits = Limits(run_below_bytes=below, run_all=run, stop_after=stop_after, allow_writes=allow_writes)
-    return Recorder(facts, Chosen(only=(only,) if isinstance(only, str) else tuple(only), top=top), limits)
-
-
-@python_words()
-@with_options(RecordingOptions)
-def record(
-    *command: str,
-    slice: str = DEFAULT_SLICE,
-    only: str | Sequence[str] = (),
-    top: int = DEFAULT_TOP,
-    run: bool = False,
-    run_below_bytes: int | None = None,
-    stop_after: int | None = None,
-    allow_writes: bool = False,
-    save: str | Path | None = None,
-    **options: Unpack[RecordingOptions],
-) -> Recording:
-    """Runs a Python script unmodified, in a process of its own, and analyses every program that JAX compiles there.
-
-    Example:
-        >>> print(hloscope.record("train.py", "--steps", "3", slice="v5p:2x2x2"))
-
-    Args:
-        command: The script and its arguments; `-m` and a module; or a console script.
-        slice: The TPU slice that the script sees.
-        only: As for `recording`.
-        top: Likewise.
-        run: Likewise.
-        run_below_bytes: Likewise.
-        stop_after: Likewise.
-        allow_writes: Likewise.
-        save: A folder into which each analysed program is written, as HLO and as JSON.
-        {options}
-
-    Raises:
-        HloscopeError: Bad input, or the script compiled no program.
-    """
-    facts = make_facts(slice=slice, **options)
-    recorded_slice(facts)
-    names = (only,) if isinstance(only, str) else tuple(only)
-    words = ["--slice", slice, "--top", str(top), *(f"--only={name}" for name in names)]
-    words += ["--run"] * run + ["--allow-writes"] * allow_writes
-    for flag, value in (("--run-below", run_below_bytes), ("--stop-after", stop_after), ("--save", save)):
-        words += [] if value is None else [flag, str(value)]
-    for option in OPTIONS:
-        if option.name in options:
-            flag = {"allow": "--allow", "rule_options": "--rule-option"}.get(option.name) or option.flags[0]
-            words += _on_command_line(flag, getattr(facts, option.name))
-    return _recorded(words, command)
-
-
-def _on_command_line(flag: str, value: Any) -> list[str]:
-    """An option with its value, or with each of its values."""
-    if isinstance(value, Mapping):
-        texts = {name: ",".join(map(str, each)) if isinstance(each, tuple) else each for name, each in value.items()}
-        return [f"{flag}={name}={each}" for name, each in texts.items()]
-    if isinstance(value, tuple):
-        return [f"{flag}={each}" for each in value]
-    return [] if value is None else [f"{flag}={value}"]
-
-
-def _recorded(words: Sequence[str], command: Sequence[str]) -> Recording:
-    """What the command line finds, in a process of its own."""
-    with TemporaryDirectory(prefix="hloscope-") as folder, waiting() as stage:
-        file = Path(folder) / "recording.json"
-        stage("running the script")
-        run = [sys.executable, "-m", "hloscope", "record", *words, "--format", "json", "-o", str(file), "--", *command]
-        done = subprocess.run(run, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
-        if not file.exists():
-            said = done.stderr.rpartition("error: ")[2] or done.stderr or f"it ended with {done.returncode}"
-            what, *rest = said.strip().splitlines()
-            raise HloscopeError(what, why="\n".join(line.strip(" =") for line in rest) or None)
-        return read(Recording, json.loads(file.read_text(encoding="utf-8")), name="the recording", key="programs")

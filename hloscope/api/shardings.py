@@ -6,18 +6,18 @@ from collections.abc import Callable
 from typing import Any, Unpack
 
 from hloscope.api.analyzing import with_function
-from hloscope.api.python_words import python_words
-from hloscope.api.texts import text_of
+from hloscope.api.texts import meant, text_of
 from hloscope.compiler.client import propagate
 from hloscope.errors import CompileError, TargetError
 from hloscope.program.loading import name_of
 from hloscope.program.target import ProgramOptions, TargetFacts, check_names, make_facts, with_options
 from hloscope.progress import waiting
+from hloscope.python_words import front_door
 from hloscope.report.shardings import ShardingTable
 from hloscope.shardy.shardings import sharded_arrays
 
 
-@python_words()
+@front_door
 @with_options(ProgramOptions)
 def shardings(
     target: Callable[..., Any] | str,
@@ -45,6 +45,7 @@ def shardings(
         HloscopeError: Bad input, JAX refuses the program, or Shardy cannot be asked.
     """
     check_names(options, "shardings")
+    target = meant(target)
     described: dict[str, Any] = {"args": args, "slice": slice, "timeout_s": timeout_s, **options}
     if text_of(target, {}) is not None:
         raise TargetError(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from hloscope import given
 from hloscope.analysis.guesses import GUESS
 from hloscope.analysis.unnamed_axes import unnamed_mesh
 from hloscope.compiler.model import Compiled
@@ -42,6 +44,32 @@ class Text:
     is_foreign: bool = True
 
 
+_HANDED_OUT = ("Traced", "Lowered", "Compiled", "Exported")
+
+
+def meant(target: Any, name: str = "target") -> Any:
+    """A target of one of the kinds that there are; any path as a `Path`.
+
+    Raises:
+        TargetError: It is of none of them.
+    """
+    if isinstance(target, os.PathLike):
+        path = os.fspath(target)
+        if isinstance(path, str):
+            return Path(path)
+    elif callable(target) or isinstance(target, str) or _is_handed_out(target):
+        return target
+    raise TargetError(
+        f"{name} must be a function, its name or a file, not {given.shown(target)}",
+        fix='write hloscope.analyze(step, …), "model.py:step" or "step.hlo"',
+    )
+
+
+def _is_handed_out(target: object) -> bool:
+    """Whether it is one of the objects that JAX makes of a function; imports no JAX to ask."""
+    return any(base.__module__.startswith("jax.") and base.__name__ in _HANDED_OUT for base in type(target).__mro__)
+
+
 def text_of(target: object, described: Mapping[str, Any]) -> Text | None:
     """A target that is compiled already: a file of HLO, or a `jax.stages.Compiled`; None for a function.
 
@@ -64,9 +92,9 @@ def text_of(target: object, described: Mapping[str, Any]) -> Text | None:
     from hloscope.program.handed_out import compiled_facts
 
     facts = compiled_facts(target)
-    given = beside_text(facts.name, described)
+    beside = beside_text(facts.name, described)
     known = {name: value for name, value in (("mesh", facts.mesh), ("slice", facts.slice)) if value}
-    said = {name: value for name, value in given.items() if value is not None}
+    said = {name: value for name, value in beside.items() if value is not None}
     return Text(name=facts.name, text=facts.text, beside={**known, **said}, is_foreign=False)
 
 
@@ -199,31 +227,31 @@ def _about_names(mesh: Mesh) -> str:
     )
 
 
-def refuse_beside_text(target: object, given: Mapping[str, Any]) -> None:
+def refuse_beside_text(target: object, said: Mapping[str, Any]) -> None:
     """Refuses what only a function can obey.
 
     Args:
         target: HLO text, as the user named it.
-        given: Values by the names that the user has for them; those that are None or empty are not given.
+        said: Values by the names that the user has for them; those that are None or empty are not given.
 
     Raises:
         TargetError: One of them is given.
     """
-    for name, value in given.items():
+    for name, value in said.items():
         if value is not None and not (isinstance(value, str | tuple | Mapping) and not value):
             raise TargetError(
                 f"{name} does not go with HLO text", why=f"{target} is compiled already", fix="leave it out"
             )
 
 
-def beside_text(target: object, given: Mapping[str, Any]) -> dict[str, Any]:
+def beside_text(target: object, said: Mapping[str, Any]) -> dict[str, Any]:
     """What of a target's options goes with HLO text, by name.
 
     Raises:
         TargetError: One is given that only a function can obey.
     """
-    refuse_beside_text(target, {name: value for name, value in given.items() if not BY_NAME[name].of_text})
-    return {name: value for name, value in given.items() if BY_NAME[name].of_text}
+    refuse_beside_text(target, {name: value for name, value in said.items() if not BY_NAME[name].of_text})
+    return {name: value for name, value in said.items() if BY_NAME[name].of_text}
 
 
 def refuse_source_root(name: str, root: object) -> None:

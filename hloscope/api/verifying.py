@@ -8,11 +8,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
+from hloscope import given
 from hloscope.analysis.model import Analysis
 from hloscope.api.analyzing import analysis_of
-from hloscope.api.python_words import python_words
+from hloscope.api.texts import meant
 from hloscope.errors import NotationError, TargetError, did_you_mean
 from hloscope.program.loading import loaded, name_of
+from hloscope.program.options import as_dims
 from hloscope.program.target import (
     ProgramOptions,
     TargetFacts,
@@ -21,6 +23,8 @@ from hloscope.program.target import (
     make_facts,
     with_options,
 )
+from hloscope.progress import waiting
+from hloscope.python_words import front_door
 from hloscope.store import default_store
 from hloscope.verification.job import Function, Job, Range, Settings, Stage, references_facts
 from hloscope.verification.judging import judged
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
     from hloscope.program.lowering import Lowered
 
 
-@python_words()
+@front_door
 @with_options(ProgramOptions)
 def verify(
     target: Function | str,
@@ -41,14 +45,14 @@ def verify(
     slice: str | None = None,
     seed: int = 0,
     ranges: Mapping[str, Range] | None = None,
-    scale: Mapping[str, int] | None = None,
+    scale: Mapping[str, int] | str | None = None,
     rtol: float | None = None,
     atol: float | None = None,
     grad: bool = False,
     against_single_device: bool = False,
     on: str = "auto",
-    timeout_s: float = 300.0,
-    ignore: Collection[str] = (),
+    timeout_s: float | str = 300.0,
+    ignore: str | Collection[str] = (),
     **options: Unpack[ProgramOptions],
 ) -> Verification:
     """Checks a program against another one that is known to be right, such as its `shard_map` twin.
@@ -83,19 +87,22 @@ def verify(
         HloscopeError: Bad input, or JAX or the compiler refuses one of the programs.
     """
     check_names(options, "verify")
+    target, reference = meant(target), meant(reference, "reference")
     facts = make_facts(args=args, slice=slice, **options)
     settings = Settings(
-        seed=seed,
-        ranges=ranges or {},
-        scale=scale or {},
-        rtol=rtol,
-        atol=atol,
+        seed=given.whole("seed", seed, example="seed=0"),
+        ranges=given.mapping("ranges", ranges, example='ranges={"B": (0, 8)}'),
+        scale=as_dims("scale")(scale),
+        rtol=None if rtol is None else given.number("rtol", rtol, example="rtol=1e-3"),
+        atol=None if atol is None else given.number("atol", atol, example="atol=1e-3"),
         grad=grad,
         against_single_device=against_single_device,
         on=on,
-        timeout_s=timeout_s,
+        timeout_s=given.seconds("timeout_s", timeout_s, example="timeout_s=300"),
     )
-    return verify_functions(target, reference, facts, settings, ignore=ignore)
+    unwanted = given.texts("ignore", ignore, example='ignore="more-than-reference"')
+    with waiting() as stage:
+        return verify_functions(target, reference, facts, settings, ignore=unwanted, stage=stage)
 
 
 def verify_functions(

@@ -38,13 +38,9 @@ Examples
 
 def _exit_code(report: DiffDocument, options: dict[str, Any]) -> int:
     fail_on = options["fail_on"]
-    if fail_on is None:
+    if fail_on is None or not report.fails(fail_on, at_least_ok=options["at_least_ok"]):
         return EXIT_OK
-    moving = [change for change in report.changes if not change.kind.same_traffic]
-    broken = [change for change in moving if change.increase or fail_on == "any"]
-    doubtful = bool(report.unsure or report.not_understood) and not options["at_least_ok"]
-    if not broken and not doubtful:
-        return EXIT_OK
+    broken = report.broken(fail_on)
     reason = plural(len(broken), "change") if broken else "not everything is known, so nobody can tell"
     running.say(f"failed: --fail-on {fail_on}: {reason}")
     return EXIT_BROKEN

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import click
 
 from hloscope.cli import running, targets
 from hloscope.cli.options import source_root_option, target_options, together
+from hloscope.given import span
 
 if TYPE_CHECKING:
     from hloscope.why.explanation import Explanation
@@ -28,8 +28,6 @@ Examples
 """
 
 _ALL = "all"
-_SPAN = re.compile(r"(?P<count>\d+(?:\.\d+)?)\s*(?P<unit>s|m|h|)")
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
 class _Span(click.ParamType):  # type: ignore[type-arg]
@@ -39,10 +37,9 @@ class _Span(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Seconds."""
-        match = _SPAN.fullmatch(str(value).strip())
-        if match is None:
+        seconds = span(value)
+        if seconds is None:
             self.fail(f"{value!r} is no span of time: write 30s, 5m or 2h", param, ctx)
-        seconds = float(match["count"]) * _SECONDS[match["unit"]]
         if not seconds:
             self.fail("it has to be longer than 0: write 30s, 5m or 2h, or --no-try to try nothing", param, ctx)
         return seconds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import click
 
 from hloscope.cli import running, targets
 from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, HloscopeError, TargetError
+from hloscope.given import capacity
 from hloscope.progress import Stages, progress
 from hloscope.units import plural
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 _OF_ALL = ("text", "json")
 _NAMED = 5
-_SIZE = re.compile(r"(?P<count>\d+(?:\.\d+)?)\s*(?P<unit>[kmgt]?)(?P<binary>i?)b?", re.IGNORECASE)
 
 
 class Capacity(click.ParamType):  # type: ignore[type-arg]
@@ -34,11 +33,8 @@ class Capacity(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Bytes."""
-        match = _SIZE.fullmatch(str(value).strip())
-        if match is None:
-            self.fail(f"{value!r} is no size of memory: write 4GiB or 500MB", param, ctx)
-        step = 1024 if match["binary"] else 1000
-        return int(float(match["count"]) * step ** " kmgt".index(match["unit"].lower() or " "))
+        found = capacity(value)
+        return self.fail(f"{value!r} is no size of memory: write 4GiB or 500MB", param, ctx) if found is None else found
 
 
 def is_named(target: str, options: targets.Options) -> bool:

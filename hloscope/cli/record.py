@@ -14,6 +14,7 @@ import click
 from hloscope.cli import running, targets
 from hloscope.cli.options import fail_on_option, rule_options, target_options
 from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, NotationError
+from hloscope.given import capacity
 from hloscope.progress import progress
 from hloscope.units import plural
 
@@ -27,8 +28,6 @@ Examples
   hloscope record --slice v6e:4x4 --save programs/ --format json -o programs.json -- my-console-script
 """
 _UNSAID = ("mesh", "args", "kwargs", "out", "static", "donate", "dims", "axis_types", "dcn", "slice")
-_UNITS = {"": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-_SIZE = re.compile(r"(?P<number>\d+(?:\.\d*)?)\s*(?P<unit>[A-Za-z]*)")
 
 
 def _exit_code(found: Recording, options: dict[str, Any]) -> int:
@@ -59,10 +58,10 @@ def _leave(found: Recording, options: dict[str, Any]) -> None:
 
 
 def _bytes(_context: object, _option: object, text: str) -> int:
-    found = _SIZE.fullmatch(text.strip())
-    if found is None or found["unit"].lower() not in _UNITS:
+    found = capacity(text)
+    if found is None:
         raise click.BadParameter(f"{text!r} is no size; write it as 64MB, 512MiB or 1GB")
-    return int(float(found["number"]) * _UNITS[found["unit"].lower()])
+    return found
 
 
 @click.command(epilog=_EPILOG, context_settings={"ignore_unknown_options": False})

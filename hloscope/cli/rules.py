@@ -9,7 +9,7 @@ import click
 
 from hloscope.cli import running
 from hloscope.cli.options import debug_option
-from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, NotationError
+from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK
 from hloscope.findings import RuleDoc
 
 
@@ -26,32 +26,20 @@ def _answer(name: str | None, test: bool) -> tuple[str, int]:
     """The text, and the exit code."""
     from hloscope.api.own_rules import load_project_plugins
 
-    load_project_plugins(Path.cwd())
     if test:
         return _tested(name)
+    load_project_plugins(Path.cwd())
     return (_list(), _say_broken()) if name is None else (_page(name), EXIT_OK)
 
 
 def _tested(name: str | None) -> tuple[str, int]:
     """What the cases of the plug-ins' rules show."""
-    from hloscope.api.own_rules import failed_cases
-    from hloscope.report.pages import page_named
-    from hloscope.rules.plugins import plugins
+    from hloscope.api.own_rules import tested
 
-    if name is not None:
-        page_named(name)
-    rules = [rule for plugin in plugins() for rule in plugin.rules if name in (None, rule.name)]
-    if not rules:
-        if name is not None:
-            raise NotationError(
-                f"{name} is hloscope's own, whose cases are among its tests", fix="name a plug-in's rule"
-            )
-        what = "no plug-in brings a rule, so there are no cases to run"
-        raise NotationError(what, fix='name one: plugins = ["ourteam.rules"]')
+    found = tested(name)
     lines, code = [], _say_broken()
-    for rule in rules:
-        wrong = failed_cases(rule)
-        lines += [f"{rule.name}: {'failed' if wrong else 'passed'}", *(f"  {words}" for words in wrong)]
+    for rule, wrong in found.items():
+        lines += [f"{rule}: {'failed' if wrong else 'passed'}", *(f"  {words}" for words in wrong)]
         code = max(code, EXIT_BROKEN if wrong else EXIT_OK)
     return "\n".join(lines), code
 

@@ -111,7 +111,7 @@ def analysis_of_target(target: str, options: Options, judging: RuleSelection | N
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
     from hloscope.analysis.paths import with_helpers
-    from hloscope.api.analyzing import analyze_function, analyze_text
+    from hloscope.api.analyzing import analyze_function, analyze_hlo
     from hloscope.api.texts import dump_beside
     from hloscope.config import find_helpers
     from hloscope.rules.selection import DEFAULT_SELECTION
@@ -122,7 +122,7 @@ def analysis_of_target(target: str, options: Options, judging: RuleSelection | N
         name, text = read_text(target, options)
         with running.stdout_kept_for_the_report():
             beside = dump_beside(target)
-            found = analyze_text(text, name=name, judging=rules, guesses=True, beside=beside, **text_facts(options))
+            found = analyze_hlo(text, name=name, judging=rules, guesses=True, beside=beside, **text_facts(options))
         return with_helpers(found, helpers)
     found = _of_function(
         options,

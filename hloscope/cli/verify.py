@@ -28,8 +28,7 @@ Examples
 
 
 def _exit_code(found: Verification, options: dict[str, Any]) -> int:
-    broken = running.failing(found.findings, options["fail_on"]) or (options["strict"] and found.exceptions)
-    return EXIT_BROKEN if broken else EXIT_OK
+    return EXIT_BROKEN if found.fails(options["fail_on"], strict=options["strict"]) else EXIT_OK
 
 
 @click.command(epilog=_EPILOG)

@@ -118,7 +118,7 @@ def compiler_errors(chosen: Slice) -> Iterator[None]:
             raise HbmError(
                 f"the program does not fit in the HBM of {chosen.name}",
                 why=_hbm_words(text, chosen),
-                fix="shard more, donate inputs, rematerialise, or name a larger chip or slice with --slice",
+                fix="shard more, donate inputs, rematerialise, or name a larger chip or slice (--slice)",
             ) from error
         words, where = _placed(text)
         raise CompileError(f"the compiler refuses the program for {chosen.name}", where=where, why=words) from error

@@ -16,6 +16,7 @@ from hloscope.contracts.undecided import nothing_to_move
 from hloscope.contracts.verdict import Breach, BreachKind, Verdict
 from hloscope.errors import HloscopeError
 from hloscope.findings import Finding, RuleDoc, Severity, page_of_finding, unaccepted
+from hloscope.shown import Brief
 
 NOTHING_EXPECTED = "nothing-expected"
 NO_BASELINE = "no-baseline"
@@ -96,8 +97,8 @@ PAGES: tuple[RuleDoc, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Checked(Brief):
     """One target, for one slice, held against what is expected of it.
 
     Attributes:

@@ -12,6 +12,7 @@ from hloscope.analysis.totals import grouped
 from hloscope.contracts.model import Contract, Expectation, Limit, Selector, format_clause, format_selector
 from hloscope.contracts.quantities import BYTE_UNITS, Units, format_amount, rounded_up
 from hloscope.findings import Finding, Severity
+from hloscope.shown import Brief
 from hloscope.units import format_bytes, format_time, plural
 
 _OFFENDERS_SHOWN = 5
@@ -28,8 +29,8 @@ class BreachKind(StrEnum):
     VACUOUS = "contract-vacuous"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Breach:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Breach(Brief):
     """One way in which a program does not keep to its contract.
 
     Attributes:
@@ -75,8 +76,8 @@ def doubtful(message: str, expected: str, found: str, offenders: Iterable[Collec
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Verdict(Brief):
     """Whether a program keeps to a contract.
 
     Attributes:

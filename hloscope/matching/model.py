@@ -10,6 +10,7 @@ from hloscope.analysis.model import Collective, Total, Totals
 from hloscope.analysis.places import short_source
 from hloscope.analysis.totals import axes_key
 from hloscope.analysis.vocabulary import Bound, Kind
+from hloscope.shown import Brief
 from hloscope.units import format_bytes, format_time, known_sum
 
 
@@ -33,8 +34,8 @@ class ChangeKind(StrEnum):
         return self in (ChangeKind.REGROUPED, ChangeKind.EQUIVALENT)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Change(Brief):
     """One difference.
 
     Attributes:
@@ -90,8 +91,8 @@ class Tally:
     axes_guessed: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Comparison(Brief):
     """Two lists of collectives, matched.
 
     Attributes:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hloscope.analysis.vocabulary import Bound, Link
 from hloscope.cost.predicted import Activity
 from hloscope.documents import SCHEMA, Schema
-from hloscope.shown import Shown
+from hloscope.shown import Shown, one_line
 from hloscope.units import format_time
+
+if TYPE_CHECKING:
+    from hloscope.plain_types import CompareDict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,10 +284,15 @@ class CompareDocument(Shown):
     def _subject(self) -> str:
         return "comparison"
 
+    if TYPE_CHECKING:
+
+        def to_dict(self) -> CompareDict:
+            """The result as plain data."""
+
     def __repr__(self) -> str:
         steps = ", ".join(
             f"{one.program.partition('(')[0]} {format_time(one.step.median_us)} measured, "
             f"{format_time(one.step.predicted_us)} predicted"
             for one in self.programs[:3]
         )
-        return f"<CompareDocument of {self.profile}: {steps}>"
+        return one_line(f"<CompareDocument of {self.profile}: {steps}>")

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from hloscope.errors import HloscopeError, MeshError, NotationError, TargetError, did_you_mean
+from hloscope.given import refuse
 from hloscope.program.devices import axis_sizes
 from hloscope.program.loading import import_error, user_code
 from hloscope.program.notation import ArraySpec, parse_array, parse_partition_spec
@@ -243,6 +244,8 @@ def _out_sharding(asked: Any, leaf: Any, name: str, mesh: jax.sharding.Mesh | No
     if asked is None or isinstance(asked, jax.sharding.Sharding):
         return asked
     spec = jax.sharding.PartitionSpec(*parse_partition_spec(asked)) if isinstance(asked, str) else asked
+    if not isinstance(spec, jax.sharding.PartitionSpec | tuple):
+        refuse("out", "an output's sharding or a list of them", asked, """out="P('X', None)\"""")
     if mesh is None:
         raise MeshError(f"the output sharding {asked} needs a mesh", fix="give one, for example --mesh X=4,Y=2")
     sizes = axis_sizes(mesh)

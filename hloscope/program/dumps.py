@@ -16,6 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from hloscope.errors import TargetError
+from hloscope.shown import Brief
 from hloscope.units import plural
 
 _FINAL = re.compile(
@@ -36,8 +37,8 @@ _NAMED = 8
 """Modules that a message names."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DumpedModule:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class DumpedModule(Brief):
     """One final module of a dump.
 
     Attributes:

@@ -9,10 +9,12 @@ import ast
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
+from hloscope import given
 from hloscope.errors import NotationError
-from hloscope.program.notation import parse_dims, parse_mesh, split_keyword
+from hloscope.program.notation import parse_dims, parse_indices, parse_mesh, split_keyword
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +70,8 @@ class Option:
         Raises:
             NotationError: It is not written as it must be.
         """
-        given = options.get(self.given_as or self.name) if self.flags or self.given_as else None
-        return {} if given is None or given == () else {self.name: (self.read or self.python)(given)}
+        said = options.get(self.given_as or self.name) if self.flags or self.given_as else None
+        return {} if said is None or said == () else {self.name: (self.read or self.python)(said)}
 
 
 def option(**described: Any) -> Any:
@@ -140,14 +142,24 @@ def as_sizes(what: str) -> Callable[[Any], Any]:
             return value
         if isinstance(value, str):
             return parse_mesh(value)
-        if isinstance(value, Mapping) and all(
-            isinstance(axis, str) and isinstance(size, int) and size > 0 for axis, size in value.items()
-        ):
-            return dict(value)
-        raise NotationError(
-            f"{what} must map axis names to sizes, not {value!r}",
-            fix=f'write {what}={{"X": 4, "Y": 2}} or {what}="X=4,Y=2"',
-        )
+        example = f'{what}={{"X": 4, "Y": 2}} or {what}="X=4,Y=2"'
+        return given.counts(what, value, least=1, what="axis names to sizes", example=example)
+
+    return read
+
+
+def as_dims(name: str) -> Callable[[Any], dict[str, int]]:
+    """Reads sizes of letters: `S=2048,D=4096`, or a table of them.
+
+    Args:
+        name: The option's name, for messages.
+    """
+
+    def read(value: Any) -> dict[str, int]:
+        if value is None or isinstance(value, str):
+            return {} if value is None else parse_dims(value)
+        example = f'{name}={{"S": 2048}} or {name}="S=2048"'
+        return given.counts(name, value, least=0, what="letters to sizes", example=example)
 
     return read
 
@@ -156,78 +168,120 @@ def as_slice_name(value: Any) -> str | None:
     """Reads the name of a slice."""
     if value is None or isinstance(value, str):
         return value
-    raise NotationError(f"slice must be a name, not {value!r}", fix="write slice='v5e:2x4', or 'v5e-8'")
+    raise NotationError(f"slice must be a name, not {given.shown(value)}", fix="write slice='v5e:2x4', or 'v5e-8'")
 
 
 def as_axis_types(value: Any) -> str | None:
-    """Reads axis types: text, or a table of them by axis."""
+    """Reads axis types: text, one of JAX's, or a table of either by axis."""
     if isinstance(value, Mapping):
-        return ",".join(f"{axis}={kind}" for axis, kind in value.items())
-    if value is None or isinstance(value, str):
-        return value
-    raise NotationError(f"axis_types must be text, not {value!r}", fix="write 'auto', 'explicit' or 'X=explicit'")
+        return ",".join(f"{axis}={_axis_type(kind)}" for axis, kind in value.items())
+    return None if value is None else _axis_type(value)
+
+
+def _axis_type(value: Any) -> str:
+    if isinstance(value, Enum):
+        return value.name.lower()
+    example = "'auto', 'explicit' or 'X=explicit'"
+    return given.text("axis_types", value, example=example)
 
 
 def as_platform(value: Any) -> str | None:
     """Reads what devices are to say that they are."""
-    if value in (None, "tpu", "cpu"):
-        return None if value is None else str(value)
-    raise NotationError(f"{value!r} is no platform that devices can say they are", fix="write 'tpu' or 'cpu'")
+    if value is None or (isinstance(value, str) and value in ("tpu", "cpu")):
+        return value
+    raise NotationError(
+        f"{given.shown(value)} is no platform that devices can say they are", fix="write 'tpu' or 'cpu'"
+    )
 
 
 def as_processes(value: Any) -> int | None:
     """Reads how many processes share a slice."""
     if value is None:
         return None
-    if not str(value).isdecimal() or not int(str(value)):
-        raise NotationError(f"{value!r} is no number of processes", fix="write a number from 1 to the slice's hosts")
-    return int(str(value))
+    found = int(value) if isinstance(value, str) and value.isdecimal() else given.integer(value)
+    if not found or found < 0:
+        shown = given.shown(value)
+        raise NotationError(f"{shown} is no number of processes", fix="write a number from 1 to the slice's hosts")
+    return found
 
 
-def as_mapping(value: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Reads a table."""
-    return dict(value or {})
+def as_mapping(name: str, example: str) -> Callable[[Any], dict[str, Any]]:
+    """Reads a table.
+
+    Args:
+        name: The option's name, for messages.
+        example: What to write.
+    """
+    return lambda value: given.mapping(name, value, example=f"{name}={example}")
 
 
 def as_outputs(value: Any) -> Any:
     """Reads output shardings, of which None is the compiler's choice."""
+    if isinstance(value, bool | int | float | bytes):
+        given.refuse("out", "an output's sharding or a list of them", value, """out="P('X', None)\"""")
     return [None if str(spec).strip() == "None" else spec for spec in value] if isinstance(value, list) else value
 
 
-def as_texts(value: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Reads one text or several."""
-    return (value,) if isinstance(value, str) else tuple(value or ())
+def as_arguments(value: Any) -> Any:
+    """Reads arguments: a tuple or list with one entry for each, or what returns it; a single array as it is."""
+    if isinstance(value, list):
+        return tuple(value)
+    if value is None or isinstance(value, tuple) or callable(value):
+        return value
+    if isinstance(value, str) or (hasattr(value, "shape") and hasattr(value, "dtype")):
+        return (value,)
+    return given.refuse("args", "a tuple with one entry for each argument", value, 'args=("bf16[8@X,2048]",)')
+
+
+def as_texts(name: str, example: str) -> Callable[[Any], tuple[str, ...]]:
+    """Reads one text or several.
+
+    Args:
+        name: The option's name, for messages.
+        example: What to write.
+    """
+    return lambda value: given.texts(name, value, example=f"{name}={example}")
 
 
 def as_positions(value: Any) -> tuple[int, ...] | None:
     """Reads one position or several."""
-    return (value,) if isinstance(value, int) else None if value is None else tuple(value)
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return parse_indices(value)
+    many = isinstance(value, Iterable) and not isinstance(value, bytes | Mapping)
+    found = [given.integer(each) for each in (value if many else (value,))]
+    if any(each is None or each < 0 for each in found):
+        given.refuse("donate", "positions of arguments, counted from 0", value, "donate=0, or donate=(0, 1)")
+    return tuple(each for each in found if each is not None)
 
 
-def as_compiler_options(value: Mapping[str, Any] | None) -> dict[str, str]:
+def as_compiler_options(value: Any) -> dict[str, str]:
     """Reads XLA's options by name, in XLA's spelling of truth."""
-    return {
-        name: str(set_to).lower() if isinstance(set_to, bool) else str(set_to)
-        for name, set_to in as_mapping(value).items()
-    }
+    table = given.mapping("compiler_options", value, example='compiler_options={"xla_tpu_enable_x": True}')
+    return {name: str(set_to).lower() if isinstance(set_to, bool) else str(set_to) for name, set_to in table.items()}
 
 
 def as_time_limit(value: Any) -> float | None:
-    """Reads a number of seconds."""
-    if value is None or is_time(value):
-        return None if value is None else float(value)
-    raise NotationError(
-        f"a time limit must be a number of seconds, not {value!r}", fix="write 600 for ten minutes; 0 is no limit"
-    )
+    """Reads a number of seconds, or a span such as `5m`."""
+    if value is None:
+        return None
+    found = None if isinstance(value, str) and not value.strip() else value
+    try:
+        return given.seconds("a time limit", found, example="")
+    except NotationError as error:
+        raise NotationError(error.what, fix="write 600 for ten minutes; 0 is no limit") from None
 
 
-def as_kernel_costs(given: Any) -> dict[str, tuple[float, float]]:
+def as_kernel_costs(value: Any) -> dict[str, tuple[float, float]]:
     """Reads FLOPs and bytes of kernels by name, from `{"splash": (7e11, 2e8)}` or from texts such as `splash=7e11,2e8`.
 
     Raises:
         NotationError: One of them is not written so, or says nothing.
     """
-    pairs = given.items() if isinstance(given, Mapping) else [str(text).partition("=")[::2] for text in given or ()]
+    example = 'kernel_costs={"splash": (7e11, 2e8)}'
+    texts = () if isinstance(value, Mapping) else given.texts("kernel_costs", value, example=example)
+    pairs = value.items() if isinstance(value, Mapping) else [text.partition("=")[::2] for text in texts]
     found = {}
     for name, cost in pairs:
         try:
@@ -244,14 +298,14 @@ def as_kernel_costs(given: Any) -> dict[str, tuple[float, float]]:
     return found
 
 
-def as_positional(given: Sequence[str]) -> tuple[Any, ...]:
+def as_positional(texts: Sequence[str]) -> tuple[Any, ...]:
     """Reads the arguments of a command line that have no name."""
-    return tuple(_argument(text) for name, text in map(split_keyword, given) if name is None)
+    return tuple(_argument(text) for name, text in map(split_keyword, texts) if name is None)
 
 
-def as_keywords(given: Sequence[str]) -> dict[str, Any]:
+def as_keywords(texts: Sequence[str]) -> dict[str, Any]:
     """Reads the arguments of a command line that have a name."""
-    return {name: _argument(text) for name, text in map(split_keyword, given) if name is not None}
+    return {name: _argument(text) for name, text in map(split_keyword, texts) if name is not None}
 
 
 def _argument(text: str) -> Any:
@@ -268,15 +322,15 @@ def _argument(text: str) -> Any:
         ) from error
 
 
-def as_letters(given: Sequence[str]) -> dict[str, int]:
+def as_letters(texts: Sequence[str]) -> dict[str, int]:
     """Reads sizes of letters from a command line."""
-    return {letter: size for text in given for letter, size in parse_dims(text).items()}
+    return {letter: size for text in texts for letter, size in parse_dims(text).items()}
 
 
-def as_settings(given: Sequence[str]) -> dict[str, str]:
+def as_settings(texts: Sequence[str]) -> dict[str, str]:
     """Reads XLA's options from a command line."""
     found = {}
-    for text in given:
+    for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name.isidentifier():
             raise NotationError(

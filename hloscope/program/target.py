@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 
-from hloscope.errors import TargetError, did_you_mean
+from hloscope.errors import TargetError, UnknownKeywordError, did_you_mean
 from hloscope.program import options as kinds
 from hloscope.program.notation import parse_indices, parse_static
 from hloscope.program.options import Option, option
@@ -46,7 +46,7 @@ class TargetFacts:
     args: Any = option(
         says="One entry per positional argument: a notation (`bf16[8@X,2048@Y]`), a pytree of notations, "
         "ShapeDtypeStructs or arrays, or a callable that returns one of these.",
-        python=lambda value: tuple(value) if isinstance(value, list) else value,
+        python=kinds.as_arguments,
         shown="--arg TYPE",
         help="One argument, as jax.typeof prints it: 'bf16[8@X,2048@Y]' or name=TYPE. Repeats.",
         repeats=True,
@@ -56,7 +56,7 @@ class TargetFacts:
     )
     kwargs: Mapping[str, Any] = option(
         says="Like `args`, by keyword.",
-        python=kinds.as_mapping,
+        python=kinds.as_mapping("kwargs", '{"w": "bf16[2048,8192@X]"}'),
         given_as="args",
         read=kinds.as_keywords,
         fits=kinds.maps_to(kinds.is_array),
@@ -74,7 +74,7 @@ class TargetFacts:
     )
     static: Mapping[str, Any] = option(
         says="Python values passed by keyword that stay Python values while tracing.",
-        python=kinds.as_mapping,
+        python=kinds.as_mapping("static", '{"shift": 5}'),
         shown="--static NAME=VALUE",
         help="A Python value passed by keyword. Repeats.",
         repeats=True,
@@ -92,7 +92,7 @@ class TargetFacts:
     )
     dims: Mapping[str, int] = option(
         says="Sizes of the letters used in notations.",
-        python=kinds.as_mapping,
+        python=kinds.as_dims("dims"),
         shown="--dim S=2048,D=4096",
         help="Sizes of letters in argument types. Repeats.",
         repeats=True,
@@ -152,7 +152,7 @@ class TargetFacts:
         says="Figures of the slice's chip that you know better than the table, as `name=value` such as "
         "`hbm_bytes_per_s=750e9`, or as TOML files.",
         of_text=True,
-        python=lambda value: kinds.as_texts(value) or None,
+        python=lambda value: kinds.as_texts("chip_overrides", '"hbm_bytes_per_s=750e9"')(value) or None,
         shown="--chip-override --chip-file NAME=VALUE|FILE",
         help="For times: a figure of the chip, such as hbm_bytes_per_s=750e9, or a TOML file of them. Repeats.",
         repeats=True,
@@ -183,14 +183,14 @@ class TargetFacts:
     allow: tuple[str, ...] = option(
         says="What of the rules' findings is accepted and why, such as `all-gather@X: weights of FSDP`.",
         of_text=True,
-        python=kinds.as_texts,
+        python=kinds.as_texts("allow", '"all-gather@X: weights of FSDP"'),
         fits=kinds.are(kinds.is_text),
         example='["all-gather@fsdp: weights of FSDP"]',
     )
     rule_options: Mapping[str, Any] = option(
         says='Values of rules\' options by `rule.option`: `{"small-collectives.min_collectives": 8}`.',
         of_text=True,
-        python=kinds.as_mapping,
+        python=kinds.as_mapping("rule_options", '{"small-collectives.min_collectives": 8}'),
         key="rules",
         fits=kinds.maps_to(kinds.maps_to(kinds.is_number)),
         example="{ small-collectives = { min-collectives = 8 } }",
@@ -229,15 +229,15 @@ class ProgramOptions(TypedDict, total=False):
     kwargs: Mapping[str, Any] | None
     out: Any
     static: Mapping[str, Any] | None
-    donate: int | tuple[int, ...] | None
-    dims: Mapping[str, int] | None
+    donate: int | Sequence[int] | str | None
+    dims: Mapping[str, int] | str | None
     axis_types: str | None
     platform: str | None
     processes: int | None
     dcn: Mapping[str, int] | str | None
     compiler_options: Mapping[str, str] | None
-    chip_overrides: Sequence[str]
-    kernel_costs: Mapping[str, tuple[float, float]] | Sequence[str]
+    chip_overrides: str | Sequence[str]
+    kernel_costs: Mapping[str, tuple[float, float]] | str | Sequence[str]
 
 
 class TargetOptions(ProgramOptions, total=False):
@@ -255,8 +255,8 @@ class RecordingOptions(TypedDict, total=False):
     platform: str | None
     processes: int | None
     compiler_options: Mapping[str, str] | None
-    chip_overrides: Sequence[str]
-    kernel_costs: Mapping[str, tuple[float, float]] | Sequence[str]
+    chip_overrides: str | Sequence[str]
+    kernel_costs: Mapping[str, tuple[float, float]] | str | Sequence[str]
     allow: str | Sequence[str]
     rule_options: Mapping[str, Any] | None
     timeout_s: float | None
@@ -266,12 +266,12 @@ def check_names(given: Iterable[str], taker: str) -> None:
     """Refuses keywords that are no options.
 
     Raises:
-        TypeError: One of them is none.
+        UnknownKeywordError: One of them is none.
     """
     for name in given:
         if name not in BY_NAME:
             hint = did_you_mean(name, BY_NAME, f"it takes {', '.join(BY_NAME)}")
-            raise TypeError(f"{taker} got an unexpected keyword argument {name!r}: {hint}")
+            raise UnknownKeywordError(f"{taker} got an unexpected keyword argument {name!r}: {hint}")
 
 
 def with_options(taken: type) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -302,7 +302,7 @@ def make_facts(*, args: Any = None, **options: Unpack[TargetOptions]) -> TargetF
 
     Raises:
         NotationError: One of them is not written as it must be.
-        TypeError: There is no such option.
+        UnknownKeywordError: There is no such option.
     """
     check_names(options, "a target")
     given: dict[str, Any] = {"args": args, **options}

@@ -21,6 +21,7 @@ from hloscope.contracts.verdict import Verdict, found_words
 from hloscope.errors import HloscopeError, NotationError, did_you_mean
 from hloscope.program.target import BY_NAME, OPTIONS
 from hloscope.pytest_plugin.baselines import against_test, name_of_test
+from hloscope.python_words import front_door
 
 if TYPE_CHECKING:
     from hloscope.verification.model import Verification
@@ -62,6 +63,7 @@ class Hlo:
         self._last: Report | None = None
         self.expect = Expect(self, request.node)
 
+    @front_door
     def analyze(self, target: Program, args: Any = None, **options: Any) -> Report:
         """`hloscope.analyze`; what is not given is taken from the marker, then from `--hloscope-slice`.
 
@@ -91,8 +93,8 @@ class Hlo:
         return self._last
 
     def _analyzed(self, target: Callable[..., Any] | str | Path, args: Any, options: dict[str, Any]) -> Analysis:
-        from hloscope.api.analyzing import analyze, analyze_function
-        from hloscope.api.python_words import python_words
+        from hloscope.api.analyses import analyze
+        from hloscope.api.analyzing import analyze_function
         from hloscope.compiler.client import time_limit
         from hloscope.program.files import names_hlo
         from hloscope.program.loading import ended_after, name_of
@@ -109,7 +111,7 @@ class Hlo:
         if isinstance(target, Path):
             return analyze(target)  # which says what is wrong with it
         facts = make_facts(**settings if args is None else {**settings, "args": args})
-        with ended_after(time_limit(facts.timeout_s), f"analysing {name_of(target)}"), python_words():
+        with ended_after(time_limit(facts.timeout_s), f"analysing {name_of(target)}"):
             return analyze_function(target, facts, store=default_store())
 
     def _settings(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -122,6 +124,7 @@ class Hlo:
             settings.update(marker.kwargs)
         return {**settings, **options}
 
+    @front_door
     def verify(
         self, target: Callable[..., Any] | str, reference: Callable[..., Any] | str, **options: Any
     ) -> Verification:
@@ -166,6 +169,7 @@ class Expect:
         self._node = node
         self._baselines: set[Path] = set()
 
+    @front_door
     def __call__(self, program: Program, contract: object, args: Any = None, **options: Any) -> Report:
         """Fails the test when a program does not keep to a contract.
 
@@ -186,6 +190,7 @@ class Expect:
             _fail(str(verdict))
         return report
 
+    @front_door
     def baseline(self, program: Program | None = None, args: Any = None, *, name: str = "", **options: Any) -> Report:
         """Fails the test when a program does not move what it moved when its baseline was written.
 
@@ -260,6 +265,7 @@ class CollectiveList(Sequence[Collective]):
         """Whether it surely moves something else than a list of expectations says."""
         return self.verdict(other).broken if _are_expectations(other) else not self == other
 
+    @front_door
     def verdict(self, expected: Iterable[object]) -> Verdict:
         """What a list of expectations says of it: these, and nothing else."""
         return evaluate(only(*map(_contract_of, expected)), self.analysis)
@@ -295,6 +301,7 @@ class Report:
         """What it moves, to be read one by one or compared with a list of expectations."""
         return CollectiveList(self.analysis)
 
+    @front_door
     def verdict(self, contract: object) -> Verdict:
         """What a contract says of it."""
         return evaluate(_contract_of(contract), self.analysis, root=self.root)

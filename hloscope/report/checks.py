@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -18,6 +19,9 @@ from hloscope.report.finding_lines import finding_lines
 from hloscope.report.layout import hanging, message_line
 from hloscope.shown import Shown
 from hloscope.units import format_bytes, format_time, plural
+
+if TYPE_CHECKING:
+    from hloscope.plain_types import CheckDict
 
 _PLACE = re.compile(r"^  --> (?P<file>.+?)(?P<line>:\d+)(?=[:, ]|$)", re.MULTILINE)
 """Where an error message says that something is wrong: `  --> model.py:12 in step`."""
@@ -44,6 +48,11 @@ class CheckReport(Shown):
 
     def _subject(self) -> str:
         return "check"
+
+    if TYPE_CHECKING:
+
+        def to_dict(self) -> CheckDict:
+            """The result as plain data."""
 
     @property
     def passed(self) -> bool:

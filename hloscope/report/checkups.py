@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from hloscope.documents import SCHEMA, Schema
 from hloscope.shown import Shown
+
+if TYPE_CHECKING:
+    from hloscope.plain_types import DoctorDict
 
 _MARKS = {True: "works", False: "FAILS", None: ""}
 
@@ -41,6 +45,11 @@ class Checkups(tuple[Checkup, ...], Shown):
 
     def _subject(self) -> str:
         return "checkups"
+
+    if TYPE_CHECKING:
+
+        def to_dict(self) -> DoctorDict:
+            """The result as plain data."""
 
 
 def lines(found: Sequence[Checkup], _width: int) -> Iterator[Text]:

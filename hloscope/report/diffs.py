@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -12,13 +13,18 @@ from hloscope.analysis.model import Collective, Total, Totals
 from hloscope.analysis.places import users_line
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.documents import SCHEMA, Schema, document
+from hloscope.given import choice
 from hloscope.matching import Change, ChangeKind
 from hloscope.matching.model import Tally, change_line
+from hloscope.python_words import front_door
 from hloscope.report.escaping import code, fenced, plain_line, prose, without_commands
 from hloscope.report.layout import column, table_lines
 from hloscope.report.words import GUESSED
-from hloscope.shown import Shown
+from hloscope.shown import Brief, Shown, one_line
 from hloscope.units import format_bytes, format_time, plural
+
+if TYPE_CHECKING:
+    from hloscope.plain_types import DiffDict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +50,8 @@ class ChangedCollective:
     source: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedChange:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ListedChange(Brief):
     """One difference.
 
     Attributes:
@@ -116,11 +122,43 @@ class DiffDocument(Shown):
         words = plural(len(self.changes), "change") if self.changes else "the same communication"
         return f"{words}, as far as it is known" if self.unsure or self.not_understood else words
 
+    def broken(self, fail_on: str = "increase") -> tuple[ListedChange, ...]:
+        """The changes that `--fail-on` counts.
+
+        Args:
+            fail_on: `increase` for those that move more, `any` for all that move something else.
+
+        Raises:
+            NotationError: It is neither.
+        """
+        named = choice("fail_on", fail_on, ("increase", "any"))
+        moving = (change for change in self.changes if not change.kind.same_traffic)
+        return tuple(change for change in moving if change.increase or named == "any")
+
+    @front_door
+    def fails(self, fail_on: str = "increase", *, at_least_ok: bool = False) -> bool:
+        """Whether there is such a change, or not everything is known, so that nobody can tell.
+
+        Args:
+            fail_on: As for `broken`.
+            at_least_ok: Whether what is not known exactly may pass.
+
+        Raises:
+            NotationError: There is no such word.
+        """
+        doubtful = bool(self.unsure or self.not_understood) and not at_least_ok
+        return bool(self.broken(fail_on)) or doubtful
+
     def __repr__(self) -> str:
-        return f"<{self.old} and {self.new}: {self.headline}>"
+        return one_line(f"<{self.old} and {self.new}: {self.headline}>")
 
     def _subject(self) -> str:
         return "difference"
+
+    if TYPE_CHECKING:
+
+        def to_dict(self) -> DiffDict:
+            """The result as plain data."""
 
 
 def listed(change: Change) -> ListedChange:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
@@ -14,9 +15,14 @@ from hloscope.documents import SCHEMA, Schema
 from hloscope.hardware.slices import Slice
 from hloscope.program.dump_facts import slice_of
 from hloscope.program.dumps import Dump, DumpedModule
+from hloscope.report.analysis import lines as lines_of_analysis
 from hloscope.report.layout import INDENT, column, fold, folded, table_lines
 from hloscope.report.words import GUESSED
+from hloscope.shown import Shown, one_line
 from hloscope.units import format_bytes, format_time, plural
+
+if TYPE_CHECKING:
+    from hloscope.plain_types import DumpedModuleDict, DumpedModulesDict
 
 _LISTED = 20
 _SLOWEST = 5
@@ -24,8 +30,8 @@ _WIDEST_NAME = 44
 _PLATFORMS = {"tpu": "TPU", "gpu": "GPU", "cpu": "CPU", None: ""}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DumpedResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class DumpedResult(Shown):
     """What became of one module of a dump.
 
     Attributes:
@@ -42,6 +48,54 @@ class DumpedResult:
     problem: str | None = None
     seconds: float = 0.0
 
+    def __repr__(self) -> str:
+        return one_line(f"<{self.module.file}: {self.problem or repr(self.analysis)}>")
+
+    def _subject(self) -> str:
+        return "dumped"
+
+    if TYPE_CHECKING:
+
+        def to_dict(self) -> DumpedModuleDict:
+            """The result as plain data."""
+
+
+class DumpedModules(tuple[DumpedResult, ...], Shown):
+    """What became of every module of a dump, the largest first.
+
+    Attributes:
+        dump: The dump.
+        seconds: How long all of them took together, side by side.
+    """
+
+    dump: Dump
+    seconds: float
+
+    def __new__(cls, members: Iterable[DumpedResult], *, dump: Dump, seconds: float) -> DumpedModules:
+        """Makes one of what became of the modules of a dump."""
+        made = super().__new__(cls, members)
+        made.dump, made.seconds = dump, seconds
+        return made
+
+    @property
+    def failed(self) -> tuple[DumpedResult, ...]:
+        """Those that could not be analysed."""
+        return tuple(result for result in self if result.analysis is None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(DumpedModules, dump=self.dump, seconds=self.seconds), (tuple(self),)
+
+    def __repr__(self) -> str:
+        return f"<{plural(len(self), 'module')} of {self.dump.folder}, {len(self.failed)} not analysed>"
+
+    def _subject(self) -> str:
+        return "dumped_modules"
+
+    if TYPE_CHECKING:
+
+        def to_dict(self) -> DumpedModulesDict:
+            """The result as plain data."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpedModuleDocument:
@@ -53,7 +107,7 @@ class DumpedModuleDocument:
         number: The number that XLA gave it, as its file's name has it: `0092`; empty where that has none.
         file: The file that was read, from the folder.
         platform: `tpu`, `gpu` or `cpu`, by the file's name; None where that does not say.
-        size_bytes: Size of the file; None when it cannot be read.
+        size_bytes: Bytes of the file; None when it cannot be read.
         seconds: How long its analysis took.
         error: Why it could not be analysed; None when it was.
         analysis: What was found; None when it could not be analysed.
@@ -70,6 +124,21 @@ class DumpedModuleDocument:
     analysis: Analysis | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpedModulesDocument:
+    """Every module of a folder that XLA dumped into, as `hloscope.analyze_all` makes plain data of them.
+
+    Attributes:
+        schema: Version of this document's shape.
+        folder: The folder.
+        modules: What became of each, the largest first.
+    """
+
+    schema: Schema = SCHEMA
+    folder: str
+    modules: tuple[DumpedModuleDocument, ...]
+
+
 def as_document(result: DumpedResult) -> DumpedModuleDocument:
     """The document of one module."""
     module = result.module
@@ -83,6 +152,27 @@ def as_document(result: DumpedResult) -> DumpedModuleDocument:
         error=result.error,
         analysis=result.analysis,
     )
+
+
+def as_documents(found: DumpedModules) -> DumpedModulesDocument:
+    """All modules as one document."""
+    return DumpedModulesDocument(folder=str(found.dump.folder), modules=tuple(map(as_document, found)))
+
+
+def lines_of_one(result: DumpedResult, width: int) -> Iterator[Text]:
+    """The report of one module, or why it has none."""
+    if result.analysis is None:
+        yield from map(Text, (result.error or "").splitlines())
+        return
+    yield from lines_of_analysis(result.analysis, width)
+
+
+def lines_of_all(found: DumpedModules, width: int) -> Iterator[Text]:
+    """A row for each module, below a headline and above a summary."""
+    rows = Rows.of(found.dump, width)
+    yield from rows.head(found.dump)
+    yield from map(rows.row, found)
+    yield from summary(found.dump, found, found.seconds)
 
 
 def lines(dump: Dump, width: int) -> Iterator[Text]:

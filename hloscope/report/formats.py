@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hloscope.errors import NotationError, did_you_mean
+from hloscope.python_words import without_options
 
 if TYPE_CHECKING:
     from hloscope.shown import Shown
@@ -61,7 +62,8 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
     "comparison": {"text": "comparing:lines", "json": "formats:itself", "markdown": "comparing:render_markdown"},
     "difference": {"text": "diffs:lines", "json": "formats:itself", "markdown": "diffs:render_markdown"},
     "dump": {"text": "dumps:lines"},
-    "dumped": {"json": "dumps:as_document"},
+    "dumped": {"text": "dumps:lines_of_one", "json": "dumps:as_document"},
+    "dumped_modules": {"text": "dumps:lines_of_all", "json": "dumps:as_documents"},
     "explanation": {
         "text": "explanation:lines",
         "json": "explanation:as_document",
@@ -115,7 +117,8 @@ def report_of(found: Shown, format_name: str, **how: Any) -> str:
                 f"{type(found).__name__} has no {what} {name!r}",
                 fix=did_you_mean(str(name), [each for each in names if each], f"it has {choices}"),
             )
-    return render(found._subject(), format_name, found._rendered(), Canvas(**how))
+    text = render(found._subject(), format_name, found._rendered(), Canvas(**how))
+    return without_options(text) if format_name in ("text", "markdown") else text
 
 
 def document_of(found: Shown) -> dict[str, object]:

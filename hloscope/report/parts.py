@@ -193,7 +193,7 @@ def groups_by(collectives: Sequence[Collective], by: str) -> list[Group]:
     }
     if by == "module":
         return groups_of(collectives, module_key)
-    if by not in names:
+    if not isinstance(by, str) or by not in names:
         choices = ", ".join(GROUPINGS)
         raise NotationError(f"collectives are not grouped by {by!r}", fix=f"group them by one of {choices}")
     return named_groups(collectives, names[by])

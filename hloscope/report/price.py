@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.text import Text
 
@@ -15,12 +15,15 @@ from hloscope.documents import SCHEMA, Schema, document
 from hloscope.errors import HloscopeError
 from hloscope.report.layout import INDENT, Column, column, fold, folded, hanging, message_line, section, table_lines
 from hloscope.report.words import legend, notes_section, short_note
-from hloscope.shown import Shown
+from hloscope.shown import Brief, Shown, one_line
 from hloscope.units import format_bytes, format_share, format_time, format_time_range, plural
 
+if TYPE_CHECKING:
+    from hloscope.plain_types import PriceDict
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unpriced:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Unpriced(Brief):
     """A slice that the program could not be compiled for.
 
     Attributes:
@@ -43,10 +46,15 @@ class Prices(tuple[Analysis | Unpriced, ...], Shown):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return f"<Prices of {self[0].target} on {plural(len(self), 'slice')}>" if self else "<no prices>"
+        return one_line(f"<Prices of {self[0].target} on {plural(len(self), 'slice')}>") if self else "<no prices>"
 
     def _subject(self) -> str:
         return "prices"
+
+    if TYPE_CHECKING:
+
+        def to_dict(self) -> PriceDict:
+            """The result as plain data."""
 
 
 _Time = TypeVar("_Time")

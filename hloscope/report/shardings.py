@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -13,8 +14,11 @@ from hloscope.documents import SCHEMA, Schema
 from hloscope.report.layout import Breaks, Column, column, fold, folded, hanging, section, table_lines
 from hloscope.report.words import part_of_axis, short_note
 from hloscope.shardy.shardings import Role, ShardedArray
-from hloscope.shown import Shown
+from hloscope.shown import Shown, one_line
 from hloscope.units import format_bytes, plural
+
+if TYPE_CHECKING:
+    from hloscope.plain_types import ShardingTableDict
 
 _TITLES = {
     Role.ARGUMENT: "Arguments",
@@ -47,10 +51,15 @@ class ShardingTable(Shown):
     notes: tuple[str, ...]
 
     def __repr__(self) -> str:
-        return f"<Shardings of {self.target} on {self.slice_name}: {plural(len(self.arrays), 'array')}>"
+        return one_line(f"<Shardings of {self.target} on {self.slice_name}: {plural(len(self.arrays), 'array')}>")
 
     def _subject(self) -> str:
         return "shardings"
+
+    if TYPE_CHECKING:
+
+        def to_dict(self) -> ShardingTableDict:
+            """The result as plain data."""
 
 
 def lines(table: ShardingTable, width: int) -> Iterator[Text]:

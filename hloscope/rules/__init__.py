@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from hloscope.findings import Finding, RuleDoc, Severity
+from hloscope.given import text
+from hloscope.python_words import front_door, in_python_words
 from hloscope.rules.facts import Facts
 from hloscope.rules.rule import (
     Case,
@@ -21,19 +23,44 @@ from hloscope.rules.rule import (
 )
 
 
+@front_door
 def pages() -> Mapping[str, RuleDoc]:
     """The page of every rule, and of what else commands find, by name, as `hloscope rules` lists them."""
     found: Mapping[str, RuleDoc] = import_module("hloscope.report.pages").pages()
-    return found
+    return {name: in_python_words(page) for name, page in found.items()}
 
 
+@front_door
 def page(name: str) -> RuleDoc:
     """The page of one.
+
+    Args:
+        name: A rule, or what else a command finds: `exposed-collective`.
 
     Raises:
         NotationError: No command finds anything of that name.
     """
-    found: RuleDoc = import_module("hloscope.report.pages").page_named(name)
+    wanted = text("name", name, example='hloscope.rules.page("exposed-collective")')
+    found: RuleDoc = import_module("hloscope.report.pages").page_named(wanted)
+    return found
+
+
+@front_door
+def failed_cases(name: str | None = None) -> Mapping[str, tuple[str, ...]]:
+    """What the cases of plug-ins' rules show to be wrong with them, as `hloscope rules --test` runs them.
+
+    Args:
+        name: One rule; None for all that plug-ins of the project, or of `load_plugins`, bring.
+
+    Returns:
+        By the rule's name what is wrong; nothing where each case is as it says.
+
+    Raises:
+        NotationError: There is no such rule, it is hloscope's own, or no plug-in brings one.
+        HloscopeError: A plug-in cannot be loaded.
+    """
+    wanted = None if name is None else text("name", name, example='hloscope.rules.failed_cases("our-rule")')
+    found: Mapping[str, tuple[str, ...]] = import_module("hloscope.api.own_rules").tested(wanted)
     return found
 
 
@@ -47,6 +74,7 @@ __all__ = [
     "array_type",
     "cost_of",
     "element_types",
+    "failed_cases",
     "finding_at",
     "finding_of",
     "over_axes",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from hloscope import given
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.places import NOT_READ, NOTHING, Sources
 from hloscope.errors import NotationError, did_you_mean
@@ -81,9 +82,9 @@ DEFAULT_SELECTION = RuleSelection()
 
 def make_selection(
     *,
-    select: Sequence[str] = (),
-    ignore: Sequence[str] = (),
-    allow: Sequence[str] = (),
+    select: str | Sequence[str] = (),
+    ignore: str | Sequence[str] = (),
+    allow: str | Sequence[str] = (),
     rule_options: Mapping[str, Any] | None = None,
     source_root: str | Path | None = None,
     where: str = "allow",
@@ -101,15 +102,21 @@ def make_selection(
     Raises:
         NotationError: There is no such rule or option, a value does not fit, or an allow cannot be read.
     """
+    select = given.texts("select", select, example='select="exposed-collective"')
+    ignore = given.texts("ignore", ignore, example='ignore="uneven-sharding"')
+    allow = given.texts("allow", allow, example='allow="all-gather@X: weights of FSDP"')
+    example = 'rule_options={"small-collectives.min_collectives": 8}'
+    options = given.mapping("rule_options", rule_options, example=example)
+    root = given.path("source_root", source_root, example='source_root="src"')
     for name in (*select, *ignore):
         find_rule(name)
     names = [rule.name for rule in known_rules()]
     return RuleSelection(
-        select=tuple(select),
-        ignore=tuple(ignore),
+        select=select,
+        ignore=ignore,
         allows=tuple(parse_allow(text, known_rules=names, where=where) for text in allow),
-        options=dict(_option(name, value) for name, value in (rule_options or {}).items()),
-        sources=NOTHING if source_root is None else Sources(root=Path(source_root)),
+        options=dict(_option(name, value) for name, value in options.items()),
+        sources=NOTHING if root is None else Sources(root=root),
     )
 
 

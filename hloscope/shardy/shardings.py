@@ -15,6 +15,7 @@ from hloscope.shardy.letters import Letters
 from hloscope.shardy.names import ends_alike
 from hloscope.shardy.reshards import hlo_type, local_shape, local_shapes, reshards_of, sharding_known
 from hloscope.shardy.tensors import Program, frames_of, own_name, program_of, spec_of
+from hloscope.shown import Brief
 from hloscope.units import array_bytes
 
 _HELD = frozenset({"func.func", "func.call", "stablehlo.constant", "sdy.constant", "stablehlo.while"})
@@ -29,8 +30,8 @@ class Role(StrEnum):
     INTERMEDIATE = "intermediate"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardedArray:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ShardedArray(Brief):
     """One array.
 
     Attributes:

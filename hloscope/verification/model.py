@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from hloscope.analysis.model import Analysis, Collective, Memory, SliceFact, Total
 from hloscope.analysis.totals import axes_key
 from hloscope.analysis.vocabulary import Bound
 from hloscope.documents import SCHEMA, Schema, document
-from hloscope.findings import Finding, Severity, unaccepted
+from hloscope.findings import Finding, Severity, severe, unaccepted
 from hloscope.matching import Comparison
-from hloscope.shown import Shown
+from hloscope.python_words import front_door
+from hloscope.shown import Brief, Shown, one_line
+
+if TYPE_CHECKING:
+    from hloscope.plain_types import VerificationDict
 
 ToleranceSource = Literal["rounding", "types", "user"]
 """`rounding`: runs of the reference with all that it stores moved; `types`: the types and lengths of sums alone."""
@@ -114,8 +118,8 @@ class Worst:
     allowed: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputComparison:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class OutputComparison(Brief):
     """One output of two runs, compared shard by shard: an element is wrong when one device's copy of it is.
 
     Attributes:
@@ -181,8 +185,8 @@ class Untested:
     tried: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Numerics:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Numerics(Brief):
     """What came of running both programs on the same random inputs.
 
     Attributes:
@@ -207,11 +211,11 @@ class Numerics:
     message: str = ""
     seed: int = 0
     inputs: tuple[str, ...] = ()
-    dims: Mapping[str, int] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict, hash=False)
     comparisons: tuple[OutputComparison, ...] = ()
     estimated_bytes: int | None = None
     available_bytes: int | None = None
-    not_compared: Mapping[str, str] = field(default_factory=dict)
+    not_compared: Mapping[str, str] = field(default_factory=dict, hash=False)
     untested: tuple[Untested, ...] = ()
     other_branches: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -274,12 +278,30 @@ class Verification(Shown):
             return None
         return _ratio(new.step_us, old.step_us)
 
+    @front_door
+    def fails(self, fail_on: str = "error", *, strict: bool = False) -> bool:
+        """Whether a finding is as severe; with `strict` also whether the verdict has exceptions.
+
+        Args:
+            fail_on: The least severity: `note`, `warning` or `error`.
+            strict: Whether it fails where something is untested.
+
+        Raises:
+            NotationError: There is no such severity.
+        """
+        return bool(severe(self.findings, fail_on) or (strict and self.exceptions))
+
     def __repr__(self) -> str:
         verdict = "passed" if self.passed else "failed"
-        return f"<Verification of {self.target.target} against {self.reference.target}: {verdict}>"
+        return one_line(f"<Verification of {self.target.target} against {self.reference.target}: {verdict}>")
 
     def _subject(self) -> str:
         return "verification"
+
+    if TYPE_CHECKING:
+
+        def to_dict(self) -> VerificationDict:
+            """The result as plain data."""
 
 
 def _known(*bounds: Bound) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hloscope.analysis.model import Analysis, Collective, Frame, SourceFrame
 from hloscope.analysis.model.reason import Operation, Reason, ReasonKind, Tensor
@@ -12,7 +12,7 @@ from hloscope.analysis.model.trial import Trials
 from hloscope.analysis.places import NOTHING, Sources, users_frame
 from hloscope.analysis.vocabulary import Kind
 from hloscope.errors import TargetError, did_you_mean
-from hloscope.shown import Shown
+from hloscope.shown import Shown, one_line
 from hloscope.units import plural
 from hloscope.why.phrases import (
     asked_words,
@@ -23,6 +23,9 @@ from hloscope.why.phrases import (
     summed_words,
 )
 from hloscope.why.sentences import advice
+
+if TYPE_CHECKING:
+    from hloscope.plain_types import ExplainDict
 
 _NAMED = 8
 """Names of collectives that an error lists."""
@@ -76,10 +79,15 @@ class Explanation(Shown):
     trials: Trials | None = None
 
     def __repr__(self) -> str:
-        return f"<{self.number}. {self.collective.kind} {self.collective.name}: {self.collective.why or 'not known'}>"
+        return one_line(f"<{self.number}. {self.collective.kind} {self.collective.name}: {self.collective.why or '?'}>")
 
     def _subject(self) -> str:
         return "explanation"
+
+    if TYPE_CHECKING:
+
+        def to_dict(self) -> ExplainDict:
+            """The result as plain data."""
 
     def _rendered(self) -> object:
         return (self,)
@@ -108,6 +116,11 @@ class Explanations(tuple[Explanation, ...], Shown):
 
     def _subject(self) -> str:
         return "explanation" if self.everything else "overview"
+
+    if TYPE_CHECKING:
+
+        def to_dict(self) -> ExplainDict:
+            """The result as plain data."""
 
 
 def _made(members: tuple[Explanation, ...], everything: bool) -> Explanations:

@@ -6,7 +6,7 @@ import pytest
 
 from hloscope.analysis.guesses import without_guesses
 from hloscope.analysis.unnamed_axes import unnamed_mesh
-from hloscope.api.analyzing import analyze_text
+from hloscope.api.analyzing import analyze_hlo
 from hloscope.contracts.evaluate import evaluate
 from hloscope.contracts.notation import parse_contract
 from hloscope.hlo import parse_module
@@ -73,12 +73,12 @@ def test_sizes_of_axes(written, sizes):
 
 def test_they_are_named_where_a_person_reads_them_and_nowhere_else():
     written = text(8, "[4,2]<=[8]")
-    shown, alone = analyze_text(written, guesses=True), analyze_text(written)
+    shown, alone = analyze_hlo(written, guesses=True), analyze_hlo(written)
     assert [collective.axes for collective in shown.collectives] == [("axis_1",)]
     assert any("--mesh X=4,Y=2" in note for note in shown.notes)
     assert alone.mesh is None
     assert [collective.axes for collective in alone.collectives] == [None]
-    assert analyze_text(written, mesh={"X": 4, "Y": 2}, guesses=True).notes == ()
+    assert analyze_hlo(written, mesh={"X": 4, "Y": 2}, guesses=True).notes == ()
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,14 @@ def test_they_are_named_where_a_person_reads_them_and_nowhere_else():
     ["all-reduce@axis_1 x1", "all-reduce@axis_1; nothing else", "no all-reduce@axis_0", "wire@axis_1 <= 1MB/step"],
 )
 def test_no_contract_is_met_by_names_that_are_made_up(contract):
-    shown = analyze_text(text(8, "[4,2]<=[8]"), guesses=True)
+    shown = analyze_hlo(text(8, "[4,2]<=[8]"), guesses=True)
     verdict = evaluate(parse_contract(contract), shown)
     assert not verdict.holds
-    alone = evaluate(parse_contract(contract), analyze_text(text(8, "[4,2]<=[8]")))
+    alone = evaluate(parse_contract(contract), analyze_hlo(text(8, "[4,2]<=[8]")))
     said = [(breach.kind, breach.message) for breach in verdict.breaches]
     assert said == [(breach.kind, breach.message) for breach in alone.breaches]
 
 
 def test_without_the_names_it_is_as_before():
     written = text(8, "[4,2]<=[8]", "[1,8]<=[8]")
-    assert without_guesses(analyze_text(written, guesses=True)).totals == analyze_text(written).totals
+    assert without_guesses(analyze_hlo(written, guesses=True)).totals == analyze_hlo(written).totals

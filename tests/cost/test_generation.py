@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from hloscope.api.analyzing import analyze_text
+from hloscope.api.analyzing import analyze_hlo
 from hloscope.cost.generation import guessed_slice
 from hloscope.hlo import parse_module
 from hloscope.program.files import read_hlo
@@ -63,9 +63,9 @@ ENTRY main {{
 def test_findings_and_what_the_user_says(root):
     text = read_hlo(root / "fixtures" / NAIVE)
     said, guessed, alone = (
-        analyze_text(text, slice="v5e:2x4"),
-        analyze_text(text, guesses=True),
-        analyze_text(text),
+        analyze_hlo(text, slice="v5e:2x4"),
+        analyze_hlo(text, guesses=True),
+        analyze_hlo(text),
     )
     assert guessed.slice is not None
     assert (guessed.slice.chosen_by, guessed.slice.name) == ("guess", "v5e:2x4")
@@ -75,12 +75,12 @@ def test_findings_and_what_the_user_says(root):
     assert any("v5e is a guess from the text" in note for note in guessed.notes)
     assert {finding.rule for finding in guessed.findings} == {finding.rule for finding in alone.findings}
     assert alone.time is None
-    other = analyze_text(text, slice="v6e:2x4", guesses=True)
+    other = analyze_hlo(text, slice="v6e:2x4", guesses=True)
     assert other.slice is not None
     assert other.slice.chosen_by == "user"
 
 
 def test_no_guess_says_which_option_gives_times(root):
-    found = analyze_text(read_hlo(root / "fixtures/captured/matmul.matmul.jax-0.12.hlo"), guesses=True)
+    found = analyze_hlo(read_hlo(root / "fixtures/captured/matmul.matmul.jax-0.12.hlo"), guesses=True)
     assert found.time is None
     assert any("--slice v5e:2x4" in note for note in found.notes)

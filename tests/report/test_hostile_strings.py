@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-import hloscope
+from hloscope.api.analyzing import analyze_hlo
 from hloscope.api.diffing import Side, difference
 from hloscope.contracts.checked import check_analysis
 from hloscope.contracts.notation import parse_contract
@@ -56,7 +56,7 @@ def hostile_text() -> str:
 @pytest.fixture(scope="module")
 def analysis():
     judging = make_selection(rule_options={"unexpected-collective.active": True})
-    return hloscope.analyze_text(hostile_text(), name=f"step{EVIL}", judging=judging)
+    return analyze_hlo(hostile_text(), name=f"step{EVIL}", judging=judging)
 
 
 @pytest.fixture(scope="module")

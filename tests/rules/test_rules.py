@@ -22,7 +22,6 @@ from hloscope.errors import NotationError
 from hloscope.rules.builtin import RULES
 from hloscope.rules.facts import Facts
 from hloscope.rules.rule import cost_of, doc_of
-from hloscope.rules.selection import DEFAULT_SELECTION
 from hloscope.verification.pages import RULE_NAMES
 
 NAMES = [rule.name for rule in RULES]
@@ -217,12 +216,9 @@ COMMENT = "total = 0\nx = psum(x)  # hloscope: allow small-collectives: on purpo
 def accepted(text: str, root=None):
     """What is accepted of the one finding, and what is said about files that were not read."""
     given = {} if root is None else {"source_root": root}
-    analysis = judged_with(hloscope.analyze_text(text, judging=NO_RULES, **given), **given)
+    analysis = judged_with(hloscope.analyze_text(text, ignore=NAMES, **given), **given)
     (finding,) = analysis.findings
     return finding.allowed, [note for note in analysis.notes if note.startswith(NOT_READ)]
-
-
-NO_RULES = replace(DEFAULT_SELECTION, ignore=tuple(NAMES))
 
 
 def test_text_opens_no_file_that_it_names(says, tmp_path):

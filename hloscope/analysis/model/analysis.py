@@ -14,13 +14,16 @@ from hloscope.analysis.model.reason import Rematerialization, Stack
 from hloscope.analysis.model.step_time import StepTime
 from hloscope.analysis.vocabulary import Bound
 from hloscope.documents import SCHEMA, Schema, read
-from hloscope.findings import Finding
+from hloscope.findings import Finding, severe
 from hloscope.program.capture import Mesh
-from hloscope.shown import Shown
+from hloscope.python_words import front_door
+from hloscope.shown import Brief, Shown, one_line
 from hloscope.units import format_bytes, plural
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from hloscope.plain_types import AnalysisDict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -81,6 +84,7 @@ class Analysis(Shown):
         if not isinstance(self.collectives, Collectives) or self.collectives.mesh_axes != axes:
             object.__setattr__(self, "collectives", Collectives(self.collectives, mesh_axes=axes))
 
+    @front_door
     def __getitem__(self, selector: str) -> Collectives:
         """The collectives that a contract's selector speaks of: `all-gather@fsdp`, `all-*@(X,Y) in "moe.py" over dcn`.
 
@@ -93,15 +97,19 @@ class Analysis(Shown):
 
     def __repr__(self) -> str:
         place = f" on {self.slice.name}" if self.slice is not None else ""
-        return (
-            f"<Analysis of {self.target}{place}: {plural(self.totals.collectives, 'collective')}, "
-            f"{self.totals.wire_bytes} wire bytes per step ({self.totals.bound})>"
-        )
+        moves = f"{format_bytes(self.totals.wire_bytes)} on the wire per step ({self.totals.bound})"
+        return one_line(f"<Analysis of {self.target}{place}: {plural(self.totals.collectives, 'collective')}, {moves}>")
 
     def _subject(self) -> str:
         return "analysis"
 
+    if TYPE_CHECKING:
+
+        def to_dict(self) -> AnalysisDict:
+            """The result as plain data."""
+
     @classmethod
+    @front_door
     def from_dict(cls, document: Mapping[str, object]) -> Analysis:
         """The analysis that `to_dict` or `--format json` made plain data of.
 
@@ -109,6 +117,21 @@ class Analysis(Shown):
             HloscopeError: It is no such document, or one of another schema.
         """
         return read(cls, document, name="the document", key="collectives")
+
+    @front_door
+    def fails(self, fail_on: str = "warning") -> bool:
+        """Whether rules found something that is as severe and that nobody accepts, as `--fail-on` asks.
+
+        Example:
+            >>> assert not found.fails("warning"), found
+
+        Args:
+            fail_on: The least severity: `note`, `warning` or `error`.
+
+        Raises:
+            NotationError: There is no such severity.
+        """
+        return bool(severe(self.findings, fail_on))
 
     def to_dataframe(self) -> DataFrame:
         """A row for each collective: `collectives.to_dataframe()`."""
@@ -153,8 +176,8 @@ class ArrayFact:
         return f"<{self.name}: {self.dtype}[{whole}] {spec}, {local} of {size} on each device{more}>"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntermediateFact:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class IntermediateFact(Brief):
     """One large array that the program makes on the way: neither an argument nor an output.
 
     Attributes:
@@ -191,8 +214,8 @@ class IntermediateFact:
     sharding: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Memory(Brief):
     """Bytes on one device, as the compiler's buffer assignment has them; None when not known.
 
     Attributes:
@@ -232,8 +255,8 @@ class BufferRole(StrEnum):
     CONSTANT = "constant"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeakBuffer:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class PeakBuffer(Brief):
     """One buffer in HBM of one device, or several that differ in nothing but the layer they belong to.
 
     Attributes:
@@ -259,8 +282,8 @@ class PeakBuffer:
     donation_frees: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryPeak:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class MemoryPeak(Brief):
     """What lies in HBM of one device when most of it is taken, from the compiler's buffer assignment.
 
     The program's code is not among it. Without a limit, where the program does not fit.

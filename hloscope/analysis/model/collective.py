@@ -12,6 +12,7 @@ from hloscope.analysis.model.part import SharedPart
 from hloscope.analysis.model.reason import SharedReason, Stack
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
 from hloscope.documents import Table, Text
+from hloscope.shown import Brief
 from hloscope.units import format_bytes, format_time
 
 
@@ -277,8 +278,8 @@ class Relation(StrEnum):
     """It makes what the collective takes away, which could leave part by part."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overlap:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Overlap(Brief):
     """The longest matrix multiplication that a collective could run beside.
 
     Attributes:

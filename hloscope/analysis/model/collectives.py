@@ -8,6 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from hloscope.analysis.model.collective import Collective
+from hloscope.given import text, texts
+from hloscope.python_words import front_door
 from hloscope.units import format_bytes, format_time, known_sum, plural
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class Collectives(tuple[Collective, ...]):
         made.mesh_axes = mesh_axes
         return made
 
+    @front_door
     def where(
         self,
         kind: str = "*",
@@ -77,10 +80,13 @@ class Collectives(tuple[Collective, ...]):
         Raises:
             NotationError: There is no such kind or axis, or one of the others cannot be read.
         """
-        axes = (axis,) if isinstance(axis, str) else None if axis is None else tuple(axis)
+        axes = None if axis is None else texts("axis", axis, example='axis="X", or axis=("X", "Y")')
+        if module is not None:
+            text("module", module, example='module="layers.*.mlp"')
         found = self._chosen(import_module("hloscope.contracts.building").selector(kind, axes, source, link))
         return found if module is None else found._only(one for one in found if _is_in(module, one))
 
+    @front_door
     def selected(self, selector: str) -> Collectives:
         """Those that a contract's selector speaks of: `all-gather@fsdp`, `all-*@(X,Y) in "moe.py" over dcn`.
 
@@ -88,7 +94,8 @@ class Collectives(tuple[Collective, ...]):
             NotationError: It cannot be read, or names a kind or an axis that there is not.
         """
         notation = import_module("hloscope.contracts.notation")
-        return self._chosen(notation.parse_selector(selector, where=f"the selector {selector!r}"))
+        said = text("the selector", selector, example='found["all-gather@fsdp"]; found.collectives[0] is the first')
+        return self._chosen(notation.parse_selector(said, where=f"the selector {said!r}"))
 
     def _chosen(self, selector: Any) -> Collectives:
         return self._only(import_module("hloscope.contracts.selecting").chosen(self, selector, self.mesh_axes))
@@ -96,6 +103,7 @@ class Collectives(tuple[Collective, ...]):
     def _only(self, members: Iterable[Collective]) -> Collectives:
         return Collectives(members, mesh_axes=self.mesh_axes)
 
+    @front_door
     def by(self, what: Grouping) -> dict[str, Collectives]:
         """Groups with their names, dearest first, as `hloscope analyze --group-by` has them.
 

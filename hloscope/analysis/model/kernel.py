@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from hloscope.analysis.model.collective import ArrayShape
 from hloscope.analysis.model.reason import Stack
 from hloscope.analysis.vocabulary import Bound
+from hloscope.shown import Brief
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Kernel(Brief):
     """A Pallas or Mosaic kernel, or several calls of one that differ in nothing but their place in the text.
 
     Attributes:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 from hloscope.documents import Table
+from hloscope.shown import Brief
 
 Axes = tuple[str, ...]
 
@@ -55,8 +56,8 @@ class ReasonKind(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tensor:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Tensor(Brief):
     """A whole array of the user's program, with its sharding.
 
     Attributes:
@@ -82,8 +83,8 @@ class Tensor:
     source: Stack = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Operation(Brief):
     """An operation of the user's program.
 
     Attributes:
@@ -121,8 +122,8 @@ _Operation = Annotated[Operation, Table("operations", "The operations of the use
 _AskedBy = Annotated[AskedBy, Table("askers", "Who put axes on arrays.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Reason(Brief):
     """Why a collective is there.
 
     Attributes:
@@ -186,8 +187,8 @@ class Reason:
 SharedReason = Annotated[Reason, Table("reasons", "Why collectives are there; several may be for the same reason.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rematerialization:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Rematerialization(Brief):
     """The partitioner's warning that it can only replicate an array to change its sharding.
 
     Attributes:

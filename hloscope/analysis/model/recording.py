@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from hloscope.analysis.model.analysis import Analysis
 from hloscope.documents import SCHEMA, Schema
-from hloscope.shown import Shown
+from hloscope.errors import HloscopeError
+from hloscope.findings import severe
+from hloscope.python_words import front_door
+from hloscope.shown import Brief, Shown, one_line
 from hloscope.units import plural
 
+if TYPE_CHECKING:
+    from hloscope.plain_types import RecordingDict
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedProgram:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RecordedProgram(Brief):
     """One program that JAX compiled, for one set of argument types.
 
     Attributes:
@@ -83,8 +90,8 @@ class SmallPrograms:
     rough_us: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recompiled:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Recompiled(Brief):
     """A function that was compiled more than once.
 
     Attributes:
@@ -153,8 +160,35 @@ class Recording(Shown):
     notes: tuple[str, ...]
     versions: dict[str, str] = field(hash=False)
 
+    @front_door
+    def fails(self, fail_on: str = "warning") -> bool:
+        """Whether rules found something in a program that is as severe and that nobody accepts, as `--fail-on` asks.
+
+        Args:
+            fail_on: The least severity: `note`, `warning` or `error`.
+
+        Raises:
+            HloscopeError: Nothing is, as far as programs were analysed, and not all of them were.
+            NotationError: There is no such severity.
+        """
+        analyses = [program.analysis for program in self.programs if program.analysis is not None]
+        if severe((finding for each in analyses for finding in each.findings), fail_on):
+            return True
+        unknown = [program.name for program in self.programs if program.analysis is None]
+        if unknown:
+            names = ", ".join(dict.fromkeys(unknown))
+            fix = f"--top {len(self.programs)} analyses all that can be"
+            raise HloscopeError(f"no verdict: {names} not analysed", fix=fix)
+        return False
+
     def __repr__(self) -> str:
-        return f"<Recording of {' '.join(self.command)} on {self.slice_name}: {plural(len(self.programs), 'program')}>"
+        words = " ".join(self.command) or "a block"
+        return one_line(f"<Recording of {words} on {self.slice_name}: {plural(len(self.programs), 'program')}>")
 
     def _subject(self) -> str:
         return "recording"
+
+    if TYPE_CHECKING:
+
+        def to_dict(self) -> RecordingDict:
+            """The result as plain data."""

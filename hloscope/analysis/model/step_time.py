@@ -7,6 +7,7 @@ from math import exp, hypot, log
 from typing import Protocol
 
 from hloscope.analysis.vocabulary import Bound
+from hloscope.shown import Brief
 
 _UNKNOWN_SHARE = 0.01
 """Of the step: what takes less does not make its time doubtful."""
@@ -67,8 +68,8 @@ class Spread:
     worst: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTime:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class StepTime(Brief):
     """The predicted time of one step on one device, in the steady state.
 
     Attributes:

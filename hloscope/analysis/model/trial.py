@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 from hloscope.analysis.model.step_time import RuleUse
 from hloscope.analysis.vocabulary import Bound
+from hloscope.shown import Brief
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Figures(Brief):
     """What one step of a program costs one device.
 
     Attributes:
@@ -32,7 +33,7 @@ class Figures:
     step_us_range: tuple[float, float] | None
     step_bound: Bound
     wire_bytes: int
-    wire_bytes_by_axis: dict[str, int]
+    wire_bytes_by_axis: dict[str, int] = field(hash=False)
     wire_bound: Bound
     hbm_bytes: int | None
     collectives: int
@@ -41,8 +42,8 @@ class Figures:
     rules: tuple[RuleUse, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Trial(Brief):
     """One change, and what the compiler made of the program with it.
 
     Attributes:
@@ -72,8 +73,8 @@ class Trial:
     moving_us: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trials:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Trials(Brief):
     """What was tried against one collective.
 
     Attributes:

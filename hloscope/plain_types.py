@@ -1,0 +1,1121 @@
+"""What `to_dict()` returns, for type checkers; written by `python docs/schemas.py`, and never by hand.
+
+What each field means stands in the schemas, `hloscope/schemas/`. A row of a table leaves out what is as its default.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired, TypedDict
+
+ActivityText = Literal["computing", "communication", "host copies", "memory copies"]
+BoundText = Literal["exact", "at most", "at least", "unknown"]
+BufferRoleText = Literal["argument", "output", "saved", "gathered", "copy", "temporary", "constant"]
+ChangeKindText = Literal[
+    "added",
+    "removed",
+    "bytes",
+    "executions",
+    "moved into a loop",
+    "moved out of a loop",
+    "newly exposed",
+    "known less or more surely",
+    "regrouped",
+    "equivalent spelling",
+]
+KindText = Literal[
+    "all-gather",
+    "all-reduce",
+    "reduce-scatter",
+    "all-to-all",
+    "ragged-all-to-all",
+    "collective-permute",
+    "collective-broadcast",
+    "opaque",
+]
+LinkText = Literal["ici", "dcn", "ici+dcn", "unknown"]
+NumericsStatusText = Literal["ran", "refused", "failed", "hung", "aborted", "not implemented", "too large", "not run"]
+OriginText = Literal["authored", "inserted", "rewritten", "unknown"]
+PhaseText = Literal["forward", "backward", "optimizer"]
+ReasonKindText = Literal[
+    "authored",
+    "partial-sum",
+    "operand-conflict",
+    "needs-whole-dimension",
+    "indexed-in-loop",
+    "halo",
+    "constraint",
+    "requested-output",
+    "merged-dimensions",
+    "no-rule",
+    "partitioners-choice",
+    "unknown",
+]
+RelationText = Literal["independent", "consumer", "producer"]
+SeverityText = Literal["error", "warning", "note"]
+
+
+class AnalysisDict(TypedDict):
+    """Everything hloscope knows about one compiled program."""
+
+    schema: Literal[2]
+    target: str
+    module: str
+    slice: SliceFactDict | None
+    mesh: MeshDict | None
+    num_partitions: int
+    collectives: list[CollectiveDict]
+    totals: TotalsDict
+    arguments: list[ArrayFactDict]
+    outputs: list[ArrayFactDict]
+    intermediates: list[IntermediateFactDict]
+    kernels: list[KernelDict]
+    memory: MemoryDict
+    memory_peak: MemoryPeakDict | None
+    time: StepTimeDict | None
+    rematerializations: list[RematerializationDict]
+    findings: list[FindingDict]
+    unmodelled: list[UnmodelledDict]
+    notes: list[str]
+    versions: dict[str, str]
+
+
+class ArrayFactDict(TypedDict):
+    """One argument or output array of the program."""
+
+    name: str
+    dtype: str
+    global_shape: list[int] | None
+    local_shape: list[int]
+    sharding: str | None
+    chosen_by: str | None
+    bytes_per_device: int | None
+    donated: bool
+    used: bool
+    reused: bool | None
+
+
+class AskedByDict(TypedDict):
+    """Who put an axis on an array."""
+
+    axis: str
+    by: str
+    name: str | None
+    sharding: NotRequired[str | None]
+    source: int
+
+
+class AxisShiftDict(TypedDict):
+    """Every device sends to the one a fixed distance away along a mesh axis, or along a product of axes."""
+
+    axes: list[str]
+    size: int
+    distance: int
+    ring: bool
+
+
+class BiasDict(TypedDict):
+    """Errors that rounding does not make."""
+
+    ratio: float | Literal["inf"]
+    constant: bool
+    one_way: float | Literal["inf"]
+    shards: list[str]
+    meaning: str
+    explained: float | Literal["inf"]
+
+
+class CalibratedFigureDict(TypedDict):
+    """A figure that a profile settles, or fails to."""
+
+    name: str
+    value: float | None
+    before: float | None
+    rests_on: int
+    why: str | None
+
+
+class ChangedCollectiveDict(TypedDict):
+    """One collective of a change."""
+
+    kind: KindText
+    axes: list[str] | None
+    payload_bytes: int | None
+    wire_bytes: int | None
+    executions: int
+    executions_bound: BoundText
+    source: str | None
+
+
+class CheckDict(TypedDict):
+    """Targets held against their contracts and baselines."""
+
+    schema: Literal[2]
+    passed: bool
+    checks: list[CheckedTargetDict]
+    unused_baselines: list[str]
+    device_groups: list[list[list[int]]]
+    permute_patterns: list[PermutePatternDict]
+    values: list[MovedValueDict]
+    stacks: list[list[int]]
+    frames: list[SourceFrameDict]
+    parts: list[ModelPartDict]
+    reasons: list[ReasonDict]
+    tensors: list[TensorDict]
+    operations: list[OperationDict]
+    askers: list[AskedByDict]
+
+
+class CheckedTargetDict(TypedDict):
+    """One target for one slice, as a document."""
+
+    name: str
+    passed: bool
+    error: str | None
+    seconds: float | None
+    contract: str | None
+    remarks: list[str]
+    baseline: str | None
+    findings: list[FindingDict]
+    analysis: AnalysisDict | None
+
+
+class CheckupDict(TypedDict):
+    """One thing that was looked at."""
+
+    name: str
+    found: str
+    works: bool | None
+    fix: str | None
+
+
+class CollectiveDict(TypedDict):
+    """One logical collective."""
+
+    kind: KindText
+    name: str
+    computation: str
+    line: int
+    axes: list[str] | None
+    groups: int
+    group_size: int | None
+    link: LinkText
+    operand_shapes: list[str]
+    result_shapes: list[str]
+    payload_bytes: int | None
+    wire_bytes: int | None
+    executions: int
+    executions_bound: BoundText
+    axes_guessed: bool
+    bytes_bound: BoundText
+    payload_bytes_at_least: int | None
+    wire_bytes_at_least: int | None
+    padded_bytes: int | None
+    permute: int | None
+    result_slices: list[str]
+    undone_by: str | None
+    moved_values: list[int]
+    moves_zeros: bool
+    loop_invariant: bool | None
+    narrow_type: str | None
+    parts: list[CollectivePartDict]
+    loops: list[str]
+    loop_trips: list[int | None]
+    reduction: str | None
+    origin: OriginText
+    asynchronous: bool
+    time_us: float | None
+    exposed_us: float | None
+    time_error: float | None
+    overlap: OverlapDict | None
+    op_name: str | None
+    source: int
+    source_of: str | None
+    part: int | None
+    why: str | None
+    reason: int | None
+    tried: str | None
+    payload_bytes_per_step: int | None
+    wire_bytes_per_step: int | None
+
+
+class CollectivePartDict(TypedDict):
+    """One of the transfers that a collective across slices is made of."""
+
+    kind: KindText
+    name: str
+    line: int
+    axes: list[str] | None
+    groups: int
+    group_size: int | None
+    link: LinkText
+    payload_bytes: int | None
+    wire_bytes: int | None
+    executions: int
+    asynchronous: bool
+
+
+class CommunicationDict(TypedDict):
+    """What a program and its reference move."""
+
+    same: bool
+    rows: list[TrafficRowDict]
+    target_wire_bytes: int
+    reference_wire_bytes: int
+    bytes_ratio: float | None
+    time_ratio: float | None
+
+
+class CompareDict(TypedDict):
+    """A profile beside what is predicted of its programs."""
+
+    schema: Literal[2]
+    target: str | None
+    profile: str
+    chip: str | None
+    device_kind: str
+    devices: int
+    programs: list[MeasuredProgramDict]
+    uncompared: list[UncomparedProgramDict]
+    calibration: list[CalibratedFigureDict]
+    notes: list[str]
+
+
+class DiffDict(TypedDict):
+    """Two programs side by side."""
+
+    schema: Literal[2]
+    old: str
+    new: str
+    same: bool
+    changes: list[ListedChangeDict]
+    unsure: int
+    not_understood: list[str]
+    unlike: list[str]
+    totals: TwoTotalsDict
+    tallies: list[TallyDict]
+    peak_bytes: list[int | None]
+    step_us: list[float | None]
+
+
+class DoctorDict(TypedDict):
+    """What `hloscope doctor` looked at."""
+
+    schema: Literal[2]
+    checkups: list[CheckupDict]
+
+
+class DumpedModuleDict(TypedDict):
+    """One module of a folder that XLA dumped into."""
+
+    schema: Literal[2]
+    name: str
+    number: str
+    file: str
+    platform: str | None
+    size_bytes: int | None
+    seconds: float
+    error: str | None
+    analysis: AnalysisDict | None
+
+
+class DumpedModulesDict(TypedDict):
+    """Every module of a folder that XLA dumped into, as `hloscope.analyze_all` makes plain data of them."""
+
+    schema: Literal[2]
+    folder: str
+    modules: list[DumpedModuleDict]
+    device_groups: list[list[list[int]]]
+    permute_patterns: list[PermutePatternDict]
+    values: list[MovedValueDict]
+    stacks: list[list[int]]
+    frames: list[SourceFrameDict]
+    parts: list[ModelPartDict]
+    reasons: list[ReasonDict]
+    tensors: list[TensorDict]
+    operations: list[OperationDict]
+    askers: list[AskedByDict]
+
+
+class ExplainDict(TypedDict):
+    """Why collectives are there."""
+
+    schema: Literal[2]
+    explanations: list[ExplainedCollectiveDict]
+    frames: list[SourceFrameDict]
+    reasons: list[ReasonDict]
+    tensors: list[TensorDict]
+    stacks: list[list[int]]
+    operations: list[OperationDict]
+    askers: list[AskedByDict]
+
+
+class ExplainedCollectiveDict(TypedDict):
+    """A collective, and why it is there."""
+
+    collective: str
+    number: int
+    kind: KindText
+    axes: list[str] | None
+    axes_guessed: bool
+    copies: int
+    place: int | None
+    excerpt: str | None
+    excerpt_unread: bool
+    why: str | None
+    steps: list[StepDict]
+    equations: list[str]
+    advice: list[str]
+    trials: TrialsDict | None
+    origin: OriginText
+    payload_bytes: int | None
+    wire_bytes: int | None
+    executions: int
+    executions_bound: BoundText
+    wire_bytes_per_step: int | None
+    time_us: float | None
+    exposed_us: float | None
+    reason: int | None
+
+
+class FiguresDict(TypedDict):
+    """What one step of a program costs one device."""
+
+    step_us: float | None
+    step_us_range: list[float] | None
+    step_bound: BoundText
+    wire_bytes: int
+    wire_bytes_by_axis: dict[str, int]
+    wire_bound: BoundText
+    hbm_bytes: int | None
+    collectives: int
+    unknown: list[str]
+    slight: list[str]
+    rules: list[RuleUseDict]
+
+
+class FindingDict(TypedDict):
+    """One thing worth telling the user, at one place of the compiled program."""
+
+    rule: str
+    severity: SeverityText
+    message: str
+    computation: str | None
+    instruction: str | None
+    line: int | None
+    source: str | None
+    why: str | None
+    cost: str | None
+    fix: str | None
+    allowed: str | None
+
+
+class IntermediateFactDict(TypedDict):
+    """One large array that the program makes on the way."""
+
+    name: str
+    computation: str
+    line: int
+    dtype: str
+    global_shape: list[int] | None
+    local_shape: list[int]
+    bytes_per_device: int
+    padded_bytes_per_device: int | None
+    memory_space: int
+    loops: list[str]
+    op_name: str | None
+    source: int
+    source_of: str | None
+    sharding: str | None
+
+
+class KeptWriteDict(TypedDict):
+    """Something that the script would have written, removed or sent, and that did not happen."""
+
+    what: str
+    target: str
+    became: str
+    where: str | None
+    times: int
+
+
+class KernelDict(TypedDict):
+    """A Pallas or Mosaic kernel, or several calls of one that differ in nothing but their place in the text."""
+
+    name: str
+    by_compiler: bool
+    line: int
+    calls: int
+    executions: int
+    executions_bound: BoundText
+    operand_shapes: list[str]
+    result_shapes: list[str]
+    flops: int | None
+    accessed_bytes: int | None
+    remote_dma: bool | None
+    op_name: str | None
+    source: int
+
+
+class ListedChangeDict(TypedDict):
+    """One difference."""
+
+    kind: ChangeKindText
+    increase: bool
+    wire_bytes_per_step: int | None
+    text: str
+    old: list[ChangedCollectiveDict]
+    new: list[ChangedCollectiveDict]
+
+
+class MeasuredAxisDict(TypedDict):
+    """The collectives over the same mesh axes, per step."""
+
+    axes: str
+    link: LinkText
+    collectives: int
+    wire_bytes: int | None
+    measured_exposed_us: float
+    predicted_exposed_us: float | None
+    measured_bytes_per_s: float | None
+    measured_bound: BoundText
+    predicted_bytes_per_s: float | None
+
+
+class MeasuredOperationDict(TypedDict):
+    """One operation of the device's schedule."""
+
+    name: str
+    computation: str | None
+    opcode: str
+    activity: ActivityText | None
+    executions: float
+    predicted_executions: int | None
+    measured_us: float
+    predicted_us: float | None
+    rule: str | None
+    calibrated: bool
+    source: str | None
+
+
+class MeasuredProgramDict(TypedDict):
+    """One program of a profile."""
+
+    program: str
+    runs: int
+    devices: int
+    slice: str | None
+    slice_chosen_by: str | None
+    partitions: int | None
+    step: MeasuredStepDict
+    parts: list[StepPartDict]
+    operations: list[MeasuredOperationDict]
+    measured_operations: int
+    matched_operations: int
+    matched_share: float | None
+    transfers: list[MeasuredTransferDict]
+    axes: list[MeasuredAxisDict]
+    rules: list[MeasuredRuleDict]
+    notes: list[str]
+
+
+class MeasuredRuleDict(TypedDict):
+    """What a rule of the cost model priced."""
+
+    rule: str
+    operations: int
+    measured_us: float
+    predicted_us: float
+    calibrated: bool
+
+
+class MeasuredStepDict(TypedDict):
+    """How long one run took."""
+
+    median_us: float
+    least_us: float
+    most_us: float
+    predicted_us: float | None
+
+
+class MeasuredTransferDict(TypedDict):
+    """A collective, or a copy between the host and the device."""
+
+    kind: str
+    name: str
+    computation: str
+    axes: list[str] | None
+    executions: float
+    wire_bytes: int | None
+    measured_us: float | None
+    measured_bound: BoundText
+    predicted_us: float | None
+    measured_exposed_us: float
+    predicted_exposed_us: float | None
+    measured_hidden_us: float | None
+    predicted_hidden_us: float | None
+    measured_bytes_per_s: float | None
+    predicted_bytes_per_s: float | None
+    rule: str | None
+    calibrated: bool
+    source: str | None
+
+
+class MemoryDict(TypedDict):
+    """Bytes on one device, as the compiler's buffer assignment has them."""
+
+    argument_bytes: int | None
+    output_bytes: int | None
+    temp_bytes: int | None
+    alias_bytes: int | None
+    generated_code_bytes: int | None
+    peak_bytes: int | None
+    hbm_bytes: int | None
+    fits: bool | None
+
+
+class MemoryPeakDict(TypedDict):
+    """What lies in HBM of one device when most of it is taken, from the compiler's buffer assignment."""
+
+    at: str
+    op_name: str | None
+    source: int
+    live_bytes: int
+    fragmentation_bytes: int
+    buffers: list[PeakBufferDict]
+    other_bytes: int
+
+
+class MeshDict(TypedDict):
+    """The user's logical mesh."""
+
+    axis_names: list[str]
+    axis_sizes: list[int]
+    axis_types: list[str] | None
+    partition_ids: list[int] | None
+    made_up: bool
+
+
+class ModelPartDict(TypedDict):
+    """A place in the user's model."""
+
+    module: NotRequired[str | None]
+    layers: NotRequired[list[int]]
+    phase: NotRequired[PhaseText | None]
+    role: NotRequired[Literal["weights", "gradient", "activations"] | None]
+    arguments: NotRequired[list[str]]
+    line: NotRequired[int | None]
+
+
+class MovedValueDict(TypedDict):
+    """Where an array was made that is moved, behind copies, conversions and loops that carry it unchanged."""
+
+    computation: str
+    instruction: str
+    element: NotRequired[list[int]]
+    slices: NotRequired[list[str | None]]
+
+
+class NumericsDict(TypedDict):
+    """What came of running both programs on the same random inputs."""
+
+    status: NumericsStatusText
+    ran_on: str
+    message: str
+    seed: int
+    inputs: list[str]
+    dims: dict[str, int]
+    comparisons: list[OutputComparisonDict]
+    estimated_bytes: int | None
+    available_bytes: int | None
+    not_compared: dict[str, str]
+    untested: list[UntestedDict]
+    other_branches: list[str]
+    notes: list[str]
+
+
+class OperationDict(TypedDict):
+    """An operation of the user's program."""
+
+    name: str
+    op_name: str | None
+    source: int
+
+
+class OutputComparisonDict(TypedDict):
+    """One output of two runs, compared shard by shard."""
+
+    name: str
+    against: str
+    subject: str
+    elements: int
+    copies: int
+    wrong: int
+    shards: int
+    wrong_shards: list[str]
+    worst: WorstDict | None
+    largest_error: float | Literal["inf"]
+    informative: bool
+    blind_shards: list[str]
+    tolerance: ToleranceDict
+    bias: BiasDict | None
+    roughness: RoughnessDict | None
+    unstable: int
+    exchanged: list[str]
+
+
+class OverlapDict(TypedDict):
+    """The longest matrix multiplication that a collective could run beside."""
+
+    name: str
+    relation: RelationText
+    time_us: float
+    source: int
+
+
+class PeakBufferDict(TypedDict):
+    """One buffer in HBM of one device, or several that differ in nothing but the layer they belong to."""
+
+    role: BufferRoleText
+    bytes: int
+    count: int
+    name: str
+    shape: str | None
+    op_name: str | None
+    source: int
+    donation_frees: bool
+
+
+class PermutePatternDict(TypedDict):
+    """A permute that is one uniform shift."""
+
+    shifts: list[AxisShiftDict]
+    ring: bool
+
+
+class PriceDict(TypedDict):
+    """One program on several slices."""
+
+    schema: Literal[2]
+    target: str
+    prices: list[PricedSliceDict]
+    unpriced: list[UnpricedSliceDict]
+    device_groups: list[list[list[int]]]
+    permute_patterns: list[PermutePatternDict]
+    values: list[MovedValueDict]
+    stacks: list[list[int]]
+    frames: list[SourceFrameDict]
+    parts: list[ModelPartDict]
+    reasons: list[ReasonDict]
+    tensors: list[TensorDict]
+    operations: list[OperationDict]
+    askers: list[AskedByDict]
+
+
+class PricedSliceDict(TypedDict):
+    """What the program takes on one slice."""
+
+    slice: SliceFactDict | None
+    time: StepTimeDict | None
+    collectives: list[CollectiveDict]
+    notes: list[str]
+
+
+class ReasonDict(TypedDict):
+    """Why a collective is there."""
+
+    kind: ReasonKindText
+    certain: NotRequired[bool]
+    axes: NotRequired[list[str]]
+    moved: NotRequired[int | None]
+    wanted: NotRequired[list[list[str]] | None]
+    dimensions: NotRequired[list[int]]
+    producer: NotRequired[int | None]
+    consumer: NotRequired[int | None]
+    operand: NotRequired[int | None]
+    operands: NotRequired[list[int]]
+    result: NotRequired[int | None]
+    summed: NotRequired[list[str]]
+    held_by: NotRequired[list[int]]
+    asked_by: NotRequired[list[int]]
+    conflicting: NotRequired[str | None]
+    in_loop: NotRequired[bool]
+    loop_invariant: NotRequired[bool]
+    candidates: NotRequired[int]
+    rewritten_from: NotRequired[str | None]
+    combined: NotRequired[int]
+    of_part: NotRequired[bool]
+    weight: NotRequired[int | None]
+    realigns: NotRequired[str | None]
+    missing: NotRequired[str | None]
+
+
+class RecompiledDict(TypedDict):
+    """A function that was compiled more than once."""
+
+    name: str
+    place: str | None
+    versions: int
+    changes: list[str]
+
+
+class RecordedProgramDict(TypedDict):
+    """One program that JAX compiled, for one set of argument types."""
+
+    name: str
+    place: str | None
+    calls: int
+    faked: str | None
+    took_cpu_branch: bool
+    slice_name: str
+    device_count: int
+    boundary_bytes: int
+    flops: float
+    rough_us: float
+    analysis: AnalysisDict | None
+    error: str | None
+
+
+class RecordingDict(TypedDict):
+    """A script's programs."""
+
+    schema: Literal[2]
+    command: list[str]
+    slice_name: str
+    asked: list[str]
+    ended: str
+    exit_status: int | None
+    said: str
+    programs: list[RecordedProgramDict]
+    small: SmallProgramsDict | None
+    recompiled: list[RecompiledDict]
+    kept_writes: list[KeptWriteDict]
+    notes: list[str]
+    versions: dict[str, str]
+    device_groups: list[list[list[int]]]
+    permute_patterns: list[PermutePatternDict]
+    values: list[MovedValueDict]
+    stacks: list[list[int]]
+    frames: list[SourceFrameDict]
+    parts: list[ModelPartDict]
+    reasons: list[ReasonDict]
+    tensors: list[TensorDict]
+    operations: list[OperationDict]
+    askers: list[AskedByDict]
+
+
+class RematerializationDict(TypedDict):
+    """The partitioner's warning that it can only replicate an array to change its sharding."""
+
+    op_name: str | None
+    opcode: str
+    shape: str
+    before: str
+    after: str
+    source: int
+    text: str
+
+
+class RoughnessDict(TypedDict):
+    """Errors that are larger all in all than the reference's own rounding."""
+
+    times: float | Literal["inf"]
+    own: bool
+    words: str
+
+
+class RuleUseDict(TypedDict):
+    """One rule of the cost model and what it priced."""
+
+    rule: str
+    time_us: float
+    calibrated: bool
+    error: float
+    more_us: float
+    less_us: float
+
+
+class ShardedArrayDict(TypedDict):
+    """One array."""
+
+    role: Literal["argument", "constraint", "output", "intermediate"]
+    name: str
+    element_type: str
+    global_shape: list[int]
+    local_shape: list[int]
+    sharding: str
+    bytes_per_device: int | None
+    source: int | None
+    is_moved: bool
+
+
+class ShardingTableDict(TypedDict):
+    """The shardings of a program's arrays, as Shardy propagates them."""
+
+    schema: Literal[2]
+    target: str
+    slice_name: str
+    axis_sizes: dict[str, int]
+    arrays: list[ShardedArrayDict]
+    unused: list[str]
+    notes: list[str]
+    frames: list[SourceFrameDict]
+
+
+class SliceFactDict(TypedDict):
+    """The slice that the program was compiled for, or is priced on."""
+
+    name: str
+    chip: str
+    chips: int
+    devices: int
+    slices: int
+    used_devices: int
+    chosen_by: str
+
+
+class SmallProgramsDict(TypedDict):
+    """Programs of JAX's own, such as `jnp.add` outside of `jax.jit`, which are not worth a line each."""
+
+    programs: int
+    calls: int
+    names: list[str]
+    boundary_bytes: int
+    rough_us: float
+
+
+class SourceFrameDict(TypedDict):
+    """One frame of the user's Python stack."""
+
+    file: str
+    line: int
+    function: NotRequired[str | None]
+    column: NotRequired[int | None]
+
+
+class SpreadDict(TypedDict):
+    """How far predictions were from the measurements of a generation that they had not been fitted to."""
+
+    rows: int
+    median: float
+    worst: float
+
+
+class StepDict(TypedDict):
+    """One link of the chain."""
+
+    what: str
+    arrays: list[str]
+    becomes: str | None
+    source: int | None
+    is_loss: bool
+
+
+class StepPartDict(TypedDict):
+    """A part of the step."""
+
+    part: str
+    measured_us: float
+    predicted_us: float | None
+
+
+class StepTimeDict(TypedDict):
+    """The predicted time of one step on one device, in the steady state."""
+
+    step_us: float
+    compute_us: float
+    exposed_us: float
+    hidden_us: float
+    hbm_us: float
+    least_us: float
+    most_us: float
+    first_step_us: float
+    flops: int
+    peak_flops_share: float | None
+    basis: str
+    is_scheduled: bool
+    roofline_us: float
+    bound: BoundText
+    rules: list[RuleUseDict]
+    spread: SpreadDict | None
+    unknown_operations: list[UnknownOperationDict]
+    unpriced_kernels: list[str]
+    notes: list[str]
+    calibrated: list[str]
+    uncalibrated: list[str]
+
+
+class TallyDict(TypedDict):
+    """What collectives of one kind over the same axes move per step on one device, before and after."""
+
+    kind: KindText
+    axes: str
+    old: TotalDict
+    new: TotalDict
+    axes_guessed: bool
+
+
+class TensorDict(TypedDict):
+    """A whole array of the user's program, with its sharding."""
+
+    name: str
+    named: bool
+    element_type: str
+    shape: list[int]
+    letters: list[str]
+    sharding: list[list[str]] | None
+    partial_over: NotRequired[list[str]]
+    argument: NotRequired[str | None]
+    source: int
+
+
+class ToleranceDict(TypedDict):
+    """How far two floating-point numbers may lie apart."""
+
+    relative: float | Literal["inf"]
+    absolute: float | Literal["inf"]
+    source: Literal["rounding", "types", "user"]
+
+
+class TotalDict(TypedDict):
+    """A sum over collectives, per device and step."""
+
+    wire_bytes: int
+    payload_bytes: int
+    collectives: int
+    executions: int
+    bound: BoundText
+
+
+class TotalsDict(TypedDict):
+    """The sum over all collectives, per step on one device, and its parts."""
+
+    wire_bytes: int
+    payload_bytes: int
+    collectives: int
+    executions: int
+    bound: BoundText
+    by_axis: dict[str, TotalDict]
+    by_kind: dict[str, TotalDict]
+    by_link: dict[str, TotalDict]
+
+
+class TrafficRowDict(TypedDict):
+    """What both programs move with collectives of one kind over the same axes, per step on one device."""
+
+    kind: str
+    axes: str
+    reference: TotalDict
+    target: TotalDict
+    reference_us: float | None
+    target_us: float | None
+
+
+class TrialDict(TypedDict):
+    """One change, and what the compiler made of the program with it."""
+
+    change: list[str]
+    after: FiguresDict | None
+    problem: str | None
+    helps: bool
+    frees_output: bool
+    opened: list[str]
+    pads: bool
+    moves: list[str]
+    moving_us: float | None
+
+
+class TrialsDict(TypedDict):
+    """What was tried against one collective."""
+
+    before: FiguresDict | None
+    trials: list[TrialDict]
+    candidates: int
+    not_tried: str | None
+    verdict: str
+    stopped: bool
+    seconds: float
+
+
+class TwoMemoriesDict(TypedDict):
+    """Bytes on one device."""
+
+    target: MemoryDict
+    reference: MemoryDict
+
+
+class TwoTotalsDict(TypedDict):
+    """The sums over all collectives of both programs."""
+
+    old: TotalsDict
+    new: TotalsDict
+
+
+class UncomparedProgramDict(TypedDict):
+    """A program of a profile that there is nothing to compare with."""
+
+    program: str
+    runs: int
+    measured_us: float
+    why: str
+
+
+class UnknownOperationDict(TypedDict):
+    """Operations on the critical path whose time nothing says."""
+
+    what: str
+    count: int
+    bytes: int
+    time_us: float
+
+
+class UnmodelledDict(TypedDict):
+    """Something in the text that was not understood and that a total may therefore miss."""
+
+    what: str
+    effect: str
+    computation: str | None
+    instruction: str | None
+    line: int | None
+
+
+class UnpricedSliceDict(TypedDict):
+    """A slice that the program could not be compiled for."""
+
+    slice: str
+    error: str
+
+
+class UntestedDict(TypedDict):
+    """A part of an argument that no output depends on for the inputs that were tried."""
+
+    argument: str
+    shards: list[str]
+    parts: int
+    tried: bool
+
+
+class VerificationDict(TypedDict):
+    """A program beside its reference."""
+
+    schema: Literal[2]
+    target: str
+    reference: str
+    slice: SliceFactDict | None
+    passed: bool
+    untested: list[str]
+    numerics: NumericsDict
+    communication: CommunicationDict
+    memory: TwoMemoriesDict
+    findings: list[FindingDict]
+    versions: dict[str, str]
+
+
+class WorstDict(TypedDict):
+    """The element that differs most, measured in what was allowed for it."""
+
+    index: list[int]
+    shard: str
+    local_index: list[int]
+    found: str
+    expected: str
+    allowed: float | Literal["inf"]
