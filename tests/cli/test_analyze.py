@@ -225,7 +225,7 @@ def test_hlo_text_on_standard_input_without_a_mesh():
     (collective,) = found["collectives"]
     assert collective["axes"] == ["axis_1"]
     assert (found["mesh"]["axis_sizes"], found["mesh"]["made_up"]) == ([4, 2], True)
-    assert collective["groups"] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert found["device_groups"][collective["groups"]] == [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 
 def test_a_slice_beside_hlo_text_gives_the_chip(hlo_file):

@@ -100,4 +100,4 @@ def test_a_comparison_prints_as_its_report_and_is_one_line_as_repr(folder):
     assert repr(found).startswith("<CompareDocument of ")
     assert len(repr(found).splitlines()) == 1
     assert found.to_dict()["programs"][0]["step"]["median_us"] == found.programs[0].step.median_us
-    assert found.report("markdown").startswith("### hloscope compare: ")
+    assert found.report("markdown").startswith("### hloscope.compare: ")
