@@ -6,8 +6,15 @@ Every error that bad input can cause derives from `HloscopeError`. The command l
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from importlib import import_module
+from types import TracebackType
 from typing import Any
+
+_OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
+FULL = "full"
+"""The value of `HLOSCOPE_TRACEBACK` with which tracebacks are whole."""
 
 EXIT_OK = 0
 EXIT_BROKEN = 1
@@ -15,7 +22,20 @@ EXIT_BROKEN = 1
 EXIT_COULD_NOT_RUN = 2
 
 
-class HloscopeError(Exception):
+class _ShortInNotebooks(Exception):  # noqa: N818 (no error of its own)
+    """An exception of which a notebook shows the user's own frames alone."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows, which asks for it by this name."""
+        trace = self.__traceback__
+        if os.environ.get("HLOSCOPE_TRACEBACK") != FULL:
+            trace = _without_own_frames(trace)
+        shell = import_module("IPython").get_ipython()
+        lines: list[str] = shell.InteractiveTB.structured_traceback(type(self), self, trace, tb_offset=1)
+        return lines
+
+
+class HloscopeError(_ShortInNotebooks):
     """A problem with the input or the machine that the user can do something about.
 
     Attributes:
@@ -158,7 +178,7 @@ class TimeLimitError(HloscopeError):
         return self
 
 
-class UnknownKeywordError(TypeError):
+class UnknownKeywordError(_ShortInNotebooks, TypeError):
     """A call has a keyword that there is not: what Python itself raises a `TypeError` for."""
 
 
@@ -174,6 +194,16 @@ class HloParseError(HloscopeError):
         self.line = line
         self.column = column
         super().__init__(what, where=where, excerpt=excerpt, fix=fix)
+
+
+def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames of hloscope's own files."""
+    if trace is None:
+        return None
+    rest = _without_own_frames(trace.tb_next)
+    if trace.tb_frame.f_code.co_filename.startswith(_OWN):
+        return rest
+    return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
 
 
 def _error_again(kind: type[HloscopeError], args: tuple[Any, ...], state: dict[str, Any]) -> HloscopeError:

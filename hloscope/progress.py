@@ -60,7 +60,7 @@ def progress(*, after_s: float = 0.0) -> Iterator[Stages]:
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     with os.fdopen(os.dup(2), "w") as stream:
-        console = Console(file=stream, force_terminal=True)
+        console = Console(file=stream, force_terminal=True, force_jupyter=False)
         columns: tuple[Any, ...] = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
         shown = Progress(*columns, console=console, transient=True)
         task = shown.add_task("starting", total=None, start_time=time.monotonic())

@@ -14,14 +14,11 @@ from dataclasses import fields, is_dataclass, replace
 from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from hloscope.errors import HloscopeError, UnknownKeywordError
+from hloscope.errors import FULL, HloscopeError, UnknownKeywordError
 from hloscope.given import ADDRESS, seconds
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-FULL = "full"
-"""The value of `HLOSCOPE_TRACEBACK` with which tracebacks are whole."""
 
 _PLACEHOLDER = r"[A-Z][A-Z_]+\b|N\b"
 

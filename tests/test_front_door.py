@@ -15,10 +15,10 @@ from message_goldens import read_sections
 
 import hloscope
 from hloscope import rules
-from hloscope.errors import HloscopeError, MeshError, NotationError, TargetError, UnknownKeywordError
+from hloscope.errors import FULL, HloscopeError, MeshError, NotationError, TargetError, UnknownKeywordError
 from hloscope.program import lowering
 from hloscope.program.target import make_facts
-from hloscope.python_words import FULL, front_door, in_python_words, without_options
+from hloscope.python_words import front_door, in_python_words, without_options
 
 ROOT = Path(__file__).parent.parent
 SOURCES = [path for path in (ROOT / "hloscope").rglob("*.py") if path.parts[len(ROOT.parts) + 1] != "cli"]

@@ -126,6 +126,7 @@ def drawn(lines: Iterable[Text], width: int, colour: bool) -> str:
         file=sink,
         width=width,
         force_terminal=colour,
+        force_jupyter=False,  # which would display each line, and write none
         color_system="standard" if colour else None,
         no_color=not colour,
         highlight=False,
