@@ -385,7 +385,7 @@ def late():
 threading.Thread(target=late).start()
 """
     done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=60)
-    message = done.stderr[done.stderr.index("error: ") :]
+    message = done.stderr.rpartition("Error: ")[2]
     assert "thread.join()" in says(message)
 
 

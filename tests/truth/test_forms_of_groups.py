@@ -28,8 +28,8 @@ def facts_of(text, name):
     found = hloscope.analyze_text(text, name=name, mesh=FACTS[name]["mesh"]).to_dict()
     assert found["collectives"]
     for one in found["collectives"]:
-        if one["kind"] != "collective-permute":
-            one["groups"] = sorted(sorted(group) for group in one["groups"])
+        groups = found["device_groups"][one["groups"]]
+        one["groups"] = groups if one["kind"] == "collective-permute" else sorted(map(sorted, groups))
     return found["collectives"], found["totals"], found["unmodelled"]
 
 

@@ -76,6 +76,7 @@ def every_use() -> None:
         step(1.0, 2.0)
     result: hloscope.Recording | None = block.result
     written: tuple[hloscope.Accepted, ...] = hloscope.accept("step")
+    print(hloscope.compare(step, ARGS, profile="trace"), hloscope.measure(step, ARGS, on="cpu").report(width=80))
     print(result, [one.state for one in written], hloscope.doctor().report(), hloscope.__version__)
     print(hloscope.rules.page("exposed-collective").summary, *hloscope.rules.pages(), hloscope.rules.failed_cases())
 

@@ -66,7 +66,6 @@ SLOW = {
     "transforming.py:loudest_of_all",
     "transforming.py:spatial_convolution",
     "transforming.py:spectrum",
-    "train_step.py:train_step",
 }
 """Programs that take the compiler from three to seventeen seconds each; of each family at least two are quicker."""
 Key = tuple[str, frozenset[str]]
