@@ -1,6 +1,6 @@
-"""The use cases for asyncio: each is awaited while it works in a thread, and several run at once.
+"""The use cases for asyncio: each is awaited while it works in a thread, and the event loop goes on.
 
-The compiler's workers are processes, so that compiles run side by side; imports and traces of one process take turns.
+Calls of one process take turns until their program is compiled; what is read off the compiled programs is not kept so.
 Awaiting a call that is cancelled ends at once; what it had begun to compile goes on and is kept in the cache.
 
 Example:
