@@ -1,6 +1,6 @@
 """The use cases for asyncio: each is awaited while it works in a thread, and the event loop goes on.
 
-Calls of one process take turns until their program is compiled; what is read off the compiled programs is not kept so.
+Calls of one process take turns until their program is compiled, and read what was compiled side by side.
 Awaiting a call that is cancelled ends at once; what it had begun to compile goes on and is kept in the cache.
 
 Example:

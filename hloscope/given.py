@@ -45,6 +45,11 @@ def refuse(name: str, kind: str, value: object, example: str) -> NoReturn:
     raise NotationError(f"{name} must be {kind}, not {shown(value)}", fix=f"write {example}")
 
 
+def has_value(value: object) -> bool:
+    """Whether anything is given: neither None nor something empty."""
+    return value is not None and not (isinstance(value, str | tuple | list | Mapping) and not value)
+
+
 def integer(value: object) -> int | None:
     """A whole number, of Python's or NumPy's; None for anything else, truth values included."""
     if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):

@@ -21,7 +21,8 @@ def without_guessed_times(analysis: Analysis) -> Analysis:
     if analysis.slice is None or analysis.slice.chosen_by != GUESS:
         return analysis
     collectives = tuple(
-        replace(collective, time_us=None, exposed_us=None, overlap=None) for collective in analysis.collectives
+        replace(collective, time_us=None, exposed_us=None, time_error=None, overlap=None)
+        for collective in analysis.collectives
     )
     memory = replace(analysis.memory, hbm_bytes=None, fits=None)
     return replace(analysis, slice=None, time=None, collectives=Collectives(collectives), memory=memory)

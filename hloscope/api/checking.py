@@ -11,7 +11,7 @@ from hloscope import given
 from hloscope.analysis.model import Analysis
 from hloscope.api.analyses import analyze
 from hloscope.api.jobs import HowToRun, Job, Outcome, jobs_of, run_jobs
-from hloscope.api.texts import meant
+from hloscope.api.texts import meant, refuse_beside_analysis
 from hloscope.config import ProjectConfig, TargetConfig, find_project, refuse
 from hloscope.contracts.baseline_files import is_baseline, write_baseline
 from hloscope.contracts.baselines import baseline_of, format_baseline
@@ -79,6 +79,8 @@ def check(
         raise NotationError(what, fix="check them in two calls")
     if targets and not names:
         expected = _Expected.of(contract, baseline, fail_on)
+        if all(isinstance(target, Analysis) for target in targets):
+            refuse_beside_analysis({"args": args, **options})
         found = (_analysis_of(target, args, options) for target in targets)
         return CheckReport(checks=tuple(map(expected.checked, found)), root=Path.cwd())
     beside = {"args": args, "contract": contract, "baseline": baseline, "fail_on": fail_on, **options}

@@ -19,7 +19,7 @@ from hloscope.api.analyses import analyze
 from hloscope.api.analyzing import analyze_hlo
 from hloscope.api.checking import Target
 from hloscope.api.jobs import Checkout, Job, jobs_of, run_jobs
-from hloscope.api.texts import hlo_text, meant
+from hloscope.api.texts import hlo_text, meant, refuse_beside_analysis
 from hloscope.config import ConfigError, ConfigMistakesError, ProjectConfig, TargetConfig, find_project
 from hloscope.contracts.baseline_files import is_baseline, read_baseline
 from hloscope.contracts.baselines import Baseline, baseline_of
@@ -101,6 +101,8 @@ def diff(
         raise TargetError("two programs are needed" if new is None else "base goes with one program", fix=fix)
     facts: dict[str, Any] = {"args": args, **options}
     make_facts(**facts)  # which checks them
+    if isinstance(old, Analysis) and isinstance(new, Analysis):
+        refuse_beside_analysis(facts)
     said = {name: value for name, value in facts.items() if value is not None}
     written = TargetConfig(name="", slices=(said.pop("slice", None),), options=said)
     file = given.path("config", config, example='config="hloscope.toml"')
@@ -113,18 +115,17 @@ def diff(
         else:
             pair = (old, new)
             named = iter(sides_of([one for one in pair if isinstance(one, str)], written, config=file, cached=cached))
-            sides = [next(named) if isinstance(one, str) else _side_of_object(one, args, options) for one in pair]
+            sides = [next(named) if isinstance(one, str) else _side_of_object(one, written, facts) for one in pair]
     return difference(*sides, equivalent=equivalent)
 
 
-def _side_of_object(target: Any, args: Any, options: Any) -> Side:
+def _side_of_object(target: Any, written: TargetConfig, facts: Mapping[str, Any]) -> Side:
     if isinstance(target, Path):
-        written = TargetConfig(name="", slices=(options.get("slice"),), options={})
         side = side_of_file(target, str(target), written)
         if side is None:
             raise TargetError(f"{target} is no report, baseline or file of HLO", fix=f"write '{target}:FUNCTION'")
         return side
-    found = target if isinstance(target, Analysis) else analyze(target, args, **options)
+    found = target if isinstance(target, Analysis) else analyze(target, **facts)
     return Side.of(found.target, found)
 
 

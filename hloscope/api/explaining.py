@@ -13,7 +13,7 @@ from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.model.trial import Trials
 from hloscope.analysis.places import Sources
 from hloscope.api.analyzing import analysis_of, analysis_of_text, with_function
-from hloscope.api.texts import meant, refuse_source_root, text_of
+from hloscope.api.texts import meant, refuse_beside_analysis, refuse_source_root, text_of
 from hloscope.errors import NotationError
 from hloscope.program.capture import Capture
 from hloscope.program.loading import name_of
@@ -96,8 +96,11 @@ def explain(
         )
     everything = collective is not None
     named = _named(collective)
-    sources = Sources(captured=True, root=given.path("source_root", source_root, example='source_root="src"'))
+    root = given.path("source_root", source_root, example='source_root="src"')
+    sources = Sources(captured=True, root=root)
     if isinstance(target, Analysis):
+        refuse_beside_analysis({"args": args, "slice": slice, "timeout_s": timeout_s, "try_s": span, **options})
+        sources = replace(sources, captured="jax" in target.versions)  # else the files are those that HLO text names
         return Explanations(reasons_of(target, named, sources=sources), everything=everything)
     target = meant(target)
     described: dict[str, Any] = {"args": args, "slice": slice, "timeout_s": timeout_s, **options}

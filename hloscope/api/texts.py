@@ -15,6 +15,7 @@ from hloscope.compiler.model import Compiled
 from hloscope.cost.generation import guessed_slice
 from hloscope.cost.price import is_from_tpu
 from hloscope.errors import HloscopeError, MeshError, SliceError, TargetError
+from hloscope.given import has_value
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import Slice
 from hloscope.hlo import HloModule, module_text
@@ -33,7 +34,7 @@ class Text:
         name: What the user named.
         text: Its HLO text.
         beside: What is said of it, by the names of a target's options.
-        dumped: What lies beside it in its dump; None where it is in none.
+        dumped: What its dump, or JAX's compiled program, says beside it; None where there is nothing but the text.
         is_foreign: Whether nothing but the text is known, so that names of axes and its generation may be guessed.
     """
 
@@ -92,10 +93,12 @@ def text_of(target: object, described: Mapping[str, Any]) -> Text | None:
     from hloscope.program.handed_out import compiled_facts
 
     facts = compiled_facts(target)
-    beside = beside_text(facts.name, described)
-    known = {name: value for name, value in (("mesh", facts.mesh), ("slice", facts.slice)) if value}
-    said = {name: value for name, value in beside.items() if value is not None}
-    return Text(name=facts.name, text=facts.text, beside={**known, **said}, is_foreign=False)
+    said = {name: value for name, value in beside_text(facts.name, described).items() if value is not None}
+    known = Beside(slice=facts.slice, device_ids=facts.device_ids, memory_bytes=facts.memory_bytes, said_by="compiled")
+    beside = {"mesh": facts.mesh, **said} if facts.mesh else said
+    if facts.slice is not None and facts.slice.slice_count > 1:  # the text is of one of them: the mesh tells how many
+        beside.setdefault("slice", facts.slice.name)
+    return Text(name=facts.name, text=facts.text, beside=beside, dumped=known, is_foreign=False)
 
 
 def is_compiled(target: object) -> bool:
@@ -146,12 +149,12 @@ def dump_beside(target: str | Path) -> Beside | None:
 
 
 def with_dump(program: Capture, module: HloModule, beside: Beside, facts: TargetFacts, *, name: str) -> Capture:
-    """What is known of a program whose text lies in a dump, with what lies beside it; what the user says goes first.
+    """What is known of a program by its text, with what is known beside it; what the user says goes first.
 
     Args:
         program: The program by its text.
         module: The parsed text.
-        beside: What the dump says of it.
+        beside: What its dump, or JAX's compiled program, says of it.
         facts: The mesh, the axes over DCN and the figures of the chip.
         name: The file's name, for messages.
 
@@ -163,16 +166,15 @@ def with_dump(program: Capture, module: HloModule, beside: Beside, facts: Target
     if program.slice is None and said is not None:
         if said.devices_per_slice < module.device_count:
             notes.append(
-                f"the dump says {said.name}, which has {said.device_count} devices, and the program is for "
-                f"{module.device_count}: it is not priced"
+                f"{_WHO[beside.said_by]} says {said.name}, which has {said.device_count} devices, and the program is "
+                f"for {module.device_count}: it is not priced"
             )
         else:
             chosen = overridden(said, facts.chip_overrides or ())
             program = capture_of_text(program.compiled.text, module, facts, chosen, name=name)
-            program = replace(program, slice_chosen_by="dump")
-    is_one = (
-        program.slice is not None and program.slice_chosen_by == "dump" and said is not None and said.slice_count == 1
-    )
+            program = replace(program, slice_chosen_by=beside.said_by)
+    is_own = program.slice is not None and program.slice_chosen_by == beside.said_by
+    is_one = is_own and said is not None and said.slice_count == 1
     compiled = replace(
         program.compiled,
         memory_bytes=beside.memory_bytes,
@@ -185,6 +187,7 @@ def with_dump(program: Capture, module: HloModule, beside: Beside, facts: Target
     return replace(program, compiled=compiled, mesh=mesh, notes=(*program.notes, *notes))
 
 
+_WHO = {"dump": "the dump", "compiled": "the compiled program"}
 _NO_TIMES = "nothing tells what the text was compiled for, so there are no times: --slice v5e:2x4, for example, would"
 
 
@@ -238,10 +241,26 @@ def refuse_beside_text(target: object, said: Mapping[str, Any]) -> None:
         TargetError: One of them is given.
     """
     for name, value in said.items():
-        if value is not None and not (isinstance(value, str | tuple | Mapping) and not value):
+        if has_value(value):
             raise TargetError(
                 f"{name} does not go with HLO text", why=f"{target} is compiled already", fix="leave it out"
             )
+
+
+def refuse_beside_analysis(given: Mapping[str, Any]) -> None:
+    """Refuses what was settled when a program was analysed.
+
+    Args:
+        given: Values by the names that the user has for them; those that are None or empty are not given.
+
+    Raises:
+        TargetError: One of them is given.
+    """
+    name = next((name for name, value in given.items() if has_value(value)), None)
+    if name is not None:
+        raise TargetError(
+            f"{name} does not go with an analysis", why="its program is analysed already", fix="give the program itself"
+        )
 
 
 def beside_text(target: object, said: Mapping[str, Any]) -> dict[str, Any]:

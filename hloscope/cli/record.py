@@ -34,18 +34,14 @@ def _exit_code(found: Recording, options: dict[str, Any]) -> int:
     """0 where a report was made, whatever became of the script; with `--fail-on` a verdict over every program in it."""
     if options["fail_on"] is None:
         return EXIT_OK
-    analyses = [program.analysis for program in found.programs if program.analysis is not None]
-    broken = running.failing([finding for each in analyses for finding in each.findings], options["fail_on"])
+    broken = found.broken(options["fail_on"])
     if broken and not running.rules_failed(broken):
         count = plural(len(broken), "finding")
         running.say(f"failed: {count} as severe as --fail-on {options['fail_on']}: {broken[0].message}")
         return EXIT_BROKEN
-    unknown = [program.name for program in found.programs if program.analysis is None]
-    if unknown:
-        names = ", ".join(dict.fromkeys(unknown))
-        fix = f"--top {len(found.programs)} analyses all that can be"
-        running.say(f"error: no verdict: {names} not analysed\n   = fix: {fix}")
-    return EXIT_COULD_NOT_RUN if unknown or broken else EXIT_OK
+    if found.not_analysed:
+        running.say(str(found.no_verdict()))
+    return EXIT_COULD_NOT_RUN if found.not_analysed or broken else EXIT_OK
 
 
 def _leave(found: Recording, options: dict[str, Any]) -> None:

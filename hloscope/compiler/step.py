@@ -184,10 +184,15 @@ def _of_executable(executable: Any, dumps: Compiled) -> Compiled:
     return replace(
         dumps,
         text=text,
-        memory_bytes={name: int(getattr(stats, name)) for name in dir(stats) if _MEMORY_FIELD.match(name)},
+        memory_bytes=memory_fields(stats),
         parameter_shardings=_protos(executable.get_parameter_shardings()),
         output_shardings=_protos(executable.get_output_shardings()),
     )
+
+
+def memory_fields(stats: Any) -> dict[str, int]:
+    """XLA's `CompiledMemoryStats` by name, without those of the host; empty for None."""
+    return {name: int(getattr(stats, name)) for name in dir(stats) if _MEMORY_FIELD.match(name)}
 
 
 def _protos(shardings: Any) -> tuple[bytes, ...] | None:

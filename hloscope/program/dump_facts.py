@@ -42,14 +42,15 @@ _HEADER_BYTES = 1 << 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """What lies beside a module in its dump.
+    """What lies beside a module in its dump, or is known of JAX's compiled program beside its text.
 
     Attributes:
+        said_by: Who says so: `dump` or `compiled`.
         slice: What it was compiled for; None where the dump does not say.
         device_ids: The device of each partition; empty where the dump does not say.
         partitions: Partitions of the program; None where the dump does not say.
         meshes: Meshes of the program as JAX lowered it, with the user's names.
-        memory_bytes: As `Compiled.memory_bytes`, but for the code.
+        memory_bytes: As `Compiled.memory_bytes`; of a dump without the code.
         partitioned: The module right after the partitioner; None where that pass was not dumped.
         before_propagation: The module that Shardy was about to propagate, in MLIR; None where it was not dumped.
         lowered: The module as JAX lowered it, in MLIR; None where it is not there.
@@ -58,6 +59,7 @@ class Beside:
         notes: What could not be found out, one sentence each.
     """
 
+    said_by: str = "dump"
     slice: Slice | None = None
     device_ids: tuple[int, ...] = ()
     partitions: int | None = None

@@ -6,23 +6,30 @@ Also a Flax module, and its methods: their weights are arguments of the program,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from types import MethodType
 from typing import Any
 
 import jax
 from jax import export
 
+from hloscope.compiler.model import Layout
+from hloscope.compiler.step import memory_fields
 from hloscope.errors import MeshError, TargetError
-from hloscope.hardware.chips import CHIPS
-from hloscope.hardware.slices import Slice, default_slice, slice_shapes
+from hloscope.given import has_value
+from hloscope.hardware.chips import CHIPS, Chip
+from hloscope.hardware.slices import Slice, slice_shapes
 from hloscope.program.devices import axis_sizes, make_mesh
+from hloscope.program.plan import concrete_mesh
 from hloscope.program.target import TargetFacts
 
-_DECIDED = ("mesh", "args", "kwargs", "out", "static", "donate", "dims", "axis_types")
-"""What a traced program has settled."""
+_EXPORTED = ("args", "kwargs", "out", "static", "dims", "axis_types")
+"""What an exported program has settled."""
+_TRACED = (*_EXPORTED, "mesh", "donate", "platform", "processes")
+"""What a traced program has settled; all of it that asks for devices has seen JAX's own."""
 
 
 def is_traced_already(target: object) -> bool:
@@ -41,33 +48,29 @@ def lowered_already(target: Any, facts: TargetFacts, *, is_for_tpu: bool) -> tup
     Raises:
         TargetError: Something is said of it that only a function can obey.
     """
-    refuse_what_is_decided(target, facts)
+    why = "JAX traced it already, with its own arguments and their shardings"
+    _refuse(_TRACED, facts, f"jax.stages.{type(target).__name__}", why)
     if isinstance(target, jax.stages.Lowered):
         return target, None
     return (target.lower(lowering_platforms=("tpu",)) if is_for_tpu else target.lower()), target
 
 
-def refuse_what_is_decided(target: object, facts: TargetFacts) -> None:
-    """Refuses, beside what JAX traced already, what only a function can obey.
+def _refuse(names: Sequence[str], facts: TargetFacts, kind: str, why: str) -> None:
+    """Refuses what only a function can obey.
 
     Raises:
-        TargetError: It is said.
+        TargetError: One of these facts is said.
     """
-    for name in _DECIDED:
-        value = getattr(facts, name)
-        if value is not None and value != {}:
-            kind = type(target).__name__
-            raise TargetError(
-                f"{name} does not go with a jax.stages.{kind}",
-                why="JAX traced it already, with its own arguments and their shardings",
-                fix=f"leave {name} out, or give the function itself",
-            )
+    name = next((name for name in names if has_value(getattr(facts, name))), None)
+    if name is not None:
+        fix = f"leave {name} out, or give the function itself"
+        raise TargetError(f"{name} does not go with a {kind}", why=why, fix=fix)
 
 
 def mesh_of(shardings: Sequence[Any]) -> jax.sharding.Mesh | None:
     """A mesh with the axes of the abstract one that shardings name; None where they name none."""
     found = _abstract_mesh(shardings)
-    return None if found is None else make_mesh(axis_sizes(found), dict.fromkeys(found.axis_names, "auto"))
+    return None if found is None else concrete_mesh(found)
 
 
 def _abstract_mesh(shardings: Sequence[Any]) -> Any:
@@ -75,19 +78,38 @@ def _abstract_mesh(shardings: Sequence[Any]) -> Any:
     return next((mesh for mesh in meshes if isinstance(mesh, jax.sharding.AbstractMesh) and mesh.axis_names), None)
 
 
-def slice_of_devices(devices: Sequence[Any]) -> Slice | None:
-    """The TPU slice that devices of a topology, or attached ones, are; None where they are none."""
+def chip_of_devices(devices: Sequence[Any]) -> Chip | None:
+    """The TPU generation that devices of a topology, or attached ones, are of; None of others."""
     if not devices or getattr(devices[0], "platform", None) != "tpu":
         return None
     kind = str(devices[0].device_kind)
-    chip = next((chip for chip in CHIPS if chip.device_kind == kind), None)
+    return next((chip for chip in CHIPS if chip.device_kind == kind), None)
+
+
+def slice_of_devices(devices: Sequence[Any]) -> Slice | None:
+    """The TPU slice, or the several, that devices of a topology, or attached ones, are; None where they form none."""
+    chip = chip_of_devices(devices)
     if chip is None:
         return None
-    places = {tuple(device.coords) for device in devices}
-    edges = tuple(max(at) - min(at) + 1 for at in zip(*places, strict=True))
+    slices: dict[int, set[tuple[int, ...]]] = {}
+    for device in devices:
+        slices.setdefault(getattr(device, "slice_index", None) or 0, set()).add(tuple(device.coords))
+    blocks = {tuple(max(at) - min(at) + 1 for at in zip(*places, strict=True)) for places in slices.values()}
+    if len(blocks) != 1:
+        return None
+    (edges,) = blocks
     shape = next((shape for shape in slice_shapes(chip) if (*shape, 1, 1)[:3] == (*edges, 1, 1)[:3]), None)
-    found = None if shape is None else Slice(chip=chip, shape=shape)
-    return found if found is not None and found.device_count == len(devices) else default_slice(len(devices), chip.name)
+    found = None if shape is None else Slice(chip=chip, shape=shape, slice_count=len(slices))
+    return found if found is not None and found.device_count == len(devices) else None
+
+
+def layout_of_devices(devices: Sequence[Any]) -> Layout | None:
+    """Which device of its slice each partition runs on, of a program for devices of a topology; None of others."""
+    if chip_of_devices(devices) is None:
+        return None
+    ordered = sorted(devices, key=lambda device: (getattr(device, "slice_index", None) or 0, device.id))
+    place = {device: at for at, device in enumerate(ordered)}
+    return Layout(device_count=len(devices), simulated_ids=tuple(place[device] for device in devices))
 
 
 def as_function(target: Any, facts: TargetFacts) -> tuple[Callable[..., Any], TargetFacts]:
@@ -122,14 +144,8 @@ def _is_nnx_module(value: object) -> bool:
 
 def _exported(target: export.Exported, facts: TargetFacts) -> tuple[Callable[..., Any], TargetFacts]:
     """The call of an exported program, with arguments that are sharded as it was exported."""
-    for name in ("args", "kwargs", "out", "static", "dims"):
-        value = getattr(facts, name)
-        if value is not None and value != {}:
-            raise TargetError(
-                f"{name} does not go with a jax.export.Exported",
-                why="it was exported with its own arguments and their shardings",
-                fix=f"leave {name} out, or give the function itself",
-            )
+    why = "it was exported with its own arguments and their shardings"
+    _refuse(_EXPORTED, facts, "jax.export.Exported", why)
     mesh = facts.mesh or _abstract_mesh(getattr(target, "_in_named_shardings", None) or ())
     if mesh is None and target.nr_devices > 1:
         raise MeshError(
@@ -137,8 +153,7 @@ def _exported(target: export.Exported, facts: TargetFacts) -> tuple[Callable[...
             fix=f"give the mesh that it was exported with, such as --mesh X={target.nr_devices}",
         )
     if mesh is not None and not isinstance(mesh, jax.sharding.Mesh):
-        sizes = axis_sizes(mesh) if hasattr(mesh, "axis_names") else dict(mesh)
-        mesh = make_mesh(sizes, dict.fromkeys(sizes, "auto"))
+        mesh = concrete_mesh(mesh) if hasattr(mesh, "axis_names") else make_mesh(mesh, dict.fromkeys(mesh, "auto"))
     if mesh is not None and mesh.size != target.nr_devices:
         raise MeshError(f"the exported program is for {target.nr_devices} devices, and the mesh has {mesh.size}")
     shardings = target.in_shardings_jax(mesh) if mesh is not None else [None] * len(target.in_avals)
@@ -159,13 +174,17 @@ class CompiledFacts:
         name: Its function's name.
         text: Its HLO text.
         mesh: The sizes of its mesh's axes by name; empty where it has none.
-        slice: The slice that it is compiled for, `cpu:8` for CPU devices; None for devices of another kind.
+        slice: What it is compiled for; None where that is no slice that is known.
+        device_ids: The device of each partition; empty where nothing says the order.
+        memory_bytes: As `Compiled.memory_bytes`.
     """
 
     name: str
     text: str
     mesh: dict[str, int]
-    slice: str | None
+    slice: Slice | None
+    device_ids: tuple[int, ...]
+    memory_bytes: Mapping[str, int]
 
 
 def compiled_facts(target: Any) -> CompiledFacts:
@@ -178,16 +197,24 @@ def compiled_facts(target: Any) -> CompiledFacts:
     if not text:
         raise TargetError("the compiled program has no HLO text", fix="give the function, or what lower() made of it")
     shardings = jax.tree.leaves((target.input_shardings, target.output_shardings))
-    named = (one.mesh for one in shardings if isinstance(one, jax.sharding.NamedSharding) and one.mesh.size > 1)
-    mesh = next(named, None)
+    named = (one.mesh for one in shardings if isinstance(one, jax.sharding.NamedSharding))
+    mesh = next((mesh for mesh in named if isinstance(mesh, jax.sharding.Mesh) and mesh.size > 1), None)
     devices: set[Any] = max((one.device_set for one in shardings), key=len, default=set())
-    chosen = slice_of_devices(sorted(devices, key=lambda device: int(device.id)))
-    module, on_cpu = _MODULE.match(text), {device.platform for device in devices} == {"cpu"}
+    ordered = tuple(devices) if mesh is None else tuple(mesh.devices.flat)  # partitions are in the order of the mesh
+    slices = [getattr(device, "slice_index", None) or 0 for device in ordered]
+    if mesh is not None and len(list(groupby(slices))) > len(set(slices)):
+        raise TargetError(
+            "the compiled program's mesh goes back and forth between slices, which its text does not tell",
+            fix="give the function, or what lower() made of it",
+        )
+    on_cpu, module = {device.platform for device in devices} == {"cpu"}, _MODULE.match(text)
     return CompiledFacts(
         name=module["name"] if module else "compiled program",
         text=text,
         mesh={} if mesh is None else axis_sizes(mesh),
-        slice=chosen.name if chosen is not None else f"cpu:{len(devices)}" if on_cpu else None,
+        slice=Slice(shape=(len(devices),)) if on_cpu else slice_of_devices(ordered),
+        device_ids=tuple(int(device.id) for device in ordered) if mesh is not None and not on_cpu else (),
+        memory_bytes=memory_fields(target.memory_analysis()),
     )
 
 

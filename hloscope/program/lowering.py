@@ -24,7 +24,14 @@ from hloscope.hardware.slices import Slice, default_slice
 from hloscope.program.arguments import Call, build_call, out_shardings
 from hloscope.program.change import Change, LeafChange
 from hloscope.program.devices import make_mesh, traced_afresh
-from hloscope.program.handed_out import is_traced_already, lowered_already, mesh_of, slice_of_devices
+from hloscope.program.handed_out import (
+    chip_of_devices,
+    is_traced_already,
+    layout_of_devices,
+    lowered_already,
+    mesh_of,
+    slice_of_devices,
+)
 from hloscope.program.importing import is_library, modules_of, shown_path
 from hloscope.program.loading import user_code
 from hloscope.program.nnx_names import nnx_paths_as_names
@@ -133,6 +140,7 @@ def lower(
         slice=chosen,
         slice_chosen_by=chosen_by,
         strategy=strategy,
+        layout=None if plan.is_real else layout_of_devices(seen.devices),
     )
 
 
@@ -307,7 +315,11 @@ def _handed_out(function: Function, facts: TargetFacts, plan: Plan, store: Store
             "branch; jit(f).trace(...).lower(lowering_platforms=('tpu',)), or the function itself, is the TPU's"
         )
     seen = jax_internals.lowered_facts(module)
-    plan.slice = plan.slice or slice_of_devices(seen.devices)
+    if plan.slice is None:
+        plan.slice, chip = slice_of_devices(seen.devices), chip_of_devices(seen.devices)
+        if plan.slice is None and chip is not None:
+            plan.slice = default_slice(len(seen.devices), chip.name)
+            plan.notes.append(f"its devices form no slice that is known: compiled for {plan.slice.name}")
     plan.mesh = plan.mesh or mesh_of((*seen.in_shardings, *seen.out_shardings))
     return _Made(module, traced, []), None
 

@@ -64,8 +64,13 @@ def make_plan(facts: TargetFacts) -> Plan:
         mesh = asked_mesh(facts, jax.devices() if chosen is not None and chosen.is_attached else None)
         kinds = dict(zip(facts.mesh, axis_kinds(mesh), strict=True))
     elif not isinstance(mesh, jax.sharding.Mesh):
-        mesh = make_mesh(axis_sizes(mesh), dict(zip(mesh.axis_names, axis_kinds(mesh), strict=True)))
+        mesh = concrete_mesh(mesh)
     return Plan(slice=chosen, mesh=mesh, axis_types=kinds, dcn=facts.dcn)
+
+
+def concrete_mesh(abstract: Any) -> jax.sharding.Mesh:
+    """A mesh of simulated devices with the axes of an abstract one."""
+    return make_mesh(axis_sizes(abstract), dict(zip(abstract.axis_names, axis_kinds(abstract), strict=True)))
 
 
 def axis_kinds(mesh: Any) -> tuple[str, ...]:

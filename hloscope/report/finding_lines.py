@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rich.text import Text
 
-from hloscope.analysis.model import Collective
+from hloscope.analysis.model import Collective, Collectives
 from hloscope.findings import Finding, Severity, by_cause
 from hloscope.report.groups import Group, groups_of, module_key
 from hloscope.report.layout import hanging
@@ -89,7 +89,7 @@ def _parts(about: Sequence[Collective]) -> str:
 
 def _cost_of_all(about: Sequence[Collective]) -> str | None:
     """`13.6 GB sent per device and step, 68.1 ms of it exposed, in all 142 places`; None where it is not known."""
-    every = Group(name="", members=tuple(about))
+    every = Group(name="", members=Collectives(about))
     if every.wire_bytes is None or any(collective.wire_bytes is None for collective in about):
         return None
     waits = "" if every.exposed_us is None else f", {format_time(every.exposed_us)} exposed"

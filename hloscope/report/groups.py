@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from hloscope.analysis.model import Collective, ModelPart, Phase, Role
+from hloscope.analysis.model import Collective, Collectives, ModelPart, Phase, Role
 from hloscope.analysis.paths import with_layers
 from hloscope.analysis.places import short_source
-from hloscope.units import known_sum
 
 _FEW = 40
 """Collectives that can be listed one by one."""
@@ -48,22 +47,22 @@ class Group:
     """
 
     name: str
-    members: tuple[Collective, ...]
+    members: Collectives
 
     @property
     def wire_bytes(self) -> int | None:
         """Per step; None when not known of any."""
-        return known_sum(collective.wire_bytes_per_step for collective in self.members)
+        return self.members.wire_bytes_per_step
 
     @property
     def time_us(self) -> float | None:
         """Per step; None when one of them is not priced."""
-        return _per_step(self.members, "time_us")
+        return self.members.time_us_per_step
 
     @property
     def exposed_us(self) -> float | None:
         """What the step waits for them; None when one of them is not priced."""
-        return _per_step(self.members, "exposed_us")
+        return self.members.exposed_us_per_step
 
     @property
     def cost(self) -> tuple[bool, float, float]:
@@ -72,17 +71,7 @@ class Group:
 
     def of_phase(self, phase: Phase | None) -> Group:
         """The members of one pass."""
-        return Group(name=self.name, members=tuple(one for one in self.members if phase_of(one) is phase))
-
-
-def _per_step(members: Iterable[Collective], name: str) -> float | None:
-    total = 0.0
-    for collective in members:
-        time_us: float | None = getattr(collective, name)
-        if time_us is None:
-            return None
-        total += time_us * collective.executions
-    return total
+        return Group(name=self.name, members=Collectives(one for one in self.members if phase_of(one) is phase))
 
 
 def phase_of(collective: Collective) -> Phase | None:
@@ -95,7 +84,7 @@ def groups_of(collectives: Iterable[Collective], key: Callable[[Collective], obj
     found: dict[object, list[Collective]] = {}
     for collective in collectives:
         found.setdefault(key(collective), []).append(collective)
-    groups = (Group(name=part_name(members), members=tuple(members)) for members in found.values())
+    groups = (Group(name=part_name(members), members=Collectives(members)) for members in found.values())
     return sorted(groups, key=lambda group: group.cost, reverse=True)
 
 
@@ -104,7 +93,7 @@ def named_groups(collectives: Iterable[Collective], name: Callable[[Collective],
     found: dict[str, list[Collective]] = {}
     for collective in collectives:
         found.setdefault(name(collective), []).append(collective)
-    groups = (Group(name=known, members=tuple(members)) for known, members in found.items())
+    groups = (Group(name=known, members=Collectives(members)) for known, members in found.items())
     return sorted(groups, key=lambda group: group.cost, reverse=True)
 
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from rich.text import Text
 
-from hloscope.analysis.model import Analysis, Collective, Phase, Role
+from hloscope.analysis.model import Analysis, Collective, Collectives, Phase, Role
 from hloscope.analysis.totals import bytes_bound
 from hloscope.analysis.vocabulary import Bound
 from hloscope.errors import NotationError
@@ -147,7 +147,7 @@ def _advice(
 
 def _is_most(some: Sequence[Collective], every: Sequence[Collective]) -> bool:
     """Whether some cost at least half of what all do."""
-    part, whole = (Group(name="", members=tuple(members)).cost for members in (some, every))
+    part, whole = (Group(name="", members=Collectives(members)).cost for members in (some, every))
     return 2 * part[1] >= whole[1] and 2 * part[2] >= whole[2]
 
 
@@ -167,7 +167,7 @@ def waiting_line(collectives: Sequence[Collective]) -> Text | None:
         return None
     if all(phase_of(collective) is None for collective in collectives):
         return None
-    whole = Group(name="", members=tuple(collectives))
+    whole = Group(name="", members=Collectives(collectives))
     waits = [(str(phase), whole.of_phase(phase)) for phase in Phase] + [("pass not known", whole.of_phase(None))]
     waits.sort(key=lambda wait: -(wait[1].exposed_us or 0.0))
     words = (_waits(name, group) for name, group in waits if group.members or name != "pass not known")
@@ -222,7 +222,7 @@ def _matters(group: Group, groups: Sequence[Group]) -> bool:
     """Whether it is a noticeable part of all bytes or of all that is waited; what is not known is."""
     if group.wire_bytes is None:
         return True
-    whole = Group(name="", members=tuple(one for other in groups for one in other.members))
+    whole = Group(name="", members=Collectives(one for other in groups for one in other.members))
     parts = ((group.exposed_us, whole.exposed_us), (group.wire_bytes, whole.wire_bytes))
     return any(part and every and part >= _NOTICEABLE * every for part, every in parts)
 
@@ -278,6 +278,6 @@ def _unlike(group: Group) -> Text:
 def _rest_words(rest: Sequence[Group]) -> str:
     if not rest:
         return ""
-    together = Group(name="", members=tuple(one for group in rest for one in group.members))
+    together = Group(name="", members=Collectives(one for group in rest for one in group.members))
     waits = "" if together.exposed_us is None else f", {format_time(together.exposed_us)} exposed"
     return f"+{plural(len(rest), 'smaller one')}, {_wire(together)}{waits} · "

@@ -14,7 +14,7 @@ from hloscope.store import Store
 from hloscope.units import format_time
 
 _KIND = "tried"
-_FORM = "3"
+_FORM = "4"
 """Of the entries and of how trials are judged: changes with them."""
 
 

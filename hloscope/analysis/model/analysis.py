@@ -318,8 +318,8 @@ class SliceFact:
         devices: JAX devices in all slices together.
         slices: Slices joined over DCN.
         used_devices: Devices that the program uses; fewer than `devices` when compiled on a subset.
-        chosen_by: `user` or `default`; of HLO text also `dump`, where the dump that it is in says so, and `guess`, from
-            the text itself.
+        chosen_by: `user` or `default`; of HLO text also `dump`, where the dump that it is in says so, `compiled`, where
+            JAX's compiled program does, `profile`, and `guess`, from the text itself.
     """
 
     name: str

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from functools import reduce
 from importlib import import_module
+from operator import add
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from hloscope.analysis.model.collective import Collective
+from hloscope.analysis.vocabulary import Bound
 from hloscope.given import text, texts
 from hloscope.python_words import front_door
 from hloscope.units import format_bytes, format_time, known_sum, plural
@@ -27,7 +30,9 @@ _COLUMNS = (
     "result_shapes",
     "payload_bytes",
     "wire_bytes",
+    "bytes_bound",
     "executions",
+    "executions_bound",
     "payload_bytes_per_step",
     "wire_bytes_per_step",
     "time_us",
@@ -40,7 +45,7 @@ _COLUMNS = (
 
 
 class Collectives(tuple[Collective, ...]):
-    """A tuple of collectives, most bytes first unless they were sorted otherwise.
+    """A tuple of collectives, most bytes first.
 
     Attributes:
         mesh_axes: The axes of the program's mesh, which selectors are held against; None where there is none.
@@ -64,7 +69,7 @@ class Collectives(tuple[Collective, ...]):
         module: str | None = None,
         link: str | None = None,
     ) -> Collectives:
-        """Those of a kind, over an axis, from a place; of whom that is not known are among them.
+        """Those of a kind, over an axis, from a place; one of which that is not known may be one, and is among them.
 
         Example:
             >>> assert not found.collectives.where("all-gather", axis="fsdp")
@@ -120,13 +125,19 @@ class Collectives(tuple[Collective, ...]):
         return {group.name: self._only(group.members) for group in groups}
 
     @property
+    def bound(self) -> Bound:
+        """How their bytes per step relate to the truth: `at least` where loops run an unknown number of times."""
+        bytes_bound = import_module("hloscope.analysis.totals").bytes_bound
+        return reduce(add, map(bytes_bound, self), Bound.EXACT)
+
+    @property
     def payload_bytes_per_step(self) -> int | None:
-        """Payload bytes of all together on one device; None where those of one are not known."""
+        """Payload bytes of all together on one device, as `bound` says; None where those of one are not known."""
         return known_sum(one.payload_bytes_per_step for one in self)
 
     @property
     def wire_bytes_per_step(self) -> int | None:
-        """Bytes that one device sends for all together; None where those of one are not known."""
+        """Bytes that one device sends for all together, as `bound` says; None where those of one are not known."""
         return known_sum(one.wire_bytes_per_step for one in self)
 
     @property
@@ -163,7 +174,7 @@ class Collectives(tuple[Collective, ...]):
 
     def __repr__(self) -> str:
         waits = "" if self.exposed_us_per_step is None else f", {format_time(self.exposed_us_per_step)} exposed"
-        sends = format_bytes(self.wire_bytes_per_step)
+        sends = self.bound.marked(format_bytes(self.wire_bytes_per_step))
         return f"<{plural(len(self), 'collective')}, {sends} on the wire per step{waits if self else ''}>"
 
     def __str__(self) -> str:
@@ -175,7 +186,7 @@ def _made(members: tuple[Collective, ...], mesh_axes: tuple[str, ...] | None) ->
 
 
 def _is_in(pattern: str, collective: Collective) -> bool:
-    """Whether it is in a part of the model; one of whom that is not known may be."""
+    """Whether it is in a part of the model; one of which that is not known may be."""
     module = None if collective.part is None else collective.part.module
     return module is None or any(fnmatchcase(module, known) for known in (pattern, f"{pattern}.*"))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hloscope.analysis.model.analysis import Analysis
 from hloscope.documents import SCHEMA, Schema
 from hloscope.errors import HloscopeError
-from hloscope.findings import severe
+from hloscope.findings import Finding, severe
 from hloscope.python_words import front_door
 from hloscope.shown import Brief, Shown, one_line
 from hloscope.units import plural
@@ -160,6 +160,25 @@ class Recording(Shown):
     notes: tuple[str, ...]
     versions: dict[str, str] = field(hash=False)
 
+    def broken(self, fail_on: str) -> tuple[Finding, ...]:
+        """What rules found in programs that is as severe, and that nobody accepts.
+
+        Raises:
+            NotationError: There is no such severity.
+        """
+        analyses = (program.analysis for program in self.programs if program.analysis is not None)
+        return severe((finding for found in analyses for finding in found.findings), fail_on)
+
+    @property
+    def not_analysed(self) -> tuple[str, ...]:
+        """The functions of programs of which nobody knows what rules would find."""
+        return tuple(dict.fromkeys(program.name for program in self.programs if program.analysis is None))
+
+    def no_verdict(self) -> HloscopeError:
+        """That not every program was analysed, so that nobody can say that all are as they should be."""
+        fix = f"--top {len(self.programs)} analyses all that can be"
+        return HloscopeError(f"no verdict: {', '.join(self.not_analysed)} not analysed", fix=fix)
+
     @front_door
     def fails(self, fail_on: str = "warning") -> bool:
         """Whether rules found something in a program that is as severe and that nobody accepts, as `--fail-on` asks.
@@ -171,14 +190,10 @@ class Recording(Shown):
             HloscopeError: Nothing is, as far as programs were analysed, and not all of them were.
             NotationError: There is no such severity.
         """
-        analyses = [program.analysis for program in self.programs if program.analysis is not None]
-        if severe((finding for each in analyses for finding in each.findings), fail_on):
+        if self.broken(fail_on):
             return True
-        unknown = [program.name for program in self.programs if program.analysis is None]
-        if unknown:
-            names = ", ".join(dict.fromkeys(unknown))
-            fix = f"--top {len(self.programs)} analyses all that can be"
-            raise HloscopeError(f"no verdict: {names} not analysed", fix=fix)
+        if self.not_analysed:
+            raise self.no_verdict()
         return False
 
     def __repr__(self) -> str:
