@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -19,6 +20,10 @@ os.environ.setdefault("JAX_NUM_CPU_DEVICES", "16")
 os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 os.environ.setdefault("HLOSCOPE_CACHE", "0")
+
+# A shell without job control starts what runs in its background with Ctrl-C ignored, and processes hand that on.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Machines differ, and so do their loads: no deadlines. The same examples in every run, unless somebody looks for more.
 hypothesis.settings.register_profile("hloscope", deadline=None, derandomize="HLOSCOPE_RANDOM" not in os.environ)
