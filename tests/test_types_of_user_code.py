@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -34,38 +35,30 @@ number: str = found.collectives[0].executions
 MISTAKES = 7
 
 
-def checked(folder: Path, file: Path, *command: str) -> str:
-    """What a type checker says of a file, from a folder that is no project's."""
-    config = f'{{"typeCheckingMode": "strict", "include": ["{file}"], "extraPaths": ["{ROOT}"]}}'
-    (folder / "pyrightconfig.json").write_text(config)
-    files = [str(file)] if "mypy" in command else []
+def checked(folder: Path, *command: str) -> str:
+    """What a type checker says of both files, from a folder that is no project's."""
+    both = [str(PAGE), str(folder / "wrong.py")]
+    config = {"typeCheckingMode": "strict", "include": both, "extraPaths": [str(ROOT)]}
+    (folder / "pyrightconfig.json").write_text(json.dumps(config))
+    (folder / "wrong.py").write_text(WRONG)
+    files = both if "mypy" in command else []
     environment = {**os.environ, "MYPYPATH": str(ROOT), "PYTHONPATH": str(ROOT)}
     run = [sys.executable, *command, *files]
     return subprocess.run(run, cwd=folder, env=environment, capture_output=True, text=True, check=False).stdout
 
 
-def lines_of(told: str) -> set[int]:
-    """The lines that have errors."""
-    return {int(line) for line in re.findall(r":(\d+)(?::\d+)?(?: -|:) error", told)}
+def lines_of(told: str, file: str) -> set[int]:
+    """The lines of a file that have errors."""
+    return {int(line) for line in re.findall(rf"{file}:(\d+)(?::\d+)?(?: -|:) error", told)}
 
 
-@pytest.fixture(params=["mypy", "pyright"])
-def checker(request, tmp_path):
-    if request.param == "pyright" and find_spec("basedpyright") is None:
+@pytest.mark.parametrize("name", ["mypy", "pyright"])
+def test_a_page_of_user_code_has_no_mistake_and_wrong_code_has_each(name, tmp_path):
+    if name == "pyright" and find_spec("basedpyright") is None:
         pytest.skip("basedpyright is not installed")
-    command = MYPY if request.param == "mypy" else PYRIGHT
-    return lambda file: checked(tmp_path, file, *command)
-
-
-def test_a_page_of_user_code_has_no_mistake(checker):
-    told = checker(PAGE)
-    assert not lines_of(told), told
-
-
-def test_what_is_wrong_in_user_code_is_found(checker, tmp_path):
-    (tmp_path / "wrong.py").write_text(WRONG)
-    told = checker(tmp_path / "wrong.py")
-    assert lines_of(told) == set(range(7, 7 + MISTAKES)), told
+    told = checked(tmp_path, *(MYPY if name == "mypy" else PYRIGHT))
+    assert not lines_of(told, PAGE.name), told
+    assert lines_of(told, "wrong.py") == set(range(7, 7 + MISTAKES)), told
 
 
 def test_the_page_uses_every_public_name_but_errors():

@@ -105,6 +105,7 @@ def test_a_target_that_hangs_ends_with_its_check(tmp_path, told):
     assert process.returncode == (130 if told == signal.SIGINT else -signal.SIGKILL), output
 
 
+@pytest.mark.long
 @pytest.mark.tpu_compiler
 def test_a_revision_does_not_import_the_working_tree(says, tmp_path):
     repository = Repository(tmp_path / "repository", tmp_path / "cache")

@@ -137,7 +137,13 @@ def test_user_prints_go_to_stderr_and_the_report_stays_clean(tmp_path):
 
 @pytest.mark.tpu_compiler
 @pytest.mark.parametrize(
-    "closing", ["os.close(2)", "os.close(1)", "sys.stderr.close()", "sys.stdout.close(); sys.stderr.close()"]
+    "closing",
+    [
+        "os.close(1)",
+        pytest.param("os.close(2)", marks=pytest.mark.long),
+        pytest.param("sys.stderr.close()", marks=pytest.mark.long),
+        "sys.stdout.close(); sys.stderr.close()",
+    ],
 )
 def test_streams_that_the_users_module_closes_are_open_for_the_report(says, tmp_path, closing):
     (tmp_path / "closing.py").write_text(

@@ -87,6 +87,7 @@ def test_the_reason_is_printed_before_anything_is_tried(root, tmp_path):
     assert (running.returncode, rest, said) == (130, "", "interrupted\n")
 
 
+@pytest.mark.long
 @pytest.mark.tpu_compiler
 def test_a_reader_that_goes_away_while_changes_are_tried_is_no_error(root, tmp_path):
     said = tmp_path / "said"

@@ -77,6 +77,7 @@ def test_from_python_too(costs, folder):
     assert priced.time.step_us == known.step_us
 
 
+@pytest.mark.long
 def test_in_the_targets_file(folder):
     (folder / "hloscope.toml").write_text(
         '[targets.step]\nhlo = "step.hlo"\nslice = "v5e:1x1"\nbaseline = false\ncontract = "time <= 1.2ms"\n'

@@ -42,6 +42,7 @@ def test_json_holds_every_slice(says):
     says(found["prices"][0]["notes"])
 
 
+@pytest.mark.long
 def test_a_figure_can_be_overridden(tmp_path):
     path = tmp_path / "links.toml"
     path.write_text("[v5e]\nici_bytes_per_s = 22.5e9\n")

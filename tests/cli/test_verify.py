@@ -78,6 +78,7 @@ def test_a_wrong_twin_breaks_the_build(says):
     says(finding)
 
 
+@pytest.mark.long
 def test_what_is_untested_fails_a_strict_run_alone(says):
     names = (f"{CODE}/covered.py:of_each_device", f"{CODE}/covered.py:embedding")
     options = ("--range", "index=0:1024", "--ignore", "more-than-reference")

@@ -111,6 +111,7 @@ def own_mesh():
 """
 
 
+@pytest.mark.long
 def test_what_can_be_registered_once_says_so(says, tmp_path, root):
     (tmp_path / "registering.py").write_text(REGISTERING)
     environment = {name: value for name, value in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}

@@ -20,12 +20,13 @@ def files():
     return importlib.import_module("seed_programs").SEED_PROGRAMS
 
 
-def programs():
-    """One parameter for each function of each seed: its file's name and its `SeedProgram`."""
+def programs(slow=()):
+    """One parameter for each function of each seed: its file's name and its `SeedProgram`; slow ones are `long`."""
     for name in files():
         if name in NEEDS and find_spec(NEEDS[name]) is None:
             reason = pytest.mark.skip(reason=f"{NEEDS[name]} is not installed")
             yield pytest.param(name, None, id=name, marks=reason)
             continue
         for program in importlib.import_module(name).PROGRAMS:
-            yield pytest.param(name, program, id=f"{name}-{program.function}")
+            marks = pytest.mark.long if program.function in slow else ()
+            yield pytest.param(name, program, id=f"{name}-{program.function}", marks=marks)

@@ -22,6 +22,9 @@ def test_every_file_of_the_folder_is_in_the_index():
     )
 
 
+SLOW = ("unsharded", "unsharded_shard_map", "collective", "reduce_scatter_matmul_ring", "column_parallel_by_hand")
+
+
 def expected(program):
     new = [(m.payload_bytes_012 if NEW_LIBTPU and m.payload_bytes_012 else m.payload_bytes) for m in program.moves]
     return {(m.kind, m.axes, size): m.executions for m, size in zip(program.moves, new, strict=True)}
@@ -36,7 +39,7 @@ def moved(found):
 
 @pytest.mark.tpu_compiler
 @pytest.mark.usefixtures("cached")
-@pytest.mark.parametrize(("file", "program"), list(programs()))
+@pytest.mark.parametrize(("file", "program"), list(programs(slow=SLOW)))
 def test_what_a_seed_moves(file, program):
     target = f"{FOLDER / file}.py:{program.function}"
     if program.refused:

@@ -376,6 +376,7 @@ def test_from_the_command_line(hlo):
     assert "to be removed" not in again.stdout.str()
 
 
+@pytest.mark.long
 @pytest.mark.tpu_compiler
 def test_a_mesh_larger_than_what_jax_was_started_with(suite, pytester):
     pytester.makepyfile(
@@ -390,6 +391,7 @@ def test_step(hlo):
     suite().assert_outcomes(passed=1)
 
 
+@pytest.mark.long
 def test_devices_are_arranged_before_jax_starts(suite, pytester):
     pytester.makeini("[pytest]\nhloscope_devices = 12\n")
     pytester.makepyfile(
@@ -450,6 +452,7 @@ def test_the_next(hlo):
 """
 
 
+@pytest.mark.long
 def test_a_limit_ends_tracing_too(hlo_suite):
     result = hlo_suite(SLOW, "--hloscope-timeout", "5")
     result.assert_outcomes(failed=1, passed=1)

@@ -55,12 +55,19 @@ ENDINGS = {
 }
 
 
-def test_every_way_to_end_leaves_a_report(tmp_path):
-    for text, (kind, status, words) in ENDINGS.items():
-        found = document(record(script(tmp_path, text)))
-        assert (found["ended"], found["exit_status"]) == (kind, status)
-        assert words in found["said"]
-        assert [each["name"] for each in found["programs"]] == ["step"]
+def in_turn(cases, quick):
+    """Cases of a test, those after the first few only where time does not matter."""
+    marks = [() if number < quick else pytest.mark.long for number in range(len(cases))]
+    return [pytest.param(case, marks=mark) for case, mark in zip(cases, marks, strict=True)]
+
+
+@pytest.mark.parametrize("text", in_turn(ENDINGS, quick=3))
+def test_every_way_to_end_leaves_a_report(text, tmp_path):
+    kind, status, words = ENDINGS[text]
+    found = document(record(script(tmp_path, text)))
+    assert (found["ended"], found["exit_status"]) == (kind, status)
+    assert words in found["said"]
+    assert [each["name"] for each in found["programs"]] == ["step"]
 
 
 def test_what_a_script_prints_is_marked_and_never_in_the_report(tmp_path):
@@ -88,27 +95,27 @@ def test_arguments_modules_and_an_interpreter(tmp_path):
 
 REFUSED = {
     ("missing.py",): "there is no file missing.py",
+    ("quiet.py",): "the script compiled no program",
+    ("unreadable.py",): "SyntaxError: invalid syntax (unreadable.py, line 1)",
     ("-m", "no.such.module"): "there is no module no.such.module",
     ("-c", "print(1)"): "code on the command line",
     ("no-such-command",): "no-such-command is no script",
     ("/bin/sh", "run.sh"): "not written in Python",
     ("-m", "package"): "'package' is a package and cannot be directly executed",
     ("-m", "package.missing"): "No module named package.missing",
-    ("quiet.py",): "the script compiled no program",
-    ("unreadable.py",): "SyntaxError: invalid syntax (unreadable.py, line 1)",
 }
 
 
-def test_what_runs_no_program_is_refused(tmp_path):
+@pytest.mark.parametrize("words", in_turn(REFUSED, quick=5))
+def test_what_runs_no_program_is_refused(words, tmp_path):
     (tmp_path / "quiet.py").write_text("print('nothing')")
     (tmp_path / "unreadable.py").write_text("def step(:")
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("")
-    for words, message in REFUSED.items():
-        done = record(*words, cwd=tmp_path)
-        assert done.returncode == 2
-        assert message in done.stderr
-        assert "Traceback" not in done.stderr
+    done = record(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert REFUSED[words] in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_package_is_imported_in_the_recording(tmp_path):

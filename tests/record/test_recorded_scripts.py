@@ -111,6 +111,7 @@ def test_a_notebook_of_small_programs_runs_for_real():
     assert "a was f32[8,8] and became f32[16,8]" in again["changes"]
 
 
+@pytest.mark.long
 def test_a_main_with_flags_that_compiles_ahead_of_time(tmp_path):
     document, said = recorded(script="train_main.py", arguments=["--layers", "2", "--workdir", str(tmp_path)])
     step = by_name(document)["train_step"]

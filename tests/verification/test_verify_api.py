@@ -134,6 +134,7 @@ def edited(tmp_path, monkeypatch):
     del sys.modules["edited_twins"]
 
 
+@pytest.mark.long
 def test_functions_are_verified_as_they_are_here_and_not_as_their_file_is_now(says, edited):
     found = hloscope.verify(edited.step, edited.twin, **FACTS, scale={"B": 16, "D": 8})
     assert (found.passed, found.numerics.notes) == (True, ())
