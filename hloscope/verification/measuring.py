@@ -27,7 +27,7 @@ from hloscope.verification.differences import (
 )
 from hloscope.verification.executing import Prepared
 from hloscope.verification.job import Job, Stage
-from hloscope.verification.model import Bias, OutputComparison, Roughness, Tolerance
+from hloscope.verification.model import COPIES, Bias, OutputComparison, Roughness, Tolerance
 from hloscope.verification.spreads import Spread
 from hloscope.verification.traced import means, narrow_carry, path_units, rounds
 
@@ -283,16 +283,26 @@ def with_own_rounding(
     except executing.UNEVALUABLE:
         return tuple(comparisons)
 
+    torn = {output.name for output in comparisons if output.against == COPIES and output.wrong}
+
     def explained(output: OutputComparison) -> OutputComparison:
         index = names.index(output.name)
-        rough = _own_roughness(index, [run[index] for run in moved], target, reference, measured.spreads[index])
+        runs_of_it, spread = [run[index] for run in moved], measured.spreads[index]
+        differ = output.name in torn
+        rough = _own_roughness(index, runs_of_it, target, reference, spread, copies_differ=differ)
         return output if rough is None else replace(output, roughness=rough)
 
     return tuple(explained(output) if output in doubtful else output for output in comparisons)
 
 
 def _own_roughness(
-    index: int, moved: Sequence[Any], target: Run, reference: Run, spread: Spread | None
+    index: int,
+    moved: Sequence[Any],
+    target: Run,
+    reference: Run,
+    spread: Spread | None,
+    *,
+    copies_differ: bool,
 ) -> Roughness | None:
     """The errors of an output as the target's own rounding, if that is large enough to explain them."""
     if spread is None:
@@ -300,8 +310,9 @@ def _own_roughness(
     shards = target.outputs[index]
     values = whole(shards, spread.expected.shape, shards[0].values.dtype)
     error = spreads.scale_of(spread, values)
-    around = spread.around(values)
-    own = max((spreads.scale_of(around, run) or 0.0 for run in moved), default=0.0)
+    first, *others = moved if copies_differ else (values, *moved)  # runs read the same copies, whichever that are
+    around = spread.around(first)
+    own = max((spreads.scale_of(around, run) or 0.0 for run in others), default=0.0)
     usual = max(spread.scale, 1.0)
     if not error or own**2 < _SHARE_EXPLAINED * error**2 or own < _TIMES_AS_ROUGH * usual:
         return None

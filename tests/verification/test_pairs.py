@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from verify_helpers import USER_CODE, clauses_with, job, unmeasured
+from verify_helpers import USER_CODE, clauses_with, findings, job, unmeasured
 
 from hloscope.errors import NotationError
 from hloscope.verification import executing, noise
@@ -73,6 +73,10 @@ def parts(file, target, reference, **options):
     found = run_job(job(file, target, reference, **options))
     assert found.agree
     return [(one.argument, one.shards) for one in found.untested]
+
+
+def test_a_sum_that_is_left_out_is_wrong_and_no_rounding():
+    assert {found.rule for found in findings("unsummed", "unsummed", "summed")} == {"wrong-result", "copies-differ"}
 
 
 @pytest.mark.parametrize("reference", ["embedding", "by_one_hot", "of_each_device"])
