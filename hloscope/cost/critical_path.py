@@ -18,7 +18,7 @@ from hloscope.analysis.model import Collective
 from hloscope.analysis.trip_counts import trip_count
 from hloscope.cost.operations import Operations
 from hloscope.cost.records import Key
-from hloscope.cost.timeline import LOCAL_STARTS, ends_chain, scheduled
+from hloscope.cost.walk import LOCAL_STARTS, ends_chain, scheduled
 from hloscope.hlo import HloComputation, HloInstruction
 
 _END = ""

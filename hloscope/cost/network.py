@@ -13,7 +13,7 @@ import numpy as np
 
 from hloscope.analysis.vocabulary import Kind
 from hloscope.cost.constants import CONSTANTS, Constants
-from hloscope.cost.paths import Groups, NetworkTime, Path, Transfer, Way, path_on
+from hloscope.cost.paths import BETWEEN_SLICES, Groups, NetworkTime, Path, Transfer, Way, path_on
 from hloscope.hardware.chips import Chip
 from hloscope.hardware.torus import Torus, ring_order
 
@@ -85,7 +85,7 @@ class Network:
         return NetworkTime(
             bandwidth_us=seconds * _MICROSECONDS,
             latency_us=crossings * _DCN_ROUND_TRIP_US,
-            rule="data-centre network",
+            rule=BETWEEN_SLICES,
         )
 
     def _permute(self, transfer: Transfer) -> NetworkTime:

@@ -164,7 +164,7 @@ class Operations:
         opcode = instruction.opcode
         if opcode in _FREE or (opcode == "reshape" and not _is_tiled(instruction)):
             return FREE
-        if opcode in _MAY_REACH_HOST and _reaches_host(instruction):
+        if opcode in _MAY_REACH_HOST and reaches_host(instruction):
             return self.host_time(instruction)
         if opcode == "custom-call":
             return self._custom_call(instruction)
@@ -299,6 +299,7 @@ class Operations:
             moved_bytes=sum(moved),
             hbm_bytes=moved.hbm_bytes,
             is_over_host=moved.host_bytes > 0,
+            is_to_host=moved.host_bytes > 0 and any(space_of(leaf) == HOST for leaf in instruction.shape.leaves()),
         )
 
     def _memory_time_us(self, moved: Moved) -> float:
@@ -408,7 +409,8 @@ def _is_tiled(instruction: HloInstruction) -> bool:
     return layout is not None and bool(layout.tiles)
 
 
-def _reaches_host(instruction: HloInstruction) -> bool:
+def reaches_host(instruction: HloInstruction) -> bool:
+    """Whether the host takes part in an operation itself."""
     return instruction.opcode in _FEEDS or instruction.attributes.get("is_host_transfer") == "true"
 
 

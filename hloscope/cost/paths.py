@@ -111,6 +111,8 @@ def _offloaded(backend_config: str) -> Algorithm:
 
 
 Groups = tuple[tuple[int, ...], ...]
+BETWEEN_SLICES = "data-centre network"
+"""The rule of what crosses it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +154,11 @@ class NetworkTime:
     def time_us(self) -> float:
         """Both together."""
         return self.bandwidth_us + self.latency_us
+
+    @property
+    def is_between_slices(self) -> bool:
+        """Whether the data-centre network carries it."""
+        return self.rule == BETWEEN_SLICES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

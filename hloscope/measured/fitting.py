@@ -76,7 +76,7 @@ def fitted(joined: Sequence[Joined]) -> tuple[CalibratedFigure, ...]:
     predictions = [one.prediction for one in joined if one.prediction is not None]
     if not predictions:
         return ()
-    operations = predictions[0].timeline.operations
+    operations = predictions[0].walk.operations
     chip, constants = operations.chip, operations.constants
     found = _measurements(joined, chip)
     figures = [

@@ -1,16 +1,19 @@
-"""The schedule as a timeline: what a step adds up to, each computation being walked once however often it runs.
+"""The walk over a schedule: what runs when on which part of the device, each computation once however often it runs.
 
 The order of the text is the order of execution, as it is for a scheduled module.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from math import isfinite
 
+from hloscope.analysis.model.timeline import TimedRun, Unit, WaitCause
 from hloscope.analysis.trip_counts import trip_count
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.operations import Basis, Operations, OperationTime, runs_on_host
-from hloscope.cost.records import InFlight, Key, Priced, Span, Sums
+from hloscope.cost.operations import Basis, Operations, OperationTime, reaches_host, runs_on_host
+from hloscope.cost.records import InFlight, Key, Priced, Schedule, Span, Stretch, Sums
 from hloscope.graph import HloGraph
 from hloscope.hlo import HloComputation, HloInstruction
 
@@ -22,30 +25,26 @@ _RENDEZVOUS = "_xla_host_transfer_rendezvous"
 _BETWEEN_SLICES = "_xla_megascale"
 _BEGINS = ("-start", "send")
 _LATE = frozenset({"call-update", "async-update"})
+_MICROSECONDS = 1e6
 
 
-class Timeline:
+class Walk:
     """Walks the computations of a module from ENTRY.
 
     Args:
         graph: The module.
         operations: Prices what computes.
         priced: Prices what communicates.
-        spans: Is given, by computation, when the device is at each instruction; None keeps nothing.
+
+    Attributes:
+        schedules: One execution of each computation that was walked, by name.
     """
 
-    def __init__(
-        self,
-        graph: HloGraph,
-        operations: Operations,
-        priced: Priced,
-        spans: dict[str, list[Span]] | None = None,
-    ) -> None:
+    def __init__(self, graph: HloGraph, operations: Operations, priced: Priced) -> None:
         self.graph = graph
         self.operations = operations
         self.priced = priced
-        self.spans = spans
-        self._walked: dict[str, Sums] = {}
+        self.schedules: dict[str, Schedule] = {}
 
     def step(self) -> Sums:
         """One step of the program.
@@ -54,17 +53,69 @@ class Timeline:
         """
         for computation in scheduled(self.graph):
             self.sums_of(computation.name)
-        total = Sums()
-        for computation in self.graph.module.outermost:
-            total.add(self.sums_of(computation.name))
-        return total
+        entry = self.graph.module.entry
+        sums = self.sums_of(entry.name)
+        if isfinite(sums.total_us):
+            self._make_possible(self.schedules[entry.name])
+        return sums
 
     def sums_of(self, name: str) -> Sums:
         """One execution of a computation."""
-        if name not in self._walked:
-            self._walked[name] = Sums()  # for text in which a computation runs itself
-            self._walked[name] = _Walk(self, self.graph.module.computation(name)).run()
-        return self._walked[name]
+        if name not in self.schedules:
+            self.schedules[name] = Schedule()  # for text in which a computation runs itself
+            self.schedules[name] = _WalkOver(self, self.graph.module.computation(name)).run()
+        return self.schedules[name].sums
+
+    def executions(self) -> dict[str, Counter[Unit]]:
+        """How often the core and other threads run each computation in one step."""
+        found = defaultdict[str, Counter[Unit]](Counter)
+        found[self.graph.module.entry.name][Unit.CORE] = 1
+        for computation in self.graph.reachable:
+            here = found[computation.name]
+            for stretch in self._stretches(computation.name) if here else ():
+                for _, run in stretch.runs if stretch.cause is None else ():
+                    for unit, times in here.items():
+                        runner = unit if stretch.unit is Unit.CORE else Unit.THREAD
+                        found[run.computation][runner] += times * run.times
+        return found
+
+    def _stretches(self, name: str) -> list[Stretch]:
+        return self.schedules[name].stretches if name in self.schedules else []
+
+    def spans_of(self, name: str) -> Iterator[Span]:
+        """When the core is at each instruction of a computation, those included that take no time."""
+        stretches = self._stretches(name)
+        started = {one.instruction.name: one for one in stretches if one.is_started and one.instruction is not None}
+        core = [
+            (one.instruction.name, one) for one in stretches if one.unit is Unit.CORE and one.instruction is not None
+        ]
+        now_us, index = 0.0, 0
+        for instruction in self.graph.module.computation(name).instructions if stretches else ():
+            begin_us, runs = now_us, []
+            while index < len(core) and core[index][0] == instruction.name:
+                now_us = core[index][1].end_us
+                runs += [run for _, run in core[index][1].runs]
+                index += 1
+            yield Span(instruction, begin_us, now_us, started.get(instruction.name), tuple(runs))
+
+    def _make_possible(self, step: Schedule) -> None:
+        """A step never takes less than its bytes take through memory, or its FLOPs through the matrix units.
+
+        What one step prefetches for the next crosses memory beside something else, but it does cross it, in every step.
+        """
+        chip, sums = self.operations.chip, step.sums
+        hbm_bytes_per_s = chip.hbm_bytes_per_s / chip.devices_per_chip
+        peak = chip.bf16_flops_per_s / chip.devices_per_chip
+        for basis, seconds in (
+            (Basis.MEMORY, sums.hbm_bytes / hbm_bytes_per_s),
+            (Basis.ROOFLINE, sums.least_bf16_flops / peak),
+        ):
+            begin_us, end_us = sums.total_us, seconds * _MICROSECONDS
+            if end_us > begin_us:
+                cost = OperationTime(time_us=end_us - begin_us, basis=basis)
+                limit = Stretch(None, Unit.CORE, begin_us, end_us, cause=WaitCause.LIMIT, cost=cost)
+                step.stretches.append(limit)
+                sums.add_stretch(limit)
 
 
 def scheduled(graph: HloGraph) -> Iterator[HloComputation]:
@@ -81,7 +132,7 @@ def ends_chain(graph: HloGraph, fusion: HloInstruction) -> bool:
     return any(inner.opcode == "custom-call" and inner.custom_call_target == _ENDS_CHAIN for inner in inside)
 
 
-class _Walk:
+class _WalkOver:
     """The walk over one computation.
 
     Collectives and copies that are started run beside what is scheduled until they are waited for. Copies share the
@@ -89,33 +140,40 @@ class _Walk:
     across the edge of a loop.
 
     Args:
-        timeline: The walk over the module.
+        walk: The walk over the module.
         computation: The computation.
     """
 
-    def __init__(self, timeline: Timeline, computation: HloComputation) -> None:
-        self._timeline = timeline
-        self._priced = timeline.priced
+    def __init__(self, walk: Walk, computation: HloComputation) -> None:
+        self._walk = walk
+        self._priced = walk.priced
         self._computation = computation
-        self._sums = Sums()
+        self._schedule = Schedule()
+        self._sums = self._schedule.sums
         self._now_us = 0.0
-        self._free_us: dict[tuple[bool, bool], float] = {}
+        self._at: HloInstruction | None = None
+        self._free_us: dict[Unit, float] = {}
         self._in_flight: dict[str, InFlight] = {}
         self._chains: dict[str, InFlight] = {}
         self._sent: dict[str, InFlight] = {}
         self._received: dict[str, str] = {}
 
-    def run(self) -> Sums:
+    def run(self) -> Schedule:
         """What happens from the first instruction to the last."""
-        spans = None if self._timeline.spans is None else self._timeline.spans.setdefault(self._computation.name, [])
         for instruction in self._computation.instructions:
-            begin_us = self._now_us
+            self._at = instruction
             self._visit(instruction)
-            if spans is not None:
-                spans.append(Span(instruction, begin_us, self._now_us, self._in_flight.get(instruction.name)))
+        self._at = None
         for name in list(self._in_flight):
             self._finish(self._in_flight.pop(name))
-        return self._sums
+        for stretch in self._schedule.stretches:
+            self._sums.add_stretch(stretch)
+        return self._schedule
+
+    def _record(self, stretch: Stretch) -> None:
+        """Records something that the core is at, or waits for, which passes the time."""
+        self._schedule.stretches.append(stretch)
+        self._now_us = max(self._now_us, stretch.end_us)
 
     def _visit(self, instruction: HloInstruction) -> None:
         opcode = instruction.opcode
@@ -141,11 +199,17 @@ class _Walk:
     # ---- what computes
 
     def _operate(self, instruction: HloInstruction) -> OperationTime:
-        cost = self._timeline.operations.time_of(instruction)
+        cost = self._walk.operations.time_of(instruction)
         if cost.basis is not Basis.FREE:
-            self._sums.add_operation(cost)
+            self._sums.add_work(cost)
             self._note_unknown(cost, f"kernel {cost.kernel}" if cost.kernel else _label(instruction))
-            self._now_us += cost.time_us
+            begin_us, end_us = self._now_us, self._now_us + cost.time_us
+            if cost.is_over_host:
+                unit = Unit.HOST if reaches_host(instruction) else unit_of_copy(cost)
+                self._schedule.stretches.append(Stretch(instruction, unit, begin_us, end_us, cost=cost))
+                self._record(Stretch(instruction, Unit.CORE, begin_us, end_us, cause=WaitCause.HOST, cost=cost))
+            else:
+                self._record(Stretch(instruction, Unit.CORE, begin_us, end_us, cost=cost))
         return cost
 
     def _note_unknown(self, cost: OperationTime, label: str) -> None:
@@ -162,8 +226,7 @@ class _Walk:
             case "conditional":
                 self._branch(instruction)
             case "call":
-                for _, name in instruction.called:
-                    self._run(self._timeline.sums_of(name), 1, Bound.EXACT)
+                self._run([TimedRun(computation=name, times=1) for _, name in instruction.called])
             case "fusion":
                 self._fusion(instruction)
             case opcode if opcode.endswith("-start"):
@@ -171,26 +234,39 @@ class _Walk:
             case _:
                 self._operate(instruction)
 
-    def _run(self, sums: Sums, times: int, bound: Bound) -> None:
-        self._sums.add(sums, times)
-        self._sums.bound += bound
-        self._now_us += times * sums.total_us
+    def _run(self, runs: list[TimedRun]) -> None:
+        """Computations that the core runs one after the other."""
+        found = tuple((self._walk.sums_of(run.computation), run) for run in runs)
+        for _, run in found:
+            self._sums.bound += run.bound
+        end_us = self._now_us + sum(run.times * sums.total_us for sums, run in found)
+        self._record(Stretch(self._at, Unit.CORE, self._now_us, end_us, runs=found))
 
     def _branch(self, instruction: HloInstruction) -> None:
         """A conditional takes at most as long as its longest branch, unless one holds what cannot be priced."""
-        branches = [self._timeline.sums_of(name) for _, name in instruction.called]
-        longest = max(branches, key=lambda sums: sums.total_us)
-        self._run(longest, 1, Bound.AT_MOST if longest.total_us > 0 else Bound.EXACT)
-        for branch in branches:
-            if branch is not longest:
-                self._sums.add_costs(branch)
-                self._sums.add_doubts(branch)
+        branches = [(self._walk.sums_of(name), name) for _, name in instruction.called]
+        longest = max((sums for sums, _ in branches), key=lambda sums: sums.total_us)
+        bound = Bound.AT_MOST if longest.total_us > 0 else Bound.EXACT
+        runs: list[TimedRun] = []
+        for sums, name in branches:
+            is_run = sums is longest and not any(run.times for run in runs)
+            runs.append(TimedRun(computation=name, times=int(is_run), bound=bound if is_run else Bound.EXACT))
+            if sums is not longest:
+                self._sums.add_costs(sums)
+        self._run(runs)
 
     def _loop(self, instruction: HloInstruction) -> None:
-        trips = trip_count(self._timeline.graph, instruction)
-        for attribute, name in instruction.called:
-            times = trips.count + 1 if attribute == "condition" else trips.count
-            self._run(self._timeline.sums_of(name), times, trips.bound)
+        trips = trip_count(self._walk.graph, instruction)
+        self._run(
+            [
+                TimedRun(
+                    computation=name,
+                    times=trips.count + 1 if attribute == "condition" else trips.count,
+                    bound=trips.bound,
+                )
+                for attribute, name in sorted(instruction.called, key=lambda pair: pair[0] != "condition")
+            ]
+        )
 
     def _fusion(self, instruction: HloInstruction) -> None:
         """A fusion, which may be a link of an asynchronous collective's chain or hold collectives of its own."""
@@ -200,8 +276,8 @@ class _Walk:
             self._chains[instruction.name] = chain
             self._operate(instruction)
             return
-        if chain is not None and ends_chain(self._timeline.graph, instruction):
-            self._sums.hbm_bytes += self._timeline.operations.transfer_bytes(instruction.shape)
+        if chain is not None and ends_chain(self._walk.graph, instruction):
+            self._sums.hbm_bytes += self._walk.operations.transfer_bytes(instruction.shape)
             self._in_flight = {name: other for name, other in self._in_flight.items() if other is not chain}
             self._finish(chain)
             return
@@ -224,12 +300,12 @@ class _Walk:
             self._communicating_kernel(instruction)
             self._transfer(key)
         else:
-            self._sums.hbm_bytes += self._timeline.operations.transfer_bytes(instruction.shape)
+            self._sums.hbm_bytes += self._walk.operations.transfer_bytes(instruction.shape)
             self._transfer(key)
 
     def _communicating_kernel(self, instruction: HloInstruction) -> None:
         """A kernel takes at least what is said of it, beside a transfer that nothing tells of."""
-        cost = self._timeline.operations.time_of(instruction)
+        cost = self._walk.operations.time_of(instruction)
         if cost.kernel is None and cost.basis is not Basis.UNKNOWN:
             self._operate(instruction)
         else:
@@ -237,21 +313,34 @@ class _Walk:
 
     def _read_by_transfer(self, instruction: HloInstruction) -> None:
         """Counts what a transfer takes from memory; what it writes there is counted where it ends."""
-        transfer_bytes = self._timeline.operations.transfer_bytes
+        transfer_bytes = self._walk.operations.transfer_bytes
         self._sums.hbm_bytes += sum(transfer_bytes(operand.shape) for operand in instruction.operands)
 
-    def _started(self, key: Key) -> InFlight:
-        found = self._priced.times[key]
+    def _started(self, key: Key, *, is_started: bool = True) -> InFlight:
+        """A collective that begins where the core is, or as soon as the links are free."""
+        found, now_us = self._priced.times[key], self._now_us
+        assert self._at is not None
         if found is None:
-            return InFlight(finish_us=self._now_us, key=key)
-        late = [other for other in self._in_flight.values() if other.finish_us > self._now_us and other.meets(found)]
+            return InFlight(
+                start=self._at, unit=Unit.ICI, begin_us=now_us, finish_us=now_us, key=key, is_started=is_started
+            )
+        late = [other for other in self._in_flight.values() if other.finish_us > now_us and other.meets(found)]
         behind = max(late, key=lambda other: other.finish_us, default=None)
-        begin = self._now_us if behind is None else behind.finish_us
-        return InFlight(finish_us=begin + found.time_us, key=key, transfer=found, behind=behind)
+        begin_us = now_us if behind is None else behind.finish_us
+        return InFlight(
+            start=self._at,
+            unit=Unit.DCN if found.is_between_slices else Unit.ICI,
+            begin_us=begin_us,
+            finish_us=begin_us + found.time_us,
+            key=key,
+            transfer=found,
+            is_started=is_started,
+            behind=behind,
+        )
 
     def _transfer(self, key: Key) -> None:
         """A collective that the device waits for."""
-        self._finish(self._started(key))
+        self._finish(self._started(key, is_started=False))
 
     def _done(self, instruction: HloInstruction) -> None:
         for name in instruction.operand_names[:1]:
@@ -260,7 +349,7 @@ class _Walk:
                 found = self._sent.get(self._received[name])
             if found is not None:
                 if found.key is not None:
-                    self._sums.hbm_bytes += self._timeline.operations.transfer_bytes(instruction.shape)
+                    self._sums.hbm_bytes += self._walk.operations.transfer_bytes(instruction.shape)
                 self._finish(found)
 
     def _receives(self, instruction: HloInstruction) -> bool:
@@ -278,25 +367,36 @@ class _Walk:
             if found is not None:
                 found.is_finished = found.key is not None
                 begun = self._started(found.key) if found.key is not None else found
+                begun.start = found.start
                 self._in_flight[instruction.name] = begun
 
     def _finish(self, found: InFlight) -> None:
+        """Waits for something that was started, and has been waited for by nothing yet."""
         if found.is_finished:
             return
         found.is_finished = True
-        waited = max(found.finish_us - self._now_us, 0.0)
-        if found.key is not None:
-            found.expose(self._now_us)
-            self._sums.add_collective(found.key, found.transfer, found.exposed_us)
-        self._now_us += waited
+        self._schedule.stretches.append(found.stretch())
         if found.is_prefetch:
-            self._now_us -= waited
-            self._sums.prefetched_us += waited
-        elif found.cost is not None:
-            self._sums.add_wait(found.cost, waited)
-        elif found.beside is not None:
-            total_us = found.beside.total_us
-            self._sums.add(found.beside, share=waited / total_us if total_us > 0 else 0.0)
+            self._sums.prefetched_us += max(found.finish_us - self._now_us, 0.0)
+        elif found.finish_us > self._now_us:
+            for other, begin_us, end_us in found.waited_for(self._now_us):
+                self._wait(other, begin_us, end_us)
+
+    def _wait(self, found: InFlight, begin_us: float, end_us: float) -> None:
+        self._record(
+            Stretch(
+                self._at,
+                Unit.CORE,
+                begin_us,
+                end_us,
+                cause=_CAUSES[found.unit],
+                cost=found.cost,
+                transfer=found.transfer,
+                key=found.key,
+                of=found.start,
+                beside=found.beside,
+            )
+        )
 
     def _follow_chain(self, instruction: HloInstruction) -> None:
         chain = self._chains.get(instruction.operand_names[0]) if self._chains else None
@@ -310,15 +410,22 @@ class _Walk:
 
         Source: a profile of v6e, in which copies in opposite directions run at once.
         """
-        copy = self._timeline.operations.copy_time(instruction)
+        copy = self._walk.operations.copy_time(instruction)
         self._note_unknown(copy, f"{instruction.opcode} between host and device")
         is_prefetch = "cross_program_prefetch_index" in instruction.attributes
-        queue = (copy.is_over_host, copy.is_to_host)
-        begin = max(self._now_us, self._free_us.get(queue, 0.0))
+        unit = unit_of_copy(copy)
+        begin_us = max(self._now_us, self._free_us.get(unit, 0.0))
         self._sums.hbm_bytes += copy.hbm_bytes
         if not is_prefetch:
-            self._free_us[queue] = begin + copy.time_us
-        self._in_flight[instruction.name] = InFlight(finish_us=begin + copy.time_us, cost=copy, is_prefetch=is_prefetch)
+            self._free_us[unit] = begin_us + copy.time_us
+        self._in_flight[instruction.name] = InFlight(
+            start=instruction,
+            unit=unit,
+            begin_us=begin_us,
+            finish_us=begin_us + copy.time_us,
+            cost=copy,
+            is_prefetch=is_prefetch,
+        )
 
     def _start_call(self, instruction: HloInstruction) -> None:
         """An asynchronous call of a computation: a collective of the SparseCore, or work on another thread."""
@@ -328,18 +435,50 @@ class _Walk:
             self._read_by_transfer(instruction)
             self._in_flight[instruction.name] = self._started(keys[0])
             return
-        if any(runs_on_host(self._timeline.graph.module.computation(name)) for name in called):
+        if any(runs_on_host(self._walk.graph.module.computation(name)) for name in called):
             self._start_on_host(instruction)
             return
+        runs = tuple((self._walk.sums_of(name), TimedRun(computation=name, times=1)) for name in called)
         sums = Sums()
-        for name in called:
-            sums.add(self._timeline.sums_of(name))
-        self._in_flight[instruction.name] = InFlight(finish_us=self._now_us + sums.total_us, beside=sums)
+        sums.add_stretch(Stretch(instruction, Unit.THREAD, 0.0, 0.0, runs=runs))
+        self._in_flight[instruction.name] = InFlight(
+            start=instruction,
+            unit=Unit.THREAD,
+            begin_us=self._now_us,
+            finish_us=self._now_us + sums.total_us,
+            beside=sums,
+            runs=runs,
+        )
 
     def _start_on_host(self, instruction: HloInstruction) -> None:
-        cost = self._timeline.operations.host_time(instruction)
+        cost = self._walk.operations.host_time(instruction)
         self._note_unknown(cost, f"{instruction.opcode} on the host")
-        self._in_flight[instruction.name] = InFlight(finish_us=self._now_us + cost.time_us, cost=cost)
+        self._in_flight[instruction.name] = InFlight(
+            start=instruction,
+            unit=Unit.HOST,
+            begin_us=self._now_us,
+            finish_us=self._now_us + cost.time_us,
+            cost=cost,
+        )
+
+
+_CAUSES = {
+    Unit.ICI: WaitCause.COLLECTIVE,
+    Unit.DCN: WaitCause.COLLECTIVE,
+    Unit.HBM: WaitCause.HBM,
+    Unit.TO_HOST: WaitCause.HOST,
+    Unit.FROM_HOST: WaitCause.HOST,
+    Unit.HOST: WaitCause.HOST,
+    Unit.THREAD: WaitCause.KERNEL,
+}
+"""What the core waits for that waits for a unit."""
+
+
+def unit_of_copy(copy: OperationTime) -> Unit:
+    """What carries a copy."""
+    if not copy.is_over_host:
+        return Unit.HBM
+    return Unit.TO_HOST if copy.is_to_host else Unit.FROM_HOST
 
 
 def _label(instruction: HloInstruction) -> str:
