@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hloscope.analysis.kernels import cost_estimate, kernel_names
+from hloscope.analysis.megacore import MARK, Branches, branches_of
 from hloscope.analysis.spellings import PALLAS
 from hloscope.cost.constants import CONSTANTS, Constants
-from hloscope.cost.work import HOST, MATMULS, Moved, Traffic, Work, space_of, work_by_computation, work_of
+from hloscope.cost.work import COLLECTIVES, HOST, MATMULS, Moved, Traffic, Work, space_of, work_by_computation, work_of
 from hloscope.graph import HloGraph
 from hloscope.hardware.chips import Chip
 from hloscope.hlo import HloComputation, HloInstruction, Shape
@@ -139,8 +140,10 @@ class Operations:
     kernel_costs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     _work: dict[str, Work] = field(default_factory=dict, init=False, repr=False, compare=False)
     _traffic: Traffic = field(init=False, repr=False, compare=False)
+    _has_single_cores: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_has_single_cores", self.graph.module.mentions(MARK))
         self._work.update(work_by_computation(self.graph, self._narrow_passes))
         object.__setattr__(self, "_traffic", Traffic(self.graph))
 
@@ -168,6 +171,9 @@ class Operations:
             return self.host_time(instruction)
         if opcode == "custom-call":
             return self._custom_call(instruction)
+        branches = self.branches_of(instruction)
+        if branches:
+            return self._on_one_core_each(branches)
         cycles = cycles_of(instruction)
         if opcode in _MOVES:
             return self._moved(instruction, cycles)
@@ -177,6 +183,25 @@ class Operations:
         if opcode == "fusion" and not work.flops and self._moves_parts(instruction):
             return self._moved(instruction, None)
         return self._roofline(instruction, work, known=opcode in MATMULS or _is_plain_fusion(instruction))
+
+    def branches_of(self, instruction: HloInstruction) -> Branches:
+        """What each core runs of a fusion that is one for each core; empty for all else."""
+        return branches_of(self.graph, instruction) if self._has_single_cores else ()
+
+    def _on_one_core_each(self, branches: Branches) -> OperationTime:
+        """What a fusion for each core computes: as long as the core that computes longest."""
+        every = [[self.time_of(inner) for inner in branch if not is_collective(inner)] for branch in branches]
+        longest = max(every, key=lambda costs: sum(cost.time_us for cost in costs))
+        all_costs = [cost for costs in every for cost in costs]
+        return OperationTime(
+            time_us=sum(cost.time_us for cost in longest),
+            basis=max(longest, key=lambda cost: cost.time_us).basis if longest else Basis.FREE,
+            memory_us=sum(cost.memory_us for cost in longest),
+            moved_bytes=sum(cost.moved_bytes for cost in all_costs),
+            hbm_bytes=sum(cost.hbm_bytes for cost in all_costs),
+            flops=sum(cost.flops for cost in all_costs),
+            least_bf16_flops=sum(cost.least_bf16_flops for cost in all_costs),
+        )
 
     def copy_time(self, instruction: HloInstruction) -> OperationTime:
         """An asynchronous copy at the pace of the slower memory: of a whole array, or of a slice."""
@@ -390,6 +415,11 @@ class Operations:
         if instruction.opcode in MATMULS:
             return work_of(instruction, self._narrow_passes)
         return self._work.get(instruction.called[0][1], _NO_WORK) if instruction.opcode == "fusion" else _NO_WORK
+
+
+def is_collective(instruction: HloInstruction) -> bool:
+    """Whether an instruction is a collective by its opcode."""
+    return instruction.opcode.startswith(COLLECTIVES)
 
 
 def cycles_of(instruction: HloInstruction) -> int | None:

@@ -312,6 +312,13 @@ class InFlight:
         yield waiting, since_us, waiting.finish_us
         yield from reversed(found)
 
+    def not_before(self, time_us: float) -> InFlight:
+        """The same, begun later."""
+        later_us = max(time_us - self.begin_us, 0.0)
+        self.begin_us += later_us
+        self.finish_us += later_us
+        return self
+
     def stretch(self) -> Stretch:
         """When it is on its way."""
         return Stretch(

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from math import isfinite
 
+from hloscope.analysis.megacore import Branches
 from hloscope.analysis.model.timeline import TimedRun, Unit, WaitCause
 from hloscope.analysis.trip_counts import trip_count
 from hloscope.analysis.vocabulary import Bound
@@ -26,6 +28,8 @@ _BETWEEN_SLICES = "_xla_megascale"
 _BEGINS = ("-start", "send")
 _LATE = frozenset({"call-update", "async-update"})
 _MICROSECONDS = 1e6
+_LEAST_US = 1e-6
+"""What adding up leaves over."""
 
 
 class Walk:
@@ -281,9 +285,38 @@ class _WalkOver:
             self._in_flight = {name: other for name, other in self._in_flight.items() if other is not chain}
             self._finish(chain)
             return
+        branches = self._walk.operations.branches_of(instruction)
+        if branches:
+            self._cores(instruction, branches)
+            return
         self._operate(instruction)
         for key in self._priced.inside.get(callee, ()):
             self._transfer(key)
+
+    def _cores(self, instruction: HloInstruction, branches: Branches) -> None:
+        """A fusion of which each core runs its own part: collectives of the one run beside what the other computes."""
+        callee, begin_us = instruction.called[0][1], self._now_us
+        ends_us: list[float] = []
+        started: list[InFlight] = []
+        for branch in branches:
+            at_us = begin_us
+            for inner in branch:
+                key = (callee, inner.name)
+                if key in self._priced.times:
+                    self._read_by_transfer(inner)
+                    found = self._started(key, is_started=False).not_before(at_us)
+                    started.append(found)
+                    at_us = found.finish_us
+                else:
+                    at_us += self._walk.operations.time_of(inner).time_us
+            ends_us.append(at_us)
+        cost = self._operate(instruction)
+        for found in sorted(started, key=lambda one: one.finish_us):
+            self._finish(found)
+        rest_us = max(ends_us) - self._now_us
+        if rest_us > _LEAST_US:  # of the core that computes less, what it computes behind its collectives
+            rest = replace(cost, time_us=rest_us)
+            self._record(Stretch(instruction, Unit.CORE, self._now_us, self._now_us + rest_us, cost=rest))
 
     # ---- what communicates
 

@@ -34,7 +34,7 @@ _UPDATES = {"dynamic-update-slice": 1, "scatter": 2}
 _KEEPS_ELEMENTS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose", "negate"})
 """Each element of the result is made of one of the operand."""
 
-_COLLECTIVES = ("all-", "reduce-scatter", "collective-", "ragged-", "send", "recv")
+COLLECTIVES = ("all-", "reduce-scatter", "collective-", "ragged-", "send", "recv")
 _DEEPEST = 8
 """Fusions in fusions that are looked into; what is deeper counts as a whole."""
 
@@ -294,7 +294,7 @@ class Traffic:
             return self._size(user)
         if user.opcode in _UPDATES and positions == [0] and not user.shape.is_tuple:
             return self._size(user.operands[_UPDATES[user.opcode]]) if self._combines(user) else 0
-        if user.opcode.startswith(_COLLECTIVES) or (user.opcode == "tuple" and user.is_root and not around):
+        if user.opcode.startswith(COLLECTIVES) or (user.opcode == "tuple" and user.is_root and not around):
             return 0  # a transfer counts for itself, and what is passed through stays where it is
         if user.opcode in _KEEPS_ELEMENTS:
             taken, size = self._read(user, around), self._size(user)
@@ -309,7 +309,7 @@ class Traffic:
         """What each result of a fused computation writes."""
         for value in root.operands if root.opcode == "tuple" else (root,):
             whole, new = self.of_shape(value.shape), self._updated(value)
-            if not value.opcode.startswith(_COLLECTIVES):
+            if not value.opcode.startswith(COLLECTIVES):
                 yield whole if new is None else _scaled(whole, new)
 
     def _updated(self, value: HloInstruction) -> int | None:
