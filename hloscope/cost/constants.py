@@ -34,6 +34,8 @@ class Constants:
             through memory and multiplies no matrices.
         narrow_share: Of the peak for 8-bit types, what a matmul of them reaches at the least.
         dcn_share: Of the data-centre network bandwidth, what transfers between slices reach.
+        host_share: Of the bandwidth between host and chip, what copies in one direction reach.
+        host_both_ways_share: The same while copies in both directions run.
     """
 
     link_share: float = 0.985
@@ -50,6 +52,8 @@ class Constants:
     vector_share: float = 0.446
     narrow_share: float = 0.787
     dcn_share: float = 0.335
+    host_share: float = 0.903
+    host_both_ways_share: float = 0.831
 
 
 CONSTANTS = Constants()

@@ -254,7 +254,12 @@ class Operations:
         chip = self.chip
         if chip.pcie_bytes_per_s is None:
             return self._hbm_bytes_per_us
-        return chip.pcie_bytes_per_s / chip.devices_per_chip / _MICROSECONDS
+        return chip.pcie_bytes_per_s * self.constants.host_share / chip.devices_per_chip / _MICROSECONDS
+
+    @property
+    def both_ways_pace(self) -> float:
+        """How fast a copy to or from the host is while one in the other direction runs, beside its pace alone."""
+        return self.constants.host_both_ways_share / self.constants.host_share
 
     def _basis_of_host(self) -> Basis:
         return Basis.UNKNOWN if self.chip.pcie_bytes_per_s is None else Basis.MEMORY

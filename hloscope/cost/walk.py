@@ -14,6 +14,7 @@ from hloscope.analysis.megacore import Branches
 from hloscope.analysis.model.timeline import TimedRun, Unit, WaitCause
 from hloscope.analysis.trip_counts import trip_count
 from hloscope.analysis.vocabulary import Bound
+from hloscope.cost.host_copies import HostCopies
 from hloscope.cost.operations import Basis, Operations, OperationTime, reaches_host, runs_on_host
 from hloscope.cost.records import InFlight, Key, Priced, Schedule, Span, Stretch, Sums
 from hloscope.graph import HloGraph
@@ -156,7 +157,8 @@ class _WalkOver:
         self._sums = self._schedule.sums
         self._now_us = 0.0
         self._at: HloInstruction | None = None
-        self._free_us: dict[Unit, float] = {}
+        self._free_us = 0.0
+        self._host_copies = HostCopies(walk.operations.both_ways_pace)
         self._in_flight: dict[str, InFlight] = {}
         self._chains: dict[str, InFlight] = {}
         self._sent: dict[str, InFlight] = {}
@@ -408,6 +410,8 @@ class _WalkOver:
         if found.is_finished:
             return
         found.is_finished = True
+        if found.unit in (Unit.TO_HOST, Unit.FROM_HOST) and not found.is_prefetch:
+            found.begin_us, found.finish_us = self._host_copies.times_us(found.start.name, self._now_us)
         self._schedule.stretches.append(found.stretch())
         if found.is_prefetch:
             self._sums.prefetched_us += max(found.finish_us - self._now_us, 0.0)
@@ -441,16 +445,19 @@ class _WalkOver:
     def _start_copy(self, instruction: HloInstruction) -> None:
         """A copy within the device's memory, or from or to the host; each of the three has its own queue.
 
-        Source: a profile of v6e, in which copies in opposite directions run at once.
+        Source: a profile of v6e, in which copies in opposite directions run at once, each more slowly than alone.
         """
         copy = self._walk.operations.copy_time(instruction)
         self._note_unknown(copy, f"{instruction.opcode} between host and device")
         is_prefetch = "cross_program_prefetch_index" in instruction.attributes
         unit = unit_of_copy(copy)
-        begin_us = max(self._now_us, self._free_us.get(unit, 0.0))
+        is_queued = unit is Unit.HBM and not is_prefetch
+        begin_us = max(self._now_us, self._free_us) if unit is Unit.HBM else self._now_us
         self._sums.hbm_bytes += copy.hbm_bytes
-        if not is_prefetch:
-            self._free_us[unit] = begin_us + copy.time_us
+        if is_queued:
+            self._free_us = begin_us + copy.time_us
+        elif not is_prefetch:
+            self._host_copies.start(instruction.name, unit, copy.time_us, self._now_us)
         self._in_flight[instruction.name] = InFlight(
             start=instruction,
             unit=unit,
