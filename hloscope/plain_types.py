@@ -856,6 +856,7 @@ class RuleUseDict(TypedDict):
     rule: str
     time_us: float
     calibrated: bool
+    measured_once: bool
     error: float
     more_us: float
     less_us: float

@@ -30,6 +30,8 @@ class Constants:
         array_us: Time that each further array of a combined collective adds.
         hbm_read_share: Of the HBM bandwidth, what reading reaches.
         hbm_write_share: Of the HBM bandwidth, what writing reaches.
+        single_rows_share: Of the HBM bandwidth, what updates reach that write single rows of tiles.
+        transposed_share: Of the pace that memory sets, what an operation reaches that turns an array around.
         vector_share: Of the compiler's cycles that are not for memory, what an operation takes that streams its data
             through memory and multiplies no matrices.
         narrow_share: Of the peak for 8-bit types, what a matmul of them reaches at the least.
@@ -47,8 +49,10 @@ class Constants:
     offloaded_start_us: float = 9.97
     hop_us: float = 0.886
     array_us: float = 0.057
-    hbm_read_share: float = 0.923
-    hbm_write_share: float = 0.763
+    hbm_read_share: float = 0.919
+    hbm_write_share: float = 0.75
+    single_rows_share: float = 0.029
+    transposed_share: float = 0.718
     vector_share: float = 0.446
     narrow_share: float = 0.787
     dcn_share: float = 0.335
@@ -104,6 +108,19 @@ _SPREADS: dict[str, Spread] = {
 def is_calibrated(chip_name: str, rule: str) -> bool:
     """Whether a rule was compared with a measurement of this generation."""
     return rule in _ERRORS.get(chip_name, {})
+
+
+_MEASURED_ONCE = frozenset({
+    "vector unit", "asynchronous gather", "data-centre network", "link to the host", "update of single rows",
+    "transposed layouts",
+})  # fmt: skip
+_MEASURED_ONCE_ON = dict.fromkeys(("v5p", "v6e"), frozenset({"ring in one direction", "ring round a closed axis"}))
+"""Rules whose constant a single row, profile or step has set; on some generations, which have one of their own."""
+
+
+def is_measured_once(chip_name: str, rule: str) -> bool:
+    """Whether a single measurement has set the constant that a rule rests on."""
+    return rule in _MEASURED_ONCE | _MEASURED_ONCE_ON.get(chip_name, frozenset())
 
 
 def error_of(chip_name: str, rule: str) -> float:

@@ -8,19 +8,20 @@ from enum import StrEnum
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.timeline import TimedRun, Unit
+from hloscope.cost.computation_walk import LOCAL_STARTS, ends_chain, unit_of_copy
 from hloscope.cost.constants import is_calibrated
 from hloscope.cost.operations import Basis
 from hloscope.cost.paths import NetworkTime
 from hloscope.cost.price import walk_of
 from hloscope.cost.records import Key, Span
-from hloscope.cost.walk import LOCAL_STARTS, Walk, ends_chain, unit_of_copy
+from hloscope.cost.walk import Walk
 from hloscope.hardware.chips import Chip
 from hloscope.hlo import HloInstruction, HloModule
 from hloscope.program.capture import Capture
 
 _UNPRICED = "not priced"
 _ON_ANOTHER_THREAD = "on another thread"
-_LINK_TO_HOST = "link to the host"
+_LINK_TO_HOST = Basis.LINK_TO_HOST.value
 _HANDS_ON = frozenset({"get-tuple-element", "call-update", "async-update", "bitcast"})
 WITHIN_DEVICE, TO_HOST, FROM_HOST = "within the device", "to the host", "from the host"
 _QUEUES = {Unit.HBM: WITHIN_DEVICE, Unit.TO_HOST: TO_HOST, Unit.FROM_HOST: FROM_HOST}

@@ -14,7 +14,15 @@ from hloscope.analysis.model.step_time import RuleUse, StepTime, UnknownOperatio
 from hloscope.analysis.model.timeline import WaitCause
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.cost.collectives import Pricing, devices_of_partitions, partition_count, priced_collectives
-from hloscope.cost.constants import Constants, constants_of, error_of, is_calibrated, spread_of, with_measured
+from hloscope.cost.constants import (
+    Constants,
+    constants_of,
+    error_of,
+    is_calibrated,
+    is_measured_once,
+    spread_of,
+    with_measured,
+)
 from hloscope.cost.network import Network
 from hloscope.cost.operations import Basis, Operations
 from hloscope.cost.overlaps import with_overlaps
@@ -241,6 +249,7 @@ def _rules(sums: Sums, priced: Priced, chip: Chip) -> tuple[RuleUse, ...]:
         if transfer is not None and waited_us > 0:
             bearing[transfer.rule] += transfer.time_us * sums.executions[key]
             exposed[transfer.rule] += waited_us
+    offloaded = {time.rule for time in priced.times.values() if time is not None and time.is_offloaded}
     computing = {basis.value: amount for basis, amount in sums.by_basis.items()}
     uses = []
     for rule, amount in {**computing, **sums.rules}.items():
@@ -251,6 +260,7 @@ def _rules(sums: Sums, priced: Priced, chip: Chip) -> tuple[RuleUse, ...]:
                 rule=rule,
                 time_us=amount,
                 calibrated=is_calibrated(chip.name, rule),
+                measured_once=is_measured_once(chip.name, rule) or rule in offloaded,
                 error=error,
                 more_us=more_us,
                 less_us=min(more_us, computing.get(rule, exposed[rule])),

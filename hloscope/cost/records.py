@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -27,11 +27,13 @@ class Priced:
         times: What each takes, by the instruction that starts it; None when it cannot be priced.
         asynchronous: Those that are printed as a start and a done, or as an asynchronous collective fusion.
         inside: The collectives of a computation, for callers that do not bear their name.
+        shared_part: The part of the first that shares links with the second.
     """
 
     times: Mapping[Key, NetworkTime | None]
     asynchronous: frozenset[Key]
     inside: Mapping[str, Sequence[Key]]
+    shared_part: Callable[[NetworkTime, NetworkTime], float]
 
 
 def _zeros() -> defaultdict[Any, float]:
@@ -273,12 +275,15 @@ class InFlight:
         key: The collective; None for all else.
         transfer: What that takes alone, and over which links; None where it cannot be priced, and for all else.
         cost: The copy, or what the host does.
-        beside: The computation that runs on another thread of the device.
+        thread: The computation that runs on another thread of the device.
         runs: The computations that are run there.
         is_started: Whether the core goes on beside it.
         is_prefetch: Whether the step before issued it.
         is_finished: Whether something has waited for it.
         behind: The transfer on the same links after which it begins; None where it begins at once.
+        beside: Transfers that run at once on some of the same links. What they make it longer counts as if it had begun
+            later by that.
+        exposed_us: How long it has been waited for.
     """
 
     start: HloInstruction
@@ -288,12 +293,14 @@ class InFlight:
     key: Key | None = None
     transfer: NetworkTime | None = None
     cost: OperationTime | None = None
-    beside: Sums | None = None
+    thread: Sums | None = None
     runs: tuple[tuple[Sums, TimedRun], ...] = ()
     is_started: bool = True
     is_prefetch: bool = False
     is_finished: bool = False
     behind: InFlight | None = None
+    beside: list[InFlight] = field(default_factory=list)
+    exposed_us: float = 0.0
 
     def meets(self, found: NetworkTime) -> bool:
         """Whether it uses a link that another transfer needs, or both use the data-centre network."""
@@ -309,14 +316,27 @@ class InFlight:
         while waiting.behind is not None and not waiting.behind.is_finished and waiting.behind.finish_us > since_us:
             found.append((waiting, waiting.behind.finish_us, waiting.finish_us))
             waiting = waiting.behind
-        yield waiting, since_us, waiting.finish_us
-        yield from reversed(found)
+        for one, begin_us, end_us in ((waiting, since_us, waiting.finish_us), *reversed(found)):
+            yield from one._with_those_beside(begin_us, end_us)
+
+    def _with_those_beside(self, begin_us: float, end_us: float) -> Iterator[tuple[InFlight, float, float]]:
+        """What is waited for meanwhile: until it begins, those that make it later, none for longer than it takes."""
+        for other in self.beside:
+            left_us = 0.0 if other.transfer is None else other.transfer.time_us - other.exposed_us
+            late_us = min(self.begin_us - begin_us, left_us)
+            if late_us > 0:
+                yield other, begin_us, begin_us + late_us
+                begin_us += late_us
+        yield self, begin_us, end_us
+
+    def delayed(self, by_us: float) -> None:
+        """Lets it begin and end later."""
+        self.begin_us += by_us
+        self.finish_us += by_us
 
     def not_before(self, time_us: float) -> InFlight:
         """The same, begun later."""
-        later_us = max(time_us - self.begin_us, 0.0)
-        self.begin_us += later_us
-        self.finish_us += later_us
+        self.delayed(max(time_us - self.begin_us, 0.0))
         return self
 
     def stretch(self) -> Stretch:
@@ -329,7 +349,7 @@ class InFlight:
             cost=self.cost,
             transfer=self.transfer,
             key=self.key,
-            beside=self.beside,
+            beside=self.thread,
             runs=self.runs,
             is_started=self.is_started,
             is_prefetch=self.is_prefetch,
