@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hloscope import aio, rules
     from hloscope.analysis.model import Analysis, ArrayFact, Collective, Collectives, Total, Totals
     from hloscope.analysis.model.recording import RecordedProgram, Recording
+    from hloscope.analysis.model.timeline import Timeline
     from hloscope.api.analyses import analyze, analyze_all, analyze_text
     from hloscope.api.checking import Accepted, accept, check
     from hloscope.api.comparing import compare
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from hloscope.api.pricing import price
     from hloscope.api.recorder import Recorder, record, recording
     from hloscope.api.shardings import shardings
+    from hloscope.api.timelines import timeline
     from hloscope.api.verifying import verify
     from hloscope.compiler.jax_support import UnsupportedJaxError
     from hloscope.config import ConfigError, ConfigMistakesError
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "hloscope.analysis.model": "Analysis ArrayFact Collective Collectives Total Totals",
     "hloscope.analysis.model.recording": "RecordedProgram Recording",
+    "hloscope.analysis.model.timeline": "Timeline",
     "hloscope.api.analyses": "analyze analyze_all analyze_text",
     "hloscope.api.checking": "Accepted accept check",
     "hloscope.api.comparing": "compare",
@@ -70,6 +73,7 @@ _HOMES = {
     "hloscope.api.pricing": "price",
     "hloscope.api.recorder": "Recorder record recording",
     "hloscope.api.shardings": "shardings",
+    "hloscope.api.timelines": "timeline",
     "hloscope.api.verifying": "verify",
     "hloscope.compiler.jax_support": "UnsupportedJaxError",
     "hloscope.config": "ConfigError ConfigMistakesError",
@@ -128,6 +132,7 @@ __all__ = [
     "SliceError",
     "TargetError",
     "TimeLimitError",
+    "Timeline",
     "Total",
     "Totals",
     "TraceError",
@@ -153,6 +158,7 @@ __all__ = [
     "rules",
     "shardings",
     "target",
+    "timeline",
     "verify",
 ]
 

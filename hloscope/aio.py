@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from hloscope.api import checking, comparing, diffing, explaining, measuring, pricing, verifying
+from hloscope.api import checking, comparing, diffing, explaining, measuring, pricing, timelines, verifying
 from hloscope.api import shardings as shardings_
 from hloscope.api.analyses import analyze as _analyze
 from hloscope.python_words import awaited
@@ -42,6 +42,7 @@ explain = _awaited(explaining.explain)
 measure = _awaited(measuring.measure)
 price = _awaited(pricing.price)
 shardings = _awaited(shardings_.shardings)
+timeline = _awaited(timelines.timeline)
 verify = _awaited(verifying.verify)
 
-__all__ = ["analyze", "check", "compare", "diff", "explain", "measure", "price", "shardings", "verify"]
+__all__ = ["analyze", "check", "compare", "diff", "explain", "measure", "price", "shardings", "timeline", "verify"]

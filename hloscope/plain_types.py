@@ -52,6 +52,17 @@ ReasonKindText = Literal[
 ]
 RelationText = Literal["independent", "consumer", "producer"]
 SeverityText = Literal["error", "warning", "note"]
+UnitText = Literal[
+    "core",
+    "ici",
+    "dcn",
+    "copy within the device",
+    "copy to the host",
+    "copy from the host",
+    "host",
+    "another thread",
+]
+WaitCauseText = Literal["collective", "hbm", "host", "kernel", "limit"]
 
 
 class AnalysisDict(TypedDict):
@@ -426,6 +437,22 @@ class IntermediateFactDict(TypedDict):
     source: int
     source_of: str | None
     sharding: str | None
+
+
+class IntervalDict(TypedDict):
+    """One stretch of time of one part of the device."""
+
+    name: str | None
+    unit: UnitText
+    begin_us: float
+    end_us: float
+    wait: WaitCauseText | None
+    waits_for: str | None
+    collective: str | None
+    rule: str | None
+    links: list[str]
+    runs: list[TimedRunDict]
+    is_prefetch: bool
 
 
 class KeptWriteDict(TypedDict):
@@ -829,6 +856,7 @@ class RuleUseDict(TypedDict):
     rule: str
     time_us: float
     calibrated: bool
+    measured_once: bool
     error: float
     more_us: float
     less_us: float
@@ -966,6 +994,41 @@ class TensorDict(TypedDict):
     partial_over: NotRequired[list[str]]
     argument: NotRequired[str | None]
     source: int
+
+
+class TimedComputationDict(TypedDict):
+    """One computation of the schedule, which is told once however often it runs."""
+
+    name: str
+    executions: int
+    executions_beside: int
+    time_us: float
+    intervals: list[IntervalDict]
+
+
+class TimedRunDict(TypedDict):
+    """A computation that an instruction runs."""
+
+    computation: str
+    times: int
+    bound: BoundText
+
+
+class TimelineDict(TypedDict):
+    """One step as it is predicted, interval by interval."""
+
+    schema: Literal[2]
+    target: str
+    module: str
+    slice: str
+    step_us: float
+    bound: BoundText
+    computing_us: float
+    waits: WaitsDict
+    hidden_us: float
+    entry: str
+    computations: list[TimedComputationDict]
+    notes: list[str]
 
 
 class ToleranceDict(TypedDict):
@@ -1108,6 +1171,16 @@ class VerificationDict(TypedDict):
     memory: TwoMemoriesDict
     findings: list[FindingDict]
     versions: dict[str, str]
+
+
+class WaitsDict(TypedDict):
+    """How long a core waits in one step, by what for."""
+
+    collective_us: float
+    hbm_us: float
+    host_us: float
+    kernel_us: float
+    limit_us: float
 
 
 class WorstDict(TypedDict):

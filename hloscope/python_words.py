@@ -146,7 +146,7 @@ _WORDS: dict[str, tuple[_Word, ...]] = {
 }
 """By the flag, without its dashes: the first of which the value is said that way; else the name alone."""
 
-_COMMANDS = "analyze|record|price|explain|shardings|verify|check|diff|compare|measure|accept|doctor|rules"
+_COMMANDS = "analyze|record|price|timeline|explain|shardings|verify|check|diff|compare|measure|accept|doctor|rules"
 _SENTENCES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"hloscope analyze --format json -o FILE", "json.dump(found.to_dict(), file)"),
     (r"hloscope analyze (\S+) --only (\S+)", r'hloscope.analyze("\1", only="\2")'),

@@ -11,6 +11,7 @@ import hloscope
 from hloscope import rules
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.recording import Recording
+from hloscope.analysis.model.timeline import Timeline
 from hloscope.cli import group
 from hloscope.measured.model import CompareDocument
 from hloscope.program.target import OPTIONS
@@ -73,6 +74,7 @@ COMMANDS = {
         },
     ),
     "price": (hloscope.price, Prices, {"target": "price(target)", "slices": "price(slices)"}),
+    "timeline": (hloscope.timeline, Timeline, {"target": "timeline(target)"}),
     "explain": (
         hloscope.explain,
         Explanations,
@@ -161,7 +163,7 @@ COMMANDS = {
 }
 RESULTS = (
     *(Analysis, Recording, Prices, Explanations, ShardingTable, Verification),
-    *(CheckReport, DiffDocument, CompareDocument, Checkups),
+    *(CheckReport, DiffDocument, CompareDocument, Checkups, Timeline),
 )
 HOLDERS = {
     "hloscope": hloscope,

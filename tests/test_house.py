@@ -17,10 +17,10 @@ PUBLIC = (
     "CompilerDiedError ConfigError ConfigMistakesError DeviceCountError DiffDocument DumpedModules "
     "DumpedResult Explanation Explanations Finding HbmError HloParseError HloscopeError "
     "ImportedTwiceError MeshError NotationError PluginError Prices ProfileError RecordedProgram Recorder "
-    "Recording ShardingTable SliceError TargetError TimeLimitError Total Totals TraceError "
+    "Recording ShardingTable SliceError TargetError TimeLimitError Timeline Total Totals TraceError "
     "UnknownKeywordError Unpriced UnsupportedJaxError Verification __version__ accept aio analyze "
     "analyze_all analyze_text check compare diff doctor explain measure price record recording rules "
-    "shardings target verify "
+    "shardings target timeline verify "
 ).split()
 HEAVY = ("jax", "jaxlib", "networkx", "libtpu")
 

@@ -46,6 +46,7 @@ HERE = {
     "DiffDocument": lambda: hloscope.diff(EXPERTS, SHARD_MAP, slice="v5e:2x4"),
     "Explanations": lambda: hloscope.explain(EXPERTS),
     "Prices": lambda: hloscope.price(EXPERTS, ["v5e:2x4", "v5p:2x2x2"]),
+    "Timeline": lambda: hloscope.timeline(EXPERTS, slice="v5e:2x4"),
 }
 COMPILED = {
     "Analysis": lambda: hloscope.analyze(matmul, ARGS, mesh=MESH, out="P('X', None)"),

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from hloscope.analysis.executions import Context
 from hloscope.analysis.groups import Groups
+from hloscope.analysis.megacore import core_of
 from hloscope.analysis.model import Mesh, Unmodelled
 from hloscope.analysis.opcodes import unsupported
 from hloscope.analysis.placement import Layout
@@ -75,8 +76,14 @@ class Place(NamedTuple):
 
     @property
     def start(self) -> HloInstruction:
-        """The instruction that names the transfer: the outermost fusion or call around it, if it is alone in there."""
-        return self.context.wrappers[0] if self.context.wrappers and len(self.siblings) == 1 else self.op
+        """The instruction that names the transfer: the outermost fusion or call around it, if it is alone in there.
+
+        What one core of several runs of a fusion may stand there with other transfers.
+        """
+        if not self.context.wrappers or len(self.siblings) != 1:
+            return self.op
+        around, *inside = (*self.context.wrappers, self.op)
+        return inside[0] if around.opcode == "fusion" and core_of(inside[0]) is not None else around
 
     @property
     def wrapped_asynchronously(self) -> bool:

@@ -74,18 +74,7 @@ def analyze_function(
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
     name = name_of(target)
-    begun: list[Pending] = []
-
-    def compiled(function: Callable[..., Any], known: TargetFacts) -> Capture:
-        from hloscope.program.compiling import start_compile  # both import JAX, which takes its time
-        from hloscope.program.lowering import lower
-
-        lowered = lower(function, known, name=name, stage=stage, store=store)
-        begun.append(start_compile(lowered, stage=stage, store=store))
-        return begun[-1].capture(stage)
-
-    program = with_function(target, facts, compiled, stage=stage, store=store)
-    program = replace(program, notes=(*program.notes, *_unused_letters(facts, program)))
+    program, pending = captured_function(target, facts, stage=stage, store=store)
     when_compiled(program)
     stage("reading the compiled program")
     found = analysis_of(program, name, judging)
@@ -93,7 +82,39 @@ def analyze_function(
         return found
     from hloscope.search.kept import with_known_fixes
 
-    return with_known_fixes(found, store, begun[-1].kept)
+    return with_known_fixes(found, store, pending.kept)
+
+
+def captured_function(
+    target: Callable[..., Any] | str,
+    facts: TargetFacts,
+    *,
+    stage: Stage = lambda _: None,
+    store: Store | None = None,
+) -> tuple[Capture, Pending]:
+    """What the compiler makes of a function, and the compile itself.
+
+    Args:
+        target: The function or its name.
+        facts: How to call and place it.
+        stage: Called with what is happening.
+        store: Where compiles are kept; None keeps none.
+
+    Raises:
+        HloscopeError: Bad input, or JAX or the compiler refuses the program.
+    """
+    begun: list[Pending] = []
+
+    def compiled(function: Callable[..., Any], known: TargetFacts) -> Capture:
+        from hloscope.program.compiling import start_compile  # both import JAX, which takes its time
+        from hloscope.program.lowering import lower
+
+        lowered = lower(function, known, name=name_of(target), stage=stage, store=store)
+        begun.append(start_compile(lowered, stage=stage, store=store))
+        return begun[-1].capture(stage)
+
+    program = with_function(target, facts, compiled, stage=stage, store=store)
+    return replace(program, notes=(*program.notes, *_unused_letters(facts, program))), begun[-1]
 
 
 def analysis_of(
@@ -211,8 +232,29 @@ def analyze_hlo(
         SliceError: The slice has fewer devices than the program.
     """
     facts = make_facts(mesh=mesh, slice=slice, dcn=dcn, kernel_costs=kernel_costs, chip_overrides=chip_overrides)
-    may_follow = slice is None and (guesses or beside is not None)
-    chosen = overridden(parse_slice(slice) if slice else None, () if may_follow else facts.chip_overrides or ())
+    program, module = captured_text(text, facts, name=name, guesses=guesses, beside=beside)
+    return analysis_of(program, name, judging, module)
+
+
+def captured_text(
+    text: str, facts: TargetFacts, *, name: str, guesses: bool, beside: Beside | None
+) -> tuple[Capture, HloModule]:
+    """What is known of HLO text, and the parsed text.
+
+    Args:
+        text: The text.
+        facts: What is said of it.
+        name: As for `analyze_hlo`.
+        guesses: As for `analyze_hlo`.
+        beside: As for `analyze_hlo`.
+
+    Raises:
+        HloscopeError: As for `analyze_hlo`.
+    """
+    may_follow = facts.slice is None and (guesses or beside is not None)
+    chosen = overridden(
+        parse_slice(facts.slice) if facts.slice else None, () if may_follow else facts.chip_overrides or ()
+    )
     module = parse_module(text, name=name)
     program = capture_of_text(text, module, facts, chosen, name=name)
     if beside is not None:
@@ -220,7 +262,7 @@ def analyze_hlo(
     if guesses:
         program = with_guesses(program, module, facts, is_said=beside is not None and beside.slice is not None)
     overridden(program.slice, (facts.chip_overrides or ()) if program.slice is None else ())
-    return analysis_of(program, name, judging, module)
+    return program, module
 
 
 # ---- what JAX and the compiler know of a program beside its text, joined to the facts in the text

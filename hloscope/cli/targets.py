@@ -16,6 +16,7 @@ from hloscope.progress import Stages, progress
 
 if TYPE_CHECKING:
     from hloscope.analysis.model import Analysis
+    from hloscope.analysis.model.timeline import Timeline
     from hloscope.analysis.places import Sources
     from hloscope.api.explaining import Trying
     from hloscope.program.capture import Capture
@@ -129,6 +130,23 @@ def analysis_of_target(target: str, options: Options, judging: RuleSelection | N
         lambda facts, **how: analyze_function(target, facts, judging=rules, **how),
     )
     return with_helpers(found, helpers)
+
+
+def timeline_of_target(target: str, options: Options) -> Timeline:
+    """The timeline of a target of either kind, as `analysis_of_target` has its analysis.
+
+    Raises:
+        HloscopeError: Bad input, JAX or the compiler refuses the program, or nothing prices it.
+    """
+    from hloscope.api.texts import Text, dump_beside
+    from hloscope.api.timelines import timeline_function, timeline_of_text
+
+    if is_text(target):
+        name, text = read_text(target, options)
+        with running.stdout_kept_for_the_report():
+            dumped = dump_beside(target)
+            return timeline_of_text(Text(name=name, text=text, beside=text_facts(options), dumped=dumped))
+    return _of_function(options, lambda facts, **how: timeline_function(target, facts, **how))
 
 
 def explanation_of_target(

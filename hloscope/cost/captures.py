@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.model import Analysis
+from hloscope.analysis.model.timeline import Timeline
 from hloscope.analysis.placement import Placement
-from hloscope.cost.price import price_module
+from hloscope.cost.intervals import timeline_of
+from hloscope.cost.price import price_module, priced_walk
 from hloscope.hlo import HloModule
 from hloscope.program.capture import Capture
 
@@ -18,6 +20,27 @@ def price_capture(program: Capture, module: HloModule, *, target: str) -> Analys
         module: The parsed text.
         target: What the user named.
     """
+    found, device_ids = _analyzed(program, module, target)
+    costs = program.kernel_costs
+    return price_module(found, module, program.slice, device_ids=device_ids, kernel_costs=costs)
+
+
+def timeline_of_capture(program: Capture, module: HloModule, *, target: str) -> Timeline | None:
+    """What runs when in one step of a compiled program; None where that is not priced.
+
+    Args:
+        program: Its text, with what else is known of it.
+        module: The parsed text.
+        target: What the user named.
+    """
+    found, device_ids = _analyzed(program, module, target)
+    priced = priced_walk(found, module, program.slice, device_ids=device_ids, kernel_costs=program.kernel_costs)
+    if priced is None or program.slice is None:
+        return None
+    return timeline_of(priced.walk, priced.analysis, program.slice.name)
+
+
+def _analyzed(program: Capture, module: HloModule, target: str) -> tuple[Analysis, tuple[int, ...] | None]:
     partitions, device_ids = program.compiled.slice_of_partition, program.compiled.device_ids or None
     found = analyze_module(
         module,
@@ -26,5 +49,4 @@ def price_capture(program: Capture, module: HloModule, *, target: str) -> Analys
         devices_per_slice=program.devices_per_slice,
         placement=Placement(partitions, device_ids) if partitions else None,
     )
-    costs = program.kernel_costs
-    return price_module(found, module, program.slice, device_ids=device_ids, kernel_costs=costs)
+    return found, device_ids

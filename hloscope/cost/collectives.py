@@ -95,7 +95,12 @@ def priced_collectives(analysis: Analysis, graph: HloGraph, pricing: Pricing) ->
             times[key] = pricing.time_of(transfer, _algorithm(graph, key), padded)
             if transfer.asynchronous:
                 asynchronous.add(key)
-    return Priced(times=times, asynchronous=frozenset(asynchronous), inside=grouped(itemgetter(0), times))
+    return Priced(
+        times=times,
+        asynchronous=frozenset(asynchronous),
+        inside=grouped(itemgetter(0), times),
+        shared_part=pricing.network.shared_part,
+    )
 
 
 def _algorithm(graph: HloGraph, key: Key) -> Algorithm:

@@ -16,9 +16,10 @@ import networkx as nx
 
 from hloscope.analysis.model import Collective
 from hloscope.analysis.trip_counts import trip_count
+from hloscope.cost.computation_walk import LOCAL_STARTS, ends_chain
 from hloscope.cost.operations import Operations
 from hloscope.cost.records import Key
-from hloscope.cost.timeline import LOCAL_STARTS, ends_chain, scheduled
+from hloscope.cost.walk import scheduled
 from hloscope.hlo import HloComputation, HloInstruction
 
 _END = ""

@@ -13,13 +13,16 @@ import numpy as np
 
 from hloscope.analysis.vocabulary import Kind
 from hloscope.cost.constants import CONSTANTS, Constants
-from hloscope.cost.paths import Groups, NetworkTime, Path, Transfer, Way, path_on
+from hloscope.cost.paths import BETWEEN_SLICES, Groups, NetworkTime, Path, Transfer, Way, path_on
 from hloscope.hardware.chips import Chip
 from hloscope.hardware.torus import Torus, ring_order
 
 _MICROSECONDS = 1e6
 _DCN_ROUND_TRIP_US = 20.0
 """Not measured: the order of a round trip between hosts of one data centre."""
+
+_MOST_PAIRS = 512
+"""Pairs of a permute whose ways are looked at one by one; of more all are taken to share what one does."""
 
 _MOST_ROUTED_PAIRS = 1 << 16
 """Pairs of an all-to-all that are routed one by one; beyond, the bisection of the groups' blocks is taken."""
@@ -39,6 +42,7 @@ class Network:
     chip: Chip
     constants: Constants = CONSTANTS
     _paths: dict[object, Path] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _shared: dict[tuple[int, int], float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def time_of(self, transfer: Transfer) -> NetworkTime | None:
         """The time of a collective over ICI; None when nothing tells what it does.
@@ -85,14 +89,38 @@ class Network:
         return NetworkTime(
             bandwidth_us=seconds * _MICROSECONDS,
             latency_us=crossings * _DCN_ROUND_TRIP_US,
-            rule="data-centre network",
+            rule=BETWEEN_SLICES,
         )
 
     def _permute(self, transfer: Transfer) -> NetworkTime:
         if not any(source != target for source, target in transfer.groups):
             return NetworkTime(bandwidth_us=0.0, latency_us=0.0, rule="nothing to move")
-        path = self._path(("permute", transfer.groups), lambda: ((pair[0], pair[1]) for pair in transfer.groups))
-        return self._timed(transfer, path, transfer.payload_bytes, path.hops, self.constants.link_share, "permute")
+        pairs = tuple((pair[0], pair[1]) for pair in transfer.groups)
+        path = self._path(("permute", transfer.groups), lambda: pairs)
+        found = self._timed(transfer, path, transfer.payload_bytes, path.hops, self.constants.link_share, "permute")
+        return replace(found, pairs=pairs)
+
+    def shared_part(self, one: NetworkTime, other: NetworkTime) -> float:
+        """The part of one transfer that shares links with another one while both are on their way.
+
+        The devices of a permute wait for their own data alone, so that a permute in a chain of them is slowed as its
+        pairs are on average: by those whose way crosses a link that the other uses. All other collectives go step by
+        step, in which all wait for the slowest.
+        """
+        if one.links is not None and other.links is not None and not np.any(one.links & other.links):
+            return 0.0
+        if one.links is None or other.links is None or not one.pairs or not other.pairs or len(one.pairs) > _MOST_PAIRS:
+            return 1.0
+        key = (id(one.links), id(other.links))
+        if key not in self._shared:
+            crossing = [pair for pair in one.pairs if np.any(self._way(pair) & other.links)]
+            moving = [pair for pair in one.pairs if pair[0] != pair[1]]
+            self._shared[key] = len(crossing) / len(moving)
+        return self._shared[key]
+
+    def _way(self, pair: tuple[int, int]) -> np.ndarray:
+        """The links between two devices."""
+        return self._path(("way", pair), lambda: (pair,)).links
 
     def _ring(self, transfer: Transfer, size: int) -> NetworkTime:
         algorithm = transfer.algorithm
@@ -268,6 +296,7 @@ class Network:
             latency_us=start_us + steps * self.constants.hop_us + (transfer.arrays - 1) * self.constants.array_us,
             rule=rule,
             links=path.links,
+            is_offloaded=transfer.algorithm.offloaded,
         )
 
     def _start_us(self, transfer: Transfer) -> float:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from hloscope.analysis.kernels import cost_estimate, kernel_names
+from hloscope.analysis.megacore import MARK, Branches, branches_of
 from hloscope.analysis.spellings import PALLAS
 from hloscope.cost.constants import CONSTANTS, Constants
-from hloscope.cost.work import HOST, MATMULS, Moved, Traffic, Work, space_of, work_by_computation, work_of
+from hloscope.cost.work import COLLECTIVES, HOST, MATMULS, Moved, Traffic, Work, space_of, work_by_computation, work_of
 from hloscope.graph import HloGraph
 from hloscope.hardware.chips import Chip
 from hloscope.hlo import HloComputation, HloInstruction, Shape
@@ -76,6 +77,9 @@ class Basis(StrEnum):
     NARROW = "8-bit matmul"
     MEMORY = "memory"
     ROOFLINE = "roofline"
+    TRANSPOSED = "transposed layouts"
+    SINGLE_ROWS = "update of single rows"
+    LINK_TO_HOST = "link to the host"
     UNKNOWN = "unknown"
     FREE = "free"
 
@@ -87,7 +91,8 @@ class OperationTime:
     Attributes:
         time_us: How long it takes.
         basis: The compiler's estimated cycles, all of them or those of the vector unit; the peak for 8-bit types; the
-            memory traffic; a roofline of FLOPs and bytes; or the traffic of an operation that is not known.
+            memory traffic, row by row or as it comes; what crosses to or from the host; a roofline of FLOPs and bytes;
+            or the traffic of an operation that is not known.
         memory_us: How long its HBM traffic alone would take.
         moved_bytes: Bytes of its operands and results, with tile padding.
         hbm_bytes: What it reads and writes of HBM, at the least.
@@ -139,8 +144,10 @@ class Operations:
     kernel_costs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     _work: dict[str, Work] = field(default_factory=dict, init=False, repr=False, compare=False)
     _traffic: Traffic = field(init=False, repr=False, compare=False)
+    _has_single_cores: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_has_single_cores", self.graph.module.mentions(MARK))
         self._work.update(work_by_computation(self.graph, self._narrow_passes))
         object.__setattr__(self, "_traffic", Traffic(self.graph))
 
@@ -164,19 +171,41 @@ class Operations:
         opcode = instruction.opcode
         if opcode in _FREE or (opcode == "reshape" and not _is_tiled(instruction)):
             return FREE
-        if opcode in _MAY_REACH_HOST and _reaches_host(instruction):
+        if opcode in _MAY_REACH_HOST and reaches_host(instruction):
             return self.host_time(instruction)
         if opcode == "custom-call":
             return self._custom_call(instruction)
+        branches = self.branches_of(instruction)
+        if branches:
+            return self._on_one_core_each(branches)
         cycles = cycles_of(instruction)
         if opcode in _MOVES:
-            return self._moved(instruction, cycles)
+            return self._row_by_row(instruction, self._moved(instruction, cycles))
         work = self._work_in(instruction)
         if cycles is not None:
-            return self._counted(instruction, cycles, work)
+            return self._row_by_row(instruction, self._turned(instruction, self._counted(instruction, cycles, work)))
         if opcode == "fusion" and not work.flops and self._moves_parts(instruction):
             return self._moved(instruction, None)
         return self._roofline(instruction, work, known=opcode in MATMULS or _is_plain_fusion(instruction))
+
+    def branches_of(self, instruction: HloInstruction) -> Branches:
+        """What each core runs of a fusion that is one for each core; empty for all else."""
+        return branches_of(self.graph, instruction) if self._has_single_cores else ()
+
+    def _on_one_core_each(self, branches: Branches) -> OperationTime:
+        """What a fusion for each core computes: as long as the core that computes longest."""
+        every = [[self.time_of(inner) for inner in branch if not is_collective(inner)] for branch in branches]
+        longest = max(every, key=lambda costs: sum(cost.time_us for cost in costs))
+        all_costs = [cost for costs in every for cost in costs]
+        return OperationTime(
+            time_us=sum(cost.time_us for cost in longest),
+            basis=max(longest, key=lambda cost: cost.time_us).basis if longest else Basis.FREE,
+            memory_us=sum(cost.memory_us for cost in longest),
+            moved_bytes=sum(cost.moved_bytes for cost in all_costs),
+            hbm_bytes=sum(cost.hbm_bytes for cost in all_costs),
+            flops=sum(cost.flops for cost in all_costs),
+            least_bf16_flops=sum(cost.least_bf16_flops for cost in all_costs),
+        )
 
     def copy_time(self, instruction: HloInstruction) -> OperationTime:
         """An asynchronous copy at the pace of the slower memory: of a whole array, or of a slice."""
@@ -229,10 +258,15 @@ class Operations:
         chip = self.chip
         if chip.pcie_bytes_per_s is None:
             return self._hbm_bytes_per_us
-        return chip.pcie_bytes_per_s / chip.devices_per_chip / _MICROSECONDS
+        return chip.pcie_bytes_per_s * self.constants.host_share / chip.devices_per_chip / _MICROSECONDS
+
+    @property
+    def both_ways_pace(self) -> float:
+        """How fast a copy to or from the host is while one in the other direction runs, beside its pace alone."""
+        return self.constants.host_both_ways_share / self.constants.host_share
 
     def _basis_of_host(self) -> Basis:
-        return Basis.UNKNOWN if self.chip.pcie_bytes_per_s is None else Basis.MEMORY
+        return Basis.UNKNOWN if self.chip.pcie_bytes_per_s is None else Basis.LINK_TO_HOST
 
     @property
     def _peak_flops_per_us(self) -> float:
@@ -299,7 +333,33 @@ class Operations:
             moved_bytes=sum(moved),
             hbm_bytes=moved.hbm_bytes,
             is_over_host=moved.host_bytes > 0,
+            is_to_host=moved.host_bytes > 0 and any(space_of(leaf) == HOST for leaf in instruction.shape.leaves()),
         )
+
+    def _row_by_row(self, instruction: HloInstruction, found: OperationTime) -> OperationTime:
+        """The time of an operation, which takes longer where it writes single rows of tiles.
+
+        The rest of each tile is read and written with them, and they lie apart.
+
+        Source: updates of one layer of a stack along its second-minor dimension, in a profile of v5p.
+        """
+        if instruction.opcode not in ("dynamic-update-slice", "fusion"):
+            return found
+        moved = 2 * self._traffic.single_rows(instruction)
+        rows_us = moved / (self._hbm_bytes_per_us * self.constants.single_rows_share)
+        if rows_us <= found.time_us:
+            return found
+        return replace(found, time_us=rows_us, basis=Basis.SINGLE_ROWS, memory_us=rows_us)
+
+    def _turned(self, instruction: HloInstruction, found: OperationTime) -> OperationTime:
+        """The time of an operation at the pace of memory, which is slower where it turns an array around on the way.
+
+        Source: in a profile of v5p, an optimizer's update with one of its four arrays transposed, beside one without.
+        """
+        if found.basis is not Basis.MEMORY or not self._traffic.turns(instruction):
+            return found
+        time_us = found.time_us / self.constants.transposed_share
+        return replace(found, time_us=time_us, basis=Basis.TRANSPOSED, memory_us=time_us)
 
     def _memory_time_us(self, moved: Moved) -> float:
         """How long the traffic takes in the memories of the device, one after the other."""
@@ -391,6 +451,11 @@ class Operations:
         return self._work.get(instruction.called[0][1], _NO_WORK) if instruction.opcode == "fusion" else _NO_WORK
 
 
+def is_collective(instruction: HloInstruction) -> bool:
+    """Whether an instruction is a collective by its opcode."""
+    return instruction.opcode.startswith(COLLECTIVES)
+
+
 def cycles_of(instruction: HloInstruction) -> int | None:
     """The compiler's cycles; None where it prints none, or that it does not know them."""
     found = _CYCLES.search(instruction.attributes.get("backend_config", ""))
@@ -408,7 +473,8 @@ def _is_tiled(instruction: HloInstruction) -> bool:
     return layout is not None and bool(layout.tiles)
 
 
-def _reaches_host(instruction: HloInstruction) -> bool:
+def reaches_host(instruction: HloInstruction) -> bool:
+    """Whether the host takes part in an operation itself."""
     return instruction.opcode in _FEEDS or instruction.attributes.get("is_host_transfer") == "true"
 
 

@@ -111,6 +111,9 @@ def _offloaded(backend_config: str) -> Algorithm:
 
 
 Groups = tuple[tuple[int, ...], ...]
+Pairs = tuple[tuple[int, int], ...]
+BETWEEN_SLICES = "data-centre network"
+"""The rule of what crosses it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,17 +144,26 @@ class NetworkTime:
         latency_us: The fixed time, and what each step adds.
         rule: The rule of the model that made it.
         links: The directed links it uses, flattened; None for the data-centre network, which is one for all.
+        is_offloaded: Whether a SparseCore carries it out.
+        pairs: Of a permute its (source, target) devices, none of which waits for another; empty for all else.
     """
 
     bandwidth_us: float
     latency_us: float
     rule: str
     links: np.ndarray | None = field(default=None, compare=False)
+    is_offloaded: bool = False
+    pairs: Pairs = field(default=(), compare=False)
 
     @property
     def time_us(self) -> float:
         """Both together."""
         return self.bandwidth_us + self.latency_us
+
+    @property
+    def is_between_slices(self) -> bool:
+        """Whether the data-centre network carries it."""
+        return self.rule == BETWEEN_SLICES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

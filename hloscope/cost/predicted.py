@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hloscope.analysis.model import Analysis
-from hloscope.analysis.trip_counts import trip_count
+from hloscope.analysis.model.timeline import TimedRun, Unit
+from hloscope.cost.computation_walk import LOCAL_STARTS, ends_chain, unit_of_copy
 from hloscope.cost.constants import is_calibrated
-from hloscope.cost.operations import Basis, OperationTime
+from hloscope.cost.operations import Basis
 from hloscope.cost.paths import NetworkTime
-from hloscope.cost.price import timeline_of
+from hloscope.cost.price import walk_of
 from hloscope.cost.records import Key, Span
-from hloscope.cost.timeline import LOCAL_STARTS, RUNS, Timeline, ends_chain
+from hloscope.cost.walk import Walk
 from hloscope.hardware.chips import Chip
 from hloscope.hlo import HloInstruction, HloModule
 from hloscope.program.capture import Capture
 
 _UNPRICED = "not priced"
 _ON_ANOTHER_THREAD = "on another thread"
-_LINK_TO_HOST = "link to the host"
+_LINK_TO_HOST = Basis.LINK_TO_HOST.value
 _HANDS_ON = frozenset({"get-tuple-element", "call-update", "async-update", "bitcast"})
 WITHIN_DEVICE, TO_HOST, FROM_HOST = "within the device", "to the host", "from the host"
+_QUEUES = {Unit.HBM: WITHIN_DEVICE, Unit.TO_HOST: TO_HOST, Unit.FROM_HOST: FROM_HOST}
 _NOT_RUN = frozenset({"parameter", "constant", "bitcast", "tuple", "get-tuple-element"})
 
 
@@ -81,13 +83,14 @@ class Prediction:
         step_us: The whole step.
         operations: What the device is at, by the computation and the name of the instruction, in the order of the text;
             without loops, branches and calls, whose time is that of what is in them.
-        timeline: The walk that priced it.
+        walk: The walk that priced it.
     """
 
     chip: str
     step_us: float
     operations: Mapping[Key, Predicted]
-    timeline: Timeline
+    walk: Walk
+    _known_spans: dict[str, list[Span]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def is_calibrated(self, rule: str) -> bool:
         """Whether a rule was compared with a measurement of this generation."""
@@ -99,40 +102,30 @@ class Prediction:
         Yields:
             The span, the time since the beginning of the step in microseconds, and whether it runs others.
         """
-        begin_us = 0.0
-        for computation in self.timeline.graph.module.outermost:
-            yield from self._run(computation.name, begin_us)
-            begin_us += self.timeline.sums_of(computation.name).total_us
-
-    def _run(self, computation: str, begin_us: float) -> Iterator[tuple[Span, float, bool]]:
-        stack = [iter(self._spans(computation, begin_us))]
+        stack = [iter(self._spans(self.walk.graph.module.entry.name, 0.0))]
         while stack:
             found = next(stack[-1], None)
             if found is None:
                 stack.pop()
                 continue
             span, at_us = found
-            inner = list(run_by(self.timeline, span.instruction))
-            yield span, at_us, bool(inner)
-            if inner:
-                stack.append(self._inside(inner, at_us))
+            yield span, at_us, bool(span.runs)
+            if span.runs:
+                stack.append(self._inside(span.runs, at_us))
 
     def _spans(self, computation: str, begin_us: float) -> Iterator[tuple[Span, float]]:
-        for span in self._all_spans.get(computation, ()):
+        if computation not in self._known_spans:
+            self._known_spans[computation] = list(self.walk.spans_of(computation))
+        for span in self._known_spans[computation]:
             yield span, begin_us + span.begin_us
 
-    def _inside(self, inner: list[tuple[str, int]], begin_us: float) -> Iterator[tuple[Span, float]]:
+    def _inside(self, runs: Sequence[TimedRun], begin_us: float) -> Iterator[tuple[Span, float]]:
         """What an instruction runs: a loop its condition and its body in turn, and the condition once more."""
-        rounds = max(times for _, times in inner)
-        for number in range(rounds):
-            for name, times in inner:
-                if number < times:
-                    yield from self._spans(name, begin_us)
-                    begin_us += self.timeline.sums_of(name).total_us
-
-    @property
-    def _all_spans(self) -> Mapping[str, list[Span]]:
-        return self.timeline.spans or {}
+        for number in range(max(run.times for run in runs)):
+            for run in runs:
+                if number < run.times:
+                    yield from self._spans(run.computation, begin_us)
+                    begin_us += self.walk.sums_of(run.computation).total_us
 
 
 def predicted_step(program: Capture, module: HloModule, priced: Analysis) -> Prediction | None:
@@ -148,63 +141,31 @@ def predicted_step(program: Capture, module: HloModule, priced: Analysis) -> Pre
     """
     if priced.time is None or program.slice is None or program.slice.chip is None:
         return None
-    timeline, _ = timeline_of(
+    walk, _ = walk_of(
         priced,
         module,
         program.slice,
         device_ids=program.compiled.device_ids or None,
         kernel_costs=program.kernel_costs,
-        spans={},
     )
-    timeline.step()
-    counts = _executions(timeline)
-    starts = {name: _starts(timeline, name) for name in counts}
-    operations = {
-        (name, span.instruction.name): _predicted(timeline, span, times, starts[name].get(span.instruction.name))
-        for name, times in counts.items()
-        for span in (timeline.spans or {}).get(name, ())
-        if span.instruction.opcode not in _NOT_RUN and not any(run_by(timeline, span.instruction))
-    }
-    return Prediction(
-        chip=program.slice.chip.name, step_us=priced.time.step_us, operations=operations, timeline=timeline
-    )
+    walk.step()
+    operations = {}
+    for name, runners in walk.executions().items():
+        times = runners[Unit.CORE]
+        starts = _starts(walk, name) if times else {}
+        for span in walk.spans_of(name) if times else ():
+            if span.instruction.opcode not in _NOT_RUN and not span.runs:
+                started = starts.get(span.instruction.name)
+                operations[name, span.instruction.name] = _predicted(walk, span, times, started)
+    return Prediction(chip=program.slice.chip.name, step_us=priced.time.step_us, operations=operations, walk=walk)
 
 
-def run_by(timeline: Timeline, instruction: HloInstruction) -> Iterator[tuple[str, int]]:
-    """The computations that an instruction runs on the device's own schedule, and how often; of branches the longest.
-
-    The condition of a loop comes before its body.
-    """
-    if instruction.opcode not in RUNS:
-        return
-    called = instruction.called
-    if instruction.opcode == "while":
-        trips = trip_count(timeline.graph, instruction).count
-        for attribute, name in sorted(called, key=lambda pair: pair[0] != "condition"):
-            yield name, trips + 1 if attribute == "condition" else trips
-    elif instruction.opcode == "conditional":
-        yield max((name for _, name in called), key=lambda name: timeline.sums_of(name).total_us), 1
-    else:
-        yield from ((name, 1) for _, name in called)
-
-
-def _executions(timeline: Timeline) -> dict[str, int]:
-    """How often each computation runs in one step, on the device's own schedule."""
-    graph = timeline.graph
-    found = {computation.name: 1 for computation in graph.module.outermost}
-    for computation in graph.reachable:
-        for span in (timeline.spans or {}).get(computation.name, ()):
-            for name, times in run_by(timeline, span.instruction):
-                found[name] = found.get(name, 0) + found.get(computation.name, 0) * times
-    return {name: times for name, times in found.items() if times}
-
-
-def _predicted(timeline: Timeline, span: Span, executions: int, started: HloInstruction | None) -> Predicted:
+def _predicted(walk: Walk, span: Span, executions: int, started: HloInstruction | None) -> Predicted:
     instruction, computation = span.instruction, span.instruction.computation.name
-    activity, rule = _activity(timeline, computation, instruction if started is None else started)
+    activity, rule = _activity(walk, computation, instruction if started is None else started)
     key = (computation, instruction.name)
-    transfer = timeline.priced.times.get(key)
-    copy = timeline.operations.copy_time(instruction) if instruction.opcode in LOCAL_STARTS else None
+    transfer = walk.priced.times.get(key)
+    copy = walk.operations.copy_time(instruction) if instruction.opcode in LOCAL_STARTS else None
     transfer_us = transfer.time_us if transfer is not None else None if copy is None else copy.time_us
     begun = span.started
     return Predicted(
@@ -216,14 +177,12 @@ def _predicted(timeline: Timeline, span: Span, executions: int, started: HloInst
         waits_for=None if started is None else started.name,
         transfer_us=transfer_us,
         latency_us=None if transfer is None else transfer.latency_us,
-        queued_us=0.0
-        if begun is None or transfer_us is None
-        else max(begun.finish_us - transfer_us - span.begin_us, 0.0),
+        queued_us=0.0 if begun is None or transfer_us is None else max(begun.begin_us - span.begin_us, 0.0),
         moved_bytes=None if copy is None else copy.moved_bytes,
-        hbm_bytes=timeline.operations.time_of(instruction).hbm_bytes if activity is Activity.COMPUTING else 0,
+        hbm_bytes=walk.operations.time_of(instruction).hbm_bytes if activity is Activity.COMPUTING else 0,
         runs_beside=begun is not None,
-        link_axes=None if transfer is None else _link_axes(transfer, timeline.operations.chip),
-        queue=None if copy is None else _queue(copy),
+        link_axes=None if transfer is None else _link_axes(transfer, walk.operations.chip),
+        queue=None if copy is None else _QUEUES[unit_of_copy(copy)],
     )
 
 
@@ -235,27 +194,20 @@ def _link_axes(transfer: NetworkTime, chip: Chip) -> int | None:
     return int(used.any(axis=(0, 2)).sum())
 
 
-def _queue(copy: OperationTime) -> str:
-    if not copy.is_over_host:
-        return WITHIN_DEVICE
-    return TO_HOST if copy.is_to_host else FROM_HOST
-
-
-def _starts(timeline: Timeline, computation: str) -> dict[str, HloInstruction]:
+def _starts(walk: Walk, computation: str) -> dict[str, HloInstruction]:
     """What each instruction of a computation waits for, by the name of what waits.
 
     The end of an asynchronous collective fusion waits for its start, from which other fusions have handed it on.
     """
     found: dict[str, HloInstruction] = {}
     chains: dict[str, HloInstruction] = {}
-    for span in (timeline.spans or {}).get(computation, ()):
-        instruction = span.instruction
+    for instruction in walk.graph.module.computation(computation).instructions:
         opcode, name = instruction.opcode, instruction.name
-        if opcode == "fusion" and (computation, name) in timeline.priced.asynchronous:
+        if opcode == "fusion" and (computation, name) in walk.priced.asynchronous:
             chains[name] = instruction
         elif opcode in ("get-tuple-element", "fusion") and chains:
             chain = next((chains[operand] for operand in instruction.operand_names if operand in chains), None)
-            if chain is not None and opcode == "fusion" and ends_chain(timeline.graph, instruction):
+            if chain is not None and opcode == "fusion" and ends_chain(walk.graph, instruction):
                 found[name] = chain
             elif chain is not None:
                 chains[name] = chain
@@ -274,9 +226,9 @@ def _start_of(done: HloInstruction) -> HloInstruction | None:
     return start
 
 
-def _activity(timeline: Timeline, computation: str, instruction: HloInstruction) -> tuple[Activity, str]:
+def _activity(walk: Walk, computation: str, instruction: HloInstruction) -> tuple[Activity, str]:
     """What a device does or waits for, by what it was started with, and the rule that priced it."""
-    priced, operations = timeline.priced, timeline.operations
+    priced, operations = walk.priced, walk.operations
     inside = [key for _, name in instruction.called for key in priced.inside.get(name, ())]
     own = (computation, instruction.name)
     for key in [own] if own in priced.times else inside:

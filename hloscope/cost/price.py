@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
-from operator import attrgetter
+from typing import NamedTuple
 
 from hloscope.analysis.kernels import kernel_names
 from hloscope.analysis.model import Analysis, Collective, Collectives
-from hloscope.analysis.model.collective import Overlap, Relation
 from hloscope.analysis.model.step_time import RuleUse, StepTime, UnknownOperation
-from hloscope.analysis.provenance import provenance_of
+from hloscope.analysis.model.timeline import WaitCause
 from hloscope.analysis.vocabulary import Bound, Kind
 from hloscope.cost.collectives import Pricing, devices_of_partitions, partition_count, priced_collectives
-from hloscope.cost.constants import Constants, constants_of, error_of, is_calibrated, spread_of, with_measured
+from hloscope.cost.constants import (
+    Constants,
+    constants_of,
+    error_of,
+    is_calibrated,
+    is_measured_once,
+    spread_of,
+    with_measured,
+)
 from hloscope.cost.network import Network
 from hloscope.cost.operations import Basis, Operations
-from hloscope.cost.records import Priced, Span, Sums
-from hloscope.cost.timeline import Timeline
+from hloscope.cost.overlaps import with_overlaps
+from hloscope.cost.records import Priced, Sums
+from hloscope.cost.walk import Walk
 from hloscope.errors import SliceError
-from hloscope.graph import HloGraph, reached
+from hloscope.graph import HloGraph
 from hloscope.hardware.chips import Chip
 from hloscope.hardware.chips import chip as find_chip
 from hloscope.hardware.slices import Slice
 from hloscope.hardware.torus import Torus
-from hloscope.hlo import HloInstruction, HloModule, collector_paused
+from hloscope.hlo import HloModule, collector_paused
 from hloscope.units import format_bytes
 
 _MICROSECONDS = 1e6
@@ -46,7 +54,6 @@ Generations differ by factors of two or more, where they differ at all; a large 
 _MOST_NAMED = 3
 
 
-@collector_paused()
 def price_module(
     analysis: Analysis,
     module: HloModule,
@@ -69,37 +76,72 @@ def price_module(
     Returns:
         The analysis with `time`, and with `time_us` and `exposed_us` of each collective.
     """
-    if chosen is None or chosen.chip is None or module.truncated:
-        return analysis
-    timeline, notes = timeline_of(
+    priced = priced_walk(
         analysis, module, chosen, device_ids=device_ids, constants=constants, kernel_costs=kernel_costs
     )
-    graph, operations, priced = timeline.graph, timeline.operations, timeline.priced
-    known = None if device_ids is None else tuple(device_ids)
-    sums = timeline.step()
-    first_step_us = sums.total_us + sums.prefetched_us
-    if not isfinite(first_step_us):
-        return replace(analysis, notes=(*analysis.notes, _ENDLESS))
-    _make_possible(sums, chosen.chip)
-    collectives = tuple(_with_times(collective, priced, sums, chosen.chip.name) for collective in analysis.collectives)
+    return analysis if priced is None else priced.analysis
+
+
+class PricedWalk(NamedTuple):
+    """A step that was priced.
+
+    Attributes:
+        walk: What runs when.
+        analysis: The analysis with what that adds up to; without `time` where the step never ends.
+    """
+
+    walk: Walk
+    analysis: Analysis
+
+
+@collector_paused()
+def priced_walk(
+    analysis: Analysis,
+    module: HloModule,
+    chosen: Slice | None,
+    *,
+    device_ids: Sequence[int] | None = None,
+    constants: Constants | None = None,
+    kernel_costs: Mapping[str, tuple[float, float]] | None = None,
+) -> PricedWalk | None:
+    """The walk over a module's schedule, and the analysis with its times.
+
+    Args:
+        analysis: Of the module.
+        module: As for `price_module`.
+        chosen: As for `price_module`.
+        device_ids: As for `price_module`.
+        constants: As for `price_module`.
+        kernel_costs: As for `price_module`.
+
+    Returns:
+        None where there are no TPU chips, and where the text is cut off.
+    """
+    if chosen is None or chosen.chip is None or module.truncated:
+        return None
+    walk, notes = walk_of(
+        analysis, module, chosen, device_ids=device_ids, constants=constants, kernel_costs=kernel_costs
+    )
+    sums = walk.step()
+    if not isfinite(sums.total_us + sums.prefetched_us):
+        return PricedWalk(walk, replace(analysis, notes=(*analysis.notes, _ENDLESS)))
+    collectives = tuple(
+        _with_times(collective, walk.priced, sums, chosen.chip.name) for collective in analysis.collectives
+    )
     basis = _basis(sums, module)
     notes += tuple(_about_text(module, is_roofline=basis == "roofline"))
-    notes += tuple(_about_kernels(module, operations))
+    notes += tuple(_about_kernels(module, walk.operations))
     notes += tuple(_about_calibration(chosen.chip))
-    if known is None:
+    if device_ids is None:
         notes += tuple(_about_generation(module, sums, chosen.chip))
     notes += tuple(_about_transfers(collectives, chosen.name))
-    time = _step_time(sums, priced, analysis, chosen.chip, basis=basis)
-    time = replace(time, first_step_us=max(time.step_us, first_step_us))
-    collectives = with_overlaps(collectives, graph, operations, time.step_us)
-    return replace(
-        analysis,
-        collectives=Collectives(collectives),
-        time=replace(time, is_scheduled=module.is_scheduled, notes=notes),
-    )
+    time = _step_time(sums, walk.priced, analysis, chosen.chip, basis=basis)
+    collectives = with_overlaps(collectives, walk.graph, walk.operations, time.step_us)
+    time = replace(time, is_scheduled=module.is_scheduled, notes=notes)
+    return PricedWalk(walk, replace(analysis, collectives=Collectives(collectives), time=time))
 
 
-def timeline_of(
+def walk_of(
     analysis: Analysis,
     module: HloModule,
     chosen: Slice,
@@ -107,8 +149,7 @@ def timeline_of(
     device_ids: Sequence[int] | None,
     constants: Constants | None = None,
     kernel_costs: Mapping[str, tuple[float, float]] | None,
-    spans: dict[str, list[Span]] | None = None,
-) -> tuple[Timeline, tuple[str, ...]]:
+) -> tuple[Walk, tuple[str, ...]]:
     """The walk over a module's schedule, not yet begun, and what had to be assumed.
 
     Args:
@@ -118,7 +159,6 @@ def timeline_of(
         device_ids: As for `price_module`.
         constants: As for `price_module`.
         kernel_costs: As for `price_module`.
-        spans: Is given when the device is at each instruction; None keeps nothing.
 
     Raises:
         SliceError: The slice has no TPU chips.
@@ -132,18 +172,7 @@ def timeline_of(
     known = None if device_ids is None else tuple(device_ids)
     priced = priced_collectives(analysis, graph, Pricing(network=network, device_of=device_of, device_ids=known))
     operations = Operations(graph=graph, chip=chosen.chip, constants=constants, kernel_costs=kernel_costs or {})
-    return Timeline(graph, operations, priced, spans), notes
-
-
-def _make_possible(sums: Sums, chip: Chip) -> None:
-    """A step never takes less than its bytes take through memory, or its FLOPs through the matrix units.
-
-    What one step prefetches for the next crosses memory beside something else, but it does cross it, in every step.
-    """
-    hbm_bytes_per_s = chip.hbm_bytes_per_s / chip.devices_per_chip
-    peak = chip.bf16_flops_per_s / chip.devices_per_chip
-    sums.last_at_least(sums.hbm_bytes / hbm_bytes_per_s * _MICROSECONDS, Basis.MEMORY)
-    sums.last_at_least(sums.least_bf16_flops / peak * _MICROSECONDS, Basis.ROOFLINE)
+    return Walk(graph, operations, priced), notes
 
 
 def _basis(sums: Sums, module: HloModule) -> str:
@@ -176,6 +205,7 @@ def _with_times(collective: Collective, priced: Priced, sums: Sums, chip_name: s
 
 def _step_time(sums: Sums, priced: Priced, analysis: Analysis, chip: Chip, *, basis: str) -> StepTime:
     step_us = sums.total_us
+    first_step_us = step_us - sums.waited_us[WaitCause.LIMIT] + sums.prefetched_us
     peak = chip.bf16_flops_per_s / chip.devices_per_chip
     return StepTime(
         step_us=step_us,
@@ -183,6 +213,7 @@ def _step_time(sums: Sums, priced: Priced, analysis: Analysis, chip: Chip, *, ba
         exposed_us=sums.exposed_us,
         hidden_us=sums.hidden_us,
         hbm_us=sums.hbm_us,
+        first_step_us=max(step_us, first_step_us),
         flops=sums.flops,
         peak_flops_share=None
         if sums.kernels or step_us <= 0
@@ -218,6 +249,7 @@ def _rules(sums: Sums, priced: Priced, chip: Chip) -> tuple[RuleUse, ...]:
         if transfer is not None and waited_us > 0:
             bearing[transfer.rule] += transfer.time_us * sums.executions[key]
             exposed[transfer.rule] += waited_us
+    offloaded = {time.rule for time in priced.times.values() if time is not None and time.is_offloaded}
     computing = {basis.value: amount for basis, amount in sums.by_basis.items()}
     uses = []
     for rule, amount in {**computing, **sums.rules}.items():
@@ -228,6 +260,7 @@ def _rules(sums: Sums, priced: Priced, chip: Chip) -> tuple[RuleUse, ...]:
                 rule=rule,
                 time_us=amount,
                 calibrated=is_calibrated(chip.name, rule),
+                measured_once=is_measured_once(chip.name, rule) or rule in offloaded,
                 error=error,
                 more_us=more_us,
                 less_us=min(more_us, computing.get(rule, exposed[rule])),
@@ -325,88 +358,3 @@ def _about_transfers(collectives: Sequence[Collective], slice_name: str) -> Iter
         )
     if any(collective.kind is Kind.RAGGED_ALL_TO_ALL for collective in collectives):
         yield "a ragged all-to-all is priced as if its whole buffer moved; with fewer rows in use it takes less"
-
-
-# ---- which matrix multiplication each exposed collective could be hidden behind
-
-SHARE_OF_STEP = 0.05
-"""A collective that is exposed for less of the step is not worth the search, which reads its whole computation."""
-
-_RUNS_ITS_OWN_SCHEDULE = frozenset({"while", "conditional", "call"})
-_ASYNCHRONOUS = ("-start", "-update", "-done")
-
-_Neighbours = Callable[[HloInstruction], Sequence[HloInstruction]]
-
-
-def with_overlaps(
-    collectives: Sequence[Collective], graph: HloGraph, operations: Operations, step_us: float
-) -> tuple[Collective, ...]:
-    """Tells of the collectives that the step waits for long what they could be hidden behind.
-
-    Asynchronous collectives run beside what neither makes their operands nor uses their results; a collective matmul
-    runs beside its own matrix multiplication, of which it moves one part while another is multiplied.
-
-    Args:
-        collectives: With their times.
-        graph: Of the module.
-        operations: Prices what computes.
-        step_us: How long the step takes, in microseconds.
-
-    Source: Wang et al., "Overlap Communication with Dependent Computation via Decomposition in Large Deep Learning
-        Models" (ASPLOS 2023), for the second.
-    """
-    return tuple(
-        replace(collective, overlap=_overlap(collective, graph, operations))
-        if (collective.exposed_us or 0.0) * collective.executions > SHARE_OF_STEP * step_us
-        else collective
-        for collective in collectives
-    )
-
-
-def _overlap(collective: Collective, graph: HloGraph, operations: Operations) -> Overlap | None:
-    start = _scheduled(graph.module.computation(collective.computation).instruction(collective.name), graph)
-    before, after = attrgetter("operands"), attrgetter("users")
-    related = {*reached([start], before), *reached([start], after)}
-    candidates: tuple[tuple[Relation, Iterable[HloInstruction]], ...] = (
-        (Relation.INDEPENDENT, (other for other in start.computation.instructions if other not in related)),
-        (Relation.CONSUMER, _nearest(start, after, operations)),
-        (Relation.PRODUCER, _nearest(start, before, operations)),
-    )
-    for relation, instructions in candidates:
-        timed = [(time_us, other) for other in instructions if (time_us := _matmul_us(other, operations)) is not None]
-        if timed:
-            time_us, found = max(timed, key=lambda pair: pair[0])
-            source = provenance_of(graph, [found]).source
-            return Overlap(name=found.name, relation=relation, time_us=time_us, source=source)
-    return None
-
-
-def _scheduled(instruction: HloInstruction, graph: HloGraph) -> HloInstruction:
-    """The instruction of the schedule that a collective is part of: itself, or the fusion or wrapper around it."""
-    caller = graph.only_caller(instruction.computation.name)
-    while caller is not None and caller.opcode not in _RUNS_ITS_OWN_SCHEDULE:
-        instruction = caller
-        caller = graph.only_caller(instruction.computation.name)
-    return instruction
-
-
-def _nearest(start: HloInstruction, neighbours: _Neighbours, operations: Operations) -> list[HloInstruction]:
-    """The first matrix multiplications on each way from an instruction."""
-    found: list[HloInstruction] = []
-    seen, pending = {start.name}, [start]
-    while pending:
-        for other in neighbours(pending.pop()):
-            if other.name in seen:
-                continue
-            seen.add(other.name)
-            (pending if _matmul_us(other, operations) is None else found).append(other)
-    return found
-
-
-def _matmul_us(instruction: HloInstruction, operations: Operations) -> float | None:
-    """The time of an instruction that multiplies matrices; None of all others."""
-    opcode = instruction.opcode
-    if opcode in _RUNS_ITS_OWN_SCHEDULE or opcode.endswith(_ASYNCHRONOUS):
-        return None
-    cost = operations.time_of(instruction)
-    return cost.time_us if cost.flops > 0 else None

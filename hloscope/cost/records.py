@@ -1,14 +1,15 @@
-"""What the walk over a schedule adds up."""
+"""What the walk over a schedule records, and what that adds up to."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from hloscope.analysis.model.timeline import TimedRun, Unit, WaitCause
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cost.operations import Basis, OperationTime
 from hloscope.cost.paths import NetworkTime
@@ -26,25 +27,31 @@ class Priced:
         times: What each takes, by the instruction that starts it; None when it cannot be priced.
         asynchronous: Those that are printed as a start and a done, or as an asynchronous collective fusion.
         inside: The collectives of a computation, for callers that do not bear their name.
+        shared_part: The part of the first that shares links with the second.
     """
 
     times: Mapping[Key, NetworkTime | None]
     asynchronous: frozenset[Key]
     inside: Mapping[str, Sequence[Key]]
+    shared_part: Callable[[NetworkTime, NetworkTime], float]
 
 
 def _zeros() -> defaultdict[Any, float]:
     return defaultdict(float)
 
 
+_ROUNDED = 1e-9
+"""Of a time: what adding up and taking off leave over."""
+
+
 @dataclass(slots=True)
 class Sums:
-    """What happens during one execution of a computation.
+    """What happens during one execution of a computation: times by its stretches, and what these move and multiply.
 
     Attributes:
-        compute_us: Time in which the device computes or moves its own data.
-        exposed_us: Time in which it only waits for communication.
-        hidden_us: Communication that runs beside something else.
+        computing_us: Time in which the device computes or moves its own data.
+        waited_us: Time in which it waits, by what for.
+        moving_us: What its collectives take alone, waited for or not.
         hbm_us: The part of `compute_us` in which memory sets the pace.
         prefetched_us: Time that the first step waits for what later steps find prefetched.
         flops: Multiply-adds, two operations each.
@@ -57,13 +64,14 @@ class Sums:
         bound: How the times relate to the truth.
         kernels: Names of kernels whose cost is unknown.
         unpriced: Collectives that nothing can price.
-        waits: How long each collective in it is waited for, in all its executions together.
+        waits: How long each collective in it is waited for, in all its executions together, branches that are not taken
+            included.
         executions: How many executions of each collective there are.
     """
 
-    compute_us: float = 0.0
-    exposed_us: float = 0.0
-    hidden_us: float = 0.0
+    computing_us: float = 0.0
+    waited_us: dict[WaitCause, float] = field(default_factory=_zeros)
+    moving_us: float = 0.0
     hbm_us: float = 0.0
     prefetched_us: float = 0.0
     flops: int = 0
@@ -84,83 +92,120 @@ class Sums:
         """From the first instruction to the last."""
         return self.compute_us + self.exposed_us
 
-    def last_at_least(self, time_us: float, basis: Basis) -> None:
-        """Makes the whole last as long as it must, whatever its parts say: the device moves data or multiplies.
+    @property
+    def exposed_us(self) -> float:
+        """Time in which the device only waits for collectives."""
+        return self.waited_us.get(WaitCause.COLLECTIVE, 0.0)
 
-        Args:
-            time_us: What it must take.
-            basis: What that rests on.
-        """
-        missing_us = time_us - self.total_us
-        if missing_us > 0:
-            self.compute_us += missing_us
-            self.by_basis[basis] += missing_us
-            self.hbm_us += missing_us if basis is Basis.MEMORY else 0.0
+    @property
+    def compute_us(self) -> float:
+        """All other time: it computes, moves its own data, or waits for that."""
+        others = (waited_us for cause, waited_us in self.waited_us.items() if cause is not WaitCause.COLLECTIVE)
+        return sum(others, self.computing_us)
 
-    def add_operation(self, cost: OperationTime) -> None:
-        """Adds one instruction that computes."""
-        self.add_wait(cost, cost.time_us)
+    @property
+    def hidden_us(self) -> float:
+        """Time of collectives that run beside something else."""
+        hidden_us = self.moving_us - self.exposed_us
+        return hidden_us if hidden_us > _ROUNDED * self.moving_us else 0.0
+
+    def add_stretch(self, one: Stretch) -> None:
+        """Adds the time of one stretch, with all that runs in it."""
+        if one.cause is not None:
+            self._add_wait(one.cause, one)
+        elif one.is_collective:
+            self._add_transfer(one)
+        elif one.beside is not None:
+            self._add_counts(one.beside, 1)
+        elif one.runs:
+            for sums, run in one.runs:
+                self._add(sums, run.times)
+        elif one.cost is not None and one.unit is Unit.CORE:
+            self.computing_us += one.cost.time_us
+            self._add_basis(one.cost, one.cost.time_us)
+
+    def _add_wait(self, cause: WaitCause, one: Stretch) -> None:
+        if one.beside is not None:
+            self._add_wait_for_thread(one.beside, one.time_us)
+            return
+        self.waited_us[cause] += one.time_us
+        if one.key is not None:
+            self.waits[one.key] += one.time_us
+        if one.cost is not None:
+            self._add_basis(one.cost, one.time_us)
+
+    def _add_basis(self, cost: OperationTime, time_us: float) -> None:
+        self.by_basis[cost.basis] += time_us
+        if cost.is_paced_by_memory:
+            self.hbm_us += time_us
+
+    def _add_transfer(self, one: Stretch) -> None:
+        assert one.key is not None
+        if one.transfer is None:
+            self.unpriced += 1
+        else:
+            self.moving_us += one.transfer.time_us
+            self.rules[one.transfer.rule] += one.transfer.time_us
+        self.waits[one.key] += 0.0
+        self.executions[one.key] += 1
+
+    def _add_wait_for_thread(self, beside: Sums, time_us: float) -> None:
+        """Adds the part of another thread's work that is waited for, as it is made up on the whole."""
+        share = time_us / beside.total_us if beside.total_us > 0 else 0.0
+        for cause, of_thread_us in beside.waits_for_it():
+            self.waited_us[cause] += share * of_thread_us
+        for basis, amount in beside.by_basis.items():
+            self.by_basis[basis] += share * amount
+        self.hbm_us += share * beside.hbm_us
+        for key, waited_us in beside.waits.items():
+            self.waits[key] += share * waited_us
+
+    def waits_for_it(self) -> Iterator[tuple[WaitCause, float]]:
+        """What another thread waits for that waits for all of this one: its kernels, and what these wait for."""
+        yield WaitCause.KERNEL, self.computing_us
+        yield from self.waited_us.items()
+
+    def add_work(self, cost: OperationTime) -> None:
+        """Counts what an instruction computes and moves, however long it takes."""
         self.flops += cost.flops
         self.least_bf16_flops += cost.least_bf16_flops
         self.hbm_bytes += cost.hbm_bytes
         self.densest = max(self.densest, cost.bf16_flops_per_cycle)
 
-    def add_wait(self, cost: OperationTime, waited_us: float) -> None:
-        """Adds the part of something asynchronous that the device waits for."""
-        self.compute_us += waited_us
-        self.by_basis[cost.basis] += waited_us
-        if cost.is_paced_by_memory:
-            self.hbm_us += waited_us
+    def _add(self, other: Sums, times: int) -> None:
+        """Adds a computation that runs so many times."""
+        self.computing_us += times * other.computing_us
+        for cause, waited_us in other.waited_us.items():
+            self.waited_us[cause] += times * waited_us
+        self.hbm_us += times * other.hbm_us
+        for basis, amount in other.by_basis.items():
+            self.by_basis[basis] += times * amount
+        for key, waited_us in other.waits.items():
+            self.waits[key] += times * waited_us
+        self._add_counts(other, times)
 
-    def add_collective(self, key: Key, transfer: NetworkTime | None, exposed_us: float) -> None:
-        """Adds one collective; None for the time of one that cannot be priced."""
-        self.exposed_us += exposed_us
-        if transfer is None:
-            self.unpriced += 1
-        else:
-            self.hidden_us += max(transfer.time_us - exposed_us, 0.0)
-            self.rules[transfer.rule] += transfer.time_us
-        self.waits[key] += exposed_us
-        self.executions[key] += 1
-
-    def add(self, other: Sums, times: int = 1, *, share: float = 1.0) -> None:
-        """Adds a computation.
-
-        Args:
-            other: The computation.
-            times: How often it runs.
-            share: The part of its time that is waited for; the rest of it runs beside something else.
-        """
-        waited = times * share
-        self.compute_us += waited * other.compute_us
-        self.exposed_us += waited * other.exposed_us
-        self.hidden_us += times * other.hidden_us + (times - waited) * other.exposed_us
-        self.hbm_us += waited * other.hbm_us
+    def _add_counts(self, other: Sums, times: int) -> None:
+        """Adds all of a computation but the time that passes during it."""
+        self.moving_us += times * other.moving_us
         self.prefetched_us += other.prefetched_us
         self.flops += times * other.flops
         self.least_bf16_flops += times * other.least_bf16_flops
         self.hbm_bytes += times * other.hbm_bytes
         self.densest = max(self.densest, other.densest)
-        for basis, amount in other.by_basis.items():
-            self.by_basis[basis] += waited * amount
         for rule, amount in other.rules.items():
             self.rules[rule] += times * amount
         for label, (time_us, moved, count) in other.unknown.items():
             self.add_unknown(label, times * time_us, times * moved, times * count)
-        self.add_doubts(other, times)
-        self.add_costs(other, times, share=share)
-
-    def add_costs(self, other: Sums, times: int = 1, *, share: float = 1.0) -> None:
-        """Notes what the collectives of a computation cost, without adding their time to the total.
-
-        Args:
-            other: The computation.
-            times: How often it runs.
-            share: The part of it that is waited for.
-        """
         for key, executions in other.executions.items():
-            self.waits[key] += times * share * other.waits[key]
             self.executions[key] += times * executions
+        self.add_doubts(other, times)
+
+    def add_costs(self, branch: Sums) -> None:
+        """Notes what the collectives of a branch cost that may be taken, without adding their time to the total."""
+        for key, executions in branch.executions.items():
+            self.waits[key] += branch.waits[key]
+            self.executions[key] += executions
+        self.add_doubts(branch)
 
     def add_doubts(self, other: Sums, times: int = 1) -> None:
         """Notes that a computation may take longer than it says, whether it is waited for or not."""
@@ -174,30 +219,87 @@ class Sums:
         self.unknown[label] = (before[0] + time_us, before[1] + moved, before[2] + count)
 
 
-@dataclass(slots=True)
+class Stretch(NamedTuple):
+    """What one part of the device does or waits for, from when to when, from the beginning of the computation.
+
+    Attributes:
+        instruction: The instruction that the core is at, or that has started what is on its way; None behind the last.
+        unit: The part.
+        begin_us: From when.
+        end_us: Until when.
+        cause: What the core waits for; None where the unit works.
+        cost: Of an operation, of a copy, and of a wait for one.
+        transfer: Of a collective and of a wait for one; None where it cannot be priced.
+        key: The collective.
+        of: What has started what is waited for.
+        beside: Of what runs on another thread, and of a wait for it.
+        runs: The computations that run meanwhile, with what one execution of each adds up to.
+        is_started: Whether the core goes on beside it.
+        is_prefetch: Whether the step before issued it.
+    """
+
+    instruction: HloInstruction | None
+    unit: Unit
+    begin_us: float
+    end_us: float
+    cause: WaitCause | None = None
+    cost: OperationTime | None = None
+    transfer: NetworkTime | None = None
+    key: Key | None = None
+    of: HloInstruction | None = None
+    beside: Sums | None = None
+    runs: tuple[tuple[Sums, TimedRun], ...] = ()
+    is_started: bool = False
+    is_prefetch: bool = False
+
+    @property
+    def time_us(self) -> float:
+        """How long it is."""
+        return self.end_us - self.begin_us
+
+    @property
+    def is_collective(self) -> bool:
+        """Whether it is a collective on its way."""
+        return self.key is not None and self.cause is None
+
+
+@dataclass(slots=True, kw_only=True)
 class InFlight:
     """Something that was started and not yet waited for.
 
     Attributes:
+        start: What has started it.
+        unit: What carries it.
+        begin_us: When it begins.
         finish_us: When it is done.
         key: The collective; None for all else.
         transfer: What that takes alone, and over which links; None where it cannot be priced, and for all else.
         cost: The copy, or what the host does.
-        beside: The computation that runs on another thread of the device.
+        thread: The computation that runs on another thread of the device.
+        runs: The computations that are run there.
+        is_started: Whether the core goes on beside it.
         is_prefetch: Whether the step before issued it.
         is_finished: Whether something has waited for it.
         behind: The transfer on the same links after which it begins; None where it begins at once.
-        exposed_us: How long it has been waited for, by its own done or by that of a transfer behind it.
+        beside: Transfers that run at once on some of the same links. What they make it longer counts as if it had begun
+            later by that.
+        exposed_us: How long it has been waited for.
     """
 
+    start: HloInstruction
+    unit: Unit
+    begin_us: float
     finish_us: float
     key: Key | None = None
     transfer: NetworkTime | None = None
     cost: OperationTime | None = None
-    beside: Sums | None = None
+    thread: Sums | None = None
+    runs: tuple[tuple[Sums, TimedRun], ...] = ()
+    is_started: bool = True
     is_prefetch: bool = False
     is_finished: bool = False
     behind: InFlight | None = None
+    beside: list[InFlight] = field(default_factory=list)
     exposed_us: float = 0.0
 
     def meets(self, found: NetworkTime) -> bool:
@@ -207,26 +309,79 @@ class InFlight:
             return own is not None and own.links is found.links and own.rule == found.rule
         return bool(np.any(own.links & found.links))
 
-    def expose(self, since_us: float) -> None:
-        """Notes that it is waited for from `since_us` on; until it begins that is waiting for what it is behind."""
-        waiting: InFlight = self
+    def waited_for(self, since_us: float) -> Iterator[tuple[InFlight, float, float]]:
+        """What is waited for from when to when by one that waits for this; until it begins, for what it is behind."""
+        found: list[tuple[InFlight, float, float]] = []
+        waiting = self
         while waiting.behind is not None and not waiting.behind.is_finished and waiting.behind.finish_us > since_us:
-            waiting.exposed_us += waiting.finish_us - waiting.behind.finish_us
+            found.append((waiting, waiting.behind.finish_us, waiting.finish_us))
             waiting = waiting.behind
-        waiting.exposed_us += max(waiting.finish_us - since_us, 0.0)
+        for one, begin_us, end_us in ((waiting, since_us, waiting.finish_us), *reversed(found)):
+            yield from one._with_those_beside(begin_us, end_us)
+
+    def _with_those_beside(self, begin_us: float, end_us: float) -> Iterator[tuple[InFlight, float, float]]:
+        """What is waited for meanwhile: until it begins, those that make it later, none for longer than it takes."""
+        for other in self.beside:
+            left_us = 0.0 if other.transfer is None else other.transfer.time_us - other.exposed_us
+            late_us = min(self.begin_us - begin_us, left_us)
+            if late_us > 0:
+                yield other, begin_us, begin_us + late_us
+                begin_us += late_us
+        yield self, begin_us, end_us
+
+    def delayed(self, by_us: float) -> None:
+        """Lets it begin and end later."""
+        self.begin_us += by_us
+        self.finish_us += by_us
+
+    def not_before(self, time_us: float) -> InFlight:
+        """The same, begun later."""
+        self.delayed(max(time_us - self.begin_us, 0.0))
+        return self
+
+    def stretch(self) -> Stretch:
+        """When it is on its way."""
+        return Stretch(
+            self.start,
+            self.unit,
+            self.begin_us,
+            self.finish_us,
+            cost=self.cost,
+            transfer=self.transfer,
+            key=self.key,
+            beside=self.thread,
+            runs=self.runs,
+            is_started=self.is_started,
+            is_prefetch=self.is_prefetch,
+        )
+
+
+@dataclass(slots=True)
+class Schedule:
+    """One execution of a computation.
+
+    Attributes:
+        stretches: What runs when; what is started stands where it is waited for.
+        sums: What they add up to.
+    """
+
+    stretches: list[Stretch] = field(default_factory=list)
+    sums: Sums = field(default_factory=Sums)
 
 
 class Span(NamedTuple):
-    """When the device is at one instruction of its schedule, from the beginning of the computation.
+    """When the core is at one instruction of its schedule, from the beginning of the computation.
 
     Attributes:
         instruction: The instruction.
         begin_us: When it comes to it.
         end_us: When it goes on.
         started: What it has started that runs beside the rest; None for all else.
+        runs: The computations that it runs.
     """
 
     instruction: HloInstruction
     begin_us: float
     end_us: float
-    started: InFlight | None
+    started: Stretch | None
+    runs: tuple[TimedRun, ...]

@@ -24,6 +24,7 @@ _INTEGER_PASSES = {"s16": 4.0, "u16": 4.0, "s32": 10.0, "u32": 10.0}
 """Passes of a matmul of integers. Source: libtpu's estimated cycles, beside those of the same matmul in bf16."""
 
 VMEM, HOST = 1, 5
+_HBM = 0
 _NOT_COUNTED = frozenset({2, 3, 4, 6, 7})
 """XLA's numbers of memory spaces on TPU: these hold scalars and flags; all others but VMEM and the host are HBM."""
 
@@ -34,7 +35,7 @@ _UPDATES = {"dynamic-update-slice": 1, "scatter": 2}
 _KEEPS_ELEMENTS = frozenset({"bitcast", "convert", "copy", "reshape", "transpose", "negate"})
 """Each element of the result is made of one of the operand."""
 
-_COLLECTIVES = ("all-", "reduce-scatter", "collective-", "ragged-", "send", "recv")
+COLLECTIVES = ("all-", "reduce-scatter", "collective-", "ragged-", "send", "recv")
 _DEEPEST = 8
 """Fusions in fusions that are looked into; what is deeper counts as a whole."""
 
@@ -267,6 +268,25 @@ class Traffic:
         own = [part for index, part in enumerate(instruction.shape.elements) if str(index) not in old]
         return Moved() if "" in old else self._sum([self.of_shape(part).as_written() for part in own])
 
+    def single_rows(self, instruction: HloInstruction) -> int:
+        """Bytes that an operation writes into an array in HBM row by row, of tiles that have more rows than it writes.
+
+        As the update of one layer of `f32[512,16,7168]{2,1,0:T(8,128)}` by `f32[512,1,7168]`.
+        """
+        if instruction.opcode == "fusion":
+            root = self._graph.module.computation(instruction.called[0][1]).root
+            values = root.operands if root.opcode == "tuple" else (root,)
+        else:
+            values = (instruction,)
+        return sum(self._size(value.operands[1]) for value in values if _writes_single_rows(value))
+
+    def turns(self, instruction: HloInstruction) -> bool:
+        """Whether a fusion changes the dimension along which neighbours lie of an array that it reads or writes."""
+        if instruction.opcode != "fusion":
+            return False
+        inside = self._graph.module.computation(instruction.called[0][1]).instructions
+        return any(inner.opcode in ("copy", "transpose") and _turns(inner) for inner in inside)
+
     def of_shape(self, shape: Shape) -> Moved:
         """All arrays of a shape, as if they were read."""
         kept = self._sizes.get(id(shape))
@@ -294,7 +314,7 @@ class Traffic:
             return self._size(user)
         if user.opcode in _UPDATES and positions == [0] and not user.shape.is_tuple:
             return self._size(user.operands[_UPDATES[user.opcode]]) if self._combines(user) else 0
-        if user.opcode.startswith(_COLLECTIVES) or (user.opcode == "tuple" and user.is_root and not around):
+        if user.opcode.startswith(COLLECTIVES) or (user.opcode == "tuple" and user.is_root and not around):
             return 0  # a transfer counts for itself, and what is passed through stays where it is
         if user.opcode in _KEEPS_ELEMENTS:
             taken, size = self._read(user, around), self._size(user)
@@ -309,7 +329,7 @@ class Traffic:
         """What each result of a fused computation writes."""
         for value in root.operands if root.opcode == "tuple" else (root,):
             whole, new = self.of_shape(value.shape), self._updated(value)
-            if not value.opcode.startswith(_COLLECTIVES):
+            if not value.opcode.startswith(COLLECTIVES):
                 yield whole if new is None else _scaled(whole, new)
 
     def _updated(self, value: HloInstruction) -> int | None:
@@ -357,3 +377,27 @@ def _scaled(whole: Moved, read_bytes: int) -> Moved:
     if whole.vmem_bytes:
         return Moved(vmem_bytes=part)
     return Moved(host_bytes=part) if whole.host_bytes else Moved(read_bytes=part)
+
+
+def _writes_single_rows(value: HloInstruction) -> bool:
+    """Whether an update in HBM has fewer rows than the tiles of what it is written into."""
+    layout = value.shape.layout
+    if value.opcode != "dynamic-update-slice" or layout is None or not layout.tiles or space_of(value.shape) != _HBM:
+        return False
+    if len(layout.tiles[0]) < 2 or len(layout.minor_to_major) < 2:
+        return False
+    axis = layout.minor_to_major[1]
+    rows = value.operands[1].shape.dimensions[axis]
+    return rows < layout.tiles[0][-2] and rows < value.shape.dimensions[axis]
+
+
+def _turns(inner: HloInstruction) -> bool:
+    """Whether neighbours of a copy's or transpose's result were none in its operand."""
+    before, after = inner.operands[0].shape.layout, inner.shape.layout
+    if before is None or after is None or not before.minor_to_major or not after.minor_to_major:
+        return False
+    minor = after.minor_to_major[0]
+    order = _integers(inner.attributes.get("dimensions", ""))
+    if inner.opcode == "transpose" and minor < len(order):
+        minor = order[minor]
+    return before.minor_to_major[0] != minor and max(inner.shape.dimensions, default=1) > 1

@@ -76,13 +76,13 @@ def fitted(joined: Sequence[Joined]) -> tuple[CalibratedFigure, ...]:
     predictions = [one.prediction for one in joined if one.prediction is not None]
     if not predictions:
         return ()
-    operations = predictions[0].timeline.operations
+    operations = predictions[0].walk.operations
     chip, constants = operations.chip, operations.constants
     found = _measurements(joined, chip)
     figures = [
         _figure("clock_hz", chip.clock_hz, _clocks(found), _around(chip, "clock_hz")),
         _figure("hbm_bytes_per_s", chip.hbm_bytes_per_s, _memory(found), _around(chip, "hbm_bytes_per_s")),
-        _figure("pcie_bytes_per_s", chip.pcie_bytes_per_s, _host_rates(found), _PCIE),
+        _figure("pcie_bytes_per_s", chip.pcie_bytes_per_s, _host_rates(found, constants.host_share), _PCIE),
     ]
     for name in _SHARES:
         before = float(getattr(constants, name))
@@ -158,10 +158,11 @@ def _memory(found: _Measurements) -> Iterator[float]:
             yield found.chip.hbm_bytes_per_s * predicted.time_us / measured_us
 
 
-def _host_rates(found: _Measurements) -> Iterator[float]:
+def _host_rates(found: _Measurements, share: float) -> Iterator[float]:
+    """Of copies between host and device, of which each reaches a share of the link's bandwidth."""
     for transfer, predicted in found.transfers:
         if predicted.queue in (FROM_HOST, TO_HOST) and transfer.measured_bytes_per_s is not None:
-            yield transfer.measured_bytes_per_s * found.chip.devices_per_chip
+            yield transfer.measured_bytes_per_s * found.chip.devices_per_chip / share
 
 
 def _share_of(predicted: Predicted) -> str | None:

@@ -121,7 +121,7 @@ def _predicted_us(joined: Joined, found: Predicted) -> float | None:
     if found.transfer_us is not None:
         return found.transfer_us
     key = (found.instruction.computation.name, found.instruction.name)
-    times = {} if joined.prediction is None else joined.prediction.timeline.priced.times
+    times = {} if joined.prediction is None else joined.prediction.walk.priced.times
     return None if key in times or found.time_us <= 0 else found.time_us
 
 

@@ -317,10 +317,15 @@ def _trust(time: StepTime, *, brief: bool = False) -> str:
         f"{basis}; on {plural(spread.rows, 'published timing')} of this generation off by a factor of "
         f"{spread.median:.2f} (median) to {spread.worst:.2f} (worst)"
     )
+    once = [use.rule for use in time.rules if use.measured_once]
     if brief:
-        return f"{known}; {plural(len(time.uncalibrated), 'rule')} not tested by them" if time.uncalibrated else known
-    untested = ", ".join(time.uncalibrated)
-    return f"{known}; priced by rules that none of them tests: {untested}" if untested else known
+        counts = {"not tested by them": len(time.uncalibrated), "set by a single measurement": len(once)}
+        return "; ".join([known, *(f"{plural(count, 'rule')} {words}" for words, count in counts.items() if count)])
+    names = {
+        "priced by rules that none of them tests": time.uncalibrated,
+        "by rules whose constant a single measurement has set": once,
+    }
+    return "; ".join([known, *(f"{words}: {', '.join(rules)}" for words, rules in names.items() if rules)])
 
 
 def _unknown(time: StepTime) -> str:

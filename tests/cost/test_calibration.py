@@ -25,9 +25,13 @@ ROWS_OF_CONSTANT = {
     "array_us": ("v5p-all-reduce-9xf32", "v5p-all-reduce-19xf32"),
     "hbm_read_share": ("v5e-thin-8", "v5e-thin-64", "v5p-reduce"),
     "hbm_write_share": ("v6e-fill", "v6e-copy", "v5p-adamw"),
+    "single_rows_share": (),
+    "transposed_share": (),
     "vector_share": ("v5e-thin-1",),
     "narrow_share": ("v6e-int8-4096", "v6e-int8-6144"),
     "dcn_share": ("2xv6e-256-psum",),
+    "host_share": (),
+    "host_both_ways_share": (),
 }
 """The measurements that set each constant most."""
 RANKINGS = [
@@ -70,7 +74,7 @@ def test_the_spreads_are_those_of_the_residuals(chip):
 
 
 @pytest.mark.parametrize(
-    ("chip", "median", "worst"), [("v5e", 1.02, 1.15), ("v5p", 1.05, 1.2), ("v6e", 1.08, 1.2), ("v7x", 1.1, 1.15)]
+    ("chip", "median", "worst"), [("v5e", 1.02, 1.15), ("v5p", 1.05, 1.2), ("v6e", 1.05, 1.2), ("v7x", 1.1, 1.15)]
 )
 def test_the_bars_hold_for_what_was_left_out(chip, median, worst):
     factors = [factor(row) for row in REQUIRED.values() if row["generation"] == chip]

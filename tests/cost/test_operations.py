@@ -3,6 +3,7 @@
 import pytest
 from cost_examples import BLOCK, READ, cycles, module_text, moved_us
 
+from hloscope.cost.constants import CONSTANTS
 from hloscope.cost.operations import Basis, Operations
 from hloscope.graph import HloGraph
 from hloscope.hardware import chip
@@ -99,15 +100,15 @@ def test_an_asynchronous_slice_moves_the_slice():
 
 
 TO_HOST = f"ROOT %s = ({ON_HOST}, {BLOCK}, u32[]{{:S(2)}}) copy-start(%a)"
-PCIE_US = BLOCK_BYTES / 16e9 * 1e6
+PCIE_US = BLOCK_BYTES / (16e9 * CONSTANTS.host_share) * 1e6
 
 
 def test_the_host_is_reached_over_pcie():
     operations, start = operation(ARGUMENT, TO_HOST)
     found = operations.copy_time(start)
-    assert (found.time_us, found.basis, found.is_over_host) == (pytest.approx(PCIE_US), Basis.MEMORY, True)
+    assert (found.time_us, found.basis, found.is_over_host) == (pytest.approx(PCIE_US), Basis.LINK_TO_HOST, True)
     waited_for = time_of(ARGUMENT, f"ROOT %c = {ON_HOST} copy(%a)")
-    assert (waited_for.time_us, waited_for.basis) == (pytest.approx(PCIE_US), Basis.MEMORY)
+    assert (waited_for.time_us, waited_for.basis) == (pytest.approx(PCIE_US), Basis.LINK_TO_HOST)
 
 
 def test_a_link_to_the_host_whose_pace_is_not_published_is_unknown():
@@ -135,7 +136,7 @@ def test_narrow_types_are_faster_where_the_chip_multiplies_them(kind, on, passes
     found = time_of(f"%m = {kind}[4096,4096] parameter(0)", f"ROOT %d = f32[4096,4096] {dot}", on=on)
     entry = chip(on)
     peak = entry.bf16_flops_per_s / entry.devices_per_chip
-    assert found.time_us == pytest.approx(passes * 2 * 4096**3 / peak * 1e6, rel=2e-2)
+    assert found.time_us == pytest.approx(passes * 2 * 4096**3 / peak * 1e6, rel=3e-2)
 
 
 def test_a_matmul_that_is_not_understood_is_unknown():

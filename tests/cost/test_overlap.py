@@ -5,6 +5,8 @@ from cost_examples import BLOCK, fusion, module_text, priced
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hloscope.analysis.model import Mesh
+
 ARGUMENT = f"%a = {BLOCK} parameter(0)"
 PAIRS = ("{{0,1}}", "{{1,0}}", "{{0,1},{1,0}}", "{{6,7}}", "{{0,7},{1,6}}")
 
@@ -90,3 +92,17 @@ def test_waiting_for_another_thread_is_waiting_for_what_it_does(count):
     assert time.step_us == pytest.approx(max(count / 1.75e3, beside_us))
     assert time.exposed_us == pytest.approx(sum(one.exposed_us for one in transfers))
     assert time.exposed_us + time.hidden_us == pytest.approx(sum(one.time_us for one in transfers))
+
+
+def ring(name, step):
+    pairs = ",".join(f"{{{one},{(one + step) % 8}}}" for one in range(8))
+    return started(name, f"{{{pairs}}}")
+
+
+def test_rings_both_ways_slow_each_other_by_the_pairs_that_share_links():
+    mesh = Mesh(axis_names=("x",), axis_sizes=(8,))
+    alone = priced(text_of((ring(0, 1), done(0)), (0,)), mesh=mesh).time.step_us
+    both = priced(text_of((ring(0, 1), ring(1, -1), done(0), done(1)), (0, 1)), mesh=mesh)
+    assert all(one.time_us == pytest.approx(alone) for one in both.collectives)
+    assert 1.3 * alone < both.time.step_us < 1.9 * alone  # on 2x4 some of their ways cross, and others do not
+    assert both.time.exposed_us == pytest.approx(sum(one.exposed_us for one in both.collectives))

@@ -7,6 +7,7 @@ from cost_examples import BLOCK, HEADER, cycles, fusion, module_text, moved_us, 
 
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.vocabulary import Bound
+from hloscope.cost.constants import CONSTANTS
 from hloscope.cost.price import price_module
 from hloscope.hardware import parse_slice
 from hloscope.hlo import parse_module
@@ -189,7 +190,7 @@ def test_the_basis_is_true_where_nothing_is_computed(says):
 # ---- the host
 
 
-def test_copies_from_and_to_the_host_run_at_once():
+def test_copies_from_and_to_the_host_run_at_once_and_slow_each_other():
     on_host = BLOCK.replace("}", "S(5)}")
     there, back = f"({on_host}, {BLOCK}, u32[]{{:S(2)}})", f"({BLOCK}, {on_host}, u32[]{{:S(2)}})"
     text = module_text(f"""
@@ -203,7 +204,9 @@ def test_copies_from_and_to_the_host_run_at_once():
       %u = {on_host} copy-done(%again)
       ROOT %r = ({on_host}, {BLOCK}, {on_host}) tuple(%t, %b, %u)
     """)
-    assert priced(text).time.step_us == pytest.approx(2 * BLOCK_BYTES / 16e3)
+    alone = BLOCK_BYTES / (16e3 * CONSTANTS.host_share)
+    at_once = BLOCK_BYTES / (16e3 * CONSTANTS.host_both_ways_share)
+    assert priced(text).time.step_us == pytest.approx(at_once + alone)
 
 
 # ---- kernels

@@ -5,13 +5,14 @@ from cost_examples import BLOCK, fusion, module_text, moved_us, priced
 
 from hloscope.analysis.analyze import analyze_module
 from hloscope.analysis.vocabulary import Bound, Link
+from hloscope.cost.constants import CONSTANTS
 from hloscope.cost.price import price_module
 from hloscope.hardware import parse_slice
 from hloscope.hlo import parse_module
 
 ARGUMENT = f"%a = {BLOCK} parameter(0)"
 ON_HOST = "f32[1024,1024]{1,0:T(8,128)S(5)}"
-PCIE_US = 2**22 / 16e9 * 1e6
+PCIE_US = 2**22 / (16e9 * CONSTANTS.host_share) * 1e6
 HBM_US = moved_us(2**22)
 
 

@@ -1,133 +1,73 @@
-"""The schedule as a timeline: what overlaps, what is waited for, what is counted how often."""
+"""The timeline: what runs when, what is waited for and why, and that it adds up."""
 
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+
+import jsonschema
 import pytest
-from cost_examples import BLOCK, cycles, fusion, module_text, moved_us, priced
-from hypothesis import given
+from adding_up import check_sums
+from click.testing import CliRunner
+from cost_examples import BLOCK, HEADER, fusion, module_text
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_walk import ARGUMENT, GROUPS, LOOP, overlapped, permute_done, permute_start
 
-from hloscope.analysis.vocabulary import Bound
-from hloscope.hardware.slices import parse_slice
+import hloscope
+from hloscope.analysis.analyze import analyze_module
+from hloscope.analysis.model.timeline import Timeline
+from hloscope.cli import group
+from hloscope.cost.intervals import timeline_of
+from hloscope.cost.price import priced_walk
+from hloscope.errors import HloscopeError
+from hloscope.hardware.slices import default_slice, parse_slice
 from hloscope.hlo import parse_module
-from hloscope.rules import Facts
 
-PAIRS = "{{0,1},{1,0}}"
-GROUPS = "channel_id=1, replica_groups=[4,2]<=[8], use_global_device_ids=true"
-PERMUTED = f"({BLOCK}, {BLOCK}, u32[], u32[])"
+FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
+TEXTS = sorted([*FIXTURES.rglob("*.hlo"), *FIXTURES.rglob("*.hlo.xz")])
 
 
-def permute_start(operand, name="start"):
-    return f"%{name} = {PERMUTED} collective-permute-start(%{operand}), channel_id=1, source_target_pairs={PAIRS}"
+def text_at(path: Path) -> str:
+    return lzma.open(path, "rt").read() if path.suffix == ".xz" else path.read_text()
 
 
-def permute_done(start="start", name="done"):
-    return f"%{name} = {BLOCK} collective-permute-done(%{start})"
+def timed(text: str, chip: str = "v5e") -> tuple[Timeline, hloscope.Analysis]:
+    module = parse_module(text)
+    chosen = parse_slice("v5e:2x4") if module.device_count == 8 and chip == "v5e" else None
+    chosen = chosen or default_slice(max(module.device_count, 1), chip)
+    priced = priced_walk(analyze_module(module, target="test", mesh=None), module, chosen)
+    assert priced is not None
+    found = timeline_of(priced.walk, priced.analysis, chosen.name)
+    assert found is not None
+    return found, priced.analysis
 
 
-ARGUMENT = f"%a = {BLOCK} parameter(0)"
+def core(found: Timeline, name: str | None = None):
+    """What the core does: (instruction, microseconds, what it waits for)."""
+    computation = found.computation(name or found.entry)
+    return [(one.name, one.time_us, one.wait) for one in computation.intervals if one.unit == "core"]
 
 
-def overlapped(count):
-    return module_text(f"""
-      {ARGUMENT}
-      {permute_start("a")}
-      {fusion("f", "a", count)}
-      {permute_done()}
-      ROOT %t = ({BLOCK}, {BLOCK}) tuple(%f, %done)
-    """)
+@pytest.mark.parametrize("chip", ["v5e", "v5p", "v6e"])
+def test_every_fixture_adds_up(chip):
+    for path in TEXTS:
+        check_sums(*timed(text_at(path), chip))
+    assert len(TEXTS) > 100
 
 
-def test_cycles_become_time_by_the_clock():
-    found = priced(module_text(f"{ARGUMENT}\nROOT {fusion('f', 'a', 150_000)}"))
-    assert (found.time.step_us, found.time.compute_us, found.time.exposed_us) == (100.0, 100.0, 0.0)
-    assert (found.time.basis, found.time.is_scheduled) == ("cycles", True)
+def test_what_is_not_hidden_is_a_wait_of_its_own():
+    found, _ = timed(overlapped(15_000))
+    transfer = next(one for one in found.computation(found.entry).intervals if one.unit == "ici")
+    assert (transfer.name, transfer.begin_us, transfer.links) == ("start", 0.0, ("x+", "x-"))
+    waited = pytest.approx(transfer.time_us - 10.0)
+    assert core(found) == [("f", 10.0, None), ("done", waited, "collective")]
+    wait = found.computation(found.entry).intervals[-1]
+    assert (wait.waits_for, wait.collective, wait.rule) == ("start", f"{found.entry}/start", "permute")
 
 
-def test_a_transfer_hides_behind_what_lies_between():
-    found = priced(overlapped(1_500_000))
-    (permute,) = found.collectives
-    assert permute.exposed_us == 0
-    assert found.time.hidden_us == permute.time_us
-    assert found.time.step_us == 1000.0
-
-
-def test_what_is_not_hidden_is_exposed():
-    found = priced(overlapped(15_000))
-    (permute,) = found.collectives
-    assert permute.exposed_us == pytest.approx(permute.time_us - 10.0)
-    assert found.time.step_us == pytest.approx(permute.time_us)
-
-
-@given(st.integers(0, 2_000_000))
-def test_a_hidden_collective_and_its_compute_are_never_less_than_either(count):
-    found = priced(overlapped(count))
-    (permute,) = found.collectives
-    compute_us = count / 1.5e3
-    assert found.time.step_us >= max(compute_us, permute.time_us) - 1e-6
-    assert found.time.step_us <= compute_us + permute.time_us + 1e-6
-    assert found.time.step_us == pytest.approx(found.time.compute_us + found.time.exposed_us)
-    assert found.time.hidden_us + found.time.exposed_us == pytest.approx(permute.time_us)
-
-
-def test_transfers_over_the_same_links_wait_for_each_other():
-    text = module_text(f"""
-      {ARGUMENT}
-      {permute_start("a", "start")}
-      {permute_start("a", "other")}
-      {permute_done("start", "done")}
-      {permute_done("other", "last")}
-      ROOT %t = ({BLOCK}, {BLOCK}) tuple(%done, %last)
-    """)
-    found = priced(text)
-    assert found.time.step_us == pytest.approx(sum(one.time_us for one in found.collectives))
-
-
-def test_transfers_over_other_links_do_not():
-    elsewhere = permute_start("a", "other").replace(PAIRS, "{{6,7},{7,6}}")
-    text = module_text(f"""
-      {ARGUMENT}
-      {permute_start("a", "start")}
-      {elsewhere}
-      {permute_done("start", "done")}
-      {permute_done("other", "last")}
-      ROOT %t = ({BLOCK}, {BLOCK}) tuple(%done, %last)
-    """)
-    found = priced(text)
-    assert found.time.step_us == pytest.approx(found.collectives[0].time_us)
-
-
-def test_a_synchronous_collective_is_exposed():
-    text = module_text(f"""
-      {ARGUMENT}
-      {fusion("f", "a", 15_000)}
-      ROOT %r = {BLOCK} all-reduce(%f), {GROUPS}, to_apply=%sum
-    """)
-    found = priced(text)
-    (reduction,) = found.collectives
-    assert reduction.exposed_us == pytest.approx(reduction.time_us)
-    assert found.time.step_us == pytest.approx(10.0 + reduction.time_us)
-
-
-LOOP = f"""
-%body (p: (s32[], f32[1024,1024])) -> (s32[], f32[1024,1024]) {{
-  %p = (s32[], {BLOCK}) parameter(0)
-  %i = s32[] get-tuple-element(%p), index=0
-  %one = s32[] constant(1)
-  %next = s32[] add(%i, %one)
-  %x = {BLOCK} get-tuple-element(%p), index=1
-  {fusion("f", "x", 15_000)}
-  %r = {BLOCK} all-reduce(%f), {GROUPS}, to_apply=%sum
-  ROOT %t = (s32[], {BLOCK}) tuple(%next, %r)
-}}
-%condition (p: (s32[], f32[1024,1024])) -> pred[] {{
-  %p = (s32[], {BLOCK}) parameter(0)
-  %i = s32[] get-tuple-element(%p), index=0
-  %n = s32[] constant(7)
-  ROOT %lt = pred[] compare(%i, %n), direction=LT
-}}
-"""
-
-
-def test_loops_are_multiplied():
+def test_a_loop_is_one_body_with_a_count():
     entry = f"""
       {ARGUMENT}
       %zero = s32[] constant(0)
@@ -135,155 +75,150 @@ def test_loops_are_multiplied():
       %w = (s32[], {BLOCK}) while(%init), condition=%condition, body=%body
       ROOT %o = {BLOCK} get-tuple-element(%w), index=1
     """
-    found = priced(module_text(entry, before=LOOP))
-    (reduction,) = found.collectives
-    assert reduction.executions == 7
-    assert reduction.exposed_us == pytest.approx(reduction.time_us)
-    assert found.time.exposed_us == pytest.approx(7 * reduction.time_us)
-    assert found.time.compute_us == pytest.approx(70.0, rel=1e-3)
-    assert found.time.bound is Bound.EXACT
+    found, _ = timed(module_text(entry, before=LOOP))
+    (loop,) = (one for one in found.computation(found.entry).intervals if one.runs)
+    assert [(run.computation, run.times, run.bound) for run in loop.runs] == [
+        ("condition", 8, "exact"),
+        ("body", 7, "exact"),
+    ]
+    assert {one.name: one.executions for one in found.computations} == {found.entry: 1, "condition": 8, "body": 7}
+    assert [name for name, _, wait in core(found, "body") if wait == "collective"] == ["r"]
 
 
-def test_a_branch_is_a_bound():
-    branches = f"""
-%small (p: f32[1024,1024]) -> f32[1024,1024] {{
-  %p = {BLOCK} parameter(0)
-  ROOT {fusion("f", "p", 15_000)}
-}}
-%large (p: f32[1024,1024]) -> f32[1024,1024] {{
-  %p = {BLOCK} parameter(0)
-  ROOT {fusion("f", "p", 150_000)}
-}}
-"""
-    entry = f"""
+def test_a_wait_behind_another_transfer_is_one_for_that():
+    text = module_text(f"""
       {ARGUMENT}
-      %which = s32[] constant(0)
-      ROOT %c = {BLOCK} conditional(%which, %a, %a), branch_computations={{%small, %large}}
-    """
-    found = priced(module_text(entry, before=branches))
-    assert (found.time.step_us, found.time.bound) == (100.0, Bound.AT_MOST)
-
-
-COPIED = f"({BLOCK}, {BLOCK}, u32[])"
-
-
-def copies(attributes=""):
-    return module_text(f"""
-      {ARGUMENT}
-      %start = {COPIED} copy-start(%a){attributes}
-      %c = {BLOCK} copy-done(%start)
-      ROOT {fusion("f", "c", 150_000)}
+      {permute_start("a", "start")}
+      {permute_start("a", "other")}
+      {permute_done("other", "last")}
+      {permute_done("start", "done")}
+      ROOT %t = ({BLOCK}, {BLOCK}) tuple(%done, %last)
     """)
+    found, analysis = timed(text)
+    waits = [one for one in found.computation(found.entry).intervals if one.wait is not None]
+    assert [(one.name, one.waits_for) for one in waits] == [("last", "start"), ("last", "other")]
+    check_sums(found, analysis)
 
 
-def test_a_copy_is_waited_for():
-    found = priced(copies())
-    copy_us = moved_us(2**22)
-    assert found.time.step_us == pytest.approx(100.0 + copy_us)
-    assert found.time.hbm_us == pytest.approx(copy_us)
+def test_copies_are_waited_for_with_their_cause():
+    there = BLOCK.replace("T(8,128)", "T(8,128)S(1)")
+    host = BLOCK.replace("T(8,128)", "T(8,128)S(5)")
+    text = module_text(f"""
+      {ARGUMENT}
+      %h = {host} parameter(1)
+      %near = ({there}, {BLOCK}, u32[]) copy-start(%a)
+      %near.done = {there} copy-done(%near)
+      %far = ({BLOCK}, {host}, u32[]) copy-start(%h)
+      %far.done = {BLOCK} copy-done(%far)
+      ROOT %t = ({there}, {BLOCK}) tuple(%near.done, %far.done)
+    """)
+    found, analysis = timed(text)
+    assert [(name, wait) for name, _, wait in core(found)] == [("near.done", "hbm"), ("far.done", "host")]
+    units = [one.unit for one in found.computation(found.entry).intervals if one.unit != "core"]
+    assert units == ["copy within the device", "copy from the host"]
+    check_sums(found, analysis)
 
 
-def test_a_prefetch_of_the_step_before_is_free_but_for_the_first():
-    found = priced(copies(", cross_program_prefetch_index=0"))
-    assert found.time.step_us == 100.0
-    assert found.time.first_step_us == pytest.approx(priced(copies()).time.step_us)
+def test_a_step_is_as_long_as_its_bytes_take():
+    text = module_text(f"{ARGUMENT}\nROOT {fusion('f', 'a', 15)}", header=f"{HEADER.replace('8', '1')}")
+    found, analysis = timed(text)
+    assert [(name, wait) for name, _, wait in core(found)] == [("f", None), (None, "limit")]
+    assert found.waits.limit_us > 0
+    check_sums(found, analysis)
 
 
-LINK = f'%g = f32[2048,1024] all-gather(%p), {GROUPS}, dimensions={{0}}, frontend_attributes={{chain_id="0"}}'
-CHAIN = f"""
-%chain_start (p: f32[1024,1024]) -> (f32[1024,1024], f32[2048,1024]) {{
+def test_what_runs_on_another_thread_is_waited_for_by_its_parts():
+    beside = f"""
+%beside (p: f32[1024,1024]) -> f32[1024,1024] {{
   %p = {BLOCK} parameter(0)
-  {LINK}
-  ROOT %s = ({BLOCK}, f32[2048,1024]) custom-call(%g), custom_call_target="AsyncCollectiveStart"
-}}
-%async_collective_fusion (p: f32[1024,1024], q: f32[1024,1024]) -> (f32[1024,1024], f32[1024,1024]) {{
-  %p = {BLOCK} parameter(0)
-  %q = {BLOCK} parameter(1)
-  %n = {BLOCK} negate(%q)
-  {LINK}
-  ROOT %t = ({BLOCK}, {BLOCK}) tuple(%n, %p)
-}}
-%chain_done (p: f32[1024,1024]) -> f32[2048,1024] {{
-  %p = {BLOCK} parameter(0)
-  {LINK}
-  ROOT %d = f32[2048,1024] custom-call(%g), custom_call_target="AsyncCollectiveDone"
+  {fusion("g", "p", 150_000)}
+  %r = {BLOCK} all-reduce(%g), {GROUPS}, to_apply=%sum
+  ROOT %s = {BLOCK} all-reduce(%r), channel_id=2, {GROUPS.partition(", ")[2]}, to_apply=%sum
 }}
 """
-
-
-def chained(before_steps, in_steps):
-    return module_text(
+    text = module_text(
         f"""
       {ARGUMENT}
-      %cs = ({BLOCK}, f32[2048,1024]) fusion(%a), kind=kCustom, calls=%chain_start
-      %cs0 = {BLOCK} get-tuple-element(%cs), index=0
-      {fusion("f", "a", before_steps)}
-      %step = ({BLOCK}, {BLOCK}) fusion(%cs0, %f), kind=kOutput, calls=%async_collective_fusion, {cycles(in_steps)}
-      %step1 = {BLOCK} get-tuple-element(%step), index=1
-      ROOT %cd = f32[2048,1024] fusion(%step1), kind=kCustom, calls=%chain_done
+      %start = (({BLOCK}), {BLOCK}, s32[]) async-start(%a), async_execution_thread="other", calls=%beside
+      {fusion("f", "a", 75_000)}
+      %done = {BLOCK} async-done(%start)
+      ROOT %t = ({BLOCK}, {BLOCK}) tuple(%f, %done)
     """,
-        before=CHAIN,
+        before=beside,
     )
+    found, analysis = timed(text)
+    assert [(name, wait) for name, _, wait in core(found)] == [
+        ("f", None),
+        ("done", "kernel"),
+        ("done", "collective"),
+        ("done", "collective"),
+    ]
+    computation = found.computation("beside")
+    assert (computation.executions, computation.executions_beside) == (0, 1)
+    assert sum(one.exposed_us for one in analysis.collectives) == pytest.approx(found.waits.collective_us)
+    check_sums(found, analysis)
 
 
-def test_an_asynchronous_collective_fusion_is_paid_once_and_hides_behind_all_that_lies_in_it():
-    found = priced(chained(before_steps=7_500, in_steps=7_500))
-    (gather,) = found.collectives
-    assert gather.asynchronous
-    assert found.time.compute_us == pytest.approx(10.0)
-    assert gather.exposed_us == pytest.approx(gather.time_us - 10.0)
-    assert found.time.step_us == pytest.approx(gather.time_us)
-    hidden = priced(chained(before_steps=0, in_steps=1_500_000))
-    assert hidden.time.exposed_us == 0
+def test_python_and_the_command_line_say_the_same(tmp_path, schema_of):
+    path = tmp_path / "step.hlo"
+    path.write_text(overlapped(15_000))
+    found = hloscope.timeline(path, slice="v5e:2x4")
+    done = CliRunner().invoke(group, ["timeline", str(path), "--slice", "v5e:2x4", "--format", "json"])
+    assert done.exit_code == 0, done.output
+
+    assert Timeline.from_dict(json.loads(done.output)) == found
+    jsonschema.validate(found.to_dict(), schema_of("timeline"))
+    assert "waiting for collectives" in found.report()
+    assert repr(found).startswith(f"<Timeline of {path} on v5e:2x4: 3 intervals, ")
 
 
-def test_on_the_critical_path_a_transfer_that_steps_drive_is_not_counted_beside_them():
-    text = chained(before_steps=0, in_steps=1_500_000)
-    path = Facts(priced(text), parse_module(text), parse_slice("v5e:2x4")).critical_path
-    assert path.time_us == pytest.approx(1000.0)
+def test_nothing_is_timed_without_a_slice(tmp_path):
+    path = tmp_path / "step.hlo"
+    path.write_text(module_text(f"{ARGUMENT}\nROOT %n = {BLOCK} negate(%a)"))
+    with pytest.raises(HloscopeError, match="has no timeline: no TPU slice says how long anything takes"):
+        hloscope.timeline(path, slice="cpu:8")
 
 
-def test_a_sparse_core_call_overlaps_from_its_operands_on():
-    def calls(update):
-        late = f"%u = (({BLOCK}), {BLOCK}) call-update(%s, %f)" if update else ""
-        start = "call-start()" if update else "call-start(%a)"
-        return module_text(
-            f"""
-          {ARGUMENT}
-          %s = (({BLOCK}), {BLOCK}) {start}, async_execution_thread="sparsecore", to_apply=%called
-          {fusion("f", "a", 15_000)}
-          {late}
-          %d = {BLOCK} call-done(%{"u" if update else "s"})
-          ROOT %t = ({BLOCK}, {BLOCK}) tuple(%f, %d)
-        """,
-            before=f"""
-%called (p: f32[1024,1024]) -> f32[1024,1024] {{
-  %p = {BLOCK} parameter(0)
-  ROOT %r = {BLOCK} all-reduce(%p), {GROUPS}, to_apply=%sum
-}}, execution_thread="sparsecore"
-""",
-        )
-
-    early, late = priced(calls(update=False)), priced(calls(update=True))
-    (reduction,) = early.collectives
-    assert early.time.step_us == pytest.approx(max(10.0, reduction.time_us))
-    assert late.time.step_us == pytest.approx(10.0 + late.collectives[0].time_us)
+STARTS = st.sampled_from(["permute", "other permute", "copy", "thread"])
+STEPS = st.lists(st.one_of(st.integers(1, 60_000), STARTS, st.just("all-reduce"), st.just("loop")), max_size=12)
+BESIDE = f"""
+%beside (q: f32[1024,1024]) -> f32[1024,1024] {{
+  %q = {BLOCK} parameter(0)
+  {fusion("g", "q", 20_000)}
+  ROOT %rr = {BLOCK} all-reduce(%g), {GROUPS}, to_apply=%sum
+}}
+"""
 
 
-def test_what_is_never_waited_for_is_waited_for_at_the_end():
-    text = module_text(f"{ARGUMENT}\n{permute_start('a')}\nROOT {fusion('f', 'a', 15)}")
-    found = priced(text)
-    assert found.time.step_us == pytest.approx(found.collectives[0].time_us, rel=1e-2)
+def random_text(steps: list[int | str], order: list[int]) -> str:
+    """A program of steps of which some are started, and waited for at the end in some order."""
+    lines, dones = [ARGUMENT, "%zero = s32[] constant(0)", f"%init = (s32[], {BLOCK}) tuple(%zero, %a)"], []
+    for number, step in enumerate(steps):
+        name = f"x{number}"
+        match step:
+            case int():
+                lines.append(fusion(name, "a", step))
+            case "all-reduce":
+                lines.append(f"%{name} = {BLOCK} all-reduce(%a), {GROUPS}, to_apply=%sum")
+            case "loop":
+                lines.append(f"%{name} = (s32[], {BLOCK}) while(%init), condition=%condition, body=%body")
+            case "copy":
+                lines.append(f"%{name} = ({BLOCK}, {BLOCK}, u32[]) copy-start(%a)")
+                dones.append(f"%done{number} = {BLOCK} copy-done(%{name})")
+            case "thread":
+                lines.append(f"%{name} = (({BLOCK}), {BLOCK}, s32[]) async-start(%a), calls=%beside")
+                dones.append(f"%done{number} = {BLOCK} async-done(%{name})")
+            case _:
+                pairs = permute_start("a", name)
+                lines.append(pairs if step == "permute" else pairs.replace("{{0,1},{1,0}}", "{{0,2},{2,4}}"))
+                dones.append(permute_done(name, f"done{number}"))
+    ordered = [dones[index % len(dones)] for index in order] if dones else []
+    lines += dict.fromkeys([*ordered, *dones])
+    lines.append(f"ROOT %last = {BLOCK} negate(%a)")
+    return module_text("\n".join(f"  {line}" for line in lines), before=LOOP + BESIDE)
 
 
-def test_no_nesting_is_too_deep():
-    body = f"  %p = {BLOCK} parameter(0)\n  ROOT {fusion('f', 'p', 150_000)}\n"
-    deepest = f"%c0 (p: f32[1024,1024]) -> f32[1024,1024] {{\n{body}}}\n"
-    calls = "".join(
-        f"%c{level} (p: f32[1024,1024]) -> f32[1024,1024] {{\n  %p = {BLOCK} parameter(0)\n"
-        f"  ROOT %r = {BLOCK} call(%p), to_apply=%c{level - 1}\n}}\n"
-        for level in range(1, 2000)
-    )
-    entry = f"{ARGUMENT}\nROOT %r = {BLOCK} call(%a), to_apply=%c1999"
-    found = priced(module_text(entry, before=deepest + calls))
-    assert found.time.step_us == pytest.approx(100.0)
+@given(STEPS, st.lists(st.integers(0, 20), max_size=12))
+@settings(max_examples=200)
+def test_random_schedules_add_up(steps, order):
+    check_sums(*timed(random_text(steps, order)))

@@ -40,6 +40,7 @@ class RuleUse:
         rule: Such as `cycles`, `pair` or `ring in one direction`.
         time_us: Microseconds of this step that it priced, hidden ones too.
         calibrated: Whether it was compared with measurements of this generation.
+        measured_once: Whether a single measurement has set the constant that it rests on: one row, profile or step.
         error: How far its times may be off, as a share of them.
         more_us: How much longer the step is if all of them are too short by that.
         less_us: How much shorter it is if they are too long.
@@ -48,6 +49,7 @@ class RuleUse:
     rule: str
     time_us: float
     calibrated: bool
+    measured_once: bool = False
     error: float = 0.0
     more_us: float = 0.0
     less_us: float = 0.0

@@ -1,0 +1,105 @@
+"""`timeline`: one step as it is predicted, interval by interval."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Unpack
+
+from hloscope.analysis.model.timeline import Timeline
+from hloscope.api.analyzing import Stage, captured_function, captured_text
+from hloscope.api.texts import Text, meant, text_of
+from hloscope.cost.captures import timeline_of_capture
+from hloscope.errors import SliceError
+from hloscope.hlo import HloModule, parse_module
+from hloscope.program.capture import Capture
+from hloscope.program.loading import name_of
+from hloscope.program.target import TargetFacts, TargetOptions, check_names, make_facts, with_options
+from hloscope.progress import waiting
+from hloscope.python_words import front_door
+from hloscope.store import Store, default_store
+
+
+@front_door
+@with_options(TargetOptions)
+def timeline(
+    target: Callable[..., Any] | str | Path,
+    args: Any = None,
+    **options: Unpack[TargetOptions],
+) -> Timeline:
+    """Says what runs when in one step, on which part of the device, and what the device waits for.
+
+    Example:
+        >>> found = hloscope.timeline(step, ("bf16[8@X,2048@Y]", "bf16[2048@Y,8192]"), mesh={"X": 4, "Y": 2})
+        >>> found.step_us, found.computing_us, found.waits.collective_us
+
+    Args:
+        target: As for `analyze`, but for folders of dumps.
+        args: One entry per positional argument, as for `analyze`.
+        {options}
+
+    Returns:
+        The intervals, from which the times of `analyze` are added up; `to_dict()` gives plain data.
+
+    Raises:
+        HloscopeError: Bad input, JAX or the compiler refuses the program, or nothing prices it.
+    """
+    check_names(options, "timeline")
+    target = meant(target)
+    described: dict[str, Any] = {"args": args, **options}
+    text = text_of(target, described)
+    if text is not None:
+        return timeline_of_text(text)
+    assert not isinstance(target, Path)  # which is text, or refused
+    with waiting() as stage:
+        return timeline_function(target, make_facts(**described), stage=stage, store=default_store())
+
+
+def timeline_function(
+    target: Callable[..., Any] | str,
+    facts: TargetFacts,
+    *,
+    stage: Stage = lambda _: None,
+    store: Store | None = None,
+    when_compiled: Callable[[Capture], None] = lambda _: None,
+) -> Timeline:
+    """The intervals of one step of a function.
+
+    Args:
+        target: The function or its name.
+        facts: How to call and place it.
+        stage: Called with what is happening.
+        store: Where compiles are kept; None keeps none.
+        when_compiled: Called with what the compiler made.
+
+    Raises:
+        HloscopeError: Bad input, JAX or the compiler refuses the program, or nothing prices it.
+    """
+    program, _ = captured_function(target, facts, stage=stage, store=store)
+    when_compiled(program)
+    stage("reading the compiled program")
+    name = name_of(target)
+    return _of_capture(program, parse_module(program.compiled.text, name=f"{name} (compiled)"), name)
+
+
+def timeline_of_text(text: Text) -> Timeline:
+    """The intervals of one step of a target that is compiled already.
+
+    Raises:
+        HloscopeError: The text is not HLO, or nothing prices it.
+    """
+    facts = make_facts(**text.beside)
+    program, module = captured_text(text.text, facts, name=text.name, guesses=text.is_foreign, beside=text.dumped)
+    return _of_capture(program, module, text.name)
+
+
+def _of_capture(program: Capture, module: HloModule, name: str) -> Timeline:
+    found = timeline_of_capture(program, module, target=name)
+    if found is not None:
+        return found
+    if program.slice is None or program.slice.chip is None:
+        raise SliceError(
+            f"{name} has no timeline: no TPU slice says how long anything takes", fix="name one: --slice v5e:2x4"
+        )
+    why = "the text is cut off" if module.truncated else "by their trip counts its loops never come to an end"
+    raise SliceError(f"{name} has no timeline", why=why)

@@ -1,0 +1,29 @@
+"""`hloscope timeline`: what runs when in one step, and what it waits for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hloscope.cli import running, targets
+from hloscope.cli.options import target_options
+
+if TYPE_CHECKING:
+    from hloscope.analysis.model.timeline import Timeline
+
+_EPILOG = """\b
+Examples
+  hloscope timeline model.py:step --mesh X=8 --arg 'f32[S@X,D]' --dim S=4096,D=512 --slice v5e:2x4
+  hloscope timeline step.hlo --slice v6e:2x4 --format json -o step.json
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("target")
+@target_options()
+@running.reports("timeline")
+def command(target: str, **options: Any) -> Timeline:
+    """Predict what runs when in one step of TARGET: computing, transfers and waits, loops as one body with a count."""
+    targets.start_compiler(target, options["slice"])
+    return targets.timeline_of_target(target, options)

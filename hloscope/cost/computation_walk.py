@@ -1,0 +1,455 @@
+"""The walk over one computation: what runs when, in the order of the text, and what is waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from hloscope.analysis.megacore import Branches
+from hloscope.analysis.model.timeline import TimedRun, Unit, WaitCause
+from hloscope.analysis.trip_counts import trip_count
+from hloscope.analysis.vocabulary import Bound
+from hloscope.cost.host_copies import HostCopies
+from hloscope.cost.operations import Basis, Operations, OperationTime, reaches_host, runs_on_host
+from hloscope.cost.paths import NetworkTime
+from hloscope.cost.records import InFlight, Key, Priced, Schedule, Stretch, Sums
+from hloscope.graph import HloGraph
+from hloscope.hlo import HloComputation, HloInstruction
+
+LOCAL_STARTS = frozenset({"copy-start", "slice-start", "dynamic-slice-start", "dynamic-update-slice-start"})
+_STEP = "async_collective_fusion"
+_ENDS_CHAIN = "AsyncCollectiveDone"
+_RENDEZVOUS = "_xla_host_transfer_rendezvous"
+_BETWEEN_SLICES = "_xla_megascale"
+_BEGINS = ("-start", "send")
+_LATE = frozenset({"call-update", "async-update"})
+_LEAST_US = 1e-6
+"""What adding up leaves over."""
+
+
+def ends_chain(graph: HloGraph, fusion: HloInstruction) -> bool:
+    """Whether a fusion only waits for an asynchronous collective that other fusions have driven."""
+    inside = graph.module.computation(fusion.called[0][1]).instructions
+    return any(inner.opcode == "custom-call" and inner.custom_call_target == _ENDS_CHAIN for inner in inside)
+
+
+class ComputationWalk:
+    """The walk over one computation.
+
+    Collectives and copies that are started run beside what is scheduled until they are waited for. Copies share the
+    memory, one after the other; collectives that use the same links wait for each other. Nothing is assumed to run on
+    across the edge of a loop.
+
+    Args:
+        computation: The computation.
+        operations: Prices what computes.
+        priced: Prices what communicates.
+        sums_of: What one execution of another computation adds up to.
+    """
+
+    def __init__(
+        self, computation: HloComputation, operations: Operations, priced: Priced, sums_of: Callable[[str], Sums]
+    ) -> None:
+        self._operations = operations
+        self._graph = operations.graph
+        self._priced = priced
+        self._sums_of = sums_of
+        self._computation = computation
+        self._schedule = Schedule()
+        self._sums = self._schedule.sums
+        self._now_us = 0.0
+        self._at: HloInstruction | None = None
+        self._free_us = 0.0
+        self._host_copies = HostCopies(operations.both_ways_pace)
+        self._in_flight: dict[str, InFlight] = {}
+        self._chains: dict[str, InFlight] = {}
+        self._sent: dict[str, InFlight] = {}
+        self._received: dict[str, str] = {}
+
+    def run(self) -> Schedule:
+        """What happens from the first instruction to the last."""
+        for instruction in self._computation.instructions:
+            self._at = instruction
+            self._visit(instruction)
+        self._at = None
+        for name in list(self._in_flight):
+            self._finish(self._in_flight.pop(name))
+        for stretch in self._schedule.stretches:
+            self._sums.add_stretch(stretch)
+        return self._schedule
+
+    def _record(self, stretch: Stretch) -> None:
+        """Records something that the core is at, or waits for, which passes the time."""
+        self._schedule.stretches.append(stretch)
+        self._now_us = max(self._now_us, stretch.end_us)
+
+    def _visit(self, instruction: HloInstruction) -> None:
+        opcode = instruction.opcode
+        if opcode == "get-tuple-element":
+            self._follow_chain(instruction)
+        elif opcode in ("parameter", "constant", "bitcast", "tuple"):
+            return
+        elif opcode in LOCAL_STARTS:
+            self._start_copy(instruction)
+        elif opcode.endswith("-done"):
+            self._done(instruction)
+        elif opcode == "recv" and self._receives(instruction):
+            return
+        elif opcode in _LATE:
+            self._restart(instruction)
+        elif (self._computation.name, instruction.name) in self._priced.times:
+            self._collective(instruction, (self._computation.name, instruction.name))
+        elif instruction.called:
+            self._call(instruction)
+        else:
+            self._operate(instruction)
+
+    # ---- what computes
+
+    def _operate(self, instruction: HloInstruction) -> OperationTime:
+        cost = self._operations.time_of(instruction)
+        if cost.basis is not Basis.FREE:
+            self._sums.add_work(cost)
+            self._note_unknown(cost, f"kernel {cost.kernel}" if cost.kernel else _label(instruction))
+            begin_us, end_us = self._now_us, self._now_us + cost.time_us
+            if cost.is_over_host:
+                unit = Unit.HOST if reaches_host(instruction) else unit_of_copy(cost)
+                self._schedule.stretches.append(Stretch(instruction, unit, begin_us, end_us, cost=cost))
+                self._record(Stretch(instruction, Unit.CORE, begin_us, end_us, cause=WaitCause.HOST, cost=cost))
+            else:
+                self._record(Stretch(instruction, Unit.CORE, begin_us, end_us, cost=cost))
+        return cost
+
+    def _note_unknown(self, cost: OperationTime, label: str) -> None:
+        """Notes what is priced without knowing what it does; the host and kernels take at least what they are given."""
+        if cost.basis is Basis.UNKNOWN:
+            self._sums.add_unknown(label, cost.time_us, cost.moved_bytes)
+            self._sums.bound += Bound.AT_LEAST if cost.is_over_host or cost.kernel else Bound.EXACT
+            self._sums.kernels |= {cost.kernel} if cost.kernel else set()
+
+    def _call(self, instruction: HloInstruction) -> None:
+        match instruction.opcode:
+            case "while":
+                self._loop(instruction)
+            case "conditional":
+                self._branch(instruction)
+            case "call":
+                self._run([TimedRun(computation=name, times=1) for _, name in instruction.called])
+            case "fusion":
+                self._fusion(instruction)
+            case opcode if opcode.endswith("-start"):
+                self._start_call(instruction)
+            case _:
+                self._operate(instruction)
+
+    def _run(self, runs: list[TimedRun]) -> None:
+        """Computations that the core runs one after the other."""
+        found = tuple((self._sums_of(run.computation), run) for run in runs)
+        for _, run in found:
+            self._sums.bound += run.bound
+        end_us = self._now_us + sum(run.times * sums.total_us for sums, run in found)
+        self._record(Stretch(self._at, Unit.CORE, self._now_us, end_us, runs=found))
+
+    def _branch(self, instruction: HloInstruction) -> None:
+        """A conditional takes at most as long as its longest branch, unless one holds what cannot be priced."""
+        branches = [(self._sums_of(name), name) for _, name in instruction.called]
+        longest = max((sums for sums, _ in branches), key=lambda sums: sums.total_us)
+        bound = Bound.AT_MOST if longest.total_us > 0 else Bound.EXACT
+        runs: list[TimedRun] = []
+        for sums, name in branches:
+            is_run = sums is longest and not any(run.times for run in runs)
+            runs.append(TimedRun(computation=name, times=int(is_run), bound=bound if is_run else Bound.EXACT))
+            if sums is not longest:
+                self._sums.add_costs(sums)
+        self._run(runs)
+
+    def _loop(self, instruction: HloInstruction) -> None:
+        trips = trip_count(self._graph, instruction)
+        self._run(
+            [
+                TimedRun(
+                    computation=name,
+                    times=trips.count + 1 if attribute == "condition" else trips.count,
+                    bound=trips.bound,
+                )
+                for attribute, name in sorted(instruction.called, key=lambda pair: pair[0] != "condition")
+            ]
+        )
+
+    def _fusion(self, instruction: HloInstruction) -> None:
+        """A fusion, which may be a link of an asynchronous collective's chain or hold collectives of its own."""
+        chain = next((found for name in instruction.operand_names if (found := self._chains.get(name))), None)
+        callee = instruction.called[0][1]
+        if chain is not None and callee.startswith(_STEP):
+            self._chains[instruction.name] = chain
+            self._operate(instruction)
+            return
+        if chain is not None and ends_chain(self._graph, instruction):
+            self._sums.hbm_bytes += self._operations.transfer_bytes(instruction.shape)
+            self._in_flight = {name: other for name, other in self._in_flight.items() if other is not chain}
+            self._finish(chain)
+            return
+        branches = self._operations.branches_of(instruction)
+        if branches:
+            self._cores(instruction, branches)
+            return
+        self._operate(instruction)
+        for key in self._priced.inside.get(callee, ()):
+            self._transfer(key)
+
+    def _cores(self, instruction: HloInstruction, branches: Branches) -> None:
+        """A fusion of which each core runs its own part: collectives of the one run beside what the other computes."""
+        callee, begin_us = instruction.called[0][1], self._now_us
+        ends_us: list[float] = []
+        started: list[InFlight] = []
+        for branch in branches:
+            at_us = begin_us
+            for inner in branch:
+                key = (callee, inner.name)
+                if key in self._priced.times:
+                    self._read_by_transfer(inner)
+                    found = self._started(key, is_started=False).not_before(at_us)
+                    started.append(found)
+                    at_us = found.finish_us
+                else:
+                    at_us += self._operations.time_of(inner).time_us
+            ends_us.append(at_us)
+        cost = self._operate(instruction)
+        for found in sorted(started, key=lambda one: one.finish_us):
+            self._finish(found)
+        rest_us = max(ends_us) - self._now_us
+        if rest_us > _LEAST_US:  # of the core that computes less, what it computes behind its collectives
+            rest = replace(cost, time_us=rest_us)
+            self._record(Stretch(instruction, Unit.CORE, self._now_us, self._now_us + rest_us, cost=rest))
+
+    # ---- what communicates
+
+    def _collective(self, instruction: HloInstruction, key: Key) -> None:
+        self._read_by_transfer(instruction)
+        if instruction.opcode == "fusion" and key in self._priced.asynchronous:
+            self._chains[instruction.name] = self._in_flight[instruction.name] = self._started(key)
+        elif key in self._priced.asynchronous and instruction.opcode.endswith(_BEGINS):
+            sent = self._in_flight[instruction.name] = self._started(key)
+            rendezvous = instruction.frontend_attributes.get(_RENDEZVOUS) if instruction.opcode == "send" else None
+            if rendezvous is not None:
+                self._sent[rendezvous] = sent
+        elif instruction.opcode == "custom-call" and self._priced.times[key] is None:
+            self._communicating_kernel(instruction)
+            self._transfer(key)
+        else:
+            self._sums.hbm_bytes += self._operations.transfer_bytes(instruction.shape)
+            self._transfer(key)
+
+    def _communicating_kernel(self, instruction: HloInstruction) -> None:
+        """A kernel takes at least what is said of it, beside a transfer that nothing tells of."""
+        cost = self._operations.time_of(instruction)
+        if cost.kernel is None and cost.basis is not Basis.UNKNOWN:
+            self._operate(instruction)
+        else:
+            self._sums.kernels |= {cost.kernel} if cost.kernel else set()
+
+    def _read_by_transfer(self, instruction: HloInstruction) -> None:
+        """Counts what a transfer takes from memory; what it writes there is counted where it ends."""
+        transfer_bytes = self._operations.transfer_bytes
+        self._sums.hbm_bytes += sum(transfer_bytes(operand.shape) for operand in instruction.operands)
+
+    def _started(self, key: Key, *, is_started: bool = True) -> InFlight:
+        """A collective that begins where the core is, or as soon as the links are free."""
+        found, now_us = self._priced.times[key], self._now_us
+        assert self._at is not None
+        if found is None:
+            return InFlight(
+                start=self._at, unit=Unit.ICI, begin_us=now_us, finish_us=now_us, key=key, is_started=is_started
+            )
+        late = [other for other in self._in_flight.values() if other.finish_us > now_us and other.meets(found)]
+        beside = late[0] if len(late) == 1 and self._can_share(late[0], found) else None
+        behind = None if beside is not None else max(late, key=lambda other: other.finish_us, default=None)
+        begin_us = now_us if behind is None else behind.finish_us
+        started = InFlight(
+            start=self._at,
+            unit=Unit.DCN if found.is_between_slices else Unit.ICI,
+            begin_us=begin_us,
+            finish_us=begin_us + found.time_us,
+            key=key,
+            transfer=found,
+            is_started=is_started,
+            behind=behind,
+        )
+        if beside is not None:
+            self._side_by_side(beside, started)
+        return started
+
+    def _can_share(self, other: InFlight, found: NetworkTime) -> bool:
+        """Whether two transfers run side by side: they share only some links, and no third is there."""
+        if other.transfer is None or self._priced.shared_part(found, other.transfer) == 1.0:
+            return False
+        others = (*other.beside, *((other.behind,) if other.behind is not None else ()))
+        return all(one.finish_us <= self._now_us for one in others)
+
+    def _side_by_side(self, one: InFlight, other: InFlight) -> None:
+        """Lets two transfers slow each other, as long as both are on their way, by the parts that share links."""
+        assert one.transfer is not None
+        assert other.transfer is not None
+        both_us = min(one.finish_us - self._now_us, other.transfer.time_us)
+        shared = self._priced.shared_part
+        one_later_us = both_us * shared(one.transfer, other.transfer)
+        other.delayed(both_us * shared(other.transfer, one.transfer))
+        one.delayed(one_later_us)
+        one.beside.append(other)
+        other.beside.append(one)
+
+    def _transfer(self, key: Key) -> None:
+        """A collective that the device waits for."""
+        self._finish(self._started(key, is_started=False))
+
+    def _done(self, instruction: HloInstruction) -> None:
+        for name in instruction.operand_names[:1]:
+            found = self._in_flight.pop(name, None)
+            if found is None and name in self._received:
+                found = self._sent.get(self._received[name])
+            if found is not None:
+                if found.key is not None:
+                    self._sums.hbm_bytes += self._operations.transfer_bytes(instruction.shape)
+                self._finish(found)
+
+    def _receives(self, instruction: HloInstruction) -> bool:
+        """Whether a `recv` is the other half of a transfer between slices, which its `send` starts."""
+        attributes = instruction.frontend_attributes
+        if _RENDEZVOUS not in attributes or not any(name.startswith(_BETWEEN_SLICES) for name in attributes):
+            return False
+        self._received[instruction.name] = attributes[_RENDEZVOUS]
+        return True
+
+    def _restart(self, instruction: HloInstruction) -> None:
+        """An asynchronous call whose operands come late: it only begins here."""
+        for name in instruction.operand_names[:1]:
+            found = self._in_flight.pop(name, None)
+            if found is not None:
+                found.is_finished = found.key is not None
+                begun = self._started(found.key) if found.key is not None else found
+                begun.start = found.start
+                self._in_flight[instruction.name] = begun
+
+    def _finish(self, found: InFlight) -> None:
+        """Waits for something that was started, and has been waited for by nothing yet."""
+        if found.is_finished:
+            return
+        found.is_finished = True
+        if found.unit in (Unit.TO_HOST, Unit.FROM_HOST) and not found.is_prefetch:
+            found.begin_us, found.finish_us = self._host_copies.times_us(found.start.name, self._now_us)
+        self._schedule.stretches.append(found.stretch())
+        if found.is_prefetch:
+            self._sums.prefetched_us += max(found.finish_us - self._now_us, 0.0)
+        elif found.finish_us > self._now_us:
+            for other, begin_us, end_us in found.waited_for(self._now_us):
+                self._wait(other, begin_us, end_us)
+
+    def _wait(self, found: InFlight, begin_us: float, end_us: float) -> None:
+        found.exposed_us += end_us - begin_us
+        self._record(
+            Stretch(
+                self._at,
+                Unit.CORE,
+                begin_us,
+                end_us,
+                cause=_CAUSES[found.unit],
+                cost=found.cost,
+                transfer=found.transfer,
+                key=found.key,
+                of=found.start,
+                beside=found.thread,
+            )
+        )
+
+    def _follow_chain(self, instruction: HloInstruction) -> None:
+        chain = self._chains.get(instruction.operand_names[0]) if self._chains else None
+        if chain is not None:
+            self._chains[instruction.name] = chain
+
+    # ---- copies and asynchronous calls
+
+    def _start_copy(self, instruction: HloInstruction) -> None:
+        """A copy within the device's memory, or from or to the host; each of the three has its own queue.
+
+        Source: a profile of v6e, in which copies in opposite directions run at once, each more slowly than alone.
+        """
+        copy = self._operations.copy_time(instruction)
+        self._note_unknown(copy, f"{instruction.opcode} between host and device")
+        is_prefetch = "cross_program_prefetch_index" in instruction.attributes
+        unit = unit_of_copy(copy)
+        is_queued = unit is Unit.HBM and not is_prefetch
+        begin_us = max(self._now_us, self._free_us) if unit is Unit.HBM else self._now_us
+        self._sums.hbm_bytes += copy.hbm_bytes
+        if is_queued:
+            self._free_us = begin_us + copy.time_us
+        elif not is_prefetch:
+            self._host_copies.start(instruction.name, unit, copy.time_us, self._now_us)
+        self._in_flight[instruction.name] = InFlight(
+            start=instruction,
+            unit=unit,
+            begin_us=begin_us,
+            finish_us=begin_us + copy.time_us,
+            cost=copy,
+            is_prefetch=is_prefetch,
+        )
+
+    def _start_call(self, instruction: HloInstruction) -> None:
+        """An asynchronous call of a computation: a collective of the SparseCore, or work on another thread."""
+        called = [name for _, name in instruction.called]
+        keys = [key for name in called for key in self._priced.inside.get(name, ())]
+        if len(keys) == 1:
+            self._read_by_transfer(instruction)
+            self._in_flight[instruction.name] = self._started(keys[0])
+            return
+        if any(runs_on_host(self._graph.module.computation(name)) for name in called):
+            self._start_on_host(instruction)
+            return
+        runs = tuple((self._sums_of(name), TimedRun(computation=name, times=1)) for name in called)
+        sums = Sums()
+        sums.add_stretch(Stretch(instruction, Unit.THREAD, 0.0, 0.0, runs=runs))
+        self._in_flight[instruction.name] = InFlight(
+            start=instruction,
+            unit=Unit.THREAD,
+            begin_us=self._now_us,
+            finish_us=self._now_us + sums.total_us,
+            thread=sums,
+            runs=runs,
+        )
+
+    def _start_on_host(self, instruction: HloInstruction) -> None:
+        cost = self._operations.host_time(instruction)
+        self._note_unknown(cost, f"{instruction.opcode} on the host")
+        self._in_flight[instruction.name] = InFlight(
+            start=instruction,
+            unit=Unit.HOST,
+            begin_us=self._now_us,
+            finish_us=self._now_us + cost.time_us,
+            cost=cost,
+        )
+
+
+_CAUSES = {
+    Unit.ICI: WaitCause.COLLECTIVE,
+    Unit.DCN: WaitCause.COLLECTIVE,
+    Unit.HBM: WaitCause.HBM,
+    Unit.TO_HOST: WaitCause.HOST,
+    Unit.FROM_HOST: WaitCause.HOST,
+    Unit.HOST: WaitCause.HOST,
+    Unit.THREAD: WaitCause.KERNEL,
+}
+"""What the core waits for that waits for a unit."""
+
+
+def unit_of_copy(copy: OperationTime) -> Unit:
+    """What carries a copy."""
+    if not copy.is_over_host:
+        return Unit.HBM
+    return Unit.TO_HOST if copy.is_to_host else Unit.FROM_HOST
+
+
+def _label(instruction: HloInstruction) -> str:
+    target = instruction.custom_call_target if instruction.opcode == "custom-call" else None
+    if target is not None:
+        return f"custom-call {target}"
+    kind = instruction.attributes.get("kind") if instruction.opcode == "fusion" else None
+    return instruction.opcode if kind is None else f"{instruction.opcode} {kind}"

@@ -1,0 +1,122 @@
+"""The walk over a schedule: what runs when on which part of the device, each computation once however often it runs.
+
+The order of the text is the order of execution, as it is for a scheduled module.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from math import isfinite
+
+from hloscope.analysis.model.timeline import Unit, WaitCause
+from hloscope.cost.computation_walk import ComputationWalk
+from hloscope.cost.operations import Basis, Operations, OperationTime
+from hloscope.cost.records import Priced, Schedule, Span, Stretch, Sums
+from hloscope.graph import HloGraph
+from hloscope.hlo import HloComputation
+
+_RUNS = frozenset({"while", "conditional", "call"})
+_MICROSECONDS = 1e6
+
+
+class Walk:
+    """Walks the computations of a module from ENTRY.
+
+    Args:
+        graph: The module.
+        operations: Prices what computes.
+        priced: Prices what communicates.
+
+    Attributes:
+        schedules: One execution of each computation that was walked, by name.
+    """
+
+    def __init__(self, graph: HloGraph, operations: Operations, priced: Priced) -> None:
+        self.graph = graph
+        self.operations = operations
+        self.priced = priced
+        self.schedules: dict[str, Schedule] = {}
+
+    def step(self) -> Sums:
+        """One step of the program.
+
+        What runs other computations is walked after them, so that no nesting is too deep.
+        """
+        for computation in scheduled(self.graph):
+            self.sums_of(computation.name)
+        entry = self.graph.module.entry
+        sums = self.sums_of(entry.name)
+        if isfinite(sums.total_us):
+            self._make_possible(self.schedules[entry.name])
+        return sums
+
+    def sums_of(self, name: str) -> Sums:
+        """One execution of a computation."""
+        if name not in self.schedules:
+            self.schedules[name] = Schedule()  # for text in which a computation runs itself
+            self.schedules[name] = self._walked(name)
+        return self.schedules[name].sums
+
+    def executions(self) -> dict[str, Counter[Unit]]:
+        """How often the core and other threads run each computation in one step."""
+        found = defaultdict[str, Counter[Unit]](Counter)
+        found[self.graph.module.entry.name][Unit.CORE] = 1
+        for computation in self.graph.reachable:
+            here = found[computation.name]
+            for stretch in self._stretches(computation.name) if here else ():
+                for _, run in stretch.runs if stretch.cause is None else ():
+                    for unit, times in here.items():
+                        runner = unit if stretch.unit is Unit.CORE else Unit.THREAD
+                        found[run.computation][runner] += times * run.times
+        return found
+
+    def _stretches(self, name: str) -> list[Stretch]:
+        return self.schedules[name].stretches if name in self.schedules else []
+
+    def spans_of(self, name: str) -> Iterator[Span]:
+        """When the core is at each instruction of a computation, those included that take no time."""
+        stretches = self._stretches(name)
+        started = {one.instruction.name: one for one in stretches if one.is_started and one.instruction is not None}
+        core = [
+            (one.instruction.name, one) for one in stretches if one.unit is Unit.CORE and one.instruction is not None
+        ]
+        now_us, index = 0.0, 0
+        for instruction in self.graph.module.computation(name).instructions if stretches else ():
+            begin_us, runs = now_us, []
+            while index < len(core) and core[index][0] == instruction.name:
+                now_us = core[index][1].end_us
+                runs += [run for _, run in core[index][1].runs]
+                index += 1
+            yield Span(instruction, begin_us, now_us, started.get(instruction.name), tuple(runs))
+
+    def _walked(self, name: str) -> Schedule:
+        computation = self.graph.module.computation(name)
+        return ComputationWalk(computation, self.operations, self.priced, self.sums_of).run()
+
+    def _make_possible(self, step: Schedule) -> None:
+        """A step never takes less than its bytes take through memory, or its FLOPs through the matrix units.
+
+        What one step prefetches for the next crosses memory beside something else, but it does cross it, in every step.
+        """
+        chip, sums = self.operations.chip, step.sums
+        hbm_bytes_per_s = chip.hbm_bytes_per_s / chip.devices_per_chip
+        peak = chip.bf16_flops_per_s / chip.devices_per_chip
+        for basis, seconds in (
+            (Basis.MEMORY, sums.hbm_bytes / hbm_bytes_per_s),
+            (Basis.ROOFLINE, sums.least_bf16_flops / peak),
+        ):
+            begin_us, end_us = sums.total_us, seconds * _MICROSECONDS
+            if end_us > begin_us:
+                cost = OperationTime(time_us=end_us - begin_us, basis=basis)
+                limit = Stretch(None, Unit.CORE, begin_us, end_us, cause=WaitCause.LIMIT, cost=cost)
+                step.stretches.append(limit)
+                sums.add_stretch(limit)
+
+
+def scheduled(graph: HloGraph) -> Iterator[HloComputation]:
+    """The computations that have an order of their own and are run by others, each before what runs it."""
+    for computation in reversed(graph.reachable):
+        callers = (site.caller.opcode for site in graph.callers(computation.name))
+        if any(opcode in _RUNS or opcode.endswith("-start") for opcode in callers):
+            yield computation

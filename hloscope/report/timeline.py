@@ -1,0 +1,97 @@
+"""A step interval by interval, as text: where its time goes, what works meanwhile, and what is waited for longest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from hloscope.analysis.model.timeline import Interval, Timeline, Unit, WaitCause
+from hloscope.report.layout import INDENT, column, fold, section, table_lines
+from hloscope.report.words import notes_section
+from hloscope.units import format_share, format_time
+
+_MOST_WAITS = 10
+_WAITS = {
+    WaitCause.COLLECTIVE: "waiting for collectives",
+    WaitCause.HBM: "waiting for copies within the device",
+    WaitCause.HOST: "waiting for the host and its copies",
+    WaitCause.KERNEL: "waiting for other threads",
+    WaitCause.LIMIT: "what memory or the matrix units take besides",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """One line of a table: a name, and a time of the step."""
+
+    name: str
+    time_us: float
+    count: int = 1
+
+
+def lines(found: Timeline, width: int) -> Iterator[Text]:
+    """The step, its parts, the units and the longest waits."""
+    inner = width - INDENT
+    shown = found.bound.marked(format_time(found.step_us))
+    yield from fold(Text(f"{found.target} on {found.slice}: {shown} a step", style="bold"), width)
+    yield from section("Where it goes", _table(_parts(found), found, inner), inner)
+    yield from section("What works meanwhile", _table(_units(found), found, inner), inner)
+    waits = _longest_waits(found)
+    if waits:
+        yield from section("Longest waits", _table(waits, found, inner), inner)
+    yield from notes_section(dict.fromkeys(found.notes), inner)
+
+
+def _table(rows: list[_Line], found: Timeline, width: int) -> list[Text]:
+    def share(row: _Line) -> str:
+        return format_share(row.time_us / found.step_us) if found.step_us > 0 else ""
+
+    return table_lines(
+        [
+            column(rows, "", lambda row: row.name),
+            column(rows, "time", lambda row: format_time(row.time_us), right=True),
+            column(rows, "of the step", share, right=True),
+            column(rows, "", lambda row: "" if row.count == 1 else f"{row.count} times", given_up=1),
+        ],
+        width,
+    )
+
+
+def _parts(found: Timeline) -> list[_Line]:
+    waits = found.waits
+    times = (waits.collective_us, waits.hbm_us, waits.host_us, waits.kernel_us, waits.limit_us)
+    rows = [_Line(name=name, time_us=time_us) for name, time_us in zip(_WAITS.values(), times, strict=True)]
+    return [_Line(name="computing", time_us=found.computing_us), *(row for row in rows if row.time_us > 0)]
+
+
+def _units(found: Timeline) -> list[_Line]:
+    """How long each part of the device works, whatever else does."""
+    times: dict[str, float] = {}
+    for computation in found.computations:
+        for interval in computation.intervals:
+            if interval.wait is None and not (interval.unit is Unit.CORE and interval.runs):
+                name = f"{interval.unit.value} {' '.join(interval.links)}".rstrip()
+                beside = 0 if interval.unit is Unit.CORE else computation.executions_beside
+                executions = computation.executions + beside
+                times[name] = times.get(name, 0.0) + executions * interval.time_us
+    return [_Line(name=name, time_us=time_us) for name, time_us in times.items() if time_us > 0]
+
+
+def _longest_waits(found: Timeline) -> list[_Line]:
+    waits = [
+        _Line(name=_waited_for(one), time_us=computation.executions * one.time_us, count=computation.executions)
+        for computation in found.computations
+        for one in computation.intervals
+        if one.wait is not None and computation.executions * one.time_us > 0
+    ]
+    return sorted(waits, key=lambda row: row.time_us, reverse=True)[:_MOST_WAITS]
+
+
+def _waited_for(interval: Interval) -> str:
+    if interval.wait is WaitCause.LIMIT:
+        return _WAITS[WaitCause.LIMIT]
+    if interval.collective is not None:
+        return f"%{interval.collective.rpartition('/')[2]}"
+    return f"%{interval.waits_for or interval.name}"
