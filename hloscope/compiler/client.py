@@ -9,9 +9,11 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Generic, TypeVar
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Generic, TypeVar
 
 from hloscope.compiler import identity, libtpu, step
 from hloscope.compiler.cache import flags_of_compiles, is_expected
@@ -46,6 +48,18 @@ _PREFIX = re.compile(r"^[A-Z]\d{4} [\d:. ]+\d+ (?P<rest>\S+\.(?:cc|h):\d+\] .*)$
 
 _lock = threading.Lock()
 _pools: dict[int, WorkerPool] = {}
+_elsewhere: ContextVar[Any] = ContextVar("hloscope_elsewhere", default=None)
+"""Where questions are answered in place of this process's workers."""
+
+
+@contextmanager
+def running_in(workers: Any) -> Iterator[None]:
+    """Has questions of this thread answered by other workers meanwhile, which have the methods of a `WorkerPool`."""
+    before = _elsewhere.set(workers)
+    try:
+        yield
+    finally:
+        _elsewhere.reset(before)
 
 
 def pool() -> WorkerPool:
@@ -199,7 +213,7 @@ class Question(Generic[T]):
     ) -> None:
         self._doing, self._shown = doing, shown
         self._limit = time_limit(timeout_s)
-        self._workers = pool()
+        self._workers = _elsewhere.get() or pool()
         self._future: Future[T] = self._workers.submit_in(
             environment(simulated_devices), self._limit, function, *args, **kwargs
         )
