@@ -962,6 +962,7 @@ class SuggestionDict(TypedDict):
 
     recipe: str | None
     mesh: dict[str, int]
+    device_order: list[int] | None
     is_own: bool
     figures: FiguresDict
     gain: float | None

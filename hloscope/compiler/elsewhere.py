@@ -13,6 +13,7 @@ import platform
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from typing import Any, TypeVar
 
 from hloscope.compiler import client, libtpu
@@ -140,14 +141,14 @@ def _dask(url: str) -> Iterator[Executor]:
     if not url.startswith(_DASK):
         raise NotationError(f"{url!r} names no executor", fix="write dask://HOST:PORT, the address of a Dask scheduler")
     try:
-        from distributed import Client
+        distributed: Any = import_module("distributed")
     except ImportError:
         raise ExecutorError(
             "Dask is not installed", where=url, fix="install it: pip install 'hloscope[dask]'"
         ) from None
     address = f"tcp://{url.removeprefix(_DASK)}"
     try:
-        connected = Client(address, timeout=_CONNECT_S, set_as_default=False)
+        connected = distributed.Client(address, timeout=_CONNECT_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise ExecutorError(
             f"there is no Dask scheduler at {address}", why=str(error), fix="start one: dask scheduler"

@@ -10,6 +10,7 @@ from hloscope.analysis.model.trial import Figures
 from hloscope.compiler.shardy_model import ValueSharding
 from hloscope.program.capture import spec_text
 from hloscope.search.figures import gain, helps
+from hloscope.search.orders import follows_axes
 from hloscope.search.space import DROPPED, KEPT, Part, Space
 from hloscope.search.suggesting import Compiled, Found, Search
 from hloscope.units import format_bytes, format_time
@@ -118,6 +119,7 @@ def _suggestion(search: Search, found: Compiled, own: Compiled) -> Suggestion:
     return Suggestion(
         recipe=search.recipe_of(found.point),
         mesh=dict(found.space.mesh),
+        device_order=found.point.order,
         is_own=is_own,
         figures=figures,
         gain=gained,
@@ -179,16 +181,25 @@ def _because(before: Figures, after: Figures) -> Iterator[str]:
         yield f"HBM {format_bytes(before.hbm_bytes)} -> {format_bytes(after.hbm_bytes)} per device"
 
 
+def _mesh_code(found: Compiled, own: Compiled) -> Iterator[str]:
+    """How to make the mesh, where it has other sizes, or its devices another order."""
+    mesh, order = found.space.mesh, found.point.order
+    if dict(mesh) == dict(own.space.mesh) and order is None:
+        return
+    sizes, names = repr(tuple(mesh.values())), repr(tuple(mesh))
+    if order is not None:
+        every = "jax.devices()" if order == tuple(range(len(order))) else f"[jax.devices()[i] for i in {list(order)}]"
+        yield f"mesh = jax.sharding.Mesh(np.array({every}).reshape{sizes}, {names})"
+    elif follows_axes(found.space.lowered.slice, tuple(mesh.values())):
+        yield f"mesh = jax.make_mesh({sizes}, {names})"
+    else:
+        yield f"devices = mesh_utils.create_device_mesh({sizes}, allow_split_physical_axes=True)"
+        yield f"mesh = jax.sharding.Mesh(devices, {names})"
+
+
 def _code(found: Compiled, own: Compiled, specs: Sequence[SuggestedSpec]) -> Iterator[str]:
     """Lines of Python that say it: the mesh where it is another one, and the specs."""
-    mesh = found.space.mesh
-    if dict(mesh) != dict(own.space.mesh):
-        sizes, names = ", ".join(map(str, mesh.values())), ", ".join(map(repr, mesh))
-        yield (
-            f"mesh = jax.make_mesh(({sizes},), ({names},))"
-            if len(mesh) == 1
-            else (f"mesh = jax.make_mesh(({sizes}), ({names}))")
-        )
+    yield from _mesh_code(found, own)
     changed = [spec for spec in specs if spec.is_changed]
     width = max((len(spec.name) for spec in changed[:_CODE_SPECS]), default=0)
     for spec in changed[:_CODE_SPECS]:

@@ -107,14 +107,22 @@ class Recipes:
 
     @cached_property
     def _batched(self) -> frozenset[DimensionClass]:
-        """Classes that a matmul has in both operands and in its result, as experts are."""
-        found = set()
-        graph, dimensions = self._space.graph, self._space.dimensions
+        """Classes that a matmul has in a weight, in the other operand and in its result, as experts are."""
+        found: set[DimensionClass] = set()
+        graph, dimensions, space = self._space.graph, self._space.dimensions, self._space
+        weights = {
+            leaf.index
+            for part, is_data in zip(space.parts, self._is_data, strict=True)
+            if not part.is_result and not is_data
+            for leaf in part.leaves
+        }
         for op in graph.module.ops:
             if op.kind != _DOT or len(op.operands) != 2:
                 continue
-            sides = [{*dimensions.of(value)} for value in (*op.operands, op.results[0])]
-            found |= sides[0] & sides[1] & sides[2]
+            leaves = [space.leaves.argument_of(graph.value(operand)) for operand in op.operands]
+            if any(leaf is not None and leaf.index in weights for leaf in leaves):
+                sides = [{*dimensions.of(value)} for value in (*op.operands, op.results[0])]
+                found |= sides[0] & sides[1] & sides[2]
         return frozenset(found)
 
     @property

@@ -79,11 +79,14 @@ class Point:
         mesh: The size of each axis, in the order of the program's own mesh.
         specs: The sharding of each part; None leaves a result open.
         constraints: What becomes of the program's own constraints.
+        order: The devices in the order of the mesh, by their places in `jax.devices()`; None for that of
+            `jax.make_mesh`.
     """
 
     mesh: tuple[int, ...]
     specs: tuple[ValueSharding | None, ...]
     constraints: str = KEPT
+    order: tuple[int, ...] | None = None
 
     @property
     def traits(self) -> frozenset[tuple[object, ...]]:
@@ -265,10 +268,11 @@ class Space:
         found = self.leaves.change(arguments, results)
         edits = tuple(self._constraint_changes(point))
         if found is None:
-            return Change(constraints=edits) if edits and self._is_own(point) else None
+            return Change(constraints=edits) if edits and self.is_own(point) else None
         return replace(found, constraints=edits)
 
-    def _is_own(self, point: Point) -> bool:
+    def is_own(self, point: Point) -> bool:
+        """Whether arrays lie as they are written."""
         return point.specs == self.own.specs
 
     def _constraint_changes(self, point: Point) -> Iterator[ConstraintChange]:

@@ -7,7 +7,7 @@ the same order be followed further.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log, prod
 from random import Random
@@ -17,12 +17,14 @@ import numpy as np
 
 from hloscope.analysis.model.trial import Figures
 from hloscope.compiler.estimates import Estimate, Rates
+from hloscope.compiler.model import Layout
 from hloscope.errors import HloscopeError, TimeLimitError
 from hloscope.program.change import Change
 from hloscope.program.compiling import Pending, prepare_compile
 from hloscope.program.lowering import lower_changed
 from hloscope.search.figures import figures_of, figures_of_capture
 from hloscope.search.kept import KeptFigures
+from hloscope.search.orders import device_orders
 from hloscope.search.ranking import estimates_of, rates_of
 from hloscope.search.recipes import Recipe, Recipes
 from hloscope.search.space import Point, Space
@@ -34,10 +36,12 @@ _ROUND = 8
 """Points that are compiled before the next are chosen."""
 _SIDE_BY_SIDE = 32
 _MOST_RANKED = 9000
-_LEAST_RANKED = 150
-_RANKED_OPERATIONS = 400_000
+_LEAST_RANKED = 120
+_RANKED_OPERATIONS = 120_000
 """How many points are ranked, times the operations of the program: what decides how long that takes."""
 _FAMILIES = 10
+_LITTLE = 0.05
+"""Of the step: who waits less for others gains nothing by another order of the devices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +158,7 @@ class Search:
                     break
                 self._compile(chosen)
             if self.found.stopped is None:
+                self._reorder()
                 self._free()
         except KeyboardInterrupt:
             self.found.stopped = "interrupted"
@@ -331,7 +336,8 @@ class Search:
         waiting: deque[tuple[Point, Change, KeptFigures | None, Figures | Pending | str]] = deque()
         try:
             for point in points:
-                change = self._space_of[point.mesh][1].change(point)
+                space = self._space_of[point.mesh][1]
+                change = Change() if point.order and space.is_own(point) else space.change(point)
                 self._done.add(point)
                 if change is None:
                     continue
@@ -354,6 +360,9 @@ class Search:
         subject, _ = self._space_of[point.mesh]
         try:
             program = lower_changed(subject.function, subject.lowered, change, store=subject.store)
+            if point.order is not None:
+                layout = Layout(device_count=len(point.order), simulated_ids=point.order)
+                program = replace(program, layout=layout)
             left = self._until - monotonic()
             if left != float("inf"):
                 program = replace(program, facts=replace(program.facts, timeout_s=max(left, 1.0)))
@@ -379,6 +388,17 @@ class Search:
             return
         _, space = self._space_of[point.mesh]
         self.found.compiled.append(Compiled(space=space, point=point, change=change, figures=figures))
+
+    def _reorder(self) -> None:
+        """The best with its devices in another order, where it waits for what they send each other."""
+        best = self.found.best
+        subject, _ = self._space_of[best.point.mesh]
+        figures, facts = best.figures, subject.lowered.facts
+        is_asked = isinstance(facts.mesh, Mapping) and not facts.dcn and subject.lowered.layout is None
+        if figures is None or not is_asked or (figures.exposed_us or 0.0) < _LITTLE * (figures.step_us or 0.0):
+            return
+        orders = device_orders(subject.lowered.slice, best.point.mesh)
+        self._compile([replace(best.point, order=order) for order in orders])
 
     def _free(self) -> None:
         """What freeing the results would win: the best two, with every result open that was asked for."""

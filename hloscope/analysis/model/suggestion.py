@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from hloscope.plain_types import SuggestionsDict
 
 
+_NEAR = 1.05
+"""Times the fastest step: what differs by less is not worth more memory."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SuggestedSpec(Brief):
     """How an argument, a result, or all arrays of one kind are to lie.
@@ -48,6 +52,8 @@ class Suggestion(Brief):
     Attributes:
         recipe: The name of the way, `FSDP over X, tensor parallel over Y`; None where it has none.
         mesh: The size of each axis.
+        device_order: The devices in the order of the mesh, by their places in `jax.devices()`; None for the order of
+            `jax.make_mesh`.
         is_own: Whether it is the program as it is written.
         figures: What the step costs.
         gain: The part of the program's own step that it saves; negative where it is slower, None where not known.
@@ -62,6 +68,7 @@ class Suggestion(Brief):
 
     recipe: str | None
     mesh: Mapping[str, int] = field(hash=False)
+    device_order: tuple[int, ...] | None = None
     is_own: bool = False
     figures: Figures
     gain: float | None = None
@@ -119,8 +126,11 @@ class Suggestions(Shown):
 
     @property
     def best(self) -> Suggestion | None:
-        """The fastest that is worth it; None where nothing better was found."""
-        return next((found for found in self.front if found.is_worth_it), None)
+        """Of those that are worth it and within 5% of the fastest, the one that needs least memory; None without any."""
+        worth = [found for found in self.front if found.is_worth_it]
+        fastest = min((found.figures.step_us or 0.0 for found in worth), default=0.0)
+        near = [found for found in worth if (found.figures.step_us or 0.0) <= _NEAR * fastest]
+        return min(near, key=lambda found: found.figures.hbm_bytes or 0, default=None)
 
     def __repr__(self) -> str:
         own = format_time(self.own.figures.step_us)
