@@ -73,12 +73,8 @@ def _winding(known: Sequence[SliceDevice]) -> tuple[int, ...]:
         path = [(x, y, 0) for y in range(height) for x in _turning(range(1, width), y)]
         path += [(0, y, 0) for y in reversed(range(height))]
     else:
-        path = [
-            (x, y, z)
-            for z in range(depth)
-            for y in _turning(range(height), z)
-            for x in _turning(range(width), y + z * height)
-        ]
+        rows = [(y, z) for z in range(depth) for y in _turning(range(height), z)]
+        path = [(x, y, z) for number, (y, z) in enumerate(rows) for x in _turning(range(width), number)]
     place = {(*device.coords, device.core_on_chip): at for at, device in enumerate(known)}
     cores = sorted({device.core_on_chip for device in known})
     return tuple(place[*coords, core] for coords in path for core in cores)

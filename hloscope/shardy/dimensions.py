@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hloscope.compiler.shardy_model import ShardyOp
-from hloscope.shardy.graph import LOOP_BODY, ShardyGraph
+from hloscope.shardy.graph import BARRIERS, LOOP_BODY, MOVES, ShardyGraph
 
 DimensionClass = tuple[str, int, int]
 """A class of dimensions, by one of its members."""
@@ -58,6 +58,8 @@ class Dimensions:
 
     def _join_factors(self, op: ShardyOp) -> None:
         rule = op.rule
+        if op.kind in MOVES | BARRIERS:
+            self._join_values(op.results, op.operands)
         if rule is None or len(rule.operands) != len(op.operands) or len(rule.results) != len(op.results):
             return
         sides = (*zip(op.operands, rule.operands, strict=True), *zip(op.results, rule.results, strict=True))

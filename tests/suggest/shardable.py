@@ -13,13 +13,16 @@ def ffn(x, W1, W2):
     return jax.nn.gelu(x @ W1) @ W2
 
 
-small_ffn = hloscope.target(
+@hloscope.target(
     mesh=MESH,
     slice="v5e:2x4",
     args=("bf16[B@X,D]", "bf16[D,F@Y]", "bf16[F@Y,D]"),
     out="P('X', None)",
     dims={"B": 128, "D": 1024, "F": 4096},
-)(lambda x, W1, W2: ffn(x, W1, W2))
+)
+def small_ffn(x, W1, W2):
+    """The same, as practitioners shard it."""
+    return ffn(x, W1, W2)
 
 
 @hloscope.target(
@@ -56,9 +59,7 @@ def norm(x, scale):
     return (wide * jax.lax.rsqrt(jnp.mean(wide**2, -1, keepdims=True) + 1e-6) * scale).astype(x.dtype)
 
 
-@hloscope.target(
-    mesh=MESH, slice="v5e:2x4", args=("bf16[B@X,S,D]", LAYER), out="P('X', None, None)", dims=LAYER_DIMS
-)
+@hloscope.target(mesh=MESH, slice="v5e:2x4", args=("bf16[B@X,S,D]", LAYER), out="P('X', None, None)", dims=LAYER_DIMS)
 def layer(x, params):
     """A transformer layer."""
     x = x + attention(norm(x, params["ln1"]), *(params[name] for name in "qkvo"))
@@ -78,9 +79,9 @@ def experts(x, gate, W1, W2):
     groups = 8
     x = x.reshape(groups, tokens // groups, -1)
     capacity = 2 * tokens // groups // count
-    chosen = jax.nn.one_hot(jnp.argmax(x.astype(jnp.float32) @ gate, -1), count)
+    chosen = jax.nn.one_hot(jnp.argmax(x.astype(jnp.float32) @ gate, -1), count, dtype=jnp.int32)
     place = jnp.cumsum(chosen, 1) * chosen - 1
-    dispatch = jax.nn.one_hot(place, capacity).astype(x.dtype) * chosen[..., None].astype(x.dtype)
+    dispatch = jax.nn.one_hot(place, capacity, dtype=x.dtype)
     sent = jnp.einsum("gsec,gsd->egcd", dispatch, x)
     hidden = jax.nn.gelu(jnp.einsum("egcd,edf->egcf", sent, W1))
     back = jnp.einsum("gsec,egcd->gsd", dispatch, jnp.einsum("egcf,efd->egcd", hidden, W2))

@@ -126,7 +126,7 @@ class Suggestions(Shown):
 
     @property
     def best(self) -> Suggestion | None:
-        """Of those that are worth it and within 5% of the fastest, the one that needs least memory; None without any."""
+        """Of those worth it and within 5% of the fastest, the one that needs least memory; None without any."""
         worth = [found for found in self.front if found.is_worth_it]
         fastest = min((found.figures.step_us or 0.0 for found in worth), default=0.0)
         near = [found for found in worth if (found.figures.step_us or 0.0) <= _NEAR * fastest]
