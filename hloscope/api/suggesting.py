@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Unpack
 
 from hloscope import given
@@ -159,11 +160,12 @@ def suggest_function(
         from hloscope.search.front import suggestions  # these import JAX, which takes its time
         from hloscope.search.suggesting import Effort, Search
 
+        begun = monotonic()
         subject = _subject(function, known, name, stage, store)
         notes: list[str] = []
         spaces = list(_spaces(subject, known, searching, notes, stage))
         effort = Effort(candidates=searching.candidates, seconds=searching.seconds, seed=searching.seed)
-        search = Search(spaces, effort, stage)
+        search = Search(spaces, effort, stage, begun=begun)
         search.found.notes += notes
         stage(_beforehand(subject, searching))
         search.run()

@@ -8,7 +8,7 @@ import click
 
 from hloscope.cli import running, targets
 from hloscope.cli.explain import Span
-from hloscope.cli.options import jobs_option, target_options, together
+from hloscope.cli.options import executor_option, jobs_option, target_options, together
 from hloscope.progress import progress
 
 if TYPE_CHECKING:
@@ -41,9 +41,7 @@ _search_options = together(
         "--seed", type=click.IntRange(0), default=0, metavar="N", help="Of what is drawn by lot. [default: 0]"
     ),
     jobs_option,
-    click.option(
-        "--executor", metavar="URL", help="Compile elsewhere: dask://HOST:PORT. [default: processes of this machine]"
-    ),
+    executor_option,
 )
 
 

@@ -121,7 +121,7 @@ def start_ahead(target: str, slice_name: str | None, store: Store | None) -> Non
         slice_name: The slice that was asked for; None where it is not known yet.
         store: Where compiles are kept.
     """
-    if store is not None and is_expected(store, target):
+    if _elsewhere.get() is not None or (store is not None and is_expected(store, target)):
         return
     if slice_name is None or not slice_name.startswith(("cpu", "attached")):
         pool().warm(environment(), slice_name or "v5e:2x2")

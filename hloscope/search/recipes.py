@@ -17,7 +17,7 @@ from hloscope.shardy.dimensions import DimensionClass
 
 _MOST_OF_DATA = 3
 _MOST_OF_WEIGHTS = 5
-_MOST = 1500
+_MOST, _LEAST = 1500, 6
 _DOT = "stablehlo.dot_general"
 
 
@@ -127,20 +127,25 @@ class Recipes:
 
     @property
     def _ways(self) -> list[Way]:
+        """The plain ones first: those of the batch, then of weights, then of both."""
         data = [None, *self._of_data[:_MOST_OF_DATA]]
         weights = [None, *self._of_weights[:_MOST_OF_WEIGHTS]]
-        found = [Way(data=of_data, weights=of_weights) for of_data, of_weights in product(data, weights)]
-        if any(part.belongs_to is not None for part in self._space.parts):
-            found += [Way(data=data[1], states=states) for states in weights[1:3] if len(data) > 1]
-        return found
+        found = [
+            (first + second, Way(data=data[first], weights=weights[second]))
+            for first, second in product(range(len(data)), range(len(weights)))
+        ]
+        if any(part.belongs_to is not None for part in self._space.parts) and len(data) > 1:
+            found += [(number + 1, Way(data=data[1], states=weights[number])) for number in range(1, len(weights))[:2]]
+        return [way for _, way in sorted(found, key=lambda item: item[0])]
 
     def all(self) -> Iterator[Recipe]:
-        """All of them, those with fewer classes first; each point once, with constraints kept and as they follow."""
+        """All of them, what is named most first; each point once, with constraints as they follow and kept."""
         ways = self._ways
-        while len(ways) ** len(self._axes) > _MOST and len(ways) > 4:
+        while len(ways) ** len(self._axes) > _MOST and len(ways) > _LEAST:
             ways = ways[:-1]
         seen: set[Point] = set()
-        for chosen in product(ways, repeat=len(self._axes)):
+        every = product(range(len(ways)), repeat=len(self._axes))
+        for chosen in ([ways[number] for number in numbers] for numbers in sorted(every, key=sum)):
             point = self._point(chosen)
             for constraints in (FOLLOWING, KEPT) if self._space.constraints else (KEPT,):
                 here = Point(mesh=point.mesh, specs=point.specs, constraints=constraints)

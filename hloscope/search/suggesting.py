@@ -37,9 +37,11 @@ _ROUND = 8
 _SIDE_BY_SIDE = 32
 _MOST_RANKED = 9000
 _LEAST_RANKED = 120
-_RANKED_OPERATIONS = 120_000
+_RANKED_OPERATIONS = 400_000
 """How many points are ranked, times the operations of the program: what decides how long that takes."""
 _FAMILIES = 10
+_SHARE_RANKING = 0.4
+_CUT = "ranking took two fifths of the time that was given, and was ended: more time searches in another order"
 _LITTLE = 0.05
 """Of the step: who waits less for others gains nothing by another order of the devices."""
 
@@ -128,10 +130,16 @@ class Search:
         subjects: The program on each mesh that is searched, its own first, with the space there.
         effort: How much it may spend.
         stage: Called with what is happening.
+        begun: When what it may spend began to run, as `time.monotonic` counts; None for now.
     """
 
     def __init__(
-        self, subjects: Sequence[tuple[Subject, Space]], effort: Effort, stage: Callable[[str], None] = lambda _: None
+        self,
+        subjects: Sequence[tuple[Subject, Space]],
+        effort: Effort,
+        stage: Callable[[str], None] = lambda _: None,
+        *,
+        begun: float | None = None,
     ) -> None:
         self._subjects, self._effort, self._stage = subjects, effort, stage
         self._random = Random(effort.seed)
@@ -139,7 +147,7 @@ class Search:
         self._space_of = {tuple(space.mesh.values()): (subject, space) for subject, space in subjects}
         self._estimates: dict[Point, Estimate | None] = {}
         self._recipes: dict[Point, Recipe] = {}
-        self._begun = monotonic()
+        self._begun = monotonic() if begun is None else begun
         subject, space = subjects[0]
         own = Compiled(
             space=space, point=space.own, change=None, figures=figures_of(subject.analysis, subject.captured)
@@ -201,15 +209,20 @@ class Search:
     def _until(self) -> float:
         return float("inf") if self._effort.seconds is None else self._begun + self._effort.seconds
 
+    @property
+    def _ranked_until(self) -> float:
+        seconds = self._effort.seconds
+        return float("inf") if seconds is None else self._begun + _SHARE_RANKING * seconds
+
     # ---- ranking
 
     def _rank_first(self) -> None:
-        """The program itself, the recipes, and all other points or as many of them as can be ranked."""
+        """The program itself, the recipes, and all other points, or as many of them as can be ranked."""
+        share = self._most // len(self._subjects)
         for subject, space in self._subjects:
             recipes = list(Recipes(space).all())
             self._recipes.update({recipe.point: recipe for recipe in recipes if recipe.point not in self._recipes})
-            self._rank(subject, space, [space.own, *(recipe.point for recipe in recipes)])
-        share = self._most // len(self._subjects)
+            self._rank(subject, space, [space.own, *(recipe.point for recipe in recipes[:share])])
         for subject, space in self._subjects:
             if space.size <= share:
                 self._rank(subject, space, space.everything())
@@ -245,7 +258,9 @@ class Search:
         asked = [(point, change) for point, change in zip(fresh, changes, strict=True) if change is not None]
         self._estimates.update(dict.fromkeys(fresh))
         self._stage(f"ranking {plural(len(asked), 'sharding')} with Shardy")
-        found = estimates_of(subject, [change for _, change in asked], self._until)
+        found = estimates_of(subject, [change for _, change in asked], self._ranked_until)
+        if monotonic() >= self._ranked_until and _CUT not in self.found.notes:
+            self.found.notes.append(_CUT)
         self._estimates.update(zip((point for point, _ in asked), found, strict=True))
 
     def _promise(self, point: Point) -> float:
