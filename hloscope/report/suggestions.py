@@ -165,7 +165,7 @@ def _effort(found: Suggestions) -> Iterator[str]:
     if found.freed:
         named = ", ".join(found.freed[:3])
         if found.freed_gain is None:
-            yield f"held as the program asks: {named}; --free lets it lie otherwise"
+            yield f"held as the program asks: {named}; it may lie otherwise with --free {found.freed[0]}"
         elif found.freed_gain > _LARGE_GAIN:
             share = format_share(found.freed_gain)
             yield f"held as the program asks: {named}; --free {found.freed[0]} would save {share} more"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log, prod
 from random import Random
+from threading import Timer
 from time import monotonic
 
 import numpy as np
@@ -349,6 +350,10 @@ class Search:
     def _compile(self, points: Sequence[Point]) -> None:
         """Compiles points side by side, and takes note of them in their order."""
         waiting: deque[tuple[Point, Change, KeptFigures | None, Figures | Pending | str]] = deque()
+        late = Timer(max(self._until - monotonic(), 0.0), lambda: _drop(waiting))
+        late.daemon = True
+        if self._effort.seconds is not None:
+            late.start()
         try:
             for point in points:
                 space = self._space_of[point.mesh][1]
@@ -360,13 +365,14 @@ class Search:
                     break
                 waiting.append((point, change, *self._start(point, change)))
                 if len(waiting) == _SIDE_BY_SIDE:
-                    self._note(*waiting.popleft())
+                    self._note(*waiting[0])
+                    waiting.popleft()
             while waiting and self.found.stopped is None:
-                self._note(*waiting.popleft())
+                self._note(*waiting[0])
+                waiting.popleft()
         finally:
-            for *_, pending in waiting:
-                if isinstance(pending, Pending):
-                    pending.drop()
+            late.cancel()
+            _drop(waiting)
         if monotonic() >= self._until:
             self.found.stopped = "the time is spent"
 
@@ -399,7 +405,7 @@ class Search:
             self.found.stopped = "the time is spent"
             return
         if figures is None:
-            self.found.failed += 1
+            self.found.failed += monotonic() < self._until
             return
         _, space = self._space_of[point.mesh]
         self.found.compiled.append(Compiled(space=space, point=point, change=change, figures=figures))
@@ -430,6 +436,13 @@ class Search:
             freed = Compiled(space=found.space, point=found.point, change=change, figures=figures)
             if self.found.freed is None or freed.order < self.found.freed.order:
                 self.found.freed = freed
+
+
+def _drop(waiting: Iterable[tuple[object, ...]]) -> None:
+    """Ends the compiles that nobody waits for any more."""
+    for *_, pending in tuple(waiting):
+        if isinstance(pending, Pending):
+            pending.drop()
 
 
 def _figures(kept: KeptFigures | None, pending: Figures | Pending | str) -> Figures | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
+import types
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def by_hand(function, suggestion):
     facts = attached_facts(function)
     notations = {spec.name: spec.notation for spec in suggestion.specs if not spec.is_result}
     results = {spec.name: spec.after for spec in suggestion.specs if spec.is_result}
-    out = facts.out if "result" not in results else results["result"]
+    out = results.get("result", facts.out)
 
     def written(value, name):
         if isinstance(value, dict):
@@ -101,7 +102,8 @@ def test_a_budget_ends_a_search():
 @pytest.mark.usefixtures("cached")
 def test_the_mixture_of_experts_whose_result_is_free_moves_nothing():
     found = hloscope.suggest(EXPERTS, free="result", candidates=24)
-    assert found.best.figures.step_us < 3000 < 70_000 < found.own.figures.step_us
+    assert found.own.figures.step_us > 70_000
+    assert found.best.figures.step_us < 3000
     assert found.best.figures.wire_bytes == 0
 
 
@@ -117,9 +119,16 @@ def test_the_best_is_no_slower_than_any_recipe_computes_the_same_and_holds(name)
     again = hloscope.analyze(function, **options(facts), slice="v5e:2x4")
     assert again.time.step_us == pytest.approx(best.figures.step_us, rel=0.01)
     assert again.memory.peak_bytes == pytest.approx(best.figures.hbm_bytes, rel=0.01)
-    scale = {"B": 8, "S": 16, "D": 32, "F": 64, "V": 64, "T": 64, "H": 8, "K": 8}
-    dims = {letter: scale.get(letter, size) for letter, size in facts.dims.items()}
-    verified = hloscope.verify(
-        lambda *args: function(*args), function, **{**options(facts), "dims": dims}, numerics_only=True
+    small = {"B": 8, "S": 16, "D": 32, "F": 64, "V": 64, "T": 64, "H": 8, "K": 8}
+    dims = {letter: small.get(letter, size) for letter, size in facts.dims.items()}
+    sharded, written = (
+        hloscope.target(**options(each), slice="v5e:2x4")(copy_of(function))
+        for each in (replace(facts, dims=dims), replace(attached_facts(function), dims=dims))
     )
-    assert verified.agree
+    verified = hloscope.verify(sharded, written, ignore=("more-than-reference", "more-memory"))
+    assert verified.passed, verified
+
+
+def copy_of(function):
+    """The same function without the facts attached to it."""
+    return types.FunctionType(function.__code__, function.__globals__, function.__name__)
