@@ -28,6 +28,7 @@ from plain_types import module_of  # noqa: E402
 
 from hloscope.analysis.model import Analysis, Collective  # noqa: E402
 from hloscope.analysis.model.recording import Recording  # noqa: E402
+from hloscope.analysis.model.suggestion import Suggestions  # noqa: E402
 from hloscope.analysis.model.timeline import Timeline  # noqa: E402
 from hloscope.documents import Table, defaults_of, is_many, tables_of  # noqa: E402
 from hloscope.measured.model import CompareDocument  # noqa: E402
@@ -54,6 +55,7 @@ DOCUMENTS = {
     "price": PriceDocument,
     "record": Recording,
     "shardings": ShardingTable,
+    "suggest": Suggestions,
     "timeline": Timeline,
     "verify": VerificationDocument,
 }

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hloscope import aio, rules
     from hloscope.analysis.model import Analysis, ArrayFact, Collective, Collectives, Total, Totals
     from hloscope.analysis.model.recording import RecordedProgram, Recording
+    from hloscope.analysis.model.suggestion import SuggestedSpec, Suggestion, Suggestions
     from hloscope.analysis.model.timeline import Timeline
     from hloscope.api.analyses import analyze, analyze_all, analyze_text
     from hloscope.api.checking import Accepted, accept, check
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     from hloscope.api.pricing import price
     from hloscope.api.recorder import Recorder, record, recording
     from hloscope.api.shardings import shardings
+    from hloscope.api.suggesting import suggest
     from hloscope.api.timelines import timeline
     from hloscope.api.verifying import verify
+    from hloscope.compiler.elsewhere import ExecutorError
     from hloscope.compiler.jax_support import UnsupportedJaxError
     from hloscope.config import ConfigError, ConfigMistakesError
     from hloscope.contracts.baseline_files import BaselineError
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "hloscope.analysis.model": "Analysis ArrayFact Collective Collectives Total Totals",
     "hloscope.analysis.model.recording": "RecordedProgram Recording",
+    "hloscope.analysis.model.suggestion": "SuggestedSpec Suggestion Suggestions",
     "hloscope.analysis.model.timeline": "Timeline",
     "hloscope.api.analyses": "analyze analyze_all analyze_text",
     "hloscope.api.checking": "Accepted accept check",
@@ -73,8 +77,10 @@ _HOMES = {
     "hloscope.api.pricing": "price",
     "hloscope.api.recorder": "Recorder record recording",
     "hloscope.api.shardings": "shardings",
+    "hloscope.api.suggesting": "suggest",
     "hloscope.api.timelines": "timeline",
     "hloscope.api.verifying": "verify",
+    "hloscope.compiler.elsewhere": "ExecutorError",
     "hloscope.compiler.jax_support": "UnsupportedJaxError",
     "hloscope.config": "ConfigError ConfigMistakesError",
     "hloscope.contracts.baseline_files": "BaselineError",
@@ -113,6 +119,7 @@ __all__ = [
     "DiffDocument",
     "DumpedModules",
     "DumpedResult",
+    "ExecutorError",
     "Explanation",
     "Explanations",
     "Finding",
@@ -130,6 +137,9 @@ __all__ = [
     "Recording",
     "ShardingTable",
     "SliceError",
+    "SuggestedSpec",
+    "Suggestion",
+    "Suggestions",
     "TargetError",
     "TimeLimitError",
     "Timeline",
@@ -157,6 +167,7 @@ __all__ = [
     "recording",
     "rules",
     "shardings",
+    "suggest",
     "target",
     "timeline",
     "verify",

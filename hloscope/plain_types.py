@@ -402,6 +402,8 @@ class FiguresDict(TypedDict):
     unknown: list[str]
     slight: list[str]
     rules: list[RuleUseDict]
+    compute_us: float | None
+    exposed_us: float | None
 
 
 class FindingDict(TypedDict):
@@ -970,6 +972,56 @@ class StepTimeDict(TypedDict):
     notes: list[str]
     calibrated: list[str]
     uncalibrated: list[str]
+
+
+class SuggestedSpecDict(TypedDict):
+    """How an argument, a result, or all arrays of one kind are to lie."""
+
+    name: str
+    count: int
+    is_result: bool
+    before: str | None
+    after: str | None
+    notation: str | None
+
+
+class SuggestionDict(TypedDict):
+    """One way to shard the program, compiled and priced at full size."""
+
+    recipe: str | None
+    mesh: dict[str, int]
+    device_order: list[int] | None
+    is_own: bool
+    figures: FiguresDict
+    gain: float | None
+    is_tie: bool
+    is_worth_it: bool
+    specs: list[SuggestedSpecDict]
+    constraints: list[str]
+    because: list[str]
+    code: list[str]
+
+
+class SuggestionsDict(TypedDict):
+    """What a search found."""
+
+    schema: Literal[2]
+    target: str
+    slice: str
+    goal: str
+    own: SuggestionDict
+    front: list[SuggestionDict]
+    freed_gain: float | None
+    freed: list[str]
+    space: int
+    ranked: int
+    compiled: int
+    failed: int
+    refused: int
+    recipes: dict[str, float]
+    notes: list[str]
+    stopped: str | None
+    seconds: float
 
 
 class TallyDict(TypedDict):

@@ -15,12 +15,12 @@ SOURCES = sorted((ROOT / "hloscope").rglob("*.py"))
 PUBLIC = (
     "Accepted Analysis ArrayFact BaselineError CheckReport Checkups Collective Collectives CompileError "
     "CompilerDiedError ConfigError ConfigMistakesError DeviceCountError DiffDocument DumpedModules "
-    "DumpedResult Explanation Explanations Finding HbmError HloParseError HloscopeError "
+    "DumpedResult ExecutorError Explanation Explanations Finding HbmError HloParseError HloscopeError "
     "ImportedTwiceError MeshError NotationError PluginError Prices ProfileError RecordedProgram Recorder "
-    "Recording ShardingTable SliceError TargetError TimeLimitError Timeline Total Totals TraceError "
-    "UnknownKeywordError Unpriced UnsupportedJaxError Verification __version__ accept aio analyze "
+    "Recording ShardingTable SliceError SuggestedSpec Suggestion Suggestions TargetError TimeLimitError Timeline Total "
+    "Totals TraceError UnknownKeywordError Unpriced UnsupportedJaxError Verification __version__ accept aio analyze "
     "analyze_all analyze_text check compare diff doctor explain measure price record recording rules "
-    "shardings target timeline verify "
+    "shardings suggest target timeline verify "
 ).split()
 HEAVY = ("jax", "jaxlib", "networkx", "libtpu")
 

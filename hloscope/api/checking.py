@@ -12,6 +12,7 @@ from hloscope.analysis.model import Analysis
 from hloscope.api.analyses import analyze
 from hloscope.api.jobs import HowToRun, Job, Outcome, jobs_of, run_jobs
 from hloscope.api.texts import meant, refuse_beside_analysis
+from hloscope.compiler.elsewhere import compiling_on
 from hloscope.config import ProjectConfig, TargetConfig, find_project, refuse
 from hloscope.contracts.baseline_files import is_baseline, write_baseline
 from hloscope.contracts.baselines import baseline_of, format_baseline
@@ -42,6 +43,7 @@ def check(
     config: str | Path | None = None,
     cached: bool = True,
     jobs: int | None = None,
+    executor: str | None = None,
     **options: Unpack[TargetOptions],
 ) -> CheckReport:
     """Holds programs against what is expected of them.
@@ -63,6 +65,7 @@ def check(
         config: The targets file; by default the nearest one, going upward from the current folder.
         cached: Of names: False compiles everything, and keeps nothing.
         jobs: Of names: processes at once; by default as many as cores and memory allow.
+        executor: Where compiles run, as `dask://HOST:PORT`; by default in processes of this machine.
         {options}
 
     Returns:
@@ -81,14 +84,15 @@ def check(
         expected = _Expected.of(contract, baseline, fail_on)
         if all(isinstance(target, Analysis) for target in targets):
             refuse_beside_analysis({"args": args, **options})
-        found = (_analysis_of(target, args, options) for target in targets)
+        with compiling_on(executor):
+            found = [_analysis_of(target, args, options) for target in targets]
         return CheckReport(checks=tuple(map(expected.checked, found)), root=Path.cwd())
     beside = {"args": args, "contract": contract, "baseline": baseline, "fail_on": fail_on, **options}
     said = next((name for name, value in beside.items() if value is not None and name != "timeout_s"), None)
     if said is not None:
         fix = "say it in the targets file, or give the program"
         raise NotationError(f"{said} does not go with names of the targets file", fix=fix)
-    return _of_project(names, config, cached=cached, jobs=jobs, timeout_s=options.get("timeout_s"))
+    return _of_project(names, config, cached=cached, jobs=jobs, executor=executor, timeout_s=options.get("timeout_s"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +147,9 @@ def _contract_of(contract: object) -> Contract | None:
     return read_contract(list(contract) if isinstance(contract, tuple) else contract, where="contract")
 
 
-def _of_project(names: tuple[str, ...], config: object, *, cached: bool, jobs: object, timeout_s: Any) -> CheckReport:
+def _of_project(
+    names: tuple[str, ...], config: object, *, cached: bool, jobs: object, executor: str | None, timeout_s: Any
+) -> CheckReport:
     """A check of targets of the targets file; of all of them where none is named."""
     project = find_project(Path.cwd(), named=given.path("config", config, example='config="hloscope.toml"'))
     workers = None if jobs is None else given.whole("jobs", jobs, least=1)
@@ -154,6 +160,7 @@ def _of_project(names: tuple[str, ...], config: object, *, cached: bool, jobs: o
             names,
             cached=cached,
             workers=workers,
+            executor=executor,
             timeout_s=make_facts(timeout_s=timeout_s).timeout_s,
             on_done=lambda name: stage(f"compiling, {name} is done"),
         )

@@ -11,7 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from hloscope.analysis.model import Analysis
 from hloscope.compiler.client import how_it_ended, time_limit, workers_here
@@ -213,6 +213,7 @@ class HowToRun(TypedDict, total=False):
     cached: bool
     workers: int | None
     timeout_s: float | None
+    executor: str | None
     on_done: Callable[[str], None]
 
 
@@ -222,6 +223,7 @@ def run_jobs(
     cached: bool = True,
     workers: int | None = None,
     timeout_s: float | None = None,
+    executor: str | None = None,
     on_done: Callable[[str], None] = lambda _: None,
 ) -> tuple[Outcome, ...]:
     """Analyses targets, in processes of their own where they are compiled; one that fails stops no other.
@@ -233,6 +235,7 @@ def run_jobs(
         cached: Whether compiles are kept and taken from the cache.
         workers: Processes at once; by default as many as cores and free memory allow.
         timeout_s: Seconds that a target may take that names no limit of its own: import, tracing and compile together.
+        executor: Where compiles run, as `dask://HOST:PORT`; None for this machine.
         on_done: Called with the name of each job that is done.
 
     Returns:
@@ -253,7 +256,7 @@ def run_jobs(
     if compiled:
         pool = WorkerPool(workers or workers_here(len(compiled)), keeps_words=False, counted=False)
         try:
-            _run_all(pool, compiled, cached, timeout_s, keep)
+            _run_all(pool, compiled, _How(cached, timeout_s, executor), keep)
         except BaseException:
             pool.kill_all()
             raise
@@ -268,9 +271,15 @@ def _limit(job: Job, timeout_s: float | None) -> float | None:
     return time_limit(timeout_s if own is None else own)
 
 
-def _run_all(
-    pool: WorkerPool, jobs: Sequence[Job], cached: bool, timeout_s: float | None, keep: Callable[[Outcome], None]
-) -> None:
+class _How(NamedTuple):
+    """How jobs are run, as of `run_jobs`."""
+
+    cached: bool
+    timeout_s: float | None
+    executor: str | None
+
+
+def _run_all(pool: WorkerPool, jobs: Sequence[Job], how: _How, keep: Callable[[Outcome], None]) -> None:
     """Runs jobs, each once more where it turns out to need a process to itself."""
     waiting: dict[Future[Outcome], Job] = {}
     again: set[str] = set()
@@ -278,9 +287,12 @@ def _run_all(
     def submit(job: Job, alone: str | None) -> None:
         kind: _Kind = (job.root, job.slice == "attached", job.checkout, tuple(sys.path))
         environment = {**os.environ, _KIND_OF_PROCESS: repr((*kind, alone))}
-        limit = _limit(job, timeout_s)
+        limit = _limit(job, how.timeout_s)
         latest = None if limit is None else limit + _GRACE_S
-        waiting[pool.submit_in(environment, latest, _run, kind, job, cached=cached, limit_s=limit)] = job
+        future = pool.submit_in(
+            environment, latest, _run, kind, job, cached=how.cached, limit_s=limit, executor=how.executor
+        )
+        waiting[future] = job
 
     for job in jobs:
         submit(job, None)
@@ -349,7 +361,7 @@ def _doing(job: Job) -> str:
     return f"importing, tracing and compiling {job.name}"
 
 
-def _run(kind: _Kind, job: Job, *, cached: bool, limit_s: float | None) -> Outcome:
+def _run(kind: _Kind, job: Job, *, cached: bool, limit_s: float | None, executor: str | None = None) -> Outcome:
     """Runs a job in this process, unless another target's module has left JAX's settings otherwise than it found them.
 
     Such a module, with `jax_enable_x64` for example, would make other programs of the targets that happen to come after
@@ -362,7 +374,9 @@ def _run(kind: _Kind, job: Job, *, cached: bool, limit_s: float | None) -> Outco
     if any(other != module for other in _settings_of):
         return Outcome(job=job, alone=True)
     before = compiling_settings()
-    with ended_after(limit_s, _doing(job)):
+    from hloscope.compiler.elsewhere import compiling_on
+
+    with ended_after(limit_s, _doing(job)), compiling_on(executor):
         outcome = run_job(job, cached=cached)
     if compiling_settings() != before:
         _settings_of.append(module)

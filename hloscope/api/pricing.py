@@ -12,6 +12,7 @@ from hloscope import given
 from hloscope.analysis.model import Analysis
 from hloscope.api.analyzing import Stage, analysis_of, with_function
 from hloscope.api.texts import capture_of_text, meant, text_of
+from hloscope.compiler.elsewhere import compiling_on
 from hloscope.errors import CompileError, HloscopeError, SliceError, TimeLimitError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice
@@ -33,6 +34,7 @@ def price(
     slices: str | Sequence[str],
     args: Any = None,
     *,
+    executor: Any = None,
     timeout_s: float | None = None,
     **options: Unpack[ProgramOptions],
 ) -> Prices:
@@ -46,6 +48,7 @@ def price(
         target: As for `analyze`.
         slices: Names of slices, each with as many devices as the mesh.
         args: One entry per positional argument, as for `analyze`.
+        executor: Where the compiles run, as for `suggest`; by default processes of this machine.
         timeout_s: Seconds that a compile may take.
         {options}
 
@@ -67,7 +70,7 @@ def price(
         return Prices(price_text(text.text, slices, name=text.name, **beside))
     assert not isinstance(target, Path)  # which is text, or refused
     facts = make_facts(**described)
-    with waiting() as stage:
+    with waiting() as stage, compiling_on(executor):
         return Prices(price_function(target, facts, slices, stage=stage))
 
 

@@ -18,6 +18,7 @@ _COMMANDS = {
     "compare": ("hloscope.cli.compare", "Put a profile of a real run beside what is predicted of it."),
     "measure": ("hloscope.cli.measure", "Run a function where a TPU is, and compare in one go."),
     "explain": ("hloscope.cli.explain", "Say why a collective is there: the whole chain, and what to change."),
+    "suggest": ("hloscope.cli.suggest", "Search for a better sharding; every suggestion was compiled and priced."),
     "shardings": ("hloscope.cli.shardings", "Show every array's sharding as Shardy propagates it; compiles nothing."),
     "verify": ("hloscope.cli.verify", "Check a function against a reference: numbers, structure and communication."),
     "rules": ("hloscope.cli.rules", "List the rules, or print the page of one."),

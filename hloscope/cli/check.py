@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hloscope.cli import running
-from hloscope.cli.options import jobs_option, limit_option, project_options
+from hloscope.cli.options import executor_option, jobs_option, limit_option, project_options
 from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, NotationError, did_you_mean
 from hloscope.report.formats import FORMATS
 
@@ -67,6 +67,7 @@ def _write_also(report: CheckReport, options: dict[str, Any]) -> None:
 @click.argument("names", nargs=-1)
 @project_options
 @jobs_option
+@executor_option
 @click.option(
     "--write", "also", multiple=True, metavar="FORMAT=FILE", help="Write a report in another format as well. Repeats."
 )

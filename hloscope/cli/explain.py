@@ -30,7 +30,7 @@ Examples
 _ALL = "all"
 
 
-class _Span(click.ParamType):  # type: ignore[type-arg]
+class Span(click.ParamType):  # type: ignore[type-arg]
     """A span of time: `30s`, `5m`, `2h`."""
 
     name = "time"
@@ -53,7 +53,7 @@ _try_options = together(
     click.option(
         "--try",
         "try_s",
-        type=_Span(),
+        type=Span(),
         metavar="TIME",
         help="Compile changes that may help for so long, such as 5m. [default: 4 changes or 10s, of programs that "
         "compile within 2s]",

@@ -71,6 +71,12 @@ jobs_option: Decorator = click.option(
     "--jobs", type=click.IntRange(1), metavar="N", help="Processes at once. [default: as cores and memory allow]"
 )
 
+executor_option: Decorator = click.option(
+    "--executor",
+    metavar="URL",
+    help="Have the compiler run elsewhere: dask://HOST:PORT. [default: processes of this machine]",
+)
+
 limit_option = target_option(
     "timeout_s",
     "End a target that names no limit of its own after so long, import and tracing included; 0 is no limit.",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hloscope.cli import running, targets
-from hloscope.cli.options import target_options
+from hloscope.cli.options import executor_option, target_options
 from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_OK
 from hloscope.progress import progress
 
@@ -39,16 +39,18 @@ def _exit_code(priced: Priced, _options: object) -> int:
     help="v5e:2x4, v5p-16, 2*v5e:2x4. Repeats: each is a row of the table.",
 )
 @target_options(without=("slice",))
+@executor_option
 @running.reports("prices", _exit_code)
-def command(target: str, slices: tuple[str, ...], **options: Any) -> Priced:
+def command(target: str, slices: tuple[str, ...], executor: str | None, **options: Any) -> Priced:
     """Predict how long one step of TARGET takes on each slice: computing, and waiting for communication."""
     targets.start_compiler(target, slices[0])
     from hloscope.api.pricing import largest_slice, price_function, price_text
+    from hloscope.compiler.elsewhere import compiling_on
 
     largest = largest_slice(slices)
     if targets.is_text(target):
         name, text = targets.read_text(target, options)
         return price_text(text, slices, name=name, **targets.text_facts(options))
     facts = targets.prepared_facts({**options, "slice": largest})
-    with running.stdout_kept_for_the_report(), progress() as stage:
+    with running.stdout_kept_for_the_report(), compiling_on(executor), progress() as stage:
         return price_function(target, facts, slices, stage=stage)

@@ -69,6 +69,7 @@ def over_targets(
     no_cache: bool,
     jobs: int | None,
     timeout_s: float | None,
+    executor: str | None = None,
 ) -> tuple[ProjectConfig, T]:
     """The project, and what `check` or `accept` makes of its targets, with progress on a terminal."""
     from hloscope.config import find_project
@@ -82,6 +83,7 @@ def over_targets(
             cached=not no_cache,
             workers=jobs,
             timeout_s=timeout_s,
+            executor=executor,
             on_done=lambda name: stage(f"compiling, {name} is done"),
         )
     return project, done

@@ -9,9 +9,11 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Generic, TypeVar
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Generic, TypeVar
 
 from hloscope.compiler import identity, libtpu, step
 from hloscope.compiler.cache import flags_of_compiles, is_expected
@@ -46,6 +48,18 @@ _PREFIX = re.compile(r"^[A-Z]\d{4} [\d:. ]+\d+ (?P<rest>\S+\.(?:cc|h):\d+\] .*)$
 
 _lock = threading.Lock()
 _pools: dict[int, WorkerPool] = {}
+_elsewhere: ContextVar[Any] = ContextVar("hloscope_elsewhere", default=None)
+"""Where questions are answered in place of this process's workers."""
+
+
+@contextmanager
+def running_in(workers: Any) -> Iterator[None]:
+    """Has questions of this thread answered by other workers meanwhile, which have the methods of a `WorkerPool`."""
+    before = _elsewhere.set(workers)
+    try:
+        yield
+    finally:
+        _elsewhere.reset(before)
 
 
 def pool() -> WorkerPool:
@@ -107,7 +121,7 @@ def start_ahead(target: str, slice_name: str | None, store: Store | None) -> Non
         slice_name: The slice that was asked for; None where it is not known yet.
         store: Where compiles are kept.
     """
-    if store is not None and is_expected(store, target):
+    if _elsewhere.get() is not None or (store is not None and is_expected(store, target)):
         return
     if slice_name is None or not slice_name.startswith(("cpu", "attached")):
         pool().warm(environment(), slice_name or "v5e:2x2")
@@ -199,7 +213,7 @@ class Question(Generic[T]):
     ) -> None:
         self._doing, self._shown = doing, shown
         self._limit = time_limit(timeout_s)
-        self._workers = pool()
+        self._workers = _elsewhere.get() or pool()
         self._future: Future[T] = self._workers.submit_in(
             environment(simulated_devices), self._limit, function, *args, **kwargs
         )

@@ -5,6 +5,7 @@ Good for ranking alone: nothing is compiled, so no fusion, no overlap and no cho
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,19 +49,35 @@ class Estimate:
         memory_bytes: Bytes of the arrays that its operations read and write, as if none were fused.
         flops: Of its matmuls and convolutions.
         loops_unknown: Loops whose trips could not be read, and count once.
+        matmuls: Executions, FLOPs and bytes of the matmuls, those that are alike together.
+        transfers: How often something moves.
+        whole_flops: What `flops` would be on one device that does all of it.
     """
 
     moved_bytes: float
     memory_bytes: float
     flops: float
     loops_unknown: int = 0
+    matmuls: tuple[tuple[float, float, float], ...] = ()
+    transfers: float = 0.0
+    whole_flops: float = 0.0
 
     def time_us(self, rates: Rates) -> float:
         """As if nothing overlapped; element-wise operations are fused, so that memory counts a part only."""
         work = max(self.flops / rates.flops, _FUSED * self.memory_bytes / rates.memory_bytes)
         return 1e6 * (self.moved_bytes / rates.link_bytes + work)
 
+    def step_us(self, rates: Rates) -> float:
+        """The same, each matmul by its own roofline, with a start for each transfer: what whole programs differ in."""
+        matmuls = sum(
+            times * max(flops / rates.flops, moved / rates.memory_bytes) for times, flops, moved in self.matmuls
+        )
+        of_matmuls = sum(times * moved for times, _, moved in self.matmuls)
+        others = _FUSED * max(self.memory_bytes - of_matmuls, 0.0) / rates.memory_bytes
+        return 1e6 * (self.moved_bytes / rates.link_bytes + matmuls + others) + _START_US * self.transfers + 1.0
 
+
+_START_US = 3.0
 _FUSED = 0.4
 """Of the bytes of all operations, what crosses memory where they are fused."""
 
@@ -77,18 +94,31 @@ class _Walk:
         self._times: dict[int, float] = {}
 
     def estimate(self) -> Estimate:
-        moved = memory = flops = 0.0
+        moved = memory = flops = transfers = whole = 0.0
+        matmuls: defaultdict[tuple[float, float], float] = defaultdict(float)
         for op in self._module.ops:
             times = self._runs(op)
-            if op.kind == "sdy.all_reduce":
-                moved += times * self._summed(op)
-            elif op.kind in _RESHARDS:
-                moved += times * self._moved(op)
-            elif op.kind in _MULTIPLIES:
-                flops += times * self._flops(op)
+            arrives = self._summed(op) if op.kind == "sdy.all_reduce" else 0.0
+            arrives = self._moved(op) if op.kind in _RESHARDS else arrives
+            moved += times * arrives
+            transfers += times * (arrives > 0)
             if op.results and op.kind not in _FREE:
-                memory += times * sum(map(self._local_bytes, map(self._value, (*op.operands, *op.results))))
-        return Estimate(moved_bytes=moved, memory_bytes=memory, flops=flops, loops_unknown=len(self._unknown))
+                touched = sum(map(self._local_bytes, map(self._value, (*op.operands, *op.results))))
+                memory += times * touched
+                if op.kind in _MULTIPLIES:
+                    multiplied, devices = self._flops(op)
+                    whole += times * multiplied * devices
+                    flops += times * multiplied
+                    matmuls[multiplied, touched] += times
+        return Estimate(
+            moved_bytes=moved,
+            memory_bytes=memory,
+            flops=flops,
+            loops_unknown=len(self._unknown),
+            matmuls=tuple((times, *each) for each, times in matmuls.items()),
+            transfers=transfers,
+            whole_flops=whole,
+        )
 
     def _value(self, index: int) -> ShardyValue:
         return self._module.values[index]
@@ -159,10 +189,11 @@ class _Walk:
         arrives = self._local_bytes(value, after)
         return arrives * ((gathered - 1) / gathered + (exchanged - 1) / exchanged)
 
-    def _flops(self, op: ShardyOp) -> float:
+    def _flops(self, op: ShardyOp) -> tuple[float, int]:
+        """What one device multiplies and adds, and how many devices share the whole."""
         rule = op.rule
         if rule is None or len(rule.operands) != len(op.operands):
-            return 0.0
+            return 0.0, 1
         cut: dict[int, set[str]] = {}
         for index, mapping in (
             *zip(op.operands, rule.operands, strict=True),
@@ -171,7 +202,8 @@ class _Walk:
             for axes, factors in zip(self._value(index).sharding or (), mapping, strict=False):
                 if factors:
                     cut.setdefault(factors[0], set()).update(axes)
-        return 2.0 * prod(rule.sizes) / self._devices({axis for axes in cut.values() for axis in axes})
+        devices = self._devices({axis for axes in cut.values() for axis in axes})
+        return 2.0 * prod(rule.sizes) / devices, devices
 
 
 def _is_loop(op: ShardyOp) -> bool:

@@ -48,6 +48,7 @@ class Pending:
         kept: Where the compile is kept; None where it is not.
         found: What an earlier compile made of it.
         question: What a worker is doing; None where an earlier compile was found, or this process is to compile.
+        asked: What a worker is to be asked; None where this process is to compile.
     """
 
     program: Lowered
@@ -55,9 +56,22 @@ class Pending:
     kept: Kept | None = None
     found: Compiled | None = None
     question: client.Question[Compiled] | None = None
+    asked: Program | None = None
 
-    def capture(self, stage: Stage = lambda _: None) -> Capture:
+    def begun(self) -> Pending:
+        """The same, a worker compiling it where that is needed."""
+        if self.found is not None or self.asked is None or self.question is not None:
+            return self
+        stop_where_interrupted()
+        name, limit = self.program.name, self.program.facts.timeout_s
+        return replace(self, question=client.compile_program(self.asked, name=name, timeout_s=limit))
+
+    def capture(self, stage: Stage = lambda _: None, *, reasons: bool = True) -> Capture:
         """Waits for the compile.
+
+        Args:
+            stage: Called with what is happening.
+            reasons: Whether Shardy is asked for what reasons are found by; a compile without is not kept.
 
         Raises:
             HloscopeError: The compiler refuses the program, dies over it or takes too long.
@@ -65,6 +79,8 @@ class Pending:
         found = self.found
         if found is None:
             found = _compiled_here(self.program) if self.question is None else self.question.answer()
+            if not reasons:
+                return _capture(self.program, found, self.versions)
             stage("asking Shardy for reasons")
             found = _explained(self.program, found)
             if self.kept is not None and found.is_whole:
@@ -96,8 +112,18 @@ def _capture(program: Lowered, found: Compiled, versions: Mapping[str, str]) -> 
     )
 
 
+def arrays_of(program: Lowered) -> tuple[tuple[CapturedArray, ...], tuple[CapturedArray, ...]]:
+    """The arguments and the results of a program as JAX has them, before anything is compiled."""
+    return _argument_records(program, None), _output_records(program, None)
+
+
 def start_compile(program: Lowered, *, stage: Stage = lambda _: None, store: Store | None = None) -> Pending:
-    """Has the compile of a lowered program started.
+    """Has the compile of a lowered program started; arguments and errors as of `prepare_compile`."""
+    return prepare_compile(program, stage=stage, store=store).begun()
+
+
+def prepare_compile(program: Lowered, *, stage: Stage = lambda _: None, store: Store | None = None) -> Pending:
+    """Looks for an earlier compile of a lowered program, and makes a new one ready.
 
     Args:
         program: The program.
@@ -114,15 +140,12 @@ def start_compile(program: Lowered, *, stage: Stage = lambda _: None, store: Sto
     if _must_be_here(program):
         return Pending(program=program, versions=versions)
     asked = _asked(program)
-    kept, found, question = None, None, None
+    kept, found = None, None
     if store is not None and "xla_dump_to" not in asked.options:
         texts = program.texts
         kept = kept_in(store, program.name, asked, texts.plain, texts.located, versions)
         found = kept.get()
-    if found is None:
-        stop_where_interrupted()
-        question = client.compile_program(asked, name=program.name, timeout_s=program.facts.timeout_s)
-    return Pending(program=program, versions=versions, kept=kept, found=found, question=question)
+    return Pending(program=program, versions=versions, kept=kept, found=found, asked=asked)
 
 
 def _must_be_here(program: Lowered) -> bool:

@@ -77,6 +77,11 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
     "prices": {"text": "price:lines", "json": "price:as_document"},
     "recording": {"text": "recording:lines", "json": "formats:itself"},
     "shardings": {"text": "shardings:lines", "json": "formats:itself"},
+    "suggestions": {
+        "text": "suggestions:lines",
+        "json": "formats:itself",
+        "markdown": "suggestions:render_markdown",
+    },
     "timeline": {"text": "timeline:lines", "json": "formats:itself"},
     "verification": {"text": "verification:lines", "json": "verification:as_document"},
 }

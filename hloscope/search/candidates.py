@@ -17,7 +17,7 @@ from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ShardyValue, 
 from hloscope.program.capture import Capture
 from hloscope.program.change import Change, ConstraintChange, LeafChange, SizeChange
 from hloscope.search.leaves import Leaf, Leaves
-from hloscope.shardy.graph import ShardyGraph, axes_in, is_written
+from hloscope.shardy.graph import LOOP_BODY, ShardyGraph, axes_in, is_written
 from hloscope.shardy.tensors import frames_of
 
 MOST = 60
@@ -27,7 +27,6 @@ _PAIRED = 7
 _TRIPLED = 3
 _WITHOUT_CHANGES = (ReasonKind.AUTHORED, ReasonKind.UNKNOWN)
 _LOOP = "stablehlo.while"
-_LOOP_BODY = 1
 
 
 def candidates(captured: Capture, reason: Reason, sizes: Mapping[str, int]) -> tuple[Change, ...]:
@@ -107,7 +106,7 @@ class _Thinker:
     def __init__(self, captured: Capture, module: ShardyModule, reason: Reason) -> None:
         self._captured, self._reason = captured, reason
         self._graph = ShardyGraph(module)
-        self._leaves = Leaves(captured, self._graph)
+        self._leaves = Leaves(captured.arguments, captured.outputs, self._graph)
         self._mesh = dict(module.mesh)
         self._axes = tuple(axis.partition(":")[0] for axis in reason.axes) or tuple(
             axis for axis in self._mesh if reason.moved is not None and axis in axes_in(reason.moved.sharding)
@@ -254,7 +253,7 @@ class _Thinker:
         for op in self._graph.module.ops:
             if op.kind != _LOOP or self._graph.in_manual(op):
                 continue
-            returned = self._graph.returns.get((op.index, _LOOP_BODY))
+            returned = self._graph.returns.get((op.index, LOOP_BODY))
             inside = [value for value in self._graph.module.values if value.is_argument and value.owner == op.index]
             for number, operand in enumerate(op.operands):
                 leaf = self._leaves.argument_of(self._graph.value(operand))

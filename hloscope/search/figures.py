@@ -56,6 +56,8 @@ def figures_of(found: Analysis, program: Capture) -> Figures:
         unknown=tuple(sorted(unknown)),
         slight=tuple(sorted(slight)),
         rules=() if time is None else time.rules,
+        compute_us=None if time is None else time.compute_us,
+        exposed_us=None if time is None else time.exposed_us,
     )
 
 

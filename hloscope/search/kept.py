@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from hloscope.analysis.model import Analysis, Collective, Collectives
-from hloscope.analysis.model.trial import Trial, Trials
+from hloscope.analysis.model.trial import Figures, Trial, Trials
 from hloscope.compiler.cache import Kept
+from hloscope.program.compiling import Pending
 from hloscope.search.subject import Limits
 from hloscope.store import Store
 from hloscope.units import format_time
 
-_KIND = "tried"
+_KIND, _FIGURES = "tried", "figures"
 _FORM = "4"
 """Of the entries and of how trials are judged: changes with them."""
 
@@ -80,6 +81,43 @@ class KeptTrials:
 
         if self._store is not None:
             self._store.put(_KIND, self._key, msgspec.json.encode(_Entry(limits=limits, trials=trials)))
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFigures:
+    """What a program costs once it is compiled, kept beside its compile.
+
+    Attributes:
+        store: Where it is kept.
+        key: Of the program, the compiler and the cost model.
+    """
+
+    store: Store
+    key: str
+
+    @classmethod
+    def of(cls, pending: Pending, store: Store | None) -> KeptFigures | None:
+        """Where the figures of a program are kept; None where they are not."""
+        if store is None or pending.kept is None:
+            return None
+        chip, costs = pending.program.slice.chip, sorted(pending.program.facts.kernel_costs.items())
+        return cls(store, f"{_FORM} {pending.kept.key} {chip} {costs}")
+
+    def get(self) -> Figures | None:
+        """The figures; None where they are not known."""
+        import msgspec
+
+        body = self.store.get(_FIGURES, self.key)
+        try:
+            return None if body is None else msgspec.json.decode(body, type=Figures)
+        except msgspec.DecodeError:
+            return None
+
+    def put(self, figures: Figures) -> None:
+        """Keeps the figures."""
+        import msgspec
+
+        self.store.put(_FIGURES, self.key, msgspec.json.encode(figures))
 
 
 def with_known_fixes(found: Analysis, store: Store | None, kept: Kept | None) -> Analysis:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
 from hloscope.compiler.shardy_model import ShardyValue, ValueSharding
-from hloscope.program.capture import Capture, CapturedArray
+from hloscope.program.capture import CapturedArray
 from hloscope.program.change import Change, LeafChange
 from hloscope.shardy.graph import ShardyGraph, axes_in
 
@@ -50,19 +50,22 @@ class Leaves:
     """All of a program's.
 
     Args:
-        captured: What the compiler yielded.
+        arguments: What JAX, and the compiler if it was asked, say of them.
+        results: The same of results.
         graph: The program as Shardy propagates it.
     """
 
-    def __init__(self, captured: Capture, graph: ShardyGraph) -> None:
-        self._captured = captured
+    def __init__(
+        self, arguments: Sequence[CapturedArray] | None, results: Sequence[CapturedArray] | None, graph: ShardyGraph
+    ) -> None:
+        self._arguments, self._results = arguments or (), results or ()
         self._graph = graph
         self.mesh = dict(graph.module.mesh)
 
     @cached_property
     def arguments(self) -> tuple[Leaf, ...]:
         """In their order; empty where the module's arguments are others."""
-        arrays = self._captured.arguments or ()
+        arrays = self._arguments
         used = [index for index, array in enumerate(arrays) if array.used]
         values = sorted(
             filter(self._graph.is_program_argument, self._graph.module.values), key=lambda value: value.number
@@ -78,7 +81,7 @@ class Leaves:
     @cached_property
     def results(self) -> tuple[Leaf, ...]:
         """In their order; empty where the module's results are others."""
-        arrays = self._captured.outputs or ()
+        arrays = self._results
         main = self._graph.module.main
         returned = None if main is None else self._graph.returns.get((main, 0))
         if returned is None or len(returned.operands) < len(arrays):

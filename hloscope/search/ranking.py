@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic
@@ -17,6 +18,8 @@ from hloscope.search.candidates import MOST, pairs, triples
 from hloscope.search.subject import Subject
 
 _BATCH = 12
+_SIDE_BY_SIDE = 4
+_LONGEST_S = 600.0
 _CLEARLY = 0.95
 """Of the time: two changes that promise less than this part of what one promises may be worth a third."""
 _SHARE = 0.4
@@ -90,29 +93,58 @@ def _ordered(found: dict[Change, float | None]) -> list[Change]:
 def _estimated(subject: Subject, module: bytes, changes: Sequence[Change], until: float) -> list[float | None]:
     """What each change costs; None for what cannot be propagated, or not in time."""
     rates = rates_of(subject.lowered.slice)
-    found: list[float | None] = [None] * len(changes)
+    found = estimates_of(subject, changes, until, module)
+    return [None if estimate is None else estimate.time_us(rates) for estimate in found]
+
+
+def estimates_of(
+    subject: Subject, changes: Sequence[Change], until: float, module: bytes | None = None
+) -> list[Estimate | None]:
+    """What Shardy makes of a program with each of several changes; None for what it cannot propagate, or not in time.
+
+    Args:
+        subject: The program.
+        changes: The changes.
+        until: When to stop, as `time.monotonic` counts.
+        module: The program's bytecode, where it is at hand.
+    """
+    module = subject.lowered.bytecode if module is None else module
+    found: list[Estimate | None] = [None] * len(changes)
     edits = {number: edit for number, change in enumerate(changes) if (edit := _edit(subject.lowered, change))}
     edits = {} if _is_explicit(subject.lowered) else edits  # there shardings are part of the program's types
-    waiting = list(edits)
-    while waiting and monotonic() < until:
-        batch, waiting = waiting[:_BATCH], waiting[_BATCH:]
-        for number, estimate in zip(batch, _asked(module, [edits[at] for at in batch], until), strict=True):
-            found[number] = None if estimate is None else estimate.time_us(rates)
+    batches = [list(edits)[at : at + _BATCH] for at in range(0, len(edits), _BATCH)]
+    asked: deque[tuple[list[int], client.Question[list[Estimate | None]]]] = deque()
+    try:
+        while (batches or asked) and monotonic() < until:
+            while batches and len(asked) < _SIDE_BY_SIDE:
+                batch = batches.pop(0)
+                asked.append((batch, _question(module, [edits[at] for at in batch], until)))
+            batch, question = asked.popleft()
+            answers = _answered(question, module, [edits[at] for at in batch], until)
+            for number, estimate in zip(batch, answers, strict=True):
+                found[number] = estimate
+    finally:
+        for _, question in asked:
+            question.drop()
     for number, change in enumerate(changes):
         if number not in edits and monotonic() < until:
-            found[number] = _of_retraced(subject, change, rates, until)
+            found[number] = _of_retraced(subject, change, until)
     return found
 
 
-def _asked(module: bytes, edits: Sequence[ModuleEdit], until: float) -> list[Estimate | None]:
+def _question(module: bytes, edits: Sequence[ModuleEdit], until: float) -> client.Question[list[Estimate | None]]:
+    left = min(until - monotonic(), _LONGEST_S)
+    return client.Question(
+        step.estimates, module, tuple(edits), doing="ranking changes with Shardy", timeout_s=max(left, 1.0)
+    )
+
+
+def _answered(
+    question: client.Question[list[Estimate | None]], module: bytes, edits: Sequence[ModuleEdit], until: float
+) -> list[Estimate | None]:
     """What a worker makes of several changes; one that ends the worker is told from the others by halving."""
-    left = until - monotonic()
-    if left <= 0:
-        return [None] * len(edits)
     try:
-        return client.Question(
-            step.estimates, module, tuple(edits), doing="ranking changes with Shardy", timeout_s=max(left, 1.0)
-        ).answer()
+        return question.answer()
     except CompilerDiedError:
         if len(edits) == 1:
             return [None]
@@ -122,14 +154,19 @@ def _asked(module: bytes, edits: Sequence[ModuleEdit], until: float) -> list[Est
         return [None] * len(edits)
 
 
-def _of_retraced(subject: Subject, change: Change, rates: Rates, until: float) -> float | None:
+def _asked(module: bytes, edits: Sequence[ModuleEdit], until: float) -> list[Estimate | None]:
+    if until - monotonic() <= 0:
+        return [None] * len(edits)
+    return _answered(_question(module, edits, until), module, edits, until)
+
+
+def _of_retraced(subject: Subject, change: Change, until: float) -> Estimate | None:
     """What a change costs that makes another program, which has to be traced."""
     try:
         program = lower_changed(subject.function, subject.lowered, change, store=subject.store)
     except HloscopeError:
         return None
-    estimate = _asked(program.bytecode, [ModuleEdit()], until)[0]
-    return None if estimate is None else estimate.time_us(rates)
+    return _asked(program.bytecode, [ModuleEdit()], until)[0]
 
 
 def _edit(lowered: Lowered, change: Change) -> ModuleEdit | None:

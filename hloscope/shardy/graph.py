@@ -42,7 +42,7 @@ _REARRANGED = frozenset(
 )
 _WRAPPERS = frozenset({"sdy.manual_computation", "sdy.named_computation", "stablehlo.while"})
 _RETURNS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
-_LOOP_BODY = 1
+LOOP_BODY = 1
 _WRITTEN = ("sharding_constraint", "reshard")
 
 
@@ -210,7 +210,7 @@ class ShardyGraph:
         """Whether a value is what a loop changes from one iteration to the next."""
         if not value.is_argument or self.module.ops[value.owner].kind != "stablehlo.while":
             return False
-        returned = self.returns.get((value.owner, _LOOP_BODY))
+        returned = self.returns.get((value.owner, LOOP_BODY))
         inside = None if returned is None else self.value(returned.operands[value.number])
         return inside is None or not inside.is_argument or (inside.owner, inside.number) != (value.owner, value.number)
 

@@ -35,7 +35,7 @@ def leaves(subject_of):
     captured = subject_of("masked").captured
 
     def made(arguments, results):
-        found = Leaves(captured, graph)
+        found = Leaves(captured.arguments, captured.outputs, graph)
         found.arguments = tuple(Leaf(index=i, array=one, sharding=ROWS) for i, one in enumerate(arguments))
         found.results = tuple(
             Leaf(index=i, array=one, sharding=COLUMNS if one.asked else None) for i, one in enumerate(results)
@@ -47,7 +47,7 @@ def leaves(subject_of):
 
 def test_real_leaves_are_those_of_the_program(subject_of):
     captured = subject_of("momentum").captured
-    found = Leaves(captured, ShardyGraph(captured.compiled.shardy))
+    found = Leaves(captured.arguments, captured.outputs, ShardyGraph(captured.compiled.shardy))
     assert [(leaf.array.name, leaf.sharding) for leaf in found.arguments] == [("w", ROWS), ("m", ROWS), ("g", ROWS)]
     assert [(leaf.asked, leaf.computed) for leaf in found.results] == [(ROWS, ROWS), (COLUMNS, ROWS)]
     assert found.replaces == {0: 0, 1: 1}

@@ -63,6 +63,10 @@ def every_use() -> None:
     for each in prices:
         told = str(each.error) if isinstance(each, hloscope.Unpriced) else each.time and each.time.step_us
         print(told, names, tried)
+    ways: hloscope.Suggestions = hloscope.suggest(step, ARGS, mesh={"X": 8}, budget_s="1m", keep=("W",), free="result")
+    best: hloscope.Suggestion | None = ways.best
+    specs: tuple[hloscope.SuggestedSpec, ...] = () if best is None else best.specs
+    print([spec.after for spec in specs], ways.to_dict()["front"])
     table: hloscope.ShardingTable = hloscope.shardings(step, ARGS)
     checked: hloscope.CheckReport = hloscope.check(step, found, contract=("all-reduce@Y", "nothing else"))
     assert checked.passed, checked.report("markdown")

@@ -27,6 +27,8 @@ class Figures(Brief):
             compared where their figures are lower bounds.
         slight: What was not understood, and is too small a part of this step to matter; of a faster one, it may.
         rules: What priced the step.
+        compute_us: The part of the step in which the device computes; None where it is not priced.
+        exposed_us: The part in which it waits for communication; None where it is not priced.
     """
 
     step_us: float | None
@@ -40,6 +42,8 @@ class Figures(Brief):
     unknown: tuple[str, ...] = ()
     slight: tuple[str, ...] = ()
     rules: tuple[RuleUse, ...] = ()
+    compute_us: float | None = None
+    exposed_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -1,0 +1,349 @@
+"""`suggest`: the sharding that is better, found by search and proven by the compiler."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Unpack
+
+from hloscope import given
+from hloscope.analysis.model.suggestion import Suggestions
+from hloscope.api.analyzing import Stage, analysis_of, with_function
+from hloscope.api.texts import meant, text_of
+from hloscope.compiler.elsewhere import compiling_on
+from hloscope.errors import HloscopeError, TargetError
+from hloscope.program.loading import name_of
+from hloscope.program.target import ProgramOptions, TargetFacts, check_names, make_facts, with_options
+from hloscope.progress import waiting
+from hloscope.python_words import front_door
+from hloscope.store import Store, default_store
+from hloscope.units import format_bytes, format_time, plural
+
+if TYPE_CHECKING:
+    from hloscope.program.lowering import Lowered
+    from hloscope.search.space import Space
+    from hloscope.search.subject import Subject
+
+CANDIDATES = 40
+_MOST_MESHES = 8
+_AXES_OF_TYPE = re.compile(r"@(?:\([^)]*\)|\w+)")
+_UNSEARCHED = "nothing can be searched"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searching:
+    """What a search may change, and how much it may spend.
+
+    Attributes:
+        keep: Names, or patterns, of arguments that stay as they are.
+        free: The same of results that may come to lie otherwise.
+        fix_mesh: Whether the mesh stays as it is.
+        candidates: Programs that are compiled.
+        seconds: Seconds in all; None for any number.
+        seed: Of what is drawn by lot.
+    """
+
+    keep: tuple[str, ...] = ()
+    free: tuple[str, ...] = ()
+    fix_mesh: bool = False
+    candidates: int = CANDIDATES
+    seconds: float | None = None
+    seed: int = 0
+
+
+@front_door
+@with_options(ProgramOptions)
+def suggest(
+    target: Callable[..., Any] | str | Path,
+    args: Any = None,
+    *,
+    keep: str | Sequence[str] = (),
+    free: str | Sequence[str] = (),
+    fix_mesh: bool = False,
+    candidates: int = CANDIDATES,
+    budget_s: float | str | None = None,
+    seed: int = 0,
+    jobs: int | None = None,
+    executor: Any = None,
+    slice: str | None = None,
+    timeout_s: float | None = None,
+    **options: Unpack[ProgramOptions],
+) -> Suggestions:
+    """Searches for a better sharding of a function: every suggestion was compiled and priced.
+
+    The shardings of arguments, of the results that replace them, of freed results, the sharding constraints and the
+    mesh's sizes are searched. Which programs are compiled, and in which order, depends on the program and the seed.
+
+    Example:
+        >>> found = hloscope.suggest(ffn, ("bf16[B@X,D]", "bf16[D,F@Y]", "bf16[F@Y,D]"), mesh={"X": 2, "Y": 4},
+        ...                          dims={"B": 128, "D": 4096, "F": 16384})
+        >>> print(found.best.code)
+
+    Args:
+        target: As for `analyze`.
+        args: One entry per positional argument, as for `analyze`.
+        keep: Names, or patterns such as `params*`, of arguments that stay as they are.
+        free: Names, or patterns, of results that may come to lie otherwise than the program asks for.
+        fix_mesh: Whether the mesh stays as it is.
+        candidates: Programs that are compiled at the most.
+        budget_s: Seconds, or a span such as `10m`, after which the search ends with what it has.
+        seed: Of what is drawn by lot where there is too much to rank all of it.
+        jobs: Compiles at once; by default as many as cores and memory allow.
+        executor: Where the compiles run: a `concurrent.futures.Executor`, or `dask://HOST:PORT` of a Dask scheduler;
+            by default processes of this machine.
+        slice: The slice that it is compiled for.
+        timeout_s: Seconds that a compile may take.
+        {options}
+
+    Returns:
+        The program as it is written, and what nothing that was found beats in time and memory, fastest first.
+
+    Raises:
+        HloscopeError: Bad input, nothing can be searched, or JAX or the compiler refuses the program.
+    """
+    check_names(options, "suggest")
+    span = None if budget_s is None else given.seconds("budget_s", budget_s, example='budget_s=600, or budget_s="10m"')
+    searching = Searching(
+        keep=given.texts("keep", keep, example='keep=("W",)'),
+        free=given.texts("free", free, example='free=("result",)'),
+        fix_mesh=fix_mesh,
+        candidates=given.whole("candidates", candidates, least=1, example="candidates=40"),
+        seconds=span or None,
+        seed=given.whole("seed", seed, least=0, example="seed=0"),
+    )
+    target = meant(target)
+    described: dict[str, Any] = {"args": args, "slice": slice, "timeout_s": timeout_s, **options}
+    if text_of(target, described) is not None:
+        raise refused_text()
+    assert not isinstance(target, Path)  # which is text, or refused
+    facts = make_facts(**described)
+    with waiting() as stage, compiling_on(executor, jobs):
+        return suggest_function(target, facts, searching, stage=stage, store=default_store())
+
+
+def refused_text() -> TargetError:
+    """The error for HLO text."""
+    return TargetError(
+        f"{_UNSEARCHED} in HLO text",
+        why="another sharding has to be traced and compiled anew, for which there must be a function",
+        fix="name the function: hloscope suggest module.py:step",
+    )
+
+
+def suggest_function(
+    target: Callable[..., Any] | str,
+    facts: TargetFacts,
+    searching: Searching,
+    *,
+    stage: Stage = lambda _: None,
+    store: Store | None = None,
+) -> Suggestions:
+    """Searches for a better sharding of a function.
+
+    Args:
+        target: The function or its name.
+        facts: How to call and place it.
+        searching: What may change, and what may be spent.
+        stage: Called with what is happening, for a progress display.
+        store: Where compiles and figures are kept; None keeps none.
+
+    Raises:
+        HloscopeError: Bad input, nothing can be searched, or JAX or the compiler refuses the program.
+    """
+    name = name_of(target)
+
+    def searched(function: Callable[..., Any], known: TargetFacts) -> Suggestions:
+        from hloscope.search.front import suggestions  # these import JAX, which takes its time
+        from hloscope.search.suggesting import Effort, Search
+
+        begun = monotonic()
+        subject = _subject(function, known, name, stage, store)
+        notes: list[str] = []
+        spaces = list(_spaces(subject, known, searching, notes, stage))
+        effort = Effort(candidates=searching.candidates, seconds=searching.seconds, seed=searching.seed)
+        search = Search(spaces, effort, stage, begun=begun)
+        search.found.notes += notes
+        stage(_beforehand(subject, searching))
+        search.run()
+        return suggestions(search, name)
+
+    return with_function(target, facts, searched, stage=stage, store=store)
+
+
+def _subject(function: Callable[..., Any], facts: TargetFacts, name: str, stage: Stage, store: Store | None) -> Subject:
+    """The program as it is written, compiled and priced."""
+    from hloscope.program.compiling import start_compile
+    from hloscope.program.lowering import lower
+    from hloscope.search.subject import Subject
+
+    lowered = lower(function, facts, name=name, stage=stage, store=store)
+    _refuse(lowered)
+    pending = start_compile(lowered, stage=stage, store=store)
+    captured = pending.capture(stage)
+    stage("reading the compiled program")
+    analysis = analysis_of(captured, name)
+    return Subject(
+        function=function,
+        lowered=lowered,
+        captured=captured,
+        analysis=analysis,
+        store=store,
+        kept=pending.kept,
+        stage=stage,
+    )
+
+
+def _refuse(lowered: Lowered) -> None:
+    """Says why a program cannot be searched.
+
+    Raises:
+        TargetError: It cannot.
+    """
+    chosen = lowered.slice
+    if chosen.chip is None:
+        raise TargetError(
+            f"{_UNSEARCHED} on {chosen.name}",
+            why="only TPU slices are priced",
+            fix="name a slice such as --slice v5e:2x4",
+        )
+    if lowered.seen.device_count < 2:
+        raise TargetError(
+            f"{_UNSEARCHED} in {lowered.name}",
+            why="it runs on one device, where there is nothing to shard over",
+            fix="give it a mesh, such as --mesh X=4,Y=2",
+        )
+    if lowered.strategy is None:
+        raise TargetError(
+            f"{_UNSEARCHED} in {lowered.name}",
+            why="JAX traced it already, and cannot trace it with another sharding",
+            fix="give the function itself",
+        )
+    if lowered.mesh is None:
+        raise TargetError(
+            f"{_UNSEARCHED} in {lowered.name}", why="it has no mesh", fix="give it one, such as --mesh X=4,Y=2"
+        )
+
+
+def _spaces(
+    subject: Subject, facts: TargetFacts, searching: Searching, notes: list[str], stage: Stage
+) -> Iterator[tuple[Subject, Space]]:
+    """The program on its own mesh, and on the others of the same slice that it traces on.
+
+    Raises:
+        TargetError: Nothing may change.
+    """
+    space = _space(subject.lowered, searching)
+    meshes = [] if searching.fix_mesh else list(_other_meshes(subject.lowered, facts, notes))
+    if not space.parts and not meshes and not space.constraints:
+        raise TargetError(
+            f"{_UNSEARCHED} in {subject.lowered.name}",
+            why="every argument is kept, or can lie in one way only, and no result is free",
+            fix="keep less, or free a result: --free result",
+        )
+    yield subject, space
+    left_out = []
+    for mesh in meshes:
+        stage(f"tracing on the mesh {_shown(mesh)}")
+        try:
+            lowered = _on_mesh(subject, facts, mesh)
+            yield replace(subject, lowered=lowered), _space(lowered, searching)
+        except HloscopeError:
+            left_out.append(_shown(mesh))
+    if left_out:
+        notes.append(f"not searched, since JAX does not trace the program on them: {', '.join(left_out)}")
+
+
+def _space(lowered: Lowered, searching: Searching) -> Space:
+    from hloscope.compiler import client
+    from hloscope.search.space import Space
+
+    said: list[str] = []
+    module, _ = client.propagate(lowered.bytecode, "jax", said, timeout_s=lowered.facts.timeout_s)
+    if module is None:
+        raise TargetError(
+            f"{_UNSEARCHED} in {lowered.name}",
+            why="; ".join(said) or "Shardy cannot propagate it",
+            fix="try a smaller program, or another version of jax",
+        )
+    return Space(lowered, module, searching.keep, searching.free)
+
+
+def _other_meshes(lowered: Lowered, facts: TargetFacts, notes: list[str]) -> Iterator[dict[str, int]]:
+    """The other ways to give the same devices to the same axes, where the mesh was asked for by sizes."""
+    own = lowered.mesh
+    assert own is not None
+    sizes = dict(zip(own.axis_names, own.axis_sizes, strict=True))
+    if not isinstance(facts.mesh, Mapping) or dict(facts.mesh) != sizes or facts.dcn:
+        notes.append("the mesh stays as it is: the program makes it itself, or it spans several slices")
+        return
+    if len(sizes) < 2:
+        return
+    count = prod(sizes.values())
+    others = [found for found in _factorized(count, len(sizes)) if found != tuple(sizes.values())]
+    near = sorted(others, key=lambda found: (_steps_apart(found, tuple(sizes.values())), found))
+    if len(near) > _MOST_MESHES:
+        notes.append(f"of {len(near)} other sizes of the mesh the {_MOST_MESHES} nearest were searched")
+    for found in near[:_MOST_MESHES]:
+        yield dict(zip(sizes, found, strict=True))
+
+
+def _factorized(count: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """All ways to write a number as a product of so many factors, in order."""
+    if parts == 1:
+        yield (count,)
+        return
+    for first in range(1, count + 1):
+        if count % first == 0:
+            yield from ((first, *rest) for rest in _factorized(count // first, parts - 1))
+
+
+def _steps_apart(one: Sequence[int], other: Sequence[int]) -> float:
+    return sum(max(mine / theirs, theirs / mine) for mine, theirs in zip(one, other, strict=True))
+
+
+def _on_mesh(subject: Subject, facts: TargetFacts, mesh: Mapping[str, int]) -> Lowered:
+    """The program traced on another mesh; without the shardings of its arguments where those do not divide there.
+
+    Raises:
+        HloscopeError: It does not trace there.
+    """
+    from hloscope.program.lowering import lower
+
+    name = f"{subject.lowered.name} on {_shown(mesh)}"
+    here = replace(facts, mesh=dict(mesh))
+    try:
+        return lower(subject.function, here, name=name, store=subject.store)
+    except HloscopeError:
+        import jax
+
+        def bare(leaf: Any) -> Any:
+            return _AXES_OF_TYPE.sub("", leaf) if isinstance(leaf, str) else leaf
+
+        if callable(facts.args):
+            raise
+        args, kwargs = jax.tree.map(bare, (facts.args, dict(facts.kwargs)))
+        return lower(subject.function, replace(here, args=args, kwargs=kwargs), name=name, store=subject.store)
+
+
+def _shown(mesh: Mapping[str, int]) -> str:
+    return ",".join(f"{axis}={size}" for axis, size in mesh.items())
+
+
+def _beforehand(subject: Subject, searching: Searching) -> str:
+    """About how long it will take, and how much memory, from what the program's own compile took."""
+    from hloscope.compiler.client import workers_here
+    from hloscope.compiler.slots import BYTES_PER_WORKER
+
+    seconds, workers = subject.captured.compiled.seconds, workers_here()
+    if seconds is None:
+        return f"searching: up to {plural(searching.candidates, 'compile')}"
+    expected = searching.candidates * seconds / workers
+    limited = expected if searching.seconds is None else min(expected, searching.seconds)
+    return (
+        f"searching: up to {plural(searching.candidates, 'compile')} of {format_time(1e6 * seconds)} each, "
+        f"{workers} at once: about {format_time(1e6 * limited)} and {format_bytes(workers * BYTES_PER_WORKER)}"
+    )

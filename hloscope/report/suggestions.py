@@ -1,0 +1,173 @@
+"""What a search for better shardings found, as text or Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from hloscope.analysis.model.suggestion import SuggestedSpec, Suggestion, Suggestions
+from hloscope.report.escaping import fenced, prose
+from hloscope.report.layout import INDENT, Column, column, fold, folded, hanging, section, table_lines
+from hloscope.report.words import notes_section
+from hloscope.units import format_bytes, format_share, format_time, format_time_range, plural
+
+_LARGE_GAIN = 0.05
+
+
+def lines(found: Suggestions, width: int) -> Iterator[Text]:
+    """The front as a table, then the best in full, then what was not searched."""
+    inner = width - INDENT
+    yield from fold(Text.assemble((found.target, "bold"), f" on {found.slice}"), width)
+    yield from section(_headline(found), table_lines(_columns(found), inner), inner)
+    shown = _in_full(found)
+    if shown is not None:
+        yield from section(_title(found, shown), _full(found, shown, inner), inner)
+    yield from section("How it was searched", folded(map(Text, _effort(found)), inner), inner)
+    yield from notes_section(dict.fromkeys(found.notes), inner)
+
+
+def render_markdown(found: Suggestions) -> str:
+    """The same for a pull request or a notebook."""
+    rows = [found.own, *found.front]
+    parts = [f"**{prose(found.target)}** on {found.slice}: {prose(_headline(found))}", ""]
+    parts += [
+        "| sharding | mesh | step | from, to | HBM | sent per step |",
+        "| --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    for row in rows:
+        cells = (_name(row), _mesh(row), _step(row), _range(row), _hbm(row), _sent(row))
+        parts.append(f"| {' | '.join(map(prose, cells))} |")
+    shown = _in_full(found)
+    if shown is not None:
+        parts += ["", f"**{prose(_title(found, shown))}**", ""]
+        parts += [f"- {prose(line)}" for line in (*_changes(shown), *shown.because)]
+        parts += ["", *fenced("\n".join(shown.code), "python")]
+    parts += ["", *(f"- {prose(line)}" for line in (*_effort(found), *found.notes))]
+    return "\n".join(parts) + "\n"
+
+
+def _in_full(found: Suggestions) -> Suggestion | None:
+    return found.best or (found.front[0] if found.goal == "memory" and found.front else None)
+
+
+def _headline(found: Suggestions) -> str:
+    best = found.best
+    if found.goal == "memory":
+        if best is None:
+            return "The program does not fit in memory, and nothing that was compiled does"
+        return f"The program does not fit in memory; the fastest that does takes {format_time(best.figures.step_us)}"
+    if best is None:
+        return "Nothing better was found than the program as it is written"
+    if best.gain is not None and best.gain > _LARGE_GAIN:
+        return f"The best that was found is {format_share(best.gain)} faster"
+    return "The best that was found is as fast, and needs less memory"
+
+
+def _columns(found: Suggestions) -> list[Column]:
+    rows = [found.own, *found.front]
+    return [
+        column(
+            rows, "", lambda row: "as written" if row.is_own else "better" if row.is_worth_it else "tie" * row.is_tie
+        ),
+        column(rows, "sharding", _name),
+        column(rows, "mesh", _mesh, given_up=3),
+        column(rows, "step", _step, right=True),
+        column(rows, "from, to", _range, right=True, given_up=2),
+        column(rows, "HBM", _hbm, right=True),
+        column(rows, "sent per step", _sent, right=True, given_up=1),
+    ]
+
+
+def _name(row: Suggestion) -> str:
+    """The recipe; where it has no name, what it changes."""
+    if row.recipe is not None:
+        return row.recipe
+    changed = [spec for spec in row.specs if spec.is_changed]
+    if not changed:
+        return "as written" if row.is_own else "other constraints"
+    words = [f"{spec.name} {spec.after or 'open'}" for spec in changed[:3]]
+    return ", ".join(words) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
+
+
+def _mesh(row: Suggestion) -> str:
+    return ",".join(f"{axis}={size}" for axis, size in row.mesh.items())
+
+
+def _step(row: Suggestion) -> str:
+    return row.figures.step_bound.marked(format_time(row.figures.step_us))
+
+
+def _range(row: Suggestion) -> str:
+    found = row.figures.step_us_range
+    return "" if found is None else format_time_range(*found)
+
+
+def _hbm(row: Suggestion) -> str:
+    over = "it does not fit in memory" in row.figures.unknown
+    return format_bytes(row.figures.hbm_bytes) + (" (too much)" if over else "")
+
+
+def _sent(row: Suggestion) -> str:
+    return row.figures.wire_bound.marked(format_bytes(row.figures.wire_bytes))
+
+
+def _title(found: Suggestions, best: Suggestion) -> str:
+    before, after = found.own.figures, best.figures
+    share = f", {format_share(abs(best.gain))} {'less' if best.gain >= 0 else 'more'}" if best.gain is not None else ""
+    return f"{format_time(before.step_us)} -> {format_time(after.step_us)}{share}: {_name(best)}"
+
+
+def _full(found: Suggestions, best: Suggestion, width: int) -> Iterator[Text]:
+    for line in _changes(best):
+        yield from hanging(Text(line), width)
+    for line in best.constraints:
+        yield from hanging(Text(line), width)
+    if best.because:
+        yield from hanging(Text.assemble(("why: ", "bold"), "; ".join(best.because)), width)
+    if best.code:
+        yield Text("")
+        yield from (Text(f"  {line}", style="cyan") for line in best.code)
+
+
+def _changes(best: Suggestion) -> Iterator[str]:
+    """One line for each array that is to lie otherwise."""
+    changed = [spec for spec in best.specs if spec.is_changed]
+    for spec in changed:
+        yield _change(spec)
+    kept = len(best.specs) - len(changed)
+    if kept:
+        yield f"{plural(kept, 'other array')} stay{'s' * (kept == 1)} as {'it is' if kept == 1 else 'they are'}"
+
+
+def _change(spec: SuggestedSpec) -> str:
+    many = f" ({spec.count} of them)" if spec.count > 1 else ""
+    noun = "result " if spec.is_result and not spec.name.startswith("result") else ""
+    return f"{noun}{spec.name}{many}: {spec.before or 'left open'} -> {spec.after or 'left open'}"
+
+
+def _effort(found: Suggestions) -> Iterator[str]:
+    failed = f", {found.failed} of them refused" if found.failed else ""
+    yield (
+        f"{plural(found.space, 'way')} to shard it, {found.ranked:,} ranked with Shardy, "
+        f"{found.compiled + found.failed} compiled{failed}, in {format_time(1e6 * found.seconds)}"
+    )
+    if found.stopped is not None:
+        yield f"ended early: {found.stopped}"
+    if found.refused:
+        yield (
+            f"{plural(found.refused, 'sharding')} left out: priced below what the chips can do at their peak, so the "
+            "price is wrong"
+        )
+    if found.recipes:
+        best = list(found.recipes.items())[:4]
+        yield f"recipes: {'; '.join(f'{name} {format_time(step_us)}' for name, step_us in best)}"
+    if found.freed:
+        named = ", ".join(found.freed[:3])
+        if found.freed_gain is None:
+            yield f"held as the program asks: {named}; it may lie otherwise with --free {found.freed[0]}"
+        elif found.freed_gain > _LARGE_GAIN:
+            share = format_share(found.freed_gain)
+            yield f"held as the program asks: {named}; --free {found.freed[0]} would save {share} more"
+        else:
+            yield f"held as the program asks: {named}; to free it gains nothing"

@@ -1,0 +1,209 @@
+"""From what a search compiled to what it suggests: the front over time and memory, in the user's notation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hloscope.analysis.model.step_time import is_tie
+from hloscope.analysis.model.suggestion import SuggestedSpec, Suggestion, Suggestions
+from hloscope.analysis.model.trial import Figures
+from hloscope.compiler.shardy_model import ValueSharding
+from hloscope.program.capture import spec_text
+from hloscope.search.figures import gain, helps
+from hloscope.search.orders import follows_axes
+from hloscope.search.space import DROPPED, KEPT, Part, Space
+from hloscope.search.suggesting import Compiled, Found, Search
+from hloscope.units import format_bytes, format_time
+
+_MOST = 6
+_LESS_MEMORY = 0.02
+"""What needs no less memory than that is no point of the front beside a faster one."""
+_PEAK_DOUBT = 1e-3
+_CODE_SPECS = 12
+
+
+def suggestions(search: Search, target: str) -> Suggestions:
+    """What a search found, whether or not it went to its end."""
+    found = search.found
+    own = found.own
+    slice_name = search.slice_name
+    possible = [each for each in found.compiled if each is not own and not search.is_impossible(each)]
+    front = _front(own, possible)
+    held = _held(own.space)
+    return Suggestions(
+        target=target,
+        slice=slice_name,
+        goal="time" if own.fits else "memory",
+        own=_suggestion(search, own, own),
+        front=tuple(_suggestion(search, each, own) for each in front),
+        freed_gain=_freed_gain(found, front),
+        freed=held,
+        space=found.space_size,
+        ranked=found.ranked,
+        compiled=len(found.compiled),
+        failed=found.failed,
+        refused=sum(map(search.is_impossible, found.compiled)),
+        recipes=_recipes(search, [own, *possible]),
+        notes=tuple(found.notes),
+        stopped=found.stopped,
+        seconds=found.seconds,
+    )
+
+
+def _front(own: Compiled, found: Sequence[Compiled]) -> list[Compiled]:
+    """The points that nothing beats in both, fastest first; where nothing fits, what comes closest to it."""
+    fitting = [each for each in found if each.fits and each.figures is not None and each.figures.step_us is not None]
+    if not fitting:
+        return sorted(found, key=lambda each: each.order)[:1] if not own.fits else []
+    front: list[Compiled] = []
+    for each in sorted(fitting, key=lambda each: (each.order, _simplicity(each))):
+        least = min((_hbm(other) for other in front), default=float("inf"))
+        own_hbm = _hbm(own) if own.fits and not _is_faster(each, own) else float("inf")
+        if _hbm(each) < (1 - _LESS_MEMORY) * min(least, own_hbm):
+            front.append(each)
+    return front[:_MOST]
+
+
+def _simplicity(found: Compiled) -> tuple[int, int]:
+    change = found.change
+    return (0, 0) if change is None else (change.asks, change.parts)
+
+
+def _hbm(found: Compiled) -> float:
+    figures = found.figures
+    return float("inf") if figures is None or figures.hbm_bytes is None else float(figures.hbm_bytes)
+
+
+def _is_faster(found: Compiled, own: Compiled) -> bool:
+    if found.figures is None or own.figures is None:
+        return False
+    return (gain(own.figures, found.figures) or 0.0) > 0
+
+
+def _freed_gain(found: Found, front: Sequence[Compiled]) -> float | None:
+    freed = found.freed
+    best = min([found.own, *front], key=lambda each: each.order)
+    if freed is None or freed.figures is None or best.figures is None or not freed.fits:
+        return None
+    return gain(best.figures, freed.figures)
+
+
+def _held(space: Space) -> tuple[str, ...]:
+    """The results that stay as the program asks for them, and do not go with an argument."""
+    freed = {leaf.index for part in space.parts if part.is_result for leaf in part.leaves}
+    asked = (leaf for leaf in space.leaves.results if leaf.asked is not None)
+    free = (leaf for leaf in asked if leaf.index not in freed and leaf.index not in space.leaves.replaces)
+    return tuple(leaf.array.name for leaf in free)
+
+
+def _recipes(search: Search, found: Sequence[Compiled]) -> dict[str, float]:
+    best: dict[str, float] = {}
+    for each in sorted((each for each in found if each.fits), key=lambda each: each.order):
+        name = search.recipe_of(each.point)
+        if name is not None and each.figures is not None and each.figures.step_us is not None:
+            best.setdefault(name, each.figures.step_us)
+    return best
+
+
+def _suggestion(search: Search, found: Compiled, own: Compiled) -> Suggestion:
+    figures, before = found.figures, own.figures
+    assert figures is not None
+    assert before is not None
+    is_own = found is own
+    if is_own:
+        is_worth_it, gained = False, None
+    else:
+        gained = gain(before, figures)
+        is_worth_it = helps(before, figures) if own.fits else found.fits
+    specs = tuple(_specs(found, own))
+    return Suggestion(
+        recipe=search.recipe_of(found.point),
+        mesh=dict(found.space.mesh),
+        device_order=found.point.order,
+        is_own=is_own,
+        figures=figures,
+        gain=gained,
+        is_tie=not is_own and is_tie(figures, before),
+        is_worth_it=is_worth_it,
+        specs=specs,
+        constraints=tuple(_constraints(found)),
+        because=() if is_own else tuple(_because(before, figures)),
+        code=() if is_own else tuple(_code(found, own, specs)),
+    )
+
+
+def _specs(found: Compiled, own: Compiled) -> Iterator[SuggestedSpec]:
+    """How each part is to lie, beside how the program as it is written has it."""
+    written = {(part.name, part.is_result): spec for part, spec in zip(own.space.parts, own.point.specs, strict=True)}
+    for part, spec in zip(found.space.parts, found.point.specs, strict=True):
+        before = written.get((part.name, part.is_result))
+        yield SuggestedSpec(
+            name=part.name,
+            count=len(part.leaves),
+            is_result=part.is_result,
+            before=None if before is None else spec_text(before),
+            after=None if spec is None else spec_text(spec),
+            notation=None if spec is None else notation_of(part, spec),
+        )
+
+
+def notation_of(part: Part, spec: ValueSharding) -> str:
+    """`bf16[8@X,2048@(Y,Z)]`."""
+    sizes = []
+    for size, axes in zip(part.shape, spec, strict=True):
+        cut = axes[0] if len(axes) == 1 else f"({','.join(axes)})"
+        sizes.append(f"{size}@{cut}" if axes else str(size))
+    return f"{part.leaves[0].array.dtype}[{','.join(sizes)}]"
+
+
+def _constraints(found: Compiled) -> Iterator[str]:
+    if found.point.constraints == KEPT or found.change is None:
+        return
+    if found.point.constraints == DROPPED and len(found.change.constraints) > 1:
+        yield f"all {len(found.change.constraints)} sharding constraints: dropped"
+        return
+    yield from dict.fromkeys(change.words for change in found.change.constraints)
+
+
+def _because(before: Figures, after: Figures) -> Iterator[str]:
+    """What a device does less of, and more of: waiting, computing, sending, holding."""
+    for noun, old, new in (
+        ("waiting", before.exposed_us, after.exposed_us),
+        ("computing", before.compute_us, after.compute_us),
+    ):
+        if old is not None and new is not None and abs(old - new) > 0.01 * max(before.step_us or 0.0, 1e-9):
+            yield f"{noun} {format_time(old)} -> {format_time(new)}"
+    for axis in dict.fromkeys((*before.wire_bytes_by_axis, *after.wire_bytes_by_axis)):
+        sent = before.wire_bytes_by_axis.get(axis, 0), after.wire_bytes_by_axis.get(axis, 0)
+        if sent[0] != sent[1]:
+            yield f"a device sends {format_bytes(sent[0])} -> {format_bytes(sent[1])} over {axis or 'no axis'}"
+    if before.hbm_bytes is not None and after.hbm_bytes is not None and before.hbm_bytes != after.hbm_bytes:
+        yield f"HBM {format_bytes(before.hbm_bytes)} -> {format_bytes(after.hbm_bytes)} per device"
+
+
+def _mesh_code(found: Compiled, own: Compiled) -> Iterator[str]:
+    """How to make the mesh, where it has other sizes, or its devices another order."""
+    mesh, order = found.space.mesh, found.point.order
+    if dict(mesh) == dict(own.space.mesh) and order is None:
+        return
+    sizes, names = repr(tuple(mesh.values())), repr(tuple(mesh))
+    if order is not None:
+        every = "jax.devices()" if order == tuple(range(len(order))) else f"[jax.devices()[i] for i in {list(order)}]"
+        yield f"mesh = jax.sharding.Mesh(np.array({every}).reshape{sizes}, {names})"
+    elif follows_axes(found.space.lowered.slice, tuple(mesh.values())):
+        yield f"mesh = jax.make_mesh({sizes}, {names})"
+    else:
+        yield f"devices = mesh_utils.create_device_mesh({sizes}, allow_split_physical_axes=True)"
+        yield f"mesh = jax.sharding.Mesh(devices, {names})"
+
+
+def _code(found: Compiled, own: Compiled, specs: Sequence[SuggestedSpec]) -> Iterator[str]:
+    """Lines of Python that say it: the mesh where it is another one, and the specs."""
+    yield from _mesh_code(found, own)
+    changed = [spec for spec in specs if spec.is_changed]
+    width = max((len(spec.name) for spec in changed[:_CODE_SPECS]), default=0)
+    for spec in changed[:_CODE_SPECS]:
+        where = "  # result" if spec.is_result else f"  # {spec.notation}" if spec.notation else ""
+        yield f"{spec.name:<{width}} = {spec.after or 'None'}{where}"
+    if len(changed) > _CODE_SPECS:
+        yield f"# and {len(changed) - _CODE_SPECS} more: --format json has all of them"

@@ -1,0 +1,85 @@
+"""Orders of a slice's devices in a mesh: that of `jax.make_mesh`, and others that may be better."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from hloscope.hardware.devices import SliceDevice, slice_devices
+from hloscope.hardware.slices import Slice
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A device as `jax.experimental.mesh_utils` looks at it."""
+
+    id: int
+    coords: tuple[int, int, int]
+    core_on_chip: int
+    device_kind: str
+    platform: str = "tpu"
+    process_index: int = 0
+    slice_index: int = 0
+
+
+def follows_axes(chosen: Slice, mesh_shape: Sequence[int]) -> bool:
+    """Whether `jax.make_mesh` lays a mesh over a slice; else an axis of the slice has to be split for it."""
+    return _as_made(chosen, mesh_shape) is not None
+
+
+def device_orders(chosen: Slice, mesh_shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Other orders of a slice's devices than that of `jax.make_mesh`, by their places in `jax.devices()`.
+
+    That of `jax.devices()` itself; and where one axis takes all devices, a way that goes from neighbour to neighbour.
+    """
+    known = slice_devices(chosen)
+    if prod(mesh_shape) != len(known) or chosen.slice_count > 1:
+        return
+    usual = _as_made(chosen, mesh_shape)
+    orders = [tuple(range(len(known)))]
+    if max(mesh_shape) == len(known):
+        orders.insert(0, _winding(known))
+    yield from (order for order in dict.fromkeys(orders) if order != usual)
+
+
+def _as_made(chosen: Slice, mesh_shape: Sequence[int]) -> tuple[int, ...] | None:
+    """The order of `jax.make_mesh`; None where it refuses the mesh."""
+    from jax.experimental import mesh_utils
+
+    assert chosen.chip is not None
+    kind = chosen.chip.device_kind
+    devices: list[Any] = [
+        _Asked(place, known.coords, known.core_on_chip, kind) for place, known in enumerate(slice_devices(chosen))
+    ]
+    if prod(mesh_shape) != len(devices):
+        return None
+    try:
+        made = mesh_utils.create_device_mesh(list(mesh_shape), devices=devices)
+    except (NotImplementedError, ValueError, AssertionError):
+        return None
+    return tuple(device.id for device in made.flat)
+
+
+def _winding(known: Sequence[SliceDevice]) -> tuple[int, ...]:
+    """Row after row, each the other way round than the one before, layer after layer likewise.
+
+    In two dimensions it goes out along the first column of the others and comes back through it, so that its last
+    device is a neighbour of its first.
+    """
+    depth, height, width = (max(device.coords[axis] for device in known) + 1 for axis in (2, 1, 0))
+    if depth == 1 and height % 2 == 0 and width > 1 and height > 1:
+        path = [(x, y, 0) for y in range(height) for x in _turning(range(1, width), y)]
+        path += [(0, y, 0) for y in reversed(range(height))]
+    else:
+        rows = [(y, z) for z in range(depth) for y in _turning(range(height), z)]
+        path = [(x, y, z) for number, (y, z) in enumerate(rows) for x in _turning(range(width), number)]
+    place = {(*device.coords, device.core_on_chip): at for at, device in enumerate(known)}
+    cores = sorted({device.core_on_chip for device in known})
+    return tuple(place[*coords, core] for coords in path for core in cores)
+
+
+def _turning(row: range, number: int) -> Sequence[int]:
+    """A row, every second one the other way round."""
+    return row if number % 2 == 0 else row[::-1]

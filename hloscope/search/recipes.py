@@ -1,0 +1,220 @@
+"""Whole ways to shard a program: what each mesh axis cuts of the data, of the weights and of their states, with names.
+
+Data, tensor, sequence and expert parallelism, FSDP and ZeRO are all of one form: an axis cuts one class of dimensions
+of the data, and one of the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import prod
+
+from hloscope.search.space import FOLLOWING, KEPT, Part, Point, Space
+from hloscope.shardy.dimensions import DimensionClass
+
+_MOST_OF_DATA = 3
+_MOST_OF_WEIGHTS = 5
+_MOST, _LEAST = 1500, 6
+_DOT = "stablehlo.dot_general"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """What one mesh axis cuts.
+
+    Attributes:
+        data: The class of dimensions that it cuts of data; None for none.
+        weights: The same of weights.
+        states: The same of the states that belong to weights, where it is another one than that of the weights.
+    """
+
+    data: DimensionClass | None = None
+    weights: DimensionClass | None = None
+    states: DimensionClass | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """A way for each axis.
+
+    Attributes:
+        name: `FSDP over X, tensor parallel over Y`.
+        point: What comes of it.
+    """
+
+    name: str
+    point: Point
+
+
+class Recipes:
+    """What the parts of a program are for, and the whole ways to shard them.
+
+    Args:
+        space: The program.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._axes = [axis for axis, size in space.mesh.items() if size > 1]
+
+    @cached_property
+    def _is_data(self) -> tuple[bool, ...]:
+        """Which parts hold data: those with the batch, and whole numbers."""
+        batch = self._batch
+        return tuple(not part.is_result and (part.is_integer or batch in part.classes) for part in self._space.parts)
+
+    @cached_property
+    def _batch(self) -> DimensionClass | None:
+        """The leading dimension of tokens; without any, of what a step with state is fed; else what results have."""
+        parts = [part for part in self._space.parts if not part.is_result]
+        tokens = [part for part in parts if part.is_integer]
+        fed = [part for part in parts if not part.is_state] if any(part.is_state for part in parts) else []
+        for part in (*tokens, *fed[:1]):
+            return part.classes[0]
+        return self._batch_of_first(parts)
+
+    def _batch_of_first(self, parts: Sequence[Part]) -> DimensionClass | None:
+        """The first dimension of a result that an argument has, and that no operation sums over."""
+        dimensions, results = self._space.dimensions, self._space.leaves.results
+        shown = [found for leaf in results if leaf.value is not None for found in dimensions.of(leaf.value.index)]
+        for part in parts:
+            for found in part.classes:
+                if found in shown and not dimensions.is_contracted(found):
+                    return found
+        return parts[0].classes[0] if parts and parts[0].classes else None
+
+    def _ranked(self, *, of_data: bool) -> list[DimensionClass]:
+        """Classes of dimensions by the bytes of what has them, those of leading dimensions of data first."""
+        weight: dict[DimensionClass, float] = {}
+        for part, is_data in zip(self._space.parts, self._is_data, strict=True):
+            if part.is_result or is_data != of_data:
+                continue
+            for number, found in enumerate(part.classes):
+                if part.shape[number] > 1:
+                    weight[found] = weight.get(found, 0.0) + part.bytes / (1 + number * of_data)
+        return sorted(weight, key=lambda found: -weight[found])
+
+    @cached_property
+    def _of_data(self) -> list[DimensionClass]:
+        return self._ranked(of_data=True)
+
+    @cached_property
+    def _of_weights(self) -> list[DimensionClass]:
+        return self._ranked(of_data=False)
+
+    @cached_property
+    def _batched(self) -> frozenset[DimensionClass]:
+        """Classes that a matmul has in a weight, in the other operand and in its result, as experts are."""
+        found: set[DimensionClass] = set()
+        graph, dimensions, space = self._space.graph, self._space.dimensions, self._space
+        weights = {
+            leaf.index
+            for part, is_data in zip(space.parts, self._is_data, strict=True)
+            if not part.is_result and not is_data
+            for leaf in part.leaves
+        }
+        for op in graph.module.ops:
+            if op.kind != _DOT or len(op.operands) != 2:
+                continue
+            leaves = [space.leaves.argument_of(graph.value(operand)) for operand in op.operands]
+            if any(leaf is not None and leaf.index in weights for leaf in leaves):
+                sides = [{*dimensions.of(value)} for value in (*op.operands, op.results[0])]
+                found |= sides[0] & sides[1] & sides[2]
+        return frozenset(found)
+
+    @property
+    def _ways(self) -> list[Way]:
+        """The plain ones first: those of the batch, then of weights, then of both."""
+        data = [None, *self._of_data[:_MOST_OF_DATA]]
+        weights = [None, *self._of_weights[:_MOST_OF_WEIGHTS]]
+        found = [
+            (first + second, Way(data=data[first], weights=weights[second]))
+            for first, second in product(range(len(data)), range(len(weights)))
+        ]
+        if any(part.belongs_to is not None for part in self._space.parts) and len(data) > 1:
+            found += [(number + 1, Way(data=data[1], states=weights[number])) for number in range(1, len(weights))[:2]]
+        return [way for _, way in sorted(found, key=lambda item: item[0])]
+
+    def all(self) -> Iterator[Recipe]:
+        """All of them, what is named most first; each point once, with constraints as they follow and kept."""
+        ways = self._ways
+        while len(ways) ** len(self._axes) > _MOST and len(ways) > _LEAST:
+            ways = ways[:-1]
+        seen: set[Point] = set()
+        every = product(range(len(ways)), repeat=len(self._axes))
+        for chosen in ([ways[number] for number in numbers] for numbers in sorted(every, key=sum)):
+            point = self._point(chosen)
+            for constraints in (FOLLOWING, KEPT) if self._space.constraints else (KEPT,):
+                here = Point(mesh=point.mesh, specs=point.specs, constraints=constraints)
+                if here not in seen:
+                    seen.add(here)
+                    yield Recipe(name=self._name(chosen), point=here)
+
+    def _point(self, chosen: Sequence[Way]) -> Point:
+        specs = []
+        for part, is_data in zip(self._space.parts, self._is_data, strict=True):
+            cuts: list[list[str]] = [[] for _ in part.shape]
+            for axis, way in zip(self._axes, chosen, strict=True):
+                self._cut(part, cuts, axis, way, is_data=is_data)
+            spec = tuple(map(tuple, cuts))
+            fits = self._space.leaves.fits(part.leaves[0].array, spec)
+            specs.append(spec if fits else part.layouts[0])
+        return Point(mesh=self._space.own.mesh, specs=tuple(specs))
+
+    def _cut(self, part: Part, cuts: list[list[str]], axis: str, way: Way, *, is_data: bool) -> None:
+        """Cuts one part by one axis, if it has the class and divides; a weight without the class at its largest."""
+        wanted: tuple[DimensionClass | None, ...]
+        if part.is_result:
+            wanted = (way.data, way.weights)
+        elif is_data:
+            wanted = (way.data,)
+        else:
+            wanted = (way.states if part.belongs_to is not None and way.states is not None else way.weights,)
+        size_of_axis = self._space.mesh[axis]
+        for found in wanted:
+            for number, (size, dimension) in enumerate(zip(part.shape, part.classes, strict=True)):
+                cut = prod(self._space.mesh[other] for other in cuts[number]) * size_of_axis
+                if found is not None and dimension == found and size % cut == 0:
+                    cuts[number].append(axis)
+                    return
+
+    def name_of(self, point: Point) -> str | None:
+        """The name of the recipe that a point is; None where it is none."""
+        return self._names.get((point.mesh, point.specs))
+
+    @cached_property
+    def _names(self) -> dict[tuple[tuple[int, ...], object], str]:
+        found: dict[tuple[tuple[int, ...], object], str] = {}
+        for recipe in self.all():
+            key = (recipe.point.mesh, recipe.point.specs)
+            if key not in found or len(recipe.name) < len(found[key]):
+                found[key] = recipe.name
+        return found
+
+    def _name(self, chosen: Sequence[Way]) -> str:
+        """`data parallel over X, tensor parallel over Y`; axes of one way are named together."""
+        named: dict[str, list[str]] = {}
+        for axis, way in zip(self._axes, chosen, strict=True):
+            named.setdefault(self._word(way), []).append(axis)
+        if set(named) == {""}:
+            return "replicated"
+        return ", ".join(f"{word} over {' and '.join(axes)}" for word, axes in named.items() if word)
+
+    def _word(self, way: Way) -> str:
+        batch = self._of_data[:1]
+        if way.data is None and way.weights is None:
+            return ""
+        if way.weights is None:
+            if [way.data] != batch:
+                return "sequence parallel"
+            return "data parallel" if way.states is None else "data parallel with ZeRO"
+        if way.weights in self._batched:
+            return "expert parallel"
+        if way.data is None:
+            return "tensor parallel"
+        if [way.data] == batch:
+            return "FSDP"
+        return "tensor parallel" if way.data == way.weights else "tensor and sequence parallel"

@@ -1,0 +1,346 @@
+"""All the ways to shard a program that a search may take: what may lie otherwise, and in which ways."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cached_property
+from itertools import chain, product
+from math import prod
+from typing import Any
+
+from hloscope.compiler.edits import ConstraintEdit
+from hloscope.compiler.shardy_model import ShardyModule, ShardyOp, ValueSharding
+from hloscope.errors import NotationError, did_you_mean
+from hloscope.program.capture import CapturedArray
+from hloscope.program.change import Change, ConstraintChange
+from hloscope.program.compiling import arrays_of
+from hloscope.program.lowering import Lowered
+from hloscope.search.leaves import Leaf, Leaves
+from hloscope.shardy.dimensions import DimensionClass, Dimensions
+from hloscope.shardy.graph import ShardyGraph, is_written
+from hloscope.units import array_bytes
+
+_NUMBER = re.compile(r"(?<![A-Za-z\d])\d+")
+_MOST_LAYOUTS = 256
+_MOST_CONSTRAINTS = 400
+
+KEPT, DROPPED, FOLLOWING = "kept", "dropped", "following"
+"""What becomes of the program's own constraints: they stay, go, or ask for what arguments of their dimensions have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Arguments, or results, that lie alike: the same weight of all layers, say.
+
+    Attributes:
+        name: `W`, or `params['layers'][*]['w']` for several.
+        leaves: The arguments or results.
+        layouts: The shardings that it may have, its own first.
+        classes: The class of each dimension.
+        is_result: Whether they are results.
+        is_state: Whether the step hands each of them on to the next one.
+        belongs_to: The number of the part whose states these are, such as the weight of a momentum; None of all others.
+        itemsize_bytes: Bytes of an element.
+    """
+
+    name: str
+    leaves: tuple[Leaf, ...]
+    layouts: tuple[ValueSharding | None, ...]
+    classes: tuple[DimensionClass, ...]
+    is_result: bool = False
+    is_state: bool = False
+    belongs_to: int | None = None
+    itemsize_bytes: int = 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of each."""
+        return self.leaves[0].array.global_shape
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all of them, as if on one device."""
+        return prod(self.shape) * self.itemsize_bytes * len(self.leaves)
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether they hold whole numbers, as tokens are."""
+        return self.leaves[0].array.dtype[:1] in ("s", "u")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One way to shard the program; hashable, and ordered as it was made.
+
+    Attributes:
+        mesh: The size of each axis, in the order of the program's own mesh.
+        specs: The sharding of each part; None leaves a result open.
+        constraints: What becomes of the program's own constraints.
+        order: The devices in the order of the mesh, by their places in `jax.devices()`; None for that of
+            `jax.make_mesh`.
+    """
+
+    mesh: tuple[int, ...]
+    specs: tuple[ValueSharding | None, ...]
+    constraints: str = KEPT
+    order: tuple[int, ...] | None = None
+
+    @property
+    def traits(self) -> frozenset[tuple[object, ...]]:
+        """What tells it from others: which axis cuts which dimension of which part, and what is open."""
+        cuts = (
+            (number, dimension, axis)
+            for number, spec in enumerate(self.specs)
+            for dimension, axes in enumerate(spec or ())
+            for axis in axes
+        )
+        opened = ((number, "open") for number, spec in enumerate(self.specs) if spec is None)
+        return frozenset((*cuts, *opened, ("constraints", self.constraints), ("mesh", *self.mesh)))
+
+
+class Space:
+    """The ways to shard one program on one mesh.
+
+    Args:
+        lowered: The program.
+        module: What Shardy makes of it.
+        keep: Names, or patterns such as `params*`, of arguments that stay as they are.
+        free: The same of results that may come to lie otherwise.
+
+    Raises:
+        NotationError: A name is that of no argument, or of no result.
+    """
+
+    def __init__(self, lowered: Lowered, module: ShardyModule, keep: Sequence[str], free: Sequence[str]) -> None:
+        self.lowered = lowered
+        self.mesh: Mapping[str, int] = dict(module.mesh)
+        self.graph = ShardyGraph(module)
+        self.dimensions = Dimensions(self.graph)
+        arguments, results = arrays_of(lowered)
+        self.leaves = Leaves(arguments, results, self.graph)
+        _check("argument", keep, [array.name for array in arguments])
+        _check("result", free, [array.name for array in results])
+        self.parts = tuple(self._parts(keep, free))
+        kinds = () if lowered.mesh is None else tuple(map(str, lowered.mesh.axis_types))
+        self.is_auto = bool(kinds) and all("auto" in kind.lower() for kind in kinds)
+
+    @cached_property
+    def own(self) -> Point:
+        """The program as it is written."""
+        specs = tuple(part.leaves[0].asked if part.is_result else part.leaves[0].sharding for part in self.parts)
+        return Point(mesh=tuple(self.mesh.values()), specs=specs)
+
+    @property
+    def size(self) -> int:
+        """How many points there are, states lying as what they belong to."""
+        return prod(len(part.layouts) for part in self.parts if part.belongs_to is None)
+
+    def _parts(self, keep: Sequence[str], free: Sequence[str]) -> Iterator[Part]:
+        """The weights first, so that states can say whose they are."""
+        taken: set[int] = set()
+        groups: list[tuple[Leaf, ...]] = []
+        for leaf in self.leaves.arguments:
+            is_free = leaf.array.used and leaf.array.global_shape and leaf.value is not None
+            if leaf.index in taken or not is_free or _is_named(leaf.array, keep):
+                continue
+            pattern = name_pattern(leaf.array.name)
+            same = (other for other in self.leaves.alike(leaf) if name_pattern(other.array.name) == pattern)
+            alike = tuple(other for other in same if not _is_named(other.array, keep))
+            taken.update(other.index for other in alike)
+            groups.append(alike)
+        states = {*self.leaves.replaces.values()}
+        owner = self._owners(groups)
+        for number, group in enumerate(groups):
+            layouts = self._layouts(group[0])
+            if len(layouts) > 1:
+                yield self._part(group, layouts, is_state=group[0].index in states, belongs_to=owner.get(number))
+        for leaf in self.leaves.results:
+            if _is_named(leaf.array, free) and leaf.asked is not None and leaf.index not in self.leaves.replaces:
+                yield self._part((leaf,), (leaf.asked, None, *self._layouts(leaf)), is_result=True)
+
+    def _owners(self, groups: Sequence[tuple[Leaf, ...]]) -> dict[int, int]:
+        """For each group of states the number of the part that they belong to: the first one with their tails."""
+        numbers: dict[tuple[Any, ...], int] = {}
+        found: dict[int, int] = {}
+        kept = 0
+        for number, group in enumerate(groups):
+            if len(self._layouts(group[0])) < 2:
+                continue
+            key = (name_pattern(".".join(group[0].tail)), group[0].array.global_shape, group[0].sharding)
+            of_kin = [at for (tail, *rest), at in numbers.items() if rest == [*key[1:]] and _ends_alike(tail, key[0])]
+            if of_kin:
+                found[number] = of_kin[0]
+            else:
+                numbers[key] = kept
+            kept += 1
+        return found
+
+    def _part(self, group: tuple[Leaf, ...], layouts: Iterable[ValueSharding | None], **how: object) -> Part:
+        leaf = group[0]
+        assert leaf.value is not None
+        size = array_bytes(leaf.array.dtype, 1) or leaf.array.itemsize_bytes
+        name = leaf.array.name if len(group) == 1 else name_pattern(leaf.array.name)
+        classes = self.dimensions.of(leaf.value.index)
+        return Part(
+            name=name,
+            leaves=group,
+            layouts=tuple(dict.fromkeys(layouts)),
+            classes=classes,
+            itemsize_bytes=size,
+            **how,  # type: ignore[arg-type]
+        )
+
+    def _layouts(self, leaf: Leaf) -> tuple[ValueSharding, ...]:
+        """Every sharding that divides evenly, axes of one dimension in the mesh's order; its own first."""
+        rank, axes = len(leaf.array.global_shape), [axis for axis, size in self.mesh.items() if size > 1]
+        found: list[ValueSharding] = [] if leaf.sharding is None else [leaf.sharding]
+        if (rank + 1) ** len(axes) > _MOST_LAYOUTS:
+            ways: Iterable[tuple[int, ...]] = _few_at_a_time(rank, len(axes))
+        else:
+            ways = product(range(-1, rank), repeat=len(axes))
+        for places in ways:
+            spec = tuple(
+                tuple(axis for axis, at in zip(axes, places, strict=True) if at == number) for number in range(rank)
+            )
+            if self.leaves.fits(leaf.array, spec):
+                found.append(spec)
+        return tuple(dict.fromkeys(found))
+
+    def neighbours(self, point: Point) -> Iterator[Point]:
+        """The points that differ in one part, with its states or without, or in what becomes of constraints."""
+        for number, part in enumerate(self.parts):
+            along = [other for other, state in enumerate(self.parts) if state.belongs_to == number]
+            for spec in part.layouts:
+                if spec != point.specs[number]:
+                    yield self._with(point, {number: spec, **dict.fromkeys(along, spec)})
+                    if along:
+                        yield self._with(point, {number: spec})
+        for constraints in self.ways_of_constraints:
+            if constraints != point.constraints:
+                yield replace(point, constraints=constraints)
+
+    def _with(self, point: Point, specs: Mapping[int, ValueSharding | None]) -> Point:
+        return replace(point, specs=tuple(specs.get(number, spec) for number, spec in enumerate(point.specs)))
+
+    def everything(self) -> Iterator[Point]:
+        """All points at which states lie as what they belong to, and constraints stay."""
+        heads = [number for number, part in enumerate(self.parts) if part.belongs_to is None]
+        for specs in product(*(self.parts[number].layouts for number in heads)):
+            chosen = dict(zip(heads, specs, strict=True))
+            for number, part in enumerate(self.parts):
+                if part.belongs_to is not None:
+                    chosen[number] = chosen[part.belongs_to]
+            yield self._with(self.own, chosen)
+
+    @cached_property
+    def constraints(self) -> tuple[ShardyOp, ...]:
+        """The constraints that the program writes, and that an edit of the module can change."""
+        if not self.is_auto:
+            return ()
+        found = [op for op in self.graph.module.ops if is_written(op) and op.identity and not self.graph.in_manual(op)]
+        numbers = [op.identity[-1] for op in found]
+        return tuple(op for op in found if numbers.count(op.identity[-1]) == 1)[:_MOST_CONSTRAINTS]
+
+    @property
+    def ways_of_constraints(self) -> tuple[str, ...]:
+        """What may become of them."""
+        return (KEPT, DROPPED, FOLLOWING) if self.constraints else (KEPT,)
+
+    def change(self, point: Point) -> Change | None:
+        """What to do otherwise than the program does, to come to a point of this mesh.
+
+        Results that replace an argument come to lie as it, whether or not the program asked for a sharding of them.
+        None where nothing has to be done, or JAX would refuse it.
+        """
+        arguments, results = [], []
+        of_state = {argument: result for result, argument in self.leaves.replaces.items()}
+        for part, spec in zip(self.parts, point.specs, strict=True):
+            for leaf in part.leaves:
+                if part.is_result:
+                    results.append((self.leaves.results[leaf.index], spec))
+                elif spec is not None:
+                    arguments.append((leaf, spec))
+                    if leaf.index in of_state and spec != leaf.sharding:
+                        results.append((self.leaves.results[of_state[leaf.index]], spec))
+        found = self.leaves.change(arguments, results)
+        edits = tuple(self._constraint_changes(point))
+        if found is None:
+            return Change(constraints=edits) if edits and self.is_own(point) else None
+        return replace(found, constraints=edits)
+
+    def is_own(self, point: Point) -> bool:
+        """Whether arrays lie as they are written."""
+        return point.specs == self.own.specs
+
+    def _constraint_changes(self, point: Point) -> Iterator[ConstraintChange]:
+        if point.constraints == KEPT:
+            return
+        cut = self._cut_classes(point)
+        for op in self.constraints:
+            value = self.graph.value(op.results[0])
+            before = op.asked or value.sharding
+            after = None if point.constraints == DROPPED else self._following(op, cut)
+            if after == before and point.constraints == FOLLOWING:
+                continue
+            place = f"{op.source[0].file.rpartition('/')[2]}:{op.source[0].line}" if op.source else "no line"
+            edit = ConstraintEdit(operation=op.identity[-1], sharding=after)
+            yield ConstraintChange(edits=(edit,), place=place, before=before)
+
+    def _cut_classes(self, point: Point) -> dict[DimensionClass, tuple[str, ...]]:
+        """The axes that cut each class of dimensions: where data say it, they come before weights."""
+        found: dict[DimensionClass, tuple[str, ...]] = {}
+        rows = zip(self.parts, point.specs, strict=True)
+        for part, spec in sorted(rows, key=lambda row: row[0].is_state):
+            for dimension, axes in zip(part.classes, spec or (), strict=False):
+                taken = {axis for others in found.values() for axis in others}
+                free = tuple(axis for axis in axes if axis not in taken)
+                if free and dimension not in found:
+                    found[dimension] = free
+        return found
+
+    def _following(self, op: ShardyOp, cut: Mapping[DimensionClass, tuple[str, ...]]) -> ValueSharding:
+        value = self.graph.value(op.results[0])
+        spec: list[tuple[str, ...]] = []
+        for size, dimension in zip(value.shape, self.dimensions.of(value.index), strict=True):
+            axes = cut.get(dimension, ())
+            seen = {axis for here in spec for axis in here}
+            usable = tuple(axis for axis in axes if axis not in seen)
+            spec.append(usable if size % prod(self.mesh[axis] for axis in usable) == 0 else ())
+        return tuple(spec)
+
+
+def _few_at_a_time(rank: int, axes: int) -> Iterator[tuple[int, ...]]:
+    """Places of at most two axes, and of all on one dimension, where all places would be too many."""
+    nowhere = (-1,) * axes
+    yield nowhere
+    yield from ((number,) * axes for number in range(rank))
+    for first, second in product(range(axes), repeat=2):
+        for places in product(range(rank), repeat=2):
+            if first <= second:
+                put = dict(zip((first, second), places, strict=True))
+                yield tuple(put.get(axis, -1) for axis in range(axes))
+
+
+def name_pattern(name: str) -> str:
+    """A name with the numbers of layers open: `params['layers'][*]['w']`; `W1` and `W2` stay two names."""
+    return _NUMBER.sub("*", name)
+
+
+def _ends_alike(one: str, other: str) -> bool:
+    short, long = sorted((one, other), key=len)
+    return bool(short) and (long == short or long.endswith(f".{short}"))
+
+
+def _is_named(array: CapturedArray, patterns: Iterable[str]) -> bool:
+    return any(array.name == pattern or fnmatchcase(array.name, pattern) for pattern in patterns)
+
+
+def _check(what: str, patterns: Sequence[str], names: Sequence[str]) -> None:
+    for pattern in patterns:
+        if not any(name == pattern or fnmatchcase(name, pattern) for name in names):
+            few = ", ".join(chain(names[:8], ["…"] if len(names) > 8 else []))
+            fix = did_you_mean(pattern, names, f"it has {few}" if names else f"it has no {what}s")
+            raise NotationError(f"the program has no {what} {pattern!r}", fix=fix)

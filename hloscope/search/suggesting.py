@@ -1,0 +1,494 @@
+"""The search for a better sharding: ranked with Shardy, compiled, and improved from what was compiled.
+
+What is compiled, and in which order, depends on the program and the seed alone: more time, or more workers, only let
+the same order be followed further.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import log, prod
+from random import Random
+from threading import Timer
+from time import monotonic
+
+import numpy as np
+
+from hloscope.analysis.model.trial import Figures
+from hloscope.compiler.estimates import Estimate, Rates
+from hloscope.compiler.model import Layout
+from hloscope.errors import HloscopeError, TimeLimitError
+from hloscope.program.change import Change
+from hloscope.program.compiling import Pending, prepare_compile
+from hloscope.program.lowering import lower_changed
+from hloscope.search.figures import figures_of, figures_of_capture
+from hloscope.search.kept import KeptFigures
+from hloscope.search.orders import device_orders
+from hloscope.search.ranking import estimates_of, rates_of
+from hloscope.search.recipes import Recipe, Recipes
+from hloscope.search.space import Point, Space
+from hloscope.search.subject import Subject
+from hloscope.search.surrogate import Differences, Surrogate, expected_gains
+from hloscope.units import format_time, plural
+
+_ROUND = 8
+"""Points that are compiled before the next are chosen."""
+_SIDE_BY_SIDE = 32
+_MOST_RANKED = 9000
+_LEAST_RANKED = 120
+_RANKED_OPERATIONS = 400_000
+"""How many points are ranked, times the operations of the program: what decides how long that takes."""
+_FAMILIES = 10
+_SHARE_RANKING = 0.4
+_CUT = "ranking took two fifths of the time that was given, and was ended: more time searches in another order"
+_LITTLE = 0.05
+"""Of the step: who waits less for others gains nothing by another order of the devices."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How much a search may spend.
+
+    Attributes:
+        candidates: Programs that are compiled, the one as it is written not counted.
+        seconds: Seconds in all; None for any number.
+        seed: Of what is drawn by lot where there is too much to rank.
+    """
+
+    candidates: int = 40
+    seconds: float | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """A point that was compiled.
+
+    Attributes:
+        space: The mesh that it is on.
+        point: The point.
+        change: What to do otherwise; None for the program as it is written.
+        figures: What it costs; None where it could not be compiled.
+    """
+
+    space: Space
+    point: Point
+    change: Change | None
+    figures: Figures | None
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits in memory."""
+        return self.figures is not None and "it does not fit in memory" not in self.figures.unknown
+
+    @property
+    def order(self) -> tuple[bool, float]:
+        """What comes first is better: what fits, what is fastest; of what does not fit, what needs least."""
+        figures = self.figures
+        if figures is None or figures.step_us is None:
+            return True, float("inf")
+        return (False, figures.step_us) if self.fits else (True, float(figures.hbm_bytes or 0))
+
+
+@dataclass(slots=True)
+class Found:
+    """What a search has found so far.
+
+    Attributes:
+        own: The program as it is written.
+        compiled: What was compiled, in order, the program as it is among it.
+        ranked: Points that Shardy was asked of.
+        space_size: Points that there are; None where they were not counted.
+        failed: Compiles that failed.
+        stopped: Why it ended before all was compiled that was to be; None where it did not.
+        freed: What freeing each result would win: the best with all results open.
+        notes: What was not searched, one sentence each.
+        seconds: What it took.
+    """
+
+    own: Compiled
+    compiled: list[Compiled] = field(default_factory=list)
+    ranked: int = 0
+    space_size: int = 0
+    failed: int = 0
+    stopped: str | None = None
+    freed: Compiled | None = None
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def best(self) -> Compiled:
+        """The best so far."""
+        return min(self.compiled, key=lambda found: found.order)
+
+
+class Search:
+    """One search.
+
+    Args:
+        subjects: The program on each mesh that is searched, its own first, with the space there.
+        effort: How much it may spend.
+        stage: Called with what is happening.
+        begun: When what it may spend began to run, as `time.monotonic` counts; None for now.
+    """
+
+    def __init__(
+        self,
+        subjects: Sequence[tuple[Subject, Space]],
+        effort: Effort,
+        stage: Callable[[str], None] = lambda _: None,
+        *,
+        begun: float | None = None,
+    ) -> None:
+        self._subjects, self._effort, self._stage = subjects, effort, stage
+        self._random = Random(effort.seed)
+        self._rates: Rates = rates_of(subjects[0][0].lowered.slice)
+        self._space_of = {tuple(space.mesh.values()): (subject, space) for subject, space in subjects}
+        self._estimates: dict[Point, Estimate | None] = {}
+        self._recipes: dict[Point, Recipe] = {}
+        self._begun = monotonic() if begun is None else begun
+        subject, space = subjects[0]
+        own = Compiled(
+            space=space, point=space.own, change=None, figures=figures_of(subject.analysis, subject.captured)
+        )
+        self.found = Found(own=own, compiled=[own], space_size=sum(space.size for _, space in subjects))
+        self._done = {own.point}
+
+    def run(self) -> Found:
+        """Searches, until nothing is left, or what may be spent is spent; what is found stands in `found` meanwhile."""
+        try:
+            self._rank_first()
+            self._compile(self._shortlist())
+            while self._left > 0 and self.found.stopped is None:
+                chosen = self._promising(min(_ROUND, self._left))
+                if not chosen:
+                    break
+                self._compile(chosen)
+            if self.found.stopped is None:
+                self._reorder()
+                self._free()
+        except KeyboardInterrupt:
+            self.found.stopped = "interrupted"
+        self.found.ranked = sum(estimate is not None for estimate in self._estimates.values())
+        self.found.seconds = monotonic() - self._begun
+        return self.found
+
+    def recipe_of(self, point: Point) -> str | None:
+        """The name of the recipe that a point is; None where it is none."""
+        known = self._recipes.get(point)
+        if known is not None:
+            return known.name
+        alike = (
+            recipe for other, recipe in self._recipes.items() if (other.mesh, other.specs) == (point.mesh, point.specs)
+        )
+        return next((recipe.name for recipe in alike), None)
+
+    @property
+    def slice_name(self) -> str:
+        """What the programs are compiled for."""
+        return self._subjects[0][0].lowered.slice.name
+
+    def is_impossible(self, found: Compiled) -> bool:
+        """Whether a program is priced below what its matmuls take the chips at their peak, which is a wrong price."""
+        own = self._estimates.get(self.found.own.point)
+        chip = self._subjects[0][0].lowered.slice.chip
+        step_us = None if found.figures is None else found.figures.step_us
+        if own is None or chip is None or step_us is None or found is self.found.own:
+            return False
+        peak = max(chip.bf16_flops_per_s, chip.int8_ops_per_s or 0.0, chip.f8_flops_per_s or 0.0)
+        devices = prod(found.space.mesh.values())
+        least_us = 1e6 * own.whole_flops / devices / (peak / chip.devices_per_chip)
+        return step_us < least_us
+
+    @property
+    def _left(self) -> int:
+        return self._effort.candidates - len(self.found.compiled) - self.found.failed + 1
+
+    @property
+    def _until(self) -> float:
+        return float("inf") if self._effort.seconds is None else self._begun + self._effort.seconds
+
+    @property
+    def _ranked_until(self) -> float:
+        seconds = self._effort.seconds
+        return float("inf") if seconds is None else self._begun + _SHARE_RANKING * seconds
+
+    # ---- ranking
+
+    def _rank_first(self) -> None:
+        """The program itself, the recipes, and all other points, or as many of them as can be ranked."""
+        share = self._most // len(self._subjects)
+        for subject, space in self._subjects:
+            recipes = list(Recipes(space).all())
+            self._recipes.update({recipe.point: recipe for recipe in recipes if recipe.point not in self._recipes})
+            self._rank(subject, space, [space.own, *(recipe.point for recipe in recipes[:share])])
+        for subject, space in self._subjects:
+            if space.size <= share:
+                self._rank(subject, space, space.everything())
+                continue
+            while self._ranked_on(space) < share:
+                before = self._ranked_on(space)
+                best = sorted(self._on(space), key=self._promise)[: _ROUND // 2]
+                self._rank(subject, space, self._around(space, best, share - before))
+                if self._ranked_on(space) == before:
+                    break
+
+    @property
+    def _most(self) -> int:
+        operations = len(self._subjects[0][1].graph.module.ops)
+        return min(_MOST_RANKED, max(_LEAST_RANKED, _RANKED_OPERATIONS // max(operations, 1)))
+
+    def _ranked_on(self, space: Space) -> int:
+        return len(self._on(space))
+
+    def _on(self, space: Space) -> list[Point]:
+        mesh = tuple(space.mesh.values())
+        return [point for point, estimate in self._estimates.items() if estimate is not None and point.mesh == mesh]
+
+    def _around(self, space: Space, points: Iterable[Point], most: int) -> list[Point]:
+        """Neighbours of points that are not ranked yet, drawn by lot where there are more than are wanted."""
+        near = dict.fromkeys(other for point in points for other in space.neighbours(point))
+        found = [point for point in near if point not in self._estimates]
+        return found if len(found) <= most else self._random.sample(found, most)
+
+    def _rank(self, subject: Subject, space: Space, points: Iterable[Point]) -> None:
+        fresh = [point for point in dict.fromkeys(points) if point not in self._estimates]
+        changes = [Change() if point == space.own else space.change(point) for point in fresh]
+        asked = [(point, change) for point, change in zip(fresh, changes, strict=True) if change is not None]
+        self._estimates.update(dict.fromkeys(fresh))
+        self._stage(f"ranking {plural(len(asked), 'sharding')} with Shardy")
+        found = estimates_of(subject, [change for _, change in asked], self._ranked_until)
+        if monotonic() >= self._ranked_until and _CUT not in self.found.notes:
+            self.found.notes.append(_CUT)
+        self._estimates.update(zip((point for point, _ in asked), found, strict=True))
+
+    def _promise(self, point: Point) -> float:
+        estimate = self._estimates[point]
+        return float("inf") if estimate is None else estimate.step_us(self._rates)
+
+    def _moved(self, point: Point) -> tuple[float, float]:
+        estimate = self._estimates[point]
+        return (float("inf"), 0.0) if estimate is None else (estimate.moved_bytes, estimate.step_us(self._rates))
+
+    # ---- what is compiled
+
+    def _shortlist(self) -> list[Point]:
+        """The best of each kind of recipe, and the best by two rankings in turn: the whole, and what moves."""
+        most = max(self._left // 2, 1)
+        ranked = [point for point, estimate in self._estimates.items() if estimate is not None]
+        families: dict[str, Point] = {}
+        for point in sorted((point for point in self._recipes if point in ranked), key=self._promise):
+            families.setdefault(_family(self._recipes[point].name), point)
+        chosen = dict.fromkeys(list(families.values())[:_FAMILIES])
+        whole, moved = sorted(ranked, key=self._promise), sorted(ranked, key=self._moved)
+        for first, second in zip(whole, moved, strict=True):
+            if len(chosen) >= most:
+                break
+            chosen.update(dict.fromkeys((first, second)))
+        return [point for point in chosen if point not in self._done][:most]
+
+    def _promising(self, count: int) -> list[Point]:
+        """The points that are expected to win most, by what was compiled; each as if those before it came out so."""
+        known = [found for found in self.found.compiled if found.figures is not None and found.figures.step_us]
+        self._rank_near(known)
+        pool = sorted(
+            (point for point, estimate in self._estimates.items() if estimate is not None and point not in self._done),
+            key=self._promise,
+        )
+        if not pool:
+            return []
+        columns = Differences(point.traits for point in (*(found.point for found in known), *pool))
+        compiled = columns.rows([found.point.traits for found in known])
+        waiting = columns.rows([point.traits for point in pool])
+        promised = np.array([self._promise(found.point) for found in known])
+        promises = np.array([self._promise(point) for point in pool])
+        steps = np.array([found.figures.step_us for found in known if found.figures is not None], dtype=np.float64)
+        fitting = [step for step, found in zip(steps, known, strict=True) if found.fits]
+        best, fits = log(min(fitting, default=max(steps))), np.array([self._likely_fits(point) for point in pool])
+        chosen: list[int] = []
+        for _ in range(min(count, len(pool))):
+            model = Surrogate(columns.between(compiled, compiled), promised, steps)
+            means, deviations = model.expected(columns.between(waiting, compiled), promises)
+            gains = expected_gains(means, deviations, best) * fits
+            gains[chosen] = 0.0
+            at = int(np.argmax(gains))
+            if gains[at] <= 0:
+                break
+            chosen.append(at)
+            compiled = np.vstack([compiled, waiting[at]])
+            promised, steps = np.append(promised, promises[at]), np.append(steps, np.exp(means[at]))
+        return [pool[at] for at in chosen]
+
+    def _rank_near(self, known: Sequence[Compiled]) -> None:
+        """Ranks neighbours of the best that were compiled, where not all points are ranked."""
+        for found in sorted(known, key=lambda found: found.order)[:2]:
+            subject, space = self._space_of[found.point.mesh]
+            if space.size > self._most // len(self._subjects):
+                self._rank(subject, space, self._around(space, [found.point], self._most // 4))
+
+    def _likely_fits(self, point: Point) -> float:
+        """How likely a point fits in memory: arguments alone must, and what more is needed is as for the others."""
+        _, space = self._space_of[point.mesh]
+        room = self._capacity
+        if room is None:
+            return 1.0
+        beside = [
+            found.figures.hbm_bytes - _argument_bytes(found.space, found.point)
+            for found in self.found.compiled
+            if found.figures is not None and found.figures.hbm_bytes is not None
+        ]
+        needed = _argument_bytes(space, point) + (min(beside) if beside else 0)
+        return 1.0 if needed <= room else 0.02
+
+    @property
+    def _capacity(self) -> int | None:
+        chip = self._subjects[0][0].lowered.slice.chip
+        return None if chip is None else chip.hbm_bytes // chip.devices_per_chip
+
+    def _compile(self, points: Sequence[Point]) -> None:
+        """Compiles points side by side, and takes note of them in their order."""
+        waiting: deque[tuple[Point, Change, KeptFigures | None, Figures | Pending | str]] = deque()
+        late = Timer(max(self._until - monotonic(), 0.0), lambda: _drop(waiting))
+        late.daemon = True
+        if self._effort.seconds is not None:
+            late.start()
+        try:
+            for point in points:
+                space = self._space_of[point.mesh][1]
+                change = Change() if point.order and space.is_own(point) else space.change(point)
+                self._done.add(point)
+                if change is None:
+                    continue
+                if monotonic() >= self._until:
+                    break
+                waiting.append((point, change, *self._start(point, change)))
+                if len(waiting) == _SIDE_BY_SIDE:
+                    self._note(*waiting[0])
+                    waiting.popleft()
+            while waiting and self.found.stopped is None:
+                self._note(*waiting[0])
+                waiting.popleft()
+        finally:
+            late.cancel()
+            _drop(waiting)
+        if monotonic() >= self._until:
+            self.found.stopped = "the time is spent"
+
+    def _start(self, point: Point, change: Change) -> tuple[KeptFigures | None, Figures | Pending | str]:
+        """Has a point compiled, unless its figures are known; or why that cannot be."""
+        subject, _ = self._space_of[point.mesh]
+        try:
+            program = lower_changed(subject.function, subject.lowered, change, store=subject.store)
+            if point.order is not None:
+                layout = Layout(device_count=len(point.order), simulated_ids=point.order)
+                program = replace(program, layout=layout)
+            left = self._until - monotonic()
+            if left != float("inf"):
+                program = replace(program, facts=replace(program.facts, timeout_s=max(left, 1.0)))
+            pending = prepare_compile(program, store=subject.store)
+            kept = KeptFigures.of(pending, subject.store)
+            known = None if kept is None else kept.get()
+            return kept, pending.begun() if known is None else known
+        except HloscopeError as error:
+            return None, error.what
+
+    def _note(self, point: Point, change: Change, kept: KeptFigures | None, pending: Figures | Pending | str) -> None:
+        """Takes note of what a point costs, or that it could not be compiled."""
+        best = self.found.best.figures
+        shown = "" if best is None or best.step_us is None else f", best so far {format_time(best.step_us)}"
+        self._stage(f"compiled {len(self.found.compiled) - 1} of {self._effort.candidates}{shown}")
+        try:
+            figures = _figures(kept, pending)
+        except TimeLimitError:
+            self.found.stopped = "the time is spent"
+            return
+        if figures is None:
+            self.found.failed += monotonic() < self._until
+            return
+        _, space = self._space_of[point.mesh]
+        self.found.compiled.append(Compiled(space=space, point=point, change=change, figures=figures))
+
+    def _reorder(self) -> None:
+        """The best with its devices in another order, where it waits for what they send each other."""
+        best = self.found.best
+        subject, _ = self._space_of[best.point.mesh]
+        figures, facts = best.figures, subject.lowered.facts
+        is_asked = isinstance(facts.mesh, Mapping) and not facts.dcn and subject.lowered.layout is None
+        if figures is None or not is_asked or (figures.exposed_us or 0.0) < _LITTLE * (figures.step_us or 0.0):
+            return
+        orders = device_orders(subject.lowered.slice, best.point.mesh)
+        self._compile([replace(best.point, order=order) for order in orders])
+
+    def _free(self) -> None:
+        """What freeing the results would win: the best two, with every result open that was asked for."""
+        for found in sorted(self.found.compiled, key=lambda found: found.order)[:2]:
+            change = _freed(found)
+            if change is None or monotonic() >= self._until:
+                return
+            try:
+                figures = _figures(*self._start(found.point, change))
+            except TimeLimitError:
+                return
+            if figures is None:
+                continue
+            freed = Compiled(space=found.space, point=found.point, change=change, figures=figures)
+            if self.found.freed is None or freed.order < self.found.freed.order:
+                self.found.freed = freed
+
+
+def _drop(waiting: Iterable[tuple[object, ...]]) -> None:
+    """Ends the compiles that nobody waits for any more."""
+    for *_, pending in tuple(waiting):
+        if isinstance(pending, Pending):
+            pending.drop()
+
+
+def _figures(kept: KeptFigures | None, pending: Figures | Pending | str) -> Figures | None:
+    """What a program costs, which is kept; None where it cannot be compiled.
+
+    Raises:
+        TimeLimitError: The compile took too long.
+    """
+    if not isinstance(pending, Pending):
+        return pending if isinstance(pending, Figures) else None
+    try:
+        figures = figures_of_capture(pending.capture(reasons=False), pending.program.name)
+    except TimeLimitError:
+        raise
+    except HloscopeError:
+        return None
+    if kept is not None:
+        kept.put(figures)
+    return figures
+
+
+def _freed(found: Compiled) -> Change | None:
+    """A point with the results open that are held where the program asks for them; None where none is."""
+    leaves = found.space.leaves
+    held = {leaf.index for part in found.space.parts if part.is_result for leaf in part.leaves}
+    held |= {*leaves.replaces}
+    fixed = [leaf for leaf in leaves.results if leaf.asked is not None and leaf.index not in held]
+    arguments = [
+        (leaf, spec)
+        for part, spec in zip(found.space.parts, found.point.specs, strict=True)
+        for leaf in part.leaves
+        if spec is not None and not part.is_result
+    ]
+    return leaves.change(arguments, [(leaf, None) for leaf in fixed]) if fixed else None
+
+
+def _family(name: str) -> str:
+    """The words of a recipe's name without its axes."""
+    return ", ".join(sorted(part.partition(" over ")[0] for part in name.split(", ")))
+
+
+def _argument_bytes(space: Space, point: Point) -> int:
+    """Bytes of the arguments on one device."""
+    total = 0.0
+    for part, spec in zip(space.parts, point.specs, strict=True):
+        if not part.is_result:
+            cut = prod(space.mesh[axis] for axes in spec or () for axis in axes)
+            total += part.bytes / cut
+    return int(total)

@@ -1,0 +1,87 @@
+"""What a point is likely to take once it is compiled, from what Shardy promises and what its neighbours took."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from math import erf, pi, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+_REACH = 2.5
+"""How many differences apart two points still tell something of each other."""
+_LEAST_SPREAD = 0.15
+_NOISE = 0.02
+"""Both of the logarithm of the time."""
+
+Array = NDArray[np.float64]
+
+_erf = np.vectorize(erf, otypes=[np.float64])
+
+
+class Surrogate:
+    """A Gaussian process over what a compiled step takes, relative to Shardy's estimate of it.
+
+    The logarithm of a step is modelled as that of its estimate plus something that neighbours share: an estimate is
+    off in the same way for points that differ in little. The kernel is exponential in the number of differences.
+
+    Args:
+        differences: Between each two points that are compiled.
+        estimates_us: What Shardy promises of them.
+        steps_us: What they took.
+
+    Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), algorithm 2.1.
+    """
+
+    def __init__(self, differences: Array, estimates_us: Array, steps_us: Array) -> None:
+        errors = np.log(steps_us) - np.log(estimates_us)
+        self._offset = float(np.median(errors))
+        self._variance = max(float(np.std(errors)), _LEAST_SPREAD) ** 2
+        covariance = self._variance * np.exp(-differences / _REACH) + _NOISE**2 * np.eye(len(errors))
+        self._inverse = np.linalg.inv(covariance)
+        self._weights = self._inverse @ (errors - self._offset)
+
+    def expected(self, differences: Array, estimates_us: Array) -> tuple[Array, Array]:
+        """The logarithms of what points take, and their standard deviations.
+
+        Args:
+            differences: Of each to each compiled point.
+            estimates_us: What Shardy promises of each.
+        """
+        near = self._variance * np.exp(-differences / _REACH)
+        means = np.log(estimates_us) + self._offset + near @ self._weights
+        variances = self._variance - np.einsum("ij,jk,ik->i", near, self._inverse, near, optimize=True)
+        return means, np.sqrt(np.maximum(variances, _NOISE**2))
+
+
+def expected_gains(means: Array, deviations: Array, best: float) -> Array:
+    """By how much normal variables are expected to fall below the best so far.
+
+    Source: Jones, Schonlau and Welch, "Efficient Global Optimization of Expensive Black-Box Functions" (1998), eq. 15.
+    """
+    z = (best - means) / deviations
+    gains: Array = deviations * (z * 0.5 * (1 + _erf(z / sqrt(2))) + np.exp(-z * z / 2) / sqrt(2 * pi))
+    return gains
+
+
+class Differences:
+    """How many traits two points differ in."""
+
+    def __init__(self, traits: Iterable[Iterable[Hashable]]) -> None:
+        self._columns: dict[Hashable, int] = {}
+        for each in traits:
+            for trait in each:
+                self._columns.setdefault(trait, len(self._columns))
+
+    def rows(self, traits: Sequence[Iterable[Hashable]]) -> Array:
+        """Ones where a point has a trait."""
+        found = np.zeros((len(traits), len(self._columns)))
+        for number, each in enumerate(traits):
+            found[number, [self._columns[trait] for trait in each]] = 1.0
+        return found
+
+    @staticmethod
+    def between(some: Array, others: Array) -> Array:
+        """The number of traits that one of two points has and the other has not."""
+        found: Array = some @ (1 - others).T + (1 - some) @ others.T
+        return found

@@ -1,0 +1,172 @@
+"""What a search is made of: classes of dimensions, recipes with names, what neighbours tell, orders of devices."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import log
+
+import numpy as np
+import pytest
+import shardable
+
+import hloscope
+from hloscope.compiler import client
+from hloscope.hardware.slices import parse_slice
+from hloscope.program.devices import on_enough_devices
+from hloscope.program.lowering import lower
+from hloscope.program.surroundings import one_call
+from hloscope.program.target import attached_facts
+from hloscope.search.orders import device_orders, follows_axes
+from hloscope.search.recipes import Recipes
+from hloscope.search.space import DROPPED, FOLLOWING, KEPT, Point, Space
+from hloscope.search.surrogate import Differences, Surrogate, expected_gains
+
+
+def space_of(function, keep=(), free=()):
+    facts = attached_facts(function)
+
+    def work():
+        lowered = lower(function, facts, name="it")
+        module, _ = client.propagate(lowered.bytecode, "jax", [], timeout_s=100)
+        return Space(lowered, module, keep, free)
+
+    with one_call():
+        return on_enough_devices((function,), facts, work)
+
+
+def names(space):
+    return [part.name for part in space.parts]
+
+
+def classes_of(space, name):
+    return next(part.classes for part in space.parts if part.name == name)
+
+
+def test_dimensions_that_belong_together_are_one_class():
+    space = space_of(shardable.small_ffn, free=("result",))
+    x, up, down, out = (classes_of(space, name) for name in ("x", "W1", "W2", "result"))
+    assert x[0] == out[0]
+    assert x[1] == up[0]
+    assert up[1] == down[0]
+    assert down[1] == out[1]
+    assert len({x[0], x[1], up[1]}) == 3
+
+
+def test_classes_go_through_scans_gradients_and_updates():
+    space = space_of(shardable.train)
+    up, state, tokens = (classes_of(space, name) for name in ("params['up']", "mu['up']", "tokens"))
+    assert up == state
+    assert up[2] == classes_of(space, "params['down']")[1]
+    assert tokens[0] not in {*up, *classes_of(space, "params['embed']")}
+
+
+def test_states_belong_to_their_weights_and_what_is_kept_is_no_part():
+    space = space_of(shardable.train)
+    weights = {number for number, part in enumerate(space.parts) if part.name.startswith("params")}
+    assert {part.belongs_to for part in space.parts if part.name.startswith(("mu", "nu"))} <= weights
+    assert names(space_of(shardable.train, keep=("params*", "mu*")))[-1] == "tokens"
+    assert not any(
+        name.startswith(("params", "mu")) for name in names(space_of(shardable.train, keep=("params*", "mu*")))
+    )
+
+
+@pytest.mark.parametrize(("word", "how"), [("keep", {"keep": ("w1",)}), ("free", {"free": ("out",)})])
+def test_a_name_that_nothing_has_is_refused(says, word, how):
+    with pytest.raises(hloscope.NotationError) as caught:
+        space_of(shardable.small_ffn, **how)
+    says(str(caught.value), word)
+
+
+def test_a_result_is_searched_only_where_it_is_freed():
+    assert names(space_of(shardable.small_ffn)) == ["x", "W1", "W2"]
+    space = space_of(shardable.small_ffn, free=("result",))
+    assert names(space)[-1] == "result"
+    assert None in space.parts[-1].layouts
+    assert space.size == 9**3 * 10
+
+
+RECIPES = {
+    "small_ffn": {
+        "tensor parallel over X and Y": {"W1": ((), ("X", "Y")), "W2": (("X", "Y"), ())},
+        "data parallel over X, tensor parallel over Y": {"x": (("X",), ()), "W1": ((), ("Y",)), "W2": (("Y",), ())},
+    },
+    "experts": {"expert parallel over X": {"x": (("X",), ()), "W1": (("X",), (), ()), "W2": (("X",), (), ())}},
+    "train": {
+        "data parallel with ZeRO over X and Y": {"params['up']": ((), (), ()), "tokens": (("X", "Y"), ())},
+    },
+    "attention": {"data parallel over X, tensor parallel over Y": {"Wq": ((), ("Y",), ()), "Wo": (("Y",), (), ())}},
+}
+
+
+@pytest.mark.parametrize("function", RECIPES)
+def test_the_ways_that_people_name_are_among_the_recipes(function):
+    space = space_of(getattr(shardable, function))
+    found = {}
+    for recipe in Recipes(space).all():
+        specs = dict(zip(names(space), recipe.point.specs, strict=True))
+        found.setdefault(recipe.name, []).append(specs)
+    for name, expected in RECIPES[function].items():
+        assert any(expected.items() <= specs.items() for specs in found[name]), (name, found.get(name))
+
+
+def test_a_change_takes_the_states_and_the_results_along():
+    space = space_of(shardable.train)
+    point = next(
+        other
+        for other in space.neighbours(space.own)
+        if other.specs[names(space).index("params['up']")] != ((), (), ())
+    )
+    changed = {leaf.name for leaf in space.change(point).arguments}
+    assert {"params['up']", "mu['up']", "nu['up']"} <= changed
+    assert {leaf.replaces for leaf in space.change(point).results} == {
+        leaf.index for leaf in space.leaves.arguments if leaf.array.name in changed
+    }
+
+
+def test_points_differ_in_what_cuts_what():
+    one = Point(mesh=(2, 4), specs=((("X",), ()), None))
+    assert one.traits ^ Point(mesh=(2, 4), specs=((("Y",), ()), None)).traits == {(0, 0, "X"), (0, 0, "Y")}
+    assert len(one.traits ^ Point(mesh=(4, 2), specs=one.specs).traits) == 2
+    assert len(one.traits ^ Point(mesh=(2, 4), specs=one.specs, constraints=DROPPED).traits) == 2
+    assert {KEPT, DROPPED, FOLLOWING} == {"kept", "dropped", "following"}
+
+
+def test_what_neighbours_took_corrects_the_estimate():
+    traits = [{"a"}, {"a", "b"}, {"c", "d", "e"}, {"a", "f"}, {"c", "d", "g"}]
+    columns = Differences(traits)
+    rows = columns.rows(traits)
+    known, asked = rows[:3], rows[3:]
+    model = Surrogate(columns.between(known, known), np.array([10.0, 10.0, 10.0]), np.array([40.0, 40.0, 10.0]))
+    means, deviations = model.expected(columns.between(asked, known), np.array([10.0, 10.0]))
+    assert means[0] > log(36)  # near those that took four times as long as was promised
+    assert means[1] < log(25)
+    assert all(0 < deviation < 2 for deviation in deviations)
+    exact, _ = model.expected(columns.between(known, known), np.array([10.0, 10.0, 10.0]))
+    assert np.exp(exact) == pytest.approx([40, 40, 10], rel=0.05)
+
+
+def test_a_gain_is_expected_where_much_is_unknown_or_promised():
+    gains = expected_gains(np.array([1.0, 1.0, 0.5]), np.array([0.1, 0.5, 0.1]), 1.0)
+    assert gains[0] == pytest.approx(0.1 * 0.39894, rel=1e-3)
+    assert gains[1] > gains[0]
+    assert gains[2] > gains[1]
+
+
+@pytest.mark.parametrize("name", ["v5e:2x4", "v5e:4x4", "v6e:4x8", "v5p:2x2x2"])
+def test_an_order_goes_from_neighbour_to_neighbour(name):
+    from hloscope.hardware.devices import slice_devices
+
+    chosen = parse_slice(name)
+    known = slice_devices(chosen)
+    orders = list(device_orders(chosen, (len(known),)))
+    assert all(sorted(order) == list(range(len(known))) for order in orders)
+    winding = [known[place].coords for place in orders[0]]
+    apart = [sum(abs(a - b) for a, b in zip(here, there, strict=True)) for here, there in pairwise(winding)]
+    assert set(apart) <= {0, 1}
+
+
+def test_meshes_that_make_mesh_refuses_are_known():
+    assert follows_axes(parse_slice("v5e:2x4"), (2, 4))
+    assert follows_axes(parse_slice("v5e:2x4"), (4, 2))
+    assert follows_axes(parse_slice("v5e:2x4"), (8, 1))
+    assert not follows_axes(parse_slice("v5e:4x4"), (2, 8))

@@ -1,0 +1,134 @@
+"""Whole searches: what they find, that it holds when it is written into the program, and that they are repeatable."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import types
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import shardable
+
+import hloscope
+from hloscope.program.target import attached_facts
+
+ROOT = Path(__file__).parent.parent.parent
+EXPERTS = f"{ROOT}/fixtures/programs/mixture_of_experts.py:mixture_of_experts"
+
+pytestmark = pytest.mark.tpu_compiler
+
+
+def by_hand(function, suggestion):
+    """The facts of a program with a suggestion written into it, as somebody would who reads the report."""
+    facts = attached_facts(function)
+    notations = {spec.name: spec.notation for spec in suggestion.specs if not spec.is_result}
+    results = {spec.name: spec.after for spec in suggestion.specs if spec.is_result}
+    out = results.get("result", facts.out)
+
+    def written(value, name):
+        if isinstance(value, dict):
+            return {key: written(inner, f"{name}['{key}']") for key, inner in value.items()}
+        return notations.get(name, value)
+
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    args = tuple(written(value, name) for value, name in zip(facts.args, names, strict=True))
+    return replace(facts, args=args, out=out, mesh=dict(suggestion.mesh))
+
+
+def options(facts):
+    return {"args": facts.args, "mesh": facts.mesh, "out": facts.out, "dims": facts.dims, "donate": facts.donate}
+
+
+@pytest.mark.usefixtures("cached")
+def test_a_search_finds_what_is_faster_and_it_holds_when_written_by_hand():
+    found = hloscope.suggest(shardable.experts, candidates=8)
+    best = found.best
+    assert best.gain > 0.5
+    assert best.recipe == "expert parallel over X"
+    assert (found.own.is_own, found.own.recipe) == (True, "data parallel over X")
+    facts = by_hand(shardable.experts, best)
+    again = hloscope.analyze(shardable.experts, **options(facts), slice="v5e:2x4")
+    assert again.time.step_us == pytest.approx(best.figures.step_us, rel=0.01)
+    assert again.totals.wire_bytes == best.figures.wire_bytes
+    assert again.memory.peak_bytes == pytest.approx(best.figures.hbm_bytes, rel=0.01)
+
+
+@pytest.mark.usefixtures("cached")
+def test_the_same_seed_compiles_the_same_in_the_same_order_whatever_the_jobs():
+    one, two = (hloscope.suggest(shardable.experts, candidates=6, jobs=jobs) for jobs in (1, 2))
+    assert one == two
+    document = json.loads(one.report(format="json"))
+    assert document["compiled"] == one.compiled
+    assert [row["figures"]["step_us"] for row in document["front"]] == [row.figures.step_us for row in one.front]
+
+
+def test_what_cannot_be_searched_is_said_in_one_message(says):
+    own = {"args": ("bf16[8@X,16]",), "mesh": {"X": 8}, "slice": "v5e:2x4"}
+    for word, call in {
+        "text": lambda: hloscope.suggest(ROOT / "fixtures" / "hlo" / "nothing.hlo"),
+        "one device": lambda: hloscope.suggest(lambda x: x, ("bf16[8,16]",), slice="v5e:1x1"),
+        "all kept": lambda: hloscope.suggest(lambda x: x * 2, **own, keep="*", fix_mesh=True),
+        "no slice": lambda: hloscope.suggest(lambda x: x * 2, **{**own, "slice": "cpu:8"}),
+    }.items():
+        with pytest.raises(hloscope.HloscopeError) as caught:
+            call()
+        says(str(caught.value).replace(str(ROOT), "ROOT"), word)
+
+
+@pytest.mark.usefixtures("cached")
+def test_ctrl_c_gives_what_was_found():
+    timer = threading.Timer(6.0, signal.raise_signal, (signal.SIGINT,))
+    timer.start()
+    try:
+        found = hloscope.suggest(shardable.layer, candidates=400)
+    except KeyboardInterrupt:  # before the program itself was compiled there is nothing to give
+        found = None
+    finally:
+        timer.cancel()
+    assert found is None or found.stopped == "interrupted"
+
+
+@pytest.mark.usefixtures("cached")
+def test_a_budget_ends_a_search():
+    found = hloscope.suggest(shardable.layer, candidates=400, budget_s=5)
+    assert found.stopped == "the time is spent"
+    assert found.compiled < 100
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("cached")
+def test_the_mixture_of_experts_whose_result_is_free_moves_nothing():
+    found = hloscope.suggest(EXPERTS, free="result", candidates=24)
+    assert found.own.figures.step_us > 70_000
+    assert found.best.figures.step_us < 3000
+    assert found.best.figures.wire_bytes == 0
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("cached")
+@pytest.mark.parametrize("name", ["small_ffn", "attention", "layer", "experts", "train"])
+def test_the_best_is_no_slower_than_any_recipe_computes_the_same_and_holds(name):
+    function = getattr(shardable, name)
+    found = hloscope.suggest(function, candidates=32)
+    best = found.best or found.own
+    assert best.figures.step_us <= 1.05 * min(found.recipes.values())
+    facts = by_hand(function, best)
+    again = hloscope.analyze(function, **options(facts), slice="v5e:2x4")
+    assert again.time.step_us == pytest.approx(best.figures.step_us, rel=0.01)
+    assert again.memory.peak_bytes == pytest.approx(best.figures.hbm_bytes, rel=0.01)
+    small = {"B": 8, "S": 16, "D": 32, "F": 64, "V": 64, "T": 64, "H": 8, "K": 8}
+    dims = {letter: small.get(letter, size) for letter, size in facts.dims.items()}
+    sharded, written = (
+        hloscope.target(**options(each), slice="v5e:2x4")(copy_of(function))
+        for each in (replace(facts, dims=dims), replace(attached_facts(function), dims=dims))
+    )
+    verified = hloscope.verify(sharded, written, ignore=("more-than-reference", "more-memory"))
+    assert verified.passed, verified
+
+
+def copy_of(function):
+    """The same function without the facts attached to it."""
+    return types.FunctionType(function.__code__, function.__globals__, function.__name__)
