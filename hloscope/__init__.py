@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         TimeLimitError,
         TraceError,
         UnknownKeywordError,
+        WrongCallError,
     )
     from hloscope.findings import Finding
     from hloscope.program.target import target
@@ -76,7 +77,7 @@ _HOMES = {
     "hloscope.contracts.baseline_files": "BaselineError",
     "hloscope.errors": "CompileError CompilerDiedError DeviceCountError HbmError HloParseError HloscopeError "
     "ImportedTwiceError MeshError NotationError ProfileError SliceError TargetError TimeLimitError TraceError "
-    "UnknownKeywordError",
+    "UnknownKeywordError WrongCallError",
     "hloscope.findings": "Finding",
     "hloscope.program.target": "target",
     "hloscope.report.checks": "CheckReport",
@@ -135,6 +136,7 @@ __all__ = [
     "Unpriced",
     "UnsupportedJaxError",
     "Verification",
+    "WrongCallError",
     "__version__",
     "accept",
     "aio",

@@ -178,8 +178,12 @@ class TimeLimitError(HloscopeError):
         return self
 
 
-class UnknownKeywordError(_ShortInNotebooks, TypeError):
-    """A call has a keyword that there is not: what Python itself raises a `TypeError` for."""
+class WrongCallError(HloscopeError, TypeError):
+    """A call does not fit the function's signature: what Python itself raises a `TypeError` for."""
+
+
+class UnknownKeywordError(WrongCallError):
+    """A call has a keyword that there is not."""
 
 
 class HloParseError(HloscopeError):

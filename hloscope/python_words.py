@@ -14,7 +14,8 @@ from dataclasses import fields, is_dataclass, replace
 from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from hloscope.errors import FULL, HloscopeError, UnknownKeywordError
+from hloscope.calls import check_call
+from hloscope.errors import FULL, HloscopeError
 from hloscope.given import ADDRESS, seconds
 
 P = ParamSpec("P")
@@ -248,14 +249,18 @@ def _like(value: tuple[Any, ...], members: list[Any]) -> Any:
 
 
 def front_door(call: Callable[P, T]) -> Callable[P, T]:
-    """Has a public function speak Python: its errors, and the sentences of what it returns."""
+    """Has a public function speak Python: its errors, and the sentences of what it returns.
+
+    A call that does not fit its signature is refused before it begins.
+    """
 
     @wraps(call)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
         __tracebackhide__ = True
         try:
+            check_call(call, args, kwargs)
             return in_python_words(call(*args, **kwargs))
-        except (HloscopeError, UnknownKeywordError, KeyboardInterrupt) as error:
+        except (HloscopeError, KeyboardInterrupt) as error:
             failed = _in_words(error)
             if os.environ.get("HLOSCOPE_TRACEBACK") == FULL:
                 raise
@@ -272,7 +277,7 @@ def awaited(call: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
         __tracebackhide__ = True
         try:
             return await call(*args, **kwargs)
-        except (HloscopeError, UnknownKeywordError) as error:
+        except HloscopeError as error:
             failed = error
             if os.environ.get("HLOSCOPE_TRACEBACK") == FULL:
                 raise

@@ -18,7 +18,7 @@ PUBLIC = (
     "DumpedResult Explanation Explanations Finding HbmError HloParseError HloscopeError "
     "ImportedTwiceError MeshError NotationError PluginError Prices ProfileError RecordedProgram Recorder "
     "Recording ShardingTable SliceError TargetError TimeLimitError Total Totals TraceError "
-    "UnknownKeywordError Unpriced UnsupportedJaxError Verification __version__ accept aio analyze "
+    "UnknownKeywordError Unpriced UnsupportedJaxError Verification WrongCallError __version__ accept aio analyze "
     "analyze_all analyze_text check compare diff doctor explain measure price record recording rules "
     "shardings target verify "
 ).split()

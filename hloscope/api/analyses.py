@@ -16,7 +16,7 @@ from hloscope.api.texts import beside_text, meant, refuse_beside_text, refuse_so
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.program.capture import Capture
 from hloscope.program.dumps import is_folder, read_dump
-from hloscope.program.target import TargetOptions, check_names, make_facts, with_options
+from hloscope.program.target import TargetOptions, make_facts, with_options
 from hloscope.progress import waiting
 from hloscope.python_words import front_door
 from hloscope.report.dumps import DumpedModules
@@ -69,7 +69,6 @@ def analyze(
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
-    check_names(options, "analyze")
     target = meant(target)
     rules, described = _rules_and_facts(select, ignore, source_root, args, options)
     file = given.path("save_hlo", save_hlo, example='save_hlo="step.hlo"')
@@ -196,7 +195,6 @@ def analyze_all(
     Raises:
         HloscopeError: Bad input, or there is no module in the folder.
     """
-    check_names(options, "analyze_all")
     rules, described = _rules_and_facts(select, ignore, source_root, None, options)
     path = given.path("folder", folder, example='hloscope.analyze_all("dump/")')
     workers = None if jobs is None else given.whole("jobs", jobs, least=1)

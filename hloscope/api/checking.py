@@ -21,7 +21,7 @@ from hloscope.contracts.notation import read_contract
 from hloscope.errors import HloscopeError, NotationError
 from hloscope.findings import Severity
 from hloscope.program.files import names_hlo
-from hloscope.program.target import TargetOptions, check_names, make_facts, with_options
+from hloscope.program.target import TargetOptions, make_facts, with_options
 from hloscope.progress import waiting
 from hloscope.python_words import front_door
 from hloscope.report.checks import CheckReport
@@ -71,7 +71,6 @@ def check(
     Raises:
         HloscopeError: There is no such target, something is written wrongly, or nothing is expected of a program.
     """
-    check_names(options, "check")
     targets = tuple(target if isinstance(target, Analysis) else meant(target) for target in targets)
     names = tuple(target for target in targets if isinstance(target, str) and _is_name(target))
     if names and len(names) < len(targets):

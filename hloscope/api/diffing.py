@@ -27,7 +27,7 @@ from hloscope.documents import read
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.matching import match
 from hloscope.program.files import names_hlo, split_module
-from hloscope.program.target import BY_NAME, TargetOptions, check_names, make_facts, with_options
+from hloscope.program.target import BY_NAME, TargetOptions, make_facts, with_options
 from hloscope.progress import waiting
 from hloscope.python_words import front_door
 from hloscope.report.diffs import DiffDocument, TwoTotals, listed
@@ -92,7 +92,6 @@ def diff(
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses one of the programs.
     """
-    check_names(options, "diff")
     old = old if isinstance(old, Analysis) else meant(old, "old")
     new = new if new is None or isinstance(new, Analysis) else meant(new, "new")
     base = None if base is None else given.text("base", base, example='base="main"')

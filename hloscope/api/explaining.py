@@ -17,7 +17,7 @@ from hloscope.api.texts import meant, refuse_beside_analysis, refuse_source_root
 from hloscope.errors import NotationError
 from hloscope.program.capture import Capture
 from hloscope.program.loading import name_of
-from hloscope.program.target import ProgramOptions, TargetFacts, check_names, make_facts, with_options
+from hloscope.program.target import ProgramOptions, TargetFacts, make_facts, with_options
 from hloscope.progress import waiting
 from hloscope.python_words import front_door
 from hloscope.store import Store, default_store
@@ -87,7 +87,6 @@ def explain(
     Raises:
         HloscopeError: Bad input, there is no such collective, or JAX or the compiler refuses the program.
     """
-    check_names(options, "explain")
     span = None if try_s is None else given.seconds("try_s", try_s, example='try_s=300, or try_s="5m"')
     if span is not None and (not trials or not span):
         raise NotationError(

@@ -16,7 +16,7 @@ from hloscope.errors import CompileError, HloscopeError, SliceError, TimeLimitEr
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice
 from hloscope.program.loading import name_of
-from hloscope.program.target import ProgramOptions, TargetFacts, check_names, make_facts, with_options
+from hloscope.program.target import ProgramOptions, TargetFacts, make_facts, with_options
 from hloscope.progress import waiting
 from hloscope.python_words import front_door
 from hloscope.report.price import Prices, Unpriced
@@ -56,7 +56,6 @@ def price(
     Raises:
         HloscopeError: Bad input, or JAX refuses the program.
     """
-    check_names(options, "price")
     target = meant(target)
     slices = given.texts("slices", slices, example='slices=("v5e:2x4", "v6e:2x4")')
     largest_slice(slices)
