@@ -11,6 +11,7 @@ from typing import Annotated
 from hloscope.analysis.model.part import SharedPart
 from hloscope.analysis.model.reason import SharedReason, Stack
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
+from hloscope.cells import cell_of
 from hloscope.documents import Table, Text
 from hloscope.shown import Brief
 from hloscope.units import format_bytes, format_time
@@ -263,7 +264,7 @@ class Collective:
         shape = " ".join(map(str, self.operand_shapes[:1])) + (" and more" if len(self.operand_shapes) > 1 else "")
         parts = [f"{self.kind} {self.name} {over} of {shape}", f"{format_bytes(self.wire_bytes)} x {self.executions}"]
         parts += [] if self.exposed_us is None else [f"{format_time(self.exposed_us)} exposed"]
-        parts += [f"{PurePath(frame.file).name}:{frame.line}" for frame in self.source[:1]]
+        parts += [f"{cell_of(frame.file) or PurePath(frame.file).name}:{frame.line}" for frame in self.source[:1]]
         return f"<{', '.join(parts)}>"
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from hloscope.analysis.model.collective import Collective
 from hloscope.analysis.vocabulary import Bound
+from hloscope.cells import shown_place
 from hloscope.given import text, texts
 from hloscope.python_words import front_door
 from hloscope.units import format_bytes, format_time, known_sum, plural
@@ -211,5 +212,5 @@ def _place_of(one: Collective) -> dict[str, object]:
     return {
         "module": None if part is None else part.module,
         "phase": None if part is None or part.phase is None else str(part.phase),
-        "source": None if frame is None else f"{frame.file}:{frame.line}",
+        "source": None if frame is None else shown_place(f"{frame.file}:{frame.line}"),
     }
