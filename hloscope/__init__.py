@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hloscope.version import __version__
 
 if TYPE_CHECKING:
-    from hloscope import aio, rules
+    from hloscope import aio, contracts, rules
     from hloscope.analysis.model import Analysis, ArrayFact, Collective, Collectives, Total, Totals
     from hloscope.analysis.model.recording import RecordedProgram, Recording
     from hloscope.api.analyses import analyze, analyze_all, analyze_text
@@ -91,7 +91,7 @@ _HOMES = {
     "hloscope.why.explanation": "Explanation Explanations",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-_MODULES = ("aio", "rules")
+_MODULES = ("aio", "contracts", "rules")
 
 __all__ = [
     "Accepted",
@@ -145,6 +145,7 @@ __all__ = [
     "analyze_text",
     "check",
     "compare",
+    "contracts",
     "diff",
     "doctor",
     "explain",

@@ -159,6 +159,10 @@ _SENTENCES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     ),
     (r"write it after --: hloscope record -- train\.py --steps 100", 'write hloscope.record("train.py")'),
     (r"hloscope record --only (\S+) …", r'hloscope.record(…, only="\1")'),
+    (
+        r"name one of them, give its number in the list of hloscope analyze, or a selector, (\S+)",
+        r'write collective="NAME" with one of them, its number in the report, or a selector: collective="\1"',
+    ),
     (r"hloscope rules --test", "hloscope.rules.failed_cases()"),
     (r"hloscope rules RULE", "hloscope.rules.page(RULE)"),
     (r"hloscope rules(?! [A-Z])", "hloscope.rules.pages()"),

@@ -19,7 +19,7 @@ PUBLIC = (
     "ImportedTwiceError MeshError NotationError PluginError Prices ProfileError RecordedProgram Recorder "
     "Recording ShardingTable SliceError TargetError TimeLimitError Total Totals TraceError "
     "UnknownKeywordError Unpriced UnsupportedJaxError Verification WrongCallError __version__ accept aio analyze "
-    "analyze_all analyze_text check compare diff doctor explain measure price record recording rules "
+    "analyze_all analyze_text check compare contracts diff doctor explain measure price record recording rules "
     "shardings target verify "
 ).split()
 HEAVY = ("jax", "jaxlib", "networkx", "libtpu")

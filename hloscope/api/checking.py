@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, Unpack
 
 from hloscope import given
 from hloscope.analysis.model import Analysis
+from hloscope.analysis.namesakes import told_apart
 from hloscope.api.analyses import analyze
 from hloscope.api.jobs import HowToRun, Job, Outcome, jobs_of, run_jobs
 from hloscope.api.texts import meant, refuse_beside_analysis
@@ -80,8 +81,10 @@ def check(
         expected = _Expected.of(contract, baseline, fail_on)
         if all(isinstance(target, Analysis) for target in targets):
             refuse_beside_analysis({"args": args, **options})
-        found = (_analysis_of(target, args, options) for target in targets)
-        return CheckReport(checks=tuple(map(expected.checked, found)), root=Path.cwd())
+        found = [_analysis_of(target, args, options) for target in targets]
+        names = told_apart([one.target for one in found], found)
+        checks = tuple(replace(expected.checked(one), name=name) for one, name in zip(found, names, strict=True))
+        return CheckReport(checks=checks, root=Path.cwd())
     beside = {"args": args, "contract": contract, "baseline": baseline, "fail_on": fail_on, **options}
     said = next((name for name, value in beside.items() if value is not None and name != "timeout_s"), None)
     if said is not None:

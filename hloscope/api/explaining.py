@@ -71,8 +71,10 @@ def explain(
     Args:
         target: As for `analyze`; or what that found, of which nothing is compiled, so that no change is tried.
         args: One entry per positional argument, as for `analyze`.
-        collective: The name of one, its number in the report's list counted from 1, or one of `Analysis.collectives`;
-            `all` to have each told and tried. By default changes are tried against the one that moves most.
+        collective: Which to tell: the name of one, such as `all-gather.8`; the number in front of its row in the
+            report, where `found.collectives[0]` is 1; one of `found.collectives`; a selector such as
+            `all-gather@fsdp`, as `found[…]` takes it, for all that it speaks of; or `all`. A name goes before a
+            selector. By default changes are tried against the one that moves most.
         try_s: Seconds, or a span such as `5m`, for which changes are compiled; by default few, and of programs that
             compile quickly.
         trials: False compiles no changes.
@@ -131,7 +133,7 @@ def _named(collective: object) -> str | None:
         return collective if isinstance(collective, str) else collective.name
     number = given.integer(collective)
     if number is None:
-        kind = "the name of one, its number counted from 1, or one of found.collectives"
+        kind = "the name of one, its number counted from 1, a selector, or one of found.collectives"
         given.refuse("collective", kind, collective, 'collective="all-gather.8", or collective=1')
     return str(number)
 

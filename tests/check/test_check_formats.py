@@ -150,7 +150,8 @@ def test_github(rendered):
     assert rendered("github") == (
         "::error file=my model/moe%2C v2.py,line=91,title=contract-broken (bad)::the program has 6 all-gathers over X "
         "per step, 2.10 MB payload each; the contract allows none (expected: nothing else than all-reduce@Y; found: "
-        "all-gather@X 2.10 MB payload x6)%0Awhy: W is sharded over X, 50%25 of it%0Afix: to accept it: all-gather@X <= 2MiB x6\n"
+        "all-gather@X 2.10 MB payload x6)%0Awhy: W is sharded over X, 50%25 of it%0Afix: to accept it: "
+        "all-gather@X <= 2MiB x6\n"
         "::error file=my model/moe%2C v2.py,line=91,title=baseline-changed (bad)::+1 all-gather X 12.6 MB payload in 6 "
         "transfers  moe, v2.py:91 in expert (is not in the baseline)%0Afix: if this is meant: hloscope accept\n"
         "::error file=pyproject.toml,line=20,title=could-not-run (gone)::there is no f = fix: it has step\n"

@@ -73,7 +73,7 @@ class Collectives(tuple[Collective, ...]):
         """Those of a kind, over an axis, from a place; one of which that is not known may be one, and is among them.
 
         Example:
-            >>> assert not found.collectives.where("all-gather", axis="fsdp")
+            >>> assert not (bad := found.collectives.where("all-gather", axis="fsdp")), bad
             >>> found.collectives.where(source="moe.py:40").wire_bytes_per_step
 
         Args:
