@@ -163,6 +163,10 @@ _SENTENCES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
         r"name one of them, give its number in the list of hloscope analyze, or a selector, (\S+)",
         r'write collective="NAME" with one of them, its number in the report, or a selector: collective="\1"',
     ),
+    (
+        r"name a module as Python imports it, or a file: path/to/file\.py:fn",
+        'pass the function itself, or name it as "module:fn" or "path/to/file.py:fn"',
+    ),
     (r"hloscope rules --test", "hloscope.rules.failed_cases()"),
     (r"hloscope rules RULE", "hloscope.rules.page(RULE)"),
     (r"hloscope rules(?! [A-Z])", "hloscope.rules.pages()"),
@@ -178,12 +182,14 @@ _SENTENCES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"--all analyses every one", "hloscope.analyze_all every one"),
 )
 """Commands of the command line, and what is said otherwise in Python."""
+_MARKS = ("--", "hloscope ", "name a module")
+"""What a text has in which anything is to be said otherwise."""
 _FLAG = re.compile(rf"(?<![\w-])--({'|'.join(sorted(_WORDS, key=len, reverse=True))})(?![\w-])")
 
 
 def without_options(text: str) -> str:
     """A message with keywords in place of options of the command line."""
-    if "--" not in text and "hloscope " not in text:
+    if not any(mark in text for mark in _MARKS):
         return text
     for sentence, words in _SENTENCES:
         text = re.sub(rf"(?<![\w.-]){sentence}", words, text)

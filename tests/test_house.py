@@ -67,7 +67,7 @@ def test_public_names():
 
     assert sorted(hloscope.__all__) == sorted(PUBLIC)
     assert all(hasattr(hloscope, name) for name in PUBLIC)
-    with pytest.raises(AttributeError, match=r"^module 'hloscope' has no attribute 'analyse'$"):
+    with pytest.raises(AttributeError, match=r"^module 'hloscope' has no attribute 'analyse': did you mean analyze\?$"):
         _ = hloscope.analyse
 
 

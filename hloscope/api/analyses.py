@@ -54,7 +54,8 @@ def analyze(
             `jax.export.Exported`; or the path of a file of HLO, which may be compressed or serialized, or of a folder
             that XLA dumped into, of which the largest module is taken.
         args: One entry per positional argument: a notation (`bf16[8@X,2048@Y]`), a pytree of notations,
-            ShapeDtypeStructs or arrays, or a callable that returns one of these.
+            ShapeDtypeStructs or arrays, or a callable that returns one of these. The compiler chooses the sharding of
+            an array that has none; a notation without axes is replicated.
         select: Names of the rules to run; all when empty.
         ignore: Names of rules not to run.
         source_root: For HLO text: the folder in which files that it names may be read, for comments that accept

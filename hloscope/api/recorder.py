@@ -47,6 +47,20 @@ class Recorder:
         """What was compiled, most predicted time first; empty before the block has ended."""
         return () if self.result is None else self.result.programs
 
+    def __str__(self) -> str:
+        """The recording's report, once the block has ended."""
+        return repr(self) if self.result is None else str(self.result)
+
+    def __repr__(self) -> str:
+        if self.result is not None:
+            return repr(self.result)
+        state = "not begun" if self._watch is None else "under way, or nothing was compiled"
+        return f"<Recorder for {self._facts.slice}: {state}>"
+
+    def _repr_markdown_(self) -> str:
+        """The report, as a notebook shows it."""
+        return repr(self) if self.result is None else self.result._repr_markdown_()
+
     def to_dict(self) -> dict[str, object]:
         """The recording as plain data; empty before the block has ended."""
         return {} if self.result is None else plain(self.result)

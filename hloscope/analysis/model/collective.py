@@ -13,6 +13,7 @@ from hloscope.analysis.model.reason import SharedReason, Stack
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
 from hloscope.cells import cell_of
 from hloscope.documents import Table, Text
+from hloscope.errors import Helpful
 from hloscope.shown import Brief
 from hloscope.units import format_bytes, format_time
 
@@ -142,7 +143,7 @@ SharedPattern = Annotated[PermutePattern, Table("permute_patterns", "How permute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Collective:
+class Collective(Helpful):
     """One logical collective: a place in the program that starts a transfer.
 
     Attributes:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 from hloscope.analysis.model.collective import Collective
 from hloscope.analysis.vocabulary import Bound
 from hloscope.cells import shown_place
+from hloscope.errors import Helpful
 from hloscope.given import text, texts
 from hloscope.python_words import front_door
 from hloscope.units import format_bytes, format_time, known_sum, plural
@@ -45,8 +46,13 @@ _COLUMNS = (
 """Of a table: what a collective has under these names, several parts as one text."""
 
 
-class Collectives(tuple[Collective, ...]):
+class Collectives(tuple[Collective, ...], Helpful):
     """A tuple of collectives, most bytes first.
+
+    Example:
+        >>> found.collectives[0]          # number 1 in the report, which moves most
+        >>> found.collectives.where("all-gather", axis="fsdp").wire_bytes_per_step
+        >>> found.collectives.by("module")
 
     Attributes:
         mesh_axes: The axes of the program's mesh, which selectors are held against; None where there is none.
@@ -111,7 +117,7 @@ class Collectives(tuple[Collective, ...]):
 
     @front_door
     def by(self, what: Grouping) -> dict[str, Collectives]:
-        """Groups with their names, dearest first, as `hloscope analyze --group-by` has them.
+        """Groups with their names, dearest first, as `report(group_by=…)` has them.
 
         Example:
             >>> {name: group.exposed_us_per_step for name, group in found.collectives.by("module").items()}
