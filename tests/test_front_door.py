@@ -107,7 +107,7 @@ def test_a_rules_page_speaks_python_too():
         ("give --kernel-cost splash=FLOPS,BYTES, or", 'give kernel_costs={"splash": (FLOPS, BYTES)}, or'),
         ("each array as --arg 'bf16[8@X,2048]' or", 'each array as args=("bf16[8@X,2048]",) or'),
         ("or --arg name='f32[16]', in", 'or kwargs={"name": "f32[16]"}, in'),
-        ("--try 5m tries for five minutes", "try_s=300 tries for five minutes"),
+        ("to compile: pass --try 5m to try", "to compile: pass try_s=300 to try"),
         ("allow more: --timeout SECONDS, timeout in", "allow more: timeout_s=SECONDS, timeout in"),
         ("leave it out: --ignore our-rule", 'leave it out: ignore=["our-rule"]'),
         ("hloscope analyze dump --only jit_step", 'hloscope.analyze("dump", only="jit_step")'),

@@ -190,8 +190,8 @@ def _left_open(facts: TargetFacts, captured: Capture) -> tuple[str, ...]:
     if not left:
         return ()
     more = f" and {plural(len(left) - _NAMED, 'more argument')}" if len(left) > _NAMED else ""
-    has, its = ("have", "theirs") if len(left) > 1 else ("has", "its own")
-    return (f"{', '.join(left[:_NAMED])}{more} {has} no sharding in args, so the compiler chooses {its}",)
+    has, one = ("have", "theirs") if len(left) > 1 else ("has", "one")
+    return (f"{', '.join(left[:_NAMED])}{more} {has} no sharding in args, so the compiler chooses {one}",)
 
 
 def analyze_hlo(

@@ -238,7 +238,7 @@ def _why_not(explanation: Explanation, subject: Any, trying: Trying) -> str | No
     if trying.seconds is not None:
         return None
     if compile_s is None:
-        return "this process compiled it, and would for each change: --try 5m tries for five minutes"
+        return "this process compiled it, and would for each change: pass --try 5m to try"
     if compile_s >= _QUICK_S:
-        return f"the program takes {format_time(1e6 * compile_s)} to compile: --try 5m tries for five minutes"
+        return f"the program takes {format_time(1e6 * compile_s)} to compile: pass --try 5m to try"
     return None

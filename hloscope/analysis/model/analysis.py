@@ -99,7 +99,7 @@ class Analysis(Shown):
 
     def __repr__(self) -> str:
         place = f" on {self.slice.name}" if self.slice is not None else ""
-        moves = f"{format_bytes(self.totals.wire_bytes)} on the wire per step ({self.totals.bound})"
+        moves = f"{self.totals.bound.marked(format_bytes(self.totals.wire_bytes))} on the wire per step"
         return one_line(f"<Analysis of {self.target}{place}: {plural(self.totals.collectives, 'collective')}, {moves}>")
 
     def _subject(self) -> str:
@@ -371,9 +371,9 @@ class Total(Helpful):
     bound: Bound
 
     def __repr__(self) -> str:
-        moved = f"{format_bytes(self.wire_bytes)} on the wire, {format_bytes(self.payload_bytes)} of payload per step"
+        wire, payload = (self.bound.marked(format_bytes(sum_)) for sum_ in (self.wire_bytes, self.payload_bytes))
         times = plural(self.executions, "transfer")
-        return f"<{plural(self.collectives, 'collective')}, {times}: {moved} ({self.bound})>"
+        return f"<{plural(self.collectives, 'collective')}, {times}: {wire} on the wire, {payload} of payload per step>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -160,13 +160,16 @@ class Collectives(tuple[Collective, ...], Helpful):
     def to_dataframe(self) -> DataFrame:
         """A row for each, in scalar columns: bytes per device and execution, microseconds per execution.
 
+        Its `hlo_line` is the line in the HLO text; `source` is the user's line.
+
         Raises:
             ImportError: pandas is not installed.
         """
         import pandas
 
-        rows = [{name: _scalar(getattr(one, name)) for name in _COLUMNS} | _place_of(one) for one in self]
-        return pandas.DataFrame(rows, columns=[*_COLUMNS, "module", "phase", "source"])
+        named = {name: "hlo_line" if name == "line" else name for name in _COLUMNS}
+        rows = [{named[name]: _scalar(getattr(one, name)) for name in _COLUMNS} | _place_of(one) for one in self]
+        return pandas.DataFrame(rows, columns=[*named.values(), "module", "phase", "source"])
 
     @overload
     def __getitem__(self, index: SupportsIndex, /) -> Collective: ...
