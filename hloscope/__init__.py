@@ -1,5 +1,27 @@
 """hloscope: see, price and pin every byte that sharding moves, on the TPU slice the program will run on.
 
+Example:
+    >>> found = hloscope.analyze(step, ("bf16[512@X,2048]", "bf16[2048,8192@Y]"), mesh={"X": 4, "Y": 2})
+    >>> print(found)                                     # the report; found.collectives has each that moves
+    >>> print(hloscope.explain(found, collective=1))     # why the first one is there
+    >>> assert hloscope.check(found, contract=["no all-gather@X", "wire <= 6MB/step"]).passed
+
+Functions:
+    analyze: What a program moves, over which axes, from which line, and how long a step takes.
+    explain: Why each collective is there, and what would help.
+    price: How long a step takes on each of several slices.
+    shardings: The sharding of every array, without a compile.
+    diff: What one program moves and another does not.
+    check: Whether programs keep to a contract, as `hloscope.contracts` or text says it; `accept` writes baselines.
+    verify: Whether a program computes what its reference does.
+    recording, record: What a block of Python, or a script, has JAX compile.
+    compare, measure: What a profile, or a run, took beside what is predicted.
+    analyze_text, analyze_all: HLO text, and folders that XLA dumped into.
+    target: A decorator that says beside a function how it is called.
+    doctor: Whether everything works here.
+
+Modules: `aio` awaits these functions, `contracts` writes contracts in Python, `rules` has the pages of the rules.
+
 The public names load lazily (PEP 562): `import hloscope` imports neither JAX, networkx nor Lark.
 """
 
@@ -8,10 +30,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from hloscope.errors import no_attribute
 from hloscope.version import __version__
 
 if TYPE_CHECKING:
-    from hloscope import aio, rules
+    from hloscope import aio, contracts, rules
     from hloscope.analysis.model import Analysis, ArrayFact, Collective, Collectives, Total, Totals
     from hloscope.analysis.model.recording import RecordedProgram, Recording
     from hloscope.analysis.model.suggestion import SuggestedSpec, Suggestion, Suggestions
@@ -49,6 +72,7 @@ if TYPE_CHECKING:
         TimeLimitError,
         TraceError,
         UnknownKeywordError,
+        WrongCallError,
     )
     from hloscope.findings import Finding
     from hloscope.program.target import target
@@ -86,7 +110,7 @@ _HOMES = {
     "hloscope.contracts.baseline_files": "BaselineError",
     "hloscope.errors": "CompileError CompilerDiedError DeviceCountError HbmError HloParseError HloscopeError "
     "ImportedTwiceError MeshError NotationError ProfileError SliceError TargetError TimeLimitError TraceError "
-    "UnknownKeywordError",
+    "UnknownKeywordError WrongCallError",
     "hloscope.findings": "Finding",
     "hloscope.program.target": "target",
     "hloscope.report.checks": "CheckReport",
@@ -100,7 +124,7 @@ _HOMES = {
     "hloscope.why.explanation": "Explanation Explanations",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-_MODULES = ("aio", "rules")
+_MODULES = ("aio", "contracts", "rules")
 
 __all__ = [
     "Accepted",
@@ -150,6 +174,7 @@ __all__ = [
     "Unpriced",
     "UnsupportedJaxError",
     "Verification",
+    "WrongCallError",
     "__version__",
     "accept",
     "aio",
@@ -158,6 +183,7 @@ __all__ = [
     "analyze_text",
     "check",
     "compare",
+    "contracts",
     "diff",
     "doctor",
     "explain",
@@ -178,7 +204,7 @@ def __getattr__(name: str) -> object:
     if name in _MODULES:
         return import_module(f"hloscope.{name}")
     if name not in _HOME_OF:
-        raise AttributeError(f"module 'hloscope' has no attribute {name!r}")
+        raise no_attribute("module 'hloscope'", name, __all__)
     return getattr(import_module(_HOME_OF[name]), name)
 
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable
 from importlib import import_module
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 FULL = "full"
@@ -178,8 +178,12 @@ class TimeLimitError(HloscopeError):
         return self
 
 
-class UnknownKeywordError(_ShortInNotebooks, TypeError):
-    """A call has a keyword that there is not: what Python itself raises a `TypeError` for."""
+class WrongCallError(HloscopeError, TypeError):
+    """A call does not fit the function's signature: what Python itself raises a `TypeError` for."""
+
+
+class UnknownKeywordError(WrongCallError):
+    """A call has a keyword that there is not."""
 
 
 class HloParseError(HloscopeError):
@@ -230,6 +234,33 @@ def did_you_mean(
 
     near = get_close_matches(word, list(known), n=most, cutoff=cutoff)
     return f"did you mean {' or '.join(near)}?" if near else otherwise
+
+
+class Helpful:
+    """What says, asked for an attribute that it does not have, which one was likely meant."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            raise no_attribute(f"{type(self).__name__!r} object", name, dir(type(self)))
+
+
+def no_attribute(holder: str, name: str, known: Iterable[str]) -> AttributeError:
+    """The error for an attribute that there is not; it has no object, lest Python adds a guess of its own.
+
+    Args:
+        holder: What does not have it.
+        name: The attribute.
+        known: Those that there are.
+    """
+    said = f"{holder} has no attribute {name!r}"
+    if not name.startswith("_"):
+        public = [one for one in known if not one.startswith("_")]
+        near = did_you_mean(name, public) or did_you_mean(name, (one for one in public if name in one), cutoff=0.0)
+        said = f"{said}: {near}" if near else said
+    return AttributeError(said, name=name)
 
 
 def place_in(text: str, position: int) -> tuple[int, int, str]:

@@ -207,8 +207,17 @@ def counts(name: str, value: object, *, least: int, what: str, example: str) -> 
     Raises:
         NotationError: It is no such table.
     """
-    given = dict(value) if isinstance(value, Mapping) else {None: None}
-    found = {key: integer(each) for key, each in given.items()}
-    if all(isinstance(key, str) and each is not None and each >= least for key, each in found.items()):
-        return {str(key): each for key, each in found.items() if each is not None}
-    raise NotationError(f"{name} must map {what}, not {shown(value)}", fix=f"write {example}")
+    if not isinstance(value, Mapping):
+        raise NotationError(f"{name} must map {what}, not {shown(value)}", fix=f"write {example}")
+    found: dict[str, int] = {}
+    for key, each in value.items():
+        size = integer(each)
+        if not isinstance(key, str) or size is None or size < least:
+            entry = f"the size of {shown(key)} is {shown(each)}" if isinstance(key, str) else f"{shown(key)} is no name"
+            raise NotationError(
+                f"{name} must map {what}, and {entry}",
+                why=f"a name is text, and a size a whole number, {least} or more",
+                fix=f"write {example}",
+            )
+        found[key] = size
+    return found

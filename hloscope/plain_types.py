@@ -316,7 +316,7 @@ class DoctorDict(TypedDict):
 
 
 class DumpedModuleDict(TypedDict):
-    """One module of a folder that XLA dumped into."""
+    """One module of a folder that XLA dumped into, as plain data."""
 
     schema: Literal[2]
     name: str

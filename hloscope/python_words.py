@@ -14,7 +14,8 @@ from dataclasses import fields, is_dataclass, replace
 from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from hloscope.errors import FULL, HloscopeError, UnknownKeywordError
+from hloscope.calls import check_call
+from hloscope.errors import FULL, HloscopeError
 from hloscope.given import ADDRESS, seconds
 
 P = ParamSpec("P")
@@ -163,6 +164,14 @@ _SENTENCES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     ),
     (r"write it after --: hloscope record -- train\.py --steps 100", 'write hloscope.record("train.py")'),
     (r"hloscope record --only (\S+) …", r'hloscope.record(…, only="\1")'),
+    (
+        r"name one of them, give its number in the list of hloscope analyze, or a selector, (\S+)",
+        r'write collective="NAME" with one of them, its number in the report, or a selector: collective="\1"',
+    ),
+    (
+        r"name a module as Python imports it, or a file: path/to/file\.py:fn",
+        'pass the function itself, or name it as "module:fn" or "path/to/file.py:fn"',
+    ),
     (r"hloscope rules --test", "hloscope.rules.failed_cases()"),
     (r"hloscope rules RULE", "hloscope.rules.page(RULE)"),
     (r"hloscope rules(?! [A-Z])", "hloscope.rules.pages()"),
@@ -178,12 +187,14 @@ _SENTENCES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"--all analyses every one", "hloscope.analyze_all every one"),
 )
 """Commands of the command line, and what is said otherwise in Python."""
+_MARKS = ("--", "hloscope ", "name a module")
+"""What a text has in which anything is to be said otherwise."""
 _FLAG = re.compile(rf"(?<![\w-])--({'|'.join(sorted(_WORDS, key=len, reverse=True))})(?![\w-])")
 
 
 def without_options(text: str) -> str:
     """A message with keywords in place of options of the command line."""
-    if "--" not in text and "hloscope " not in text:
+    if not any(mark in text for mark in _MARKS):
         return text
     for sentence, words in _SENTENCES:
         text = re.sub(rf"(?<![\w.-]){sentence}", words, text)
@@ -253,14 +264,18 @@ def _like(value: tuple[Any, ...], members: list[Any]) -> Any:
 
 
 def front_door(call: Callable[P, T]) -> Callable[P, T]:
-    """Has a public function speak Python: its errors, and the sentences of what it returns."""
+    """Has a public function speak Python: its errors, and the sentences of what it returns.
+
+    A call that does not fit its signature is refused before it begins.
+    """
 
     @wraps(call)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
         __tracebackhide__ = True
         try:
+            check_call(call, args, kwargs)
             return in_python_words(call(*args, **kwargs))
-        except (HloscopeError, UnknownKeywordError, KeyboardInterrupt) as error:
+        except (HloscopeError, KeyboardInterrupt) as error:
             failed = _in_words(error)
             if os.environ.get("HLOSCOPE_TRACEBACK") == FULL:
                 raise
@@ -277,7 +292,7 @@ def awaited(call: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
         __tracebackhide__ = True
         try:
             return await call(*args, **kwargs)
-        except (HloscopeError, UnknownKeywordError) as error:
+        except HloscopeError as error:
             failed = error
             if os.environ.get("HLOSCOPE_TRACEBACK") == FULL:
                 raise

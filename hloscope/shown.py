@@ -11,6 +11,7 @@ from enum import Enum
 from importlib import import_module
 from typing import Any, Literal
 
+from hloscope.errors import Helpful
 from hloscope.given import whole
 from hloscope.python_words import front_door
 
@@ -27,7 +28,7 @@ def one_line(text: str) -> str:
     return line if len(line) <= _MOST_LETTERS else f"{line[: _MOST_LETTERS - 2]}…{line[-1]}"
 
 
-class Brief:
+class Brief(Helpful):
     """A part of a result that is one line as `repr`: what it says beside its defaults, and nothing inside out."""
 
     __slots__ = ()
@@ -54,7 +55,7 @@ def _brief(value: object) -> str:
     return " ".join(repr(value).split())
 
 
-class Shown:
+class Shown(Helpful):
     """A result with a report."""
 
     __slots__ = ()
@@ -96,7 +97,7 @@ class Shown:
         return shown
 
     def to_dict(self) -> Mapping[str, Any]:
-        """The result as plain data, as `--format json` prints it (its schema is in `hloscope/schemas/`)."""
+        """The result as plain data, as `report("json")` prints it (its schema is in `hloscope/schemas/`)."""
         found: dict[str, Any] = import_module("hloscope.report.formats").document_of(self)
         return found
 

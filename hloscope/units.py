@@ -88,6 +88,12 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def format_digits(value: float, digits: int = 2) -> str:
+    """A number in so many digits and without a power of ten, where that is not longer than a line: `210`, `0.21`."""
+    rounded = float(f"{value:.{digits}g}")
+    return f"{rounded:,.0f}" if 10 ** (digits - 1) <= abs(rounded) < 1e15 else f"{rounded:.{digits}g}"
+
+
 def format_share(share: float) -> str:
     """A share for a person: `34.0%`; `under 0.1%` for what is little and not nothing."""
     return "under 0.1%" if 0 < share < 0.001 else f"{100 * share:.1f}%"

@@ -213,7 +213,7 @@ def test_a_slice_that_is_too_small_for_hlo_text(says):
     ("facts", "name", "given"),
     [
         ({"mesh": (4, 2)}, "mesh", "not (4, 2)"),
-        ({"mesh": {"X": "4"}}, "mesh", "not {'X': '4'}"),
+        ({"mesh": {"X": "4"}}, "mesh", "the size of 'X' is '4'"),
         ({"mesh": "X=4,"}, "mesh", ""),
         ({"slice": 8}, "slice", "not 8"),
         ({"axis_types": 3}, "axis_types", "not 3"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import traceback
 from collections.abc import Iterator
@@ -15,7 +16,15 @@ from message_goldens import read_sections
 
 import hloscope
 from hloscope import rules
-from hloscope.errors import FULL, HloscopeError, MeshError, NotationError, TargetError, UnknownKeywordError
+from hloscope.errors import (
+    FULL,
+    HloscopeError,
+    MeshError,
+    NotationError,
+    TargetError,
+    UnknownKeywordError,
+    WrongCallError,
+)
 from hloscope.program import lowering
 from hloscope.program.target import make_facts
 from hloscope.python_words import front_door, in_python_words, without_options
@@ -98,7 +107,7 @@ def test_a_rules_page_speaks_python_too():
         ("give --kernel-cost splash=FLOPS,BYTES, or", 'give kernel_costs={"splash": (FLOPS, BYTES)}, or'),
         ("each array as --arg 'bf16[8@X,2048]' or", 'each array as args=("bf16[8@X,2048]",) or'),
         ("or --arg name='f32[16]', in", 'or kwargs={"name": "f32[16]"}, in'),
-        ("--try 5m tries for five minutes", "try_s=300 tries for five minutes"),
+        ("to compile: pass --try 5m to try", "to compile: pass try_s=300 to try"),
         ("allow more: --timeout SECONDS, timeout in", "allow more: timeout_s=SECONDS, timeout in"),
         ("leave it out: --ignore our-rule", 'leave it out: ignore=["our-rule"]'),
         ("hloscope analyze dump --only jit_step", 'hloscope.analyze("dump", only="jit_step")'),
@@ -244,7 +253,7 @@ def tried(call, *given, **options):
     """What a call says of what it was given; None where it takes it."""
     try:
         call(*given, **options)
-    except (HloscopeError, UnknownKeywordError) as error:
+    except HloscopeError as error:
         told, frames = str(error), traceback.extract_tb(error.__traceback__)
     else:
         return None
@@ -382,6 +391,82 @@ def test_what_is_not_clear_is_refused_with_one_sentence(says, call, kind):
     says(caught)
 
 
+# ---- calls that do not fit
+
+
 def test_an_unknown_keyword_is_what_python_calls_it():
-    with pytest.raises(TypeError, match=r"meshes.*did you mean mesh"):
+    with pytest.raises(TypeError, match=r"meshes.*\n.*did you mean mesh"):
         hloscope.analyze(matmul, meshes=4)
+
+
+@pytest.mark.parametrize(
+    ("call", "unknown", "meant"),
+    [
+        (lambda: hloscope.price(matmul, "v5e:2x4", slice="garbage"), "slice", "slices"),
+        (lambda: hloscope.price(matmul, slice="v5e:2x4"), "slice", "slices"),
+        (lambda: hloscope.price(matmul, "v5e:2x4", slize="v5e:2x4"), "slize", "slices"),
+        (lambda: hloscope.analyze(matmul, slize="v5e:2x4"), "slize", "slice"),
+        (lambda: hloscope.analyze(matmul, sav_hlo="step.hlo"), "sav_hlo", "save_hlo"),
+        (lambda: hloscope.analyze(matmul, source_rot="src"), "source_rot", "source_root"),
+        (lambda: hloscope.check(matmul, contracts="none"), "contracts", "contract"),
+        (lambda: hloscope.check(matmul, failon="note"), "failon", "fail_on"),
+        (lambda: hloscope.explain(matmul, colective=1), "colective", "collective"),
+        (lambda: hloscope.explain(matmul, trial=False), "trial", "trials"),
+        (lambda: hloscope.verify(matmul, matmul, atoll=1.0), "atoll", "atol"),
+        (lambda: hloscope.target(msh={"X": 2}), "msh", "mesh"),
+        (lambda: hloscope.accept("step", job=2), "job", "jobs"),
+        (lambda: hloscope.analyze(ROOT / HLO).report(fmt="json"), "fmt", "format"),
+        (lambda: hloscope.analyze(ROOT / HLO).collectives.where(axes="X"), "axes", "axis"),
+    ],
+)
+def test_a_keyword_is_held_against_the_functions_own(call, unknown, meant):
+    with pytest.raises(UnknownKeywordError) as caught:
+        call()
+    assert f"unexpected keyword argument {unknown!r}" in caught.value.what
+    assert caught.value.fix == f"did you mean {meant}?"
+
+
+@pytest.mark.parametrize("name", ["allow", "rule_options", "select", "contract"])
+@pytest.mark.parametrize("call", [hloscope.shardings, hloscope.explain, hloscope.price, hloscope.verify])
+def test_what_a_function_does_not_show_it_does_not_take(call, name):
+    needed = {hloscope.price: ["v5e:2x4"], hloscope.verify: [matmul]}
+    with pytest.raises(UnknownKeywordError) as caught:
+        call(matmul, *needed.get(call, ()), **{name: "all-gather@X: why"})
+    shown = [known for known in inspect.signature(call).parameters if known in caught.value.fix]
+    assert name not in inspect.signature(call).parameters
+    assert shown == list(inspect.signature(call).parameters) or "did you mean" in caught.value.fix
+
+
+ARGUMENTS = ("f32[8,8]", "f32[8,8]")
+WRONG_CALLS = {
+    "several arguments": lambda: hloscope.analyze(matmul, *ARGUMENTS, mesh={"X": 2}),
+    "two programs": lambda: hloscope.compare(hloscope.analyze(ROOT / HLO), hloscope.analyze(ROOT / HLO)),
+    "no reference": lambda: hloscope.verify(matmul, args=ARGUMENTS),
+    "no slices": lambda: hloscope.price(matmul),
+    "axis by position": lambda: hloscope.analyze(ROOT / HLO).collectives.where("all-gather", "X"),
+    "too much": lambda: hloscope.analyze(ROOT / HLO).fails("note", "error"),
+    "twice": lambda: hloscope.analyze(matmul, ARGUMENTS, args=ARGUMENTS),
+    "nothing like it": lambda: hloscope.doctor(quickly=True),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_CALLS)
+def test_a_wrong_call_is_a_type_error_with_a_fix_and_without_our_frames(says, name):
+    with pytest.raises(TypeError) as caught:
+        WRONG_CALLS[name]()
+    error = caught.value
+    assert isinstance(error, WrongCallError)
+    assert error.fix
+    assert [frame.name for frame in traceback.extract_tb(error.__traceback__)][2:] == ["called"]
+    assert (error.__cause__, error.__context__) == (None, None)
+    says(error)
+
+
+def test_a_type_error_of_the_inside_stays_whole():
+    def broken():
+        return len(3)
+
+    with pytest.raises(TypeError) as caught:
+        front_door(broken)()
+    assert not isinstance(caught.value, HloscopeError)
+    assert [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)][-1] == "broken"

@@ -18,9 +18,9 @@ PUBLIC = (
     "DumpedResult ExecutorError Explanation Explanations Finding HbmError HloParseError HloscopeError "
     "ImportedTwiceError MeshError NotationError PluginError Prices ProfileError RecordedProgram Recorder "
     "Recording ShardingTable SliceError SuggestedSpec Suggestion Suggestions TargetError TimeLimitError Timeline Total "
-    "Totals TraceError UnknownKeywordError Unpriced UnsupportedJaxError Verification __version__ accept aio analyze "
-    "analyze_all analyze_text check compare diff doctor explain measure price record recording rules "
-    "shardings suggest target timeline verify "
+    "Totals TraceError UnknownKeywordError Unpriced UnsupportedJaxError Verification WrongCallError __version__ accept "
+    "aio analyze analyze_all analyze_text check compare contracts diff doctor explain measure price record recording "
+    "rules shardings suggest target timeline verify "
 ).split()
 HEAVY = ("jax", "jaxlib", "networkx", "libtpu")
 
@@ -67,7 +67,7 @@ def test_public_names():
 
     assert sorted(hloscope.__all__) == sorted(PUBLIC)
     assert all(hasattr(hloscope, name) for name in PUBLIC)
-    with pytest.raises(AttributeError, match=r"^module 'hloscope' has no attribute 'analyse'$"):
+    with pytest.raises(AttributeError, match=r"^module 'hloscope' has no attribute 'analyse': did you mean analyze\?$"):
         _ = hloscope.analyse
 
 

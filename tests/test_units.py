@@ -12,6 +12,7 @@ from hloscope.units import (
     format_bytes,
     format_capacity,
     format_count,
+    format_digits,
     format_share,
     format_time,
     plural,
@@ -74,3 +75,19 @@ def test_element_types():
     assert array_bytes("s4", 3) == 2
     assert array_bytes("bf16", 8) == 16
     assert array_bytes("f9", 8) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (4.07e5, "410,000"),
+        (2.1e2, "210"),
+        (21.4, "21"),
+        (2.14, "2.1"),
+        (0.00021, "0.00021"),
+        (9.99, "10"),
+        (-3.0, "-3"),
+    ],
+)
+def test_digits_without_powers_of_ten(value, shown):
+    assert format_digits(value) == shown

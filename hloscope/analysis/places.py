@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path, PurePath, PureWindowsPath
 
 from hloscope.analysis.model import SourceFrame
+from hloscope.cells import cell_of
 
 _COMPREHENSION = re.compile(r"(\.<locals>\.<(list|set|dict)comp>)+$")
 """What Python 3.11 calls a function of its own, and later ones do not."""
@@ -97,11 +98,11 @@ def split_place(place: str) -> tuple[str, int | None]:
 
 
 def short_source(frames: Sequence[SourceFrame]) -> str | None:
-    """`moe.py:31 in expert_forward`: no folders, no enclosing functions; None without frames."""
+    """`moe.py:31 in expert_forward`, `In[44]:3 in step`: no folders, no enclosing functions; None without frames."""
     frame = users_frame(frames)
     if frame is None:
         return None
-    where = f"{path_of(frame).name}:{frame.line}"
+    where = f"{cell_of(frame.file) or path_of(frame).name}:{frame.line}"
     function = _COMPREHENSION.sub("", frame.function or "").rpartition("<locals>.")[2]
     return where if function in ("", "<module>", "<lambda>") else f"{where} in {function}"
 

@@ -16,7 +16,7 @@ from hloscope.api.texts import beside_text, meant, refuse_beside_text, refuse_so
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.program.capture import Capture
 from hloscope.program.dumps import is_folder, read_dump
-from hloscope.program.target import TargetOptions, check_names, make_facts, with_options
+from hloscope.program.target import TargetOptions, make_facts, with_options
 from hloscope.progress import waiting
 from hloscope.python_words import front_door
 from hloscope.report.dumps import DumpedModules
@@ -54,7 +54,8 @@ def analyze(
             `jax.export.Exported`; or the path of a file of HLO, which may be compressed or serialized, or of a folder
             that XLA dumped into, of which the largest module is taken.
         args: One entry per positional argument: a notation (`bf16[8@X,2048@Y]`), a pytree of notations,
-            ShapeDtypeStructs or arrays, or a callable that returns one of these.
+            ShapeDtypeStructs or arrays, or a callable that returns one of these. The compiler chooses the sharding of
+            an array that has none; a notation without axes is replicated.
         select: Names of the rules to run; all when empty.
         ignore: Names of rules not to run.
         source_root: For HLO text: the folder in which files that it names may be read, for comments that accept
@@ -69,7 +70,6 @@ def analyze(
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses the program.
     """
-    check_names(options, "analyze")
     target = meant(target)
     rules, described = _rules_and_facts(select, ignore, source_root, args, options)
     file = given.path("save_hlo", save_hlo, example='save_hlo="step.hlo"')
@@ -196,7 +196,6 @@ def analyze_all(
     Raises:
         HloscopeError: Bad input, or there is no module in the folder.
     """
-    check_names(options, "analyze_all")
     rules, described = _rules_and_facts(select, ignore, source_root, None, options)
     path = given.path("folder", folder, example='hloscope.analyze_all("dump/")')
     workers = None if jobs is None else given.whole("jobs", jobs, least=1)

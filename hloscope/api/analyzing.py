@@ -27,7 +27,7 @@ from hloscope.program.target import TargetFacts, attached_facts, make_facts
 from hloscope.rules.facts import Facts
 from hloscope.rules.selection import DEFAULT_SELECTION, RuleSelection, judged
 from hloscope.store import Store
-from hloscope.units import array_bytes
+from hloscope.units import array_bytes, plural
 from hloscope.version import __version__
 from hloscope.why import explained, unexplained
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Stage = Callable[[str], None]
+_NAMED = 3
 KernelCosts = Mapping[str, tuple[float, float]] | str | Sequence[str]
 """FLOPs and bytes by the kernel's name, or texts such as `splash=7e11,2e8`."""
 
@@ -114,7 +115,8 @@ def captured_function(
         return begun[-1].capture(stage)
 
     program = with_function(target, facts, compiled, stage=stage, store=store)
-    return replace(program, notes=(*program.notes, *_unused_letters(facts, program))), begun[-1]
+    notes = (*program.notes, *_unused_letters(facts, program), *_left_open(facts, program))
+    return replace(program, notes=notes), begun[-1]
 
 
 def analysis_of(
@@ -195,6 +197,23 @@ def _unused_letters(facts: TargetFacts, captured: Capture) -> tuple[str, ...]:
     used = {letter for array in captured.arguments or () for letter in array.letters or ()}
     unused = ", ".join(letter for letter in facts.dims if letter not in used)
     return (f"no argument's type has the letter {unused}, whose size is given",) if unused else ()
+
+
+def _left_open(facts: TargetFacts, captured: Capture) -> tuple[str, ...]:
+    """A note on arrays that were given without a sharding, which many take for replicated."""
+    from jax.tree import leaves
+
+    given = () if facts.args is None or callable(facts.args) else leaves((facts.args, dict(facts.kwargs)))
+    arguments = captured.arguments or ()
+    if captured.used_devices < 2 or len(given) != len(arguments):
+        return ()
+    known = zip(given, arguments, strict=True)
+    left = [array.name for leaf, array in known if hasattr(leaf, "shape") and array.used and not array.asked]
+    if not left:
+        return ()
+    more = f" and {plural(len(left) - _NAMED, 'more argument')}" if len(left) > _NAMED else ""
+    has, one = ("have", "theirs") if len(left) > 1 else ("has", "one")
+    return (f"{', '.join(left[:_NAMED])}{more} {has} no sharding in args, so the compiler chooses {one}",)
 
 
 def analyze_hlo(

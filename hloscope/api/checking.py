@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, Unpack
 
 from hloscope import given
 from hloscope.analysis.model import Analysis
+from hloscope.analysis.namesakes import told_apart
 from hloscope.api.analyses import analyze
 from hloscope.api.jobs import HowToRun, Job, Outcome, jobs_of, run_jobs
 from hloscope.api.texts import meant, refuse_beside_analysis
@@ -22,7 +23,7 @@ from hloscope.contracts.notation import read_contract
 from hloscope.errors import HloscopeError, NotationError
 from hloscope.findings import Severity
 from hloscope.program.files import names_hlo
-from hloscope.program.target import TargetOptions, check_names, make_facts, with_options
+from hloscope.program.target import TargetOptions, make_facts, with_options
 from hloscope.progress import waiting
 from hloscope.python_words import front_door
 from hloscope.report.checks import CheckReport
@@ -74,7 +75,6 @@ def check(
     Raises:
         HloscopeError: There is no such target, something is written wrongly, or nothing is expected of a program.
     """
-    check_names(options, "check")
     targets = tuple(target if isinstance(target, Analysis) else meant(target) for target in targets)
     names = tuple(target for target in targets if isinstance(target, str) and _is_name(target))
     if names and len(names) < len(targets):
@@ -86,7 +86,9 @@ def check(
             refuse_beside_analysis({"args": args, **options})
         with compiling_on(executor):
             found = [_analysis_of(target, args, options) for target in targets]
-        return CheckReport(checks=tuple(map(expected.checked, found)), root=Path.cwd())
+        names = told_apart([one.target for one in found], found)
+        checks = tuple(replace(expected.checked(one), name=name) for one, name in zip(found, names, strict=True))
+        return CheckReport(checks=checks, root=Path.cwd())
     beside = {"args": args, "contract": contract, "baseline": baseline, "fail_on": fail_on, **options}
     said = next((name for name, value in beside.items() if value is not None and name != "timeout_s"), None)
     if said is not None:

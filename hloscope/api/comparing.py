@@ -30,7 +30,7 @@ from hloscope.profiles.reading import profile_files, read_profile
 from hloscope.program.capture import Capture
 from hloscope.program.files import decode_hlo, unpacked
 from hloscope.program.loading import name_of
-from hloscope.program.target import TargetFacts, TargetOptions, check_names, make_facts, with_options
+from hloscope.program.target import TargetFacts, TargetOptions, make_facts, with_options
 from hloscope.progress import waiting
 from hloscope.python_words import front_door
 from hloscope.store import Store, default_store
@@ -74,7 +74,6 @@ def compare(
     Raises:
         HloscopeError: Bad input; the profile is none of a TPU, or is of another program than the target.
     """
-    check_names(options, "compare")
     folder = given.path("profile", profile, example='profile="/tmp/trace"') or Path()
     name = None if only is None else given.text("only", only, example='only="jit_step"')
     file = given.path("write", write, example='write="calibration.toml"')

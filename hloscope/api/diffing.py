@@ -15,6 +15,7 @@ from typing import Any, Unpack
 from hloscope import given
 from hloscope.analysis.guesses import without_guesses
 from hloscope.analysis.model import Analysis
+from hloscope.analysis.namesakes import told_apart
 from hloscope.api.analyses import analyze
 from hloscope.api.analyzing import analyze_hlo
 from hloscope.api.checking import Target
@@ -27,7 +28,7 @@ from hloscope.documents import read
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.matching import match
 from hloscope.program.files import names_hlo, split_module
-from hloscope.program.target import BY_NAME, TargetOptions, check_names, make_facts, with_options
+from hloscope.program.target import BY_NAME, TargetOptions, make_facts, with_options
 from hloscope.progress import waiting
 from hloscope.python_words import front_door
 from hloscope.report.diffs import DiffDocument, TwoTotals, listed
@@ -75,7 +76,9 @@ def diff(
     """Compares what two programs move: matched by what it is and where it was written, never by name.
 
     Example:
-        >>> print(hloscope.diff(step, step_with_another_spec, args=types, mesh={"X": 4, "Y": 2}))
+        >>> print(hloscope.diff(step, other_step, args=types, mesh={"X": 4, "Y": 2}))
+        >>> by_rows, by_columns = ("bf16[512@X,2048]", w), ("bf16[512,2048@X]", w)  # one function, two specs
+        >>> hloscope.diff(*(hloscope.analyze(step, types, mesh={"X": 8}) for types in (by_rows, by_columns)))
         >>> hloscope.diff("model.py:step", base="main").same
 
     Args:
@@ -92,7 +95,6 @@ def diff(
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses one of the programs.
     """
-    check_names(options, "diff")
     old = old if isinstance(old, Analysis) else meant(old, "old")
     new = new if new is None or isinstance(new, Analysis) else meant(new, "new")
     base = None if base is None else given.text("base", base, example='base="main"')
@@ -193,10 +195,12 @@ def difference(old: Side, new: Side, *, equivalent: bool = False) -> DiffDocumen
     if old.analysis is None or new.analysis is None:
         before, after = old.baseline, new.baseline
     compared = match(before.collectives, after.collectives, equivalent=equivalent)
-    not_understood = tuple(side.name for side in (old, new) if side.baseline.not_understood)
+    names = told_apart((old.name, new.name), (old.analysis, new.analysis))
+    sides = zip(names, (old, new), strict=True)
+    not_understood = tuple(name for name, side in sides if side.baseline.not_understood)
     return DiffDocument(
-        old=old.name,
-        new=new.name,
+        old=names[0],
+        new=names[1],
         same=compared.same and not not_understood,
         changes=tuple(map(listed, compared.changes)),
         unsure=len(compared.unsure),

@@ -17,7 +17,7 @@ from hloscope.api.texts import meant, refuse_beside_analysis, refuse_source_root
 from hloscope.errors import NotationError
 from hloscope.program.capture import Capture
 from hloscope.program.loading import name_of
-from hloscope.program.target import ProgramOptions, TargetFacts, check_names, make_facts, with_options
+from hloscope.program.target import ProgramOptions, TargetFacts, make_facts, with_options
 from hloscope.progress import waiting
 from hloscope.python_words import front_door
 from hloscope.store import Store, default_store
@@ -71,8 +71,10 @@ def explain(
     Args:
         target: As for `analyze`; or what that found, of which nothing is compiled, so that no change is tried.
         args: One entry per positional argument, as for `analyze`.
-        collective: The name of one, its number in the report's list counted from 1, or one of `Analysis.collectives`;
-            `all` to have each told and tried. By default changes are tried against the one that moves most.
+        collective: Which to tell: the name of one, such as `all-gather.8`; the number in front of its row in the
+            report, where `found.collectives[0]` is 1; one of `found.collectives`; a selector such as
+            `all-gather@fsdp`, as `found[…]` takes it, for all that it speaks of; or `all`. A name goes before a
+            selector. By default changes are tried against the one that moves most.
         try_s: Seconds, or a span such as `5m`, for which changes are compiled; by default few, and of programs that
             compile quickly.
         trials: False compiles no changes.
@@ -87,7 +89,6 @@ def explain(
     Raises:
         HloscopeError: Bad input, there is no such collective, or JAX or the compiler refuses the program.
     """
-    check_names(options, "explain")
     span = None if try_s is None else given.seconds("try_s", try_s, example='try_s=300, or try_s="5m"')
     if span is not None and (not trials or not span):
         raise NotationError(
@@ -132,7 +133,7 @@ def _named(collective: object) -> str | None:
         return collective if isinstance(collective, str) else collective.name
     number = given.integer(collective)
     if number is None:
-        kind = "the name of one, its number counted from 1, or one of found.collectives"
+        kind = "the name of one, its number counted from 1, a selector, or one of found.collectives"
         given.refuse("collective", kind, collective, 'collective="all-gather.8", or collective=1')
     return str(number)
 
@@ -237,7 +238,7 @@ def _why_not(explanation: Explanation, subject: Any, trying: Trying) -> str | No
     if trying.seconds is not None:
         return None
     if compile_s is None:
-        return "this process compiled it, and would for each change: --try 5m tries for five minutes"
+        return "this process compiled it, and would for each change: pass --try 5m to try"
     if compile_s >= _QUICK_S:
-        return f"the program takes {format_time(1e6 * compile_s)} to compile: --try 5m tries for five minutes"
+        return f"the program takes {format_time(1e6 * compile_s)} to compile: pass --try 5m to try"
     return None

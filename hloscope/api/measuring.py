@@ -25,7 +25,7 @@ from hloscope.profiles.reading import profile_files, read_profile
 from hloscope.program.environment import DEFAULT_DEVICES
 from hloscope.program.files import unpacked
 from hloscope.program.loading import name_of
-from hloscope.program.target import TargetFacts, TargetOptions, check_names, make_facts, with_options
+from hloscope.program.target import TargetFacts, TargetOptions, make_facts, with_options
 from hloscope.progress import waiting
 from hloscope.python_words import front_door
 from hloscope.store import Store, default_store
@@ -67,7 +67,6 @@ def measure(
     Raises:
         HloscopeError: Bad input; no TPU is attached; JAX refuses the program.
     """
-    check_names(options, "measure")
     target = meant(target)
     if not isinstance(on, str) or on not in _PLATFORMS:
         raise NotationError(f"{on!r} is no platform to measure on", fix=f"use one of {', '.join(_PLATFORMS)}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -13,15 +14,17 @@ from hloscope.analysis.model import Analysis
 from hloscope.api.analyzing import Stage, analysis_of, with_function
 from hloscope.api.texts import capture_of_text, meant, text_of
 from hloscope.compiler.elsewhere import compiling_on
-from hloscope.errors import CompileError, HloscopeError, SliceError, TimeLimitError
+from hloscope.errors import CompileError, HloscopeError, MeshError, SliceError, TimeLimitError
 from hloscope.hardware.overrides import overridden
 from hloscope.hardware.slices import parse_slice
+from hloscope.program.environment import check_device_count
 from hloscope.program.loading import name_of
-from hloscope.program.target import ProgramOptions, TargetFacts, check_names, make_facts, with_options
+from hloscope.program.target import ProgramOptions, TargetFacts, make_facts, with_options
 from hloscope.progress import waiting
 from hloscope.python_words import front_door
 from hloscope.report.price import Prices, Unpriced
 from hloscope.store import default_store
+from hloscope.units import plural
 
 if TYPE_CHECKING:
     from hloscope.program.compiling import Pending
@@ -59,7 +62,6 @@ def price(
     Raises:
         HloscopeError: Bad input, or JAX refuses the program.
     """
-    check_names(options, "price")
     target = meant(target)
     slices = given.texts("slices", slices, example='slices=("v5e:2x4", "v6e:2x4")')
     largest_slice(slices)
@@ -97,11 +99,13 @@ def price_function(
         HloscopeError: Bad input, or JAX refuses the program.
     """
     store, widest = default_store(), replace(facts, slice=largest_slice(slices))
+    _check_sizes(slices, facts.mesh)
 
     def priced(function: Callable[..., Any], known: TargetFacts) -> tuple[Analysis | Unpriced, ...]:
         from hloscope.program.compiling import start_compile  # both import JAX, which takes its time
         from hloscope.program.lowering import lower
 
+        _check_sizes(slices, known.mesh)
         with ExitStack() as stack:
             pending = []
             for name in slices:
@@ -112,6 +116,23 @@ def price_function(
             return tuple(_priced(begun, name_of(target), name, stage) for name, begun in pending)
 
     return with_function(target, widest, priced, stage=stage, store=store)
+
+
+def _check_sizes(slices: Sequence[str], mesh: Any) -> None:
+    """Holds slices against the mesh, which is one for all of them.
+
+    Raises:
+        MeshError: One has another number of devices.
+    """
+    if not isinstance(mesh, Mapping):
+        return
+    for name in slices:
+        try:
+            check_device_count(parse_slice(name), mesh)
+        except MeshError as error:
+            devices = plural(prod(mesh.values()), "device")
+            error.fix = f"name slices of {devices}; price others with a mesh of their own, in another call"
+            raise
 
 
 def _priced(begun: Pending, target: str, slice_name: str, stage: Stage) -> Analysis | Unpriced:

@@ -18,7 +18,7 @@ from hloscope.analysis.model.recording import RecordedProgram, Recording
 from hloscope.api.recording import DEFAULT_SLICE, DEFAULT_TOP, Chosen, recorded_slice, recording_of, watched
 from hloscope.documents import plain, read
 from hloscope.errors import HloscopeError
-from hloscope.program.target import OPTIONS, RecordingOptions, TargetFacts, check_names, make_facts, with_options
+from hloscope.program.target import OPTIONS, RecordingOptions, TargetFacts, make_facts, with_options
 from hloscope.progress import waiting
 from hloscope.python_words import front_door, in_python_words
 from hloscope.rules.selection import RuleSelection, make_selection
@@ -46,6 +46,20 @@ class Recorder:
     def programs(self) -> tuple[RecordedProgram, ...]:
         """What was compiled, most predicted time first; empty before the block has ended."""
         return () if self.result is None else self.result.programs
+
+    def __str__(self) -> str:
+        """The recording's report, once the block has ended."""
+        return repr(self) if self.result is None else str(self.result)
+
+    def __repr__(self) -> str:
+        if self.result is not None:
+            return repr(self.result)
+        state = "not begun" if self._watch is None else "under way, or nothing was compiled"
+        return f"<Recorder for {self._facts.slice}: {state}>"
+
+    def _repr_markdown_(self) -> str:
+        """The report, as a notebook shows it."""
+        return repr(self) if self.result is None else self.result._repr_markdown_()
 
     def to_dict(self) -> dict[str, object]:
         """The recording as plain data; empty before the block has ended."""
@@ -130,7 +144,6 @@ def recording(
     """
     from hloscope.program.recording.watching import RUN_BELOW_BYTES, Limits
 
-    check_names(options, "recording")
     facts = make_facts(slice=slice, **options)
     recorded_slice(facts)
     chosen, below, calls = _limits(only, top, run_below_bytes, stop_after)
@@ -188,7 +201,6 @@ def record(
     Raises:
         HloscopeError: Bad input, or the script compiled no program.
     """
-    check_names(options, "record")
     script = [os.fspath(word) if isinstance(word, os.PathLike) else word for word in command]
     given.texts("command", script, example='hloscope.record("train.py", "--steps", "3")')
     facts = make_facts(slice=slice, **options)

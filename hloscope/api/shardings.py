@@ -10,7 +10,7 @@ from hloscope.api.texts import meant, text_of
 from hloscope.compiler.client import propagate
 from hloscope.errors import CompileError, TargetError
 from hloscope.program.loading import name_of
-from hloscope.program.target import ProgramOptions, TargetFacts, check_names, make_facts, with_options
+from hloscope.program.target import ProgramOptions, TargetFacts, make_facts, with_options
 from hloscope.progress import waiting
 from hloscope.python_words import front_door
 from hloscope.report.shardings import ShardingTable
@@ -44,7 +44,6 @@ def shardings(
     Raises:
         HloscopeError: Bad input, JAX refuses the program, or Shardy cannot be asked.
     """
-    check_names(options, "shardings")
     target = meant(target)
     described: dict[str, Any] = {"args": args, "slice": slice, "timeout_s": timeout_s, **options}
     if text_of(target, {}) is not None:

@@ -17,7 +17,7 @@ from hloscope.api.texts import meant, text_of
 from hloscope.compiler.elsewhere import compiling_on
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.program.loading import name_of
-from hloscope.program.target import ProgramOptions, TargetFacts, check_names, make_facts, with_options
+from hloscope.program.target import ProgramOptions, TargetFacts, make_facts, with_options
 from hloscope.progress import waiting
 from hloscope.python_words import front_door
 from hloscope.store import Store, default_store
@@ -105,7 +105,6 @@ def suggest(
     Raises:
         HloscopeError: Bad input, nothing can be searched, or JAX or the compiler refuses the program.
     """
-    check_names(options, "suggest")
     span = None if budget_s is None else given.seconds("budget_s", budget_s, example='budget_s=600, or budget_s="10m"')
     searching = Searching(
         keep=given.texts("keep", keep, example='keep=("W",)'),

@@ -14,7 +14,7 @@ from hloscope.errors import SliceError
 from hloscope.hlo import HloModule, parse_module
 from hloscope.program.capture import Capture
 from hloscope.program.loading import name_of
-from hloscope.program.target import TargetFacts, TargetOptions, check_names, make_facts, with_options
+from hloscope.program.target import TargetFacts, TargetOptions, make_facts, with_options
 from hloscope.progress import waiting
 from hloscope.python_words import front_door
 from hloscope.store import Store, default_store
@@ -44,7 +44,6 @@ def timeline(
     Raises:
         HloscopeError: Bad input, JAX or the compiler refuses the program, or nothing prices it.
     """
-    check_names(options, "timeline")
     target = meant(target)
     described: dict[str, Any] = {"args": args, **options}
     text = text_of(target, described)

@@ -19,7 +19,6 @@ from hloscope.program.target import (
     ProgramOptions,
     TargetFacts,
     attached_facts,
-    check_names,
     make_facts,
     with_options,
 )
@@ -86,7 +85,6 @@ def verify(
     Raises:
         HloscopeError: Bad input, or JAX or the compiler refuses one of the programs.
     """
-    check_names(options, "verify")
     target, reference = meant(target), meant(reference, "reference")
     facts = make_facts(args=args, slice=slice, **options)
     settings = Settings(

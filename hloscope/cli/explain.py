@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 COLLECTIVE is an instruction's name, such as all-gather.8, its number in the list of `hloscope analyze`, counted
-from 1, or all. Without it the one that moves most is explained and the others are listed; JSON has all of them.
+from 1, a selector of contracts such as all-gather@fsdp, or all. Without it the one that moves most is explained and the
+others are listed; JSON has all of them.
 
 \b
 Examples

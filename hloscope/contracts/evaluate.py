@@ -33,6 +33,7 @@ from hloscope.contracts.verdict import (
     by_kind_and_axes,
     doubtful,
     found_words,
+    sentence_words,
     suggested_limit,
     suggestion,
     vacuous,
@@ -217,12 +218,12 @@ def _too_large(clause: Expectation, taken: Sequence[Collective]) -> Iterator[_Ex
         if large:
             most = max(collective.payload_bytes or 0 for collective in large)
             limit = format_amount(clause.max_bytes, BYTE_UNITS)
-            yield BreachKind.BROKEN, f"moves {format_bytes(most)} each time, more than {limit}", large
+            yield BreachKind.BROKEN, f"moves {format_bytes(most)} payload each time, more than {limit}", large
     if clause.max_bytes_per_step is not None:
         sizes = [(collective.payload_bytes_per_step or 0, bytes_bound(collective)) for collective in taken]
         limit = format_amount(clause.max_bytes_per_step, BYTE_UNITS)
         for kind, words in _exceeding(sizes, clause.max_bytes_per_step, format_bytes):
-            yield kind, f"moves {words} per step, more than {limit}", taken
+            yield kind, f"moves {words} payload per step, more than {limit}", taken
 
 
 def _too_often(clause: Expectation, taken: Sequence[Collective]) -> Iterator[_Exceeded]:
@@ -238,7 +239,7 @@ def _unexpected(expectations: Sequence[Expectation], others: Sequence[Collective
     for group in by_kind_and_axes(others):
         yield Breach(
             kind=BreachKind.BROKEN,
-            message=f"{found_words(group)} is not in the contract",
+            message=f"the program has {sentence_words(group)}; the contract allows none",
             expected=f"nothing else than {expected}" if expected else "nothing moves",
             found=found_words(group),
             offenders=tuple(group),
@@ -251,7 +252,7 @@ def _banned(ban: Ban, moving: Sequence[Collective], at_least_ok: bool) -> Iterat
     for group in by_kind_and_axes(collective for collective, fit in fits if fit is Fit.YES):
         yield Breach(
             kind=BreachKind.BROKEN,
-            message=f"{found_words(group)} is there, against the contract",
+            message=f"the program has {sentence_words(group)}; the contract says {format_clause(ban)}",
             expected=format_clause(ban),
             found=found_words(group),
             offenders=tuple(group),
@@ -273,19 +274,20 @@ def _moved(limit: Limit, moving: Sequence[Collective], *, at_least_ok: bool) -> 
     surely = [(collective, size) for collective, fit, size in fits if fit is Fit.YES]
     known = [(size, bytes_bound(collective)) for collective, size in surely if size is not None]
     total = sum(size for size, _ in known)
+    what = "on the wire" if limit.quantity is Quantity.WIRE else "payload"
     for kind, words in _exceeding(known, limit.most, format_bytes):
         yield Breach(
             kind=kind,
-            message=f"{words} per step, more than {format_clause(limit)}",
+            message=f"{words} {what} per step, more than {format_clause(limit)}",
             expected=format_clause(limit),
-            found=f"{words} per step",
+            found=f"{words} {what} per step",
             offenders=_once(collective for collective, _ in sorted(surely, key=lambda move: -(move[1] or 0))),
             accept=suggested_limit(limit, total),
         )
     unknown = [collective for collective, fit, size in fits if fit is not Fit.NO and (fit is Fit.MAYBE or size is None)]
     if unknown and not at_least_ok:
         message = f"{format_clause(limit)} cannot be decided: bytes or axes are not known"
-        yield doubtful(message, format_clause(limit), f"at least {format_bytes(total)} per step", _once(unknown))
+        yield doubtful(message, format_clause(limit), f"at least {format_bytes(total)} {what} per step", _once(unknown))
 
 
 def _exceeding(

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import reduce
+from operator import add
 
 from hloscope.analysis.model import Collective
 from hloscope.analysis.places import short_source, users_line
 from hloscope.analysis.totals import grouped
+from hloscope.analysis.vocabulary import Bound
 from hloscope.contracts.model import Contract, Expectation, Limit, Selector, format_clause, format_selector
 from hloscope.contracts.quantities import BYTE_UNITS, Units, format_amount, rounded_up
 from hloscope.findings import Finding, Severity
@@ -17,6 +20,7 @@ from hloscope.units import format_bytes, format_time, plural
 
 _OFFENDERS_SHOWN = 5
 _NO_REASON = "not known"
+_BOUND_WORDS = {Bound.AT_LEAST: "at least", Bound.AT_MOST: "up to", Bound.UNKNOWN: "perhaps"}
 _SHORT = 6
 """Characters: an amount that is longer is rounded up where it is suggested."""
 
@@ -126,12 +130,12 @@ def _offender_lines(moved: Collective) -> Iterator[str]:
 
 
 def amount_words(moved: Collective) -> str:
-    """`2.1 MB x 6`, with the time of one and what of it is exposed where they are known."""
+    """`2.1 MB payload x 6`, with the time of one and what of it is exposed where they are known."""
     count = f" x {moved.executions:,}" if moved.executions != 1 or moved.executions_bound != "exact" else ""
     bound = "" if moved.executions_bound == "exact" else f" ({moved.executions_bound})"
     time = "" if moved.time_us is None else f", {format_time(moved.time_us)} each"
     exposed = "" if moved.exposed_us is None else f" ({format_time(moved.exposed_us)} exposed)"
-    return f"{format_bytes(moved.payload_bytes)}{count}{bound}{time}{exposed}"
+    return f"{format_bytes(moved.payload_bytes)} payload{count}{bound}{time}{exposed}"
 
 
 def _guess(moved: Collective) -> str:
@@ -181,18 +185,31 @@ def _roomy(amount: int, units: Units) -> int:
 
 
 def found_words(collectives: Iterable[Collective]) -> str:
-    """`all-gather@fsdp 2.1 MB x6, all-reduce@Y 32.8 kB`; `nothing` for none."""
+    """`all-gather@fsdp 2.1 MB payload x6, all-reduce@Y 32.8 kB payload x1`; `nothing` for none."""
     return ", ".join(map(_group_words, by_kind_and_axes(collectives))) or "nothing"
 
 
 def _group_words(group: Sequence[Collective]) -> str:
-    first = group[0]
-    name = format_selector(Selector(kind=first.kind, axes=first.axes or None))
-    count = sum(moved.executions for moved in group)
+    name = format_selector(Selector(kind=group[0].kind, axes=group[0].axes or None))
+    return f"{name} {_payload_words(group)} x{sum(moved.executions for moved in group)}"
+
+
+def sentence_words(group: Sequence[Collective]) -> str:
+    """`6 all-gathers over fsdp per step, up to 2.1 MB payload each`: collectives of one kind and axes in a sentence."""
+    first, count = group[0], sum(moved.executions for moved in group)
+    bound = reduce(add, (moved.executions_bound for moved in group), Bound.EXACT)
+    many = "" if bound is Bound.EXACT else f"{_BOUND_WORDS[bound]} "
+    over = "over unknown axes" if first.axes is None else f"over {','.join(first.axes) or 'no axis'}"
+    each = " each" if count != 1 else ""
+    return f"{many}{plural(count, first.kind)} {over} per step, {_payload_words(group)}{each}"
+
+
+def _payload_words(group: Sequence[Collective]) -> str:
     sizes = {moved.payload_bytes for moved in group}
     known = [size for size in sizes if size is not None]
-    size = format_bytes(first.payload_bytes) if len(sizes) == 1 else f"up to {format_bytes(max(known))}"
-    return f"{name} {'unknown bytes' if None in sizes else size} x{count}"
+    if None in sizes:
+        return "unknown payload"
+    return f"{'up to ' if len(sizes) > 1 else ''}{format_bytes(max(known))} payload"
 
 
 def by_kind_and_axes(collectives: Iterable[Collective]) -> list[list[Collective]]:

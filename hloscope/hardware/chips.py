@@ -17,6 +17,7 @@ Where they disagree the comment has both and the table takes the one named first
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass
 
 from hloscope.errors import SliceError
@@ -327,7 +328,11 @@ def chip(name: str) -> Chip:
 
 def nearest_chips(name: str) -> tuple[Chip, ...]:
     """At most three generations whose name or alias looks like `name`, the likest first; none when nothing does."""
-    wanted = name.strip().lower()
+    wanted = re.sub(r"^(?:google\W*)?tpu\W*(?=v?\d)", "", name.strip().lower())
+    wanted = wanted if wanted.startswith("v") else f"v{wanted}" if wanted[:1].isdigit() else wanted
+    exact = _SPELLINGS.get(wanted)
+    if exact is not None:
+        return (exact,)
 
     def likeness(entry: Chip) -> float:
         spellings = (entry.name, *entry.aliases)

@@ -224,7 +224,10 @@ def _chip_of(generation: str, match: re.Match[str]) -> Chip:
         return find_chip(generation)
     except SliceError as error:
         before, after = match.string[: match.start("generation")], match.string[match.end("generation") :]
-        guesses = [f"{before}{guess.name}{after}" for guess in nearest_chips(generation)]
+        near = nearest_chips(generation)
+        if not after:
+            after = next((f":{shown(nearest_shapes(guess, 8)[0])}" for guess in near), "")
+        guesses = [f"{before}{guess.name}{after}" for guess in near]
         fitting = [guess for guess in guesses if _can_be_read(guess)] or guesses
         error.fix = f"did you mean {' or '.join(fitting)}?" if fitting else _HOW_TO_NAME
         raise

@@ -158,7 +158,7 @@ def _several(side: Sequence[Collective]) -> str:
 
 
 def amount(collective: Collective) -> str:
-    """`6 x 2.10 MB`: executions per step, where they are several, and payload bytes of each."""
+    """`6 x 2.10 MB payload`: executions per step, where they are several, and payload bytes of each."""
     bound = "" if collective.executions_bound == "exact" else f"{collective.executions_bound} "
     count = "" if collective.executions == 1 else f"{collective.executions:,} x "
-    return f"{bound}{count}{format_bytes(collective.payload_bytes)}"
+    return f"{bound}{count}{format_bytes(collective.payload_bytes)} payload"

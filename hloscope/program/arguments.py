@@ -76,12 +76,12 @@ def build_call(
             facts = facts.over(attached_facts(function))
             facts = TargetFacts(args=args, out=facts.out, donate=facts.donate, dims=facts.dims)
     abstract = partial(abstract_tree, mesh=mesh, dims=facts.dims, open_arguments=open_arguments)
-    args = abstract(() if facts.args is None else facts.args)
+    args = abstract(() if facts.args is None else facts.args, what="args")
     call = Call(
         function=function,
         name=name,
         args=tuple(args) if isinstance(args, tuple | list) else (args,),
-        kwargs={key: abstract(value) for key, value in facts.kwargs.items()},
+        kwargs={key: abstract(value, what=f"kwargs[{key!r}]") for key, value in facts.kwargs.items()},
         static=facts.static,
         donate=facts.donate,
         out=facts.out,
@@ -93,7 +93,27 @@ def build_call(
     for key in call.static.keys() & call.kwargs.keys():
         raise TargetError(f"{key} is given twice", why="both --arg and --static name it", fix="keep one of them")
     _check_call(call.function, call.args, {**call.kwargs, **call.static}, name)
+    check_donated(call.donate, call.args)
     return call
+
+
+def check_donated(donate: Sequence[int] | None, args: Sequence[Any]) -> None:
+    """Refuses to donate arguments that there are not.
+
+    Raises:
+        TargetError: A position is none of an argument.
+    """
+    beyond = next((position for position in donate or () if position >= len(args)), None)
+    if beyond is not None:
+        raise TargetError(
+            f"donate names position {beyond}, and there {_are(len(args))} by position",
+            why="positions are counted from 0",
+            fix=f"give {' or '.join(map(str, range(len(args))))}" if args else "leave it out",
+        )
+
+
+def _are(count: int) -> str:
+    return f"is {plural(count, 'argument')}" if count == 1 else f"are {plural(count, 'argument')}"
 
 
 def _from_factory(function: Callable[..., Any], facts: TargetFacts, name: str) -> tuple[Callable[..., Any], Any] | None:
@@ -105,7 +125,12 @@ def _from_factory(function: Callable[..., Any], facts: TargetFacts, name: str) -
 
 
 def abstract_tree(
-    value: Any, mesh: jax.sharding.Mesh | None, dims: Mapping[str, int], *, open_arguments: bool = False
+    value: Any,
+    mesh: jax.sharding.Mesh | None,
+    dims: Mapping[str, int],
+    *,
+    open_arguments: bool = False,
+    what: str = "args",
 ) -> Any:
     """Turns a pytree of notations into one of `jax.ShapeDtypeStruct`s sharded over `mesh`.
 
@@ -115,13 +140,16 @@ def abstract_tree(
         mesh: The mesh whose axes the notations name; None allows unsharded notations only.
         dims: Sizes of letters.
         open_arguments: Leave notations without axes unsharded, for the function to decide, instead of replicated.
+        what: What the user calls the value, for messages.
 
     Raises:
         NotationError: A notation is written wrongly.
         MeshError: A notation names an axis that is not in the mesh, or a dimension does not divide.
     """
 
-    def abstract(leaf: Any) -> Any:
+    def abstract(path: Any, leaf: Any) -> Any:
+        if isinstance(leaf, _NO_ARRAYS):
+            refuse(f"{what}{jax.tree_util.keystr(path)}", "an array or its type", leaf, '"bf16[8@X,2048]"')
         if callable(leaf):
             try:
                 made = leaf()
@@ -129,7 +157,7 @@ def abstract_tree(
                 raise
             except Exception as error:
                 raise import_error(error, "the function that makes the arguments fails") from error
-            return abstract_tree(made, mesh, dims, open_arguments=open_arguments)
+            return abstract_tree(made, mesh, dims, open_arguments=open_arguments, what=what)
         if not isinstance(leaf, str):
             return leaf
         spec = parse_array(leaf, dims)
@@ -137,7 +165,11 @@ def abstract_tree(
         sharding = None if open_arguments and not any(spec.spec) else _sharding(spec, leaf, mesh)
         return jax.ShapeDtypeStruct(spec.dimensions, dtype, sharding=sharding, weak_type=spec.weak_type)
 
-    return abstract(value) if callable(value) else jax.tree.map(abstract, value)
+    return abstract((), value) if callable(value) else jax.tree_util.tree_map_with_path(abstract, value)
+
+
+_NO_ARRAYS = (bytes, bytearray, jax.sharding.PartitionSpec, jax.sharding.Sharding, jax.sharding.Mesh)
+"""What is none, and no value that a function could be traced with."""
 
 
 def _dtype(spec: ArraySpec, text: str) -> Any:
@@ -160,7 +192,10 @@ def _dtype(spec: ArraySpec, text: str) -> Any:
 def _sharding(spec: ArraySpec, text: str, mesh: jax.sharding.Mesh | None) -> jax.sharding.Sharding | None:
     if mesh is None:
         if any(spec.spec):
-            raise MeshError(f"{text} names mesh axes, and there is no mesh", fix="give one, for example --mesh X=4,Y=2")
+            named = dict.fromkeys(axis for entry in spec.spec for axis in entry or ())
+            example = ",".join(f"{axis}={2 if turn else 4}" for turn, axis in enumerate(named))
+            fix = f"give one, for example --mesh {example}"
+            raise MeshError(f"{text} names mesh axes, and there is no mesh", fix=fix)
         return None
     sizes = axis_sizes(mesh)
     for position, (size, axes) in enumerate(zip(spec.dimensions, spec.spec, strict=True)):

@@ -22,6 +22,7 @@ from hloscope.errors import MeshError, TargetError
 from hloscope.given import has_value
 from hloscope.hardware.chips import CHIPS, Chip
 from hloscope.hardware.slices import Slice, slice_shapes
+from hloscope.program.arguments import check_donated
 from hloscope.program.devices import axis_sizes, make_mesh
 from hloscope.program.plan import concrete_mesh
 from hloscope.program.target import TargetFacts
@@ -127,6 +128,8 @@ def as_function(target: Any, facts: TargetFacts) -> tuple[Callable[..., Any], Ta
 
     function = nnx.jit(target.__func__ if isinstance(target, MethodType) else type(target).__call__)
     args, donate = facts.args, facts.donate
+    if not callable(args):
+        check_donated(donate, args or ())
     given: Any = partial(_with_module, holder, args) if callable(args) else (holder, *(args or ()))
     return function, replace(facts, args=given, donate=None if donate is None else tuple(at + 1 for at in donate))
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from hloscope.cells import cell_of
 from hloscope.program.surroundings import Surroundings, made_since, make_again, restore, streams_kept, surroundings
 
 _OURS = frozenset({"__main__", "__mp_main__", "hloscope", "jax", "jaxlib", "numpy"})
@@ -213,7 +214,10 @@ def is_library(filename: str) -> bool:
 
 
 def shown_path(filename: str) -> str:
-    """A path as the user would write it: relative to the current directory when it lies below."""
+    """A path as the user would write it: a notebook's cell, or relative to the current directory when it lies below."""
+    cell = cell_of(filename)
+    if cell is not None:
+        return cell
     try:
         return str(Path(filename).relative_to(Path.cwd()))
     except ValueError:

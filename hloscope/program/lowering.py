@@ -403,7 +403,7 @@ def _trace_and_lower(
     Raises:
         TraceError: JAX refuses the program, in JAX's words with the user's line.
     """
-    with user_code(f"JAX cannot trace {call.name}"), traced_afresh(), nnx_paths_as_names():
+    with _told_of_nothing(call), user_code(f"JAX cannot trace {call.name}"), traced_afresh(), nnx_paths_as_names():
         if changed is None:
             traced = _jitted(call, mesh).trace(*call.args, **call.kwargs, **call.static)
         else:
@@ -415,6 +415,23 @@ def _trace_and_lower(
         while not isinstance(lowered, jax.stages.Lowered):  # flax.nnx.jit wraps JAX's own
             lowered = lowered.lowered
         return _Made(lowered, traced, _shardings(call))
+
+
+@contextmanager
+def _told_of_nothing(call: Call) -> Iterator[None]:
+    """Says of a program that cannot be traced which of its arguments are None.
+
+    Raises:
+        TraceError: As it was, with that.
+    """
+    try:
+        yield
+    except TraceError as error:
+        empty = [f"args[{place}]" for place, value in enumerate(call.args) if value is None]
+        if empty and error.fix is None:
+            be = "is" if len(empty) == 1 else "are"
+            error.fix = f"{' and '.join(empty)} {be} None: give an array or its type there, if {call.name} needs one"
+        raise
 
 
 def _jitted(call: Call, mesh: jax.sharding.Mesh | None) -> Any:

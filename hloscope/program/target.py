@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 
-from hloscope.errors import TargetError, UnknownKeywordError, did_you_mean
+from hloscope.calls import check_keywords
+from hloscope.errors import TargetError
 from hloscope.program import options as kinds
 from hloscope.program.notation import parse_indices, parse_static
 from hloscope.program.options import Option, option
+from hloscope.python_words import front_door
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -262,18 +264,6 @@ class RecordingOptions(TypedDict, total=False):
     timeout_s: float | None
 
 
-def check_names(given: Iterable[str], taker: str) -> None:
-    """Refuses keywords that are no options.
-
-    Raises:
-        UnknownKeywordError: One of them is none.
-    """
-    for name in given:
-        if name not in BY_NAME:
-            hint = did_you_mean(name, BY_NAME, f"it takes {', '.join(BY_NAME)}")
-            raise UnknownKeywordError(f"{taker} got an unexpected keyword argument {name!r}: {hint}")
-
-
 def with_options(taken: type) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Shows what a function takes as `**options` in its signature and, in place of `{options}`, in its docstring.
 
@@ -304,11 +294,12 @@ def make_facts(*, args: Any = None, **options: Unpack[TargetOptions]) -> TargetF
         NotationError: One of them is not written as it must be.
         UnknownKeywordError: There is no such option.
     """
-    check_names(options, "a target")
+    check_keywords(options, list(BY_NAME), "a target")
     given: dict[str, Any] = {"args": args, **options}
     return TargetFacts(**{name: BY_NAME[name].python(value) for name, value in given.items()})
 
 
+@front_door
 @with_options(TargetOptions)
 def target(*, args: Any = None, **options: Unpack[TargetOptions]) -> Callable[[F], F]:
     """Attaches facts to a function so that `hloscope analyze module:fn` needs no options.

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.places import split_place
+from hloscope.cells import shown_place
 from hloscope.contracts.checked import COULD_NOT_RUN, NO_BASELINE, NOTHING_EXPECTED, Checked
 from hloscope.documents import SCHEMA, Schema, document
 from hloscope.findings import Finding, Severity, cause_of, with_others
@@ -103,7 +104,7 @@ class CheckReport(Shown):
     def relative(self, path: str) -> str:
         """A path below the project's folder, from there; another one as it is."""
         whole = Path(path)
-        return whole.relative_to(self.root).as_posix() if whole.is_relative_to(self.root) else path
+        return whole.relative_to(self.root).as_posix() if whole.is_relative_to(self.root) else shown_place(path)
 
     def in_repository(self, source: str | None) -> tuple[str | None, int | None]:
         """The file and the line of `moe.py:31`, as far as they are known, as code hosts count.

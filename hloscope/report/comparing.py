@@ -8,6 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from hloscope.analysis.vocabulary import Bound
+from hloscope.cells import shown_place
 from hloscope.measured.model import (
     CompareDocument,
     MeasuredAxis,
@@ -243,7 +244,8 @@ def _transfers(transfers: Sequence[MeasuredTransfer]) -> _Table:
 
 def _about(one: MeasuredTransfer) -> str:
     over = f" over {','.join(one.axes)}" if one.axes else ""
-    return " · ".join(filter(None, (f"{one.kind}{over}", _rule(one.rule, one.calibrated), one.source)))
+    place = one.source and shown_place(one.source)
+    return " · ".join(filter(None, (f"{one.kind}{over}", _rule(one.rule, one.calibrated), place)))
 
 
 def _operations(operations: Sequence[MeasuredOperation]) -> _Table:

@@ -123,7 +123,7 @@ class DiffDocument(Shown):
         return f"{words}, as far as it is known" if self.unsure or self.not_understood else words
 
     def broken(self, fail_on: str = "increase") -> tuple[ListedChange, ...]:
-        """The changes that `--fail-on` counts.
+        """The changes that fail a difference.
 
         Args:
             fail_on: `increase` for those that move more, `any` for all that move something else.

@@ -99,7 +99,7 @@ class DumpedModules(tuple[DumpedResult, ...], Shown):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpedModuleDocument:
-    """One module of a folder that XLA dumped into; `hloscope analyze DIR --all --format json` prints one on each line.
+    """One module of a folder that XLA dumped into, as plain data.
 
     Attributes:
         schema: Version of this document's shape.

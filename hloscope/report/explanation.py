@@ -225,8 +225,8 @@ def _cost(of: Collective) -> str:
     times = f"{of.executions_bound} {plural(of.executions, 'time')} per step".removeprefix("exact ")
     per_step = format_bytes(of.wire_bytes_per_step)
     time = "" if of.time_us is None else f", {format_time(of.time_us)} each"
-    hidden = "" if of.exposed_us is None else f", of which nothing hides {format_time(of.exposed_us)}"
-    return f"one device sends {format_bytes(of.wire_bytes)}, {times}: {per_step} per step{time}{hidden}"
+    exposed = "" if of.exposed_us is None else f", {format_time(of.exposed_us)} of it exposed"
+    return f"one device sends {format_bytes(of.wire_bytes)}, {times}: {per_step} per step{time}{exposed}"
 
 
 def _origin(of: Collective) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from rich.text import Text
 
 from hloscope.analysis.model import Collective, Collectives
+from hloscope.cells import shown_place
 from hloscope.findings import Finding, Severity, by_cause
 from hloscope.report.groups import Group, groups_of, module_key
 from hloscope.report.layout import hanging
@@ -109,4 +110,4 @@ def _places(finding: Finding, *, with_line: bool) -> Iterator[str]:
 def _nearby(place: str) -> str:
     """`models/moe.py:31` from the current folder where the file lies in it, as terminals and editors can open it."""
     here = os.getcwd() + os.sep
-    return place.removeprefix(here)
+    return shown_place(place).removeprefix(here)

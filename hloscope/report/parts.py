@@ -171,7 +171,7 @@ def waiting_line(collectives: Sequence[Collective]) -> Text | None:
     waits = [(str(phase), whole.of_phase(phase)) for phase in Phase] + [("pass not known", whole.of_phase(None))]
     waits.sort(key=lambda wait: -(wait[1].exposed_us or 0.0))
     words = (_waits(name, group) for name, group in waits if group.members or name != "pass not known")
-    return Text("waiting: " + " · ".join(words))
+    return Text("exposed: " + " · ".join(words))
 
 
 def _waits(name: str, group: Group) -> str:

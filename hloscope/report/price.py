@@ -124,7 +124,7 @@ def lines(priced: Priced, width: int) -> Iterator[Text]:
     yield from fold(Text(priced[0].target, style="bold"), width)
     table = table_lines(_columns(priced), inner)
     yield from section("Predicted time of one step on one device", table, inner)
-    marks = Text("█ computing · ▓ with communication hidden behind it · ░ waiting for communication", style="dim")
+    marks = Text("█ computing · ▓ with communication hidden behind it · ░ exposed communication", style="dim")
     yield from (Text(" " * INDENT) + line for line in folded((marks, legend(table)), inner))
     failed = [found for found in priced if isinstance(found, Unpriced)]
     if failed:
@@ -169,11 +169,11 @@ def _columns(priced: Priced) -> list[Column]:
         of_time("from, to", _known(_range), right=True, given_up=5),
         of_time("split", _known(time_bar, otherwise=""), given_up=1),
         of_time("compute", _known(lambda time: format_time(time.compute_us)), right=True),
-        of_time("waiting", _known(lambda time: format_time(time.exposed_us)), right=True),
+        of_time("exposed", _known(lambda time: format_time(time.exposed_us)), right=True),
         of_time("hidden", _known(lambda time: format_time(time.hidden_us)), right=True),
         of_time("of peak", _known(_of_peak), right=True, given_up=3),
-        column(priced, "chip time", _chip_time, right=True, given_up=2),
-        of_time("measured", _known(_accuracy), given_up=4),
+        column(priced, "chip time", _chip_time, right=True, given_up=2, below="{} of chip time"),
+        of_time("off by at most", _known(_accuracy), given_up=4, below="off by at most {}"),
     ]
 
 
@@ -201,10 +201,10 @@ def _chip_time(found: Analysis | Unpriced) -> str:
 
 
 def _accuracy(time: StepTime) -> str:
-    """How far predictions for the generation were off, at worst."""
+    """How far predictions for the generation were off where it was measured, at worst."""
     if time.unpriced_kernels:
         return "no claim"
-    return "never" if time.spread is None else f"within ×{time.spread.worst:.2f}"
+    return "not measured" if time.spread is None else f"×{time.spread.worst:.2f}"
 
 
 def _notes(found: Analysis) -> Iterator[str]:
@@ -221,7 +221,7 @@ def _notes(found: Analysis) -> Iterator[str]:
 _BAR_COLUMNS = 16
 _MOST_UNKNOWN = 3
 _MARKS = (("█", "green"), ("▓", "cyan"), ("░", "red"))
-"""Computing alone, computing with communication hidden behind it, waiting for communication."""
+"""Computing alone, computing with communication hidden behind it, exposed communication."""
 
 _BASES = {
     "cycles": "from the compiler's own cycles",
@@ -244,7 +244,7 @@ def time_lines(time: StepTime, width: int, below: Text | None = None, *, brief: 
 
 
 def time_bar(time: StepTime, columns: int = _BAR_COLUMNS) -> Text:
-    """The split of a step: computing `█`, computing with communication hidden behind it `▓`, waiting `░`."""
+    """The split of a step: computing `█`, computing with communication hidden behind it `▓`, exposed `░`."""
     hidden = min(time.hidden_us, time.compute_us)
     bar = Text()
     for (mark, style), cells in zip(
@@ -280,10 +280,10 @@ def _split_lines(time: StepTime, width: int, below: Text | None, *, brief: bool)
 def time_line(time: StepTime, width: int) -> Text:
     """The step's time, its bar, and the split in figures, on one line where it fits."""
     share = f" ({100 * time.exposed_us / time.step_us:.0f}%)" if time.step_us > 0 and time.exposed_us > 0 else ""
-    waiting = f"{format_time(time.exposed_us)} exposed{share}"
+    exposed = f"{format_time(time.exposed_us)} exposed{share}"
     figures = (
         f"compute {format_time(time.compute_us)}",
-        f"communication {waiting}, {format_time(time.hidden_us)} hidden",
+        f"communication {exposed}, {format_time(time.hidden_us)} hidden",
     )
     line = Text.assemble((time.bound.marked(format_time(time.step_us)), "bold"))
     line.append(f" ({_range(time)})  " if _range(time) else "  ")
@@ -322,10 +322,10 @@ def _trust(time: StepTime, *, brief: bool = False) -> str:
         counts = {"not tested by them": len(time.uncalibrated), "set by a single measurement": len(once)}
         return "; ".join([known, *(f"{plural(count, 'rule')} {words}" for words, count in counts.items() if count)])
     names = {
-        "priced by rules that none of them tests": time.uncalibrated,
-        "by rules whose constant a single measurement has set": once,
+        "no timing tests the rules for": ", ".join(time.uncalibrated),
+        "a single measurement has set those for": ", ".join(once),
     }
-    return "; ".join([known, *(f"{words}: {', '.join(rules)}" for words, rules in names.items() if rules)])
+    return "; ".join([known, *(f"{words} {rules}" for words, rules in names.items() if rules)])
 
 
 def _unknown(time: StepTime) -> str:

@@ -12,7 +12,7 @@ from hloscope.analysis.model import Analysis, Total
 from hloscope.report.finding_lines import finding_lines
 from hloscope.report.layout import INDENT, Breaks, Column, column, fold, folded, section, table_lines
 from hloscope.report.words import legend, notes_section, versions_line
-from hloscope.units import format_bytes, format_capacity, format_time, plural
+from hloscope.units import format_bytes, format_capacity, format_digits, format_time, plural
 from hloscope.verification.model import (
     NumericsStatus,
     OutputComparison,
@@ -25,10 +25,11 @@ from hloscope.verification.model import (
 )
 
 _SAME = 0.005
+_MANY_TIMES = 10
 _SOURCES: dict[ToleranceSource, str] = {
-    "rounding": "Allowed is a share of elements of typical size: at least 1.5 times as far as they moved in runs of "
-    "the reference with every value that it stores, and every partial sum, moved by its rounding.",
-    "types": "Allowed is a share of elements of typical size, from types and lengths of sums alone.",
+    "rounding": "Allowed is a share of the typical size of elements. The reference was run with every value that it "
+    "stores, and every partial sum, moved by its rounding. At least 1.5 times what that changed is allowed.",
+    "types": "Allowed is a share of the typical size of elements, from types and lengths of sums alone.",
     "user": "Allowed is what --rtol and --atol say.",
 }
 
@@ -104,17 +105,17 @@ def _wrong(output: OutputComparison) -> Text:
 
 def _allowed(output: OutputComparison) -> str:
     size = max(output.tolerance.relative, 0.0 if output.tolerance.source == "rounding" else output.tolerance.absolute)
-    return f"{size:.2g}" if size else "0"
+    return format_digits(size) if size else "0"
 
 
 def _error(output: OutputComparison) -> str:
     if not output.largest_error:
         return "none"
-    return (
-        f"{100 * output.largest_error:.3g}% of what is allowed"
-        if isfinite(output.largest_error)
-        else "not allowed at all"
-    )
+    if not isfinite(output.largest_error):
+        return "not allowed at all"
+    if output.largest_error >= _MANY_TIMES:
+        return f"{format_digits(output.largest_error)} times what is allowed"
+    return f"{format_digits(100 * output.largest_error, 3)}% of what is allowed"
 
 
 def _communication(found: Verification, rows: Sequence[TrafficRow], width: int) -> Iterator[Text]:

@@ -25,7 +25,7 @@ from hloscope.rules.rule import (
 
 @front_door
 def pages() -> Mapping[str, RuleDoc]:
-    """The page of every rule, and of what else commands find, by name, as `hloscope rules` lists them."""
+    """The page of every rule, and of what else commands find, by name."""
     found: Mapping[str, RuleDoc] = import_module("hloscope.report.pages").pages()
     return {name: in_python_words(page) for name, page in found.items()}
 
@@ -47,7 +47,7 @@ def page(name: str) -> RuleDoc:
 
 @front_door
 def failed_cases(name: str | None = None) -> Mapping[str, tuple[str, ...]]:
-    """What the cases of plug-ins' rules show to be wrong with them, as `hloscope rules --test` runs them.
+    """What the cases of plug-ins' rules show to be wrong with them, each of which is run.
 
     Args:
         name: One rule; None for all that plug-ins of the project, or of `load_plugins`, bring.

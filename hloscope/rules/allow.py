@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from hloscope.analysis.model import Analysis, Collective, SourceFrame
 from hloscope.analysis.places import Sources, split_place
 from hloscope.analysis.vocabulary import Kind
+from hloscope.cells import shown_place
 from hloscope.contracts.model import Selector, format_selector
 from hloscope.contracts.notation import parse_selector
 from hloscope.contracts.selecting import is_at, is_exactly
@@ -102,7 +103,7 @@ def allows_in_code(lines: Iterable[CodeLine], *, known_rules: Sequence[str], sou
         above = (sources.line(file, line - 1) or "").strip() if line > 1 else ""
         lines_to_read = (sources.line(file, line) or "", above if above.startswith("#") else "")
         for comment in filter(None, map(_COMMENT.search, lines_to_read)):
-            read = parse_allow(comment["text"], known_rules=known_rules, where=f"{file}:{line}")
+            read = parse_allow(comment["text"], known_rules=known_rules, where=shown_place(f"{file}:{line}"))
             yield replace(read, selector=replace(read.selector, source=f"{glob.escape(file)}:{line}"))
 
 

@@ -12,7 +12,7 @@ from hloscope.analysis.places import users_line
 from hloscope.analysis.totals import axes_key, grouped
 from hloscope.findings import Finding, Severity
 from hloscope.matching import Change, Comparison, match
-from hloscope.units import format_bytes, known_sum, plural
+from hloscope.units import format_bytes, format_digits, known_sum, plural
 from hloscope.verification.model import (
     ANOTHER_BRANCH,
     COPIES,
@@ -186,7 +186,7 @@ def _biased(of: str, output: OutputComparison, bias: Bias) -> Finding:
     if bias.constant:
         places = f" on {_devices(bias.shards, output.shards)}" if bias.shards else ""
         message = f"every element of {of}{places} is {_ratio_words(output, bias)}"
-        explained = f"rounding explains a ratio of up to {1 + bias.explained:.4f}"
+        explained = f"rounding explains ratios from {1 - bias.explained:.4f} to {1 + bias.explained:.4f}"
         why = f"no element is off by more than is allowed, and {explained}"
     else:
         message = f"the errors of {of} point one way: {100 * bias.one_way:.0f}% of them have the same sign"
@@ -196,7 +196,7 @@ def _biased(of: str, output: OutputComparison, bias: Bias) -> Finding:
 
 def _rough(of: str, output: OutputComparison, rough: Roughness) -> Finding:
     against, worst = _against(output), _worst_words(output)
-    times = f"{rough.times:,.3g} times as large as rounding in the reference makes them"
+    times = f"{format_digits(rough.times, 3)} times as large as rounding in the reference makes them"
     if not rough.own:
         message = f"the errors of {of} beside {against} are {times}, although none alone is too large"
         return finding("wrong-result", message, why="; ".join(worst) or None)
@@ -233,8 +233,8 @@ def _worst_words(output: OutputComparison) -> list[str]:
     worst = output.worst
     if worst is None:
         return []
-    allowed = f"{worst.allowed:.2g} is allowed" if worst.allowed else "they must be equal"
-    beside = "the reference" if output.against == "reference" else output.against
+    allowed = f"{format_digits(worst.allowed)} is allowed" if worst.allowed else "they must be equal"
+    beside = {"reference": "the reference", COPIES: "the first copy"}.get(output.against, output.against)
     return [
         f"worst at {list(worst.index)}, which is {list(worst.local_index)} of the shard at {worst.shard}: "
         f"{worst.found}, and {worst.expected} in {beside}; {allowed}"

@@ -424,7 +424,7 @@ class VerificationDocument:
 
 
 def document_of(found: Verification) -> VerificationDocument:
-    """What `--format json` prints, described by `hloscope/schemas/verify.json`."""
+    """The verification as plain data, described by `hloscope/schemas/verify.json`."""
     moved = found.communication
     return document(
         VerificationDocument,

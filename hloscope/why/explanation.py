@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from hloscope.analysis.model import Analysis, Collective, Frame, SourceFrame
+from hloscope.analysis.model import Analysis, Collective, Collectives, Frame, SourceFrame
 from hloscope.analysis.model.reason import Operation, Reason, ReasonKind, Tensor
 from hloscope.analysis.model.trial import Trials
 from hloscope.analysis.places import NOTHING, Sources, users_frame
@@ -132,40 +133,54 @@ def explain(analysis: Analysis, named: str | None = None, *, sources: Sources = 
 
     Args:
         analysis: With reasons.
-        named: The name of the instruction, with or without `%`, or its place in the report's list, counted from 1;
-            None for all, of which those that differ in nothing but their name are given once.
+        named: The name of the instruction, with or without `%`, its place in the report's list, counted from 1, or a
+            contract's selector, such as `all-gather@X`, for all that it speaks of; None for all. Of several those that
+            differ in nothing but their name are given once.
         sources: The files of the user's code that may be read.
 
     Raises:
         TargetError: There is no such collective.
+        NotationError: The selector names an axis that there is not, or cannot be read.
     """
-    if named is not None:
-        number = _find(analysis.collectives, named)
-        return (_explanation(analysis.collectives[number - 1], number, 1, sources),)
     groups: dict[object, list[tuple[Collective, int]]] = {}
+    chosen = None if named is None else _find(analysis.collectives, named)
     for number, found in enumerate(analysis.collectives, start=1):
+        if chosen is not None and number not in chosen:
+            continue
         key = (found.kind, found.axes, found.operand_shapes, found.result_shapes, found.executions, found.source)
         groups.setdefault((*key, found.why), []).append((found, number))
     return tuple(_explanation(*alike[0], len(alike), sources) for alike in groups.values())
 
 
-def _find(collectives: Sequence[Collective], named: str) -> int:
-    """The place of a collective in the list, counted from 1."""
+def _find(collectives: Collectives, named: str) -> Collection[int]:
+    """The places of collectives in the list, counted from 1."""
     names, wanted = [collective.name for collective in collectives], named.removeprefix("%")
     if wanted in names:
-        return names.index(wanted) + 1
+        return (names.index(wanted) + 1,)
     if wanted.isdigit() and 0 < int(wanted) <= len(names):
-        return int(wanted)
+        return (int(wanted),)
+    if _is_selector(wanted):
+        selected = {(one.computation, one.name) for one in collectives.selected(wanted)}
+        places = enumerate(((one.computation, one.name) for one in collectives), start=1)
+        numbers = [number for number, place in places if place in selected]
+        if numbers:
+            return numbers
     shown = ", ".join(f"%{name}" for name in names[:_NAMED])
     more = f", and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     near = did_you_mean(wanted, names)
     first = f"{near} Else " if near else ""
-    how = f"{first}name one of them, or give its number in the list that `hloscope analyze` prints, counted from 1"
+    how = f"{first}name one of them, give its number in the list of hloscope analyze, or a selector, all-gather@X"
     raise TargetError(
         f"there is no collective {named!r} in the compiled program",
         why=f"it has {shown}{more}" if names else "it has no collectives at all",
         fix=how if names else "leave the name out",
     )
+
+
+def _is_selector(named: str) -> bool:
+    """Whether a contract could speak so of collectives: `all-gather@X`, `all-*`, `reduce-scatter over dcn`."""
+    kind = named.split(maxsplit=1)[0].partition("@")[0] if named.split() else ""
+    return any(fnmatchcase(known, kind) for known in Kind)
 
 
 def _explanation(collective: Collective, number: int, copies: int, sources: Sources) -> Explanation:

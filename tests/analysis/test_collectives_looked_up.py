@@ -78,6 +78,8 @@ def test_a_table_has_scalars_and_bounds(found):
     table = found.to_dataframe()
     assert list(table["axes"]) == [",".join(one.axes) for one in found.collectives]
     assert list(table["executions_bound"]) == ["exact", "exact"]
+    assert list(table["hlo_line"]) == [one.line for one in found.collectives]
+    assert "line" not in table
 
 
 def test_a_guessed_slice_gives_no_error_of_a_time_either(found):

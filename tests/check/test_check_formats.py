@@ -98,14 +98,15 @@ def test_text(rendered):
         == """\
 ok      good  v5e:2x4  1.57 MB sent per step  100 us  against its contract and baseline
 FAILED  bad   v5e:2x4  11.0 MB sent per step  100 us  against its contract and baseline
-    error[contract-broken]: all-gather@X 2.10 MB x6 is not in the contract
-      --> moe, v2.py:91 in expert: 2.10 MB x 6, %all-gather.8 at HLO line 20
+    error[contract-broken]: the program has 6 all-gathers over X per step, 2.10 MB payload each; the
+      contract allows none
+      --> moe, v2.py:91 in expert: 2.10 MB payload x 6, %all-gather.8 at HLO line 20
           why: W is sharded over X, 50% of it
        = expected: nothing else than all-reduce@Y
-       =    found: all-gather@X 2.10 MB x6
+       =    found: all-gather@X 2.10 MB payload x6
        = to accept it: all-gather@X <= 2MiB x6
-    error[baseline-changed]: +1 all-gather X 12.6 MB in 6 transfers moe, v2.py:91 in expert (is not
-      in the baseline)
+    error[baseline-changed]: +1 all-gather X 12.6 MB payload in 6 transfers moe, v2.py:91 in expert
+      (is not in the baseline)
       --> my model/moe, v2.py:91
        = fix: if this is meant: hloscope accept
 ERROR   gone
@@ -126,9 +127,10 @@ ok      good  v5e:2x4  1.57 MB sent per step  100 us
 """)
     assert (
         """
-    error[contract-broken]: all-gather@X 2.10 MB x6 is not
-      in the contract
-      --> moe, v2.py:91 in expert: 2.10 MB x 6,
+    error[contract-broken]: the program has 6 all-gathers
+      over X per step, 2.10 MB payload each; the contract
+      allows none
+      --> moe, v2.py:91 in expert: 2.10 MB payload x 6,
           %all-gather.8 at HLO line 20
 """
         in text
@@ -146,10 +148,11 @@ def test_a_caret_stays_below_what_it_points_at():
 
 def test_github(rendered):
     assert rendered("github") == (
-        "::error file=my model/moe%2C v2.py,line=91,title=contract-broken (bad)::all-gather@X 2.10 MB x6 is not in the "
-        "contract (expected: nothing else than all-reduce@Y; found: all-gather@X 2.10 MB x6)%0Awhy: W is sharded over "
-        "X, 50%25 of it%0Afix: to accept it: all-gather@X <= 2MiB x6\n"
-        "::error file=my model/moe%2C v2.py,line=91,title=baseline-changed (bad)::+1 all-gather X 12.6 MB in 6 "
+        "::error file=my model/moe%2C v2.py,line=91,title=contract-broken (bad)::the program has 6 all-gathers over X "
+        "per step, 2.10 MB payload each; the contract allows none (expected: nothing else than all-reduce@Y; found: "
+        "all-gather@X 2.10 MB payload x6)%0Awhy: W is sharded over X, 50%25 of it%0Afix: to accept it: "
+        "all-gather@X <= 2MiB x6\n"
+        "::error file=my model/moe%2C v2.py,line=91,title=baseline-changed (bad)::+1 all-gather X 12.6 MB payload in 6 "
         "transfers  moe, v2.py:91 in expert (is not in the baseline)%0Afix: if this is meant: hloscope accept\n"
         "::error file=pyproject.toml,line=20,title=could-not-run (gone)::there is no f = fix: it has step\n"
         "hloscope check: 1 passed, 1 failed, 1 could not run\n"
@@ -241,7 +244,7 @@ def test_markdown(rendered):
 <details><summary><code>bad</code></summary>
 """)
     assert text.count("<details>") == text.count("</details>") == 2
-    assert "error[contract-broken]: all-gather@X 2.10 MB x6 is not in the contract\n" in text
+    assert "error[contract-broken]: the program has 6 all-gathers over X per step, 2.10 MB payload each" in text
     assert text.endswith("Baselines of no target, to be removed: `baselines/old.txt`\n")
 
 

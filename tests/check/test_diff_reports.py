@@ -90,7 +90,7 @@ def test_text(files):
         render("difference", "text", found, Canvas())
         == """\
 before.hlo -> after.hlo: 1 change
-+1 all-gather X 16.4 kB  model.py:20 in step
++1 all-gather X 16.4 kB payload  model.py:20 in step
 
 per device       before     after
 ─────────────────────────────────
@@ -105,7 +105,7 @@ def test_markdown_and_json(files):
     found = report(files["after", "json"], files["before", "json"])
     text = render("difference", "markdown", found, Canvas())
     assert text.startswith("### hloscope diff: 1 change\n\n`after.json` → `before.json`\n")
-    assert "```diff\n-1 all-gather X 16.4 kB  model.py:20 in step\n```" in text
+    assert "```diff\n-1 all-gather X 16.4 kB payload  model.py:20 in step\n```" in text
     document = json.loads(render("difference", "json", found, Canvas()))
     (change,) = document["changes"]
     assert (change["kind"], change["increase"], change["wire_bytes_per_step"]) == ("removed", False, -8192)

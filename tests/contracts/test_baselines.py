@@ -78,7 +78,7 @@ def test_versions_lines_names_and_spelling_are_no_change():
 def test_what_changed(says):
     twice = replace(GATHER, payload_bytes=4_194_304, wire_bytes=3_145_728)
     (grown,) = changes(BOTH, program(REDUCE, twice, replace(twice, name="g"), memory=MEMORY))
-    assert "25.2 MB in 12 transfers -> 50.3 MB in 12 transfers  moe.py:91" in grown
+    assert "25.2 MB payload in 12 transfers -> 50.3 MB payload in 12 transfers  moe.py:91" in grown
     (gone,) = changes(BOTH, program(REDUCE, memory=MEMORY))
     (finding,) = against_baseline(baseline_of(program(REDUCE), root=ROOT), program(REDUCE, GATHER), root=ROOT)
     assert [line[:2] for line in (grown, gone, finding.message)] == ["~ ", "-1", "+1"]

@@ -38,7 +38,7 @@ def test_signatures_and_docstrings_show_every_option(function, given, options):
     assert options.__optional_keys__ <= shown.keys()
     for name in options.__optional_keys__:
         assert f"\n    {name}: " in inspect.getdoc(function)
-    with pytest.raises(TypeError, match=r"unexpected keyword argument 'msh'.*did you mean mesh"):
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'msh'\n.*did you mean mesh"):
         function(*given, msh=8)
 
 

@@ -124,14 +124,14 @@ def test_failure_text(says, hlo_suite):
         [
             "E*assert the program *",
             "E*contract-broken: all-gather@X *",
-            "E*contract-broken: all-reduce@Y 8.19 kB x1 *",
+            "E*contract-broken: the program has 1 all-reduce over Y per step, 8.19 kB payload*",
             "*--- hloscope ---*",
             "step.hlo * 2 ways: all-gather@X; nothing else",
             "error[[]contract-broken[]]: all-gather@X *",
             "   = expected: all-gather@X",
-            "   =    found: all-reduce@Y 8.19 kB x1",
-            "error[[]contract-broken[]]: all-reduce@Y 8.19 kB x1 *",
-            "  --> * 8.19 kB, %r at HLO line 11",
+            "   =    found: all-reduce@Y 8.19 kB payload x1",
+            "error[[]contract-broken[]]: the program has 1 all-reduce over Y per step, 8.19 kB payload*",
+            "  --> * 8.19 kB payload, %r at HLO line 11",
             "   = to accept it: all-reduce@Y <= 8KiB x1",
             "*assert the collectives *",
             "   = expected: nothing moves",
@@ -214,7 +214,7 @@ def test_baselines(says, hlo_suite, suite, pytester):
     changed.stdout.fnmatch_lines(
         [
             "step.hlo *baseline hloscope_baselines/test_model/test_step-small.txt says",
-            "error[[]baseline-changed[]]: ~ all-reduce Y 8.19 kB -> 16.4 kB *",
+            "error[[]baseline-changed[]]: ~ all-reduce Y 8.19 kB payload -> 16.4 kB payload *",
         ]
     )
     says(block_told(changed, "test_step-small.txt"), "changed")

@@ -39,9 +39,9 @@ def test_the_split_is_one_line():
 def test_what_it_rests_on_follows(says):
     shares, basis = plain(SEED, 200)[1:]
     assert shares == "7.0% of peak FLOP/s · memory-bound 0 us"
-    assert re.findall(r"own cycles|\d+ published|[\d.]+ \(\w+\)|: .*", says(basis)) == [
+    assert re.findall(r"own cycles|\d+ published|[\d.]+ \(\w+\)|rules for .*", says(basis)) == [
         *("own cycles", "21 published"),
-        *("1.02 (median)", "1.15 (worst)", ": memory"),
+        *("1.02 (median)", "1.15 (worst)", "rules for memory"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The analysis of one compiled program, which is the document that `--format json` prints."""
+"""The analysis of one compiled program, which is the document that reports in JSON hold."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hloscope.analysis.model.reason import Rematerialization, Stack
 from hloscope.analysis.model.step_time import StepTime
 from hloscope.analysis.vocabulary import Bound
 from hloscope.documents import SCHEMA, Schema, read
+from hloscope.errors import Helpful
 from hloscope.findings import Finding, severe
 from hloscope.program.capture import Mesh
 from hloscope.python_words import front_door
@@ -32,6 +33,7 @@ class Analysis(Shown):
 
     Example:
         >>> found["all-gather@fsdp"]                      # as contracts write it
+        >>> found.collectives[0]                          # number 1 in the report, which moves most
         >>> found.collectives.where(kind="all-*", source="moe.py")
         >>> print(found)                                  # the command line's report
 
@@ -39,7 +41,7 @@ class Analysis(Shown):
         schema: Version of the document's shape.
         target: What the user named: `model.py:step`, `step.hlo`, `-`.
         module: The HLO module's name.
-        slice: The slice; None for HLO text without `--slice`.
+        slice: The slice; None for HLO text of which nobody said it.
         mesh: The user's mesh; None when there is none.
         num_partitions: Partitions of the SPMD program, as the text says (of one slice, for multi-slice text).
         collectives: By wire bytes per step, largest first; unknown bytes before all others.
@@ -97,7 +99,7 @@ class Analysis(Shown):
 
     def __repr__(self) -> str:
         place = f" on {self.slice.name}" if self.slice is not None else ""
-        moves = f"{format_bytes(self.totals.wire_bytes)} on the wire per step ({self.totals.bound})"
+        moves = f"{self.totals.bound.marked(format_bytes(self.totals.wire_bytes))} on the wire per step"
         return one_line(f"<Analysis of {self.target}{place}: {plural(self.totals.collectives, 'collective')}, {moves}>")
 
     def _subject(self) -> str:
@@ -111,7 +113,7 @@ class Analysis(Shown):
     @classmethod
     @front_door
     def from_dict(cls, document: Mapping[str, object]) -> Analysis:
-        """The analysis that `to_dict` or `--format json` made plain data of.
+        """The analysis that `to_dict` made plain data of.
 
         Raises:
             HloscopeError: It is no such document, or one of another schema.
@@ -120,7 +122,7 @@ class Analysis(Shown):
 
     @front_door
     def fails(self, fail_on: str = "warning") -> bool:
-        """Whether rules found something that is as severe and that nobody accepts, as `--fail-on` asks.
+        """Whether rules found something that is as severe and that nobody accepts.
 
         Example:
             >>> assert not found.fails("warning"), found
@@ -139,7 +141,7 @@ class Analysis(Shown):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ArrayFact:
+class ArrayFact(Helpful):
     """One argument or output array of the program.
 
     Attributes:
@@ -351,7 +353,7 @@ class Unmodelled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Total:
+class Total(Helpful):
     """A sum over collectives, per device and step.
 
     Attributes:
@@ -369,9 +371,9 @@ class Total:
     bound: Bound
 
     def __repr__(self) -> str:
-        moved = f"{format_bytes(self.wire_bytes)} on the wire, {format_bytes(self.payload_bytes)} of payload per step"
+        wire, payload = (self.bound.marked(format_bytes(sum_)) for sum_ in (self.wire_bytes, self.payload_bytes))
         times = plural(self.executions, "transfer")
-        return f"<{plural(self.collectives, 'collective')}, {times}: {moved} ({self.bound})>"
+        return f"<{plural(self.collectives, 'collective')}, {times}: {wire} on the wire, {payload} of payload per step>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

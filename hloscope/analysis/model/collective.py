@@ -11,7 +11,9 @@ from typing import Annotated
 from hloscope.analysis.model.part import SharedPart
 from hloscope.analysis.model.reason import SharedReason, Stack
 from hloscope.analysis.vocabulary import Bound, Kind, Link, Origin
+from hloscope.cells import cell_of
 from hloscope.documents import Table, Text
+from hloscope.errors import Helpful
 from hloscope.shown import Brief
 from hloscope.units import format_bytes, format_time
 
@@ -141,7 +143,7 @@ SharedPattern = Annotated[PermutePattern, Table("permute_patterns", "How permute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Collective:
+class Collective(Helpful):
     """One logical collective: a place in the program that starts a transfer.
 
     Attributes:
@@ -263,7 +265,7 @@ class Collective:
         shape = " ".join(map(str, self.operand_shapes[:1])) + (" and more" if len(self.operand_shapes) > 1 else "")
         parts = [f"{self.kind} {self.name} {over} of {shape}", f"{format_bytes(self.wire_bytes)} x {self.executions}"]
         parts += [] if self.exposed_us is None else [f"{format_time(self.exposed_us)} exposed"]
-        parts += [f"{PurePath(frame.file).name}:{frame.line}" for frame in self.source[:1]]
+        parts += [f"{cell_of(frame.file) or PurePath(frame.file).name}:{frame.line}" for frame in self.source[:1]]
         return f"<{', '.join(parts)}>"
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from hloscope.analysis.model.collective import Collective
 from hloscope.analysis.vocabulary import Bound
+from hloscope.cells import shown_place
+from hloscope.errors import Helpful
 from hloscope.given import text, texts
 from hloscope.python_words import front_door
 from hloscope.units import format_bytes, format_time, known_sum, plural
@@ -44,8 +46,13 @@ _COLUMNS = (
 """Of a table: what a collective has under these names, several parts as one text."""
 
 
-class Collectives(tuple[Collective, ...]):
+class Collectives(tuple[Collective, ...], Helpful):
     """A tuple of collectives, most bytes first.
+
+    Example:
+        >>> found.collectives[0]          # number 1 in the report, which moves most
+        >>> found.collectives.where("all-gather", axis="fsdp").wire_bytes_per_step
+        >>> found.collectives.by("module")
 
     Attributes:
         mesh_axes: The axes of the program's mesh, which selectors are held against; None where there is none.
@@ -72,7 +79,7 @@ class Collectives(tuple[Collective, ...]):
         """Those of a kind, over an axis, from a place; one of which that is not known may be one, and is among them.
 
         Example:
-            >>> assert not found.collectives.where("all-gather", axis="fsdp")
+            >>> assert not (bad := found.collectives.where("all-gather", axis="fsdp")), bad
             >>> found.collectives.where(source="moe.py:40").wire_bytes_per_step
 
         Args:
@@ -110,7 +117,7 @@ class Collectives(tuple[Collective, ...]):
 
     @front_door
     def by(self, what: Grouping) -> dict[str, Collectives]:
-        """Groups with their names, dearest first, as `hloscope analyze --group-by` has them.
+        """Groups with their names, dearest first, as `report(group_by=…)` has them.
 
         Example:
             >>> {name: group.exposed_us_per_step for name, group in found.collectives.by("module").items()}
@@ -153,13 +160,16 @@ class Collectives(tuple[Collective, ...]):
     def to_dataframe(self) -> DataFrame:
         """A row for each, in scalar columns: bytes per device and execution, microseconds per execution.
 
+        Its `hlo_line` is the line in the HLO text; `source` is the user's line.
+
         Raises:
             ImportError: pandas is not installed.
         """
         import pandas
 
-        rows = [{name: _scalar(getattr(one, name)) for name in _COLUMNS} | _place_of(one) for one in self]
-        return pandas.DataFrame(rows, columns=[*_COLUMNS, "module", "phase", "source"])
+        named = {name: "hlo_line" if name == "line" else name for name in _COLUMNS}
+        rows = [{named[name]: _scalar(getattr(one, name)) for name in _COLUMNS} | _place_of(one) for one in self]
+        return pandas.DataFrame(rows, columns=[*named.values(), "module", "phase", "source"])
 
     @overload
     def __getitem__(self, index: SupportsIndex, /) -> Collective: ...
@@ -211,5 +221,5 @@ def _place_of(one: Collective) -> dict[str, object]:
     return {
         "module": None if part is None else part.module,
         "phase": None if part is None or part.phase is None else str(part.phase),
-        "source": None if frame is None else f"{frame.file}:{frame.line}",
+        "source": None if frame is None else shown_place(f"{frame.file}:{frame.line}"),
     }

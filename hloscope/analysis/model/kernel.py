@@ -15,7 +15,7 @@ class Kernel(Brief):
     """A Pallas or Mosaic kernel, or several calls of one that differ in nothing but their place in the text.
 
     Attributes:
-        name: As its author called it, which `--kernel-cost` takes.
+        name: As its author called it, by which its cost can be given.
         by_compiler: Whether XLA wrote it, as it does for some attention; then the name and the estimate are XLA's too.
         line: 1-based line of the first call in the HLO text.
         calls: Places that call it.

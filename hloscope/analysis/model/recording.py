@@ -181,7 +181,7 @@ class Recording(Shown):
 
     @front_door
     def fails(self, fail_on: str = "warning") -> bool:
-        """Whether rules found something in a program that is as severe and that nobody accepts, as `--fail-on` asks.
+        """Whether rules found something in a program that is as severe and that nobody accepts.
 
         Args:
             fail_on: The least severity: `note`, `warning` or `error`.
