@@ -62,7 +62,8 @@ def test_the_bad_commit_fails_with_an_annotation_on_the_line(bad):
     annotations = [text for text in done.stdout.splitlines() if text.startswith("::error ")]
     assert len(annotations) == 2
     assert annotations[0].startswith(
-        f"::error file=model.py,line={line},title=contract-broken (block)::all-gather@model 33.6 MB x1 "
+        f"::error file=model.py,line={line},title=contract-broken (block)::"
+        "the program has 1 all-gather over model per step, 33.6 MB payload"
     )
     assert annotations[1].startswith(
         f"::error file=model.py,line={line},title=baseline-changed (block)::+1 all-gather model 33.6 MB"
@@ -94,7 +95,7 @@ def test_what_changed_since_a_revision(says, bad):
     assert done.returncode == 1
     assert done.stdout.splitlines()[:2] == [
         "block in HEAD~1 -> block: 1 change",
-        "+1 all-gather model 33.6 MB  model.py:9 in block",
+        "+1 all-gather model 33.6 MB payload  model.py:9 in block",
     ]
     says(done.stderr, "failed")
     assert bad.run("diff", "--base", "HEAD", "loss", "--fail-on", "any").returncode == 0

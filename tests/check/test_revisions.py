@@ -15,7 +15,7 @@ use_global_device_ids=true
 }
 """
 SMALL, LARGE = HLO.replace("SIZE", "32"), HLO.replace("[16,128]", "[32,128]").replace("SIZE", "64")
-CHANGE = "~ all-gather Y 16.4 kB -> 32.8 kB  %g"
+CHANGE = "~ all-gather Y 16.4 kB payload -> 32.8 kB payload  %g"
 
 
 def targets(path="step.hlo"):
