@@ -992,6 +992,7 @@ class SuggestionDict(TypedDict):
     mesh: dict[str, int]
     device_order: list[int] | None
     is_own: bool
+    fits: bool
     figures: FiguresDict
     gain: float | None
     is_tie: bool

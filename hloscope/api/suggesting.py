@@ -87,7 +87,7 @@ def suggest(
         target: As for `analyze`.
         args: One entry per positional argument, as for `analyze`.
         keep: Names, or patterns such as `params*`, of arguments that stay as they are.
-        free: Names, or patterns, of results that may come to lie otherwise than the program asks for.
+        free: Names, or patterns, of results that may come to lie otherwise than the program asks for; `out` is all.
         fix_mesh: Whether the mesh stays as it is.
         candidates: Programs that are compiled at the most.
         budget_s: Seconds, or a span such as `10m`, after which the search ends with what it has.

@@ -29,7 +29,7 @@ _search_options = together(
     click.option(
         "--keep", multiple=True, metavar="NAME", help="An argument that stays as it is: W, 'params*'. Repeats."
     ),
-    click.option("--free", multiple=True, metavar="NAME", help="A result that may lie otherwise: result. Repeats."),
+    click.option("--free", multiple=True, metavar="NAME", help="A result that may lie otherwise; out is all. Repeats."),
     click.option("--fix-mesh", is_flag=True, help="Leave the mesh as it is."),
     click.option(
         "--candidates", type=click.IntRange(1), default=40, show_default=True, metavar="N", help="Compile so many."

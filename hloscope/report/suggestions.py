@@ -36,7 +36,14 @@ def render_markdown(found: Suggestions) -> str:
         "| --- | --- | ---: | ---: | ---: | ---: |",
     ]
     for row in rows:
-        cells = (_name(row), _mesh(row), _step(row), _range(row), _hbm(row), _sent(row))
+        cells = (
+            f"{_name(row)} (as written)" if row.is_own else _name(row),
+            _mesh(row),
+            _step(row),
+            _range(row),
+            _hbm(row),
+            _sent(row),
+        )
         parts.append(f"| {' | '.join(map(prose, cells))} |")
     shown = _in_full(found)
     if shown is not None:
@@ -60,7 +67,7 @@ def _headline(found: Suggestions) -> str:
     if best is None:
         return "Nothing better was found than the program as it is written"
     if best.gain is not None and best.gain > _LARGE_GAIN:
-        return f"The best that was found is {format_share(best.gain)} faster"
+        return f"The best that was found takes {format_share(best.gain)} less time"
     return "The best that was found is as fast, and needs less memory"
 
 
@@ -104,7 +111,7 @@ def _range(row: Suggestion) -> str:
 
 
 def _hbm(row: Suggestion) -> str:
-    over = "it does not fit in memory" in row.figures.unknown
+    over = not row.fits
     return format_bytes(row.figures.hbm_bytes) + (" (too much)" if over else "")
 
 

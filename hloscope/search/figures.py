@@ -19,6 +19,8 @@ LESS_MEMORY = 0.1
 What is live at once differs by a few percent with the compiler's schedule and fusions alone, so that a saving of that
 size is gone with the next edit; and memory is of use where a larger batch, or a layer's activations, come to fit.
 """
+DOES_NOT_FIT = "it does not fit in memory"
+"""Among what is not known of a program: what it takes where it does not run."""
 _NO_SLOWER = 0.005
 _NO_LESS = (Bound.EXACT, Bound.AT_MOST)
 """Bounds of a figure that the truth does not exceed."""
@@ -43,7 +45,7 @@ def figures_of(found: Analysis, program: Capture) -> Figures:
         operations = [f"{item.count} {item.what}" for item in time.unknown_operations]
         (unknown if time.rests_on_unknown else slight).extend(operations)
     if program.compiled.too_large is not None:
-        unknown.append("it does not fit in memory")
+        unknown.append(DOES_NOT_FIT)
     return Figures(
         step_us=None if time is None else time.step_us,
         step_us_range=ranged,

@@ -121,6 +121,7 @@ def _suggestion(search: Search, found: Compiled, own: Compiled) -> Suggestion:
         mesh=dict(found.space.mesh),
         device_order=found.point.order,
         is_own=is_own,
+        fits=found.fits,
         figures=figures,
         gain=gained,
         is_tie=not is_own and is_tie(figures, before),

@@ -9,13 +9,14 @@ from functools import lru_cache
 from hloscope.analysis.model import Analysis, Collective, Collectives
 from hloscope.analysis.model.trial import Figures, Trial, Trials
 from hloscope.compiler.cache import Kept
+from hloscope.cost.constants import constants_of
 from hloscope.program.compiling import Pending
 from hloscope.search.subject import Limits
 from hloscope.store import Store
 from hloscope.units import format_time
 
 _KIND, _FIGURES = "tried", "figures"
-_FORM = "4"
+_FORM = "5"
 """Of the entries and of how trials are judged: changes with them."""
 
 
@@ -101,7 +102,8 @@ class KeptFigures:
         if store is None or pending.kept is None:
             return None
         chip, costs = pending.program.slice.chip, sorted(pending.program.facts.kernel_costs.items())
-        return cls(store, f"{_FORM} {pending.kept.key} {chip} {costs}")
+        constants = None if chip is None else constants_of(chip.name)
+        return cls(store, f"{_FORM} {pending.kept.key} {chip} {constants} {costs}")
 
     def get(self) -> Figures | None:
         """The figures; None where they are not known."""

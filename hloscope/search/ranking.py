@@ -111,7 +111,7 @@ def estimates_of(
     module = subject.lowered.bytecode if module is None else module
     found: list[Estimate | None] = [None] * len(changes)
     edits = {number: edit for number, change in enumerate(changes) if (edit := _edit(subject.lowered, change))}
-    edits = {} if _is_explicit(subject.lowered) else edits  # there shardings are part of the program's types
+    edits = {} if is_explicit(subject.lowered) else edits  # there shardings are part of the program's types
     batches = [list(edits)[at : at + _BATCH] for at in range(0, len(edits), _BATCH)]
     asked: deque[tuple[list[int], client.Question[list[Estimate | None]]]] = deque()
     try:
@@ -187,7 +187,8 @@ def _edit(lowered: Lowered, change: Change) -> ModuleEdit | None:
     )
 
 
-def _is_explicit(lowered: Lowered) -> bool:
+def is_explicit(lowered: Lowered) -> bool:
+    """Whether shardings are part of the program's types, so that another one is another program."""
     mesh = lowered.mesh
     return mesh is None or any("explicit" in str(kind).lower() for kind in mesh.axis_types)
 

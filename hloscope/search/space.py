@@ -27,6 +27,9 @@ _NUMBER = re.compile(r"(?<![A-Za-z\d])\d+")
 _MOST_LAYOUTS = 256
 _MOST_CONSTRAINTS = 400
 
+_EVERY_RESULT = "out"
+"""The option of a target that says how its results lie."""
+
 KEPT, DROPPED, FOLLOWING = "kept", "dropped", "following"
 """What becomes of the program's own constraints: they stay, go, or ask for what arguments of their dimensions have."""
 
@@ -108,7 +111,7 @@ class Space:
         lowered: The program.
         module: What Shardy makes of it.
         keep: Names, or patterns such as `params*`, of arguments that stay as they are.
-        free: The same of results that may come to lie otherwise.
+        free: The same of results that may come to lie otherwise; `out` is all of them.
 
     Raises:
         NotationError: A name is that of no argument, or of no result.
@@ -122,6 +125,7 @@ class Space:
         arguments, results = arrays_of(lowered)
         self.leaves = Leaves(arguments, results, self.graph)
         _check("argument", keep, [array.name for array in arguments])
+        free = tuple("*" if name == _EVERY_RESULT else name for name in free)
         _check("result", free, [array.name for array in results])
         self.parts = tuple(self._parts(keep, free))
         kinds = () if lowered.mesh is None else tuple(map(str, lowered.mesh.axis_types))

@@ -23,10 +23,10 @@ from hloscope.errors import HloscopeError, TimeLimitError
 from hloscope.program.change import Change
 from hloscope.program.compiling import Pending, prepare_compile
 from hloscope.program.lowering import lower_changed
-from hloscope.search.figures import figures_of, figures_of_capture
+from hloscope.search.figures import DOES_NOT_FIT, figures_of, figures_of_capture
 from hloscope.search.kept import KeptFigures
 from hloscope.search.orders import device_orders
-from hloscope.search.ranking import estimates_of, rates_of
+from hloscope.search.ranking import estimates_of, is_explicit, rates_of
 from hloscope.search.recipes import Recipe, Recipes
 from hloscope.search.space import Point, Space
 from hloscope.search.subject import Subject
@@ -40,6 +40,7 @@ _MOST_RANKED = 9000
 _LEAST_RANKED = 120
 _RANKED_OPERATIONS = 400_000
 """How many points are ranked, times the operations of the program: what decides how long that takes."""
+_MOST_TRACED = 60
 _FAMILIES = 10
 _SHARE_RANKING = 0.4
 _CUT = "ranking took two fifths of the time that was given, and was ended: more time searches in another order"
@@ -81,7 +82,7 @@ class Compiled:
     @property
     def fits(self) -> bool:
         """Whether it fits in memory."""
-        return self.figures is not None and "it does not fit in memory" not in self.figures.unknown
+        return self.figures is not None and DOES_NOT_FIT not in self.figures.unknown
 
     @property
     def order(self) -> tuple[bool, float]:
@@ -237,7 +238,10 @@ class Search:
 
     @property
     def _most(self) -> int:
+        """How many points are ranked; where shardings are part of types each of them has to be traced."""
         operations = len(self._subjects[0][1].graph.module.ops)
+        if is_explicit(self._subjects[0][0].lowered):
+            return _MOST_TRACED
         return min(_MOST_RANKED, max(_LEAST_RANKED, _RANKED_OPERATIONS // max(operations, 1)))
 
     def _ranked_on(self, space: Space) -> int:
@@ -277,7 +281,7 @@ class Search:
     def _shortlist(self) -> list[Point]:
         """The best of each kind of recipe, and the best by two rankings in turn: the whole, and what moves."""
         most = max(self._left // 2, 1)
-        ranked = [point for point, estimate in self._estimates.items() if estimate is not None]
+        ranked = {point: None for point, estimate in self._estimates.items() if estimate is not None}
         families: dict[str, Point] = {}
         for point in sorted((point for point in self._recipes if point in ranked), key=self._promise):
             families.setdefault(_family(self._recipes[point].name), point)

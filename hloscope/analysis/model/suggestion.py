@@ -55,6 +55,7 @@ class Suggestion(Brief):
         device_order: The devices in the order of the mesh, by their places in `jax.devices()`; None for the order of
             `jax.make_mesh`.
         is_own: Whether it is the program as it is written.
+        fits: Whether it fits in the memory of the slice's devices.
         figures: What the step costs.
         gain: The part of the program's own step that it saves; negative where it is slower, None where not known.
         is_tie: Whether the prices do not tell its step from that of the program as it is written.
@@ -70,6 +71,7 @@ class Suggestion(Brief):
     mesh: Mapping[str, int] = field(hash=False)
     device_order: tuple[int, ...] | None = None
     is_own: bool = False
+    fits: bool = True
     figures: Figures
     gain: float | None = None
     is_tie: bool = False
