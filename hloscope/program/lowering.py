@@ -29,13 +29,13 @@ from hloscope.program.handed_out import (
     is_traced_already,
     layout_of_devices,
     lowered_already,
-    mesh_of,
     slice_of_devices,
 )
 from hloscope.program.importing import is_library, modules_of, shown_path
 from hloscope.program.loading import user_code
 from hloscope.program.nnx_names import nnx_paths_as_names
-from hloscope.program.plan import Plan, choose_slice, make_plan, users_mesh
+from hloscope.program.own_meshes import check_call, check_own_meshes, laid_on, mesh_of_call, named_shardings, users_mesh
+from hloscope.program.plan import Plan, choose_slice, make_plan
 from hloscope.program.retracing import DoesNotApplyError, changed_call, moving_call, with_sizes
 from hloscope.program.several_slices import simulated_hybrid_meshes
 from hloscope.program.stand_ins import posed_slice, taken_notes
@@ -128,6 +128,7 @@ def lower(
         plan.notes.append("processes share a TPU slice only: on these devices the program sees one")
     seen = jax_internals.lowered_facts(made.module)
     mesh = users_mesh(plan, seen)
+    plan.notes.extend(check_own_meshes(mesh, named_shardings(seen, made.argument_shardings)))
     chosen, chosen_by = choose_slice(plan, mesh, seen.device_count)
     options = {**jax_internals.own_options(made.module), **facts.compiler_options}
     return Lowered(
@@ -237,7 +238,7 @@ that brings its own mesh refuses to see another one, and one written for `jax.se
 
 _OF_SURROUNDINGS = re.compile(
     r"context mesh .* should match|requires? a non-empty mesh|mesh context or metadata is required"
-    r"|sharding passed to jit does not match|incompatible devices",
+    r"|sharding passed to jit does not match|incompatible devices|when only AbstractMesh exists",
     re.IGNORECASE | re.DOTALL,
 )
 """What JAX says of the mesh that was made current, or was not, and of arguments that were replicated: not the program's
@@ -269,15 +270,16 @@ class _Attempt:
         """
         if strategy.arguments_mesh:
             call = self._call(strategy)
-            meshes = (getattr(sharding, "mesh", None) for sharding in _shardings(call))
-            mesh = next((mesh for mesh in meshes if isinstance(mesh, jax.sharding.Mesh) and mesh.size > 1), None)
+            mesh = mesh_of_call(_shardings(call))
             if mesh is None:
                 return None
             with jax.set_mesh(mesh):
-                return self._lowered(call)
+                return self._lowered(laid_on(mesh, call))
         current = None if strategy.without_mesh else self.plan.mesh
         with nullcontext() if current is None else jax.set_mesh(current):
-            return self._lowered(self._call(strategy))
+            call = self._call(strategy)
+            check_call(call, current)
+            return self._lowered(call)
 
     def _call(self, strategy: _Strategy) -> Call:
         return build_call(self.function, self.facts, self.plan.mesh, self.name, open_arguments=strategy.open_arguments)
@@ -320,7 +322,6 @@ def _handed_out(function: Function, facts: TargetFacts, plan: Plan, store: Store
         if plan.slice is None and chip is not None:
             plan.slice = default_slice(len(seen.devices), chip.name)
             plan.notes.append(f"its devices form no slice that is known: compiled for {plan.slice.name}")
-    plan.mesh = plan.mesh or mesh_of((*seen.in_shardings, *seen.out_shardings))
     return _Made(module, traced, []), None
 
 
