@@ -163,9 +163,12 @@ def explanation_of_target(
 def _of_function(options: Options, find: Callable[..., T]) -> T:
     """What is found of a function, while there is a progress display; its HLO is written where `--save-hlo` says."""
     from hloscope.api.texts import refuse_source_root
+    from hloscope.outputs import check_hlo_file
     from hloscope.store import default_store
 
     refuse_source_root("--source-root", options.get("source_root"))
+    if options.get("save_hlo"):
+        check_hlo_file(options["save_hlo"])
     facts, store = prepared_facts(options), default_store()
     captured: list[Capture] = []
     try:
