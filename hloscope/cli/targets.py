@@ -188,7 +188,7 @@ def prepared_facts(options: Options) -> TargetFacts:
     from hloscope.api.own_rules import load_project_plugins
     from hloscope.hardware.overrides import overridden
     from hloscope.hardware.slices import default_slice, parse_slice
-    from hloscope.program.environment import DEFAULT_DEVICES, check_device_count, prepare_environment, require_jax
+    from hloscope.program.environment import DEFAULT_DEVICES, check_mesh_size, prepare_environment, require_jax
 
     require_jax()
     with running.stdout_kept_for_the_report():
@@ -198,7 +198,7 @@ def prepared_facts(options: Options) -> TargetFacts:
     attached = chosen is not None and chosen.is_attached
     asked = prod(facts.mesh.values()) if facts.mesh else None
     if asked is not None and not attached:
-        check_device_count(chosen or default_slice(asked), facts.mesh, at_least=chosen is None)
+        check_mesh_size(chosen, facts.mesh)
     elif chosen is not None and not attached:
         asked = chosen.device_count
     overridden(chosen or default_slice(1), facts.chip_overrides or ())

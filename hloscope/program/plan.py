@@ -11,7 +11,7 @@ import jax
 from hloscope.errors import NotationError
 from hloscope.hardware.slices import Slice, default_slice, parse_slice
 from hloscope.program.devices import asked_mesh, axis_sizes, make_mesh
-from hloscope.program.environment import check_device_count
+from hloscope.program.environment import check_device_count, check_mesh_size
 from hloscope.program.target import TargetFacts
 from hloscope.units import plural
 
@@ -57,8 +57,7 @@ def make_plan(facts: TargetFacts) -> Plan:
                 fix="give the mesh too, for example --mesh X=4,Y=2",
             )
     elif isinstance(mesh, Mapping):
-        if chosen is not None:
-            check_device_count(chosen, mesh)
+        check_mesh_size(chosen, mesh)
         mesh = asked_mesh(facts, jax.devices() if chosen is not None and chosen.is_attached else None)
         kinds = dict(zip(facts.mesh, axis_kinds(mesh), strict=True))
     elif not isinstance(mesh, jax.sharding.Mesh):
