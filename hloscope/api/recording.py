@@ -80,7 +80,7 @@ def watched(facts: TargetFacts, limits: Limits, store: Store | None) -> Iterator
     chosen = recorded_slice(facts)
     facts = replace(facts, slice=chosen.name)
     check_supported(RECORDING)
-    with one_call(), shown_for_a_script(facts, chosen) as devices:
+    with one_call(of_a_block=True), shown_for_a_script(facts, chosen) as devices:
         watch = Watch(whole=chosen, devices=devices, facts=facts, limits=limits, store=store)
         yield watch, watch.watching
 
