@@ -231,6 +231,7 @@ def test_looking_at_the_surroundings_takes_no_time():
 
 DRAWING = """
 import random
+import jax  # which draws numbers of NumPy's when it is imported
 import numpy as np
 import hloscope
 
