@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from hloscope.compiler.jax_internals import backends_are_initialised, kept_apart, replaced_in_this_thread
+from hloscope.compiler.jax_internals import backends_are_initialised, is_tracing, kept_apart, replaced_in_this_thread
 from hloscope.compiler.jax_support import check_supported
-from hloscope.errors import DeviceCountError, MeshError, SliceError
+from hloscope.errors import DeviceCountError, HloscopeError, MeshError, SliceError
 from hloscope.hardware.devices import SliceDevice, slice_devices
 from hloscope.hardware.slices import Slice, default_slice, parse_slice
 from hloscope.program.environment import DEFAULT_DEVICES, check_can_be_simulated, check_mesh_size
@@ -203,10 +203,12 @@ def on_enough_devices(targets: Sequence[Callable[..., Any] | str], facts: Target
         work: Imports, traces and compiles them.
 
     Raises:
+        HloscopeError: JAX is tracing the function that calls this.
         MeshError: No number of devices suits the program, or its mesh is not as large as its slice.
         SliceError: No single slice is as large as its mesh.
     """
     check_supported()
+    check_not_tracing()
     facts = next((facts.over(attached_facts(target)) for target in targets if not isinstance(target, str)), facts)
     _check_mesh_size(facts)
     attached = facts.slice == "attached"
@@ -238,6 +240,20 @@ def devices_to_run_on(count: int, where: str) -> Iterator[None]:
     enough = where in ("tpu", "gpu") or (backends_are_initialised() and len(jax.devices()) >= count)
     with nullcontext() if enough else own_devices(count):
         yield
+
+
+def check_not_tracing() -> None:
+    """Checks that no function of the user's is being traced, which JAX could not go on with after another.
+
+    Raises:
+        HloscopeError: One is.
+    """
+    if is_tracing():
+        raise HloscopeError(
+            "hloscope is called by a function that JAX is tracing",
+            why="inside jax.jit, jax.grad, jax.vmap or jax.shard_map there is no program yet that could be compiled",
+            fix="call it outside of tracing, and give it the function itself",
+        )
 
 
 def _check_mesh_size(facts: TargetFacts) -> None:
