@@ -54,7 +54,7 @@ def meant(target: Any, name: str = "target") -> Any:
     Raises:
         TargetError: It is of none of them.
     """
-    if isinstance(target, os.PathLike):
+    if isinstance(target, os.PathLike) and not callable(target):  # mocks are both
         path = os.fspath(target)
         if isinstance(path, str):
             return Path(path)

@@ -19,7 +19,7 @@ from hloscope.compiler import client, jax_internals
 from hloscope.compiler.edits import ModuleTexts, edited
 from hloscope.compiler.jax_internals import LoweredFacts, replaced_in_this_thread
 from hloscope.compiler.model import Layout
-from hloscope.errors import HloscopeError, TraceError
+from hloscope.errors import HloscopeError, TargetError, TraceError
 from hloscope.hardware.slices import Slice, default_slice
 from hloscope.program.arguments import Call, build_call, out_shardings
 from hloscope.program.change import Change, LeafChange
@@ -236,6 +236,8 @@ _STRATEGIES = (
 """Tried in this order. A jitted function with its own shardings refuses arguments that are sharded otherwise, a program
 that brings its own mesh refuses to see another one, and one written for `jax.set_mesh` wants to see its arguments'."""
 
+_MOST_WRAPPERS = 8
+
 _OF_SURROUNDINGS = re.compile(
     r"context mesh .* should match|requires? a non-empty mesh|mesh context or metadata is required"
     r"|sharding passed to jit does not match|incompatible devices|when only AbstractMesh exists",
@@ -413,9 +415,25 @@ def _trace_and_lower(
             jitted, leaves = changed_call(call, given, before.seen, results, before.mesh, change)
             traced = jitted.trace(*leaves)
         lowered = traced.lower(lowering_platforms=(platform,)) if platform else traced.lower()
-        while not isinstance(lowered, jax.stages.Lowered):  # flax.nnx.jit wraps JAX's own
-            lowered = lowered.lowered
-        return _Made(lowered, traced, _shardings(call))
+        return _Made(_of_jaxs_own(lowered, call.name), traced, _shardings(call))
+
+
+def _of_jaxs_own(lowered: Any, name: str) -> jax.stages.Lowered:
+    """What JAX lowered, of which `flax.nnx.jit` gives a wrapper.
+
+    Raises:
+        TargetError: It is something else, as of an object that has methods of every name.
+    """
+    inner = lowered
+    for _ in range(_MOST_WRAPPERS):
+        if isinstance(inner, jax.stages.Lowered):
+            return inner
+        inner = getattr(inner, "lowered", None)
+    raise TargetError(
+        f"{name} has methods trace and lower, and is no jitted function",
+        why=f"they give an object of the type {type(lowered).__qualname__}",
+        fix="give the function that does the work",
+    )
 
 
 def _jitted(call: Call, mesh: jax.sharding.Mesh | None) -> Any:
