@@ -17,7 +17,7 @@ from hloscope.documents import SCHEMA, Schema, read
 from hloscope.findings import Finding, severe
 from hloscope.program.capture import Mesh
 from hloscope.python_words import front_door
-from hloscope.shown import Brief, Shown, one_line
+from hloscope.shown import Brief, Shown, fix_tables, one_line
 from hloscope.units import format_bytes, plural
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ class Analysis(Shown):
     versions: dict[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
+        fix_tables(self, "versions")
         axes = None if self.mesh is None else self.mesh.axis_names
         if not isinstance(self.collectives, Collectives) or self.collectives.mesh_axes != axes:
             object.__setattr__(self, "collectives", Collectives(self.collectives, mesh_axes=axes))
@@ -387,3 +388,6 @@ class Totals(Total):
     by_axis: dict[str, Total] = field(hash=False)
     by_kind: dict[str, Total] = field(hash=False)
     by_link: dict[str, Total] = field(hash=False)
+
+    def __post_init__(self) -> None:
+        fix_tables(self, "by_axis", "by_kind", "by_link")

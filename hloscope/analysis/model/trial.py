@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from hloscope.analysis.model.step_time import RuleUse
 from hloscope.analysis.vocabulary import Bound
-from hloscope.shown import Brief
+from hloscope.shown import Brief, fix_tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -40,6 +40,9 @@ class Figures(Brief):
     unknown: tuple[str, ...] = ()
     slight: tuple[str, ...] = ()
     rules: tuple[RuleUse, ...] = ()
+
+    def __post_init__(self) -> None:
+        fix_tables(self, "wire_bytes_by_axis")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
