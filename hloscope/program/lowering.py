@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import jax
@@ -451,7 +452,23 @@ def _jitted(call: Call, mesh: jax.sharding.Mesh | None) -> Any:
     if call.out is not None:
         result = jax.eval_shape(lambda *a, **k: call.function(*a, **k, **call.static), *call.args, **call.kwargs)
         options["out_shardings"] = out_shardings(call.out, result, mesh)
-    return jax.jit(call.function, **options)
+    return jax.jit(_copied(call.function), **options)
+
+
+def _copied(function: Function) -> Function:
+    """A function that is another object than the user's, for JAX's caches: what they keep of it goes when it does.
+
+    Every trace is afresh, so none of that is ever used again, and the user's own function lives on.
+    """
+    if not isinstance(function, FunctionType):
+        return function
+    made = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    made.__qualname__, made.__module__, made.__doc__ = function.__qualname__, function.__module__, function.__doc__
+    made.__dict__.update(function.__dict__)
+    return made
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import re
@@ -219,6 +220,28 @@ def test_a_limit_that_a_module_sets_holds_when_it_is_used_again(tmp_path, monkey
         hloscope.analyze("deep.py:step", ("f32[8]",), slice="cpu:1", save_hlo=saved)
         assert "constant(4321)" in saved.read_text()
     assert sys.getrecursionlimit() == before
+
+
+def lowered_modules():
+    gc.collect()
+    return sum(type(one).__name__ == "JaxIrContext" for one in gc.get_objects())
+
+
+def test_nothing_is_kept_of_a_plain_function_that_was_analysed():
+    """JAX keeps what it lowered, of a megabyte and more, for as long as the function lives that it was made from."""
+
+    def step(x, w, *, scale=2.0):
+        return (x @ w).sum() * scale
+
+    def analysed():
+        return hloscope.analyze(step, ("f32[64@X,128]", "f32[128,64]"), mesh={"X": 4}, slice="cpu:4")
+
+    found, before = analysed(), lowered_modules()
+    for _ in range(3):
+        assert analysed() == found
+    assert found.target.endswith("step")
+    assert found.arguments[0].name == "x"
+    assert lowered_modules() <= before
 
 
 def test_looking_at_the_surroundings_takes_no_time():
