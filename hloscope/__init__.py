@@ -27,7 +27,9 @@ The public names load lazily (PEP 562): `import hloscope` imports neither JAX, n
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from hloscope.errors import no_attribute
@@ -202,10 +204,22 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name in _MODULES:
-        return import_module(f"hloscope.{name}")
+        return _imported(f"hloscope.{name}")
     if name not in _HOME_OF:
         raise no_attribute("module 'hloscope'", name, __all__)
-    return getattr(import_module(_HOME_OF[name]), name)
+    return getattr(_imported(_HOME_OF[name]), name)
+
+
+def _imported(module: str) -> ModuleType:
+    """A module; the user's random numbers stay as they are, of which libraries take some when they are imported."""
+    numbers = sys.modules.get("random")
+    if module in sys.modules or numbers is None:
+        return import_module(module)
+    before = numbers.getstate()
+    try:
+        return import_module(module)
+    finally:
+        numbers.setstate(before)
 
 
 def __dir__() -> list[str]:

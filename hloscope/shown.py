@@ -6,10 +6,10 @@ Reports are drawn by `hloscope.report`, which knows all results and stands above
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import FrozenInstanceError, fields
 from enum import Enum
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from hloscope.errors import Helpful
 from hloscope.given import whole
@@ -28,7 +28,51 @@ def one_line(text: str) -> str:
     return line if len(line) <= _MOST_LETTERS else f"{line[: _MOST_LETTERS - 2]}…{line[-1]}"
 
 
-class Brief(Helpful):
+class FixedTable(dict[str, Any]):
+    """A table of a result: a dict that stays as it is, equal to any other with the same contents."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("results stay as they are: make a dict of this table to change it")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FixedTable, (dict(self),)
+
+
+def fix_tables(result: object, *names: str) -> None:
+    """Makes tables of a result that is being made such as stay as they are."""
+    for name in names:
+        object.__setattr__(result, name, FixedTable(getattr(result, name)))
+
+
+class Fixed:
+    """A frozen dataclass that says so, whatever is assigned: Python's own fails over other names than its fields'.
+
+    The methods that `dataclass` makes know the class without slots that it replaces.
+    """
+
+    __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "__setattr__" in vars(cls):
+            cls.__setattr__ = _assigned  # type: ignore[method-assign]
+            cls.__delattr__ = _deleted  # type: ignore[method-assign]
+
+
+def _assigned(_: object, name: str, __: object) -> NoReturn:
+    raise FrozenInstanceError(f"cannot assign to {name!r}: results stay as they are")
+
+
+def _deleted(_: object, name: str) -> NoReturn:
+    raise FrozenInstanceError(f"cannot delete {name!r}: results stay as they are")
+
+
+class Brief(Fixed, Helpful):
     """A part of a result that is one line as `repr`: what it says beside its defaults, and nothing inside out."""
 
     __slots__ = ()
@@ -55,7 +99,7 @@ def _brief(value: object) -> str:
     return " ".join(repr(value).split())
 
 
-class Shown(Helpful):
+class Shown(Fixed, Helpful):
     """A result with a report."""
 
     __slots__ = ()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from hloscope.api.jobs import Job
 from hloscope.config import TargetConfig
 from hloscope.errors import HloscopeError
 from hloscope.program.loading import name_of
+from hloscope.shown import Fixed, FixedTable
 
 ROOT = Path(__file__).parent.parent
 GATHER, SHARD_MAP = (ROOT / f"fixtures/captured/matmul.{name}.jax-0.10.hlo" for name in ("matmul", "matmul_shard_map"))
@@ -83,8 +85,39 @@ def check_parts(found: object) -> set[str]:
         assert 0 < len(shown) < MOST_LETTERS, shown
         assert "\n" not in shown
         assert " at 0x" not in shown
+        if isinstance(part, Fixed):
+            check_that_it_stays_as_it_is(part)
         met.add(type(part).__name__)
     return met
+
+
+def check_that_it_stays_as_it_is(part: object) -> None:
+    for name in (fields(part)[0].name, "of_no_field") if is_dataclass(part) else ():
+        with pytest.raises(FrozenInstanceError):
+            setattr(part, name, 1)
+        with pytest.raises(FrozenInstanceError):
+            delattr(part, name)
+    for each in fields(part) if is_dataclass(part) else ():
+        assert type(getattr(part, each.name)) is not dict, each.name
+
+
+CHANGES = {
+    "set": lambda table: table.__setitem__("jax", "9"),
+    "delete": lambda table: table.__delitem__("jax"),
+    "join": lambda table: table.__ior__({"jax": "9"}),
+    "update": lambda table: table.update(jax="9"),
+    "pop": lambda table: table.pop("jax"),
+    "clear": lambda table: table.clear(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_tables_of_results_stay_as_they_are(change):
+    table = FixedTable(jax="0.10")
+    with pytest.raises(TypeError, match="results stay as they are"):
+        CHANGES[change](table)
+    assert table == {"jax": "0.10"} == pickle.loads(pickle.dumps(table)) == copy.deepcopy(table)
+    assert type(table | {"libtpu": "1"}) is dict
 
 
 def check_result(kind: str, found: object) -> None:

@@ -14,6 +14,7 @@ from hloscope.api.dumps import HowToAnalyze, analyze_dumped
 from hloscope.api.dumps import analyze_all as analyze_modules
 from hloscope.api.texts import beside_text, meant, refuse_beside_text, refuse_source_root, text_of
 from hloscope.errors import HloscopeError, TargetError
+from hloscope.outputs import check_hlo_file
 from hloscope.program.capture import Capture
 from hloscope.program.dumps import is_folder, read_dump
 from hloscope.program.target import TargetOptions, make_facts, with_options
@@ -60,7 +61,8 @@ def analyze(
         ignore: Names of rules not to run.
         source_root: For HLO text: the folder in which files that it names may be read, for comments that accept
             findings.
-        save_hlo: Of functions: the file that the compiled HLO is written to, whose lines the report names.
+        save_hlo: Of functions: the file that the compiled HLO is written to, whose lines the report names; one that
+            exists must hold HLO text.
         only: Of a folder of dumps: the module of this name, number or file.
         {options}
 
@@ -85,6 +87,8 @@ def analyze(
     refuse_source_root("source_root", source_root)
     assert not isinstance(target, Path)  # which is text, or refused
     facts = make_facts(**described)
+    if file is not None:
+        check_hlo_file(file)
     captured: list[Capture] = []
     with waiting() as stage:
         try:

@@ -12,7 +12,7 @@ from hloscope.analysis.model import Analysis
 from hloscope.analysis.namesakes import told_apart
 from hloscope.api.analyses import analyze
 from hloscope.api.jobs import HowToRun, Job, Outcome, jobs_of, run_jobs
-from hloscope.api.texts import meant, refuse_beside_analysis
+from hloscope.api.texts import meant, read_report, refuse_beside_analysis
 from hloscope.compiler.elsewhere import compiling_on
 from hloscope.config import ProjectConfig, TargetConfig, find_project, refuse
 from hloscope.contracts.baseline_files import is_baseline, write_baseline
@@ -58,7 +58,7 @@ def check(
         >>> assert report.passed, report
 
     Args:
-        targets: Names in the targets file; or programs as for `analyze`, or what that found.
+        targets: Names in the targets file; or programs as for `analyze`, or what that found, itself or as JSON.
         args: Of programs: one entry per positional argument of each, as for `analyze`.
         contract: Of programs: what is expected, as text or made by `hloscope.contracts.building`.
         baseline: Of programs: a baseline file that it has to agree with.
@@ -205,7 +205,13 @@ def _is_name(target: str) -> bool:
 
 
 def _analysis_of(target: Target, args: Any, options: Any) -> Analysis:
-    return target if isinstance(target, Analysis) else analyze(target, args, **options)
+    """A program that is analysed, or was: its report in JSON holds all that is known of it."""
+    if isinstance(target, Analysis):
+        return target
+    if isinstance(target, str | Path) and Path(target).suffix == ".json":
+        refuse_beside_analysis({"args": args, **options})
+        return read_report(Path(target), str(target))
+    return analyze(target, args, **options)
 
 
 def check_project(project: ProjectConfig, names: Sequence[str] = (), **how: Unpack[HowToRun]) -> tuple[Checked, ...]:

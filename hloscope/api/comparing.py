@@ -25,6 +25,7 @@ from hloscope.measured.joined import Joined
 from hloscope.measured.joining import compared
 from hloscope.measured.model import CompareDocument, UncomparedProgram
 from hloscope.measured.observed import Observed, observed_programs
+from hloscope.outputs import check_report_file
 from hloscope.profiles.model import Profile
 from hloscope.profiles.reading import profile_files, read_profile
 from hloscope.program.capture import Capture
@@ -77,6 +78,7 @@ def compare(
     folder = given.path("profile", profile, example='profile="/tmp/trace"') or Path()
     name = None if only is None else given.text("only", only, example='only="jit_step"')
     file = given.path("write", write, example='write="calibration.toml"')
+    check_report_file(file)
     found = _compared(None if target is None else meant(target), folder, {"args": args, **options}, name)
     if file is not None:
         _write(file, calibration_file(found, is_figure))

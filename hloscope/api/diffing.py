@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import tempfile
@@ -20,11 +19,10 @@ from hloscope.api.analyses import analyze
 from hloscope.api.analyzing import analyze_hlo
 from hloscope.api.checking import Target
 from hloscope.api.jobs import Checkout, Job, jobs_of, run_jobs
-from hloscope.api.texts import hlo_text, meant, refuse_beside_analysis
+from hloscope.api.texts import hlo_text, meant, read_report, refuse_beside_analysis
 from hloscope.config import ConfigError, ConfigMistakesError, ProjectConfig, TargetConfig, find_project
 from hloscope.contracts.baseline_files import is_baseline, read_baseline
 from hloscope.contracts.baselines import Baseline, baseline_of
-from hloscope.documents import read
 from hloscope.errors import HloscopeError, TargetError
 from hloscope.matching import match
 from hloscope.program.files import names_hlo, split_module
@@ -235,7 +233,7 @@ def side_of_file(path: Path, name: str, target: TargetConfig) -> Side | None:
     if path.suffix == ".py":
         return None
     if path.suffix == ".json":
-        return Side.of(name, _report(path, name))
+        return Side.of(name, read_report(path, name))
     if path.suffix == ".txt" and is_baseline(path):
         baseline = read_baseline(path)
         return None if baseline is None else Side(name=name, baseline=baseline)
@@ -243,14 +241,6 @@ def side_of_file(path: Path, name: str, target: TargetConfig) -> Side | None:
         return None
     beside = {key: value for key, value in target.options.items() if BY_NAME[key].of_text}
     return Side.of(name, analyze_hlo(hlo_text(path), name=name, slice=target.slices[0], **beside))
-
-
-def _report(path: Path, name: str) -> Analysis:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise HloscopeError(f"{name} is no JSON", why=str(error)) from None
-    return read(Analysis, document, name=name, key="collectives")
 
 
 def jobs_for(

@@ -73,14 +73,15 @@ def watched(facts: TargetFacts, limits: Limits, store: Store | None) -> Iterator
         HloscopeError: The slice is no TPU slice, or JAX is not one that hloscope can compile with.
     """
     from hloscope.compiler.jax_support import RECORDING, check_supported
-    from hloscope.program.devices import shown_for_a_script
+    from hloscope.program.devices import check_not_tracing, shown_for_a_script
     from hloscope.program.recording.watching import Watch
     from hloscope.program.surroundings import one_call
 
     chosen = recorded_slice(facts)
     facts = replace(facts, slice=chosen.name)
     check_supported(RECORDING)
-    with one_call(), shown_for_a_script(facts, chosen) as devices:
+    check_not_tracing()
+    with one_call(of_a_block=True), shown_for_a_script(facts, chosen) as devices:
         watch = Watch(whole=chosen, devices=devices, facts=facts, limits=limits, store=store)
         yield watch, watch.watching
 

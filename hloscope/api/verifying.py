@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -32,6 +32,8 @@ from hloscope.verification.pages import RULE_NAMES
 
 if TYPE_CHECKING:
     from hloscope.program.lowering import Lowered
+
+_MOST_LETTERS = 120
 
 
 @front_door
@@ -156,6 +158,7 @@ def _analyses(
         borrowed = references_facts(all_facts, functions[1], facts)
         borrowed = replace(borrowed, slice=first.slice.name if first.slice_chosen_by == "user" else None)
         twin = lower(functions[1], borrowed, name=name_of(reference), stage=stage, store=store)
+        first.plan.notes.extend(_other_structure(first.module.out_tree, twin.module.out_tree))
         job = Job(
             target=target,
             reference=reference,
@@ -174,6 +177,19 @@ def _analyses(
         analyses.append(analysis_of(pending.capture(stage), name_of(reference)))
         stage("running both programs")
         return (analyses[0], analyses[1]), job, None if child is None else child.numerics(settings.timeout_s)
+
+
+def _other_structure(found: Any, expected: Any) -> Iterator[str]:
+    """A note where two programs return as many arrays in another structure, which are compared by position."""
+    ours, references = (_structure(tree) for tree in (found, expected))
+    if ours != references and found.num_leaves == expected.num_leaves:
+        shown = [text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 1]}…" for text in (ours, references)]
+        yield f"the program returns {shown[0]}, and its reference {shown[1]}: outputs are compared by position"
+
+
+def _structure(tree: Any) -> str:
+    """A structure in JAX's words, each array as `*`."""
+    return given.ADDRESS.sub("", str(tree).removeprefix("PyTreeDef(").removesuffix(")"))
 
 
 def _functions(

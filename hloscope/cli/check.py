@@ -10,6 +10,7 @@ import click
 from hloscope.cli import running
 from hloscope.cli.options import executor_option, jobs_option, limit_option, project_options
 from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, NotationError, did_you_mean
+from hloscope.outputs import check_report_file
 from hloscope.report.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def _format_and_file(text: str) -> tuple[str, str]:
         raise NotationError(f"--write {text!r} names no file", fix=f"write {name}=FILE; -o - is standard output")
     if not Path(path).resolve().parent.is_dir():
         raise NotationError(f"--write {text!r} is in no folder that exists", fix="make the folder first")
+    check_report_file(path)
     return name, path
 
 

@@ -9,6 +9,7 @@ import click
 
 from hloscope.cli import running, targets
 from hloscope.cli.options import target_options
+from hloscope.outputs import check_report_file
 from hloscope.progress import progress
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def command(target: str | None, profile: Path, only: str | None, write: str | No
     """
     from hloscope.api.comparing import OWN, compare_function, compare_own, compare_text
 
+    check_report_file(write)
     if target is None:
         targets.refuse_options_of_functions(OWN, options)
         with running.stdout_kept_for_the_report():

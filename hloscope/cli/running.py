@@ -19,6 +19,7 @@ import click
 
 from hloscope.cli.options import LISTING, Decorator, report_options
 from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_OK, HloscopeError
+from hloscope.outputs import check_report_file
 from hloscope.progress import Stages, progress
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def reports(
         @wraps(find)
         def command(format_name: str, output: str | None, debug: bool, **options: Any) -> None:
             check_streams()
+            guarded(lambda: check_report_file(output), debug=debug)
             listing = {name: options[name] for name in LISTING if name in options}
             found = guarded(lambda: find(**options), debug=debug)
             shown = subject if shown_as is None else shown_as(options)

@@ -181,9 +181,12 @@ def explanation_of_target(
 def _of_function(options: Options, find: Callable[..., T]) -> T:
     """What is found of a function, while there is a progress display; its HLO is written where `--save-hlo` says."""
     from hloscope.api.texts import refuse_source_root
+    from hloscope.outputs import check_hlo_file
     from hloscope.store import default_store
 
     refuse_source_root("--source-root", options.get("source_root"))
+    if options.get("save_hlo"):
+        check_hlo_file(options["save_hlo"])
     facts, store = prepared_facts(options), default_store()
     captured: list[Capture] = []
     try:
@@ -203,7 +206,7 @@ def prepared_facts(options: Options) -> TargetFacts:
     from hloscope.api.own_rules import load_project_plugins
     from hloscope.hardware.overrides import overridden
     from hloscope.hardware.slices import default_slice, parse_slice
-    from hloscope.program.environment import DEFAULT_DEVICES, check_device_count, prepare_environment, require_jax
+    from hloscope.program.environment import DEFAULT_DEVICES, check_mesh_size, prepare_environment, require_jax
 
     require_jax()
     with running.stdout_kept_for_the_report():
@@ -213,7 +216,7 @@ def prepared_facts(options: Options) -> TargetFacts:
     attached = chosen is not None and chosen.is_attached
     asked = prod(facts.mesh.values()) if facts.mesh else None
     if asked is not None and not attached:
-        check_device_count(chosen or default_slice(asked), facts.mesh, at_least=chosen is None)
+        check_mesh_size(chosen, facts.mesh)
     elif chosen is not None and not attached:
         asked = chosen.device_count
     overridden(chosen or default_slice(1), facts.chip_overrides or ())

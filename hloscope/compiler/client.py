@@ -41,6 +41,8 @@ _SAID_LINES = 6
 _FATAL = re.compile(r"^F\d{4} |Check failed: |No space left|Fatal Python error|terminate called", re.IGNORECASE)
 _UNKNOWN_FLAG = re.compile(r"Unknown command line flag|Illegal value .* specified for flag")
 """What libtpu says of `LIBTPU_INIT_ARGS`, before it ends the process."""
+_UNKNOWN_TO_XLA = re.compile(r"Unknown flags? in XLA_FLAGS")
+"""What XLA says of `XLA_FLAGS`, likewise; those that were set after JAX was started reach workers first."""
 _NOISE = re.compile(r"^\s*(@|#\d|\*\*\*|PC:|==|https?:|[IWE]\d{4} |WARNING: Logging|Failed to find host)")
 _CRASH_DUMP = re.compile(r"^\*\*\* SIG\w+ ", re.MULTILINE)
 """Where libtpu's signal handler begins: registers, stacks and maps follow, all in lines of many kinds."""
@@ -290,6 +292,8 @@ def compiler_died(died: WorkerDied, doing: str) -> CompilerDiedError:
     elif died.returncode == -signal.SIGKILL:
         how = "it was killed from outside, most likely because the machine ran out of memory"
         fix = "try fewer at once (HLOSCOPE_MAX_WORKERS=1), fewer layers, or a machine with more memory"
+    elif _UNKNOWN_TO_XLA.search(died.words):
+        fix = "correct or unset XLA_FLAGS; options for the TPU compiler go to --compiler-option"
     elif _UNKNOWN_FLAG.search(died.words):
         fix = "correct or unset LIBTPU_INIT_ARGS, whose flags differ between versions of libtpu"
     else:

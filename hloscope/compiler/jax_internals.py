@@ -301,6 +301,13 @@ def partition_spec(op_sharding: Any, mesh: jax.sharding.Mesh) -> jax.sharding.Pa
         return None
 
 
+def is_tracing() -> bool:
+    """Whether JAX is tracing a function in this thread, for `jax.jit`, `jax.grad`, `jax.shard_map` or another."""
+    from jax._src import core
+
+    return not core.trace_state_clean()
+
+
 def backends_are_initialised() -> bool:
     """Whether JAX has chosen its devices already, so that their number can no longer change."""
     from jax._src import xla_bridge

@@ -30,6 +30,7 @@ _USED = {
         "jax._src.api_util": "_non_static_arg_names",
         "jax._src.compilation_cache": "reset_cache",
         "jax._src.config": "enable_compilation_cache jax_jit_cpp_cache_obj",
+        "jax._src.core": "trace_state_clean",
         "jax._src.interpreters.mlir": "ModuleContext.get_backend make_ir_context module_to_bytecode",
         "jax._src.interpreters.pxla": "_create_device_list create_compile_options get_prop_to_input_output",
         "jax._src.lib": "_jax.PjitFunctionCache xla_client.CompileOptions.ParseFromString "

@@ -18,12 +18,12 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from hloscope.compiler.jax_internals import backends_are_initialised, kept_apart, replaced_in_this_thread
+from hloscope.compiler.jax_internals import backends_are_initialised, is_tracing, kept_apart, replaced_in_this_thread
 from hloscope.compiler.jax_support import check_supported
-from hloscope.errors import DeviceCountError, MeshError, SliceError
+from hloscope.errors import DeviceCountError, HloscopeError, MeshError, SliceError
 from hloscope.hardware.devices import SliceDevice, slice_devices
 from hloscope.hardware.slices import Slice, default_slice, parse_slice
-from hloscope.program.environment import DEFAULT_DEVICES
+from hloscope.program.environment import DEFAULT_DEVICES, check_can_be_simulated, check_mesh_size
 from hloscope.program.notation import parse_axis_types
 from hloscope.program.several_slices import simulated_hybrid_meshes
 from hloscope.program.stand_ins import pose_as, posed_processes, posed_slice, posing_as
@@ -45,6 +45,7 @@ _seen = _Seen()
 @contextmanager
 def own_devices(count: int, *, in_all: bool = False) -> Iterator[None]:
     """Lets this thread, or all, see `count` simulated CPU devices and no others, whatever JAX was started with."""
+    check_can_be_simulated(count)
     client, before = _own_client(count), _seen.client
     with ExitStack() as stack:
         for holder, name, replacement in _replacements():
@@ -202,10 +203,14 @@ def on_enough_devices(targets: Sequence[Callable[..., Any] | str], facts: Target
         work: Imports, traces and compiles them.
 
     Raises:
-        MeshError: No number of devices suits the program.
+        HloscopeError: JAX is tracing the function that calls this.
+        MeshError: No number of devices suits the program, or its mesh is not as large as its slice.
+        SliceError: No single slice is as large as its mesh.
     """
     check_supported()
+    check_not_tracing()
     facts = next((facts.over(attached_facts(target)) for target in targets if not isinstance(target, str)), facts)
+    _check_mesh_size(facts)
     attached = facts.slice == "attached"
     by_name = all(isinstance(target, str) for target in targets)
     count = None if attached else _devices_to_begin_with(facts, by_name)
@@ -235,6 +240,27 @@ def devices_to_run_on(count: int, where: str) -> Iterator[None]:
     enough = where in ("tpu", "gpu") or (backends_are_initialised() and len(jax.devices()) >= count)
     with nullcontext() if enough else own_devices(count):
         yield
+
+
+def check_not_tracing() -> None:
+    """Checks that no function of the user's is being traced, which JAX could not go on with after another.
+
+    Raises:
+        HloscopeError: One is.
+    """
+    if is_tracing():
+        raise HloscopeError(
+            "hloscope is called by a function that JAX is tracing",
+            why="inside jax.jit, jax.grad, jax.vmap or jax.shard_map there is no program yet that could be compiled",
+            fix="call it outside of tracing, and give it the function itself",
+        )
+
+
+def _check_mesh_size(facts: TargetFacts) -> None:
+    """Checks a mesh that is given, before any of its devices is made."""
+    if facts.mesh is not None and not isinstance(facts.mesh, jax.sharding.Mesh) and facts.slice != "attached":
+        sizes = facts.mesh if isinstance(facts.mesh, Mapping) else axis_sizes(facts.mesh)
+        check_mesh_size(parse_slice(facts.slice) if facts.slice else None, sizes)
 
 
 def _no_count_fits(seen: int, error: DeviceCountError) -> MeshError:

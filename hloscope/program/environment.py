@@ -12,7 +12,8 @@ from math import prod
 from hloscope.compiler.cache import flags_of_compiles
 from hloscope.compiler.client import QUIET_LIBTPU
 from hloscope.errors import HloscopeError, MeshError, TargetError
-from hloscope.hardware.slices import Slice, slice_that_fits
+from hloscope.hardware.chips import CHIPS
+from hloscope.hardware.slices import Slice, default_slice, slice_that_fits
 from hloscope.units import plural
 
 DEFAULT_DEVICES = 8
@@ -40,20 +41,58 @@ def prepare_environment(device_count: int, *, attached: bool) -> None:
         attached: Leave JAX its real devices.
 
     Raises:
-        HloscopeError: XLA refuses the environment's XLA_FLAGS.
+        HloscopeError: XLA refuses the environment's XLA_FLAGS, or nothing has so many devices.
     """
     for name, value in QUIET_LIBTPU.items():
         os.environ.setdefault(name, value)
     if attached:
         return
+    check_can_be_simulated(device_count)
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["JAX_NUM_CPU_DEVICES"] = str(device_count)
     os.environ["XLA_FLAGS"] = flags_of_compiles()
     _check_xla_flags()
 
 
-def check_device_count(chosen: Slice, mesh: Mapping[str, int], *, at_least: bool = False) -> None:
-    """Checks that a mesh has as many devices as the slice, or with `at_least` no more.
+def most_devices() -> int:
+    """How many devices the largest slice that is known has."""
+    return max(chip.max_slice_chips * chip.devices_per_chip for chip in CHIPS)
+
+
+def check_can_be_simulated(device_count: int) -> None:
+    """Checks that devices can be simulated before any is made: far too many take all time and memory that there is.
+
+    Raises:
+        MeshError: No slice that is known has as many.
+    """
+    most = most_devices()
+    if device_count > most:
+        raise MeshError(
+            f"{device_count:,} devices are too many",
+            why=f"the largest slice that is known has {most:,}, and so many can be simulated",
+            fix="ask for a smaller mesh or slice: what moves over an axis is the same on a shorter one",
+        )
+
+
+def check_mesh_size(chosen: Slice | None, mesh: Mapping[str, int]) -> None:
+    """Checks, before any device is made, that a mesh has as many devices as its slice, or that some slice has as many.
+
+    Args:
+        chosen: The slice that the user named; None for the smallest that fits.
+        mesh: Size by axis name.
+
+    Raises:
+        MeshError: It has another number of devices than its slice.
+        SliceError: No single slice is that large.
+    """
+    if chosen is None:
+        default_slice(prod(mesh.values()))
+    else:
+        check_device_count(chosen, mesh)
+
+
+def check_device_count(chosen: Slice, mesh: Mapping[str, int]) -> None:
+    """Checks that a mesh has as many devices as the slice.
 
     It may have fewer where no slice of the generation has as few, and none that holds it is smaller.
 
@@ -67,7 +106,7 @@ def check_device_count(chosen: Slice, mesh: Mapping[str, int], *, at_least: bool
         available = len(jax.devices())
     else:
         available = chosen.device_count
-    if available == count or (at_least and count < available) or chosen.can_be_used_in_part_by(count):
+    if available == count or chosen.can_be_used_in_part_by(count):
         return
     other = None if chosen.chip is None else slice_that_fits(count, chosen.chip.name)
     raise MeshError(

@@ -24,7 +24,8 @@ from hloscope.hardware.chips import CHIPS, Chip
 from hloscope.hardware.slices import Slice, slice_shapes
 from hloscope.program.arguments import check_donated
 from hloscope.program.devices import axis_sizes, make_mesh
-from hloscope.program.plan import concrete_mesh
+from hloscope.program.own_meshes import abstract_mesh_of, check_own_meshes
+from hloscope.program.plan import axis_kinds, concrete_mesh
 from hloscope.program.target import TargetFacts
 
 _EXPORTED = ("args", "kwargs", "out", "static", "dims", "axis_types")
@@ -66,17 +67,6 @@ def _refuse(names: Sequence[str], facts: TargetFacts, kind: str, why: str) -> No
     if name is not None:
         fix = f"leave {name} out, or give the function itself"
         raise TargetError(f"{name} does not go with a {kind}", why=why, fix=fix)
-
-
-def mesh_of(shardings: Sequence[Any]) -> jax.sharding.Mesh | None:
-    """A mesh with the axes of the abstract one that shardings name; None where they name none."""
-    found = _abstract_mesh(shardings)
-    return None if found is None else concrete_mesh(found)
-
-
-def _abstract_mesh(shardings: Sequence[Any]) -> Any:
-    meshes = (getattr(sharding, "mesh", None) for sharding in shardings)
-    return next((mesh for mesh in meshes if isinstance(mesh, jax.sharding.AbstractMesh) and mesh.axis_names), None)
 
 
 def chip_of_devices(devices: Sequence[Any]) -> Chip | None:
@@ -146,20 +136,23 @@ def _is_nnx_module(value: object) -> bool:
 
 
 def _exported(target: export.Exported, facts: TargetFacts) -> tuple[Callable[..., Any], TargetFacts]:
-    """The call of an exported program, with arguments that are sharded as it was exported."""
+    """The call of an exported program, with arguments that are sharded as it was exported.
+
+    Raises:
+        MeshError: Nothing names its mesh, or the mesh that is given is another one.
+    """
     why = "it was exported with its own arguments and their shardings"
     _refuse(_EXPORTED, facts, "jax.export.Exported", why)
-    mesh = facts.mesh or _abstract_mesh(getattr(target, "_in_named_shardings", None) or ())
-    if mesh is None and target.nr_devices > 1:
-        raise MeshError(
-            f"the exported program is for {target.nr_devices} devices, and nothing names its mesh",
-            fix=f"give the mesh that it was exported with, such as --mesh X={target.nr_devices}",
-        )
-    if mesh is not None and not isinstance(mesh, jax.sharding.Mesh):
-        mesh = concrete_mesh(mesh) if hasattr(mesh, "axis_names") else make_mesh(mesh, dict.fromkeys(mesh, "auto"))
+    own = tuple(getattr(target, "_in_named_shardings", None) or ())
+    mesh = _mesh_of_exported(target, facts, abstract_mesh_of(own))
     if mesh is not None and mesh.size != target.nr_devices:
         raise MeshError(f"the exported program is for {target.nr_devices} devices, and the mesh has {mesh.size}")
-    shardings = target.in_shardings_jax(mesh) if mesh is not None else [None] * len(target.in_avals)
+    check_own_meshes(mesh, ((f"argument {at} of the exported program", one) for at, one in enumerate(own)))
+    try:
+        shardings = target.in_shardings_jax(mesh) if mesh is not None else [None] * len(target.in_avals)
+    except ValueError as error:
+        fix = "give the mesh that it was exported with"
+        raise MeshError("the exported program is for another mesh", why=str(error), fix=fix) from error
     leaves = [
         jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding)
         for aval, sharding in zip(target.in_avals, shardings, strict=True)
@@ -167,6 +160,22 @@ def _exported(target: export.Exported, facts: TargetFacts) -> tuple[Callable[...
     args, kwargs = jax.tree.unflatten(target.in_tree, leaves)
     made = jax.jit(target.call)
     return made, replace(facts, mesh=mesh, args=tuple(args), kwargs=kwargs)
+
+
+def _mesh_of_exported(target: export.Exported, facts: TargetFacts, own: Any) -> jax.sharding.Mesh | None:
+    """The mesh that an exported program is called under; one given by names has the axis types of the program's own."""
+    mesh = facts.mesh or own
+    if mesh is None and target.nr_devices > 1:
+        raise MeshError(
+            f"the exported program is for {target.nr_devices} devices, and nothing names its mesh",
+            fix=f"give the mesh that it was exported with, such as --mesh X={target.nr_devices}",
+        )
+    if mesh is None or isinstance(mesh, jax.sharding.Mesh):
+        return mesh
+    if not isinstance(mesh, Mapping):
+        return concrete_mesh(mesh)
+    kinds = dict(zip(own.axis_names, axis_kinds(own), strict=True)) if own is not None else {}
+    return make_mesh(mesh, {name: kinds.get(name, "auto") for name in mesh})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,15 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from hloscope.cells import cell_of
-from hloscope.program.surroundings import Surroundings, made_since, make_again, restore, streams_kept, surroundings
+from hloscope.program.surroundings import (
+    OF_WORLDS,
+    Surroundings,
+    made_since,
+    make_again,
+    restore,
+    streams_kept,
+    surroundings,
+)
 
 _OURS = frozenset({"__main__", "__mp_main__", "hloscope", "jax", "jaxlib", "numpy"})
 """Modules that there is one of in a process."""
@@ -59,7 +67,7 @@ class World:
         if self._is_entered:
             yield
             return
-        before, finder = surroundings(), _Finder(self)
+        before, finder = surroundings(OF_WORLDS), _Finder(self)
         aside = self._taken_out()
         sys.modules.update(self.modules)
         sys.path[:] = [*self.folders, *(entry for entry in sys.path if entry not in self.folders)]

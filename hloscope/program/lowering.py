@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import jax
@@ -19,7 +20,7 @@ from hloscope.compiler import client, jax_internals
 from hloscope.compiler.edits import ModuleTexts, edited
 from hloscope.compiler.jax_internals import LoweredFacts, replaced_in_this_thread
 from hloscope.compiler.model import Layout
-from hloscope.errors import HloscopeError, TraceError
+from hloscope.errors import HloscopeError, TargetError, TraceError
 from hloscope.hardware.slices import Slice, default_slice
 from hloscope.program.arguments import Call, build_call, out_shardings
 from hloscope.program.change import Change, LeafChange
@@ -29,13 +30,13 @@ from hloscope.program.handed_out import (
     is_traced_already,
     layout_of_devices,
     lowered_already,
-    mesh_of,
     slice_of_devices,
 )
 from hloscope.program.importing import is_library, modules_of, shown_path
 from hloscope.program.loading import user_code
 from hloscope.program.nnx_names import nnx_paths_as_names
-from hloscope.program.plan import Plan, choose_slice, make_plan, users_mesh
+from hloscope.program.own_meshes import check_call, check_own_meshes, laid_on, mesh_of_call, named_shardings, users_mesh
+from hloscope.program.plan import Plan, choose_slice, make_plan
 from hloscope.program.retracing import DoesNotApplyError, changed_call, moving_call, with_sizes
 from hloscope.program.several_slices import simulated_hybrid_meshes
 from hloscope.program.stand_ins import posed_slice, taken_notes
@@ -128,6 +129,7 @@ def lower(
         plan.notes.append("processes share a TPU slice only: on these devices the program sees one")
     seen = jax_internals.lowered_facts(made.module)
     mesh = users_mesh(plan, seen)
+    plan.notes.extend(check_own_meshes(mesh, named_shardings(seen, made.argument_shardings)))
     chosen, chosen_by = choose_slice(plan, mesh, seen.device_count)
     options = {**jax_internals.own_options(made.module), **facts.compiler_options}
     return Lowered(
@@ -235,9 +237,11 @@ _STRATEGIES = (
 """Tried in this order. A jitted function with its own shardings refuses arguments that are sharded otherwise, a program
 that brings its own mesh refuses to see another one, and one written for `jax.set_mesh` wants to see its arguments'."""
 
+_MOST_WRAPPERS = 8
+
 _OF_SURROUNDINGS = re.compile(
     r"context mesh .* should match|requires? a non-empty mesh|mesh context or metadata is required"
-    r"|sharding passed to jit does not match|incompatible devices",
+    r"|sharding passed to jit does not match|incompatible devices|when only AbstractMesh exists",
     re.IGNORECASE | re.DOTALL,
 )
 """What JAX says of the mesh that was made current, or was not, and of arguments that were replicated: not the program's
@@ -269,15 +273,16 @@ class _Attempt:
         """
         if strategy.arguments_mesh:
             call = self._call(strategy)
-            meshes = (getattr(sharding, "mesh", None) for sharding in _shardings(call))
-            mesh = next((mesh for mesh in meshes if isinstance(mesh, jax.sharding.Mesh) and mesh.size > 1), None)
+            mesh = mesh_of_call(_shardings(call))
             if mesh is None:
                 return None
             with jax.set_mesh(mesh):
-                return self._lowered(call)
+                return self._lowered(laid_on(mesh, call))
         current = None if strategy.without_mesh else self.plan.mesh
         with nullcontext() if current is None else jax.set_mesh(current):
-            return self._lowered(self._call(strategy))
+            call = self._call(strategy)
+            check_call(call, current)
+            return self._lowered(call)
 
     def _call(self, strategy: _Strategy) -> Call:
         return build_call(self.function, self.facts, self.plan.mesh, self.name, open_arguments=strategy.open_arguments)
@@ -320,7 +325,6 @@ def _handed_out(function: Function, facts: TargetFacts, plan: Plan, store: Store
         if plan.slice is None and chip is not None:
             plan.slice = default_slice(len(seen.devices), chip.name)
             plan.notes.append(f"its devices form no slice that is known: compiled for {plan.slice.name}")
-    plan.mesh = plan.mesh or mesh_of((*seen.in_shardings, *seen.out_shardings))
     return _Made(module, traced, []), None
 
 
@@ -412,9 +416,25 @@ def _trace_and_lower(
             jitted, leaves = changed_call(call, given, before.seen, results, before.mesh, change)
             traced = jitted.trace(*leaves)
         lowered = traced.lower(lowering_platforms=(platform,)) if platform else traced.lower()
-        while not isinstance(lowered, jax.stages.Lowered):  # flax.nnx.jit wraps JAX's own
-            lowered = lowered.lowered
-        return _Made(lowered, traced, _shardings(call))
+        return _Made(_of_jaxs_own(lowered, call.name), traced, _shardings(call))
+
+
+def _of_jaxs_own(lowered: Any, name: str) -> jax.stages.Lowered:
+    """What JAX lowered, of which `flax.nnx.jit` gives a wrapper.
+
+    Raises:
+        TargetError: It is something else, as of an object that has methods of every name.
+    """
+    inner = lowered
+    for _ in range(_MOST_WRAPPERS):
+        if isinstance(inner, jax.stages.Lowered):
+            return inner
+        inner = getattr(inner, "lowered", None)
+    raise TargetError(
+        f"{name} has methods trace and lower, and is no jitted function",
+        why=f"they give an object of the type {type(lowered).__qualname__}",
+        fix="give the function that does the work",
+    )
 
 
 @contextmanager
@@ -449,7 +469,23 @@ def _jitted(call: Call, mesh: jax.sharding.Mesh | None) -> Any:
     if call.out is not None:
         result = jax.eval_shape(lambda *a, **k: call.function(*a, **k, **call.static), *call.args, **call.kwargs)
         options["out_shardings"] = out_shardings(call.out, result, mesh)
-    return jax.jit(call.function, **options)
+    return jax.jit(_copied(call.function), **options)
+
+
+def _copied(function: Function) -> Function:
+    """A function that is another object than the user's, for JAX's caches: what they keep of it goes when it does.
+
+    Every trace is afresh, so none of that is ever used again, and the user's own function lives on.
+    """
+    if not isinstance(function, FunctionType):
+        return function
+    made = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    made.__qualname__, made.__module__, made.__doc__ = function.__qualname__, function.__module__, function.__doc__
+    made.__dict__.update(function.__dict__)
+    return made
 
 
 @contextmanager

@@ -8,12 +8,10 @@ from typing import Any
 
 import jax
 
-from hloscope.compiler.jax_internals import LoweredFacts
 from hloscope.errors import NotationError
 from hloscope.hardware.slices import Slice, default_slice, parse_slice
 from hloscope.program.devices import asked_mesh, axis_sizes, make_mesh
-from hloscope.program.environment import check_device_count
-from hloscope.program.several_slices import shown
+from hloscope.program.environment import check_device_count, check_mesh_size
 from hloscope.program.target import TargetFacts
 from hloscope.units import plural
 
@@ -59,8 +57,7 @@ def make_plan(facts: TargetFacts) -> Plan:
                 fix="give the mesh too, for example --mesh X=4,Y=2",
             )
     elif isinstance(mesh, Mapping):
-        if chosen is not None:
-            check_device_count(chosen, mesh)
+        check_mesh_size(chosen, mesh)
         mesh = asked_mesh(facts, jax.devices() if chosen is not None and chosen.is_attached else None)
         kinds = dict(zip(facts.mesh, axis_kinds(mesh), strict=True))
     elif not isinstance(mesh, jax.sharding.Mesh):
@@ -76,24 +73,6 @@ def concrete_mesh(abstract: Any) -> jax.sharding.Mesh:
 def axis_kinds(mesh: Any) -> tuple[str, ...]:
     """`auto`, `explicit` or `manual` for each axis."""
     return tuple(str(kind).rpartition(".")[2].lower() for kind in mesh.axis_types)
-
-
-def users_mesh(plan: Plan, seen: LoweredFacts) -> jax.sharding.Mesh | None:
-    """The mesh to report: the one that the program's arrays are sharded over, else the one asked for.
-
-    Where both have the same axes the program's own is taken too, since its axis types are the ones it was traced with.
-    """
-    meshes = [getattr(sharding, "mesh", None) for sharding in (*seen.in_shardings, *seen.out_shardings)]
-    meshes.append(jax.sharding.get_mesh())
-    fitting = (mesh for mesh in meshes if isinstance(mesh, jax.sharding.Mesh) and mesh.size == seen.device_count > 1)
-    own = next(fitting, None)
-    if own is None:
-        return plan.mesh
-    if plan.mesh is not None and axis_sizes(own) != axis_sizes(plan.mesh):
-        plan.notes.append(
-            f"the program has its own mesh {shown(axis_sizes(own))}: {shown(axis_sizes(plan.mesh))} is not used"
-        )
-    return own
 
 
 def choose_slice(plan: Plan, mesh: jax.sharding.Mesh | None, device_count: int) -> tuple[Slice, str]:

@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
 
 from hloscope.calls import check_keywords
 from hloscope.errors import TargetError
+from hloscope.given import shown
 from hloscope.program import options as kinds
 from hloscope.program.notation import parse_indices, parse_static
 from hloscope.program.options import Option, option
@@ -19,6 +20,8 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 ATTRIBUTE = "__hloscope_target__"
+_MOST_WRAPPERS = 1000
+"""More than Python's own `inspect.unwrap` follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,10 +338,21 @@ def target(*, args: Any = None, **options: Unpack[TargetOptions]) -> Callable[[F
 
 
 def attached_facts(function: object) -> TargetFacts:
-    """The facts that `target` attached to a function, or to what it wraps; empty ones when there are none."""
-    while function is not None:
+    """The facts that `target` attached to a function, or to what it wraps; empty ones when there are none.
+
+    Raises:
+        TargetError: It wraps itself, or so many others that there is no end to them.
+    """
+    asked = function
+    for _ in range(_MOST_WRAPPERS):
+        if function is None:
+            return TargetFacts()
         found = getattr(function, ATTRIBUTE, None)
         if isinstance(found, TargetFacts):
             return found
         function = getattr(function, "__wrapped__", None)
-    return TargetFacts()
+    raise TargetError(
+        f"{shown(asked)} wraps itself, or others without an end",
+        why="each __wrapped__ has another one",
+        fix="give the function that does the work",
+    )

@@ -381,7 +381,14 @@ def _asked(config: pytest.Config) -> int:
 
 
 def _marked(item: pytest.Item) -> int:
-    """Devices in the mesh of a test's marker; 0 where it names none, or one that cannot be read yet."""
+    """Devices in the mesh of a test's marker; 0 where it names none, or one that the test itself will refuse."""
+    from hloscope.program.environment import most_devices
+
+    count = _in_mesh_of(item)
+    return count if count <= most_devices() else 0
+
+
+def _in_mesh_of(item: pytest.Item) -> int:
     for marker in item.iter_markers("hloscope"):
         mesh = marker.kwargs.get("mesh")
         try:

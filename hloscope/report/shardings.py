@@ -14,7 +14,7 @@ from hloscope.documents import SCHEMA, Schema
 from hloscope.report.layout import Breaks, Column, column, fold, folded, hanging, section, table_lines
 from hloscope.report.words import part_of_axis, short_note
 from hloscope.shardy.shardings import Role, ShardedArray
-from hloscope.shown import Shown, one_line
+from hloscope.shown import Shown, fix_tables, one_line
 from hloscope.units import format_bytes, plural
 
 if TYPE_CHECKING:
@@ -49,6 +49,9 @@ class ShardingTable(Shown):
     arrays: tuple[ShardedArray, ...]
     unused: tuple[str, ...]
     notes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        fix_tables(self, "axis_sizes")
 
     def __repr__(self) -> str:
         return one_line(f"<Shardings of {self.target} on {self.slice_name}: {plural(len(self.arrays), 'array')}>")

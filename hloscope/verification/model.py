@@ -14,7 +14,7 @@ from hloscope.documents import SCHEMA, Schema, document
 from hloscope.findings import Finding, Severity, severe, unaccepted
 from hloscope.matching import Comparison
 from hloscope.python_words import front_door
-from hloscope.shown import Brief, Shown, one_line
+from hloscope.shown import Brief, Shown, fix_tables, one_line
 
 if TYPE_CHECKING:
     from hloscope.plain_types import VerificationDict
@@ -219,6 +219,9 @@ class Numerics(Brief):
     untested: tuple[Untested, ...] = ()
     other_branches: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        fix_tables(self, "dims", "not_compared")
 
     @property
     def agree(self) -> bool:

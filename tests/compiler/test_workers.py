@@ -458,6 +458,14 @@ def test_a_flag_that_libtpu_does_not_know_is_the_users(says):
     says(died)
 
 
+def test_a_flag_that_xla_does_not_know_is_the_users_too(says):
+    words = "F1123 13:31:13.871036   12372 parse_flags_from_env.cc:234] Unknown flag in XLA_FLAGS: --xla_nonsense=1\n"
+    died = client.compiler_died(WorkerDied(-signal.SIGABRT, words), "compiling step")
+    assert "xla_nonsense" in died.why
+    assert "unset XLA_FLAGS" in died.fix
+    says(died)
+
+
 def test_a_full_temporary_folder_is_named(says, monkeypatch):
     monkeypatch.setattr(client, "full_temporary_folder", lambda: "/tmp")
     died = client.compiler_died(WorkerDied(-signal.SIGABRT, ""), "compiling step")

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import random
 import re
+import signal
 import subprocess
 import sys
+import threading
+import time
+import warnings
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+import hloscope
 from hloscope.program.devices import own_devices, traced_afresh
 from hloscope.program.importing import World
+from hloscope.program.surroundings import one_call, restore, surroundings
 
 pytestmark = pytest.mark.tpu_compiler
 
@@ -146,3 +156,119 @@ def test_devices_of_its_own_leave_jaxs_in_place():
     assert (jax.device_count(), (jax.local_devices, jax.process_count)) == (count, functions)
     assert jnp.zeros(3).devices() <= set(jax.devices())
     assert (x + 1).tolist() == [1, 2, 3, 4]
+
+
+def meddling(x):
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.alarm(3600)
+    warnings.simplefilter("error")
+    warnings.showwarning = print
+    os.umask(0o777)
+    sys.argv[:] = ["other"]
+    sys.argv = ["another"]
+    sys.excepthook = sys.displayhook = print
+    sys.setrecursionlimit(sys.getrecursionlimit() + 1)
+    random.seed(1)
+    np.random.seed(1)
+    return x * 2
+
+
+def state():
+    return {
+        "handlers": [signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGALRM)],
+        "alarm": signal.getitimer(signal.ITIMER_REAL),
+        "warnings": (list(warnings.filters), warnings.showwarning),
+        "umask": re.search(r"Umask:\s*(\d+)", Path("/proc/self/status").read_text())[1],
+        "arguments": (id(sys.argv), list(sys.argv)),
+        "hooks": (sys.excepthook, sys.displayhook),
+        "recursion": sys.getrecursionlimit(),
+        "random numbers": (random.getstate(), np.random.get_state()[1].tolist(), np.random.get_state()[2]),
+    }
+
+
+def test_what_traced_code_does_to_the_interpreter_is_undone():
+    before, filters = state(), warnings.filters
+    hloscope.analyze(meddling, ("f32[8]",), slice="cpu:1")
+    after = state()
+    assert {name for name, value in before.items() if after[name] != value} == set()
+    assert warnings.filters is filters
+
+
+def test_random_numbers_of_another_threads_call_are_left_alone():
+    """They are the main thread's, which goes on with them meanwhile."""
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(surroundings()))
+    thread.start()
+    thread.join()
+    assert (seen[0]["random numbers"], seen[0]["handlers"]) == ({}, {})
+
+
+def test_a_block_of_the_users_own_keeps_its_random_numbers():
+    with one_call(of_a_block=True):
+        random.seed(5)
+    assert random.getstate() == random.Random(5).getstate()
+
+
+def test_a_limit_that_a_module_sets_holds_when_it_is_used_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deep.py").write_text(
+        "import sys\nsys.setrecursionlimit(4321)\n\ndef step(x):\n    return x * sys.getrecursionlimit()\n"
+    )
+    before, saved = sys.getrecursionlimit(), tmp_path / "deep.hlo"
+    for _ in range(2):
+        hloscope.analyze("deep.py:step", ("f32[8]",), slice="cpu:1", save_hlo=saved)
+        assert "constant(4321)" in saved.read_text()
+    assert sys.getrecursionlimit() == before
+
+
+def lowered_modules():
+    gc.collect()
+    return sum(type(one).__name__ == "JaxIrContext" for one in gc.get_objects())
+
+
+def test_nothing_is_kept_of_a_plain_function_that_was_analysed():
+    """JAX keeps what it lowered, of a megabyte and more, for as long as the function lives that it was made from."""
+
+    def step(x, w, *, scale=2.0):
+        return (x @ w).sum() * scale
+
+    def analysed():
+        return hloscope.analyze(step, ("f32[64@X,128]", "f32[128,64]"), mesh={"X": 4}, slice="cpu:4")
+
+    found, before = analysed(), lowered_modules()
+    for _ in range(3):
+        assert analysed() == found
+    assert found.target.endswith("step")
+    assert found.arguments[0].name == "x"
+    assert lowered_modules() <= before
+
+
+def test_looking_at_the_surroundings_takes_no_time():
+    rounds = 20
+    begun = time.perf_counter()
+    for _ in range(rounds):
+        restore(surroundings())
+    assert (time.perf_counter() - begun) / rounds < 0.02  # it takes 2 ms where nothing else runs
+
+
+DRAWING = """
+import random
+import jax  # which draws numbers of NumPy's when it is imported
+import numpy as np
+import hloscope
+
+random.seed(1)
+before = random.getstate(), np.random.get_state()[1].tolist()
+found = hloscope.analyze(lambda x: x * 2, ("f32[8]",), slice="cpu:1")
+table = hloscope.shardings(lambda x: x * 2, ("f32[8]",))
+print(found, table)
+print((random.getstate(), np.random.get_state()[1].tolist()) == before)
+"""
+
+
+def test_the_first_call_of_a_process_draws_no_random_numbers_of_the_users(tmp_path, root):
+    command = [sys.executable, "-c", DRAWING]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.endswith("\nTrue\n"), done.stderr

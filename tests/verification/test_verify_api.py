@@ -42,6 +42,27 @@ def test_closures_are_verified_in_this_process(says):
     says([found.numerics.ran_on, note, shown])
 
 
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [(lambda x: {"a": x}, lambda x: {"b": x}), (lambda x: x, lambda x: (x,)), (lambda x: [x, x], lambda x: (x, x))],
+    ids=["names", "a tuple of one", "list and tuple"],
+)
+def test_outputs_in_another_structure_are_noted(says, made, expected):
+    found = hloscope.verify(
+        lambda x: made(x * 2), lambda x: expected(x + x), ("f32[8@X]",), mesh={"X": 8}, slice="cpu:8"
+    )
+    assert found.passed
+    (note,) = [note for note in found.target.notes if "by position" in note]
+    assert note in str(found)
+    says(note)
+
+
+def test_outputs_in_the_same_structure_are_not():
+    found = hloscope.verify(lambda x: {"a": x * 2}, lambda x: {"a": x + x}, ("f32[8@X]",), mesh={"X": 8}, slice="cpu:8")
+    assert found.passed
+    assert not any("by position" in note for note in found.target.notes)
+
+
 def test_a_wrong_closure_fails():
     found = hloscope.verify(*closures(3), **FACTS, scale={"B": 16, "D": 8})
     assert not found.passed

@@ -18,7 +18,7 @@ from hloscope.errors import Helpful
 from hloscope.findings import Finding, severe
 from hloscope.program.capture import Mesh
 from hloscope.python_words import front_door
-from hloscope.shown import Brief, Shown, one_line
+from hloscope.shown import Brief, Shown, fix_tables, one_line
 from hloscope.units import format_bytes, plural
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ class Analysis(Shown):
     versions: dict[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
+        fix_tables(self, "versions")
         axes = None if self.mesh is None else self.mesh.axis_names
         if not isinstance(self.collectives, Collectives) or self.collectives.mesh_axes != axes:
             object.__setattr__(self, "collectives", Collectives(self.collectives, mesh_axes=axes))
@@ -389,3 +390,6 @@ class Totals(Total):
     by_axis: dict[str, Total] = field(hash=False)
     by_kind: dict[str, Total] = field(hash=False)
     by_link: dict[str, Total] = field(hash=False)
+
+    def __post_init__(self) -> None:
+        fix_tables(self, "by_axis", "by_kind", "by_link")

@@ -10,7 +10,7 @@ from hloscope.documents import SCHEMA, Schema
 from hloscope.errors import HloscopeError
 from hloscope.findings import Finding, severe
 from hloscope.python_words import front_door
-from hloscope.shown import Brief, Shown, one_line
+from hloscope.shown import Brief, Shown, fix_tables, one_line
 from hloscope.units import plural
 
 if TYPE_CHECKING:
@@ -159,6 +159,9 @@ class Recording(Shown):
     kept_writes: tuple[KeptWrite, ...]
     notes: tuple[str, ...]
     versions: dict[str, str] = field(hash=False)
+
+    def __post_init__(self) -> None:
+        fix_tables(self, "versions")
 
     def broken(self, fail_on: str) -> tuple[Finding, ...]:
         """What rules found in programs that is as severe, and that nobody accepts.

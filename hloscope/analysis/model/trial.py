@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from hloscope.analysis.model.step_time import RuleUse
 from hloscope.analysis.vocabulary import Bound
-from hloscope.shown import Brief
+from hloscope.shown import Brief, fix_tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -44,6 +44,9 @@ class Figures(Brief):
     rules: tuple[RuleUse, ...] = ()
     compute_us: float | None = None
     exposed_us: float | None = None
+
+    def __post_init__(self) -> None:
+        fix_tables(self, "wire_bytes_by_axis")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

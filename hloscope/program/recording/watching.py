@@ -27,7 +27,8 @@ from hloscope.program.compiling import start_compile
 from hloscope.program.jaxprs import differs_by_platform, matmul_flops, mesh_in, opened
 from hloscope.program.lowering import Lowered, lowering_for_a_slice
 from hloscope.program.nnx_names import nnx_paths_as_names
-from hloscope.program.plan import Plan, users_mesh
+from hloscope.program.own_meshes import users_mesh
+from hloscope.program.plan import Plan
 from hloscope.program.recording.fakes import COUNTED_BYTES, Fakes, Held
 from hloscope.program.recording.programs import Program, bytes_of, place_of, sub_slice, type_of
 from hloscope.program.recording.writes import WriteLog, writes_guarded
