@@ -9,7 +9,9 @@ Example:
 Functions:
     analyze: What a program moves, over which axes, from which line, and how long a step takes.
     explain: Why each collective is there, and what would help.
+    suggest: A better sharding, searched for, compiled and priced.
     price: How long a step takes on each of several slices.
+    timeline: What runs when in one step, and what is waited for.
     shardings: The sharding of every array, without a compile.
     diff: What one program moves and another does not.
     check: Whether programs keep to a contract, as `hloscope.contracts` or text says it; `accept` writes baselines.
@@ -32,7 +34,6 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from hloscope.errors import no_attribute
 from hloscope.version import __version__
 
 if TYPE_CHECKING:
@@ -206,6 +207,8 @@ def __getattr__(name: str) -> object:
     if name in _MODULES:
         return _imported(f"hloscope.{name}")
     if name not in _HOME_OF:
+        from hloscope.errors import no_attribute
+
         raise no_attribute("module 'hloscope'", name, __all__)
     return getattr(_imported(_HOME_OF[name]), name)
 

@@ -11,6 +11,7 @@ import hloscope
 from hloscope import rules
 from hloscope.analysis.model import Analysis
 from hloscope.analysis.model.recording import Recording
+from hloscope.analysis.model.suggestion import Suggestions
 from hloscope.analysis.model.timeline import Timeline
 from hloscope.cli import group
 from hloscope.measured.model import CompareDocument
@@ -73,7 +74,26 @@ COMMANDS = {
             "fail_on": "Recording.fails(fail_on)",
         },
     ),
-    "price": (hloscope.price, Prices, {"target": "price(target)", "slices": "price(slices)"}),
+    "price": (
+        hloscope.price,
+        Prices,
+        {"target": "price(target)", "slices": "price(slices)", "executor": "price(executor)"},
+    ),
+    "suggest": (
+        hloscope.suggest,
+        Suggestions,
+        {
+            "target": "suggest(target)",
+            "keep": "suggest(keep)",
+            "free": "suggest(free)",
+            "fix_mesh": "suggest(fix_mesh)",
+            "candidates": "suggest(candidates)",
+            "budget_s": "suggest(budget_s)",
+            "seed": "suggest(seed)",
+            "jobs": "suggest(jobs)",
+            "executor": "suggest(executor)",
+        },
+    ),
     "timeline": (hloscope.timeline, Timeline, {"target": "timeline(target)"}),
     "explain": (
         hloscope.explain,
@@ -116,6 +136,7 @@ COMMANDS = {
             "config": "check(config)",
             "no_cache": "check(cached)",
             "jobs": "check(jobs)",
+            "executor": "check(executor)",
             "also": "CheckReport.report(format)",
         },
     ),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -13,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hloscope.errors import HloscopeError, MeshError, NotationError, TargetError, did_you_mean
+from hloscope.errors import HloscopeError, MeshError, NotationError, TargetError, TraceError, did_you_mean
 from hloscope.given import refuse
 from hloscope.program.devices import axis_sizes
 from hloscope.program.loading import import_error, user_code
@@ -352,3 +353,20 @@ def argument_letters(facts: TargetFacts, count: int) -> tuple[tuple[str | None, 
     if len(leaves) != count:
         return (None,) * count
     return tuple(parse_array(leaf, facts.dims).letters or None if isinstance(leaf, str) else None for leaf in leaves)
+
+
+@contextmanager
+def told_of_nothing(call: Call) -> Iterator[None]:
+    """Says of a program that cannot be traced which of its arguments are None.
+
+    Raises:
+        TraceError: As it was, with that.
+    """
+    try:
+        yield
+    except TraceError as error:
+        empty = [f"args[{place}]" for place, value in enumerate(call.args) if value is None]
+        if empty and error.fix is None:
+            be = "is" if len(empty) == 1 else "are"
+            error.fix = f"{' and '.join(empty)} {be} None: give an array or its type there, if {call.name} needs one"
+        raise

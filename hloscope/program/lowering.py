@@ -22,7 +22,7 @@ from hloscope.compiler.jax_internals import LoweredFacts, replaced_in_this_threa
 from hloscope.compiler.model import Layout
 from hloscope.errors import HloscopeError, TargetError, TraceError
 from hloscope.hardware.slices import Slice, default_slice
-from hloscope.program.arguments import Call, build_call, out_shardings
+from hloscope.program.arguments import Call, build_call, out_shardings, told_of_nothing
 from hloscope.program.change import Change, LeafChange
 from hloscope.program.devices import make_mesh, traced_afresh
 from hloscope.program.handed_out import (
@@ -407,7 +407,7 @@ def _trace_and_lower(
     Raises:
         TraceError: JAX refuses the program, in JAX's words with the user's line.
     """
-    with _told_of_nothing(call), user_code(f"JAX cannot trace {call.name}"), traced_afresh(), nnx_paths_as_names():
+    with told_of_nothing(call), user_code(f"JAX cannot trace {call.name}"), traced_afresh(), nnx_paths_as_names():
         if changed is None:
             traced = _jitted(call, mesh).trace(*call.args, **call.kwargs, **call.static)
         else:
@@ -435,23 +435,6 @@ def _of_jaxs_own(lowered: Any, name: str) -> jax.stages.Lowered:
         why=f"they give an object of the type {type(lowered).__qualname__}",
         fix="give the function that does the work",
     )
-
-
-@contextmanager
-def _told_of_nothing(call: Call) -> Iterator[None]:
-    """Says of a program that cannot be traced which of its arguments are None.
-
-    Raises:
-        TraceError: As it was, with that.
-    """
-    try:
-        yield
-    except TraceError as error:
-        empty = [f"args[{place}]" for place, value in enumerate(call.args) if value is None]
-        if empty and error.fix is None:
-            be = "is" if len(empty) == 1 else "are"
-            error.fix = f"{' and '.join(empty)} {be} None: give an array or its type there, if {call.name} needs one"
-        raise
 
 
 def _jitted(call: Call, mesh: jax.sharding.Mesh | None) -> Any:

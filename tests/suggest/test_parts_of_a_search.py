@@ -70,7 +70,7 @@ def test_states_belong_to_their_weights_and_what_is_kept_is_no_part():
     )
 
 
-@pytest.mark.parametrize(("word", "how"), [("keep", {"keep": ("w1",)}), ("free", {"free": ("out",)})])
+@pytest.mark.parametrize(("word", "how"), [("keep", {"keep": ("w1",)}), ("free", {"free": ("y",)})])
 def test_a_name_that_nothing_has_is_refused(says, word, how):
     with pytest.raises(hloscope.NotationError) as caught:
         space_of(shardable.small_ffn, **how)

@@ -66,6 +66,8 @@ def every_use() -> None:
     ways: hloscope.Suggestions = hloscope.suggest(step, ARGS, mesh={"X": 8}, budget_s="1m", keep=("W",), free="result")
     best: hloscope.Suggestion | None = ways.best
     specs: tuple[hloscope.SuggestedSpec, ...] = () if best is None else best.specs
+    when: hloscope.Timeline = hloscope.timeline(step, ARGS, mesh={"X": 8})
+    print(when.to_dict()["target"], hloscope.contracts)
     print([spec.after for spec in specs], ways.to_dict()["front"])
     table: hloscope.ShardingTable = hloscope.shardings(step, ARGS)
     checked: hloscope.CheckReport = hloscope.check(step, found, contract=("all-reduce@Y", "nothing else"))

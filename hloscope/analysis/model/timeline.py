@@ -214,7 +214,7 @@ class Timeline(Shown):
     @classmethod
     @front_door
     def from_dict(cls, document: Mapping[str, object]) -> Timeline:
-        """The timeline that `to_dict` or `--format json` made plain data of.
+        """The timeline that `to_dict` made plain data of.
 
         Raises:
             HloscopeError: It is no such document, or one of another schema.
