@@ -184,7 +184,7 @@ COMMANDS = {
 }
 RESULTS = (
     *(Analysis, Recording, Prices, Explanations, ShardingTable, Verification),
-    *(CheckReport, DiffDocument, CompareDocument, Checkups, Timeline),
+    *(CheckReport, DiffDocument, CompareDocument, Checkups, Suggestions, Timeline),
 )
 HOLDERS = {
     "hloscope": hloscope,
