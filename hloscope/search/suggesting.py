@@ -295,14 +295,18 @@ class Search:
 
     def _promising(self, count: int) -> list[Point]:
         """The points that are expected to win most, by what was compiled; each as if those before it came out so."""
-        known = [found for found in self.found.compiled if found.figures is not None and found.figures.step_us]
+        known = [
+            found
+            for found in self.found.compiled
+            if self._estimates.get(found.point) is not None and found.figures is not None and found.figures.step_us
+        ]
         self._rank_near(known)
         pool = sorted(
             (point for point, estimate in self._estimates.items() if estimate is not None and point not in self._done),
             key=self._promise,
         )
-        if not pool:
-            return []
+        if not pool or not known:
+            return pool[:count]
         columns = Differences(point.traits for point in (*(found.point for found in known), *pool))
         compiled = columns.rows([found.point.traits for found in known])
         waiting = columns.rows([point.traits for point in pool])

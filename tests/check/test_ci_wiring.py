@@ -75,6 +75,7 @@ def test_the_pre_commit_hook(repository):
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "1 passed")
 
 
+@pytest.mark.long
 def test_the_shell_and_gitlab_steps_of_the_page(repository):
     (commands,) = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
     gitlab = re.findall(r"^  script:\n    - (.+)$", PAGE, re.MULTILINE)

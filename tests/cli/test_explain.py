@@ -159,6 +159,7 @@ def test_shardings_need_a_function(says):
     assert CAPTURED in says(done.stderr)
 
 
+@pytest.mark.long
 def test_text_prints_no_line_of_a_file_that_it_names(says, root, tmp_path):
     secret = tmp_path / "src" / "secret.py"
     secret.parent.mkdir()

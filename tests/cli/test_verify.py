@@ -37,6 +37,7 @@ def test_a_program_and_its_twin(says):
     says([ran, moved.partition(";")[0]])
 
 
+@pytest.mark.long
 def test_the_headline_moves_more_than_its_twin():
     done = verify(
         f"{SEEDS}/mixture_of_experts.py:mixture_of_experts",

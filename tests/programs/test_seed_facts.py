@@ -22,7 +22,14 @@ def test_every_file_of_the_folder_is_in_the_index():
     )
 
 
-SLOW = ("unsharded", "unsharded_shard_map", "collective", "reduce_scatter_matmul_ring", "column_parallel_by_hand")
+SLOW = (
+    "collective",
+    "column_parallel_by_hand",
+    "naive",
+    "reduce_scatter_matmul_ring",
+    "unsharded",
+    "unsharded_shard_map",
+)
 
 
 def expected(program):

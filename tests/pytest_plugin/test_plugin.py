@@ -184,6 +184,7 @@ BASELINE = """
         """.replace("\n        ", "\n")
 
 
+@pytest.mark.long
 def test_baselines(says, hlo_suite, suite, pytester):
     missing = hlo_suite(BASELINE)
     missing.assert_outcomes(failed=2)

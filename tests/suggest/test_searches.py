@@ -91,6 +91,7 @@ def test_ctrl_c_gives_what_was_found():
     assert found is None or found.stopped == "interrupted"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("cached")
 def test_a_budget_ends_a_search():
     found = hloscope.suggest(shardable.layer, candidates=400, budget_s=5)
