@@ -213,6 +213,14 @@ class Space:
                 found.append(spec)
         return tuple(dict.fromkeys(found))
 
+    def argument_bytes(self, point: Point) -> int:
+        """Bytes of the arguments on one device."""
+        total = 0.0
+        for part, spec in zip(self.parts, point.specs, strict=True):
+            if not part.is_result:
+                total += part.bytes / prod(self.mesh[axis] for axes in spec or () for axis in axes)
+        return int(total)
+
     def neighbours(self, point: Point) -> Iterator[Point]:
         """The points that differ in one part, with its states or without, or in what becomes of constraints."""
         for number, part in enumerate(self.parts):

@@ -343,11 +343,11 @@ class Search:
         if room is None:
             return 1.0
         beside = [
-            found.figures.hbm_bytes - _argument_bytes(found.space, found.point)
+            found.figures.hbm_bytes - found.space.argument_bytes(found.point)
             for found in self.found.compiled
             if found.figures is not None and found.figures.hbm_bytes is not None
         ]
-        needed = _argument_bytes(space, point) + (min(beside) if beside else 0)
+        needed = space.argument_bytes(point) + (min(beside) if beside else 0)
         return 1.0 if needed <= room else 0.02
 
     @property
@@ -490,13 +490,3 @@ def _freed(found: Compiled) -> Change | None:
 def _family(name: str) -> str:
     """The words of a recipe's name without its axes."""
     return ", ".join(sorted(part.partition(" over ")[0] for part in name.split(", ")))
-
-
-def _argument_bytes(space: Space, point: Point) -> int:
-    """Bytes of the arguments on one device."""
-    total = 0.0
-    for part, spec in zip(space.parts, point.specs, strict=True):
-        if not part.is_result:
-            cut = prod(space.mesh[axis] for axes in spec or () for axis in axes)
-            total += part.bytes / cut
-    return int(total)
