@@ -33,6 +33,8 @@ from hloscope.why import explained, unexplained
 
 if TYPE_CHECKING:
     from hloscope.program.compiling import Pending
+    from hloscope.program.lowering import Lowered
+    from hloscope.search.subject import Subject
 
 T = TypeVar("T")
 Stage = Callable[[str], None]
@@ -117,6 +119,51 @@ def captured_function(
     program = with_function(target, facts, compiled, stage=stage, store=store)
     notes = (*program.notes, *_unused_letters(facts, program), *_left_open(facts, program))
     return replace(program, notes=notes), begun[-1]
+
+
+def subject_of(
+    function: Callable[..., Any],
+    facts: TargetFacts,
+    name: str,
+    *,
+    stage: Stage = lambda _: None,
+    store: Store | None = None,
+    when_lowered: Callable[[Lowered], None] = lambda _: None,
+    when_compiled: Callable[[Capture], None] = lambda _: None,
+) -> Subject:
+    """A program as it is written, lowered, compiled and priced: what changes of it are held against.
+
+    Args:
+        function: The user's function.
+        facts: How to call and place it.
+        name: What the user named.
+        stage: Called with what is happening.
+        store: Where compiles and figures are kept; None keeps none.
+        when_lowered: Called with what JAX made of it; may refuse it, before it is compiled.
+        when_compiled: Called with what the compiler made of it, before that is analysed.
+
+    Raises:
+        HloscopeError: Bad input, or JAX or the compiler refuses the program.
+    """
+    from hloscope.program.compiling import start_compile  # these import JAX, which takes its time
+    from hloscope.program.lowering import lower
+    from hloscope.search.subject import Subject
+
+    lowered = lower(function, facts, name=name, stage=stage, store=store)
+    when_lowered(lowered)
+    pending = start_compile(lowered, stage=stage, store=store)
+    captured = pending.capture(stage)
+    when_compiled(captured)
+    stage("reading the compiled program")
+    return Subject(
+        function=function,
+        lowered=lowered,
+        captured=captured,
+        analysis=analysis_of(captured, name),
+        store=store,
+        kept=pending.kept,
+        stage=stage,
+    )
 
 
 def analysis_of(

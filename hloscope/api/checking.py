@@ -44,7 +44,7 @@ def check(
     config: str | Path | None = None,
     cached: bool = True,
     jobs: int | None = None,
-    executor: str | None = None,
+    executor: Any = None,
     **options: Unpack[TargetOptions],
 ) -> CheckReport:
     """Holds programs against what is expected of them.
@@ -66,7 +66,8 @@ def check(
         config: The targets file; by default the nearest one, going upward from the current folder.
         cached: Of names: False compiles everything, and keeps nothing.
         jobs: Of names: processes at once; by default as many as cores and memory allow.
-        executor: Where compiles run, as `dask://HOST:PORT`; by default in processes of this machine.
+        executor: Where compiles run, as for `suggest`; of names, which are checked in processes of their own, only
+            `dask://HOST:PORT`. By default in processes of this machine.
         {options}
 
     Returns:
@@ -94,6 +95,8 @@ def check(
     if said is not None:
         fix = "say it in the targets file, or give the program"
         raise NotationError(f"{said} does not go with names of the targets file", fix=fix)
+    if executor is not None and not isinstance(executor, str):
+        given.refuse("executor", "the address of a Dask scheduler", executor, 'executor="dask://scheduler:8786"')
     return _of_project(names, config, cached=cached, jobs=jobs, executor=executor, timeout_s=options.get("timeout_s"))
 
 

@@ -12,7 +12,7 @@ from hloscope import given
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.analysis.model.trial import Trials
 from hloscope.analysis.places import Sources
-from hloscope.api.analyzing import analysis_of, analysis_of_text, with_function
+from hloscope.api.analyzing import analysis_of_text, subject_of, with_function
 from hloscope.api.texts import meant, refuse_beside_analysis, refuse_source_root, text_of
 from hloscope.errors import NotationError
 from hloscope.program.capture import Capture
@@ -171,28 +171,10 @@ def explain_function(
     name = name_of(target)
 
     def explained(function: Callable[..., Any], known: TargetFacts) -> Explanations:
-        from hloscope.program.compiling import start_compile  # these import JAX, which takes its time
-        from hloscope.program.lowering import lower
-        from hloscope.search import Subject
-
-        lowered = lower(function, known, name=name, stage=stage, store=store)
-        pending = start_compile(lowered, stage=stage, store=store)
-        captured = pending.capture(stage)
-        when_compiled(captured)
-        stage("reading the compiled program")
-        analysis = analysis_of(captured, name)
-        found = reasons_of(analysis, named, sources=sources)
+        subject = subject_of(function, known, name, stage=stage, store=store, when_compiled=when_compiled)
+        found = reasons_of(subject.analysis, named, sources=sources)
         if not trying.wanted:
             return Explanations(found, everything=everything)
-        subject = Subject(
-            function=function,
-            lowered=lowered,
-            captured=captured,
-            analysis=analysis,
-            store=store,
-            kept=pending.kept,
-            stage=stage,
-        )
         shown = len(found) if everything else min(1, len(found))
         if found:
             when_explained(replace(found[0], advice=()))

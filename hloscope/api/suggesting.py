@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from hloscope import given
 from hloscope.analysis.model.suggestion import Suggestions
-from hloscope.api.analyzing import Stage, analysis_of, with_function
+from hloscope.api.analyzing import Stage, subject_of, with_function
 from hloscope.api.texts import meant, text_of
 from hloscope.compiler.elsewhere import compiling_on
 from hloscope.errors import HloscopeError, TargetError
@@ -40,11 +40,11 @@ class Searching:
 
     Attributes:
         keep: Names, or patterns, of arguments that stay as they are.
-        free: The same of results that may come to lie otherwise.
+        free: The same of results whose sharding may change.
         fix_mesh: Whether the mesh stays as it is.
-        candidates: Programs that are compiled.
+        candidates: Programs that are compiled, before the best is tried with other device orders and freed results.
         seconds: Seconds in all; None for any number.
-        seed: Of what is drawn by lot.
+        seed: Of random sampling.
     """
 
     keep: tuple[str, ...] = ()
@@ -87,11 +87,12 @@ def suggest(
         target: As for `analyze`.
         args: One entry per positional argument, as for `analyze`.
         keep: Names, or patterns such as `params*`, of arguments that stay as they are.
-        free: Names, or patterns, of results that may come to lie otherwise than the program asks for; `out` is all.
+        free: Names, or patterns, of results that need not keep the sharding that the program asks for; `out` is all.
         fix_mesh: Whether the mesh stays as it is.
-        candidates: Programs that are compiled at the most.
+        candidates: Programs that are compiled at most; the best is then compiled up to four times more, with other
+            orders of its devices and with its results free.
         budget_s: Seconds, or a span such as `10m`, after which the search ends with what it has.
-        seed: Of what is drawn by lot where there is too much to rank all of it.
+        seed: Of the random sampling where there are too many shardings to rank all of them.
         jobs: Compiles at once; by default as many as cores and memory allow.
         executor: Where the compiles run: a `concurrent.futures.Executor`, or `dask://HOST:PORT` of a Dask scheduler;
             by default processes of this machine.
@@ -121,7 +122,7 @@ def suggest(
     assert not isinstance(target, Path)  # which is text, or refused
     facts = make_facts(**described)
     with waiting() as stage, compiling_on(executor, jobs):
-        return suggest_function(target, facts, searching, stage=stage, store=default_store())
+        return suggest_function(target, facts, searching, stage=stage, say=stage, store=default_store())
 
 
 def refused_text() -> TargetError:
@@ -139,6 +140,7 @@ def suggest_function(
     searching: Searching,
     *,
     stage: Stage = lambda _: None,
+    say: Callable[[str], None] = lambda _: None,
     store: Store | None = None,
 ) -> Suggestions:
     """Searches for a better sharding of a function.
@@ -148,6 +150,7 @@ def suggest_function(
         facts: How to call and place it.
         searching: What may change, and what may be spent.
         stage: Called with what is happening, for a progress display.
+        say: Called once, before the search, with about how long it takes and how much memory.
         store: Where compiles and figures are kept; None keeps none.
 
     Raises:
@@ -160,40 +163,17 @@ def suggest_function(
         from hloscope.search.suggesting import Effort, Search
 
         begun = monotonic()
-        subject = _subject(function, known, name, stage, store)
-        notes: list[str] = []
+        subject = subject_of(function, known, name, stage=stage, store=store, when_lowered=_refuse)
+        notes = list(subject.analysis.notes)
         spaces = list(_spaces(subject, known, searching, notes, stage))
         effort = Effort(candidates=searching.candidates, seconds=searching.seconds, seed=searching.seed)
         search = Search(spaces, effort, stage, begun=begun)
         search.found.notes += notes
-        stage(_beforehand(subject, searching))
+        say(_beforehand(subject, searching))
         search.run()
         return suggestions(search, name)
 
     return with_function(target, facts, searched, stage=stage, store=store)
-
-
-def _subject(function: Callable[..., Any], facts: TargetFacts, name: str, stage: Stage, store: Store | None) -> Subject:
-    """The program as it is written, compiled and priced."""
-    from hloscope.program.compiling import start_compile
-    from hloscope.program.lowering import lower
-    from hloscope.search.subject import Subject
-
-    lowered = lower(function, facts, name=name, stage=stage, store=store)
-    _refuse(lowered)
-    pending = start_compile(lowered, stage=stage, store=store)
-    captured = pending.capture(stage)
-    stage("reading the compiled program")
-    analysis = analysis_of(captured, name)
-    return Subject(
-        function=function,
-        lowered=lowered,
-        captured=captured,
-        analysis=analysis,
-        store=store,
-        kept=pending.kept,
-        stage=stage,
-    )
 
 
 def _refuse(lowered: Lowered) -> None:

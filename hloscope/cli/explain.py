@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hloscope.cli import running, targets
-from hloscope.cli.options import source_root_option, target_options, together
-from hloscope.given import span
+from hloscope.cli.options import Span, source_root_option, target_options, together
 
 if TYPE_CHECKING:
     from hloscope.why.explanation import Explanation
@@ -29,21 +28,6 @@ Examples
 """
 
 _ALL = "all"
-
-
-class Span(click.ParamType):  # type: ignore[type-arg]
-    """A span of time: `30s`, `5m`, `2h`."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Seconds."""
-        seconds = span(value)
-        if seconds is None:
-            self.fail(f"{value!r} is no span of time: write 30s, 5m or 2h", param, ctx)
-        if not seconds:
-            self.fail("it has to be longer than 0: write 30s, 5m or 2h, or --no-try to try nothing", param, ctx)
-        return seconds
 
 
 def _subject(options: dict[str, Any]) -> str:

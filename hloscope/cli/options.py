@@ -7,11 +7,27 @@ from typing import Any
 
 import click
 
+from hloscope.given import span
 from hloscope.program.target import BY_NAME, OPTIONS
 from hloscope.report.formats import FORMATS, GROUPINGS
 
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
+
+
+class Span(click.ParamType):  # type: ignore[type-arg]
+    """A span of time: `30s`, `5m`, `2h`."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Seconds."""
+        seconds = span(value)
+        if seconds is None:
+            self.fail(f"{value!r} is no span of time: write 30s, 5m or 2h", param, ctx)
+        if not seconds:
+            self.fail("it has to be longer than 0: write 30s, 5m or 2h, or --no-try to try nothing", param, ctx)
+        return seconds
 
 
 def together(*options: Decorator) -> Decorator:

@@ -165,6 +165,16 @@ def say(message: str) -> None:
     click.echo(for_terminal(message), err=True)
 
 
+def saying(stage: Stages) -> Callable[[str], None]:
+    """`say`, without the display of what is happening meanwhile."""
+
+    def said(message: str) -> None:
+        with stage.hidden():
+            say(message)
+
+    return said
+
+
 def failing(findings: Iterable[Finding], fail_on: str | None) -> tuple[Finding, ...]:
     """The findings that `--fail-on` makes fail; none without it."""
     from hloscope.findings import Severity, unaccepted

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hloscope.cli import running, targets
-from hloscope.cli.explain import Span
-from hloscope.cli.options import executor_option, jobs_option, target_options, together
+from hloscope.cli.options import Span, executor_option, jobs_option, target_options, together
 from hloscope.progress import progress
 
 if TYPE_CHECKING:
@@ -29,16 +28,18 @@ _search_options = together(
     click.option(
         "--keep", multiple=True, metavar="NAME", help="An argument that stays as it is: W, 'params*'. Repeats."
     ),
-    click.option("--free", multiple=True, metavar="NAME", help="A result that may lie otherwise; out is all. Repeats."),
+    click.option(
+        "--free", multiple=True, metavar="NAME", help="A result that need not keep its sharding; out is all. Repeats."
+    ),
     click.option("--fix-mesh", is_flag=True, help="Leave the mesh as it is."),
     click.option(
-        "--candidates", type=click.IntRange(1), default=40, show_default=True, metavar="N", help="Compile so many."
+        "--candidates", type=click.IntRange(1), default=40, show_default=True, metavar="N", help="Programs to compile."
     ),
     click.option(
-        "--budget", "budget_s", type=Span(), metavar="TIME", help="End with what was found after so long: 10m."
+        "--budget", "budget_s", type=Span(), metavar="TIME", help="Stop after this long with what was found: 10m."
     ),
     click.option(
-        "--seed", type=click.IntRange(0), default=0, metavar="N", help="Of what is drawn by lot. [default: 0]"
+        "--seed", type=click.IntRange(0), default=0, metavar="N", help="Seed of the random sampling. [default: 0]"
     ),
     jobs_option,
     executor_option,
@@ -72,4 +73,4 @@ def command(target: str, executor: str | None, jobs: int | None, budget_s: float
     )
     facts = targets.prepared_facts(options)
     with running.stdout_kept_for_the_report(), compiling_on(executor, jobs), progress() as stage:
-        return suggest_function(target, facts, searching, stage=stage, store=default_store())
+        return suggest_function(target, facts, searching, stage=stage, say=running.saying(stage), store=default_store())

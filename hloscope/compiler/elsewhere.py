@@ -129,7 +129,7 @@ def _require_equal(found: Mapping[str, Traits], wanted: Traits) -> None:
     ]
     if wrong:
         raise ExecutorError(
-            "a worker would compile another program than this machine",
+            "a worker is set up differently from this machine",
             why="\n".join(wrong),
             fix="install the same versions there and set the same flags, or leave the worker out",
         )

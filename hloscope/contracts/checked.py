@@ -168,8 +168,10 @@ def check_analysis(
     if kept is not None:
         findings += against_baseline(kept, analysis, root=root)
         findings += [] if verdict is not None else _without_contract(analysis)
-    elif verdict is None or baseline is not None:
-        findings.append(_without_baseline(name, has_contract=verdict is not None))
+    elif verdict is None and fail_on is None:
+        findings.append(_nothing_expected(name))
+    elif baseline is not None:
+        findings.append(_without_baseline(name))
     failing = () if fail_on is None else unaccepted(analysis.findings, fail_on)
     findings += [replace(finding, severity=Severity.ERROR) for finding in failing]
     findings += _comments_not_read(analysis) if failing else []
@@ -197,16 +199,22 @@ def _without_contract(analysis: Analysis) -> list[Finding]:
     return [*too_large, *vacuous]
 
 
-def _without_baseline(name: str, *, has_contract: bool) -> Finding:
-    """What is said of a target without a baseline file: a check that cannot fail fails."""
-    accept = f"hloscope accept {quote(name.partition('@')[0])}"
-    if has_contract:
-        message = f"the target {name} has no baseline file"
-        fix = f"{accept} writes it; baseline = false in the targets file wants none"
-        return Finding(rule=NO_BASELINE, severity=Severity.NOTE, message=message, fix=fix)
+def _without_baseline(name: str) -> Finding:
+    """What is said of a target whose baseline file is missing."""
+    message = f"the target {name} has no baseline file"
+    fix = f"{_accept(name)} writes it; baseline = false in the targets file wants none"
+    return Finding(rule=NO_BASELINE, severity=Severity.NOTE, message=message, fix=fix)
+
+
+def _nothing_expected(name: str) -> Finding:
+    """What is said of a target whose check could not fail, which fails it."""
     message = f"the target {name} has neither a contract nor a baseline, so nothing could fail"
-    fix = f"write a contract, or keep what it moves now: {accept}"
+    fix = f"write a contract, or keep what it moves now: {_accept(name)}"
     return Finding(rule=NOTHING_EXPECTED, severity=Severity.ERROR, message=message, fix=fix)
+
+
+def _accept(name: str) -> str:
+    return f"hloscope accept {quote(name.partition('@')[0])}"
 
 
 def could_not_run(name: str, error: HloscopeError | str, *, place: str | None = None) -> Checked:

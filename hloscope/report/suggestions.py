@@ -138,7 +138,7 @@ def _full(found: Suggestions, best: Suggestion, width: int) -> Iterator[Text]:
 
 
 def _changes(best: Suggestion) -> Iterator[str]:
-    """One line for each array that is to lie otherwise."""
+    """One line for each array whose sharding changes."""
     changed = [spec for spec in best.specs if spec.is_changed]
     for spec in changed:
         yield _change(spec)
@@ -160,7 +160,7 @@ def _effort(found: Suggestions) -> Iterator[str]:
         f"{found.compiled + found.failed} compiled{failed}, in {format_time(1e6 * found.seconds)}"
     )
     if found.stopped is not None:
-        yield f"ended early: {found.stopped}"
+        yield f"stopped early: {found.stopped}"
     if found.refused:
         yield (
             f"{plural(found.refused, 'sharding')} left out: priced below what the chips can do at their peak, so the "
@@ -172,9 +172,9 @@ def _effort(found: Suggestions) -> Iterator[str]:
     if found.freed:
         named = ", ".join(found.freed[:3])
         if found.freed_gain is None:
-            yield f"held as the program asks: {named}; it may lie otherwise with --free {found.freed[0]}"
+            yield f"kept as the program asks: {named}; free it with --free {found.freed[0]} to search it too"
         elif found.freed_gain > _LARGE_GAIN:
             share = format_share(found.freed_gain)
-            yield f"held as the program asks: {named}; --free {found.freed[0]} would save {share} more"
+            yield f"kept as the program asks: {named}; --free {found.freed[0]} would save {share} more"
         else:
-            yield f"held as the program asks: {named}; to free it gains nothing"
+            yield f"kept as the program asks: {named}; freeing it makes no step faster"

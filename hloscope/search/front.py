@@ -18,8 +18,8 @@ from hloscope.units import format_bytes, format_time
 _MOST = 6
 _LESS_MEMORY = 0.02
 """What needs no less memory than that is no point of the front beside a faster one."""
-_PEAK_DOUBT = 1e-3
 _CODE_SPECS = 12
+_NO_BOUND = "no price was held against what the chips can do at their peak: the program's matmuls could not be counted"
 
 
 def suggestions(search: Search, target: str) -> Suggestions:
@@ -44,7 +44,7 @@ def suggestions(search: Search, target: str) -> Suggestions:
         failed=found.failed,
         refused=sum(map(search.is_impossible, found.compiled)),
         recipes=_recipes(search, [own, *possible]),
-        notes=tuple(found.notes),
+        notes=(*found.notes, *([] if search.has_bound else [_NO_BOUND])),
         stopped=found.stopped,
         seconds=found.seconds,
     )
@@ -85,7 +85,8 @@ def _freed_gain(found: Found, front: Sequence[Compiled]) -> float | None:
     best = min([found.own, *front], key=lambda each: each.order)
     if freed is None or freed.figures is None or best.figures is None or not freed.fits:
         return None
-    return gain(best.figures, freed.figures)
+    gained = gain(best.figures, freed.figures)
+    return gained if gained is None or helps(best.figures, freed.figures) else 0.0
 
 
 def _held(space: Space) -> tuple[str, ...]:

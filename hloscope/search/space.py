@@ -1,4 +1,4 @@
-"""All the ways to shard a program that a search may take: what may lie otherwise, and in which ways."""
+"""All the ways to shard a program that a search may take: which arrays may change, and how."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Space:
         lowered: The program.
         module: What Shardy makes of it.
         keep: Names, or patterns such as `params*`, of arguments that stay as they are.
-        free: The same of results that may come to lie otherwise; `out` is all of them.
+        free: The same of results that need not keep their sharding; `out` is all of them.
 
     Raises:
         NotationError: A name is that of no argument, or of no result.
@@ -156,31 +156,14 @@ class Space:
             taken.update(other.index for other in alike)
             groups.append(alike)
         states = {*self.leaves.replaces.values()}
-        owner = self._owners(groups)
-        for number, group in enumerate(groups):
-            layouts = self._layouts(group[0])
-            if len(layouts) > 1:
-                yield self._part(group, layouts, is_state=group[0].index in states, belongs_to=owner.get(number))
+        layouts = [self._layouts(group[0]) for group in groups]
+        movable = [(group, ways) for group, ways in zip(groups, layouts, strict=True) if len(ways) > 1]
+        owner = _owners([group[0] for group, _ in movable])
+        for number, (group, ways) in enumerate(movable):
+            yield self._part(group, ways, is_state=group[0].index in states, belongs_to=owner.get(number))
         for leaf in self.leaves.results:
             if _is_named(leaf.array, free) and leaf.asked is not None and leaf.index not in self.leaves.replaces:
                 yield self._part((leaf,), (leaf.asked, None, *self._layouts(leaf)), is_result=True)
-
-    def _owners(self, groups: Sequence[tuple[Leaf, ...]]) -> dict[int, int]:
-        """For each group of states the number of the part that they belong to: the first one with their tails."""
-        numbers: dict[tuple[Any, ...], int] = {}
-        found: dict[int, int] = {}
-        kept = 0
-        for number, group in enumerate(groups):
-            if len(self._layouts(group[0])) < 2:
-                continue
-            key = (name_pattern(".".join(group[0].tail)), group[0].array.global_shape, group[0].sharding)
-            of_kin = [at for (tail, *rest), at in numbers.items() if rest == [*key[1:]] and _ends_alike(tail, key[0])]
-            if of_kin:
-                found[number] = of_kin[0]
-            else:
-                numbers[key] = kept
-            kept += 1
-        return found
 
     def _part(self, group: tuple[Leaf, ...], layouts: Iterable[ValueSharding | None], **how: object) -> Part:
         leaf = group[0]
@@ -322,6 +305,20 @@ class Space:
             usable = tuple(axis for axis in axes if axis not in seen)
             spec.append(usable if size % prod(self.mesh[axis] for axis in usable) == 0 else ())
         return tuple(spec)
+
+
+def _owners(firsts: Sequence[Leaf]) -> dict[int, int]:
+    """For each part of states, by its first leaf, the number of the part that they belong to: that with their tails."""
+    owners: dict[tuple[Any, ...], int] = {}
+    found: dict[int, int] = {}
+    for number, leaf in enumerate(firsts):
+        tail, *alike = name_pattern(".".join(leaf.tail)), leaf.array.global_shape, leaf.sharding
+        of_kin = [at for (other, *rest), at in owners.items() if rest == alike and _ends_alike(tail, other)]
+        if of_kin:
+            found[number] = of_kin[0]
+        else:
+            owners[tail, *alike] = number
+    return found
 
 
 def _few_at_a_time(rank: int, axes: int) -> Iterator[tuple[int, ...]]:

@@ -43,7 +43,7 @@ _RANKED_OPERATIONS = 400_000
 _MOST_TRACED = 60
 _FAMILIES = 10
 _SHARE_RANKING = 0.4
-_CUT = "ranking took two fifths of the time that was given, and was ended: more time searches in another order"
+_CUT = "ranking was cut off at two fifths of the time budget; a larger budget may search in another order"
 _LITTLE = 0.05
 """Of the step: who waits less for others gains nothing by another order of the devices."""
 
@@ -55,7 +55,7 @@ class Effort:
     Attributes:
         candidates: Programs that are compiled, the one as it is written not counted.
         seconds: Seconds in all; None for any number.
-        seed: Of what is drawn by lot where there is too much to rank.
+        seed: Of the random sampling where there is too much to rank all of it.
     """
 
     candidates: int = 40
@@ -193,15 +193,23 @@ class Search:
 
     def is_impossible(self, found: Compiled) -> bool:
         """Whether a program is priced below what its matmuls take the chips at their peak, which is a wrong price."""
+        step_us = None if found.figures is None else found.figures.step_us
+        least_us = self._least_us(found)
+        return least_us is not None and step_us is not None and found is not self.found.own and step_us < least_us
+
+    @property
+    def has_bound(self) -> bool:
+        """Whether it is known what the program's matmuls take the chips at their peak."""
+        return self._least_us(self.found.own) is not None
+
+    def _least_us(self, found: Compiled) -> float | None:
         own = self._estimates.get(self.found.own.point)
         chip = self._subjects[0][0].lowered.slice.chip
-        step_us = None if found.figures is None else found.figures.step_us
-        if own is None or chip is None or step_us is None or found is self.found.own:
-            return False
+        if own is None or chip is None:
+            return None
         peak = max(chip.bf16_flops_per_s, chip.int8_ops_per_s or 0.0, chip.f8_flops_per_s or 0.0)
         devices = prod(found.space.mesh.values())
-        least_us = 1e6 * own.whole_flops / devices / (peak / chip.devices_per_chip)
-        return step_us < least_us
+        return 1e6 * own.whole_flops / devices / (peak / chip.devices_per_chip)
 
     @property
     def _left(self) -> int:
@@ -252,7 +260,7 @@ class Search:
         return [point for point, estimate in self._estimates.items() if estimate is not None and point.mesh == mesh]
 
     def _around(self, space: Space, points: Iterable[Point], most: int) -> list[Point]:
-        """Neighbours of points that are not ranked yet, drawn by lot where there are more than are wanted."""
+        """Neighbours of points that are not ranked yet, sampled where there are more than are wanted."""
         near = dict.fromkeys(other for point in points for other in space.neighbours(point))
         found = [point for point in near if point not in self._estimates]
         return found if len(found) <= most else self._random.sample(found, most)
@@ -382,7 +390,7 @@ class Search:
             late.cancel()
             _drop(waiting)
         if monotonic() >= self._until:
-            self.found.stopped = "the time is spent"
+            self.found.stopped = "the time is up"
 
     def _start(self, point: Point, change: Change) -> tuple[KeptFigures | None, Figures | Pending | str]:
         """Has a point compiled, unless its figures are known; or why that cannot be."""
@@ -410,7 +418,7 @@ class Search:
         try:
             figures = _figures(kept, pending)
         except TimeLimitError:
-            self.found.stopped = "the time is spent"
+            self.found.stopped = "the time is up"
             return
         if figures is None:
             self.found.failed += monotonic() < self._until

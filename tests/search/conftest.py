@@ -13,28 +13,14 @@ PROGRAMS = Path(__file__).parent / "programs"
 @pytest.fixture(scope="session")
 def subject_of(kept_compiles):
     """Everything that is known of `function` of this room's programs; trials go to the session's store."""
-    from hloscope.api.analyzing import analysis_of
-    from hloscope.program.compiling import start_compile
+    from hloscope.api import analyzing
     from hloscope.program.loading import load
-    from hloscope.program.lowering import lower
     from hloscope.program.target import attached_facts
-    from hloscope.search import Subject
 
     @cache
     def subject(name: str, file: str = "fixable.py"):
         function = load(f"{PROGRAMS / file}:{name}")
-        lowered = lower(function, attached_facts(function), name=name)
-        pending = start_compile(lowered, store=kept_compiles)
-        captured = pending.capture()
-        analysis = analysis_of(captured, name)
-        return Subject(
-            function=function,
-            lowered=lowered,
-            captured=captured,
-            analysis=analysis,
-            store=kept_compiles,
-            kept=pending.kept,
-        )
+        return analyzing.subject_of(function, attached_facts(function), name, store=kept_compiles)
 
     return subject
 

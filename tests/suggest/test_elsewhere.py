@@ -45,11 +45,29 @@ def test_an_executor_of_pythons_compiles_and_gives_what_this_machine_does():
     assert figures(there) == figures(here)
 
 
+@pytest.mark.tpu_compiler
+def test_prices_and_checks_of_functions_compile_there_too():
+    slices = ("v5e:2x4", "v6e:2x4")
+    here = hloscope.price(small_ffn, slices=slices)
+    with Counting() as executor:
+        there = hloscope.price(small_ffn, slices=slices, executor=executor)
+        assert executor.given >= len(slices)
+        given = executor.given
+        assert hloscope.check(small_ffn, fail_on="error", executor=executor).passed
+        assert executor.given > given
+    assert [found.time for found in there] == [found.time for found in here]
+
+
 @pytest.mark.parametrize("wrong", ["dusk://here:1", 17])
 def test_what_is_no_executor_is_refused(says, wrong):
     with pytest.raises(hloscope.NotationError) as caught, compiling_on(wrong):
         pass
     says(str(caught.value))
+
+
+def test_names_of_the_targets_file_are_checked_elsewhere_by_an_address_alone():
+    with ThreadPoolExecutor() as executor, pytest.raises(hloscope.NotationError, match="executor"):
+        hloscope.check(executor=executor)
 
 
 def test_a_machine_with_other_versions_or_flags_is_refused_by_name(monkeypatch):
