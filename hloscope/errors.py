@@ -20,6 +20,7 @@ EXIT_OK = 0
 EXIT_BROKEN = 1
 """A contract, a check or `--fail-on` is broken."""
 EXIT_COULD_NOT_RUN = 2
+EXIT_INTERRUPTED = 130
 
 
 class _ShortInNotebooks(Exception):  # noqa: N818 (no error of its own)

@@ -10,6 +10,9 @@ from enum import StrEnum
 from hloscope.given import choice
 from hloscope.shown import one_line
 
+UNUSED_ALLOW = "unused-allow"
+"""The rule on allowances of which nothing is found."""
+
 
 class Severity(StrEnum):
     """How bad a finding is; `--fail-on` compares these."""

@@ -481,6 +481,7 @@ class KernelDict(TypedDict):
     flops: int | None
     accessed_bytes: int | None
     remote_dma: bool | None
+    fingerprint: str | None
     op_name: str | None
     source: int
 

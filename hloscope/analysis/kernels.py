@@ -21,6 +21,7 @@ from hloscope.hlo import HloInstruction
 _COST_ESTIMATE = re.compile(r'"(flops|bytes_accessed)"\s*:\s*"?(\d+)')
 _WRITTEN_BY_XLA = re.compile(r'"body"\s*:\s*"bW9kdWxl')
 """A body that is MLIR as text, `module` in base64; JAX writes bytecode."""
+_BODY = re.compile(r'"body"\s*:\s*"([^"]+)"')
 _NUMBERED = re.compile(r"(?:\.(?:\d+|clone|remat\d*))+$")
 
 
@@ -37,7 +38,7 @@ def kernels_of(graph: HloGraph) -> tuple[Kernel, ...]:
             continue
         one = _kernel(graph, call, reached)
         cost = (one.flops, one.accessed_bytes)
-        key = (one.name, one.by_compiler, one.operand_shapes, one.result_shapes, cost, one.source[:1])
+        key = (one.name, one.by_compiler, one.operand_shapes, one.result_shapes, cost, one.source[:1], one.fingerprint)
         known = found.get(key)
         found[key] = one if known is None else _together(known, one)
     return tuple(found.values())
@@ -58,9 +59,20 @@ def _kernel(graph: HloGraph, call: HloInstruction, contexts: tuple[Context, ...]
         flops=estimate.get("flops") or None,
         accessed_bytes=estimate.get("bytes_accessed") or None,
         remote_dma=has_communication(call),
+        fingerprint=_fingerprint(call),
         op_name=provenance.op_name,
         source=provenance.source,
     )
+
+
+def _fingerprint(call: HloInstruction) -> str | None:
+    """What a kernel does that sends by itself, of which nothing else tells whether it sends more than before."""
+    body = _BODY.search(call.attributes.get("backend_config", "")) if has_communication(call) else None
+    if body is None:
+        return None
+    from hloscope.compiler.kernel_text import fingerprint  # which needs jaxlib
+
+    return fingerprint(body[1])
 
 
 def _together(one: Kernel, other: Kernel) -> Kernel:

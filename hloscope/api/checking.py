@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias, Unpack
@@ -13,11 +14,12 @@ from hloscope.analysis.namesakes import told_apart
 from hloscope.api.analyses import analyze
 from hloscope.api.jobs import HowToRun, Job, Outcome, jobs_of, run_jobs
 from hloscope.api.texts import meant, read_report, refuse_beside_analysis
+from hloscope.ci import is_ci
 from hloscope.compiler.elsewhere import compiling_on
 from hloscope.config import ProjectConfig, TargetConfig, find_project, refuse
 from hloscope.contracts.baseline_files import is_baseline, write_baseline
 from hloscope.contracts.baselines import baseline_of, format_baseline
-from hloscope.contracts.checked import Checked, check_analysis, could_not_run
+from hloscope.contracts.checked import Checked, check_analysis, could_not_run, judged_strictly
 from hloscope.contracts.model import Contract
 from hloscope.contracts.notation import read_contract
 from hloscope.errors import HloscopeError, NotationError
@@ -45,6 +47,7 @@ def check(
     cached: bool = True,
     jobs: int | None = None,
     executor: Any = None,
+    strict: bool | None = None,
     **options: Unpack[TargetOptions],
 ) -> CheckReport:
     """Holds programs against what is expected of them.
@@ -68,6 +71,8 @@ def check(
         jobs: Of names: processes at once; by default as many as cores and memory allow.
         executor: Where compiles run, as for `suggest`; of names, which are checked in processes of their own, only
             `dask://HOST:PORT`. By default in processes of this machine.
+        strict: Whether what loosens the check fails it: a baseline file that is missing or belongs to no target, an
+            allowance of which nothing is found. By default where `CI` is set.
         {options}
 
     Returns:
@@ -88,8 +93,9 @@ def check(
         with compiling_on(executor):
             found = [_analysis_of(target, args, options) for target in targets]
         names = told_apart([one.target for one in found], found)
-        checks = tuple(replace(expected.checked(one), name=name) for one, name in zip(found, names, strict=True))
-        return CheckReport(checks=checks, root=Path.cwd())
+        checks = [replace(expected.checked(one), name=name) for one, name in zip(found, names, strict=True)]
+        judged = judged_strictly(checks, strict=is_ci() if strict is None else strict, whole=True)
+        return CheckReport(checks=judged, root=Path.cwd())
     beside = {"args": args, "contract": contract, "baseline": baseline, "fail_on": fail_on, **options}
     said = next((name for name, value in beside.items() if value is not None and name != "timeout_s"), None)
     if said is not None:
@@ -97,7 +103,15 @@ def check(
         raise NotationError(f"{said} does not go with names of the targets file", fix=fix)
     if executor is not None and not isinstance(executor, str):
         given.refuse("executor", "the address of a Dask scheduler", executor, 'executor="dask://scheduler:8786"')
-    return _of_project(names, config, cached=cached, jobs=jobs, executor=executor, timeout_s=options.get("timeout_s"))
+    return _of_project(
+        names,
+        config,
+        cached=cached,
+        jobs=jobs,
+        executor=executor,
+        strict=strict,
+        timeout_s=options.get("timeout_s"),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +167,14 @@ def _contract_of(contract: object) -> Contract | None:
 
 
 def _of_project(
-    names: tuple[str, ...], config: object, *, cached: bool, jobs: object, executor: str | None, timeout_s: Any
+    names: tuple[str, ...],
+    config: object,
+    *,
+    cached: bool,
+    jobs: object,
+    executor: str | None,
+    strict: bool | None,
+    timeout_s: Any,
 ) -> CheckReport:
     """A check of targets of the targets file; of all of them where none is named."""
     project = find_project(Path.cwd(), named=given.path("config", config, example='config="hloscope.toml"'))
@@ -167,10 +188,26 @@ def _of_project(
             workers=workers,
             executor=executor,
             timeout_s=make_facts(timeout_s=timeout_s).timeout_s,
-            on_done=lambda name: stage(f"compiling, {name} is done"),
+            on_done=lambda checked: stage(f"compiling, {checked.name} is done"),
         )
+    return report_of_project(project, found, names, strict=strict)
+
+
+def report_of_project(
+    project: ProjectConfig, checks: tuple[Checked, ...], names: Sequence[str] = (), *, strict: bool | None = None
+) -> CheckReport:
+    """The report of a project's checks, with what loosens them.
+
+    Args:
+        project: The targets file.
+        checks: What became of its targets.
+        names: Those that were asked for; all of them when empty.
+        strict: Whether what loosens the check fails it; None where this runs in continuous integration.
+    """
     unused = () if names else unused_baselines(project)
-    return CheckReport(checks=found, root=project.root, unused_baselines=unused)
+    orphans = [Path(os.path.relpath(path, project.root)).as_posix() for path in unused]
+    judged = judged_strictly(checks, strict=is_ci() if strict is None else strict, whole=not names, orphans=orphans)
+    return CheckReport(checks=judged, root=project.root, unused_baselines=unused)
 
 
 @front_door
@@ -180,6 +217,7 @@ def accept(
     cached: bool = True,
     jobs: int | None = None,
     timeout_s: float | None = None,
+    in_ci: bool = False,
 ) -> tuple[Accepted, ...]:
     """Writes the baselines of targets of the targets file as they are now.
 
@@ -189,10 +227,12 @@ def accept(
         cached: False compiles everything, and keeps nothing.
         jobs: Processes at once; by default as many as cores and memory allow.
         timeout_s: Seconds that a target may take that names no limit of its own.
+        in_ci: Whether baselines are written where `CI` is set as well, where a check would then hold by itself.
 
     Raises:
-        HloscopeError: There is no such target, or a file cannot be written.
+        HloscopeError: There is no such target, a file cannot be written, or `CI` is set.
     """
+    refuse_to_accept(in_ci=in_ci, fix="accept on your own machine, or give in_ci=True")
     wanted = given.texts("names", names, example='hloscope.accept("step")')
     project = find_project(Path.cwd(), named=given.path("config", config, example='config="hloscope.toml"'))
     workers = None if jobs is None else given.whole("jobs", jobs, least=1)
@@ -217,12 +257,19 @@ def _analysis_of(target: Target, args: Any, options: Any) -> Analysis:
     return analyze(target, args, **options)
 
 
-def check_project(project: ProjectConfig, names: Sequence[str] = (), **how: Unpack[HowToRun]) -> tuple[Checked, ...]:
+def check_project(
+    project: ProjectConfig,
+    names: Sequence[str] = (),
+    *,
+    on_done: Callable[[Checked], None] = lambda _: None,
+    **how: Unpack[HowToRun],
+) -> tuple[Checked, ...]:
     """Holds targets against what is expected of them.
 
     Args:
         project: The targets file.
         names: The targets; all of them when empty.
+        on_done: Called with each target, as soon as it is checked.
         **how: As for `run_jobs`.
 
     Raises:
@@ -232,7 +279,24 @@ def check_project(project: ProjectConfig, names: Sequence[str] = (), **how: Unpa
     refuse_broken()
     jobs = jobs_of(project, names)
     contracts = _contracts(jobs)
-    return tuple(_checked(outcome, contracts[outcome.job.target.name]) for outcome in run_jobs(jobs, **how))
+    known: dict[str, Checked] = {}
+
+    def keep(outcome: Outcome) -> None:
+        checked = known[outcome.job.name] = _checked(outcome, contracts[outcome.job.target.name])
+        on_done(checked)
+
+    run_jobs(jobs, **how, on_done=keep)
+    return tuple(known[job.name] for job in jobs)
+
+
+def with_unfinished(project: ProjectConfig, names: Sequence[str], known: Mapping[str, Checked]) -> tuple[Checked, ...]:
+    """The targets of a check that was interrupted: those that were checked by then, and that the others were not."""
+    jobs = jobs_of(project, names)
+    return tuple(known.get(job.name) or _interrupted(job) for job in jobs)
+
+
+def _interrupted(job: Job) -> Checked:
+    return could_not_run(job.name, "error: interrupted before it was done", place=job.target.place)
 
 
 def _contracts(jobs: Sequence[Job]) -> dict[str, Contract | None]:
@@ -270,7 +334,8 @@ def _check_rules(target: TargetConfig) -> None:
 def _checked(outcome: Outcome, contract: Contract | None) -> Checked:
     job = outcome.job
     if outcome.analysis is None:
-        return could_not_run(job.name, outcome.error or "", place=job.target.place)
+        found = could_not_run(job.name, outcome.error or "", place=job.target.place)
+        return replace(found, seconds=outcome.seconds)
     try:
         found = check_analysis(
             job.name,
@@ -309,13 +374,40 @@ class Accepted:
     error: str | None = None
 
 
-def accept_project(project: ProjectConfig, names: Sequence[str] = (), **how: Unpack[HowToRun]) -> tuple[Accepted, ...]:
+def refuse_to_accept(*, in_ci: bool, fix: str) -> None:
+    """Refuses to write baselines in continuous integration, unless that is meant.
+
+    Raises:
+        HloscopeError: `CI` is set.
+    """
+    if is_ci() and not in_ci:
+        raise HloscopeError(
+            "baselines are not written in continuous integration, where CI is set",
+            why="a check against what was just written cannot fail",
+            fix=fix,
+        )
+
+
+def accept_project(
+    project: ProjectConfig,
+    names: Sequence[str] = (),
+    *,
+    on_done: Callable[[Accepted], None] = lambda _: None,
+    **how: Unpack[HowToRun],
+) -> tuple[Accepted, ...]:
     """Writes the baselines of targets as they are now; see `check_project` for the arguments.
 
     Raises:
         HloscopeError: There is no such target, or a file cannot be written.
     """
-    return tuple(map(_accepted, run_jobs(jobs_of(project, names), **how)))
+    jobs, known = jobs_of(project, names), dict[str, Accepted]()
+
+    def keep(outcome: Outcome) -> None:
+        accepted = known[outcome.job.name] = _accepted(outcome)
+        on_done(accepted)
+
+    run_jobs(jobs, **how, on_done=keep)
+    return tuple(known[job.name] for job in jobs)
 
 
 def _accepted(outcome: Outcome) -> Accepted:

@@ -214,7 +214,6 @@ class HowToRun(TypedDict, total=False):
     workers: int | None
     timeout_s: float | None
     executor: str | None
-    on_done: Callable[[str], None]
 
 
 def run_jobs(
@@ -224,7 +223,7 @@ def run_jobs(
     workers: int | None = None,
     timeout_s: float | None = None,
     executor: str | None = None,
-    on_done: Callable[[str], None] = lambda _: None,
+    on_done: Callable[[Outcome], None] = lambda _: None,
 ) -> tuple[Outcome, ...]:
     """Analyses targets, in processes of their own where they are compiled; one that fails stops no other.
 
@@ -236,7 +235,7 @@ def run_jobs(
         workers: Processes at once; by default as many as cores and free memory allow.
         timeout_s: Seconds that a target may take that names no limit of its own: import, tracing and compile together.
         executor: Where compiles run, as `dask://HOST:PORT`; None for this machine.
-        on_done: Called with the name of each job that is done.
+        on_done: Called with what became of each job, as soon as it is done.
 
     Returns:
         The outcomes, in the order of the jobs.
@@ -245,7 +244,7 @@ def run_jobs(
 
     def keep(outcome: Outcome) -> None:
         outcomes[outcome.job.name] = outcome
-        on_done(outcome.job.name)
+        on_done(outcome)
 
     for job in jobs:
         if job.target.hlo is not None:

@@ -20,16 +20,18 @@ if TYPE_CHECKING:
 @project_options
 @jobs_option
 @limit_option
+@click.option("--accept-in-ci", is_flag=True, help="Write them where CI is set, too.")
 @debug_option
-def command(names: tuple[str, ...], debug: bool, **options: Any) -> None:
+def command(names: tuple[str, ...], accept_in_ci: bool, debug: bool, **options: Any) -> None:
     """Write the baselines of targets, all of them or those NAMED, as they are now; read the difference, then commit."""
-    running.print_text(lambda: _accepted(names, options), debug=debug)
+    running.print_text(lambda: _accepted(names, accept_in_ci, options), debug=debug)
 
 
-def _accepted(names: tuple[str, ...], options: dict[str, Any]) -> tuple[str, int]:
+def _accepted(names: tuple[str, ...], in_ci: bool, options: dict[str, Any]) -> tuple[str, int]:
     """What became of each baseline, in words; the exit code, 2 where a target could not be analysed."""
-    from hloscope.api.checking import accept_project
+    from hloscope.api.checking import accept_project, refuse_to_accept
 
+    refuse_to_accept(in_ci=in_ci, fix="accept on your own machine, or pass --accept-in-ci")
     project, done = running.over_targets(accept_project, names, **options)
     failed = any(accepted.error is not None for accepted in done)
     text = "\n".join(_line(accepted, project.root) for accepted in done)

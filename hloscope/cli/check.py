@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +10,20 @@ import click
 
 from hloscope.cli import running
 from hloscope.cli.options import executor_option, jobs_option, limit_option, project_options
-from hloscope.errors import EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_OK, NotationError, did_you_mean
+from hloscope.errors import (
+    EXIT_BROKEN,
+    EXIT_COULD_NOT_RUN,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    HloscopeError,
+    NotationError,
+    did_you_mean,
+)
 from hloscope.outputs import check_report_file
 from hloscope.report.formats import FORMATS
 
 if TYPE_CHECKING:
+    from hloscope.contracts.checked import Checked
     from hloscope.report.checks import CheckReport
 
 _EPILOG = """\b
@@ -32,7 +42,9 @@ Exit codes: 0 all as expected, 1 something is not, 2 a target could not be analy
 
 
 def _exit_code(report: CheckReport, _options: object) -> int:
-    """2 when a target could not be analysed or a rule of a plug-in failed, 1 when one is not as expected."""
+    """130 after Ctrl-C, 2 when a target could not be analysed or a rule failed, 1 when one is not as expected."""
+    if report.interrupted:
+        return EXIT_INTERRUPTED
     if report.not_run or running.rules_failed(finding for checked in report.checks for finding in checked.findings):
         return EXIT_COULD_NOT_RUN
     return EXIT_BROKEN if report.failed else EXIT_OK
@@ -73,15 +85,67 @@ def _write_also(report: CheckReport, options: dict[str, Any]) -> None:
 @click.option(
     "--write", "also", multiple=True, metavar="FORMAT=FILE", help="Write a report in another format as well. Repeats."
 )
+@click.option(
+    "--strict/--no-strict",
+    default=None,
+    help="Whether missing baselines, those of no target and unused allowances fail. [default: where CI is set]",
+)
 @limit_option
 @running.reports("check", _exit_code, then=_write_also)
-def command(names: tuple[str, ...], also: tuple[str, ...], **options: Any) -> CheckReport:
+def command(names: tuple[str, ...], also: tuple[str, ...], strict: bool | None, **options: Any) -> CheckReport:
     """Hold targets, all of them or those NAMED, against their contracts and their baselines."""
-    from hloscope.api.checking import check_project, unused_baselines
-    from hloscope.report.checks import CheckReport
-
     for text in also:
         _format_and_file(text)  # before anything is compiled
-    project, checks = running.over_targets(check_project, names, **options)
-    unused = () if names else unused_baselines(project)
-    return CheckReport(checks=checks, root=project.root, unused_baselines=unused)
+    try:
+        return _checked(names, strict, options)
+    except HloscopeError as error:
+        return _report_of_error(error, also)
+
+
+def _checked(names: tuple[str, ...], strict: bool | None, options: dict[str, Any]) -> CheckReport:
+    """The report; where the check is interrupted, with what was known by then."""
+    from hloscope.api.checking import check_project, report_of_project, with_unfinished
+    from hloscope.config import find_project
+
+    known: dict[str, Checked] = {}
+
+    def line(checked: Checked) -> str:
+        known[checked.name] = checked
+        return _line(checked)
+
+    try:
+        with running.ended_like_ctrl_c():
+            project, checks = running.over_targets(check_project, names, **options, line=line)
+        return report_of_project(project, checks, names, strict=strict)
+    except KeyboardInterrupt:
+        config = options["config"]
+        project = find_project(Path.cwd(), named=None if config is None else Path(config))
+        report = report_of_project(project, with_unfinished(project, names, known), names, strict=strict)
+        return replace(report, interrupted=True)
+
+
+def _line(checked: Checked) -> str:
+    """`ok      block  12.3 s`."""
+    from hloscope.report.checks import unknown_words
+
+    mark = "ERROR" if checked.error is not None else "ok" if checked.passed else "FAILED"
+    parts = [mark.ljust(6), checked.name, *([] if checked.seconds is None else [f"{checked.seconds:.1f} s"])]
+    parts += [unknown_words(checked)] if checked.passed and checked.unknown else []
+    return "  ".join(parts)
+
+
+def _report_of_error(error: HloscopeError, also: tuple[str, ...]) -> CheckReport:
+    """The report of a check that could not begin, such as over a mistake in the targets file; as text the error itself.
+
+    Raises:
+        HloscopeError: The error, where the report is text.
+    """
+    from hloscope.contracts.checked import could_not_run
+    from hloscope.report.checks import CheckReport
+
+    report = CheckReport(checks=(could_not_run("hloscope check", error),), root=Path.cwd())
+    if click.get_current_context().params["format_name"] == "text":
+        _write_also(report, {"also": also})
+        raise error
+    running.say(str(error))
+    return report

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 import click
 
 from hloscope.cli.options import LISTING, Decorator, report_options
-from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_OK, HloscopeError
+from hloscope.errors import EXIT_COULD_NOT_RUN, EXIT_INTERRUPTED, EXIT_OK, HloscopeError
 from hloscope.outputs import check_report_file
 from hloscope.progress import Stages, progress
 
@@ -72,23 +72,44 @@ def over_targets(
     jobs: int | None,
     timeout_s: float | None,
     executor: str | None = None,
+    line: Callable[[Any], str] = lambda _: "",
 ) -> tuple[ProjectConfig, T]:
-    """The project, and what `check` or `accept` makes of its targets, with progress on a terminal."""
+    """The project, and what `check` or `accept` makes of its targets, with progress on a terminal.
+
+    Of each target that is done `line` is written to stderr, so that a log has it whatever becomes of the others.
+    """
     from hloscope.config import find_project
 
     project = find_project(Path.cwd(), named=None if config is None else Path(config))
     with stdout_kept_for_the_report(), progress() as stage:
+        said = saying(stage)
+
+        def on_done(done: Any) -> None:
+            stage(f"compiling, {done.name} is done")
+            if text := line(done):
+                said(text)
+
         stage("compiling")
-        done = use_case(
-            project,
-            names,
-            cached=not no_cache,
-            workers=jobs,
-            timeout_s=timeout_s,
-            executor=executor,
-            on_done=lambda name: stage(f"compiling, {name} is done"),
-        )
+        how = {"cached": not no_cache, "workers": jobs, "timeout_s": timeout_s, "executor": executor}
+        done = use_case(project, names, **how, on_done=on_done)
     return project, done
+
+
+@contextmanager
+def ended_like_ctrl_c() -> Iterator[None]:
+    """Has SIGTERM, with which CI ends a job, do what Ctrl-C does meanwhile."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_number: int, _frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def print_text(find: Callable[[], tuple[str, int]], *, debug: bool) -> NoReturn:
@@ -118,7 +139,7 @@ def guarded(run: Callable[[], T], *, debug: bool) -> T:
         _fail(str(error), debug)
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
-        raise SystemExit(130) from None
+        raise SystemExit(EXIT_INTERRUPTED) from None
     except MemoryError as error:
         _fail(f"error: there is not enough memory\n   = why: {error or 'this machine has none left'}", debug)
     except SystemExit:

@@ -32,7 +32,7 @@ _TOTAL = re.compile(
     rf"total: (?P<executions>\d[\d,]*) times?, (?P<payload>{_COUNT}) B payload, (?P<wire>{_COUNT}) B wire"
 )
 _HEAD_LINES = ("target", "slice", "mesh", "versions", "memory", "not understood")
-_HEAD = re.compile(rf"(?P<name>{'|'.join(_HEAD_LINES)}): (?P<value>.*)")
+_HEAD = re.compile(rf"(?P<name>{'|'.join(_HEAD_LINES)}|kernels): (?P<value>.*)")
 _FIX = "run hloscope accept to write it anew, after checking the program"
 _SIGNS = {"arguments": 1, "outputs": 1, "temporaries": 1, "code": 1, "aliased": -1}
 
@@ -160,6 +160,7 @@ class _Reader:
             rows=tuple(self._rows),
             memory=self._value("memory", _memory),
             not_understood=self._value("not understood", int),
+            kernels=self._value("kernels", _kernels) if "kernels" in self._head else None,
         )
 
     def _value(self, name: str, read: Callable[[str], T]) -> T:
@@ -224,6 +225,10 @@ def _axis(text: str) -> str:
 def _versions(text: str) -> dict[str, str]:
     pairs = (entry.split(" ") for entry in _entries(text))
     return {name: version for name, version in pairs}  # noqa: C416  # so that anything but a pair is an error
+
+
+def _kernels(text: str) -> tuple[tuple[str, str], ...]:
+    return tuple((name, does) for name, does in (entry.rsplit(" ", 1) for entry in _entries(text)))
 
 
 def _entries(text: str) -> list[str]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import chain
 from pathlib import Path, PurePath
 
 from hloscope.analysis.guesses import without_guesses
@@ -93,6 +94,7 @@ class Baseline:
         rows: What it moves, in order of kind, axes and source.
         memory: Bytes on one device.
         not_understood: How many things in it were not understood.
+        kernels: Kernels that send by themselves, by name and what they do; None where there is none, or it is not said.
     """
 
     target: str
@@ -102,6 +104,7 @@ class Baseline:
     rows: tuple[BaselineRow, ...]
     memory: Memory
     not_understood: int = 0
+    kernels: tuple[tuple[str, str], ...] | None = None
 
     @property
     def collectives(self) -> tuple[Collective, ...]:
@@ -133,7 +136,14 @@ def baseline_of(analysis: Analysis, *, target: str | None = None, root: Path | N
         rows=tuple(sorted(rows, key=_order)),
         memory=analysis.memory,
         not_understood=len(analysis.unmodelled),
+        kernels=_sending(analysis) or None,
     )
+
+
+def _sending(analysis: Analysis) -> tuple[tuple[str, str], ...]:
+    """The kernels that send by themselves, of which no row tells how much: each by its name, with what it does."""
+    known = ((_seen(kernel.name), kernel.fingerprint or "") for kernel in analysis.kernels if kernel.remote_dma)
+    return tuple(sorted(known))
 
 
 def _place(collective: Collective, root: Path | None) -> tuple[str | None, int | None, str | None]:
@@ -207,6 +217,7 @@ def format_baseline(baseline: Baseline) -> str:
         "",
         f"memory: {_list(f'{count:,} B {name}' for name, count in parts if count is not None)}",
         f"not understood: {baseline.not_understood}",
+        *([f"kernels: {_list(' '.join(kernel) for kernel in baseline.kernels)}"] if baseline.kernels else []),
         total_line(baseline),
         "",
     ]
@@ -287,7 +298,9 @@ def against_baseline(baseline: Baseline, analysis: Analysis, *, root: Path | Non
     transfers = {id(collective): row.executions for collective, row in rows}
     changes = (change for change in match(before, after).changes if not change.kind.same_traffic)
     moved = (_moved(change, transfers, analysis) for change in changes)
-    return (*_other_place(baseline, now), *moved, *_less_understood(baseline, now), *_larger(baseline, now))
+    unlike = (_other_place, _less_understood, _other_kernels, _larger)
+    slices, *others = (tuple(compare(baseline, now)) for compare in unlike)
+    return (*slices, *moved, *chain.from_iterable(others))
 
 
 def _finding(message: str, *, fix: str = _FIX, source: str | None = None) -> Finding:
@@ -329,6 +342,21 @@ def _less_understood(then: Baseline, now: Baseline) -> Iterator[Finding]:
     if now.not_understood > then.not_understood:
         things = plural(now.not_understood, "thing")
         yield _finding(f"{things} in the program not understood, {then.not_understood} in the baseline")
+
+
+def _other_kernels(then: Baseline, now: Baseline) -> Iterator[Finding]:
+    """Kernels that send by themselves and are not those that somebody accepted; of an older file nobody can tell."""
+    before = then.kernels
+    for name, does in now.kernels or ():
+        if before is None:
+            message = f"the kernel {name} sends by itself, and the baseline does not say what it does"
+            yield replace(_finding(message, fix="hloscope accept writes it down"), severity=Severity.NOTE)
+        elif name not in dict(before):
+            yield _finding(f"the kernel {name} sends by itself, and is not in the baseline")
+        elif (name, does) not in before:
+            yield _finding(f"the kernel {name} sends by itself, and does something else than the baseline's")
+    for name in sorted({name for name, _ in before or ()} - {name for name, _ in now.kernels or ()}):
+        yield _finding(f"the kernel {name}, which sent by itself, is gone")
 
 
 def _larger(then: Baseline, now: Baseline) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from functools import partial
 
 from hloscope.analysis.vocabulary import Kind, Link
 from hloscope.contracts.model import Ban, Clause, Contract, Expectation, Limit, Quantity, Selector, Trips
-from hloscope.contracts.quantities import BYTE_UNITS, MILLIONTHS, NANOSECONDS, Units, parse_amount
+from hloscope.contracts.quantities import BYTE_UNITS, MILLIONTHS, NANOSECONDS, WHOLE, Units, parse_amount
 from hloscope.errors import NotationError, did_you_mean
 
 _AXIS = re.compile(r"[^\s\"'(),]+(?::\(\d+\)\d+)?")
@@ -145,6 +145,8 @@ def exposed(*, max: str) -> Contract:
     """A limit on the time that a step only waits for communication, or on its share: `exposed <= 5%`."""
     if isinstance(max, str) and max.rstrip().endswith("%"):
         most = parse_amount(max, MILLIONTHS, where="exposed")
+        if most >= WHOLE:
+            raise NotationError(f"a step never waits for more than all of its time: {max}", fix="give less than 100%")
         return _just(Limit(quantity=Quantity.EXPOSED, most=most, share=True))
     return _limit(Quantity.EXPOSED, "exposed", max, NANOSECONDS)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from shlex import quote
 
 from hloscope.analysis.model import Analysis
@@ -15,11 +16,12 @@ from hloscope.contracts.model import Contract
 from hloscope.contracts.undecided import nothing_to_move
 from hloscope.contracts.verdict import Breach, BreachKind, Verdict
 from hloscope.errors import HloscopeError
-from hloscope.findings import Finding, RuleDoc, Severity, page_of_finding, unaccepted
+from hloscope.findings import UNUSED_ALLOW, Finding, RuleDoc, Severity, page_of_finding, unaccepted
 from hloscope.shown import Brief
 
 NOTHING_EXPECTED = "nothing-expected"
 NO_BASELINE = "no-baseline"
+UNUSED_BASELINE = "unused-baseline"
 COULD_NOT_RUN = "could-not-run"
 _COMMENTS_NOT_READ = "comments-not-read"
 HBM_EXCEEDED = "hbm-exceeded"
@@ -78,6 +80,15 @@ PAGES: tuple[RuleDoc, ...] = (
         severity=Severity.NOTE,
     ),
     page_of_finding(
+        UNUSED_BASELINE,
+        "A baseline file belongs to no target.",
+        "looks, when all targets are checked, for baseline files that none of them uses.",
+        "a target that is removed, or renamed, takes its check with it, and nobody is asked.",
+        "`[tool.hloscope.targets.step]` is gone, and `hloscope_baselines/step.txt` is still there.",
+        "remove the file too, where the target is gone for good.",
+        severity=Severity.NOTE,
+    ),
+    page_of_finding(
         _COMMENTS_NOT_READ,
         "What rules find fails a target of HLO text, and comments in its source files were not read.",
         "names the files; those that HLO text names are opened only in the folder of `source-root`.",
@@ -130,6 +141,11 @@ class Checked(Brief):
     def breaches(self) -> tuple[Breach, ...]:
         """What breaks the contract; empty without one."""
         return () if self.verdict is None else self.verdict.breaches
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """What is not known of it, which whoever lets it pass has accepted."""
+        return () if self.analysis is None else tuple(dict.fromkeys(item.what for item in self.analysis.unmodelled))
 
     @property
     def beside_the_contract(self) -> tuple[Finding, ...]:
@@ -215,6 +231,60 @@ def _nothing_expected(name: str) -> Finding:
 
 def _accept(name: str) -> str:
     return f"hloscope accept {quote(name.partition('@')[0])}"
+
+
+_LOOSENING = frozenset({NO_BASELINE, UNUSED_BASELINE, UNUSED_ALLOW})
+"""Findings on checks that somebody has loosened, knowingly or not: notes on a desk, errors where they guard a merge."""
+
+
+def judged_strictly(
+    checks: Sequence[Checked], *, strict: bool, whole: bool, orphans: Sequence[str] = ()
+) -> tuple[Checked, ...]:
+    """Checks with what loosens them: an error where that is strict, else a note that says so.
+
+    Args:
+        checks: The targets.
+        strict: Whether it fails them.
+        whole: Whether all targets are among the checks: else what others use would seem to be unused.
+        orphans: Paths of baseline files that belong to no target; they become a check of their own.
+    """
+    reasons = {finding.allowed for checked in checks for finding in _of_rules(checked) if finding.allowed is not None}
+    used = tuple(f": {reason}" for reason in reasons)
+    found = []
+    for checked in checks:
+        failing = {finding.message for finding in checked.findings}
+        unused = [
+            finding
+            for finding in (_of_rules(checked) if whole else ())
+            if finding.rule == UNUSED_ALLOW and finding.message not in failing and not finding.message.endswith(used)
+        ]
+        findings = tuple(_strictly(finding, strict=strict) for finding in (*checked.findings, *unused))
+        found.append(replace(checked, findings=findings))
+    lost = tuple(_strictly(_orphan(path), strict=strict) for path in orphans)
+    folder = PurePath(orphans[0]).parent.as_posix() if orphans else ""
+    return (*found, Checked(name=f"{folder}/", findings=lost)) if lost else tuple(found)
+
+
+def _of_rules(checked: Checked) -> tuple[Finding, ...]:
+    return () if checked.analysis is None else checked.analysis.findings
+
+
+def _orphan(path: str) -> Finding:
+    return Finding(
+        rule=UNUSED_BASELINE,
+        severity=Severity.NOTE,
+        message=f"{path} is the baseline of no target",
+        source=path,
+        fix="remove it, if its target was meant to go",
+    )
+
+
+def _strictly(finding: Finding, *, strict: bool) -> Finding:
+    if finding.rule not in _LOOSENING or finding.severity is Severity.ERROR:
+        return finding
+    if strict:
+        return replace(finding, severity=Severity.ERROR)
+    return replace(finding, message=f"{finding.message} (this fails in CI, and with --strict)")
 
 
 def could_not_run(name: str, error: HloscopeError | str, *, place: str | None = None) -> Checked:

@@ -24,7 +24,7 @@ from hloscope.contracts.model import (
     Selector,
     Trips,
 )
-from hloscope.contracts.quantities import BYTE_UNITS, Units, parse_amount
+from hloscope.contracts.quantities import BYTE_UNITS, WHOLE, Units, parse_amount
 from hloscope.errors import NotationError, did_you_mean
 from hloscope.grammars_loader import grammar_text
 from hloscope.program.notation_syntax import QuotedText, expected_by, start_of, subtrees_of, tokens_of
@@ -179,7 +179,12 @@ def _limit(tree: Tree[Token], source: _ContractSource) -> Limit:
             f"{quantity} is {what}, not an amount per step", start_of(found["PER_STEP"]), fix="leave out /step"
         )
     limit = Limit(quantity=quantity, most=0, share=share, selector=selector)
-    return replace(limit, most=_amount(amount, limit.units, source))
+    most = _amount(amount, limit.units, source)
+    if share and most >= WHOLE:
+        raise source.error(
+            "a step never waits for more than all of its time", start_of(amount), fix="give less than 100%"
+        )
+    return replace(limit, most=most)
 
 
 def _trips(tree: Tree[Token], source: _ContractSource) -> Trips:

@@ -14,6 +14,8 @@ BYTE_UNITS = {
 }
 NANOSECONDS = {"ns": 1, "us": 1000, "ms": 10**6, "s": 10**9}
 MILLIONTHS = {"%": 10**4}
+WHOLE = 10**6
+"""All of it, in millionths."""
 _OTHER_NAMES = {"KB": "kB", "µs": "us", "μs": "us"}
 _AMOUNT = re.compile(r"\s*(?P<number>\d[\d_]*(?:\.\d+)?)\s*(?P<unit>\S*?)\s*")
 _EXAMPLES = {"B": "32KiB or 6MB", "ns": "1.2ms or 300us", "%": "5%"}

@@ -6,9 +6,12 @@ anything else of hloscope.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from argparse import BooleanOptionalAction
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+
+from hloscope.ci import is_ci
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -19,7 +22,25 @@ _FAILURE: pytest.StashKey[Failure | None] = pytest.StashKey()
 """The last of this plugin's assertions that failed, until the report of its test is made."""
 _TESTS: pytest.StashKey[set[str]] = pytest.StashKey()
 """The tests that were collected, chosen or not."""
+_HLO: pytest.StashKey[Hlo] = pytest.StashKey()
+"""What a test got for the fixture `hlo`."""
 _OF_WORKER = "hloscope_tests"
+_UNJUDGED = "hloscope_unjudged"
+"""The property of a test that asserts nothing of what it analysed: what it could assert."""
+
+
+class _Summary(NamedTuple):
+    """What is said of all tests together.
+
+    Attributes:
+        lines: One for each thing.
+        fails: Whether the session fails over it, where that is strict.
+    """
+
+    lines: list[str]
+    fails: bool
+
+
 _MARKER = (
     "hloscope(slice=..., mesh=..., ...): what hlo.analyze takes by default in this test, such as slice='v5e:2x4' and "
     "mesh={'X': 8}"
@@ -35,14 +56,36 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--hloscope-timeout", type=float, metavar="SECONDS", help="end an analysis after so long; 0 is no limit"
     )
     group.addoption("--hloscope-update", action="store_true", help="write the baselines that tests ask for")
+    group.addoption("--accept-in-ci", action="store_true", help="let --hloscope-update write where CI is set, too")
+    group.addoption(
+        "--hloscope-strict",
+        action=BooleanOptionalAction,
+        default=None,
+        help="whether tests fail that assert nothing of what they analyse, and baselines of no test (default: where CI "
+        "is set)",
+    )
     group.addoption("--hloscope-report", metavar="DIR", help="write a JSON report of every analysed program into DIR")
     parser.addini("hloscope_devices", _DEVICES, default="")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the marker."""
+    """Registers the marker; refuses to write baselines in continuous integration, where a test would agree with itself.
+
+    Raises:
+        pytest.UsageError: `--hloscope-update` is given, and `CI` is set.
+    """
     config.addinivalue_line("markers", _MARKER)
     config.stash[_TESTS] = set()
+    if config.getoption("--hloscope-update") and is_ci() and not config.getoption("--accept-in-ci"):
+        raise pytest.UsageError(
+            "--hloscope-update writes no baselines where CI is set: a test against what it just wrote cannot fail; "
+            "update on your own machine, or pass --accept-in-ci"
+        )
+
+
+def _is_strict(config: pytest.Config) -> bool:
+    asked: bool | None = config.getoption("--hloscope-strict")
+    return is_ci() if asked is None else asked
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -64,7 +107,20 @@ def hlo(request: pytest.FixtureRequest) -> Hlo:
     """Compiles programs for TPU slices that nobody has, and holds them against expectations."""
     from hloscope.pytest_plugin.hlo_fixture import Hlo
 
-    return Hlo(request)
+    made = request.node.stash[_HLO] = Hlo(request)
+    return made
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Fails a test that asserts nothing of what it analysed, where that is strict; else takes note of it."""
+    yield
+    used = item.stash.get(_HLO, None)
+    problem = None if used is None else used.unjudged
+    if problem is not None and _is_strict(item.config):
+        pytest.fail(problem, pytrace=False)
+    if problem is not None:
+        item.user_properties.append((_UNJUDGED, problem))
 
 
 def pytest_assertrepr_compare(config: pytest.Config, op: str, left: object, right: object) -> list[str] | None:
@@ -104,11 +160,17 @@ def pytest_runtest_makereport(
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Reports to the process that prints the summary which tests this one found, where pytest-xdist runs several."""
-    output: dict[str, object] | None = getattr(session.config, "workeroutput", None)
+    """Fails the session over baselines of no test, where that is strict.
+
+    A process of pytest-xdist reports to the one that prints the summary which tests it found.
+    """
+    config = session.config
+    output: dict[str, object] | None = getattr(config, "workeroutput", None)
     if output is not None:
-        collected = session.config.stash[_TESTS]
+        collected = config.stash[_TESTS]
         output[_OF_WORKER] = sorted(collected)
+    elif session.exitstatus == pytest.ExitCode.OK and _is_strict(config) and _summary(config).fails:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -118,17 +180,26 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Reports which baselines were written, and which are of no test."""
-    entries = [entry for group in terminalreporter.stats.values() for entry in group]
-    reports = [entry for entry in entries if isinstance(entry, pytest.TestReport)]
-    modules = {config.rootpath / report.nodeid.partition("::")[0] for report in reports}
-    if not any((module.parent / "hloscope_baselines" / module.stem).is_dir() for module in modules):
-        return
-    from hloscope.pytest_plugin.baselines import summary_lines
-
-    collected = config.stash[_TESTS]
-    lines = summary_lines(reports, config, collected)
+    """Reports which baselines were written, which are of no test, and which tests assert nothing."""
+    lines = _summary(config).lines
     if lines:
         terminalreporter.section("hloscope")
         for line in lines:
             terminalreporter.write_line(line)
+
+
+def _summary(config: pytest.Config) -> _Summary:
+    """What is to be said of all tests together."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    entries = [] if reporter is None else [entry for group in reporter.stats.values() for entry in group]
+    reports = [entry for entry in entries if isinstance(entry, pytest.TestReport)]
+    modules = {config.rootpath / report.nodeid.partition("::")[0] for report in reports}
+    strict, lines, fails = _is_strict(config), list[str](), False
+    if any((module.parent / "hloscope_baselines" / module.stem).is_dir() for module in modules):
+        from hloscope.pytest_plugin.baselines import summary
+
+        collected = config.stash[_TESTS]
+        lines, fails = summary(reports, config, collected, strict=strict)
+    idle = [(report.nodeid, value) for report in reports for key, value in report.user_properties if key == _UNJUDGED]
+    in_ci = "" if strict else " (fails in CI)"
+    return _Summary([*lines, *(f"{nodeid}{in_ci}: {problem}" for nodeid, problem in dict(idle).items())], fails)

@@ -83,8 +83,10 @@ def _file_name(text: str, readable: str) -> str:
     return f"{plain[:_LONGEST]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
-def summary_lines(reports: Sequence[pytest.TestReport], config: pytest.Config, tests: Iterable[str]) -> list[str]:
-    """What is reported at the end: baselines that were written, and files that no test used.
+def summary(
+    reports: Sequence[pytest.TestReport], config: pytest.Config, tests: Iterable[str], *, strict: bool
+) -> tuple[list[str], bool]:
+    """What is reported at the end: baselines that were written, and files that no test used; whether there are any.
 
     A file is one of no test when its test passed without using it, and, where whole modules were collected, when it
     has none.
@@ -93,11 +95,13 @@ def summary_lines(reports: Sequence[pytest.TestReport], config: pytest.Config, t
         reports: Of the tests that ran.
         config: Of this run.
         tests: The node ids of all tests that were collected, chosen or not.
+        strict: Whether the latter fail the session.
     """
-    written = _properties(reports, WRITTEN)
-    lines = [f"baseline written: {_shown(path, config)}" for path in sorted(written)]
-    unused = _unused(reports, None if _chose_by_name(config) else frozenset(tests), config)
-    return lines + [f"baseline of no test, to be removed: {_shown(path, config)}" for path in unused]
+    lines = [f"baseline written: {_shown(path, config)}" for path in sorted(_properties(reports, WRITTEN))]
+    in_ci = "" if strict else " (fails in CI)"
+    unused = list(_unused(reports, None if _chose_by_name(config) else frozenset(tests), config))
+    lines += [f"baseline of no test, to be removed{in_ci}: {_shown(path, config)}" for path in unused]
+    return lines, bool(unused)
 
 
 def _properties(reports: Iterable[pytest.TestReport], name: str) -> set[Path]:

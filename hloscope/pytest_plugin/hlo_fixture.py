@@ -6,8 +6,10 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from dis import get_instructions
 from math import prod
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeGuard, overload
 
 import pytest
@@ -15,9 +17,10 @@ import pytest
 from hloscope.analysis.model import Analysis, Collective
 from hloscope.contracts.building import only
 from hloscope.contracts.evaluate import evaluate
-from hloscope.contracts.model import Contract
+from hloscope.contracts.model import Contract, Expectation
 from hloscope.contracts.notation import read_contract
-from hloscope.contracts.verdict import Verdict, found_words
+from hloscope.contracts.selecting import chosen
+from hloscope.contracts.verdict import BreachKind, Verdict, found_words
 from hloscope.errors import HloscopeError, NotationError, did_you_mean
 from hloscope.program.target import BY_NAME, OPTIONS
 from hloscope.pytest_plugin.baselines import against_test, name_of_test
@@ -52,6 +55,7 @@ class Hlo:
 
     Attributes:
         expect: Holds a program against a contract, or against the test's baseline.
+        reports: The programs that the test has analysed.
     """
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
@@ -59,15 +63,22 @@ class Hlo:
 
         load_project_plugins(request.config.rootpath)
         self._request = request
-        self._reports = 0
-        self._last: Report | None = None
+        self._written = 0
+        self._is_verified = False
+        self.reports: list[Report] = []
         self.expect = Expect(self, request.node)
 
     @front_door
-    def analyze(self, target: Program, args: Any = None, **options: Any) -> Report:
+    def analyze(self, target: Program, args: Any = None, *, judge: bool = True, **options: Any) -> Report:
         """`hloscope.analyze`; what is not given is taken from the marker, then from `--hloscope-slice`.
 
         An unchanged program is not compiled again: what it was compiled to is in the user's cache.
+
+        Args:
+            target: As for `hloscope.analyze`.
+            args: As for `hloscope.analyze`.
+            judge: Whether the test is to assert something of it; one that does not fails where `CI` is set.
+            options: As for `hloscope.analyze`.
 
         Raises:
             HloscopeError: Bad input, or JAX or the compiler refuses the program.
@@ -77,10 +88,19 @@ class Hlo:
         if isinstance(target, Report):
             return target
         found = target if isinstance(target, Analysis) else self._analyzed(target, args, options)
-        report = Report(found, self._request.config.rootpath)
-        self._write(report.analysis)
-        self._last = report
+        report = Report(found, self._request.config.rootpath, is_judged=not judge)
+        self._write(found)
+        self.reports.append(report)
         return report
+
+    @property
+    def unjudged(self) -> str | None:
+        """What of this test could not fail, so far; None where there is nothing of it."""
+        idle = [report for report in self.reports if not report.is_judged]
+        if idle:
+            name = repr(idle[0])
+            return f"nothing of {name} was asserted: compare it, hold it against a contract, or analyze(…, judge=False)"
+        return None if self.reports or self._is_verified else "the fixture hlo was asked for, and analysed nothing"
 
     def last_report(self) -> Report:
         """The program that this test analysed last.
@@ -88,9 +108,9 @@ class Hlo:
         Raises:
             NotationError: It has analysed none.
         """
-        if self._last is None:
+        if not self.reports:
             raise NotationError("this test has analysed no program", fix="give one: hlo.expect.baseline(step, args)")
-        return self._last
+        return self.reports[-1]
 
     def _analyzed(self, target: Callable[..., Any] | str | Path, args: Any, options: dict[str, Any]) -> Analysis:
         from hloscope.api.analyses import analyze
@@ -139,6 +159,7 @@ class Hlo:
         if "timeout_s" not in options:
             settings.pop("timeout_s", None)  # of a verification it limits the run
         found = verify(target, reference, **settings)
+        self._is_verified = True
         if not found.passed:
             lines = (f"{finding.severity}[{finding.rule}]: {finding.message}" for finding in found.findings)
             _fail("\n".join(["the program is not what its reference is", *lines]))
@@ -149,10 +170,10 @@ class Hlo:
         folder = self._request.config.getoption("--hloscope-report")
         if folder is None:
             return
-        self._reports += 1
+        self._written += 1
         nodeid = self._request.node.nodeid
         module = nodeid.partition("::")[0].replace("/", "-")
-        number = f"-{self._reports}" if self._reports > 1 else ""
+        number = f"-{self._written}" if self._written > 1 else ""
         name = f"{module}-{name_of_test(nodeid)}{number}.json"
         path = self._request.config.invocation_params.dir / folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -185,6 +206,7 @@ class Expect:
         __tracebackhide__ = True
         wanted = _contract_of(contract)
         report = self._hlo.analyze(program, args, **options)
+        report.judged()
         verdict = report.verdict(wanted)
         if not verdict.holds:
             _fail(str(verdict))
@@ -236,11 +258,12 @@ class CollectiveList(Sequence[Collective]):
         analysis: The program.
     """
 
-    __slots__ = ("analysis",)
+    __slots__ = ("_judged", "analysis")
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, analysis: Analysis) -> None:
+    def __init__(self, analysis: Analysis, judged: Callable[[], None] = lambda: None) -> None:
         self.analysis = analysis
+        self._judged = judged
 
     @overload
     def __getitem__(self, index: int) -> Collective: ...
@@ -249,12 +272,33 @@ class CollectiveList(Sequence[Collective]):
     def __getitem__(self, index: slice) -> tuple[Collective, ...]: ...
 
     def __getitem__(self, index: int | slice) -> Collective | tuple[Collective, ...]:
+        self._judged()
         return self.analysis.collectives[index]
 
     def __len__(self) -> int:
+        self._judged()
         return len(self.analysis.collectives)
 
+    @front_door
+    def __contains__(self, wanted: object) -> bool:
+        """Whether there is such a collective: one of them, or what an expectation speaks of, surely or perhaps.
+
+        Raises:
+            NotationError: The expectation is none, or names an axis that the mesh does not have.
+        """
+        self._judged()
+        if not isinstance(wanted, Contract | str):
+            return wanted in self.analysis.collectives
+        expected = _contract_of(wanted)
+        if not expected.clauses or not all(isinstance(clause, Expectation) for clause in expected.clauses):
+            raise NotationError(f"{expected} is not what a program can have", fix='write all_gather("X")')
+        mesh = self.analysis.mesh
+        axes = None if mesh is None else mesh.axis_names
+        return all(chosen(self.analysis.collectives, selector, axes) for selector in expected.selectors)
+
     def __eq__(self, other: object) -> bool:
+        if not _is_discarded(sys._getframe(1)):
+            self._judged()
         if _are_expectations(other):
             return self.verdict(other).holds
         if isinstance(other, CollectiveList):
@@ -263,7 +307,11 @@ class CollectiveList(Sequence[Collective]):
 
     def __ne__(self, other: object) -> bool:
         """Whether it surely moves something else than a list of expectations says."""
-        return self.verdict(other).broken if _are_expectations(other) else not self == other
+        if not _are_expectations(other):
+            return not self == other
+        if not _is_discarded(sys._getframe(1)):
+            self._judged()
+        return _surely_broken(self.verdict(other))
 
     @front_door
     def verdict(self, expected: Iterable[object]) -> Verdict:
@@ -282,16 +330,27 @@ class Report:
     """The analysis of a program, with all of its attributes; equal to a contract that it keeps to.
 
     Attributes:
-        analysis: The analysis itself.
         root: The project's folder; None when it is not known.
+        is_judged: Whether something of it was read, or compared and not thrown away.
     """
 
-    __slots__ = ("analysis", "root")
+    __slots__ = ("_analysis", "is_judged", "root")
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, analysis: Analysis, root: Path | None = None) -> None:
-        self.analysis = analysis
+    def __init__(self, analysis: Analysis, root: Path | None = None, *, is_judged: bool = False) -> None:
+        self._analysis = analysis
         self.root = root
+        self.is_judged = is_judged
+
+    def judged(self) -> None:
+        """Takes note that something of it was read or compared."""
+        self.is_judged = True
+
+    @property
+    def analysis(self) -> Analysis:
+        """The analysis itself."""
+        self.judged()
+        return self._analysis
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.analysis, name)
@@ -299,14 +358,16 @@ class Report:
     @property
     def collectives(self) -> CollectiveList:
         """What it moves, to be read one by one or compared with a list of expectations."""
-        return CollectiveList(self.analysis)
+        return CollectiveList(self._analysis, self.judged)
 
     @front_door
     def verdict(self, contract: object) -> Verdict:
         """What a contract says of it."""
-        return evaluate(_contract_of(contract), self.analysis, root=self.root)
+        return evaluate(_contract_of(contract), self._analysis, root=self.root)
 
     def __eq__(self, other: object) -> bool:
+        if not _is_discarded(sys._getframe(1)):
+            self.judged()
         if isinstance(other, Report):
             return self.analysis == other.analysis
         if isinstance(other, Contract):
@@ -315,10 +376,33 @@ class Report:
 
     def __ne__(self, other: object) -> bool:
         """Whether it surely breaks a contract: one that cannot be decided is neither kept nor broken."""
-        return self.verdict(other).broken if isinstance(other, Contract) else not self == other
+        if not isinstance(other, Contract):
+            return not self == other
+        if not _is_discarded(sys._getframe(1)):
+            self.judged()
+        return _surely_broken(self.verdict(other))
 
     def __repr__(self) -> str:
-        return repr(self.analysis)
+        return repr(self._analysis)
+
+
+def _surely_broken(verdict: Verdict) -> bool:
+    """Whether a program breaks a contract that it could keep.
+
+    Raises:
+        NotationError: It is broken because nothing could keep it: it names an axis that the mesh does not have.
+    """
+    idle = next((breach for breach in verdict.breaches if breach.kind is BreachKind.VACUOUS), None)
+    if idle is not None and verdict.broken:
+        fix = f"expected {idle.expected}, found {idle.found}"
+        raise NotationError(f"the expectation says nothing: {idle.message}", fix=fix)
+    return verdict.broken
+
+
+def _is_discarded(frame: FrameType) -> bool:
+    """Whether what a frame is about to get from an operator is thrown away: `report == only(…)` without `assert`."""
+    following = (one.opname for one in get_instructions(frame.f_code) if one.offset > frame.f_lasti)
+    return next((name for name in following if name != "CACHE"), "") == "POP_TOP"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,12 +37,14 @@ class CheckReport(Shown):
         root: The project's folder.
         unused_baselines: Baseline files that belong to no target.
         command: The command that found it: `check`, or `analyze` for what rules find in one program.
+        interrupted: Whether it was ended before all were checked.
     """
 
     checks: tuple[Checked, ...]
     root: Path
     unused_baselines: tuple[Path, ...] = ()
     command: str = "check"
+    interrupted: bool = False
 
     def __repr__(self) -> str:
         return f"<Check: {self.headline}>"
@@ -150,9 +152,6 @@ def lines(report: CheckReport, width: int) -> Iterator[Text]:
     names = max((len(checked.name) for checked in report.checks), default=0)
     for checked in report.checks:
         yield from _target(checked, report, names, width)
-    for path in report.unused_baselines:
-        note = Text(f"note: {report.relative(str(path))} is the baseline of no target: remove it", style="dim")
-        yield from hanging(note, width)
     yield Text()
     yield Text(report.headline, style="bold")
 
@@ -185,7 +184,14 @@ def _facts(checked: Checked) -> str:
     missing = any(finding.rule in (NO_BASELINE, NOTHING_EXPECTED) for finding in checked.findings)
     against += ["baseline"] if checked.baseline is not None and not missing else []
     parts += [f"against its {' and '.join(against)}"] if against else []
+    parts += [unknown_words(checked)] if checked.passed and checked.unknown else []
     return "  ".join(parts)
+
+
+def unknown_words(checked: Checked) -> str:
+    """`1 thing unknown: the Pallas kernel %ring communicates with other chips by itself`."""
+    first, *others = checked.unknown
+    return f"{plural(len(checked.unknown), 'thing')} unknown: {first}{', …' * bool(others)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from html import escape
 
 from hloscope.contracts.checked import Checked
 from hloscope.findings import one_for_each_cause
-from hloscope.report.checks import CheckReport
+from hloscope.report.checks import CheckReport, unknown_words
 from hloscope.report.escaping import code, fenced, plain_line, without_commands
 from hloscope.units import format_bytes, format_capacity, format_time
 
@@ -21,9 +21,6 @@ def render(report: CheckReport) -> str:
     lines += [_row(_COLUMNS), _row(("---",) * len(_COLUMNS)), *(_row(_cells(checked)) for checked in report.checks)]
     for checked in report.checks:
         lines += _details(checked, report)
-    if report.unused_baselines:
-        names = ", ".join(code(report.relative(str(path))) for path in report.unused_baselines)
-        lines += ["", f"Baselines of no target, to be removed: {names}"]
     return without_commands("\n".join(lines)) + "\n"
 
 
@@ -32,7 +29,7 @@ def _row(cells: tuple[str, ...]) -> str:
 
 
 def _cells(checked: Checked) -> tuple[str, ...]:
-    result = "⚠️ could not run" if checked.error is not None else "✅ as expected" if checked.passed else "❌ failed"
+    result = "⚠️ could not run" if checked.error is not None else _good(checked) if checked.passed else "❌ failed"
     found = checked.analysis
     if found is None:
         return (code(checked.name), result, "", "", "", "")
@@ -44,6 +41,10 @@ def _cells(checked: Checked) -> tuple[str, ...]:
         "" if found.time is None else format_time(found.time.step_us),
         "" if found.memory.peak_bytes is None else format_capacity(found.memory.peak_bytes),
     )
+
+
+def _good(checked: Checked) -> str:
+    return "✅ as expected" + (f", {plain_line(unknown_words(checked))}" if checked.unknown else "")
 
 
 def _details(checked: Checked, report: CheckReport) -> Iterator[str]:

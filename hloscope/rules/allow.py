@@ -22,11 +22,10 @@ from hloscope.contracts.model import Selector, format_selector
 from hloscope.contracts.notation import parse_selector
 from hloscope.contracts.selecting import is_at, is_exactly
 from hloscope.errors import NotationError, did_you_mean
-from hloscope.findings import Finding, Severity, page_of_finding
+from hloscope.findings import UNUSED_ALLOW, Finding, Severity, page_of_finding
 
-UNUSED = "unused-allow"
 UNUSED_PAGE = page_of_finding(
-    UNUSED,
+    UNUSED_ALLOW,
     "An allow accepts nothing.",
     "reports an allow, on the command line, in the targets file or in a comment, of which nothing is found.",
     "what it accepted is gone; what comes back in its place would be accepted unseen.",
@@ -144,7 +143,7 @@ def _is_there(place: str | None, source: str | None) -> bool:
 
 def _unused(allow: Allow) -> Finding:
     return Finding(
-        rule=UNUSED,
+        rule=UNUSED_ALLOW,
         severity=Severity.NOTE,
         message=f"{allow.where} allows {allow}, and nothing of it was found: {allow.reason}",
         fix="remove it",

@@ -20,10 +20,9 @@ from typing import Any
 
 from hloscope.analysis.vocabulary import Kind
 from hloscope.errors import HloscopeError, TimeLimitError
-from hloscope.findings import Finding, Severity, page_of_finding
+from hloscope.findings import UNUSED_ALLOW, Finding, Severity, page_of_finding
 from hloscope.program.importing import is_library
 from hloscope.program.loading import describe
-from hloscope.rules.allow import UNUSED
 from hloscope.rules.builtin import RULES
 from hloscope.rules.facts import Facts
 from hloscope.rules.rule import Case, Rule, doc_of
@@ -165,7 +164,7 @@ def _loaded(name: str, where: str, others: Iterable[Plugin]) -> Plugin:
     """
     from hloscope.contracts.checked import PAGES  # only here: most programs run without plug-ins
 
-    own = (*(rule.name for rule in RULES), *(page.name for page in PAGES), UNUSED, FAILED, *Kind)
+    own = (*(rule.name for rule in RULES), *(page.name for page in PAGES), UNUSED_ALLOW, FAILED, *Kind)
     taken = dict.fromkeys(own, "hloscope") | {rule.name: other.name for other in others for rule in other.rules}
     try:
         with redirect_stdout(sys.stderr):

@@ -65,6 +65,19 @@ def test_the_action(repository, tmp_path):
     assert shell(repository, result, STATUS="1").returncode == 1
 
 
+@pytest.mark.parametrize("targets", ["loss\nnosuch", "--help", " \n ", "loss --no-strict"])
+def test_names_of_the_action_that_are_none_fail_it(repository, tmp_path, targets):
+    check, _ = run_blocks(ROOT / "action.yml")
+    files = {"GITHUB_STEP_SUMMARY": tmp_path / "summary.md", "GITHUB_OUTPUT": tmp_path / "output"}
+    (tmp_path / "hloscope.md").write_text("the last run's summary")
+    environment = {"TARGETS": targets, "CONFIG": "", "SARIF": "hloscope.sarif", "RUNNER_TEMP": str(tmp_path)}
+    done = shell(repository, check, **environment, **{name: str(path) for name, path in files.items()})
+    assert done.returncode == 0, done.stderr
+    assert files["GITHUB_OUTPUT"].read_text() == "status=2\n"
+    assert "::error" in done.stdout
+    assert "last run" not in (files["GITHUB_STEP_SUMMARY"].read_text() if files["GITHUB_STEP_SUMMARY"].exists() else "")
+
+
 def test_the_pre_commit_hook(repository):
     hooks = (ROOT / ".pre-commit-hooks.yaml").read_text()
     (entry,) = re.findall(r"^  entry: (.+)$", hooks, re.MULTILINE)
@@ -73,6 +86,10 @@ def test_the_pre_commit_hook(repository):
     assert described == dedent(on_page).splitlines()
     done = shell(repository, f"{entry} loss")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "1 passed")
+    (covered,) = re.findall(r"^  files: '(.+)'$", hooks, re.MULTILINE)
+    for path in ("model.py", "src/pyproject.toml", "hloscope_baselines/loss.txt", "tests/hloscope_baselines/a/b.txt"):
+        assert re.search(covered, path)
+    assert not re.search(covered, "docs/hloscope.md")
 
 
 @pytest.mark.long

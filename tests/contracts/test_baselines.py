@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +15,13 @@ from hypothesis import strategies as st
 
 from hloscope.analysis.model import Memory, Mesh, SourceFrame, Unmodelled
 from hloscope.analysis.vocabulary import Bound, Kind, Link
+from hloscope.api.analyzing import analyze_hlo
 from hloscope.contracts.baseline_files import BaselineError, parse_baseline, read_baseline, write_baseline
 from hloscope.contracts.baselines import against_baseline, baseline_of, format_baseline
 from hloscope.contracts.checked import check_analysis
 from hloscope.errors import HloscopeError
 from hloscope.findings import Finding, Severity
+from hloscope.report.checks import CheckReport
 
 MEMORY = Memory(
     argument_bytes=239_000_000,
@@ -244,3 +249,62 @@ def test_a_program_that_no_device_has_the_memory_for_fails_its_baseline(tmp_path
     assert twice.findings == (large,)
     accepted = replace(BOTH, findings=(replace(large, allowed="a larger chip is ordered"),))
     assert check_analysis("step", accepted, contract=None, baseline=path, root=tmp_path).passed
+
+
+SENDING = (
+    Path(__file__).parent.parent.parent / "fixtures" / "spellings" / "elsewhere.kernel_with_remote_copy.jax-0.10.hlo"
+)
+
+
+def rewritten(text, edit):
+    """HLO text whose kernel's MLIR, without its source's places, went through an edit."""
+    from jaxlib.mlir import ir
+    from jaxlib.mlir._mlir_libs import _tpu_ext
+
+    (body,) = re.findall(r'"body"\s*:\s*"([^"]+)"', text)
+    context = ir.Context()
+    context.allow_unregistered_dialects = True
+    _tpu_ext.register_dialect(context)
+    with context, io.BytesIO() as file:
+        module = ir.Module.parse(base64.b64decode(body))
+        before = module.operation.get_asm(enable_debug_info=False)
+        ir.Module.parse(edit(before)).operation.write_bytecode(file)
+        changed = base64.b64encode(file.getvalue()).decode()
+    assert changed != body
+    return text.replace(body, changed)
+
+
+def test_a_kernel_that_sends_by_itself_is_held_to_what_it_does(says):
+    text = SENDING.read_text()
+    accepted = analyze_hlo(text)
+    moved = analyze_hlo(rewritten(text, lambda mlir: mlir))
+    other = analyze_hlo(
+        rewritten(
+            text,
+            lambda mlir: mlir.replace("value = 1 : i32", "value = 3 : i32"),
+        )
+    )
+    then = baseline_of(accepted)
+    assert parse_baseline(format_baseline(then), name="b.txt").kernels == then.kernels is not None
+    assert against_baseline(then, moved) == ()
+    (changed,) = against_baseline(then, other)
+    assert changed.severity is Severity.ERROR
+    says(changed.message)
+    older = parse_baseline(format_baseline(replace(then, kernels=None)), name="b.txt")
+    (note,) = against_baseline(older, accepted)
+    assert note.severity is Severity.NOTE
+    (gone, added) = against_baseline(replace(then, kernels=(("ring", "0123"),)), accepted)
+    assert "is not in the baseline" in gone.message
+    assert "is gone" in added.message
+
+
+def test_what_is_accepted_and_not_known_is_named_where_it_passes(tmp_path):
+    found = analyze_hlo(SENDING.read_text())
+    path = tmp_path / "b.txt"
+    write_baseline(path, baseline_of(found))
+    checked = check_analysis("step", found, contract=None, baseline=path, root=tmp_path)
+    assert checked.passed
+    assert "1 thing unknown: the Pallas kernel" in str(CheckReport(checks=(checked,), root=tmp_path))
+    assert "1 thing unknown: the Pallas kernel" in CheckReport(checks=(checked,), root=tmp_path).report(
+        format="markdown"
+    )

@@ -431,6 +431,7 @@ def test_loading_imports_nothing_heavy():
     assert set(done.stdout.split()) <= {
         "importlib.metadata",
         "hloscope",
+        "hloscope.ci",
         "hloscope.version",
         "hloscope.pytest_plugin",
     }
@@ -459,3 +460,111 @@ def test_a_limit_ends_tracing_too(hlo_suite):
     result.assert_outcomes(failed=1, passed=1)
     told = ["*TimeLimitError: *endless * 5 s", "*--> test_model.py:* in endless"]
     result.stdout.fnmatch_lines(told)
+
+
+IDLE = """
+@pytest.mark.hloscope(mesh=MESH)
+class TestIdle:
+    def test_nothing_read(self, hlo):
+        hlo.analyze("step.hlo")
+
+    def test_thrown_away(self, hlo):
+        report = hlo.analyze("step.hlo")
+        report == only(all_gather("X"))
+        report.collectives == []
+        report != none()
+
+    def test_nothing_analysed(self, hlo):
+        assert True
+
+    def test_second_program(self, hlo):
+        assert hlo.analyze("step.hlo").totals.wire_bytes < 10**9
+        hlo.analyze("step.hlo", mesh={"A": 8})
+"""
+JUDGED = """
+@pytest.mark.hloscope(mesh=MESH)
+class TestJudged:
+    def test_read(self, hlo):
+        assert hlo.analyze("step.hlo").totals.wire_bytes < 10**9
+
+    def test_compared(self, hlo):
+        report = hlo.analyze("step.hlo")
+        assert report == only(all_reduce("Y"))
+
+    def test_in_a_condition(self, hlo):
+        if hlo.analyze("step.hlo") != only(all_reduce("Y")):
+            raise ValueError
+
+    def test_held(self, hlo):
+        hlo.expect("step.hlo", "all-reduce@Y")
+
+    def test_listed(self, hlo):
+        assert [moved.kind for moved in hlo.analyze("step.hlo").collectives] == ["all-reduce"]
+
+    def test_member(self, hlo):
+        report = hlo.analyze("step.hlo")
+        assert all_reduce("Y") in report.collectives
+        assert "all-gather@X" not in report.collectives
+        assert report.collectives[0] in report.collectives
+
+    def test_meant_so(self, hlo):
+        hlo.analyze("step.hlo", judge=False)
+
+    def test_skipped(self, hlo):
+        pytest.skip("not today")
+"""
+
+
+def test_a_test_that_asserts_nothing_fails_in_ci(says, hlo_suite, monkeypatch):
+    alone = hlo_suite(IDLE)
+    alone.assert_outcomes(passed=4)
+    lines = [line for line in alone.stdout.lines if "(fails in CI)" in line]
+    assert len(lines) == 4
+    monkeypatch.setenv("CI", "true")
+    guarded = hlo_suite(IDLE, "--no-header")
+    guarded.assert_outcomes(failed=4)
+    said = [line for line in guarded.stdout.lines if line.startswith(("nothing of", "the fixture"))]
+    says("\n".join(said))
+    hlo_suite(IDLE, "--no-hloscope-strict").assert_outcomes(passed=4)
+
+
+def test_a_test_that_asserts_something_passes_in_ci(hlo_suite, monkeypatch):
+    monkeypatch.setenv("CI", "true")
+    result = hlo_suite(JUDGED)
+    result.assert_outcomes(passed=7, skipped=1)
+    assert not [line for line in result.stdout.lines if "CI" in line]
+
+
+def test_an_expectation_over_an_axis_that_is_not_there_is_a_mistake(says, hlo_suite):
+    result = hlo_suite(
+        """
+@pytest.mark.hloscope(mesh=MESH)
+class TestMistakes:
+    def test_unequal(self, hlo):
+        assert hlo.analyze("step.hlo") != only(all_reduce("nosuchaxis"))
+
+    def test_not_in(self, hlo):
+        assert all_gather("Fsdp") not in hlo.analyze("step.hlo").collectives
+
+    def test_no_member(self, hlo):
+        assert none() not in hlo.analyze("step.hlo").collectives
+"""
+    )
+    result.assert_outcomes(failed=3)
+    says("\n".join(line for line in result.stdout.lines if re.match(r"E +(hloscope\.\S*Error|= fix|error)", line)))
+
+
+def test_ci_writes_no_baselines_and_leaves_none_behind(says, hlo_suite, suite, pytester, monkeypatch):
+    hlo_suite(BASELINE, "--hloscope-update").assert_outcomes(passed=2)
+    monkeypatch.setenv("CI", "true")
+    refused = suite("--hloscope-update")
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+    says("\n".join(refused.stderr.lines))
+    suite("--hloscope-update", "--accept-in-ci").assert_outcomes(passed=2)
+    assert suite().ret == 0
+    (pytester.path / "hloscope_baselines" / "test_model" / "test_gone.txt").write_text("")
+    orphaned = suite()
+    orphaned.assert_outcomes(passed=2)
+    assert orphaned.ret == pytest.ExitCode.TESTS_FAILED
+    assert suite("-p", "xdist", "-n", "2").ret == pytest.ExitCode.TESTS_FAILED
+    assert suite("--no-hloscope-strict").ret == 0

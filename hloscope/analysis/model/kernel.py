@@ -26,6 +26,7 @@ class Kernel(Brief):
         flops: Of one run, as its author estimates (`cost_estimate`); None where he does not.
         accessed_bytes: Bytes of one run, by the same estimate; None where there is none.
         remote_dma: Whether it sends to other chips by itself, which no total counts; None where it does not say.
+        fingerprint: A digest of what it does, wherever it is written; None for one that does not send by itself.
         op_name: XLA's `op_name`; None when not known.
         source: Where it was called, innermost frame first; empty when not known.
     """
@@ -41,5 +42,6 @@ class Kernel(Brief):
     flops: int | None
     accessed_bytes: int | None
     remote_dma: bool | None
+    fingerprint: str | None = None
     op_name: str | None
     source: Stack

@@ -1,0 +1,37 @@
+"""What a kernel in a TPU's own language does: its MLIR, without the places where it was written."""
+
+from __future__ import annotations
+
+import binascii
+import re
+from base64 import b64decode
+from hashlib import sha256
+
+_FORMAT = re.compile(r"stable_mosaic\.version = \d+ : i64")
+"""The version of the format that it is written in, which an upgrade of JAX raises."""
+_DIGITS = 16
+
+
+def fingerprint(body: str) -> str:
+    """A digest of what a kernel does, which moving its source does not change.
+
+    Of a kernel that this jaxlib cannot read it is one of all that is there, places included.
+
+    Args:
+        body: The kernel's `body` in the backend's configuration: MLIR as bytecode or text, in base64.
+
+    Returns:
+        16 hexadecimal digits.
+    """
+    from jaxlib.mlir import ir
+    from jaxlib.mlir._mlir_libs import _tpu_ext
+
+    context = ir.Context()
+    context.allow_unregistered_dialects = True
+    try:
+        _tpu_ext.register_dialect(context)
+        with context:
+            text: str = ir.Module.parse(b64decode(body, validate=True)).operation.get_asm(enable_debug_info=False)
+    except (binascii.Error, ir.MLIRError, UnicodeDecodeError, AttributeError):
+        text = body
+    return sha256(_FORMAT.sub("", text).encode()).hexdigest()[:_DIGITS]
