@@ -133,7 +133,7 @@ def test_the_best_is_no_slower_than_any_recipe_computes_the_same_and_holds(name)
         hloscope.target(**options(each), slice="v5e:2x4")(copy_of(function))
         for each in (replace(facts, dims=dims), replace(attached_facts(function), dims=dims))
     )
-    verified = hloscope.verify(sharded, written, ignore=("more-than-reference", "more-memory"))
+    verified = hloscope.verify(sharded, written, ignore=("more-than-reference",))
     assert verified.passed, verified
 
 
