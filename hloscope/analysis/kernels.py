@@ -36,11 +36,19 @@ def kernels_of(graph: HloGraph) -> tuple[Kernel, ...]:
         reached = contexts.get(call.computation.name, ())
         if not reached:
             continue
-        one = _kernel(graph, call, reached)
-        cost = (one.flops, one.accessed_bytes)
-        key = (one.name, one.by_compiler, one.operand_shapes, one.result_shapes, cost, one.source[:1], one.fingerprint)
+        kernel = _kernel(graph, call, reached)
+        cost = (kernel.flops, kernel.accessed_bytes)
+        key = (
+            kernel.name,
+            kernel.by_compiler,
+            kernel.operand_shapes,
+            kernel.result_shapes,
+            cost,
+            kernel.source[:1],
+            kernel.fingerprint,
+        )
         known = found.get(key)
-        found[key] = one if known is None else _together(known, one)
+        found[key] = kernel if known is None else _together(known, kernel)
     return tuple(found.values())
 
 

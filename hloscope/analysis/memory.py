@@ -62,7 +62,7 @@ class _Reader:
     def __init__(self, peak: HbmPeak, module: HloModule, collectives: Iterable[Collective]) -> None:
         self._peak = peak
         self._graph = HloGraph(module)
-        self._gathers = {one.name for one in collectives if one.kind is Kind.ALL_GATHER}
+        self._gathers = {collective.name for collective in collectives if collective.kind is Kind.ALL_GATHER}
         wanted = {name for buffer in peak.buffers for name, _ in buffer.values} | {peak.at}
         self._instructions = module.named(wanted)
         entry = self._graph.entry
@@ -74,7 +74,7 @@ class _Reader:
     def read(self) -> MemoryPeak:
         """All of it, equal layers as one."""
         peak = self._peak
-        told = [one for one in peak.buffers if one.bytes >= _LEAST_SHARE * peak.live_bytes]
+        told = [buffer for buffer in peak.buffers if buffer.bytes >= _LEAST_SHARE * peak.live_bytes]
         at = self._instructions.get(peak.at)
         place = None if at is None else provenance_of(self._graph, [at])
         buffers = grouped(_alike, map(self._told, told)).values()
@@ -84,8 +84,8 @@ class _Reader:
             source=() if place is None else place.source,
             live_bytes=peak.live_bytes,
             fragmentation_bytes=peak.heap_bytes - peak.temporary_bytes,
-            buffers=tuple(sorted(map(_together, buffers), key=lambda one: -one.bytes * one.count)),
-            other_bytes=peak.live_bytes - sum(one.bytes for one in told),
+            buffers=tuple(sorted(map(_together, buffers), key=lambda buffer: -buffer.bytes * buffer.count)),
+            other_bytes=peak.live_bytes - sum(buffer.bytes for buffer in told),
         )
 
     def _told(self, buffer: LiveBuffer) -> PeakBuffer:
@@ -98,7 +98,7 @@ class _Reader:
             role = role if buffer.is_temporary or buffer.is_output else BufferRole.CONSTANT
             name = buffer.values[0][0] if buffer.values else ""
             return PeakBuffer(role=role, bytes=buffer.bytes, count=1, name=name, shape=None)
-        instruction, path = max(arrays, key=lambda one: _shape_at(*one).padded_byte_size or 0)
+        instruction, path = max(arrays, key=lambda pair: _shape_at(*pair).padded_byte_size or 0)
         maker = self._maker(Value(instruction, path))
         place = provenance_of(self._graph, [maker])
         return PeakBuffer(
@@ -139,7 +139,9 @@ class _Reader:
 
     def _is_read_backward(self, instruction: HloInstruction) -> bool:
         """Whether the backward pass runs, or reads what an instruction makes."""
-        return self._runs_backward or any(_is_backward(one.op_name) for one in consumers(self._graph, instruction))
+        return self._runs_backward or any(
+            _is_backward(reader.op_name) for reader in consumers(self._graph, instruction)
+        )
 
     def _op_name(self, instruction: HloInstruction | None) -> str | None:
         return None if instruction is None else provenance_of(self._graph, [instruction]).op_name
@@ -201,7 +203,7 @@ def _together(alike: Iterable[PeakBuffer]) -> PeakBuffer:
     first, *others = alike
     if not others:
         return first
-    return replace(first, count=1 + len(others), name=_common([first.name, *(one.name for one in others)]))
+    return replace(first, count=1 + len(others), name=_common([first.name, *(buffer.name for buffer in others)]))
 
 
 def _common(names: Sequence[str]) -> str:

@@ -129,7 +129,7 @@ def _read(assignment: str) -> tuple[list[LiveBuffer], int, list[tuple[Value, int
         if int(allocation["color"] or _HBM) != _HBM or "thread-local" in roles:
             continue
         if "preallocated-temp" in roles:
-            heap += ((_value(one), int(one["size"]), heap_bytes + int(one["offset"])) for one in values)
+            heap += ((_value(value), int(value["size"]), heap_bytes + int(value["offset"])) for value in values)
             heap_bytes += size
             continue
         number = _PARAMETER.search(roles)
@@ -165,8 +165,8 @@ def _fullest(placed: Iterable[_Placed]) -> int:
     placed = list(placed)
     changes: dict[int, int] = defaultdict(int)
     spans: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    for one in placed:
-        spans[one.start, one.end].append((one.first, one.last))
+    for buffer in placed:
+        spans[buffer.start, buffer.end].append((buffer.first, buffer.last))
     for (start, end), times in spans.items():
         for first, last in _merged(times):
             changes[first] += end - start
@@ -177,7 +177,7 @@ def _fullest(placed: Iterable[_Placed]) -> int:
     for bound, time in sorted(zip(sums, times_of, strict=True), key=lambda pair: (-pair[0], pair[1])):
         if bound <= most:
             break
-        taken = sum(end - start for start, end in _merged((one.start, one.end) for one in _at(placed, time)))
+        taken = sum(end - start for start, end in _merged((buffer.start, buffer.end) for buffer in _at(placed, time)))
         if taken > most:
             best, most = time, taken
     return best
@@ -198,19 +198,19 @@ def _merged(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def _at(placed: Iterable[_Placed], when: int) -> Iterator[_Placed]:
-    return (one for one in placed if one.first <= when <= one.last)
+    return (buffer for buffer in placed if buffer.first <= when <= buffer.last)
 
 
 def _buffers_at(placed: Iterable[_Placed], when: int) -> Iterator[LiveBuffer]:
     """The buffers of the heap at a time; of values that overlap, the largest is the buffer."""
-    there = sorted(_at(placed, when), key=lambda one: (one.start, -one.end))
+    there = sorted(_at(placed, when), key=lambda buffer: (buffer.start, -buffer.end))
     values: list[Value] = []
     start = end = -1
-    for one in there:
-        if one.start >= end and values:
+    for buffer in there:
+        if buffer.start >= end and values:
             yield LiveBuffer(bytes=end - start, values=tuple(values), is_temporary=True)
             values = []
-        start, end = (one.start, one.end) if not values else (start, max(end, one.end))
-        values.append(one.value)
+        start, end = (buffer.start, buffer.end) if not values else (start, max(end, buffer.end))
+        values.append(buffer.value)
     if values:
         yield LiveBuffer(bytes=end - start, values=tuple(values), is_temporary=True)

@@ -215,7 +215,7 @@ class ComputationWalk:
                     at_us += self._operations.time_of(inner).time_us
             ends_us.append(at_us)
         cost = self._operate(instruction)
-        for found in sorted(started, key=lambda one: one.finish_us):
+        for found in sorted(started, key=lambda transfer: transfer.finish_us):
             self._finish(found)
         rest_us = max(ends_us) - self._now_us
         if rest_us > _LEAST_US:  # of the core that computes less, what it computes behind its collectives
@@ -284,7 +284,7 @@ class ComputationWalk:
         if other.transfer is None or self._priced.shared_part(found, other.transfer) == 1.0:
             return False
         others = (*other.beside, *((other.behind,) if other.behind is not None else ()))
-        return all(one.finish_us <= self._now_us for one in others)
+        return all(transfer.finish_us <= self._now_us for transfer in others)
 
     def _side_by_side(self, one: InFlight, other: InFlight) -> None:
         """Lets two transfers slow each other, as long as both are on their way, by the parts that share links."""

@@ -109,45 +109,45 @@ class Sums:
         hidden_us = self.moving_us - self.exposed_us
         return hidden_us if hidden_us > _ROUNDED * self.moving_us else 0.0
 
-    def add_stretch(self, one: Stretch) -> None:
+    def add_stretch(self, stretch: Stretch) -> None:
         """Adds the time of one stretch, with all that runs in it."""
-        if one.cause is not None:
-            self._add_wait(one.cause, one)
-        elif one.is_collective:
-            self._add_transfer(one)
-        elif one.beside is not None:
-            self._add_counts(one.beside, 1)
-        elif one.runs:
-            for sums, run in one.runs:
+        if stretch.cause is not None:
+            self._add_wait(stretch.cause, stretch)
+        elif stretch.is_collective:
+            self._add_transfer(stretch)
+        elif stretch.beside is not None:
+            self._add_counts(stretch.beside, 1)
+        elif stretch.runs:
+            for sums, run in stretch.runs:
                 self._add(sums, run.times)
-        elif one.cost is not None and one.unit is Unit.CORE:
-            self.computing_us += one.cost.time_us
-            self._add_basis(one.cost, one.cost.time_us)
+        elif stretch.cost is not None and stretch.unit is Unit.CORE:
+            self.computing_us += stretch.cost.time_us
+            self._add_basis(stretch.cost, stretch.cost.time_us)
 
-    def _add_wait(self, cause: WaitCause, one: Stretch) -> None:
-        if one.beside is not None:
-            self._add_wait_for_thread(one.beside, one.time_us)
+    def _add_wait(self, cause: WaitCause, stretch: Stretch) -> None:
+        if stretch.beside is not None:
+            self._add_wait_for_thread(stretch.beside, stretch.time_us)
             return
-        self.waited_us[cause] += one.time_us
-        if one.key is not None:
-            self.waits[one.key] += one.time_us
-        if one.cost is not None:
-            self._add_basis(one.cost, one.time_us)
+        self.waited_us[cause] += stretch.time_us
+        if stretch.key is not None:
+            self.waits[stretch.key] += stretch.time_us
+        if stretch.cost is not None:
+            self._add_basis(stretch.cost, stretch.time_us)
 
     def _add_basis(self, cost: OperationTime, time_us: float) -> None:
         self.by_basis[cost.basis] += time_us
         if cost.is_paced_by_memory:
             self.hbm_us += time_us
 
-    def _add_transfer(self, one: Stretch) -> None:
-        assert one.key is not None
-        if one.transfer is None:
+    def _add_transfer(self, stretch: Stretch) -> None:
+        assert stretch.key is not None
+        if stretch.transfer is None:
             self.unpriced += 1
         else:
-            self.moving_us += one.transfer.time_us
-            self.rules[one.transfer.rule] += one.transfer.time_us
-        self.waits[one.key] += 0.0
-        self.executions[one.key] += 1
+            self.moving_us += stretch.transfer.time_us
+            self.rules[stretch.transfer.rule] += stretch.transfer.time_us
+        self.waits[stretch.key] += 0.0
+        self.executions[stretch.key] += 1
 
     def _add_wait_for_thread(self, beside: Sums, time_us: float) -> None:
         """Adds the part of another thread's work that is waited for, as it is made up on the whole."""
@@ -316,8 +316,8 @@ class InFlight:
         while waiting.behind is not None and not waiting.behind.is_finished and waiting.behind.finish_us > since_us:
             found.append((waiting, waiting.behind.finish_us, waiting.finish_us))
             waiting = waiting.behind
-        for one, begin_us, end_us in ((waiting, since_us, waiting.finish_us), *reversed(found)):
-            yield from one._with_those_beside(begin_us, end_us)
+        for waiter, begin_us, end_us in ((waiting, since_us, waiting.finish_us), *reversed(found)):
+            yield from waiter._with_those_beside(begin_us, end_us)
 
     def _with_those_beside(self, begin_us: float, end_us: float) -> Iterator[tuple[InFlight, float, float]]:
         """What is waited for meanwhile: until it begins, those that make it later, none for longer than it takes."""

@@ -73,7 +73,7 @@ def fitted(joined: Sequence[Joined]) -> tuple[CalibratedFigure, ...]:
     A figure is the median of what each measurement asks for; it is refused where nothing measures it, where the
     measurements contradict each other, and where it would be no chip's.
     """
-    predictions = [one.prediction for one in joined if one.prediction is not None]
+    predictions = [program.prediction for program in joined if program.prediction is not None]
     if not predictions:
         return ()
     operations = predictions[0].walk.operations
@@ -103,15 +103,15 @@ def _around(chip: Chip, name: str) -> tuple[float, float]:
 def _measurements(joined: Sequence[Joined], chip: Chip) -> _Measurements:
     operations: list[tuple[Predicted, float]] = []
     transfers: list[tuple[MeasuredTransfer, Predicted]] = []
-    for one in joined:
-        if one.prediction is None or (one.matched_share or 0.0) < LEAST_MATCHED:
+    for program in joined:
+        if program.prediction is None or (program.matched_share or 0.0) < LEAST_MATCHED:
             continue
-        for name, found in one.predicted.items():
-            executions = one.observed.executions(name) if name in one.matched else 0.0
+        for name, found in program.predicted.items():
+            executions = program.observed.executions(name) if name in program.matched else 0.0
             if executions and found.activity is Activity.COMPUTING and found.waits_for is None:
-                operations.append((found, one.observed.time_us(name) / executions))
-        known = (each for each in transfers_of(one) if each.measured_bound is Bound.EXACT)
-        transfers.extend((each, one.predicted[each.name]) for each in known if each.name in one.predicted)
+                operations.append((found, program.observed.time_us(name) / executions))
+        known = (each for each in transfers_of(program) if each.measured_bound is Bound.EXACT)
+        transfers.extend((each, program.predicted[each.name]) for each in known if each.name in program.predicted)
     return _Measurements(chip=chip, operations=tuple(operations), transfers=tuple(transfers))
 
 

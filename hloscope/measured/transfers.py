@@ -167,9 +167,11 @@ def axes_of(analysis: Analysis, transfers: Sequence[MeasuredTransfer]) -> Iterat
         for collective in analysis.collectives
         for part in collective.parts or (collective,)
     }
-    known = [(links[key], one) for one in transfers if (key := (one.computation, one.name)) in links]
+    known = [
+        (links[key], transfer) for transfer in transfers if (key := (transfer.computation, transfer.name)) in links
+    ]
     groups = grouped(lambda pair: (_axes(pair[1]), pair[0]), known)
-    found = [_axis(axes, link, [one for _, one in each]) for (axes, link), each in groups.items()]
+    found = [_axis(axes, link, [transfer for _, transfer in each]) for (axes, link), each in groups.items()]
     yield from sorted(found, key=lambda axis: axis.measured_exposed_us, reverse=True)
 
 
@@ -178,18 +180,18 @@ def _axes(transfer: MeasuredTransfer) -> str:
 
 
 def _axis(axes: str, link: Link, transfers: Sequence[MeasuredTransfer]) -> MeasuredAxis:
-    ran = [one for one in transfers if one.executions]
-    sent = known_sum(one.wire_bytes for one in ran)
+    ran = [transfer for transfer in transfers if transfer.executions]
+    sent = known_sum(transfer.wire_bytes for transfer in ran)
     measured, predicted = _summed(ran, "measured_us"), _summed(ran, "predicted_us")
-    bounds = {one.measured_bound for one in ran}
+    bounds = {transfer.measured_bound for transfer in ran}
     bound = Bound.EXACT if bounds == {Bound.EXACT} else Bound.AT_LEAST if bounds <= _AT_MOST else Bound.UNKNOWN
-    all_bytes = None if sent is None else sum((one.wire_bytes or 0) * one.executions for one in ran)
+    all_bytes = None if sent is None else sum((transfer.wire_bytes or 0) * transfer.executions for transfer in ran)
     return MeasuredAxis(
         axes=axes,
         link=link,
         collectives=len(transfers),
         wire_bytes=None if all_bytes is None else round(all_bytes),
-        measured_exposed_us=sum(one.measured_exposed_us * one.executions for one in ran),
+        measured_exposed_us=sum(transfer.measured_exposed_us * transfer.executions for transfer in ran),
         predicted_exposed_us=_summed(ran, "predicted_exposed_us"),
         measured_bytes_per_s=None if not all_bytes or not measured else all_bytes / measured * _MICROSECONDS,
         measured_bound=bound,
@@ -202,5 +204,5 @@ _AT_MOST = {Bound.EXACT, Bound.AT_MOST}
 
 def _summed(transfers: Sequence[MeasuredTransfer], name: str) -> float | None:
     """A time per step; None where that of one is not known."""
-    times = [(getattr(one, name), one.executions) for one in transfers]
+    times = [(getattr(transfer, name), transfer.executions) for transfer in transfers]
     return None if any(time is None for time, _ in times) else sum(time * count for time, count in times)

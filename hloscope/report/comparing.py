@@ -225,27 +225,27 @@ def _axes(axes: Sequence[MeasuredAxis]) -> _Table:
 
 
 def _transfers(transfers: Sequence[MeasuredTransfer]) -> _Table:
-    longest = sorted(transfers, key=lambda one: one.measured_exposed_us * one.executions, reverse=True)[:_MOST_LISTED]
+    longest = sorted(transfers, key=lambda row: row.measured_exposed_us * row.executions, reverse=True)[:_MOST_LISTED]
     rows: list[_Row] = [
         (
-            one.name,
-            f"{one.executions:g}",
-            _pair(one.measured_bound.marked(format_time(one.measured_us)), format_time(one.predicted_us)),
-            _pair(format_time(one.measured_exposed_us), format_time(one.predicted_exposed_us)),
-            _pair(one.measured_bound.marked(format_time(one.measured_hidden_us)), format_time(one.predicted_hidden_us)),
-            _rate(one.measured_bytes_per_s, one.measured_bound),
-            _about(one),
+            row.name,
+            f"{row.executions:g}",
+            _pair(row.measured_bound.marked(format_time(row.measured_us)), format_time(row.predicted_us)),
+            _pair(format_time(row.measured_exposed_us), format_time(row.predicted_exposed_us)),
+            _pair(row.measured_bound.marked(format_time(row.measured_hidden_us)), format_time(row.predicted_hidden_us)),
+            _rate(row.measured_bytes_per_s, row.measured_bound),
+            _about(row),
         )
-        for one in longest
+        for row in longest
     ]
     title = _titled("Transfers, measured / predicted, the ones waited for longest first", len(longest), len(transfers))
     return title, ("name", "times", "each", "exposed", "hidden", "achieved", _BELOW), rows
 
 
-def _about(one: MeasuredTransfer) -> str:
-    over = f" over {','.join(one.axes)}" if one.axes else ""
-    place = one.source and shown_place(one.source)
-    return " · ".join(filter(None, (f"{one.kind}{over}", _rule(one.rule, one.calibrated), place)))
+def _about(row: MeasuredTransfer) -> str:
+    over = f" over {','.join(row.axes)}" if row.axes else ""
+    place = row.source and shown_place(row.source)
+    return " · ".join(filter(None, (f"{row.kind}{over}", _rule(row.rule, row.calibrated), place)))
 
 
 def _operations(operations: Sequence[MeasuredOperation]) -> _Table:

@@ -78,8 +78,8 @@ def dearest_lines(analysis: Analysis, width: int, *, can_be_explained: bool = Tr
 
 def _most(thing: Thing) -> Collective:
     """The one that costs most, of the kind that does."""
-    of_kind = named_groups(thing.group.members, lambda one: str(one.kind))[0]
-    return max(of_kind.members, key=lambda one: (one.exposed_us or 0.0, one.wire_bytes or 0))
+    of_kind = named_groups(thing.group.members, lambda collective: str(collective.kind))[0]
+    return max(of_kind.members, key=lambda collective: (collective.exposed_us or 0.0, collective.wire_bytes or 0))
 
 
 def _headline(thing: Thing) -> Text:
@@ -132,7 +132,7 @@ def _advice(
     members: Sequence[Collective], most: Collective, findings: Mapping[tuple[str | None, str | None], Finding]
 ) -> str | None:
     """What most findings about them advise; else what the reason does, or what they could be hidden behind."""
-    found = [(one, findings.get((one.computation, one.name))) for one in members]
+    found = [(collective, findings.get((collective.computation, collective.name))) for collective in members]
     about: dict[str, list[Collective]] = {}
     for collective, finding in found:
         if finding is not None and finding.fix and not finding.allowed:
@@ -222,7 +222,7 @@ def _matters(group: Group, groups: Sequence[Group]) -> bool:
     """Whether it is a noticeable part of all bytes or of all that is waited; what is not known is."""
     if group.wire_bytes is None:
         return True
-    whole = Group(name="", members=Collectives(one for other in groups for one in other.members))
+    whole = Group(name="", members=Collectives(collective for other in groups for collective in other.members))
     parts = ((group.exposed_us, whole.exposed_us), (group.wire_bytes, whole.wire_bytes))
     return any(part and every and part >= _NOTICEABLE * every for part, every in parts)
 
@@ -278,6 +278,6 @@ def _unlike(group: Group) -> Text:
 def _rest_words(rest: Sequence[Group]) -> str:
     if not rest:
         return ""
-    together = Group(name="", members=Collectives(one for group in rest for one in group.members))
+    together = Group(name="", members=Collectives(collective for group in rest for collective in group.members))
     waits = "" if together.exposed_us is None else f", {format_time(together.exposed_us)} exposed"
     return f"+{plural(len(rest), 'smaller one')}, {_wire(together)}{waits} · "

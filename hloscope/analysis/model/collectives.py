@@ -96,7 +96,7 @@ class Collectives(tuple[Collective, ...], Helpful):
         if module is not None:
             text("module", module, example='module="layers.*.mlp"')
         found = self._chosen(import_module("hloscope.contracts.building").selector(kind, axes, source, link))
-        return found if module is None else found._only(one for one in found if _is_in(module, one))
+        return found if module is None else found._only(member for member in found if _is_in(module, member))
 
     @front_door
     def selected(self, selector: str) -> Collectives:
@@ -140,12 +140,12 @@ class Collectives(tuple[Collective, ...], Helpful):
     @property
     def payload_bytes_per_step(self) -> int | None:
         """Payload bytes of all together on one device, as `bound` says; None where those of one are not known."""
-        return known_sum(one.payload_bytes_per_step for one in self)
+        return known_sum(member.payload_bytes_per_step for member in self)
 
     @property
     def wire_bytes_per_step(self) -> int | None:
         """Bytes that one device sends for all together, as `bound` says; None where those of one are not known."""
-        return known_sum(one.wire_bytes_per_step for one in self)
+        return known_sum(member.wire_bytes_per_step for member in self)
 
     @property
     def time_us_per_step(self) -> float | None:
@@ -168,7 +168,9 @@ class Collectives(tuple[Collective, ...], Helpful):
         import pandas
 
         named = {name: "hlo_line" if name == "line" else name for name in _COLUMNS}
-        rows = [{named[name]: _scalar(getattr(one, name)) for name in _COLUMNS} | _place_of(one) for one in self]
+        rows = [
+            {named[name]: _scalar(getattr(member, name)) for name in _COLUMNS} | _place_of(member) for member in self
+        ]
         return pandas.DataFrame(rows, columns=[*named.values(), "module", "phase", "source"])
 
     @overload
@@ -203,11 +205,11 @@ def _is_in(pattern: str, collective: Collective) -> bool:
 
 def _per_step(members: Iterable[Collective], name: str) -> float | None:
     total = 0.0
-    for one in members:
-        each: float | None = getattr(one, name)
+    for member in members:
+        each: float | None = getattr(member, name)
         if each is None:
             return None
-        total += each * one.executions
+        total += each * member.executions
     return total
 
 
@@ -215,9 +217,9 @@ def _scalar(value: object) -> object:
     return ",".join(map(str, value)) if isinstance(value, tuple) else value
 
 
-def _place_of(one: Collective) -> dict[str, object]:
+def _place_of(member: Collective) -> dict[str, object]:
     """Where it is in the user's model and code."""
-    frame, part = (one.source or (None,))[0], one.part
+    frame, part = (member.source or (None,))[0], member.part
     return {
         "module": None if part is None else part.module,
         "phase": None if part is None or part.phase is None else str(part.phase),

@@ -185,7 +185,7 @@ class Timeline(Shown):
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        count = sum(len(one.intervals) for one in self.computations)
+        count = sum(len(computation.intervals) for computation in self.computations)
         waits = f"{format_time(self.waits.total_us)} of waits"
         return one_line(
             f"<Timeline of {self.target} on {self.slice}: {plural(count, 'interval')}, "
@@ -198,9 +198,9 @@ class Timeline(Shown):
         Raises:
             KeyError: There is none of that name on the schedule.
         """
-        for one in self.computations:
-            if one.name == name:
-                return one
+        for computation in self.computations:
+            if computation.name == name:
+                return computation
         raise KeyError(name)
 
     def _subject(self) -> str:
