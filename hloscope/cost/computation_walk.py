@@ -9,7 +9,7 @@ from hloscope.analysis.megacore import Branches
 from hloscope.analysis.model.timeline import TimedRun, Unit, WaitCause
 from hloscope.analysis.trip_counts import trip_count
 from hloscope.analysis.vocabulary import Bound
-from hloscope.cost.host_copies import HostCopies
+from hloscope.cost.copies import HostCopies, MemoryCopies
 from hloscope.cost.operations import Basis, Operations, OperationTime, reaches_host, runs_on_host
 from hloscope.cost.paths import NetworkTime
 from hloscope.cost.records import InFlight, Key, Priced, Schedule, Stretch, Sums
@@ -36,9 +36,9 @@ def ends_chain(graph: HloGraph, fusion: HloInstruction) -> bool:
 class ComputationWalk:
     """The walk over one computation.
 
-    Collectives and copies that are started run beside what is scheduled until they are waited for. Copies share the
-    memory, one after the other; collectives that use the same links wait for each other. Nothing is assumed to run on
-    across the edge of a loop.
+    Collectives and copies that are started run beside what is scheduled until they are waited for. Copies go one after
+    the other, with the HBM bandwidth that computing leaves to them; collectives that use the same links wait for each
+    other. Nothing is assumed to run on across the edge of a loop.
 
     Args:
         computation: The computation.
@@ -59,7 +59,7 @@ class ComputationWalk:
         self._sums = self._schedule.sums
         self._now_us = 0.0
         self._at: HloInstruction | None = None
-        self._free_us = 0.0
+        self._memory_copies = MemoryCopies()
         self._host_copies = HostCopies(operations.both_ways_pace)
         self._in_flight: dict[str, InFlight] = {}
         self._chains: dict[str, InFlight] = {}
@@ -81,7 +81,17 @@ class ComputationWalk:
     def _record(self, stretch: Stretch) -> None:
         """Records something that the core is at, or waits for, which passes the time."""
         self._schedule.stretches.append(stretch)
+        self._memory_copies.go_on(stretch.end_us, 1.0 - self._memory_share(stretch))
         self._now_us = max(self._now_us, stretch.end_us)
+
+    def _memory_share(self, stretch: Stretch) -> float:
+        """Of the HBM bandwidth, what the core takes by what it is at."""
+        if stretch.cause is not None or stretch.time_us <= 0:
+            return 0.0
+        memory_us = sum(run.times * self._operations.streaming_us(sums.hbm_bytes) for sums, run in stretch.runs)
+        if stretch.cost is not None and not stretch.cost.is_over_host:
+            memory_us += stretch.cost.memory_us
+        return min(memory_us / stretch.time_us, 1.0)
 
     def _visit(self, instruction: HloInstruction) -> None:
         opcode = instruction.opcode
@@ -337,6 +347,8 @@ class ComputationWalk:
         found.is_finished = True
         if found.unit in (Unit.TO_HOST, Unit.FROM_HOST) and not found.is_prefetch:
             found.begin_us, found.finish_us = self._host_copies.times_us(found.start.name, self._now_us)
+        if found.unit is Unit.HBM and not found.is_prefetch:
+            found.begin_us, found.finish_us = self._memory_copies.times_us(found.start.name, self._now_us)
         self._schedule.stretches.append(found.stretch())
         if found.is_prefetch:
             self._sums.prefetched_us += max(found.finish_us - self._now_us, 0.0)
@@ -377,18 +389,16 @@ class ComputationWalk:
         self._note_unknown(copy, f"{instruction.opcode} between host and device")
         is_prefetch = "cross_program_prefetch_index" in instruction.attributes
         unit = unit_of_copy(copy)
-        is_queued = unit is Unit.HBM and not is_prefetch
-        begin_us = max(self._now_us, self._free_us) if unit is Unit.HBM else self._now_us
         self._sums.hbm_bytes += copy.hbm_bytes
-        if is_queued:
-            self._free_us = begin_us + copy.time_us
+        if unit is Unit.HBM and not is_prefetch:
+            self._memory_copies.start(instruction.name, copy.time_us, self._now_us)
         elif not is_prefetch:
             self._host_copies.start(instruction.name, unit, copy.time_us, self._now_us)
         self._in_flight[instruction.name] = InFlight(
             start=instruction,
             unit=unit,
-            begin_us=begin_us,
-            finish_us=begin_us + copy.time_us,
+            begin_us=self._now_us,
+            finish_us=self._now_us + copy.time_us,
             cost=copy,
             is_prefetch=is_prefetch,
         )

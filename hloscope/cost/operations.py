@@ -156,6 +156,10 @@ class Operations:
         """The HBM bandwidth of one device as published."""
         return self.chip.hbm_bytes_per_s / self.chip.devices_per_chip / _MICROSECONDS
 
+    def streaming_us(self, hbm_bytes: float) -> float:
+        """How long so many bytes of HBM take at the bandwidth as published, at the least."""
+        return hbm_bytes / self._hbm_bytes_per_us
+
     def hbm_time_us(self, moved: Moved) -> float:
         """How long traffic takes in HBM, which writes more slowly than it reads.
 

@@ -1,7 +1,12 @@
-"""Copies between host and device: in one direction one after the other, in both at once, where each takes longer."""
+"""Copies that run beside what the core does, as time goes on.
+
+Between host and device they go one after the other in one direction, and in both directions at once, where each takes
+longer. Within the device's memory they go one after the other too, with the bandwidth that computing leaves to them.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from math import inf
 
@@ -71,3 +76,58 @@ class HostCopies:
         for queue in self._queues.values():
             if queue and queue[0].left_us <= _ROUNDED_US:
                 self._ended_us[queue.pop(0).name] = self._now_us
+
+
+class MemoryCopies:
+    """The queue of copies within the device's memory.
+
+    What computes comes first: of the bandwidth that it takes nothing is left to copies, so that both together never
+    move more bytes than the memory can.
+    """
+
+    def __init__(self) -> None:
+        self._queue: deque[_Copy] = deque()
+        self._begun_us: dict[str, float] = {}
+        self._ended_us: dict[str, float] = {}
+        self._now_us = 0.0
+
+    def start(self, name: str, time_us: float, now_us: float) -> None:
+        """Puts a copy behind those that were started before it.
+
+        Args:
+            name: Its name.
+            time_us: What it takes alone.
+            now_us: When it is started.
+        """
+        self.go_on(now_us)
+        self._queue.append(_Copy(name, time_us))
+
+    def go_on(self, until_us: float, pace: float = 1.0) -> None:
+        """Lets time pass.
+
+        Args:
+            until_us: Until when.
+            pace: How fast copies are meanwhile, as a share of their pace alone.
+        """
+        while self._queue and pace > 0 and self._now_us < until_us:
+            copy = self._queue[0]
+            self._begun_us.setdefault(copy.name, self._now_us)
+            passed_us = min(until_us - self._now_us, copy.left_us / pace)
+            self._now_us += passed_us
+            copy.left_us -= passed_us * pace
+            if copy.left_us <= _ROUNDED_US:
+                self._queue.popleft()
+                self._ended_us[copy.name] = self._now_us
+        self._now_us = max(self._now_us, until_us)
+
+    def times_us(self, name: str, now_us: float) -> tuple[float, float]:
+        """When a copy began and ended, or will have, if it is waited for from now on."""
+        self.go_on(now_us)
+        if name not in self._ended_us:
+            left_us = 0.0
+            for copy in self._queue:
+                begin_us = now_us + left_us
+                left_us += copy.left_us
+                if copy.name == name:
+                    return self._begun_us.get(name, begin_us), now_us + left_us
+        return self._begun_us[name], self._ended_us[name]
