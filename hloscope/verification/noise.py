@@ -214,7 +214,7 @@ def _result(eqn: Any, values: list[Any], noise: Noise, stored: float) -> Sequenc
     if noise.alone and name in ("sharding_constraint", "layout_constraint"):
         return values
     units = 0.0 if noise.quiet else _units(eqn, noise, stored)
-    if units > 1 and _terms(eqn) > 1:
+    if units > 1 and terms_of(eqn) > 1:
         moved = len(values) if name in PSUMS else 1
         values = [_summand(value, eqn, units, noise) for value in values[:moved]] + values[moved:]
     found = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(eqn.params))
@@ -233,7 +233,7 @@ def _units(eqn: Any, noise: Noise, stored: float) -> float:
     name = eqn.primitive.name
     if not rounds(eqn):
         return 0.0
-    unit, terms = unit_of(eqn.outvars[0].aval), _terms(eqn)
+    unit, terms = unit_of(eqn.outvars[0].aval), terms_of(eqn)
     if name in _DIFFUSE and unit <= 2.0**-23:
         return 3.0
     if terms <= 1:
@@ -244,7 +244,7 @@ def _units(eqn: Any, noise: Noise, stored: float) -> float:
     return sqrt(max(1.0, parts / 3) * handed_on**2 + terms / _LANES * accumulated**2)
 
 
-def _terms(eqn: Any) -> int:
+def terms_of(eqn: Any) -> int:
     """How many numbers an operation adds up for one element; 1 for one that does not add up."""
     return int(_TERMS[eqn.primitive.name](eqn)) if eqn.primitive.name in _TERMS else 1
 

@@ -28,7 +28,7 @@ from hloscope.verification.measuring import (
     size_words,
 )
 from hloscope.verification.model import COPIES, OutputComparison, Untested
-from hloscope.verification.values import Bounds, random_values
+from hloscope.verification.values import Draw, random_values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -100,7 +100,7 @@ def _gradients(runs: Mapping[str, Run], job: Job, _: Measured) -> _More:
         pulled, values = executing.prepare_gradient(run.program), run.values
         own = pulled.seen.argument_avals[: len(pulled.seen.argument_avals) - len(values)]
         rows = enumerate(own, start=len(values))
-        cotangents = [random_value(aval, None, job.settings.seed, position) for position, aval in rows]
+        cotangents = [random_value(aval, Draw(), job.settings.seed, position) for position, aval in rows]
         ran[role] = run_of(pulled, [*cotangents, *values])
     measured, found = _beside_reference(ran, job, lambda _: None)
     return found, list(measured.notes)
@@ -184,11 +184,11 @@ def _differ(shards: Sequence[Shard]) -> bool:
     return False
 
 
-def random_value(aval: Any, bounds: Bounds | None, seed: int, position: int) -> Any:
+def random_value(aval: Any, draw: Draw, seed: int, position: int) -> Any:
     """A value for an argument, random keys included."""
     if executing.is_key(aval):
         return executing.make_key(aval, seed, position)
-    return random_values(aval.dtype, aval.shape, bounds, seed=seed, position=position)
+    return random_values(aval.dtype, aval.shape, draw, seed=seed, position=position)
 
 
 Place = tuple[tuple[slice, ...], tuple[str, ...]]
