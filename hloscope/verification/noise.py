@@ -61,6 +61,7 @@ class Noise:
         quiet: Whether nothing is moved after all.
         places: Numbers the operations.
         kinds: Each kind of operation, compiled, where they are compiled one by one; None where they are all together.
+        without: For operations, by id, an operand that is zero instead.
     """
 
     salt: Any
@@ -70,6 +71,7 @@ class Noise:
     quiet: bool = False
     places: Iterator[int] = field(default_factory=count)
     kinds: dict[Any, Callable[..., Any]] | None = None
+    without: Mapping[int, int] = field(default_factory=dict)
 
     def move(self, value: Any, units: float = 1.0) -> Any:
         """Moves a value by units in its last place: half of them in the mean, where it is an array; all, a scalar."""
@@ -127,11 +129,17 @@ def noisy(closed: ClosedJaxpr, *, parts: int, platform: str, alone: bool) -> Cal
     return jax.jit(evaluated) if kinds is None else evaluated
 
 
-def plain(closed: ClosedJaxpr, *, alone: bool) -> Callable[..., list[Any]]:
-    """A function of the program's flat arguments that evaluates it as it is, on one device if that is asked for."""
+def plain(closed: ClosedJaxpr, *, alone: bool, without: Mapping[int, int] | None = None) -> Callable[..., list[Any]]:
+    """A function of the program's flat arguments that evaluates it as it is, on one device if that is asked for.
+
+    Args:
+        closed: The program.
+        alone: Whether everything is on one device.
+        without: For operations, by id, an operand that is zero instead.
+    """
 
     def evaluated(*args: Any) -> list[Any]:
-        noise = Noise(salt=jnp.uint32(0), parts=1, platform="cpu", alone=alone, quiet=True)
+        noise = Noise(salt=jnp.uint32(0), parts=1, platform="cpu", alone=alone, quiet=True, without=without or {})
         return _evaluate(closed.jaxpr, closed.consts, args, noise)
 
     return evaluated
@@ -148,11 +156,18 @@ def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], noise: Noi
         if eqn.primitive.name in _SILENT:
             continue
         with nullcontext() if noise.alone else eqn.ctx.manager:
-            found = _result(eqn, [read(atom) for atom in eqn.invars], noise, _stored(eqn, stored))
+            found = _result(eqn, _operands(eqn, read, noise), noise, _stored(eqn, stored))
         env.update(zip(eqn.outvars, found, strict=True))
         for var in freed[id(eqn)]:
             env.pop(var, None)
     return [read(atom) for atom in jaxpr.outvars]
+
+
+def _operands(eqn: Any, read: Callable[[Any], Any], noise: Noise) -> list[Any]:
+    values = [read(atom) for atom in eqn.invars]
+    if id(eqn) in noise.without:
+        values[noise.without[id(eqn)]] = jnp.zeros_like(values[noise.without[id(eqn)]])
+    return values
 
 
 def _stored(eqn: Any, units: Mapping[Any, float]) -> float:

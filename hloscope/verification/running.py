@@ -128,7 +128,7 @@ def compare_prepared(prepared: Mapping[str, Prepared], job: Job, stage: Stage = 
         status=NumericsStatus.RAN,
         comparisons=comparisons,
         not_compared=found.not_compared,
-        untested=parts,
+        untested=(*found.hidden, *parts),
         notes=tuple(_notes(found)),
     )
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import jax
 import jax.numpy as jnp
 import pytest
-from verify_helpers import USER_CODE, findings
+from verify_helpers import USER_CODE, findings, job
 
+from hloscope.findings import Severity
 from hloscope.verification.fan_in import fan_in
+from hloscope.verification.judging import judge_numerics
+from hloscope.verification.running import run_job
 from hloscope.verification.values import Draw, most_fan_in, random_values
 
 sys.path.insert(0, str(USER_CODE))
 import scales
+import updates
 
 
 @pytest.mark.parametrize("name", scales.RIGHT)
@@ -24,6 +29,32 @@ def test_a_right_block_passes(name):
 @pytest.mark.parametrize("name", scales.WRONG)
 def test_a_block_that_lost_or_changed_a_part_is_wrong(name):
     assert {found.rule for found in findings("scales", name, scales.WRONG[name])} == {"wrong-result"}
+
+
+@pytest.mark.parametrize("name", updates.RIGHT)
+def test_a_right_training_step_passes(name):
+    assert findings("updates", f"{name}_twin", name) == []
+
+
+@pytest.mark.parametrize("name", updates.WRONG)
+def test_a_wrong_gradient_is_seen_in_what_it_changes(name):
+    found = findings("updates", name, updates.WRONG[name])
+    assert {one.rule for one in found} == {"wrong-result"}
+    assert "change of result[0]['bias']" in {one.message.partition(" differs")[0] for one in found}
+
+
+@pytest.mark.parametrize("name", updates.UNTOLD)
+def test_a_change_that_cannot_be_told_is_untested(says, name):
+    found = list(judge_numerics(run_job(job("updates", *updates.UNTOLD[name]))))
+    assert {(one.rule, one.severity) for one in found} == {("untested", Severity.WARNING)}
+    hidden = [one for one in found if "['bias']" in one.message]
+    assert re.findall(r"result\S+|params\S+", hidden[0].message) == ["result[0]['bias']", "params['bias']"]
+    says([hidden[0].message, hidden[0].why, hidden[0].fix])
+
+
+def test_parameters_that_stay_as_they_are_have_no_change():
+    found = run_job(job("updates", "steps_without_bias_gradient", "steps_with_frozen_bias")).untested
+    assert [part.argument for part in found] == ["params['down']", "params['up']"]
 
 
 def divisors(function, *shapes):
