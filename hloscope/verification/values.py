@@ -15,6 +15,11 @@ Bounds = tuple[float, float]
 
 _DEFAULT_INTEGERS = (-100, 100)
 
+_UNEVEN = (0.5, 1.0)
+"""The deviation of normal numbers at the start and at the end of each dimension: of numbers of one size a mean over a
+part of them is that over all of them, and what divides by their size does nothing. Larger ones round more where
+functions saturate."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
@@ -57,7 +62,7 @@ def random_values(dtype: Any, shape: tuple[int, ...], draw: Draw, *, seed: int, 
 
 
 def described(dtype: Any, draw: Draw) -> str:
-    """The values of an argument, for the report: `0 to 7`, `standard normal`, `standard normal / √2048`, `-1 to 1`.
+    """The values of an argument, for the report: `0 to 7`, `normal`, `normal / √2048`, `-1 to 1`.
 
     Args:
         dtype: NumPy's or ml_dtypes' type.
@@ -72,7 +77,7 @@ def described(dtype: Any, draw: Draw) -> str:
         return f"{low} to {high - 1}{f', {indexed}' if draw.is_index else ''}"
     if bounds is not None:
         return f"{bounds[0]:g} to {bounds[1]:g}"
-    return "standard normal" if draw.fan_in <= 1 else f"standard normal / √{round(draw.fan_in) or 1}"
+    return "normal" if draw.fan_in <= 1 else f"normal / √{round(draw.fan_in)}"
 
 
 def most_fan_in(dtype: Any) -> float:
@@ -127,5 +132,11 @@ def _floats(generator: np.random.Generator, shape: tuple[int, ...], draw: Draw, 
     if draw.bounds is not None:
         return generator.uniform(*draw.bounds, shape)
     wide = np.float64 if width_bytes > 4 else np.float32
-    numbers = generator.standard_normal(shape, dtype=wide)
-    return numbers if draw.fan_in <= 1 else numbers * wide(1 / sqrt(draw.fan_in))
+    numbers: Any = np.asarray(generator.standard_normal(shape, dtype=wide))
+    if draw.fan_in > 1:
+        return numbers * wide(1 / sqrt(draw.fan_in))
+    for axis, size in enumerate(shape):
+        if size > 1:
+            sizes = np.linspace(*_UNEVEN, size, dtype=wide)
+            numbers *= sizes.reshape(size, *[1] * (len(shape) - axis - 1))
+    return numbers

@@ -151,7 +151,7 @@ def test_indices_stay_in_their_range(dtype, low, width):
 
 @pytest.mark.parametrize(
     ("dtype", "bounds", "words"),
-    [("float32", None, "standard normal"), ("float32", (-1, 1), "-1 to 1"), ("int32", (0, 8), "0 to 7"),
+    [("float32", None, "normal"), ("float32", (-1, 1), "-1 to 1"), ("int32", (0, 8), "0 to 7"),
      ("int8", None, "-100 to 99"), ("uint8", None, "0 to 99"), ("int8", (0, 1000), "0 to 127"),
      ("bool", None, "true or false")],
 )  # fmt: skip

@@ -25,8 +25,6 @@ sys.path.insert(0, str(USER_CODE))
 import right_pairs
 import wrong_pairs
 
-HIDDEN = {"normalised_on_sixteen": ["untested"]}
-"""Right twins of which rounding hides what they do: what is drawn with the size 1 has it before it is given it."""
 DEVICES = {"positive_parts_of_sixteen": 16, "normalised_on_sixteen": 16}
 
 
@@ -46,8 +44,7 @@ def findings_of_seeds(file, name, seeds, **options):
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 7), marks=pytest.mark.long)], ids=["two", "five"])
 @pytest.mark.parametrize("name", right_pairs.PAIRS)
 def test_a_right_twin_passes_on_several_seeds(name, seeds):
-    found = findings_of_seeds("right_pairs", name, seeds)
-    assert [[one.rule for one in of_seed] for of_seed in found] == [HIDDEN.get(name, [])] * len(seeds)
+    assert findings_of_seeds("right_pairs", name, seeds) == [[]] * len(seeds)
 
 
 def test_sixty_four_positive_parts_added_in_bf16_are_right():

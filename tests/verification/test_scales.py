@@ -17,6 +17,7 @@ from hloscope.verification.running import run_job
 from hloscope.verification.values import Draw, most_fan_in, random_values
 
 sys.path.insert(0, str(USER_CODE))
+import norms
 import scales
 import updates
 
@@ -29,6 +30,16 @@ def test_a_right_block_passes(name):
 @pytest.mark.parametrize("name", scales.WRONG)
 def test_a_block_that_lost_or_changed_a_part_is_wrong(name):
     assert {found.rule for found in findings("scales", name, scales.WRONG[name])} == {"wrong-result"}
+
+
+@pytest.mark.parametrize("name", norms.RIGHT)
+def test_a_right_norm_passes(name):
+    assert findings("norms", f"{name}_twin", name) == []
+
+
+@pytest.mark.parametrize("name", norms.WRONG)
+def test_a_norm_that_is_left_out_or_taken_of_a_part_is_wrong(name):
+    assert {found.rule for found in findings("norms", name, norms.WRONG[name])} == {"wrong-result"}
 
 
 @pytest.mark.parametrize("name", updates.RIGHT)
