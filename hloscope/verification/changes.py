@@ -14,7 +14,6 @@ import jax
 import numpy as np
 
 from hloscope.compiler.jax_internals import scan_sizes
-from hloscope.program.arguments import build_call
 from hloscope.program.jaxprs import opened
 from hloscope.verification import executing
 from hloscope.verification.differences import Shard, as_double, is_inexact, region_of, root_mean_square, whole
@@ -198,13 +197,13 @@ def prepare_changes(program: Prepared, outputs: Sequence[int]) -> Prepared:
     closed = program.trace("run without its arguments in their sums")
     origins = _origins(program)
     without = {sum_id: operand for place in outputs for sum_id, operand in origins[place].sums}
-    known, name = program.lowered.facts, program.lowered.name
-    with program.on_its_mesh():
-        call = build_call(program.function, known, program.lowered.plan.mesh, name)
-    leaves = tuple(jax.tree.leaves((call.args, dict(call.kwargs))))
-    facts = replace(known, args=leaves, kwargs={}, out=None, static={}, donate=None)
+    arguments = [
+        jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=executing.sharding_of(program, place))
+        for place, aval in enumerate(program.seen.argument_avals)
+    ]
+    facts = replace(program.lowered.facts, args=tuple(arguments), kwargs={}, out=None, static={}, donate=None)
     zeros = {place for place in outputs if not origins[place].sums}
-    found = executing.prepare(_returning(closed, outputs, zeros, without), facts, name)
+    found = executing.prepare(_returning(closed, outputs, zeros, without), facts, program.lowered.name)
     names = tuple(f"change of {program.seen.result_names[place]}" for place in outputs)
     return replace(found, seen=replace(found.seen, result_names=names))
 

@@ -24,9 +24,9 @@ def params_of(dtype):
     return {"bias": f"{dtype}[F]", "down": f"{dtype}[F,D]", "up": f"{dtype}[D,F]"}
 
 
-def registered(dtype="bf16", rows="B@X"):
-    args = (params_of(dtype), f"{dtype}[{rows},D]", f"{dtype}[{rows},D]")
-    return hloscope.target(mesh={"X": N}, args=args, dims=DIMS)
+def registered(dtype="bf16", **options):
+    args = (params_of(dtype), f"{dtype}[B@X,D]", f"{dtype}[B@X,D]")
+    return hloscope.target(mesh={"X": N}, args=args, dims=DIMS, **options)
 
 
 def sgd(params, grads, rate=RATE):
@@ -43,16 +43,31 @@ def step_with(update=sgd, mean=None):
     return step
 
 
-def mapped(step):
-    return jax.shard_map(step, in_specs=(P(), P("X", None), P("X", None)), out_specs=(P(), P()), check_vma=False)
+def mapped(step, check_vma=False):
+    return jax.shard_map(step, in_specs=(P(), P("X", None), P("X", None)), out_specs=(P(), P()), check_vma=check_vma)
 
 
 def averaged(loss, grads):
     return lax.pmean(loss, "X"), lax.pmean(grads, "X")
 
 
+def optimised(params, grads):
+    """A step with momentum of zero, clipped, and left out where the gradient is not finite, as libraries write it."""
+    norm = jnp.sqrt(sum(jnp.sum(jnp.square(g.astype(jnp.float32))) for g in jax.tree.leaves(grads)))
+    grads = jax.tree.map(lambda g: g * jnp.minimum(1, 1 / norm).astype(g.dtype), grads)
+    new = jax.tree.map(lambda p, g: (p.astype(jnp.float32) + (-RATE) * (g + 0.1 * p)).astype(p.dtype), params, grads)
+    return jax.tree.map(lambda p, old: jnp.where(jnp.isfinite(norm), p, old), new, params)
+
+
 step = registered()(step_with())
 step_twin = registered()(mapped(step_with(mean=averaged)))
+checked = registered()(step_with())
+checked_twin = registered()(
+    mapped(step_with(mean=lambda loss, g: (lax.pmean(loss, "X"), jax.tree.map(lambda g: g / N, g))), check_vma=True)
+)
+checked_sums = registered()(mapped(step_with(mean=lambda loss, g: (lax.pmean(loss, "X"), g)), check_vma=True))
+clipped = registered()(step_with(optimised))
+clipped_twin = registered()(mapped(step_with(optimised, averaged)))
 step_f32 = registered("f32")(step_with())
 step_f32_twin = registered("f32")(mapped(step_with(mean=averaged)))
 sums_gradients = registered()(mapped(step_with(mean=lambda loss, grads: (lax.pmean(loss, "X"), lax.psum(grads, "X")))))
@@ -68,7 +83,7 @@ in_the_other_direction = registered()(mapped(step_with(lambda p, g: sgd(p, g, -R
 without_update = registered()(mapped(step_with(lambda p, g: p, averaged)))
 without_bias_gradient = registered()(mapped(step_with(lambda p, g: {**sgd(p, g), "bias": p["bias"]}, averaged)))
 
-RIGHT = ("step", "step_f32")
+RIGHT = ("step", "step_f32", "checked", "clipped")
 WRONG = {
     **dict.fromkeys(
         (
@@ -76,7 +91,8 @@ WRONG = {
             "without_bias_gradient",
         ),
         "step",
-    )
+    ),
+    "checked_sums": "checked",
 }
 
 
